@@ -1,0 +1,123 @@
+"""Every house rule passes what is right and can fail."""
+
+from __future__ import annotations
+
+import subprocess
+import types
+from pathlib import Path
+
+import pytest
+
+from tools.checks import foreign_names, layout, length, light_import, public_docs
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """An empty repository."""
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "see /wo" + "rk/main/x.py",
+        "cd '/fa" + "rm/a'",
+        "pip install -i https://py" + "pi.org/simple x",
+        "https://files.python" + "hosted.org/packages",
+        'File "/ro' + 'ot/.pyenv/lib/x.py", line 3',
+        "/ho" + "me/ann/idgraph/x.py",
+    ],
+)
+def test_foreign_names_are_found(checkout: Path, text: str) -> None:
+    (checkout / "a.md").write_text(f"fine\n{text}\n")
+    (found,) = foreign_names.rule(checkout)
+    assert (found.path, found.line) == ("a.md", 2)
+
+
+def test_ordinary_paths_are_not_foreign(checkout: Path) -> None:
+    (checkout / "a.md").write_text(
+        "idgraph/work/main.py, a/home/b, ../shared/corpus, #!/usr/bin/env python3, the root/a of it\n"
+    )
+    (checkout / "b.bin").write_bytes(b"\xff\xfe\x00")
+    assert foreign_names.rule(checkout) == []
+
+
+def test_ignored_files_are_not_read(checkout: Path) -> None:
+    (checkout / ".gitignore").write_text("/local/\n")
+    (checkout / "local").mkdir()
+    (checkout / "local" / "a.txt").write_text("/wo" + "rk/main")
+    assert foreign_names.rule(checkout) == []
+
+
+def test_layout_names_unknown_and_missing(checkout: Path) -> None:
+    for name in layout.REQUIRED:
+        path = checkout / name if "." in name[1:] or name == "LICENSE" else checkout / name / "x.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("")
+    assert layout.rule(checkout) == []
+    (checkout / "utils").mkdir()
+    (checkout / "utils" / "x.py").write_text("")
+    (checkout / "LICENSE").unlink()
+    assert [(found.path, "missing" in found.what) for found in layout.rule(checkout)] == [
+        ("utils", False),
+        ("LICENSE", True),
+    ]
+
+
+def test_long_places_need_a_reason() -> None:
+    body = "    x = 1\n" * length.FUNCTION_LINES
+    (function,) = length.long_places("a.py", f"def f() -> None:\n{body}")
+    assert function.line == 1
+    assert length.long_places("a.py", f'def f() -> None:\n    """F.\n\n    Long: one table.\n    """\n{body}') == []
+    (module,) = length.long_places("a.py", "x = 1\n" * (length.MODULE_LINES + 1))
+    assert module.line == 0
+    assert length.long_places("a.py", '"""A.\n\nLong: one table.\n"""\n' + "x = 1\n" * length.MODULE_LINES) == []
+
+
+def test_public_docs_names_each_gap() -> None:
+    package = types.ModuleType("sample")
+
+    def documented() -> None:
+        """Do it.
+
+        >>> documented()
+        """
+
+    def without_example() -> None:
+        """Do it."""
+
+    class Bare:
+        pass
+
+    Bare.__doc__ = None
+    vars(package).update(a=documented, b=without_example, c=Bare, d=3, __all__=["a", "b", "c", "d", "e"])
+    findings = {found.path: found.what for found in public_docs.undocumented(package)}
+    assert findings.keys() == {"sample.b", "sample.c", "sample.e"}
+    assert "no example" in findings["sample.b"]
+    assert "no docstring" in findings["sample.c"]
+    assert "does not exist" in findings["sample.e"]
+
+
+def test_public_docs_wants_an_export_list() -> None:
+    (found,) = public_docs.undocumented(types.ModuleType("sample"))
+    assert "__all__" in found.what
+
+
+def test_light_import_finds_a_heavy_one(tmp_path: Path) -> None:
+    (tmp_path / "heavy_sample.py").write_text("import sympy\n")
+    (tmp_path / "light_sample.py").write_text("import json\n")
+    assert any("loads sympy" in found.what for found in light_import.heavy_import("heavy_sample", tmp_path))
+    assert light_import.heavy_import("light_sample", tmp_path) == []
+
+
+def test_light_import_finds_a_slow_one(tmp_path: Path) -> None:
+    (tmp_path / "slow_sample.py").write_text(f"import time\ntime.sleep({light_import.SECONDS})\n")
+    (found,) = light_import.heavy_import("slow_sample", tmp_path)
+    assert "limit" in found.what
+
+
+def test_light_import_reports_a_broken_one(tmp_path: Path) -> None:
+    (tmp_path / "broken_sample.py").write_text("import no_such_module_anywhere\n")
+    (found,) = light_import.heavy_import("broken_sample", tmp_path)
+    assert "cannot be imported" in found.what
