@@ -1,0 +1,76 @@
+"""What an expression costs when it is evaluated as printed, counted as a tree.
+
+One unit each for + - * // % min max where compare xor (and a leading minus); conjunctions and disjunctions
+join comparisons and cost one unit a join as well.
+"""
+
+from __future__ import annotations
+
+from idgraph.arith.nodes import Expr
+
+
+def cost(e: Expr) -> int:
+    """The number of operations in the printed form of ``e``.
+
+    >>> from idgraph.arith import parse
+    >>> cost(parse("i*32 + j%8")), cost(parse("8 - i"))
+    (3, 1)
+    """
+    found = e._cost
+    if found >= 0:
+        return found
+    work = [e]
+    while work:
+        node = work[-1]
+        if node._cost >= 0:
+            work.pop()
+            continue
+        missing = [a for a in node.args if a._cost < 0]
+        if missing:
+            work.extend(missing)
+            continue
+        node._cost = _own(node)
+        work.pop()
+    return e._cost
+
+
+def _own(node: Expr) -> int:
+    args = node.args
+    if node.op == "add":
+        total = len(args) - 1
+        positive = False
+        for t in args:
+            total += t._cost
+            if (t.value if t.op == "const" else t.coef) > 0:
+                positive = True
+            elif t.coef == -1:
+                total -= 1  # `a - b`: the sign is the operator between the terms
+        if not positive and all(t.coef == -1 for t in args if t.op != "const"):
+            total += 1
+        return total
+    total = sum(a._cost for a in args)
+    match node.op:
+        case "const" | "sym":
+            return 0
+        case "mul" | "min" | "max" | "xor" | "and" | "or":
+            return total + len(args) - 1
+        case _:
+            return total + 1
+
+
+def divmods(e: Expr) -> int:
+    """Floor divisions and modulos in ``e``, counted as a tree."""
+    counts: dict[Expr, int] = {}
+    work = [e]
+    while work:
+        node = work[-1]
+        if node in counts:
+            work.pop()
+            continue
+        missing = [a for a in node.args if a not in counts]
+        if missing:
+            work.extend(missing)
+            continue
+        counts[node] = (node.op in ("floordiv", "mod")) + sum(counts[a] for a in node.args)
+        work.pop()
+    return counts[e]

@@ -1,0 +1,115 @@
+"""Exhaustive checks of small boxes, with NumPy in chunks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from idgraph.arith.evaluate import evaluate_array
+from idgraph.arith.nodes import ArithZeroDivisionError, Expr, postorder
+from idgraph.arith.ranges import interval
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+_INT64 = 1 << 62
+
+
+def closure(*exprs: Expr) -> list[Expr]:
+    """All symbols of the expressions and, transitively, of their symbols' bounds; by name."""
+    found: dict[Expr, None] = {}
+    work = [s for e in exprs for s in e.symbols]
+    while work:
+        s = work.pop()
+        if s not in found:
+            found[s] = None
+            for b in s.symbol_bounds[:2]:
+                if isinstance(b, Expr):
+                    work.extend(b.symbols)
+    return sorted(found, key=lambda s: s.name)
+
+
+def box(exprs: tuple[Expr, ...]) -> dict[str, range] | str:
+    """The values each symbol can take, as ranges; or why there is no finite box."""
+    out: dict[str, range] = {}
+    for s in closure(*exprs):
+        lo, hi = interval(s)
+        if lo is None or hi is None:
+            return f"{s.name} is unbounded"
+        _, _, m, r = s.symbol_bounds
+        values = range(lo + (r - lo) % m, hi + 1, m)
+        if s.name in out and out[s.name] != values:
+            lo, hi = max(values.start, out[s.name].start), min(values.stop, out[s.name].stop)
+            values = range(lo, hi)  # two ranges of one name: both hold (the domain test re-checks steps)
+        out[s.name] = values
+    return out
+
+
+def first_failure(
+    claim: Expr, facts: tuple[Expr, ...], limit: int, chunk: int
+) -> dict[str, int] | int | str:
+    """A failing point, or how many points were checked, or why it was not tried."""
+    symbols = closure(claim, *facts)
+    values = box((claim, *facts))
+    if isinstance(values, str):
+        return f"no enumeration: {values}"
+    total = 1
+    for v in values.values():
+        total *= len(v)
+    if total > limit:
+        return f"no enumeration: {total} points, at most {limit}"
+    if any(_too_wide(e) for e in (claim, *facts)):
+        return "no enumeration: values exceed 64 bits"
+    if not values:
+        return {} if not claim.evaluate({}) else 1
+    import numpy as np
+
+    names = list(values)
+    for start in range(0, total, chunk):
+        index = np.arange(start, min(start + chunk, total), dtype=np.int64)
+        env: dict[str, Any] = {}
+        rest = index
+        for name in reversed(names):
+            v = values[name]
+            env[name] = v.start + (rest % len(v)) * v.step
+            rest = rest // len(v)
+        inside = _inside(symbols, env, np.ones(len(index), np.bool_))
+        for fact in facts:
+            inside &= _safe(fact, env, inside)
+        try:
+            env_in = {k: x[inside] for k, x in env.items()}
+            holds = np.broadcast_to(evaluate_array(claim, env_in), env_in[names[0]].shape)
+        except ArithZeroDivisionError:
+            return "the claim divides by zero at some of the points"
+        if not holds.all():
+            at = int(np.argmin(holds))
+            return {name: int(env_in[name][at]) for name in names}
+    return total
+
+
+def _inside(symbols: list[Expr], env: dict[str, Any], inside: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    for s in symbols:
+        lo, hi, m, r = s.symbol_bounds
+        if isinstance(lo, Expr):
+            inside &= evaluate_array(lo, env) <= env[s.name]
+        if isinstance(hi, Expr):
+            inside &= env[s.name] <= evaluate_array(hi, env)
+        low, high = interval(s)
+        if low is not None and high is not None:
+            inside &= (env[s.name] >= low) & (env[s.name] <= high)
+        if m > 1:
+            inside &= env[s.name] % m == r
+    return inside
+
+
+def _safe(fact: Expr, env: dict[str, Any], inside: npt.NDArray[np.bool_]) -> Any:
+    return evaluate_array(fact, env)
+
+
+def _too_wide(e: Expr) -> bool:
+    """Whether some node may exceed the 64 bits the arrays have."""
+    for node in postorder(e):
+        lo, hi = interval(node)
+        if lo is None or hi is None or lo < -_INT64 or hi > _INT64:
+            return True
+    return False

@@ -1,0 +1,222 @@
+"""Values of expressions: one point, many points at once, and substitution.
+
+All three walk the distinct nodes once in operand-first order, so depth costs no recursion.  Only the branch of a
+``where`` that is taken has to be defined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from idgraph.arith.nodes import (
+    FALSE,
+    TRUE,
+    ArithError,
+    ArithZeroDivisionError,
+    Expr,
+    IntLike,
+    as_expr,
+    postorder,
+    rebuild,
+    symbol,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+
+def _missing(name: str, env: Mapping[str, Any]) -> ArithError:
+    return ArithError(
+        f"no value for symbol {name!r}",
+        because=(f"values were given for {sorted(env) or 'no symbol'}",),
+        hint=f"pass {{{name!r}: ...}}",
+    )
+
+
+def evaluate(e: Expr, env: Mapping[str, int]) -> int | bool:
+    """The value of ``e`` with symbols bound by name; names it does not need are ignored.
+
+    >>> from idgraph.arith import parse
+    >>> evaluate(parse("where(i < 4, i, i % 4)"), {"i": 6})
+    2
+    """
+    values: dict[Expr, int | bool] = {}
+    work = [e]
+    while work:
+        node = work[-1]
+        if node in values:
+            work.pop()
+            continue
+        if node.op == "where":
+            cond = node.args[0]
+            if cond not in values:
+                work.append(cond)
+                continue
+            branch = node.args[1] if values[cond] else node.args[2]
+            if branch not in values:
+                work.append(branch)
+                continue
+            values[node] = values[branch]
+            work.pop()
+            continue
+        missing = [a for a in node.args if a not in values]
+        if missing:
+            work.extend(missing)
+            continue
+        values[node] = _value(node, [values[a] for a in node.args], env)
+        work.pop()
+    return values[e]
+
+
+def _value(node: Expr, args: list[int | bool], env: Mapping[str, int]) -> int | bool:
+    match node.op:
+        case "const":
+            return bool(node.value) if node.cond else node.value
+        case "sym":
+            if node.name not in env:
+                raise _missing(node.name, env)
+            return int(env[node.name])
+        case "add":
+            return sum(args)
+        case "mul":
+            out = 1
+            for a in args:
+                out *= a
+            return out
+        case "floordiv" | "mod":
+            if args[1] == 0:
+                raise ArithZeroDivisionError(f"`{node}` divides by zero", because=(f"`{node.args[1]}` is 0",))
+            return args[0] // args[1] if node.op == "floordiv" else args[0] % args[1]
+        case "min":
+            return min(args)
+        case "max":
+            return max(args)
+        case "xor":
+            out = 0
+            for a in args:
+                out ^= a
+            return out
+        case "where":
+            return args[1] if args[0] else args[2]
+        case "lt":
+            return args[0] < args[1]
+        case "le":
+            return args[0] <= args[1]
+        case "eq":
+            return args[0] == args[1]
+        case "ne":
+            return args[0] != args[1]
+        case "and":
+            return all(args)
+        case "or":
+            return any(args)
+        case "not":
+            return not args[0]
+
+
+def evaluate_array(e: Expr, env: Mapping[str, npt.NDArray[np.int64] | int]) -> npt.NDArray[Any]:
+    """``e`` at many points: int64 (bool for a condition), the operands broadcast against each other.
+
+    A division by zero is an error only where its value is used; values must fit 64 bits.
+    """
+    import numpy as np
+
+    values: dict[Expr, npt.NDArray[Any]] = {}
+    undefined: dict[Expr, npt.NDArray[Any]] = {}
+    for node in postorder(e):
+        args = [values[a] for a in node.args]
+        bad = [undefined[a] for a in node.args if a in undefined]
+        if node.op == "where" and bad:
+            off = np.zeros((), np.bool_)
+            c, x, y = (undefined.get(a, off) for a in node.args)
+            bad = [c | np.where(args[0], x, y)]
+        if node.op in ("floordiv", "mod"):
+            zero = args[1] == 0
+            if bool(np.any(zero)):
+                bad.append(zero)
+                args[1] = np.where(zero, 1, args[1])
+        values[node] = _array_value(node, args, env)
+        if bad:
+            undefined[node] = np.logical_or.reduce(np.broadcast_arrays(*bad)) if len(bad) > 1 else bad[0]
+    if e in undefined and bool(np.any(undefined[e])):
+        raise ArithZeroDivisionError(f"`{e}` divides by zero at some of the points")
+    return values[e]
+
+
+def _array_value(node: Expr, args: list[Any], env: Mapping[str, Any]) -> Any:
+    import numpy as np
+
+    match node.op:
+        case "const":
+            return np.asarray(bool(node.value) if node.cond else node.value)
+        case "sym":
+            if node.name not in env:
+                raise _missing(node.name, env)
+            return np.asarray(env[node.name], dtype=np.int64)
+        case "add" | "mul" | "min" | "max" | "xor" | "and" | "or":
+            ufunc = {
+                "add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum,
+                "xor": np.bitwise_xor, "and": np.logical_and, "or": np.logical_or,
+            }[node.op]  # fmt: skip
+            out = args[0]
+            for a in args[1:]:
+                out = ufunc(out, a)
+            return out
+        case "floordiv":
+            return np.floor_divide(args[0], args[1])
+        case "mod":
+            return np.remainder(args[0], args[1])
+        case "where":
+            return np.where(args[0], args[1], args[2])
+        case "lt":
+            return np.less(args[0], args[1])
+        case "le":
+            return np.less_equal(args[0], args[1])
+        case "eq":
+            return np.equal(args[0], args[1])
+        case "ne":
+            return np.not_equal(args[0], args[1])
+        case "not":
+            return np.logical_not(args[0])
+
+
+def substitute(e: Expr, values: Mapping[str, IntLike] | Mapping[Expr, IntLike]) -> Expr:
+    """``e`` with symbols replaced at once, found by symbol node or by name.
+
+    >>> from idgraph.arith import symbol
+    >>> i, j = symbol("i"), symbol("j")
+    >>> str(substitute(i * 4 + j, {"i": j, "j": i}))
+    'i + j*4'
+    """
+    table: dict[str | Expr, Expr] = {k: as_expr(v) for k, v in values.items()}
+    out: dict[Expr, Expr] = {}
+    for node in postorder(e):
+        if node.op == "sym":
+            found = table.get(node)
+            if found is None:
+                found = table.get(node.name)
+            out[node] = _rebound(node, values, table) if found is None else found
+        elif node.args:
+            args = tuple(out[a] for a in node.args)
+            out[node] = node if all(a is b for a, b in zip(args, node.args, strict=True)) else rebuild(node, args)
+        else:
+            out[node] = node
+    return out[e]
+
+
+def _rebound(
+    node: Expr, values: Mapping[str, IntLike] | Mapping[Expr, IntLike], table: dict[str | Expr, Expr]
+) -> Expr:
+    """A symbol that stays, its symbolic bounds rewritten: ``j < n`` must not speak of the old ``n``."""
+    lo, hi, step, first = node.symbol_bounds
+    bounds = [b for b in (lo, hi) if isinstance(b, Expr)]
+    if not any(s in table or s.name in table for b in bounds for s in b.symbols):
+        return node
+    low = substitute(lo, values) if isinstance(lo, Expr) else lo
+    high = substitute(hi, values) if isinstance(hi, Expr) else hi
+    return symbol(node.name, low, high, step, first)
+
+
+__all__ = ["FALSE", "TRUE", "evaluate", "evaluate_array", "substitute"]

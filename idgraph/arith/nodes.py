@@ -1,0 +1,793 @@
+"""Integer expressions as immutable, hash-consed nodes.
+
+A node is built once per structure and shared.  ``+`` and ``*`` are canonical (flattened, sorted by a structural
+order, like terms collected, constants folded); nothing here looks at ranges, that is the simplifier's work.
+Equality is structural; the table of shared nodes is only a cache and may be emptied at any time.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
+
+from idgraph.errors import IdGraphError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from idgraph.arith.ranges import Range
+
+Op = Literal[
+    "const", "sym", "add", "mul", "floordiv", "mod", "min", "max", "where", "xor",
+    "lt", "le", "eq", "ne", "and", "or", "not",
+]  # fmt: skip
+
+_OP_NUMBER: Final[dict[str, int]] = {
+    "const": 1, "sym": 2, "add": 3, "mul": 4, "floordiv": 5, "mod": 6, "min": 7, "max": 8, "where": 9, "xor": 10,
+    "lt": 11, "le": 12, "eq": 13, "ne": 14, "and": 15, "or": 16, "not": 17,
+}  # fmt: skip
+CONDITION_OPS: Final = frozenset({"lt", "le", "eq", "ne", "and", "or", "not"})
+_TABLE_LIMIT: Final = 400_000
+
+
+class ArithError(IdGraphError):
+    """An index expression that cannot be built, read or evaluated."""
+
+
+class ArithZeroDivisionError(ArithError, ZeroDivisionError):
+    """A floor division or modulo whose divisor is zero."""
+
+
+class ArithTypeError(ArithError, TypeError):
+    """An operand of the wrong kind: a condition where an integer is needed, or the reverse."""
+
+
+class Expr:
+    """One node of an index expression.
+
+    ``op`` names the operation, ``args`` are the operands.  Constants carry ``value``, symbols ``name`` and their
+    inclusive bounds.  Build nodes with :func:`symbol`, :func:`const` and Python operators.
+
+    >>> i = symbol("i", 0, 7)
+    >>> str((i * 32 + 5) // 4)
+    '(i*32 + 5)//4'
+    """
+
+    __slots__ = (
+        "_cong", "_cost", "_hash", "_iv", "_key", "_lin", "_normal", "_out", "_syms", "args", "base", "coef", "cond",
+        "name", "op", "symbol_bounds", "value", "visited",
+    )  # fmt: skip
+
+    op: Op
+    args: tuple[Expr, ...]
+    value: int
+    name: str
+    cond: bool
+    coef: int
+    base: Expr | None
+    symbol_bounds: tuple[int | Expr | None, int | Expr | None, int, int]
+    _hash: int
+    _key: tuple[str, int, int, int]
+    _iv: tuple[int | None, int | None] | None
+    _cong: tuple[int, int] | None
+    _syms: frozenset[Expr] | None
+    _cost: int
+    _lin: tuple[dict[Expr, int], int] | None
+    _normal: Expr | None
+    _out: Expr | None
+    visited: bool
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if isinstance(other, Expr):
+            return self._hash == other._hash and _same(self, other)
+        if isinstance(other, bool):
+            return self.op == "const" and self.cond and bool(self.value) == other
+        if isinstance(other, int):
+            return self.op == "const" and not self.cond and self.value == other
+        return NotImplemented
+
+    # ---- questions -------------------------------------------------------------------------------------------
+    @property
+    def is_const(self) -> bool:
+        return self.op == "const"
+
+    @property
+    def is_condition(self) -> bool:
+        return self.cond
+
+    @property
+    def symbols(self) -> frozenset[Expr]:
+        """The symbol nodes that occur in the expression (bounds of symbols not included)."""
+        found = self._syms
+        return found if found is not None else symbols_of(self)
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(s.name for s in self.symbols)
+
+    @property
+    def range(self) -> Range:
+        """Sound inclusive bounds of the value, ``None`` where unbounded."""
+        from idgraph.arith.ranges import Range, interval
+
+        lo, hi = interval(self)
+        return Range(lo, hi)
+
+    @property
+    def congruence(self) -> tuple[int, int]:
+        """``(m, r)`` with value = r mod m at every point; m = 0 means the value is r."""
+        from idgraph.arith.ranges import congruence
+
+        return congruence(self)
+
+    @property
+    def cost(self) -> int:
+        """Operations of the printed form: + - * // % min max where compare xor, as a tree."""
+        from idgraph.arith.cost import cost
+
+        return cost(self)
+
+    @property
+    def divmods(self) -> int:
+        """How many floor divisions and modulos the expression has, counted as a tree."""
+        from idgraph.arith.cost import divmods
+
+        return divmods(self)
+
+    # ---- verbs -----------------------------------------------------------------------------------------------
+    def simplify(self, facts: Iterable[Expr] = ()) -> Expr:
+        """The cheapest equal form known; see :func:`idgraph.arith.simplify`."""
+        from idgraph.arith.simplify import simplify
+
+        return simplify(self, facts=facts)
+
+    def evaluate(self, env: Mapping[str, int]) -> int | bool:
+        """The value with symbols bound by name.
+
+        >>> (symbol("i") // 4).evaluate({"i": -1})
+        -1
+        """
+        from idgraph.arith.evaluate import evaluate
+
+        return evaluate(self, env)
+
+    def evaluate_array(self, env: Mapping[str, npt.NDArray[np.int64] | int]) -> npt.NDArray[Any]:
+        """Values at many points at once (int64, or bool for a condition); arrays broadcast."""
+        from idgraph.arith.evaluate import evaluate_array
+
+        return evaluate_array(self, env)
+
+    def substitute(self, values: Mapping[str, IntLike] | Mapping[Expr, IntLike]) -> Expr:
+        """Symbols replaced, by name or by symbol node, all at once."""
+        from idgraph.arith.evaluate import substitute
+
+        return substitute(self, values)
+
+    def sympy(self) -> Any:
+        """The expression as a sympy object with exact FloorDiv and Mod functions."""
+        from idgraph.arith.sympy_bridge import to_sympy
+
+        return to_sympy(self)
+
+    def __str__(self) -> str:
+        from idgraph.arith.text import to_text
+
+        return to_text(self)
+
+    def __repr__(self) -> str:
+        return f"Expr({str(self)!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("Expr does not pickle; print it and parse the text")
+
+    def __bool__(self) -> bool:
+        if self.op == "const":
+            return bool(self.value)
+        raise TypeError(f"the truth of `{self}` is not known here; use is_true, prove or simplify")
+
+    def __index__(self) -> int:
+        if self.op == "const" and not self.cond:
+            return self.value
+        raise TypeError(f"`{self}` is not a constant integer")
+
+    __int__ = __index__
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError("an index expression is not iterable")
+
+    # ---- operators -------------------------------------------------------------------------------------------
+    def __add__(self, other: IntLike) -> Expr:
+        return add((self, _coerce(other)))
+
+    def __radd__(self, other: int) -> Expr:
+        return add((_coerce(other), self))
+
+    def __sub__(self, other: IntLike) -> Expr:
+        return add((self, mul((MINUS_ONE, _coerce(other)))))
+
+    def __rsub__(self, other: int) -> Expr:
+        return add((_coerce(other), mul((MINUS_ONE, self))))
+
+    def __neg__(self) -> Expr:
+        return mul((MINUS_ONE, self))
+
+    def __pos__(self) -> Expr:
+        return self
+
+    def __mul__(self, other: IntLike) -> Expr:
+        return mul((self, _coerce(other)))
+
+    def __rmul__(self, other: int) -> Expr:
+        return mul((_coerce(other), self))
+
+    def __floordiv__(self, other: IntLike) -> Expr:
+        return floordiv(self, _coerce(other))
+
+    def __rfloordiv__(self, other: int) -> Expr:
+        return floordiv(_coerce(other), self)
+
+    def __mod__(self, other: IntLike) -> Expr:
+        return mod(self, _coerce(other))
+
+    def __rmod__(self, other: int) -> Expr:
+        return mod(_coerce(other), self)
+
+    def __divmod__(self, other: IntLike) -> tuple[Expr, Expr]:
+        divisor = _coerce(other)
+        return floordiv(self, divisor), mod(self, divisor)
+
+    def __xor__(self, other: IntLike) -> Expr:
+        return xor(self, other)
+
+    def __rxor__(self, other: int) -> Expr:
+        return xor(other, self)
+
+    def __lt__(self, other: IntLike) -> Expr:
+        return compare("lt", self, _coerce(other))
+
+    def __le__(self, other: IntLike) -> Expr:
+        return compare("le", self, _coerce(other))
+
+    def __gt__(self, other: IntLike) -> Expr:
+        return compare("lt", _coerce(other), self)
+
+    def __ge__(self, other: IntLike) -> Expr:
+        return compare("le", _coerce(other), self)
+
+    def eq(self, other: IntLike) -> Expr:
+        """The condition that both values are equal (``==`` compares structure)."""
+        return compare("eq", self, _coerce(other))
+
+    def ne(self, other: IntLike) -> Expr:
+        """The condition that the values differ."""
+        return compare("ne", self, _coerce(other))
+
+    def __and__(self, other: Expr | bool) -> Expr:
+        return and_(self, other)
+
+    __rand__ = __and__
+
+    def __or__(self, other: Expr | bool) -> Expr:
+        return or_(self, other)
+
+    __ror__ = __or__
+
+    def __invert__(self) -> Expr:
+        return not_(self)
+
+
+IntLike = int | Expr
+
+
+def _same(a: Expr, b: Expr) -> bool:
+    """Structural equality of two distinct objects with equal hashes, without recursion."""
+    work = [(a, b)]
+    while work:
+        x, y = work.pop()
+        if x is y:
+            continue
+        if x._hash != y._hash or x.op != y.op or x.cond != y.cond or len(x.args) != len(y.args):
+            return False
+        if x.op == "const":
+            if x.value != y.value:
+                return False
+        elif x.op == "sym":
+            if x.name != y.name or x.symbol_bounds[2:] != y.symbol_bounds[2:]:
+                return False
+            for p, q in zip(x.symbol_bounds[:2], y.symbol_bounds[:2], strict=True):
+                if isinstance(p, Expr) and isinstance(q, Expr):
+                    work.append((p, q))
+                elif p is not q and p != q:
+                    return False
+        else:
+            work.extend(zip(x.args, y.args, strict=True))
+    return True
+
+
+_TABLE: dict[Any, Expr] = {}
+_CONSTS: dict[int, Expr] = {}
+
+
+def _new(op: Op, args: tuple[Expr, ...], hashed: int, key: tuple[str, int, int, int]) -> Expr:
+    node = Expr.__new__(Expr)
+    node.op = op
+    node.args = args
+    node._hash = hashed
+    node._key = key
+    node._iv = node._cong = node._syms = node._lin = node._normal = node._out = node.base = None
+    node._cost = -1
+    node.coef = 1
+    node.cond = False
+    node.visited = False
+    return node
+
+
+def make(op: Op, args: tuple[Expr, ...]) -> Expr:
+    """The shared node ``op(args)`` exactly as given; callers hand canonical operands."""
+    table_key = (op, args)
+    node = _TABLE.get(table_key)
+    if node is not None:
+        return node
+    first = "~"
+    size = 1
+    for a in args:
+        k = a._key
+        if k[0] < first:
+            first = k[0]
+        size += k[1]
+    hashed = hash((_OP_NUMBER[op], *[a._key[3] for a in args]))
+    node = _new(op, args, hashed, (first, size, _OP_NUMBER[op], hashed))
+    if op in CONDITION_OPS:
+        node.cond = True
+    elif op == "mul" and args[0].op == "const":
+        node.coef = args[0].value
+        node.base = args[1] if len(args) == 2 else make("mul", args[1:])
+    if len(_TABLE) > _TABLE_LIMIT:
+        _TABLE.clear()
+    _TABLE[table_key] = node
+    return node
+
+
+def const(value: int) -> Expr:
+    """The constant ``value``.
+
+    >>> const(3) == 3, hash(const(3)) == hash(3)
+    (True, True)
+    """
+    node = _CONSTS.get(value)
+    if node is not None:
+        return node
+    if isinstance(value, bool):
+        raise ArithTypeError("a truth value is not an integer constant", hint="use TRUE or FALSE")
+    node = _new("const", (), hash(value), ("~", 0, 1, 4 * value + 1))  # hash(-1) == hash(-2): keep digests apart
+    node.value = value
+    if len(_CONSTS) < 100_000:
+        _CONSTS[value] = node
+    return node
+
+
+def _truth(value: bool) -> Expr:
+    node = _new("const", (), 0x51ED + value, ("~", 0, 1, 4 * value + 2))
+    node.value = int(value)
+    node.cond = True
+    return node
+
+
+ZERO: Final = const(0)
+ONE: Final = const(1)
+MINUS_ONE: Final = const(-1)
+TRUE: Final = _truth(True)
+FALSE: Final = _truth(False)
+
+
+def symbol(
+    name: str,
+    lo: IntLike | None = None,
+    hi: IntLike | None = None,
+    multiple_of: int = 1,
+    remainder: int = 0,
+) -> Expr:
+    """An integer unknown with ``lo <= s <= hi`` (inclusive) and ``s = remainder`` modulo ``multiple_of``.
+
+    Bounds are integers, expressions over other symbols, or ``None``.  Two symbols of one name and different
+    ranges are different nodes; evaluation binds by name.
+
+    >>> n = symbol("n", 8, None, multiple_of=8)
+    >>> symbol("j", 0, n - 1).range
+    Range(lo=0, hi=None)
+    """
+    if not name:
+        raise ArithError("a symbol needs a name that is not empty")
+    if isinstance(multiple_of, bool) or multiple_of < 1:
+        raise ArithError(f"symbol {name!r}: multiple_of must be a positive integer, got {multiple_of!r}")
+    lo, hi = _bound(lo), _bound(hi)
+    bounds = (lo, hi, multiple_of, remainder % multiple_of)
+    table_key = ("sym", name, bounds)
+    node = _TABLE.get(table_key)
+    if node is not None:
+        return node
+    marks = [0x7FFFFFFF if b is None else b._hash if isinstance(b, Expr) else hash(b) for b in bounds]
+    hashed = hash((2, zlib.crc32(name.encode("utf-8", "surrogatepass")), *marks))
+    node = _new("sym", (), hashed, (name, 1, 2, hashed))
+    node.name = name
+    node.symbol_bounds = bounds
+    _TABLE[table_key] = node
+    return node
+
+
+def _bound(b: IntLike | None) -> int | Expr | None:
+    if isinstance(b, Expr):
+        if b.cond:
+            raise ArithTypeError("a symbol's bound must be an integer expression", because=(f"got the condition `{b}`",))
+        return b.value if b.op == "const" else b
+    if b is None or (isinstance(b, int) and not isinstance(b, bool)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return b
+    return int(_coerce(b))
+
+
+def _coerce(x: IntLike) -> Expr:
+    if isinstance(x, Expr):
+        return x
+    node = _CONSTS.get(x) if type(x) is int else None
+    return node if node is not None else as_expr(x)
+
+
+def as_expr(x: IntLike) -> Expr:
+    """``x`` as an expression; integers become constants, truth values are refused with TypeError."""
+    if isinstance(x, Expr):
+        return x
+    if isinstance(x, bool):
+        raise ArithTypeError(f"expected an integer expression, got the truth value {x!r}")
+    if isinstance(x, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return const(x)
+    index = getattr(x, "__index__", None)
+    if index is None or type(x).__name__ in ("bool", "bool_"):
+        raise ArithTypeError(f"expected an integer or an index expression, got {type(x).__name__}")
+    return const(index())
+
+
+def _need_int(args: Iterable[Expr], what: str) -> None:
+    for a in args:
+        if a.cond:
+            raise ArithTypeError(f"{what} takes integers, not a condition", because=(f"got `{a}`",))
+
+
+def scale(base: Expr, coef: int) -> Expr:
+    """``coef * base`` for a base without a constant factor."""
+    if coef == 1:
+        return base
+    if coef == 0:
+        return ZERO
+    factors = base.args if base.op == "mul" else (base,)
+    return make("mul", (const(coef), *factors))
+
+
+def from_terms(terms: dict[Expr, int], constant: int) -> Expr:
+    """The sum of ``coef * base`` over ``terms`` plus a constant, in canonical order."""
+    items = [(base, coef) for base, coef in terms.items() if coef]
+    if not items:
+        return const(constant)
+    if len(items) == 1:
+        base, coef = items[0]
+        term = base if coef == 1 else scale(base, coef)
+        return term if constant == 0 else make("add", (term, const(constant)))
+    items.sort(key=_item_key)
+    out = [base if coef == 1 else scale(base, coef) for base, coef in items]
+    if constant:
+        out.append(const(constant))
+    return make("add", tuple(out))
+
+
+def _item_key(item: tuple[Expr, int]) -> tuple[str, int, int, int]:
+    return item[0]._key
+
+
+def sort_key(e: Expr) -> tuple[str, int, int, int]:
+    """The structural order of operands: smallest name, size, then a digest; the same in every process."""
+    return e._key
+
+
+def add(args: Iterable[Expr]) -> Expr:
+    """The canonical sum."""
+    terms: dict[Expr, int] = {}
+    constant = 0
+    for a in args:
+        for t in a.args if a.op == "add" else (a,):
+            if t.op == "const":
+                if t.cond:
+                    _need_int((t,), "+")
+                constant += t.value
+            else:
+                if t.cond:
+                    _need_int((t,), "+")
+                base = t if t.base is None else t.base
+                terms[base] = terms.get(base, 0) + t.coef
+    return from_terms(terms, constant)
+
+
+def mul(args: Iterable[Expr]) -> Expr:
+    """The canonical product; sums are not multiplied out."""
+    coef = 1
+    factors: list[Expr] = []
+    for a in args:
+        if a.cond:
+            _need_int((a,), "*")
+        if a.op == "const":
+            coef *= a.value
+        elif a.op == "mul":
+            coef *= a.coef
+            base = a.base if a.base is not None else a
+            if base.op == "mul":
+                factors.extend(base.args)
+            else:
+                factors.append(base)
+        else:
+            factors.append(a)
+    if coef == 0:
+        return ZERO
+    if not factors:
+        return const(coef)
+    if len(factors) > 1:
+        factors.sort(key=sort_key)
+    elif coef == 1:
+        return factors[0]
+    if coef != 1:
+        return make("mul", (const(coef), *factors))
+    return make("mul", tuple(factors))
+
+
+def floordiv(x: Expr, d: Expr) -> Expr:
+    """Floor division, as Python's ``//``."""
+    if x.cond or d.cond:
+        _need_int((x, d), "//")
+    if d.op == "const":
+        if d.value == 0:
+            raise ArithZeroDivisionError(f"floor division of `{x}` by zero")
+        if d.value == 1:
+            return x
+        if x.op == "const":
+            return const(x.value // d.value)
+    return make("floordiv", (x, d))
+
+
+def mod(x: Expr, d: Expr) -> Expr:
+    """Remainder with the sign of the divisor, as Python's ``%``."""
+    if x.cond or d.cond:
+        _need_int((x, d), "%")
+    if d.op == "const":
+        if d.value == 0:
+            raise ArithZeroDivisionError(f"modulo of `{x}` by zero")
+        if d.value in (1, -1):
+            return ZERO
+        if x.op == "const":
+            return const(x.value % d.value)
+    return make("mod", (x, d))
+
+
+def _flat(op: Op, args: Iterable[IntLike]) -> Iterator[Expr]:
+    for x in args:
+        a = _coerce(x)
+        if a.op == op:
+            yield from a.args
+        else:
+            yield a
+
+
+def _extremum(op: Literal["min", "max"], args: tuple[IntLike, ...]) -> Expr:
+    if not args:
+        raise ArithError(f"{op} needs at least one operand")
+    constant: int | None = None
+    rest: dict[Expr, None] = {}
+    for a in _flat(op, args):
+        if a.cond:
+            _need_int((a,), op)
+        if a.op == "const":
+            constant = a.value if constant is None else (min if op == "min" else max)(constant, a.value)
+        else:
+            rest[a] = None
+    out = sorted(rest, key=sort_key)
+    if constant is not None:
+        out.append(const(constant))
+    return out[0] if len(out) == 1 else make(op, tuple(out))
+
+
+def minimum(*args: IntLike) -> Expr:
+    """The least of its operands."""
+    return _extremum("min", args)
+
+
+def maximum(*args: IntLike) -> Expr:
+    """The greatest of its operands."""
+    return _extremum("max", args)
+
+
+def xor(*args: IntLike) -> Expr:
+    """Bitwise exclusive or of two's-complement integers of unbounded width."""
+    constant = 0
+    rest: dict[Expr, int] = {}
+    for a in _flat("xor", args):
+        if a.cond:
+            _need_int((a,), "^")
+        if a.op == "const":
+            constant ^= a.value
+        else:
+            rest[a] = rest.get(a, 0) ^ 1
+    out = sorted((a for a, odd in rest.items() if odd), key=sort_key)
+    if constant or not out:
+        out.append(const(constant))
+    return out[0] if len(out) == 1 else make("xor", tuple(out))
+
+
+def ceildiv(x: IntLike, d: IntLike) -> Expr:
+    """Division rounded up, in terms of floor division.
+
+    >>> str(ceildiv(symbol("n", 0), 8))
+    '(n + 7)//8'
+    """
+    a, b = _coerce(x), _coerce(d)
+    lo = b.value if b.op == "const" else b.symbol_bounds[0] if b.op == "sym" else None
+    if isinstance(lo, int) and lo > 0:
+        return floordiv(add((a, b, MINUS_ONE)), b)
+    return mul((MINUS_ONE, floordiv(mul((MINUS_ONE, a)), b)))
+
+
+def compare(op: Literal["lt", "le", "eq", "ne"], a: Expr, b: Expr) -> Expr:
+    """The comparison as a condition; constants and equal operands are decided."""
+    if a.cond or b.cond:
+        _need_int((a, b), "a comparison")
+    if a is b or (a.op == "const" and b.op == "const"):
+        x, y = (0, 0) if a is b else (a.value, b.value)
+        holds = x < y if op == "lt" else x <= y if op == "le" else x == y if op == "eq" else x != y
+        return TRUE if holds else FALSE
+    if op in ("eq", "ne") and (a.op == "const" or (b.op != "const" and b._key < a._key)):
+        a, b = b, a
+    return make(op, (a, b))
+
+
+def _condition(c: Expr | bool) -> Expr:
+    if isinstance(c, Expr):
+        if c.cond:
+            return c
+        raise ArithTypeError("expected a condition", because=(f"got the integer expression `{c}`",))
+    if isinstance(c, bool) or type(c).__name__ in ("bool", "bool_"):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return TRUE if c else FALSE
+    raise ArithTypeError(f"expected a condition, got {type(c).__name__}")
+
+
+def _junction(op: Literal["and", "or"], args: Iterable[Expr | bool]) -> Expr:
+    neutral, absorbing = (TRUE, FALSE) if op == "and" else (FALSE, TRUE)
+    rest: dict[Expr, None] = {}
+    for x in args:
+        c = _condition(x)
+        for a in c.args if c.op == op else (c,):
+            if a is absorbing:
+                return absorbing
+            if a is not neutral:
+                rest[a] = None
+    if not rest:
+        return neutral
+    out = sorted(rest, key=sort_key)
+    return out[0] if len(out) == 1 else make(op, tuple(out))
+
+
+def and_(*args: Expr | bool) -> Expr:
+    """All of the conditions hold."""
+    return _junction("and", args)
+
+
+def or_(*args: Expr | bool) -> Expr:
+    """At least one of the conditions holds."""
+    return _junction("or", args)
+
+
+def not_(c: Expr | bool) -> Expr:
+    """The condition fails; comparisons are turned round, so ``not`` remains only over and/or."""
+    a = _condition(c)
+    if a is TRUE:
+        return FALSE
+    if a is FALSE:
+        return TRUE
+    match a.op:
+        case "not":
+            return a.args[0]
+        case "lt":
+            return compare("le", a.args[1], a.args[0])
+        case "le":
+            return compare("lt", a.args[1], a.args[0])
+        case "eq":
+            return compare("ne", *a.args)
+        case "ne":
+            return compare("eq", *a.args)
+        case "and":
+            return or_(*(not_(x) for x in a.args))
+        case "or":
+            return and_(*(not_(x) for x in a.args))
+        case _:
+            return make("not", (a,))
+
+
+def where(cond: Expr | bool, a: IntLike | bool, b: IntLike | bool) -> Expr:
+    """``a`` where the condition holds, else ``b``; the branch not taken is never evaluated."""
+    c = _condition(cond)
+    if isinstance(a, bool) or isinstance(b, bool) or (isinstance(a, Expr) and a.cond):
+        x, y = _condition(a), _condition(b)  # pyright: ignore[reportArgumentType]
+        return or_(and_(c, x), and_(not_(c), y))
+    x, y = _coerce(a), _coerce(b)
+    _need_int((x, y), "where")
+    if c is TRUE or x is y:
+        return x
+    if c is FALSE:
+        return y
+    return make("where", (c, x, y))
+
+
+def postorder(root: Expr) -> list[Expr]:
+    """Every distinct node below ``root``, operands before users, without recursion."""
+    out: list[Expr] = []
+    seen: set[Expr] = set()
+    work: list[tuple[Expr, bool]] = [(root, False)]
+    while work:
+        node, ready = work.pop()
+        if ready:
+            out.append(node)
+        elif node not in seen:
+            seen.add(node)
+            work.append((node, True))
+            work.extend((a, False) for a in reversed(node.args))
+    return out
+
+
+def symbols_of(e: Expr) -> frozenset[Expr]:
+    """The symbols in ``e``; cached on the nodes."""
+    work = [e]
+    while work:
+        node = work[-1]
+        if node._syms is not None:
+            work.pop()
+            continue
+        if not node.args:
+            node._syms = frozenset((node,)) if node.op == "sym" else frozenset()
+            work.pop()
+            continue
+        missing = [a for a in node.args if a._syms is None]
+        if missing:
+            work.extend(missing)
+            continue
+        parts = [a._syms for a in node.args if a._syms]
+        node._syms = frozenset[Expr]().union(*parts) if len(parts) != 1 else parts[0]
+        work.pop()
+    return e._syms if e._syms is not None else frozenset()
+
+
+def rebuild(node: Expr, args: tuple[Expr, ...]) -> Expr:
+    """``node`` with other operands, through the canonical constructors."""
+    match node.op:
+        case "const" | "sym":
+            return node
+        case "add":
+            return add(args)
+        case "mul":
+            return mul(args)
+        case "floordiv":
+            return floordiv(*args)
+        case "mod":
+            return mod(*args)
+        case "min" | "max":
+            return _extremum(node.op, args)
+        case "where":
+            return where(*args)
+        case "xor":
+            return xor(*args)
+        case "lt" | "le" | "eq" | "ne":
+            return compare(node.op, *args)
+        case "and" | "or":
+            return _junction(node.op, args)
+        case "not":
+            return not_(args[0])

@@ -1,0 +1,156 @@
+"""Proofs: by rules where ranges suffice, by enumeration of small boxes, never by hope."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from idgraph.arith.nodes import FALSE, TRUE, ArithTypeError, Expr, and_, as_expr
+from idgraph.arith.ranges import interval
+from idgraph.arith.simplify import read, simplify
+
+MAX_POINTS = 2_000_000
+_CHUNK = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The claim holds at every point; truthy."""
+
+    claim: Expr
+    method: Literal["rules", "exhaustive"]
+    rules: tuple[str, ...] = ()
+    points: int = 0
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        how = f"by {', '.join(self.rules) or 'ranges'}" if self.method == "rules" else f"at all {self.points} points"
+        return f"proved {self.claim} {how}"
+
+
+@dataclass(frozen=True, slots=True)
+class CounterExample:
+    """A point within the ranges at which the claim fails; falsy."""
+
+    claim: Expr
+    values: Mapping[str, int]
+    left: int | bool | None = None
+    right: int | bool | None = None
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        at = ", ".join(f"{k}={v}" for k, v in sorted(self.values.items()))
+        sides = "" if self.left is None else f": {self.left} against {self.right}"
+        return f"{self.claim} fails at {at or 'every point'}{sides}"
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Neither proved nor refuted; falsy.  ``tried`` says what was done."""
+
+    claim: Expr
+    tried: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        return f"{self.claim} is open; tried {'; '.join(self.tried)}"
+
+
+Verdict = Proof | CounterExample | Unknown
+
+
+def is_true(cond: Expr, facts: Iterable[Expr] = ()) -> bool:
+    """Whether rules alone show that ``cond`` holds at every point; cheap, no enumeration.
+
+    >>> from idgraph.arith import symbol
+    >>> i = symbol("i", 0, 7)
+    >>> is_true(i < 8), is_true(i < 7)
+    (True, False)
+    """
+    if not cond.cond:
+        raise ArithTypeError(f"is_true takes a condition, got `{cond}`")
+    return cond is TRUE or simplify(cond, facts=facts) is TRUE
+
+
+def prove(cond: Expr | str, ranges: Mapping[str, Any] | None = None, facts: Iterable[Expr] = ()) -> Verdict:
+    """Decide ``cond`` under the symbols' ranges and ``facts``.
+
+    >>> print(prove("i//4*4 <= i", {"i": 100}))
+    proved i//4*4 <= i by ranges
+    """
+    from idgraph.arith.simplify import trace
+
+    claim = read(cond, ranges)
+    if not claim.cond:
+        raise ArithTypeError(f"prove takes a condition, got `{claim}`")
+    known = tuple(facts)
+    result = simplify(claim, facts=known)
+    if result is TRUE:
+        return Proof(claim, "rules", tuple(trace(claim)))
+    return _by_points(claim, known, None)
+
+
+def prove_equal(
+    x: Expr | int | str, y: Expr | int | str, ranges: Mapping[str, Any] | None = None, facts: Iterable[Expr] = ()
+) -> Verdict:
+    """Whether both expressions are equal at every point of the ranges.
+
+    >>> print(prove_equal("(i + 32)%64", "(i + 31)%64", {"i": 64}))
+    (i + 32)%64 == (i + 31)%64 fails at i=0: 32 against 31
+    """
+    a, b = read(x, ranges), read(y, ranges)
+    known = tuple(facts)
+    if a.cond != b.cond:
+        raise ArithTypeError("prove_equal compares two integers or two conditions")
+    if a.cond:
+        claim = (a & b) | (~a & ~b)
+        same = simplify(a, facts=known) == simplify(b, facts=known)
+    else:
+        claim = a.eq(b)
+        same = simplify(a - b, facts=known) == 0 or simplify(claim, facts=known) is TRUE
+    if same:
+        return Proof(claim, "rules")
+    return _by_points(claim, known, (a, b))
+
+
+def _by_points(claim: Expr, facts: tuple[Expr, ...], sides: tuple[Expr, Expr] | None) -> Verdict:
+    from idgraph.arith.enumerate import first_failure
+
+    found = first_failure(claim, facts, MAX_POINTS, _CHUNK)
+    if isinstance(found, int):
+        return Proof(claim, "exhaustive", (), found)
+    if isinstance(found, str):
+        return Unknown(claim, ("rules", found))
+    if sides is None:
+        return CounterExample(claim, found)
+    return CounterExample(claim, found, sides[0].evaluate(found), sides[1].evaluate(found))
+
+
+def drop_redundant(conjuncts: Sequence[Expr], facts: Iterable[Expr] = ()) -> tuple[Expr, ...]:
+    """The conjuncts that are not implied by the others and the facts, in their given order.
+
+    >>> from idgraph.arith import symbol
+    >>> i = symbol("i")
+    >>> [str(c) for c in drop_redundant([i < 8, i < 16, i >= 0])]
+    ['i < 8', 'i >= 0']
+    """
+    known = tuple(facts)
+    kept = list(dict.fromkeys(conjuncts))
+    for c in sorted(kept, key=lambda c: -c.cost):
+        others = [k for k in kept if k is not c]
+        if is_true(c, (*known, *others)):
+            kept = others
+    return tuple(kept)
+
+
+__all__ = [
+    "FALSE", "CounterExample", "Proof", "Unknown", "Verdict", "and_", "as_expr", "drop_redundant", "interval",
+    "is_true", "prove", "prove_equal",
+]  # fmt: skip

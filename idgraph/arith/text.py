@@ -1,0 +1,454 @@
+"""The text form of expressions: Python syntax, printed and read back without ever evaluating it.
+
+``//`` and ``%`` floor, ``^`` is xor, ``min max where(c, a, b)`` are functions, ``&`` and ``|`` join conditions.
+A symbol whose name is not a plain identifier is written between backquotes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from idgraph.arith.nodes import (
+    FALSE,
+    TRUE,
+    ArithError,
+    Expr,
+    IntLike,
+    add,
+    and_,
+    as_expr,
+    ceildiv,
+    compare,
+    const,
+    floordiv,
+    maximum,
+    minimum,
+    mod,
+    mul,
+    not_,
+    or_,
+    symbol,
+    where,
+    xor,
+)
+from idgraph.arith.ranges import Range
+
+MAX_TEXT: Final = 1_000_000
+MAX_NESTING: Final = 500
+MAX_DIGITS: Final = 4000
+
+RangeLike = int | str | Expr | Range | range | Sequence[int | str | Expr | None]
+_FUNCTIONS: Final = {"min", "max", "where", "xor", "ceildiv", "floordiv"}
+_WORDS: Final = {"and": "&", "or": "|", "not": "~"}
+_PLAIN: Final = re.compile(r"[^\W\d][\w.]*\Z")
+_TOKEN: Final = re.compile(r"\s*(?:(\d+)|([^\W\d][\w.]*)|`([^`]+)`|(//|<=|>=|==|!=|[-+*%^&|~<>(),])|(\S))")
+
+
+# ---- printing ------------------------------------------------------------------------------------------------
+# Binding strength of a printed node; an operand that binds less than its place is parenthesised.
+_ATOM, _UNARY, _PRODUCT, _SUM, _XOR, _COMPARE, _AND, _OR = range(8)
+
+
+def to_text(e: Expr) -> str:
+    """The printed form, Python syntax with the same meaning.
+
+    >>> from idgraph.arith import symbol, where
+    >>> i = symbol("i")
+    >>> to_text(where(i < 4, 8 - i, i % 4 * 32))
+    'where(i < 4, 8 - i, i%4*32)'
+    """
+    if e._key[1] > MAX_TEXT:
+        raise ArithError("the expression is too large to print as a tree", hint="print shared parts on their own")
+    done: dict[Expr, tuple[str, int]] = {}
+    work = [e]
+    while work:
+        node = work[-1]
+        if node in done:
+            work.pop()
+            continue
+        missing = [a for a in node.args if a not in done]
+        if node.base is not None and node.base not in done:
+            missing.append(node.base)
+        if missing:
+            work.extend(missing)
+            continue
+        done[node] = _print(node, done)
+        work.pop()
+    return done[e][0]
+
+
+def _wrap(part: tuple[str, int], limit: int) -> str:
+    return part[0] if part[1] <= limit else f"({part[0]})"
+
+
+def symbol_text(name: str) -> str:
+    """A symbol's name, between backquotes unless it is a plain identifier."""
+    if _PLAIN.match(name) and name not in _FUNCTIONS and name not in _WORDS and name not in ("True", "False"):
+        return name
+    return f"`{name}`"
+
+
+def _print(node: Expr, done: dict[Expr, tuple[str, int]]) -> tuple[str, int]:
+    args = [done[a] for a in node.args]
+    match node.op:
+        case "const":
+            if node.cond:
+                return (str(bool(node.value)), _ATOM)
+            return (str(node.value), _ATOM if node.value >= 0 else _UNARY)
+        case "sym":
+            return (symbol_text(node.name), _ATOM)
+        case "add":
+            return (_print_sum(node, done), _SUM)
+        case "mul":
+            return _print_product(node, done)
+        case "floordiv" | "mod":
+            sign = "//" if node.op == "floordiv" else "%"
+            left = args[0] if args[0][1] != _UNARY else (f"({args[0][0]})", _ATOM)
+            return (f"{_wrap(left, _PRODUCT)}{sign}{_wrap(args[1], _ATOM)}", _PRODUCT)
+        case "min" | "max" | "where":
+            return (f"{node.op}({', '.join(a[0] for a in args)})", _ATOM)
+        case "xor":
+            return (" ^ ".join(_wrap(a, _UNARY) for a in args), _XOR)
+        case "lt" | "le" | "eq" | "ne":
+            sign = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}[node.op]
+            if node.op in ("lt", "le") and node.args[0].op == "const":  # `0 < i` reads better as `i > 0`
+                return (f"{_wrap(args[1], _SUM)} {'>' if node.op == 'lt' else '>='} {args[0][0]}", _COMPARE)
+            return (f"{_wrap(args[0], _SUM)} {sign} {_wrap(args[1], _SUM)}", _COMPARE)
+        case "and" | "or":
+            sign = " & " if node.op == "and" else " | "
+            return (sign.join(_wrap(a, _ATOM) for a in args), _AND if node.op == "and" else _OR)
+        case "not":
+            return (f"~({args[0][0]})", _UNARY)
+
+
+def _print_product(node: Expr, done: dict[Expr, tuple[str, int]]) -> tuple[str, int]:
+    if node.coef == -1 and node.base is not None:
+        return (f"-{_wrap(done[node.base], _ATOM)}", _UNARY)
+    factors = node.args[1:] if node.base is not None else node.args
+    # a quotient may stand first without parentheses only: i//4*n, but n*(i//4)
+    ordered = sorted(factors, key=lambda a: a.op not in ("floordiv", "mod"))
+    texts = [_wrap(done[ordered[0]], _PRODUCT)] + [_wrap(done[a], _ATOM) for a in ordered[1:]]
+    if node.base is not None:
+        texts.append(str(node.coef))
+    return ("*".join(texts), _PRODUCT)
+
+
+def _print_sum(node: Expr, done: dict[Expr, tuple[str, int]]) -> str:
+    plus: list[str] = []
+    minus: list[str] = []
+    for t in node.args:
+        value = t.value if t.op == "const" else t.coef
+        if value > 0:
+            plus.append(_wrap(done[t], _PRODUCT))
+        elif t.op == "const":
+            minus.append(str(-t.value))
+        elif value == -1 and t.base is not None:
+            minus.append(_wrap(done[t.base], _PRODUCT))
+        elif t.base is not None:
+            text = _print_product_abs(t, done)
+            minus.append(text)
+    if plus:
+        return " + ".join(plus) + "".join(f" - {m}" for m in minus)
+    first = next((t for t in node.args if t.op != "const" and t.coef != -1), node.args[0])
+    rest = [
+        m for t, m in zip(node.args, minus, strict=True) if t is not first
+    ]
+    return _wrap(done[first], _PRODUCT) + "".join(f" - {m}" for m in rest)
+
+
+def _print_product_abs(t: Expr, done: dict[Expr, tuple[str, int]]) -> str:
+    text, _ = _print_product(t, done)
+    return text[: text.rindex("*") + 1] + str(-t.coef)
+
+
+# ---- reading -------------------------------------------------------------------------------------------------
+def ranged_symbols(ranges: Mapping[str, RangeLike] | None) -> dict[str, Expr]:
+    """Symbols for API ranges: ``64`` is 0 <= s < 64, ``"n"`` is 0 <= s < n, a pair or triple is half-open as
+    Python's ``range`` (start, stop, step) with ``None`` for no bound; a :class:`Range` is inclusive.
+
+    >>> ranged_symbols({"i": 64, "n": (1, None)})["i"].range
+    Range(lo=0, hi=63)
+    """
+    out: dict[str, Expr] = {}
+    if ranges:
+        for name in ranges:
+            _resolve(name, ranges, out, ())
+    return out
+
+
+def _resolve(name: str, ranges: Mapping[str, RangeLike], out: dict[str, Expr], path: tuple[str, ...]) -> Expr:
+    if name in out:
+        return out[name]
+    if name in path:
+        raise ArithError(
+            f"the range of {name!r} depends on itself", because=(" -> ".join((*path[path.index(name) :], name)),)
+        )
+    if name not in ranges:
+        return symbol(name)
+    lo, hi, step = _parts(name, ranges[name])
+    path = (*path, name)
+
+    def bound(b: int | str | Expr | None) -> Expr | None:
+        if b is None:
+            return None
+        if not isinstance(b, str):
+            return as_expr(b)
+        tokens = [m.group(2) or m.group(3) for m in _TOKEN.finditer(b)]
+        scope = {t: _resolve(t, ranges, out, path) for t in tokens if t and t not in _FUNCTIONS}
+        return _Reader(b, scope).read()
+
+    low, high = bound(lo), bound(hi)
+    first = 0
+    if step != 1:
+        if low is None:
+            first = 0
+        elif low.op == "const":
+            first = low.value
+        else:
+            raise ArithError(f"range of {name!r}: a step needs a constant start")
+    inclusive = isinstance(ranges[name], Range)
+    node = symbol(name, low, high if high is None or inclusive else high - 1, step, first)
+    out[name] = node
+    return node
+
+
+_Bound = int | str | Expr | None
+
+
+def _parts(name: str, value: RangeLike) -> tuple[_Bound, _Bound, int]:
+    if isinstance(value, (int, str, Expr)):
+        return (0, value, 1)
+    if isinstance(value, range):
+        if value.step < 1:
+            raise ArithError(f"range of {name!r}: the step must be positive")
+        return (value.start, value.stop, value.step)
+    if isinstance(value, (tuple, list)) and len(value) in (2, 3):  # pyright: ignore[reportUnnecessaryIsInstance]
+        step = value[2] if len(value) == 3 else 1
+        if not isinstance(step, int) or step < 1:
+            raise ArithError(f"range of {name!r}: the step must be a positive integer, got {step!r}")
+        return (value[0], value[1], step)
+    raise ArithError(
+        f"range of {name!r} is not understood: {value!r}", hint="give 64, 'n', (0, 64), (1, None) or (0, None, 8)"
+    )
+
+
+def parse(text: str, ranges: Mapping[str, RangeLike] | None = None) -> Expr:
+    """The expression that ``text`` spells; a name without a range is any integer.
+
+    >>> e = parse("(i*32 + j)//32", {"i": 4, "j": 32})
+    >>> str(e), parse(str(e), {"i": 4, "j": 32}) == e
+    ('(i*32 + j)//32', True)
+    """
+    return _Reader(text, ranged_symbols(ranges)).read()
+
+
+def parse_in(text: str, scope: dict[str, Expr]) -> Expr:
+    """As :func:`parse`, with the symbols given as nodes (new names are added to ``scope``)."""
+    return _Reader(text, scope).read()
+
+
+_POWER: Final = {
+    "|": 1, "&": 2, "<": 3, "<=": 3, ">": 3, ">=": 3, "==": 3, "!=": 3, "^": 4, "+": 5, "-": 5,
+    "*": 6, "//": 6, "%": 6, "neg": 7, "~": 7, "pos": 7, "not": 2.5,
+}  # fmt: skip
+_COMPARES: Final = {"<", "<=", ">", ">=", "==", "!="}
+
+
+class _Reader:
+    """One text, read with an explicit stack: depth is bounded by a count, not by Python's."""
+
+    __slots__ = ("calls", "operands", "operators", "scope", "text")
+
+    def __init__(self, text: str, scope: dict[str, Expr]) -> None:
+        if len(text) > MAX_TEXT:
+            raise ArithError(f"expression text is too long: {len(text)} characters, at most {MAX_TEXT}")
+        self.text = text
+        self.scope = scope
+        self.operands: list[Expr | tuple[Expr, Expr]] = []  # a pair is an open comparison and its right side
+        self.operators: list[str] = []
+        self.calls: list[tuple[str, int]] = []  # open parentheses: function name or "", operands before it
+
+    def fail(self, why: str, at: int) -> ArithError:
+        lo, hi = max(0, at - 30), at + 30
+        shown = ("..." if lo else "") + self.text[lo:hi] + ("..." if hi < len(self.text) else "")
+        return ArithError(f"cannot read expression: {why}", because=(f"at character {at}: {shown!r}",))
+
+    def read(self) -> Expr:
+        want = True  # an operand is expected next
+        operators, operands = self.operators, self.operands
+        pending = ""
+        for m in _TOKEN.finditer(self.text):
+            kind, token, at = m.lastindex, m.group(m.lastindex or 0), m.start(m.lastindex or 0)
+            if pending and token != "(":
+                raise self.fail(f"function {pending!r} needs its arguments in parentheses", at)
+            if kind == 5:
+                raise self.fail(f"unexpected character {token!r}", at)
+            if kind == 2 and token in _WORDS:
+                kind, token = 4, "not" if token == "not" else _WORDS[token]
+            if kind == 4 and token != "(":
+                want = self.sign(token, want, at)
+            elif token == "(" and kind == 4:
+                if not want and not pending:
+                    raise self.fail("an operator is missing before '('", at)
+                self.calls.append((pending, len(operands)))
+                if len(self.calls) + len(operators) > 4 * MAX_NESTING or len(self.calls) > MAX_NESTING:
+                    raise self.fail(f"nested more than {MAX_NESTING} deep", at)
+                operators.append("(")
+                pending = ""
+                want = True
+            else:
+                if not want:
+                    raise self.fail(f"an operator is missing before {token!r}", at)
+                want = False
+                if kind == 1:
+                    if len(token) > MAX_DIGITS:
+                        raise self.fail(f"a number of {len(token)} digits", at)
+                    operands.append(const(int(token)))
+                elif kind == 2 and token in _FUNCTIONS:
+                    pending, want = token, True
+                else:
+                    operands.append(self.name(token, kind == 2))
+        if want or pending:
+            raise self.fail("it ends where an operand is expected", len(self.text))
+        self.reduce(0)
+        if operators:
+            raise self.fail("a '(' is never closed", len(self.text))
+        return self.pop()
+
+    def name(self, token: str, plain: bool) -> Expr:
+        if plain and token in ("True", "False"):
+            return TRUE if token == "True" else FALSE
+        node = self.scope.get(token)
+        if node is None:
+            node = self.scope[token] = symbol(token)
+        return node
+
+    def sign(self, token: str, want: bool, at: int) -> bool:
+        if want:
+            if token in ("-", "+", "~", "not"):
+                self.operators.append({"-": "neg", "+": "pos"}.get(token, token))
+                if len(self.operators) > 4 * MAX_NESTING:
+                    raise self.fail(f"nested more than {MAX_NESTING} deep", at)
+                return True
+            if token == ")" and self.operators and self.operators[-1] == "(" and self.calls[-1][0]:
+                raise self.fail(f"{self.calls[-1][0]!r} needs arguments", at)
+            raise self.fail(f"an operand is missing before {token!r}", at)
+        if token == ")":
+            self.reduce(0)
+            if not self.operators:
+                raise self.fail("a ')' without '('", at)
+            self.operators.pop()
+            self.close(at)
+            return False
+        if token == ",":
+            self.reduce(0)
+            if not self.operators or not self.calls[-1][0]:
+                raise self.fail("a ',' outside a call", at)
+            self.operands.append(self.pop())
+            return True
+        if token in ("~", "not"):
+            raise self.fail(f"an operator is missing before {token!r}", at)
+        self.reduce(_POWER[token])
+        self.operators.append(token)
+        return True
+
+    def close(self, at: int) -> None:
+        function, before = self.calls.pop()
+        if not function:
+            self.operands.append(self.pop())
+            return
+        args = [a if isinstance(a, Expr) else a[0] for a in self.operands[before:]]
+        del self.operands[before:]
+        wanted = {"where": 3, "ceildiv": 2, "floordiv": 2}.get(function)
+        if wanted is not None and len(args) != wanted:
+            raise self.fail(f"{function!r} takes {wanted} arguments, got {len(args)}", at)
+        match function:
+            case "min":
+                out = minimum(*args)
+            case "max":
+                out = maximum(*args)
+            case "where":
+                out = where(*args)
+            case "xor":
+                out = xor(*args)
+            case "floordiv":
+                out = floordiv(*args)
+            case _:
+                out = ceildiv(*args)
+        self.operands.append(out)
+
+    def pop(self) -> Expr:
+        top = self.operands.pop()
+        return top if isinstance(top, Expr) else top[0]
+
+    def reduce(self, power: float) -> None:
+        """Apply the waiting operators that bind at least as strongly as ``power``."""
+        operators = self.operators
+        while operators and operators[-1] != "(" and _POWER[operators[-1]] >= power:
+            op = operators.pop()
+            if op in _COMPARES:
+                right = self.pop()
+                left = self.operands.pop()
+                done = TRUE
+                if not isinstance(left, Expr):
+                    done, left = left
+                self.operands.append((and_(done, _compare(op, left, right)), right))
+                continue
+            b = self.pop()
+            if op in ("neg", "pos", "~", "not"):
+                self.operands.append(_unary(op, b))
+                continue
+            self.operands.append(_binary(op, self.pop(), b))
+
+
+def _compare(op: str, a: Expr, b: Expr) -> Expr:
+    match op:
+        case "<":
+            return compare("lt", a, b)
+        case "<=":
+            return compare("le", a, b)
+        case ">":
+            return compare("lt", b, a)
+        case ">=":
+            return compare("le", b, a)
+        case "==":
+            return compare("eq", a, b)
+        case _:
+            return compare("ne", a, b)
+
+
+def _unary(op: str, b: Expr) -> Expr:
+    match op:
+        case "neg":
+            return mul((const(-1), b))
+        case "~" if not b.cond:
+            return add((mul((const(-1), b)), const(-1)))
+        case "~" | "not":
+            return not_(b)
+        case _:
+            return b
+
+
+def _binary(op: str, a: Expr, b: Expr) -> Expr:
+    match op:
+        case "+":
+            return add((a, b))
+        case "-":
+            return add((a, mul((const(-1), b))))
+        case "*":
+            return mul((a, b))
+        case "//":
+            return floordiv(a, b)
+        case "%":
+            return mod(a, b)
+        case "^":
+            return xor(a, b)
+        case "&":
+            return and_(a, b)
+        case _:
+            return or_(a, b)
+
+
+IntText = IntLike | str
