@@ -9,6 +9,7 @@ from idgraph.arith.nodes import (
     ArithZeroDivisionError,
     Expr,
     IntLike,
+    Range,
     and_,
     as_expr,
     ceildiv,
@@ -32,7 +33,7 @@ from idgraph.arith.prove import (
     prove,
     prove_equal,
 )
-from idgraph.arith.ranges import Range, congruence, interval, multiple_of
+from idgraph.arith.ranges import congruence, interval, multiple_of
 from idgraph.arith.simplify import simplify, trace
 from idgraph.arith.source import C_PRELUDE, to_source
 from idgraph.arith.sympy_bridge import from_sympy, to_sympy

@@ -6,7 +6,7 @@ join comparisons and cost one unit a join as well.
 
 from __future__ import annotations
 
-from idgraph.arith.nodes import Expr
+from idgraph.arith.nodes import VERBS, Expr
 
 
 def cost(e: Expr) -> int:
@@ -74,3 +74,7 @@ def divmods(e: Expr) -> int:
         counts[node] = (node.op in ("floordiv", "mod")) + sum(counts[a] for a in node.args)
         work.pop()
     return counts[e]
+
+
+VERBS.cost = cost
+VERBS.divmods = divmods

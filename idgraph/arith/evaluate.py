@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from idgraph.arith.nodes import (
-    FALSE,
-    TRUE,
+    VERBS,
     ArithError,
     ArithZeroDivisionError,
     Expr,
@@ -121,7 +120,7 @@ def evaluate_array(e: Expr, env: Mapping[str, npt.NDArray[np.int64] | int]) -> n
 
     A division by zero is an error only where its value is used; values must fit 64 bits.
     """
-    import numpy as np
+    import numpy as np  # noqa: PLC0415  # most uses need one point only
 
     values: dict[Expr, npt.NDArray[Any]] = {}
     undefined: dict[Expr, npt.NDArray[Any]] = {}
@@ -146,7 +145,7 @@ def evaluate_array(e: Expr, env: Mapping[str, npt.NDArray[np.int64] | int]) -> n
 
 
 def _array_value(node: Expr, args: list[Any], env: Mapping[str, Any]) -> Any:
-    import numpy as np
+    import numpy as np  # noqa: PLC0415  # most uses need one point only
 
     match node.op:
         case "const":
@@ -219,4 +218,6 @@ def _rebound(
     return symbol(node.name, low, high, step, first)
 
 
-__all__ = ["FALSE", "TRUE", "evaluate", "evaluate_array", "substitute"]
+VERBS.evaluate = evaluate
+VERBS.evaluate_array = evaluate_array
+VERBS.substitute = substitute

@@ -8,16 +8,14 @@ Equality is structural; the table of shared nodes is only a cache and may be emp
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn
 
 from idgraph.errors import IdGraphError
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-
-    from idgraph.arith.ranges import Range
 
 Op = Literal[
     "const", "sym", "add", "mul", "floordiv", "mod", "min", "max", "where", "xor",
@@ -30,6 +28,48 @@ _OP_NUMBER: Final[dict[str, int]] = {
 }  # fmt: skip
 CONDITION_OPS: Final = frozenset({"lt", "le", "eq", "ne", "and", "or", "not"})
 _TABLE_LIMIT: Final = 400_000
+
+
+class _Verbs:
+    """What expressions can do, filled in by the modules that do it: nodes stay the lowest module."""
+
+    __slots__ = ("cost", "divmods", "evaluate", "evaluate_array", "interval", "simplify", "substitute", "sympy", "text")
+
+    cost: Callable[[Expr], int]
+    divmods: Callable[[Expr], int]
+    evaluate: Callable[[Expr, Mapping[str, int]], int | bool]
+    evaluate_array: Callable[[Expr, Mapping[str, Any]], Any]
+    interval: Callable[[Expr], Range]
+    simplify: Callable[[Expr, Iterable[Expr]], Expr]
+    substitute: Callable[[Expr, Mapping[Any, int | Expr]], Expr]
+    sympy: Callable[[Expr], Any]
+    text: Callable[[Expr], str]
+
+
+VERBS: Final = _Verbs()
+
+
+class Range(NamedTuple):
+    """Inclusive bounds of an integer; ``None`` is no bound.
+
+    >>> Range(0, 7).size, 3 in Range(0, None)
+    (8, True)
+    """
+
+    lo: int | None
+    hi: int | None
+
+    @property
+    def size(self) -> int | None:
+        """How many integers lie in the range, ``None`` if unbounded."""
+        return None if self.lo is None or self.hi is None else max(0, self.hi - self.lo + 1)
+
+    def __contains__(self, value: object) -> bool:
+        return (
+            isinstance(value, int)
+            and (self.lo is None or value >= self.lo)
+            and (self.hi is None or value <= self.hi)
+        )
 
 
 class ArithError(IdGraphError):
@@ -56,8 +96,8 @@ class Expr:
     """
 
     __slots__ = (
-        "_cong", "_cost", "_hash", "_iv", "_key", "_lin", "_normal", "_out", "_syms", "args", "base", "coef", "cond",
-        "name", "op", "symbol_bounds", "value", "visited",
+        "_cong", "_cost", "_hash", "_iv", "_key", "_lin", "_normal", "_out", "_syms", "_why", "args", "base", "coef",
+        "cond", "name", "op", "symbol_bounds", "value",
     )  # fmt: skip
 
     op: Op
@@ -77,7 +117,7 @@ class Expr:
     _lin: tuple[dict[Expr, int], int] | None
     _normal: Expr | None
     _out: Expr | None
-    visited: bool
+    _why: tuple[str, Expr] | None
 
     def __hash__(self) -> int:
         return self._hash
@@ -115,38 +155,22 @@ class Expr:
     @property
     def range(self) -> Range:
         """Sound inclusive bounds of the value, ``None`` where unbounded."""
-        from idgraph.arith.ranges import Range, interval
-
-        lo, hi = interval(self)
-        return Range(lo, hi)
-
-    @property
-    def congruence(self) -> tuple[int, int]:
-        """``(m, r)`` with value = r mod m at every point; m = 0 means the value is r."""
-        from idgraph.arith.ranges import congruence
-
-        return congruence(self)
+        return VERBS.interval(self)
 
     @property
     def cost(self) -> int:
         """Operations of the printed form: + - * // % min max where compare xor, as a tree."""
-        from idgraph.arith.cost import cost
-
-        return cost(self)
+        return VERBS.cost(self)
 
     @property
     def divmods(self) -> int:
         """How many floor divisions and modulos the expression has, counted as a tree."""
-        from idgraph.arith.cost import divmods
-
-        return divmods(self)
+        return VERBS.divmods(self)
 
     # ---- verbs -----------------------------------------------------------------------------------------------
     def simplify(self, facts: Iterable[Expr] = ()) -> Expr:
         """The cheapest equal form known; see :func:`idgraph.arith.simplify`."""
-        from idgraph.arith.simplify import simplify
-
-        return simplify(self, facts=facts)
+        return VERBS.simplify(self, facts)
 
     def evaluate(self, env: Mapping[str, int]) -> int | bool:
         """The value with symbols bound by name.
@@ -154,32 +178,22 @@ class Expr:
         >>> (symbol("i") // 4).evaluate({"i": -1})
         -1
         """
-        from idgraph.arith.evaluate import evaluate
-
-        return evaluate(self, env)
+        return VERBS.evaluate(self, env)
 
     def evaluate_array(self, env: Mapping[str, npt.NDArray[np.int64] | int]) -> npt.NDArray[Any]:
         """Values at many points at once (int64, or bool for a condition); arrays broadcast."""
-        from idgraph.arith.evaluate import evaluate_array
-
-        return evaluate_array(self, env)
+        return VERBS.evaluate_array(self, env)
 
     def substitute(self, values: Mapping[str, IntLike] | Mapping[Expr, IntLike]) -> Expr:
         """Symbols replaced, by name or by symbol node, all at once."""
-        from idgraph.arith.evaluate import substitute
-
-        return substitute(self, values)
+        return VERBS.substitute(self, values)
 
     def sympy(self) -> Any:
         """The expression as a sympy object with exact FloorDiv and Mod functions."""
-        from idgraph.arith.sympy_bridge import to_sympy
-
-        return to_sympy(self)
+        return VERBS.sympy(self)
 
     def __str__(self) -> str:
-        from idgraph.arith.text import to_text
-
-        return to_text(self)
+        return VERBS.text(self)
 
     def __repr__(self) -> str:
         return f"Expr({str(self)!r})"
@@ -321,11 +335,10 @@ def _new(op: Op, args: tuple[Expr, ...], hashed: int, key: tuple[str, int, int, 
     node.args = args
     node._hash = hashed
     node._key = key
-    node._iv = node._cong = node._syms = node._lin = node._normal = node._out = node.base = None
+    node._iv = node._cong = node._syms = node._lin = node._normal = node._out = node._why = node.base = None
     node._cost = -1
     node.coef = 1
     node.cond = False
-    node.visited = False
     return node
 
 

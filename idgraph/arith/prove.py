@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from idgraph.arith.enumerate import first_failure
 from idgraph.arith.nodes import FALSE, TRUE, ArithTypeError, Expr, and_, as_expr
 from idgraph.arith.ranges import interval
-from idgraph.arith.simplify import read, simplify
+from idgraph.arith.simplify import read, simplify, trace
 
 MAX_POINTS = 2_000_000
 _CHUNK = 1 << 18
@@ -85,8 +86,6 @@ def prove(cond: Expr | str, ranges: Mapping[str, Any] | None = None, facts: Iter
     >>> print(prove("i//4*4 <= i", {"i": 100}))
     proved i//4*4 <= i by ranges
     """
-    from idgraph.arith.simplify import trace
-
     claim = read(cond, ranges)
     if not claim.cond:
         raise ArithTypeError(f"prove takes a condition, got `{claim}`")
@@ -121,8 +120,6 @@ def prove_equal(
 
 
 def _by_points(claim: Expr, facts: tuple[Expr, ...], sides: tuple[Expr, Expr] | None) -> Verdict:
-    from idgraph.arith.enumerate import first_failure
-
     found = first_failure(claim, facts, MAX_POINTS, _CHUNK)
     if isinstance(found, int):
         return Proof(claim, "exhaustive", (), found)

@@ -8,35 +8,11 @@ is defined; an empty range makes every claim vacuously true, so nothing here may
 from __future__ import annotations
 
 from math import gcd
-from typing import NamedTuple
 
-from idgraph.arith.nodes import Expr
+from idgraph.arith.nodes import VERBS, Expr, Range
 
 Interval = tuple[int | None, int | None]
 _ANY: Interval = (None, None)
-
-
-class Range(NamedTuple):
-    """Inclusive bounds of an integer; ``None`` is no bound.
-
-    >>> Range(0, 7).size, 3 in Range(0, None)
-    (8, True)
-    """
-
-    lo: int | None
-    hi: int | None
-
-    @property
-    def size(self) -> int | None:
-        """How many integers lie in the range, ``None`` if unbounded."""
-        return None if self.lo is None or self.hi is None else max(0, self.hi - self.lo + 1)
-
-    def __contains__(self, value: object) -> bool:
-        return (
-            isinstance(value, int)
-            and (self.lo is None or value >= self.lo)
-            and (self.hi is None or value <= self.hi)
-        )
 
 
 def interval(e: Expr) -> Interval:
@@ -46,6 +22,11 @@ def interval(e: Expr) -> Interval:
         return found
     _fill(e)
     return e._iv if e._iv is not None else _ANY
+
+
+def range_of(e: Expr) -> Range:
+    """Inclusive bounds as a :class:`Range`."""
+    return Range(*interval(e))
 
 
 def congruence(e: Expr) -> tuple[int, int]:
@@ -341,3 +322,6 @@ def _xor_congruence(args: tuple[Expr, ...]) -> tuple[int, int]:
         power = low if power == 0 else power if low == 0 else min(power, low)
         value ^= r
     return (power, value % power) if power else (0, value)
+
+
+VERBS.interval = range_of

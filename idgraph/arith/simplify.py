@@ -9,6 +9,7 @@ from idgraph.arith.cost import cost
 from idgraph.arith.nodes import (
     FALSE,
     TRUE,
+    VERBS,
     Expr,
     add,
     and_,
@@ -23,6 +24,7 @@ from idgraph.arith.nodes import (
     rebuild,
 )
 from idgraph.arith.ranges import interval, multiple_of
+from idgraph.arith.sympy_bridge import from_sympy, is_sympy
 from idgraph.arith.text import parse, ranged_symbols
 
 
@@ -36,8 +38,6 @@ def read(e: Expr | int | str | Any, ranges: Mapping[str, Any] | None = None) -> 
             scope = ranged_symbols(ranges)
             out = out.substitute({name: scope[name] for name in out.names if name in scope})
         return out
-    from idgraph.arith.sympy_bridge import from_sympy, is_sympy
-
     if is_sympy(e):
         return from_sympy(e, ranges)
     return as_expr(e)
@@ -197,3 +197,10 @@ def _condition(x: Expr, facts: list[Expr]) -> Expr:
 
 
 __all__ = ["multiple_of", "read", "simplify", "terms", "trace"]
+
+
+def _verb(e: Expr, facts: Iterable[Expr]) -> Expr:
+    return simplify(e, facts=facts)
+
+
+VERBS.simplify = _verb

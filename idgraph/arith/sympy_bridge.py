@@ -13,6 +13,7 @@ from typing import Any
 from idgraph.arith.nodes import (
     FALSE,
     TRUE,
+    VERBS,
     ArithError,
     Expr,
     add,
@@ -32,6 +33,7 @@ from idgraph.arith.nodes import (
     where,
     xor,
 )
+from idgraph.arith.text import ranged_symbols
 
 
 @cache
@@ -131,8 +133,6 @@ def from_sympy(x: Any, ranges: Mapping[str, Any] | None = None) -> Expr:
     >>> str(from_sympy(sympy.floor(i / 4) * 4 + sympy.Mod(i, 4)))
     'i//4*4 + i%4'
     """
-    from idgraph.arith.text import ranged_symbols
-
     scope = ranged_symbols(ranges)
     done: dict[Any, Expr] = {}
     work: list[Any] = [x]
@@ -254,3 +254,6 @@ def _relation(node: Any, name: str, args: list[Expr]) -> Expr:
             return not_(a)
         case _:
             raise ArithError(f"sympy {name} has no integer index meaning", because=(f"in {node}",))
+
+
+VERBS.sympy = to_sympy

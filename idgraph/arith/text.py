@@ -13,9 +13,11 @@ from typing import Final
 from idgraph.arith.nodes import (
     FALSE,
     TRUE,
+    VERBS,
     ArithError,
     Expr,
     IntLike,
+    Range,
     add,
     and_,
     as_expr,
@@ -33,7 +35,6 @@ from idgraph.arith.nodes import (
     where,
     xor,
 )
-from idgraph.arith.ranges import Range
 
 MAX_TEXT: Final = 1_000_000
 MAX_NESTING: Final = 500
@@ -452,3 +453,6 @@ def _binary(op: str, a: Expr, b: Expr) -> Expr:
 
 
 IntText = IntLike | str
+
+
+VERBS.text = to_text
