@@ -9,6 +9,9 @@ from tools.env import CUDA_DRIVER, cuda_driver
 
 # A deadline per example measures the machine, not the code; the slow-data check does too.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.register_profile(
+    "ci", settings.get_profile("default"), derandomize=True
+)  # the same verdict on the same commit
 settings.register_profile("nightly", settings.get_profile("default"), max_examples=2000)
 settings.load_profile("default")
 

@@ -102,7 +102,8 @@ def launch(tool: str, main: Callable[[list[str]], None]) -> None:
     except EnvironmentFailure as failure:
         sys.exit(f"{tool}: {failure}")
     except KeyboardInterrupt:
-        sys.exit(f"{tool}: interrupted; the next run makes the environment anew")
+        print(f"{tool}: interrupted; the next run makes the environment anew", file=sys.stderr)
+        sys.exit(130)  # as a shell reports an interrupt
 
 
 def clean_environment() -> dict[str, str]:

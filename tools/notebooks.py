@@ -9,9 +9,9 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
-import os
 import re
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,7 +20,8 @@ from typing import Any, cast
 import jupytext
 import nbclient
 import nbformat
-from nbclient.exceptions import CellExecutionError
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from traitlets.config import Config
 
 from tools.env import clean_environment
 
@@ -50,14 +51,16 @@ def executed(source: Path, *, cwd: Path) -> Notebook:
     notebook = cast(Any, jupytext.read(source, fmt="py:percent"))  # pyright: ignore[reportUnknownMemberType]
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number:02}"  # a random id would make every update a change
-    client = nbclient.NotebookClient(
-        notebook, timeout=CELL_SECONDS, kernel_name="python3", record_timing=False,
-        resources={"metadata": {"path": str(cwd)}},
-    )  # fmt: skip
-    try:
-        client.execute(env=clean_environment() | {"PYTHONPATH": str(ROOT)})
-    except CellExecutionError as error:
-        raise NotebookFailure(f"{source.name}: a cell failed\n{error}") from error
+    with tempfile.TemporaryDirectory() as sockets:  # sockets on disk: no port is opened
+        client = nbclient.NotebookClient(
+            notebook, timeout=CELL_SECONDS, kernel_name="python3", record_timing=False,
+            resources={"metadata": {"path": str(cwd)}},
+            config=Config({"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}}),
+        )  # fmt: skip
+        try:
+            client.execute(env=clean_environment() | {"PYTHONPATH": str(ROOT)})
+        except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+            raise NotebookFailure(f"{source.name}: a cell failed\n{error}") from error
     notebook["metadata"] = {
         "jupytext": {"formats": "ipynb,py:percent"},
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -159,5 +162,4 @@ def main(arguments: Sequence[str], folder: Path = FOLDER) -> int:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("JUPYTER_PLATFORM_DIRS", "1")  # the old folders are deprecated, with a warning
     sys.exit(main(sys.argv[1:]))

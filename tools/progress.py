@@ -87,18 +87,24 @@ def run_logged(
         ) as process,
     ):  # fmt: skip
         assert process.stdout is not None
-        threading.Thread(target=_pump, args=(process.stdout, lines), daemon=True).start()
-        while True:
-            try:
-                line = lines.get(timeout=1.0)
-            except queue.Empty:
+        reader = threading.Thread(target=_pump, args=(process.stdout, lines), daemon=True)
+        reader.start()
+        try:
+            while True:
+                try:
+                    line = lines.get(timeout=1.0)
+                except queue.Empty:
+                    on_tick()
+                    continue
+                if line is None:
+                    return process.wait()
+                record.write(line)
+                on_line(line.rstrip("\n"))
                 on_tick()
-                continue
-            if line is None:
-                return process.wait()
-            record.write(line)
-            on_line(line.rstrip("\n"))
-            on_tick()
+        except BaseException:  # interrupted: the command must not outlive its tool, nor its output the reader
+            process.terminate()
+            reader.join()
+            raise
 
 
 def _pump(source: Iterable[str], lines: queue.SimpleQueue[str | None]) -> None:
