@@ -1,0 +1,108 @@
+"""The one family of errors: what went wrong, where the user wrote it, because of which facts, and a way out."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_PACKAGE = str(Path(__file__).resolve().parent)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A line of the user's program: the place where an operation or a schedule step was written.
+
+    >>> str(SourceLine("rope.py", 12, "t1 = t0[:32]"))
+    'rope.py:12: t1 = t0[:32]'
+    """
+
+    file: str
+    line: int
+    code: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}"
+        return f"{place}: {self.code}" if self.code else place
+
+
+def user_line() -> SourceLine | None:
+    """The innermost frame of the call stack that lies outside this package (no frame is kept alive)."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(_PACKAGE) and not file.startswith("<frozen"):
+            # linecache reads a file once; a doctest or a prompt has no file and gives an empty line.
+            code = linecache.getline(file, frame.f_lineno).strip()
+            return SourceLine(Path(file).name if not file.startswith("<") else file, frame.f_lineno, code)
+        frame = frame.f_back
+    return None
+
+
+class IdGraphError(Exception):
+    """Root of every error of the library.
+
+    ``what`` is one sentence; ``where`` the user's line; ``because`` the chain of facts; ``hint`` a way out.
+
+    >>> print(IdGraphError("axis 2 does not exist", where="a.py:3: t.split(2, 8)", hint="t has 2 axes: 0 and 1"))
+    axis 2 does not exist
+      at a.py:3: t.split(2, 8)
+      hint: t has 2 axes: 0 and 1
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | SourceLine | None = None,
+        because: Sequence[str] = (),
+        hint: str = "",
+    ) -> None:
+        self.what = what
+        self.where = "" if where is None else str(where)
+        self.because = tuple(because)
+        self.hint = hint
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.where:
+            lines.append(f"  at {self.where}")
+        lines += [f"  because {fact}" for fact in self.because]
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+
+class OperationError(IdGraphError, ValueError):
+    """An operation was built with shapes, types or bounds that have no meaning."""
+
+
+class FusionError(IdGraphError):
+    """A fusion is not well formed; ``violations`` holds every finding, each with its line."""
+
+    def __init__(self, what: str, violations: Sequence[str] = (), *, hint: str = "") -> None:
+        self.violations = tuple(violations)
+        super().__init__(what, because=violations, hint=hint)
+
+
+class ScheduleError(IdGraphError):
+    """A schedule that is not legal: a wrong axis, an inlining past a consumer, a race between parallel axes."""
+
+
+class IndexingError(IdGraphError):
+    """A question about indices that has no answer (an access that does not exist, an axis no loop reaches)."""
+
+
+class ParseError(IdGraphError, ValueError):
+    """Text or JSON that does not say a fusion or an index expression."""
+
+
+class EmitError(IdGraphError):
+    """A fusion that a target cannot express, or arrays that do not fit its inputs."""
+
+
+class FrontendError(IdGraphError):
+    """A program of another system that could not be imported."""

@@ -1,0 +1,47 @@
+"""Tensors made of nothing: one value, or counted numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from idgraph.arith import Expr
+from idgraph.errors import OperationError
+from idgraph.ir.dtypes import Scalar, check_dtype
+from idgraph.ir.exprs import Attr
+from idgraph.ir.pointwise import flat_domain
+from idgraph.ir.registry import primitive
+from idgraph.ir.shape import expr_tuple
+from idgraph.ir.tensor import Tensor
+
+if TYPE_CHECKING:
+    from idgraph.ir.fusion import Fusion
+
+
+@primitive("full")
+def build_full(
+    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
+) -> Tensor:
+    """``full(; shape, value, dtype)``."""
+    extents = [fusion.extent("full", p, int(e) if e.is_const else e) for p, e in enumerate(expr_tuple(attrs, "shape"))]
+    value = attrs.get("value")
+    if not isinstance(value, (bool, int, float)) or args:
+        raise OperationError(f"value {value!r} is no number")
+    axes = [fusion.new_domain(e) for e in extents]
+    return fusion.emit("full", (), dict(attrs), [], check_dtype(attrs.get("dtype")), flat_domain(axes), name)
+
+
+@primitive("iota")
+def build_iota(
+    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
+) -> Tensor:
+    """``iota(; n, start, step, dtype)``: element c is start + step * c."""
+    (n,) = expr_tuple({"n": (attrs.get("n"),)}, "n")
+    for key in ("start", "step"):
+        value = attrs.get(key)
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            raise OperationError(f"{key} {value!r} is no number")
+    if args:
+        raise OperationError("takes no operand")
+    axes = [fusion.new_domain(fusion.extent("iota", 0, int(n) if n.is_const else n))]
+    return fusion.emit("iota", (), dict(attrs), [], check_dtype(attrs.get("dtype")), flat_domain(axes), name)

@@ -1,0 +1,258 @@
+"""IterDomains, the axes of tensors, and the closed union of expressions that make one axis of others.
+
+An axis compares by identity: two axes of extent 32 are two things until a graph says otherwise. Extents and
+attributes are values (integer expressions).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+from idgraph.arith import Expr, as_expr
+from idgraph.errors import SourceLine
+
+if TYPE_CHECKING:
+    from idgraph.ir.tensor import Tensor
+
+Kind = Literal["iteration", "reduction", "broadcast", "gather_scatter"]
+Parallel = Literal[
+    "serial",
+    "blockIdx.x", "blockIdx.y", "blockIdx.z",
+    "threadIdx.x", "threadIdx.y", "threadIdx.z",
+    "vectorize", "unroll",
+]  # fmt: skip
+SwizzleKind = Literal["xor", "cyclic"]
+
+PARALLEL: tuple[Parallel, ...] = get_args(Parallel)
+SWIZZLES: tuple[SwizzleKind, ...] = get_args(SwizzleKind)
+_LETTER: dict[Kind, str] = {"iteration": "I", "reduction": "r", "broadcast": "b", "gather_scatter": "g"}
+
+
+class IterDomain:
+    """One axis of one tensor: ``extent`` elements, of a ``kind``, run by loops or by ``parallel`` threads.
+
+    ``definitions`` are the expressions that make this axis of others; a concatenated axis has one for each operand,
+    every other axis at most one. Axes are made by a `Fusion`, which numbers them, so names are the same in every run.
+
+    >>> import idgraph as ig
+    >>> t = ig.Fusion("f").input("t", shape=(64, 1))
+    >>> t.logical
+    (I0[64], b1[1])
+    >>> t.logical[0].kind, t.logical[1].kind
+    ('iteration', 'broadcast')
+    """
+
+    __slots__ = ("definitions", "extent", "kind", "name", "parallel", "tensor")
+
+    def __init__(self, number: int, extent: Expr, kind: Kind, tensor: Tensor | None = None) -> None:
+        self.name = f"{_LETTER[kind]}{number}"
+        self.extent = extent
+        self.kind: Kind = kind
+        self.parallel: Parallel = "serial"
+        self.definitions: tuple[DomainExpr, ...] = ()
+        self.tensor = tensor
+
+    @property
+    def definition(self) -> DomainExpr | None:
+        """The expression that makes this axis, the first where there are several; None for an axis of its own."""
+        return self.definitions[0] if self.definitions else None
+
+    @property
+    def is_broadcast(self) -> bool:
+        """True of an axis whose only coordinate is 0 until it is resolved."""
+        return self.kind == "broadcast"
+
+    @property
+    def label(self) -> str:
+        """Tensor and axis, for messages: ``t1.I3``."""
+        return f"{self.tensor.name}.{self.name}" if self.tensor is not None else self.name
+
+    def __repr__(self) -> str:
+        return f"{self.name}[{self.extent}]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Split:
+    """``source -> outer, inner``: source = outer * inner.extent + inner. The last part may be padded.
+
+    An inner split has ``inner.extent == factor``, an outer split ``outer.extent == factor``.
+    """
+
+    source: IterDomain
+    outer: IterDomain
+    inner: IterDomain
+    factor: Expr
+    inner_split: bool = True
+    line: SourceLine | None = None
+
+    @property
+    def inputs(self) -> tuple[IterDomain, ...]:
+        """The axes this expression reads."""
+        return (self.source,)
+
+    @property
+    def outputs(self) -> tuple[IterDomain, ...]:
+        """The axes this expression makes."""
+        return (self.outer, self.inner)
+
+    @property
+    def attributes(self) -> tuple[object, ...]:
+        """What two splits must share to be the same split."""
+        return ("split", self.factor, self.inner_split)
+
+    def __repr__(self) -> str:
+        side = "" if self.inner_split else ", inner=False"
+        return f"Split({self.source} -> {self.outer}, {self.inner}; {self.factor}{side})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Merge:
+    """``outer, inner -> out``: out = outer * inner.extent + inner."""
+
+    outer: IterDomain
+    inner: IterDomain
+    out: IterDomain
+    line: SourceLine | None = None
+
+    @property
+    def inputs(self) -> tuple[IterDomain, ...]:
+        """The axes this expression reads."""
+        return (self.outer, self.inner)
+
+    @property
+    def outputs(self) -> tuple[IterDomain, ...]:
+        """The axes this expression makes."""
+        return (self.out,)
+
+    @property
+    def attributes(self) -> tuple[object, ...]:
+        """What two merges must share to be the same merge."""
+        return ("merge",)
+
+    def __repr__(self) -> str:
+        return f"Merge({self.outer}, {self.inner} -> {self.out})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Resize:
+    """``source -> out``: out = source + left, of extent ``left + source.extent + right``; negative sides cut."""
+
+    source: IterDomain
+    out: IterDomain
+    left: Expr
+    right: Expr
+    line: SourceLine | None = None
+
+    @property
+    def inputs(self) -> tuple[IterDomain, ...]:
+        """The axes this expression reads."""
+        return (self.source,)
+
+    @property
+    def outputs(self) -> tuple[IterDomain, ...]:
+        """The axes this expression makes."""
+        return (self.out,)
+
+    @property
+    def attributes(self) -> tuple[object, ...]:
+        """What two resizes must share to be the same resize."""
+        return ("resize", self.left, self.right)
+
+    def __repr__(self) -> str:
+        return f"Resize({self.source} -> {self.out}; {self.left}, {self.right})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stride:
+    """``source -> out``: source = start + step * out. Slices with a step and flips (step -1)."""
+
+    source: IterDomain
+    out: IterDomain
+    start: Expr
+    step: Expr
+    line: SourceLine | None = None
+
+    @property
+    def inputs(self) -> tuple[IterDomain, ...]:
+        """The axes this expression reads."""
+        return (self.source,)
+
+    @property
+    def outputs(self) -> tuple[IterDomain, ...]:
+        """The axes this expression makes."""
+        return (self.out,)
+
+    @property
+    def attributes(self) -> tuple[object, ...]:
+        """What two strides must share to be the same stride."""
+        return ("stride", self.start, self.step, self.out.extent)
+
+    def __repr__(self) -> str:
+        return f"Stride({self.source} -> {self.out}; {self.start}, {self.step})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Roll:
+    """``source -> out``: out = (source + shift) mod extent, torch's roll."""
+
+    source: IterDomain
+    out: IterDomain
+    shift: Expr
+    line: SourceLine | None = None
+
+    @property
+    def inputs(self) -> tuple[IterDomain, ...]:
+        """The axes this expression reads."""
+        return (self.source,)
+
+    @property
+    def outputs(self) -> tuple[IterDomain, ...]:
+        """The axes this expression makes."""
+        return (self.out,)
+
+    @property
+    def attributes(self) -> tuple[object, ...]:
+        """What two rolls must share to be the same roll."""
+        return ("roll", self.shift)
+
+    def __repr__(self) -> str:
+        return f"Roll({self.source} -> {self.out}; {self.shift})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Swizzle:
+    """``x, y -> x', y'``: x' = x; y' = x ^ y ("xor") or (x + y) mod y.extent ("cyclic"). A permutation of each row."""
+
+    x: IterDomain
+    y: IterDomain
+    out_x: IterDomain
+    out_y: IterDomain
+    kind: SwizzleKind
+    line: SourceLine | None = None
+
+    @property
+    def inputs(self) -> tuple[IterDomain, ...]:
+        """The axes this expression reads."""
+        return (self.x, self.y)
+
+    @property
+    def outputs(self) -> tuple[IterDomain, ...]:
+        """The axes this expression makes."""
+        return (self.out_x, self.out_y)
+
+    @property
+    def attributes(self) -> tuple[object, ...]:
+        """What two swizzles must share to be the same swizzle."""
+        return ("swizzle", self.kind)
+
+    def __repr__(self) -> str:
+        return f"Swizzle({self.x}, {self.y} -> {self.out_x}, {self.out_y}; {self.kind})"
+
+
+DomainExpr = Split | Merge | Resize | Stride | Roll | Swizzle
+
+
+def is_one(extent: Expr) -> bool:
+    """True of the constant 1."""
+    return extent == as_expr(1)

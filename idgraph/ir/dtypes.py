@@ -1,0 +1,98 @@
+"""Element types by torch's names, their sizes in bytes, and torch's type promotion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, get_args
+
+from idgraph.errors import OperationError
+
+DType = Literal["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
+Scalar = bool | int | float
+
+DTYPES: tuple[DType, ...] = get_args(DType)
+
+_SIZES: dict[DType, int] = {
+    "bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8,
+    "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8,
+}  # fmt: skip
+
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_INTS = ("uint8", "int8", "int16", "int32", "int64")
+
+
+def check_dtype(name: object) -> DType:
+    """The type named, or an error that lists the names."""
+    for known in DTYPES:
+        if name == known:
+            return known
+    raise OperationError(f"unknown dtype {name!r}", hint=f"one of {', '.join(DTYPES)}")
+
+
+def item_size(dtype: DType) -> int:
+    """Bytes of one element.
+
+    >>> item_size("bfloat16")
+    2
+    """
+    return _SIZES[dtype]
+
+
+def is_float(dtype: DType) -> bool:
+    """True of the four floating point types."""
+    return dtype in _FLOATS
+
+
+def is_integer(dtype: DType) -> bool:
+    """True of the integer types; bool is not one."""
+    return dtype in _INTS
+
+
+def _category(dtype: DType) -> int:
+    return 0 if dtype == "bool" else 1 if is_integer(dtype) else 2
+
+
+def _promote_pair(a: DType, b: DType) -> DType:
+    if a == b:
+        return a
+    ca, cb = _category(a), _category(b)
+    if ca != cb:
+        return a if ca > cb else b
+    if ca == 2:
+        if {a, b} == {"float16", "bfloat16"}:
+            return "float32"
+        return a if _FLOATS.index(a) > _FLOATS.index(b) else b
+    if "uint8" in (a, b):  # torch: uint8 with int8 is int16, with wider ones the wider one
+        other = b if a == "uint8" else a
+        return "int16" if other == "int8" else other
+    return a if _INTS.index(a) > _INTS.index(b) else b
+
+
+def scalar_dtype(value: Scalar) -> DType:
+    """torch's default type of a Python number.
+
+    >>> scalar_dtype(2), scalar_dtype(2.0), scalar_dtype(True)
+    ('int64', 'float32', 'bool')
+    """
+    if isinstance(value, bool):
+        return "bool"
+    return "int64" if isinstance(value, int) else "float32"
+
+
+def promote(dtypes: Iterable[DType], scalars: Iterable[DType] = ()) -> DType:
+    """torch's result type of tensors with ``dtypes`` and numbers of types ``scalars``.
+
+    A number widens the result only when its category (bool, integer, float) is higher than every tensor's.
+
+    >>> promote(["float16"], ["float32"]), promote(["int32"], ["float32"]), promote(["float16", "bfloat16"])
+    ('float16', 'float32', 'float32')
+    """
+    result: DType | None = None
+    for dtype in dtypes:
+        result = dtype if result is None else _promote_pair(result, dtype)
+    for dtype in scalars:
+        if result is None or _category(dtype) > _category(result):
+            result = dtype
+    if result is None:
+        raise OperationError("no operand to take a type from")
+    return result

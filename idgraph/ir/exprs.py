@@ -1,0 +1,101 @@
+"""Tensor expressions: an operation, the tensors it reads and writes, and how each operand's axes are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from idgraph.arith import Expr
+from idgraph.errors import SourceLine
+from idgraph.ir.domains import IterDomain
+from idgraph.ir.dtypes import Scalar
+
+if TYPE_CHECKING:
+    from idgraph.ir.tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """The operand's axis is read at the coordinate of this root axis of the output."""
+
+    domain: IterDomain
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """The operand's axis is read at one coordinate: 0 where a broadcast is resolved or squeezed, or a selected index."""
+
+    index: Expr
+    why: Literal["broadcast", "squeeze", "select", "empty"]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The operand's axis is read at the value loaded from the operand number ``operand`` (a gathered axis)."""
+
+    operand: int
+
+
+AxisRead = Mapped | Fixed | Loaded
+Argument = "Tensor | Scalar | Expr"
+Attr = bool | int | float | str | Expr | None | tuple["Attr", ...]
+
+
+class TensorExpr:
+    """One operation: ``op`` applied to ``args`` (tensors, numbers) with ``attrs``, making ``outputs``.
+
+    ``inputs`` are the tensors among ``args``, one entry for each operand (a tensor read twice stands there twice);
+    ``reads[k]`` says for each axis of ``inputs[k].axes`` how the operation reads it. ``source_line`` is the user's line.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t1 = f.input("t0", shape=(64,))[:32]
+    >>> t1.definition
+    t1[I1] = slice(t0[I0]; dim=0, start=0, stop=32, step=1)
+    >>> t1.definition.op, t1.definition.reads
+    ('slice', ((Mapped(domain=I2[64]),),))
+    """
+
+    __slots__ = ("args", "attrs", "inputs", "name", "op", "outputs", "reads", "source_line")
+
+    def __init__(
+        self,
+        name: str,
+        op: str,
+        args: tuple[Tensor | Scalar | Expr, ...],
+        attrs: Mapping[str, Attr],
+        inputs: tuple[Tensor, ...],
+        reads: tuple[tuple[AxisRead, ...], ...],
+        source_line: SourceLine | None,
+    ) -> None:
+        self.name = name
+        self.op = op
+        self.args = args
+        self.attrs: dict[str, Attr] = dict(attrs)
+        self.inputs = inputs
+        self.reads = reads
+        self.outputs: tuple[Tensor, ...] = ()
+        self.source_line = source_line
+
+    @property
+    def output(self) -> Tensor:
+        """The tensor it makes (the first of several)."""
+        return self.outputs[0]
+
+    @property
+    def is_reduction(self) -> bool:
+        """True when some axis of the output is reduced."""
+        return any(d.kind == "reduction" for d in self.output.logical)
+
+    def operands_of(self, tensor: Tensor) -> tuple[int, ...]:
+        """The operand numbers at which ``tensor`` is read; empty when it is not."""
+        return tuple(k for k, t in enumerate(self.inputs) if t is tensor)
+
+    def __repr__(self) -> str:
+        def show(t: Tensor) -> str:
+            return f"{t.name}[{', '.join(d.name for d in t.logical)}]"
+
+        args = ", ".join(show(a) if hasattr(a, "logical") else str(a) for a in self.args)  # type: ignore[arg-type]
+        attrs = ", ".join(f"{k}={v}" for k, v in self.attrs.items())
+        return f"{', '.join(show(t) for t in self.outputs)} = {self.op}({args}{'; ' + attrs if attrs else ''})"

@@ -1,0 +1,411 @@
+"""A Fusion: a DAG of tensor expressions over tensors, the symbols of its extents, and its own verification."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeGuard, cast
+from weakref import ReferenceType, ref
+
+from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
+from idgraph.errors import FusionError, IdGraphError, OperationError, SourceLine, user_line
+from idgraph.ir.domains import IterDomain, Kind, is_one
+from idgraph.ir.dtypes import Scalar, check_dtype, scalar_dtype
+from idgraph.ir.exprs import Attr, AxisRead, TensorExpr
+from idgraph.ir.indexing import basic_index
+from idgraph.ir.printing import print_fusion
+from idgraph.ir.registry import apply
+from idgraph.ir.tensor import Tensor, TensorDomain
+from idgraph.ir.verify import violations
+
+_current: ContextVar[ReferenceType[Fusion] | None] = ContextVar("idgraph_current_fusion", default=None)
+
+
+def current_fusion() -> Fusion:
+    """The fusion made last in this context (thread or task), for operations without a tensor operand."""
+    held = _current.get()
+    fusion = held() if held is not None else None
+    if fusion is None:
+        raise OperationError("there is no fusion to add this operation to", hint="pass fusion=f, or make one first")
+    return fusion
+
+
+def is_int(value: object) -> TypeGuard[int]:
+    """An int that is no bool."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def check_name(name: object, what: str) -> str:
+    """A printable name of 1 to 200 characters; anything else is an error (names reach text and pictures)."""
+    if not isinstance(name, str) or not 1 <= len(name) <= 200 or not name.isprintable():
+        shown = repr(name)[:60]
+        raise OperationError(
+            f"{shown} is no name for a {what}", where=user_line(), hint="1 to 200 printable characters, no line breaks"
+        )
+    return name
+
+
+class Fusion:
+    """A named DAG of operations.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("rotation")
+    >>> t0 = f.input("t0", shape=(64,))
+    >>> t4 = t0 + ig.cat([t0[32:], t0[:32]], dim=0)
+    >>> f.output(t4).name
+    't4'
+    >>> [e.op for e in f.exprs]
+    ['slice', 'slice', 'cat', 'add']
+    """
+
+    def __init__(self, name: str = "fusion") -> None:
+        self.name = check_name(name, "fusion")
+        self._tensors: dict[str, Tensor] = {}
+        self._exprs: list[TensorExpr] = []
+        self._inputs: list[Tensor] = []
+        self._outputs: list[Tensor] = []
+        self._symbols: dict[str, Expr] = {}
+        self._input_lines: dict[str, SourceLine | None] = {}
+        self._domains = 0
+        self._made = 0
+        self._forced_line: SourceLine | None = None
+        self.version = 0
+        _current.set(ref(self))
+
+    # parts --------------------------------------------------------------------------------------------------------
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All tensors in the order they were made."""
+        return tuple(self._tensors.values())
+
+    @property
+    def exprs(self) -> tuple[TensorExpr, ...]:
+        """All operations, producers before consumers."""
+        return tuple(self._exprs)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Input tensors in the order they were declared."""
+        return tuple(self._inputs)
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Output tensors in the order they were declared."""
+        return tuple(self._outputs)
+
+    @property
+    def symbols(self) -> dict[str, Expr]:
+        """Symbols of extents by name."""
+        return dict(self._symbols)
+
+    def __getitem__(self, name: str) -> Tensor:
+        try:
+            return self._tensors[name]
+        except KeyError:
+            known = ", ".join(self._tensors)
+            raise OperationError(f"fusion {self.name} has no tensor {name!r}", hint=f"it has {known}") from None
+
+    def __contains__(self, tensor: object) -> bool:
+        return isinstance(tensor, Tensor) and self._tensors.get(tensor.name) is tensor
+
+    # building -----------------------------------------------------------------------------------------------------
+
+    def symbol(self, name: str, *, min: int = 0, max: int | None = None, multiple_of: int = 1) -> Expr:  # noqa: A002
+        """A symbolic extent: any integer from ``min`` to ``max`` that ``multiple_of`` divides.
+
+        >>> f = Fusion("f")
+        >>> n = f.symbol("n", min=1, multiple_of=2)
+        >>> f.input("t", shape=(n, 128)).shape
+        (n, 128)
+        """
+        check_name(name, "symbol")
+        # loop variables are i0, i1, ...; loaded values ld0, ld1, ...
+        reserved = any(name.startswith(p) and name[len(p) :].isdigit() for p in ("i", "ld"))
+        if (
+            not (name.isidentifier() and name.isascii())
+            or reserved
+            or name in ("min", "max", "where", "and", "or", "not")
+        ):
+            raise OperationError(
+                f"{name!r} is no name for a symbol",
+                where=user_line(),
+                hint="an ASCII identifier other than i0, i1, ... (loop variables), ld0, ... (loaded values), min, max, where",
+            )
+        made = symbol(name, min, max, multiple_of)
+        known = self._symbols.get(name)
+        if known is not None and known != made:
+            raise OperationError(f"symbol {name} is already defined with another range", where=user_line())
+        self._symbols[name] = made
+        return made
+
+    def input(
+        self,
+        name: str,
+        shape: Sequence[int | Expr],
+        dtype: str = "float32",
+        *,
+        strides: Sequence[int | Expr] | None = None,
+        contiguity: Sequence[bool] | None = None,
+        alignment: int = 16,
+        offset: int | Expr = 0,
+    ) -> Tensor:
+        """Declare an input of ``shape`` (elements for each axis).
+
+        ``strides`` and ``offset`` are elements, ``alignment`` bytes. ``contiguity`` False at an axis leaves its stride
+        free (bound when it runs). An axis of extent 1 is a broadcast axis.
+
+        >>> f = Fusion("f")
+        >>> f.input("w", shape=(4, 1), dtype="float16").logical
+        (I0[4], b1[1])
+        """
+        check_name(name, "tensor")
+        where = user_line()
+        if name in self._tensors:
+            raise OperationError(f"fusion {self.name} already has a tensor {name!r}", where=where)
+        extents = [self._extent(name, p, e) for p, e in enumerate(shape)]
+        kind = check_dtype(dtype)
+        if not is_int(alignment) or alignment < 1 or alignment & (alignment - 1):
+            raise OperationError(f"input {name}: alignment {alignment!r} is no power of two (bytes)", where=where)
+        if not is_true(as_expr(offset) >= 0):
+            raise OperationError(f"input {name}: offset {offset} may be negative", where=where)
+        if strides is not None and contiguity is not None:
+            raise OperationError(f"input {name}: give strides or contiguity, not both", where=where)
+        if strides is not None and (len(strides) != len(extents) or not all(is_true(as_expr(s) >= 0) for s in strides)):
+            raise OperationError(
+                f"input {name}: strides {tuple(strides)} do not fit shape {tuple(map(str, extents))}",
+                where=where,
+                hint="one non-negative number of elements for each axis",
+            )
+        if contiguity is not None and len(contiguity) != len(extents):
+            raise OperationError(f"input {name}: {len(contiguity)} contiguity flags, {len(extents)} axes", where=where)
+        logical = tuple(self.new_domain(e) for e in extents)
+        fixed: tuple[Expr | None, ...] = (
+            tuple(as_expr(s) for s in strides) if strides is not None else (None,) * len(logical)
+        )
+        tensor = Tensor(self, name, kind, TensorDomain(logical, logical, logical, logical, fixed))
+        for d in logical:
+            d.tensor = tensor
+        tensor.alignment, tensor.offset = alignment, offset
+        if contiguity is not None:
+            tensor.domain.strides = self.free_strides(tensor, contiguity)
+        self._tensors[name] = tensor
+        self._inputs.append(tensor)
+        self._input_lines[name] = self._forced_line or where
+        self._made += 1
+        self.touch()
+        return tensor
+
+    def output(self, *tensors: Tensor) -> Tensor:
+        """Mark tensors of this fusion as outputs; returns the first."""
+        for t in tensors:
+            if t not in self:
+                name = t.name if isinstance(t, Tensor) else repr(t)  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise OperationError(
+                    f"output {name} is not a tensor of fusion {self.name}",
+                    where=user_line(),
+                    hint="build it from tensors of this fusion",
+                )
+            if t not in self._outputs:
+                self._outputs.append(t)
+        if not tensors:
+            raise OperationError("output needs a tensor", where=user_line())
+        self.touch()
+        return tensors[0]
+
+    def full(
+        self, shape: Sequence[int | Expr], value: Scalar, dtype: str | None = None, *, name: str | None = None
+    ) -> Tensor:
+        """A tensor of ``shape`` with one value; the type follows the value unless given (as in torch).
+
+        >>> Fusion("f").full((2, 3), 1.5).dtype
+        'float32'
+        """
+        extents = tuple(self.extent("full", p, e) for p, e in enumerate(shape))
+        chosen = check_dtype(dtype if dtype is not None else scalar_dtype(value))
+        return apply(self, "full", (), {"shape": extents, "value": value, "dtype": chosen}, name)
+
+    def iota(
+        self, n: int | Expr, start: int = 0, step: int = 1, dtype: str = "int64", *, name: str | None = None
+    ) -> Tensor:
+        """The ``n`` numbers start, start + step, ... (torch's arange).
+
+        >>> Fusion("f").iota(8).shape
+        (8,)
+        """
+        attrs: dict[str, Attr] = {
+            "n": self.extent("iota", 0, n),
+            "start": start,
+            "step": step,
+            "dtype": check_dtype(dtype),
+        }
+        return apply(self, "iota", (), attrs, name)
+
+    # used by the builders -----------------------------------------------------------------------------------------
+
+    def new_domain(self, extent: int | Expr, kind: Kind | None = None, tensor: Tensor | None = None) -> IterDomain:
+        """A fresh axis; kind None means broadcast for extent 1, else iteration."""
+        size = as_expr(extent)
+        made = IterDomain(self._domains, size, kind or ("broadcast" if is_one(size) else "iteration"), tensor)
+        self._domains += 1
+        return made
+
+    def free_strides(self, tensor: Tensor, contiguity: Sequence[bool]) -> tuple[Expr | None, ...]:
+        """None for contiguous allocation axes, a stride symbol for the others."""
+        made: list[Expr | None] = []
+        number = list(self._tensors).index(tensor.name) if tensor.name in self._tensors else len(self._tensors)
+        for p, contiguous in enumerate(contiguity):
+            made.append(None if contiguous else symbol(f"stride{number}_{p}", 0))
+        return tuple(made)
+
+    def check_args(self, op: str, args: Sequence[object]) -> None:
+        """Every tensor operand belongs to this fusion; every other operand is a number or an integer expression."""
+        for a in args:
+            if isinstance(a, Tensor):
+                if a not in self:
+                    raise OperationError(
+                        f"{op}: tensor {a.name} is not a tensor of fusion {self.name}",
+                        where=user_line(),
+                        hint="one operation takes tensors of one fusion",
+                    )
+            elif not isinstance(a, (bool, int, float, Expr)):
+                raise OperationError(f"{op}: operand {a!r} is neither a tensor nor a number", where=user_line())
+
+    def building(self, op: str, build: Callable[[], Tensor]) -> Tensor:
+        """Run a builder; its errors get the operation's name and the user's line."""
+        try:
+            return build()
+        except IdGraphError as error:
+            if not error.where:
+                line = self._forced_line or user_line()
+                error.where = str(line) if line is not None else "(unknown line)"
+                error.what = f"{op}: {error.what}"
+                error.args = (error.what,)
+            raise
+
+    @contextmanager
+    def at_line(self, line: SourceLine | None) -> Iterator[None]:
+        """Operations built inside say they were written at ``line`` (for front ends)."""
+        before, self._forced_line = self._forced_line, line
+        try:
+            yield
+        finally:
+            self._forced_line = before
+
+    def emit(
+        self,
+        op: str,
+        args: tuple[Tensor | Scalar | Expr, ...],
+        attrs: dict[str, Attr],
+        reads: Sequence[Sequence[AxisRead]],
+        dtype: str,
+        domain: TensorDomain,
+        name: str | None,
+    ) -> Tensor:
+        """Add one expression with one output; used by the builders only."""
+        if name is not None:
+            check_name(name, "tensor")
+            if name in self._tensors:
+                raise OperationError(f"fusion {self.name} already has a tensor {name!r}")
+        else:
+            number = self._made
+            while f"t{number}" in self._tensors:
+                number += 1
+            name = f"t{number}"
+        inputs = tuple(a for a in args if isinstance(a, Tensor))
+        expr = TensorExpr(
+            f"{op}{len(self._exprs)}", op, args, attrs, inputs, tuple(tuple(r) for r in reads),
+            self._forced_line or user_line(),
+        )  # fmt: skip
+        tensor = Tensor(self, name, check_dtype(dtype), domain)
+        for d in {*domain.root, *domain.logical, *(x for e in domain.exprs for x in (*e.inputs, *e.outputs))}:
+            d.tensor = tensor
+        tensor.definition = expr
+        expr.outputs = (tensor,)
+        for t in dict.fromkeys(inputs):
+            t.uses = (*t.uses, expr)
+        self._tensors[name] = tensor
+        self._exprs.append(expr)
+        self._made += 1
+        self.touch()
+        return tensor
+
+    def index(self, tensor: Tensor, items: tuple[object, ...]) -> Tensor:
+        """NumPy's basic indexing; see `Tensor.__getitem__`."""
+        return self.building("index", lambda: basic_index(tensor, items))
+
+    def input_line(self, tensor: Tensor) -> SourceLine | None:
+        """Where an input was declared."""
+        return self._input_lines.get(tensor.name)
+
+    def rename(self, tensor: Tensor, name: str) -> None:
+        """Keep the table of names in step; used by the setter of `Tensor.name`."""
+        check_name(name, "tensor")
+        if name != tensor.name and name in self._tensors:
+            raise OperationError(f"fusion {self.name} already has a tensor {name!r}", where=user_line())
+        if tensor.name in self._input_lines:
+            self._input_lines[name] = self._input_lines.pop(tensor.name)
+        self._tensors = {name if k == tensor.name else k: t for k, t in self._tensors.items()}
+        self.touch()
+
+    def touch(self) -> None:
+        """Note a change, so that graphs built before know they are old."""
+        self.version += 1
+
+    def _extent(self, name: str, axis: int, extent: object) -> Expr:
+        if is_int(extent) and extent >= 0:
+            return as_expr(extent)
+        if isinstance(extent, Expr) and is_true(extent >= 0):
+            strange = [s for s in extent.names if s not in self._symbols]
+            if not strange:
+                return simplify(extent)
+            raise OperationError(
+                f"{name}: axis {axis} uses {strange[0]}, no symbol of fusion {self.name}",
+                where=user_line(),
+                hint=f'n = f.symbol("{strange[0]}", min=1)',
+            )
+        raise OperationError(
+            f"{name}: extent {extent!r} of axis {axis} is not a number of elements",
+            where=user_line(),
+            hint="a non-negative int, or an expression of this fusion's symbols that is never negative",
+        )
+
+    def extent(self, op: str, axis: int, extent: object) -> Expr:
+        """A checked extent given to an operation."""
+        return self._extent(op, axis, extent)
+
+    # whole --------------------------------------------------------------------------------------------------------
+
+    def verify(self) -> None:
+        """Check everything at once: raises `FusionError` with all violations, each with the user's line."""
+        found = violations(self)
+        if found:
+            raise FusionError(f"fusion {self.name} is not well formed: {len(found)} violation(s)", found)
+
+    def __str__(self) -> str:
+        return print_fusion(self)
+
+    def __repr__(self) -> str:
+        return f"Fusion({self.name!r}, {len(self._inputs)} inputs, {len(self._exprs)} operations)"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Fusion) and (self is other or str(self) == str(other))
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+def fusion_of(tensors: Sequence[object], op: str) -> Fusion:
+    """The fusion of the first tensor among operands."""
+    for t in tensors:
+        if isinstance(t, Tensor):
+            return t.fusion
+    raise OperationError(f"{op}: no operand is a tensor", where=user_line())
+
+
+def apply_op(op: str, *args: object, name: str | None = None, **attrs: Attr) -> Tensor:
+    """Build a primitive from operands at least one of which is a tensor."""
+    fusion = fusion_of(args, op)
+    fusion.check_args(op, args)
+    return apply(fusion, op, cast("tuple[Tensor | Scalar | Expr, ...]", args), attrs, name)

@@ -1,0 +1,156 @@
+"""Operations with data-dependent coordinates: the gathered axis of an operand is read where an index tensor says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from idgraph.arith import Expr, as_expr, is_true, simplify
+from idgraph.errors import OperationError
+from idgraph.ir.domains import DomainExpr, IterDomain, Resize
+from idgraph.ir.dtypes import Scalar, is_integer
+from idgraph.ir.exprs import Attr, AxisRead, Fixed, Loaded, Mapped
+from idgraph.ir.pointwise import aligned_reads, broadcast_axes, same_extent, shape_text
+from idgraph.ir.reduce import check_axis, one_tensor
+from idgraph.ir.registry import primitive
+from idgraph.ir.shape import define, moved_domain
+from idgraph.ir.tensor import Tensor
+
+if TYPE_CHECKING:
+    from idgraph.ir.fusion import Fusion
+
+
+def check_index(index: Tensor) -> None:
+    """An index tensor holds integers."""
+    if not is_integer(index.dtype):
+        raise OperationError(f"index {index.name} is {index.dtype}", hint="an index tensor holds integers: ig.cast it")
+
+
+@primitive("gather")
+def build_gather(
+    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
+) -> Tensor:
+    """``gather(x, index; dim)``: out[i, j] = x[index[i, j], j]. The index may be smaller than x in the other axes."""
+    x, index = one_tensor(args, 2)
+    check_index(index)
+    if x.ndim != index.ndim:
+        raise OperationError(f"index {index.name} has {index.ndim} axes, {x.name} has {x.ndim}; they must agree")
+    dim = check_axis(x, attrs.get("dim"))
+    logical = [fusion.new_domain(d.extent) for d in index.axes]
+    reads: list[AxisRead] = []
+    root: list[IterDomain] = []
+    exprs: list[DomainExpr] = []
+    for p, (d, out) in enumerate(zip(x.axes, logical, strict=True)):
+        if p == dim:
+            reads.append(Loaded(1))
+            root.append(out)
+        elif same_extent(d.extent, out.extent):
+            reads.append(Mapped(out))
+            root.append(out)
+        elif is_true(out.extent <= d.extent):
+            own = fusion.new_domain(d.extent)
+            exprs.append(define(Resize(own, out, as_expr(0), simplify(out.extent - d.extent)), out))
+            reads.append(Mapped(own))
+            root.append(own)
+        else:
+            raise OperationError(
+                f"axis {p} of index {index.name} has extent {out.extent}, more than {d.extent} of {x.name}",
+                hint=f"{x.name} has shape {shape_text(x)}; gather reads x at the index's own coordinates off dim {dim}",
+            )
+    row: list[AxisRead] = [Mapped(d) for d in logical]
+    return fusion.emit("gather", args, dict(attrs), [reads, row], x.dtype, moved_domain(root, logical, exprs), name)
+
+
+@primitive("take_along_dim")
+def build_take_along_dim(
+    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
+) -> Tensor:
+    """``take_along_dim(x, index; dim)``: like gather, the other axes broadcast against each other."""
+    x, index = one_tensor(args, 2)
+    check_index(index)
+    if x.ndim != index.ndim:
+        raise OperationError(f"index {index.name} has {index.ndim} axes, {x.name} has {x.ndim}; they must agree")
+    dim = check_axis(x, attrs.get("dim"))
+    logical: list[IterDomain] = []
+    for p, (a, b) in enumerate(zip(x.axes, index.axes, strict=True)):
+        if p == dim:
+            logical.append(fusion.new_domain(b.extent))
+            continue
+        wide = a if b.is_broadcast else b
+        if not a.is_broadcast and not b.is_broadcast and not same_extent(a.extent, b.extent):
+            raise OperationError(
+                f"axis {p} of index {index.name} has extent {b.extent}, axis {p} of {x.name} has {a.extent}",
+                hint="off dim the extents must agree or be 1",
+            )
+        logical.append(fusion.new_domain(wide.extent))
+    mine: list[AxisRead] = [
+        Loaded(1)
+        if p == dim
+        else Fixed(as_expr(0), "broadcast")
+        if d.is_broadcast and not o.is_broadcast
+        else Mapped(o)
+        for p, (d, o) in enumerate(zip(x.axes, logical, strict=True))
+    ]
+    domain = moved_domain(logical, logical)
+    return fusion.emit(
+        "take_along_dim", args, dict(attrs), [mine, aligned_reads(index, logical)], x.dtype, domain, name
+    )
+
+
+@primitive("index_select")
+def build_index_select(
+    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
+) -> Tensor:
+    """``index_select(x, index; dim)``: axis dim of the result runs over the 1-d index."""
+    x, index = one_tensor(args, 2)
+    check_index(index)
+    if index.ndim != 1:
+        raise OperationError(f"index {index.name} has {index.ndim} axes, index_select takes one", hint="use ig.gather")
+    dim = check_axis(x, attrs.get("dim"))
+    logical = [fusion.new_domain(index.axes[0].extent if p == dim else d.extent) for p, d in enumerate(x.axes)]
+    mine: list[AxisRead] = [Loaded(1) if p == dim else Mapped(d) for p, d in enumerate(logical)]
+    domain = moved_domain(logical, logical)
+    return fusion.emit("index_select", args, dict(attrs), [mine, [Mapped(logical[dim])]], x.dtype, domain, name)
+
+
+@primitive("embedding")
+def build_embedding(
+    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
+) -> Tensor:
+    """``embedding(input, weight)``: out[..., d] = weight[input[...], d]."""
+    index, weight = one_tensor(args, 2)
+    check_index(index)
+    if weight.ndim != 2:
+        raise OperationError(f"weight {weight.name} has {weight.ndim} axes, not 2", hint="embedding(input, weight)")
+    lead = [fusion.new_domain(d.extent) for d in index.axes]
+    width = fusion.new_domain(weight.axes[1].extent)
+    reads: list[list[AxisRead]] = [[Mapped(d) for d in lead], [Loaded(0), Mapped(width)]]
+    domain = moved_domain([*lead, width], [*lead, width])
+    return fusion.emit("embedding", args, dict(attrs), reads, weight.dtype, domain, name)
+
+
+@primitive("index")
+def build_index(
+    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
+) -> Tensor:
+    """``index(x, i0, i1, ...; dims)``: x indexed along adjacent ``dims`` by tensors that broadcast against each other."""
+    if len(args) < 2:
+        raise OperationError("takes a tensor and at least one index tensor")
+    x, *indices = one_tensor(args, len(args))
+    value = attrs.get("dims")
+    dims = [check_axis(x, d) for d in value] if isinstance(value, tuple) else []
+    if len(dims) != len(indices) or dims != list(range(dims[0], dims[0] + len(dims))):
+        raise OperationError(f"dims {value!r} must be adjacent, increasing, one for each index tensor")
+    for t in indices:
+        check_index(t)
+    middle = broadcast_axes(fusion, indices)
+    before = [fusion.new_domain(d.extent) for d in x.axes[: dims[0]]]
+    after = [fusion.new_domain(d.extent) for d in x.axes[dims[-1] + 1 :]]
+    mine: list[AxisRead] = [
+        *(Mapped(d) for d in before),
+        *(Loaded(k + 1) for k in range(len(indices))),
+        *(Mapped(d) for d in after),
+    ]
+    logical = [*before, *middle, *after]
+    reads = [mine, *(aligned_reads(t, middle) for t in indices)]
+    return fusion.emit("index", args, dict(attrs), reads, x.dtype, moved_domain(logical, logical), name)

@@ -1,0 +1,119 @@
+"""NumPy's basic indexing, resolved to select, slice and unsqueeze."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from idgraph.arith import Expr, as_expr, is_true, maximum, minimum, simplify
+from idgraph.errors import OperationError
+from idgraph.ir.exprs import Attr
+from idgraph.ir.pointwise import shape_text
+from idgraph.ir.registry import apply
+from idgraph.ir.tensor import Tensor
+
+
+def attr(e: Expr | int) -> int | Expr:
+    """An int where the expression is constant."""
+    if isinstance(e, int):
+        return e
+    return int(e) if e.is_const else e
+
+
+def _clamp(value: object, n: Expr, low: int, default: Expr) -> Expr:
+    """A slice bound as NumPy resolves it: negative counts from the end, then clamped to [low, n + low]."""
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, (int, Expr)):
+        raise OperationError(f"slice bound {value!r} is neither an int nor an integer expression")
+    bound = as_expr(value)
+    if isinstance(value, int) and value < 0:
+        bound = n + value
+    elif isinstance(value, Expr) and not is_true(bound >= 0):
+        raise OperationError(f"slice bound {value} may be negative", hint="give its symbols a min")
+    top = n if low == 0 else n - 1
+    return simplify(maximum(minimum(bound, top), as_expr(low)))
+
+
+def resolve_slice(n: Expr, start: object, stop: object, step: object) -> tuple[Expr, Expr, int]:
+    """(start, stop, step) inside an axis of ``n`` elements, as NumPy means them."""
+    if step is None:
+        step = 1
+    if isinstance(step, bool) or not isinstance(step, int) or step == 0:
+        raise OperationError(f"slice step {step!r} is not a non-zero int")
+    if step > 0:
+        first = _clamp(start, n, 0, as_expr(0))
+        last = _clamp(stop, n, 0, n)
+        return first, simplify(maximum(last, first)), step
+    first = _clamp(start, n, -1, n - 1)
+    last = _clamp(stop, n, -1, as_expr(-1))
+    if stop is not None and isinstance(stop, int) and stop < 0:
+        last = simplify(maximum(n + stop, as_expr(-1)))
+    first = simplify(first)
+    return first, simplify(minimum(last, first)), step
+
+
+def slice_dims(tensor: Tensor, wanted: Sequence[tuple[int, object, object, object]], name: str | None = None) -> Tensor:
+    """One slice operation over several axes: (axis, start, stop, step), each as NumPy means it."""
+    dims: list[int] = []
+    starts: list[int | Expr] = []
+    stops: list[int | Expr] = []
+    steps: list[int] = []
+    for axis, start, stop, step in wanted:
+        a, b, c = resolve_slice(tensor.axes[axis].extent, start, stop, step)
+        dims.append(axis)
+        starts.append(attr(a))
+        stops.append(attr(b))
+        steps.append(c)
+    attrs: dict[str, Attr] = {
+        "dims": tuple(dims),
+        "starts": tuple(starts),
+        "stops": tuple(stops),
+        "steps": tuple(steps),
+    }
+    return apply(tensor.fusion, "slice", (tensor,), attrs, name)
+
+
+def _expand_ellipsis(tensor: Tensor, items: tuple[object, ...]) -> list[object]:
+    used = sum(1 for i in items if i is not None and i is not Ellipsis)
+    if used > tensor.ndim:
+        raise OperationError(f"{used} indices for tensor {tensor.name} of shape {shape_text(tensor)}")
+    dots = [p for p, i in enumerate(items) if i is Ellipsis]
+    if len(dots) > 1:
+        raise OperationError("an index may hold one ellipsis")
+    at = dots[0] if dots else len(items)
+    fill = [slice(None)] * (tensor.ndim - used)
+    return [*items[:at], *fill, *items[at + 1 :]]
+
+
+def basic_index(tensor: Tensor, items: tuple[object, ...]) -> Tensor:
+    """See `Tensor.__getitem__`."""
+    full = _expand_ellipsis(tensor, items)
+    slices: list[tuple[int, object, object, object]] = []
+    selects: list[tuple[int, Expr]] = []
+    new: list[int] = []
+    axis = place = 0
+    for item in full:
+        if item is None:
+            new.append(place)
+            place += 1
+            continue
+        if isinstance(item, slice):
+            if not (item.start is None and item.stop is None and item.step in (None, 1)):
+                slices.append((axis, item.start, item.stop, item.step))
+            place += 1
+        elif isinstance(item, (int, Expr)) and not isinstance(item, bool):
+            n = tensor.axes[axis].extent
+            index = n + item if isinstance(item, int) and item < 0 else as_expr(item)
+            selects.append((axis, simplify(index)))
+        else:
+            raise OperationError(
+                f"index {item!r} of tensor {tensor.name} is none of int, slice, None, Ellipsis",
+                hint="index with a tensor through ig.index_select, ig.gather or ig.embedding",
+            )
+        axis += 1
+    result = slice_dims(tensor, slices) if slices else tensor
+    for axis, index in reversed(selects):
+        result = apply(tensor.fusion, "select", (result,), {"dim": axis, "index": attr(index)})
+    if new:
+        result = apply(tensor.fusion, "unsqueeze", (result,), {"dims": tuple(new)})
+    return apply(tensor.fusion, "copy", (tensor,)) if result is tensor else result

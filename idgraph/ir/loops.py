@@ -1,0 +1,336 @@
+"""Schedule steps: each rewrites the loop axes of one tensor and is logged, so that text can replay it.
+
+signature, before -> after (loop extents):
+
+    split(axis, f)         [E]      -> [ceil(E/f), f]
+    split(axis, f, False)  [E]      -> [f, ceil(E/f)]
+    merge(a, b)            [A, B]   -> [A*B]
+    reorder({0: 1})        [A, B]   -> [B, A]
+    swizzle(kind, x, y)    [X, Y]   -> [X, Y]       (y permuted by x)
+    resize(axis, l, r)     [E]      -> [l + E + r]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from idgraph.arith import Expr, as_expr, ceildiv, is_true, simplify
+from idgraph.errors import ScheduleError, user_line
+from idgraph.ir.domains import PARALLEL, SWIZZLES, DomainExpr, IterDomain, Kind, Merge, Resize, Split, Swizzle, is_one
+from idgraph.ir.exprs import Attr
+
+if TYPE_CHECKING:
+    from idgraph.ir.tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One logged schedule step: the method's name and its arguments (axes by name where domains were given)."""
+
+    name: str
+    args: tuple[Attr, ...]
+    kwargs: Mapping[str, Attr]
+
+
+def _axis(tensor: Tensor, axis: int, step: str) -> int:
+    count = len(tensor.loop)
+    if isinstance(axis, bool) or not isinstance(axis, int) or not -count <= axis < count:
+        raise ScheduleError(
+            f"{step}: tensor {tensor.name} has no loop axis {axis!r}",
+            where=user_line(),
+            hint=f"its loop axes are {', '.join(map(repr, tensor.loop)) or '(none)'}, numbered 0 to {count - 1}",
+        )
+    return axis % count
+
+
+def _log(tensor: Tensor, name: str, *args: Attr, **kwargs: Attr) -> None:
+    tensor.log.append(Step(name, args, kwargs))
+    tensor.fusion.touch()
+
+
+def result_kind(sources: Iterable[IterDomain], extent: Expr) -> Kind:
+    """The kind of an axis made of others: a reduction stays one; broadcasts alone stay broadcast; else iteration."""
+    kinds = {d.kind for d in sources}
+    if "reduction" in kinds:
+        return "reduction"
+    if kinds == {"broadcast"}:
+        return "broadcast"
+    return "broadcast" if is_one(extent) and kinds <= {"broadcast", "iteration"} else "iteration"
+
+
+def _mixed_reduction(tensor: Tensor, step: str, domains: Sequence[IterDomain]) -> None:
+    reduced = {d.kind == "reduction" for d in domains}
+    if len(reduced) > 1:
+        names = ", ".join(d.label for d in domains)
+        raise ScheduleError(
+            f"{step}: {names} of tensor {tensor.name}: a reduced and a kept axis cannot become one loop",
+            where=user_line(),
+            hint="merge reduced axes with each other only",
+        )
+
+
+def split(tensor: Tensor, axis: int, factor: int | Expr, inner: bool) -> None:
+    """See `Tensor.split`."""
+    at = _axis(tensor, axis, "split")
+    source = tensor.loop[at]
+    size = as_expr(factor)
+    if not is_true(size >= 1):
+        raise ScheduleError(
+            f"split: factor {factor} of axis {source.label} is not provably positive",
+            where=user_line(),
+            hint="give the symbol min=1, or a positive number",
+        )
+    rest = simplify(ceildiv(source.extent, size))
+    outer_extent, inner_extent = (rest, size) if inner else (size, rest)
+    fusion = tensor.fusion
+    parts = [fusion.new_domain(e, source.kind, tensor) for e in (outer_extent, inner_extent)]
+    expr = Split(source, parts[0], parts[1], size, inner, user_line())
+    for part in parts:
+        part.definitions = (expr,)
+    _replace(tensor, expr, [*tensor.loop[:at], *parts, *tensor.loop[at + 1 :]])
+    _log(tensor, "split", at, factor if isinstance(factor, int) else size, **({} if inner else {"inner": False}))
+
+
+def merge(tensor: Tensor, axis: int, other: int | None) -> None:
+    """See `Tensor.merge`."""
+    at = _axis(tensor, axis, "merge")
+    if other is None or other == len(tensor.loop):
+        raise ScheduleError(
+            f"merge: axis {at} of tensor {tensor.name} is its last loop axis and has no next one",
+            where=user_line(),
+            hint="name the other axis: merge(outer, inner)",
+        )
+    to = _axis(tensor, other, "merge")
+    if at == to:
+        raise ScheduleError(f"merge: axis {at} of tensor {tensor.name} with itself", where=user_line())
+    a, b = tensor.loop[at], tensor.loop[to]
+    _mixed_reduction(tensor, "merge", (a, b))
+    extent = simplify(a.extent * b.extent)
+    out = tensor.fusion.new_domain(extent, result_kind((a, b), extent), tensor)
+    expr = Merge(a, b, out, user_line())
+    out.definitions = (expr,)
+    rest = [d for d in tensor.loop if d is not a and d is not b]
+    rest.insert(min(at, to), out)
+    _replace(tensor, expr, rest)
+    _log(tensor, "merge", at, to)
+
+
+def reorder(tensor: Tensor, order: Mapping[int, int] | Sequence[int]) -> None:
+    """See `Tensor.reorder`."""
+    count = len(tensor.loop)
+    pairs = dict(order) if isinstance(order, Mapping) else {old: new for new, old in enumerate(order)}
+    if not isinstance(order, Mapping) and len(order) != count:
+        raise ScheduleError(
+            f"reorder: tensor {tensor.name} has {count} loop axes, the list names {len(order)}", where=user_line()
+        )
+    moves = {_axis(tensor, old, "reorder"): _axis(tensor, new, "reorder") for old, new in pairs.items()}
+    if len(moves) != len(pairs) or len(set(moves.values())) != len(moves):
+        raise ScheduleError(
+            f"reorder: {pairs} of tensor {tensor.name} names an axis or a position twice", where=user_line()
+        )
+    rest = iter([p for p in range(count) if p not in moves])
+    old_of = {new: old for old, new in moves.items()}
+    result = [tensor.loop[old_of[p] if p in old_of else next(rest)] for p in range(count)]
+    tensor.domain.loop = tuple(result)
+    _log(tensor, "reorder", tuple((o, n) for o, n in sorted(moves.items())))
+
+
+def swizzle(tensor: Tensor, kind: str, x: int, y: int) -> None:
+    """See `Tensor.swizzle`."""
+    at_x, at_y = _axis(tensor, x, "swizzle"), _axis(tensor, y, "swizzle")
+    a, b = tensor.loop[at_x], tensor.loop[at_y]
+    known = next((k for k in SWIZZLES if k == kind), None)
+    if known is None:
+        raise ScheduleError(f"swizzle: unknown kind {kind!r}", where=user_line(), hint=f"one of {', '.join(SWIZZLES)}")
+    if at_x == at_y:
+        raise ScheduleError(f"swizzle: axis {a.label} with itself", where=user_line())
+    _mixed_reduction(tensor, "swizzle", (a, b))
+    if known == "xor":
+        size = int(b.extent) if b.extent.is_const else 0
+        if size <= 0 or size & (size - 1) or not is_true(a.extent <= b.extent):
+            raise ScheduleError(
+                f"swizzle: xor of {a.label} (extent {a.extent}) into {b.label} (extent {b.extent}) leaves the axis",
+                where=user_line(),
+                because=["y ^ x stays below y's extent only for a power of two not smaller than x's extent"],
+                hint='split to a power of two first, or use kind "cyclic"',
+            )
+    out_x = tensor.fusion.new_domain(a.extent, a.kind, tensor)
+    out_y = tensor.fusion.new_domain(b.extent, b.kind, tensor)
+    expr = Swizzle(a, b, out_x, out_y, known, user_line())
+    out_x.definitions = out_y.definitions = (expr,)
+    _replace(tensor, expr, [out_x if d is a else out_y if d is b else d for d in tensor.loop])
+    _log(tensor, "swizzle", known, at_x, at_y)
+
+
+def resize(tensor: Tensor, axis: int, left: int | Expr, right: int | Expr) -> None:
+    """See `Tensor.resize`."""
+    at = _axis(tensor, axis, "resize")
+    source = tensor.loop[at]
+    extent = simplify(source.extent + left + right)
+    fits = is_true(extent >= 0) and is_true(source.extent + left >= 0) and is_true(source.extent + right >= 0)
+    if not fits:
+        raise ScheduleError(
+            f"resize: ({left}, {right}) cuts more of axis {source.label} of tensor {tensor.name} than its extent "
+            f"{source.extent}",
+            where=user_line(),
+            hint="a cut may be as long as the axis, no longer",
+        )
+    kind: Kind = "reduction" if source.kind == "reduction" else "broadcast" if is_one(extent) else "iteration"
+    out = tensor.fusion.new_domain(extent, kind, tensor)
+    expr = Resize(source, out, as_expr(left), as_expr(right), user_line())
+    out.definitions = (expr,)
+    _replace(tensor, expr, [out if d is source else d for d in tensor.loop])
+    _log(tensor, "resize", at, left, right)
+
+
+def parallelize(tensor: Tensor, axis: int, parallel: str) -> None:
+    """See `Tensor.parallelize`."""
+    at = _axis(tensor, axis, "parallelize")
+    known = next((p for p in PARALLEL if p == parallel), None)
+    if known is None:
+        raise ScheduleError(
+            f"parallelize: unknown way {parallel!r} for {tensor.loop[at].label}",
+            where=user_line(),
+            hint=f"one of {', '.join(PARALLEL)}",
+        )
+    taken = [d for p, d in enumerate(tensor.loop) if p != at and d.parallel == known]
+    if taken and known not in ("serial", "unroll"):
+        raise ScheduleError(
+            f"parallelize: two loop axes of tensor {tensor.name} on {known}: {taken[0].label} and "
+            f"{tensor.loop[at].label}",
+            where=user_line(),
+            hint="merge the two axes first, or use another dimension",
+        )
+    tensor.loop[at].parallel = known
+    _log(tensor, "parallelize", at, known)
+
+
+def inline(tensor: Tensor, position: int) -> None:
+    """See `Tensor.inline`."""
+    count = len(tensor.loop)
+    if isinstance(position, bool) or not isinstance(position, int) or not -count - 1 <= position <= count:
+        raise ScheduleError(
+            f"inline: tensor {tensor.name} has {count} loop axes, position {position!r} is past them",
+            where=user_line(),
+            hint=f"0 to {count}",
+        )
+    at = position if position >= 0 else count + 1 + position
+    if at and tensor.definition is None:
+        raise ScheduleError(
+            f"inline: {tensor.name} is an input of the fusion: it is read, not computed",
+            where=user_line(),
+            hint=f"inline a copy of it: c = ig.copy({tensor.name})",
+        )
+    for d in tensor.loop[:at]:
+        if d.kind == "reduction":
+            raise ScheduleError(
+                f"inline: position {at} of tensor {tensor.name} is right of its reduced axis {d.name}",
+                where=user_line(),
+                because=["a consumer needs the finished reduction, so it cannot stand inside the reducing loop"],
+                hint=f"reorder {d.name} to the right, or inline at most at {tensor.loop.index(d)}",
+            )
+    for use in tensor.uses:
+        consumer = use.output
+        if len(consumer.loop) < at:
+            raise ScheduleError(
+                f"inline: position {at} of tensor {tensor.name} is past its consumer {consumer.name}, which has "
+                f"{len(consumer.loop)} loop axes",
+                where=user_line(),
+                because=[f"{use!r}" + (f" at {use.source_line}" if use.source_line else "")],
+                hint=f"inline at most at {len(consumer.loop)}, or schedule {consumer.name} first",
+            )
+    tensor.inline_position = at
+    _log(tensor, "inline", at)
+
+
+def _related(tensor: Tensor) -> list[DomainExpr]:
+    return [*tensor.domain.exprs, *tensor.domain.loop_exprs]
+
+
+def reachable(start: Iterable[IterDomain], exprs: Sequence[DomainExpr]) -> set[IterDomain]:
+    """All axes whose coordinates follow from those of ``start`` through ``exprs``, in either direction."""
+    known = set(start)
+    pending = list(exprs)
+    while True:
+        rest: list[DomainExpr] = []
+        for e in pending:
+            if all(d in known for d in e.inputs):
+                known.update(e.outputs)
+            elif all(d in known for d in e.outputs):
+                known.update(e.inputs)
+            else:
+                rest.append(e)
+        if len(rest) == len(pending):
+            return known
+        pending = rest
+
+
+def _check_cover(tensor: Tensor, domains: Sequence[IterDomain], step: str) -> None:
+    exprs = _related(tensor)
+    own = {d for e in exprs for d in (*e.inputs, *e.outputs)} | set(tensor.logical) | set(tensor.root)
+    for d in domains:
+        if d not in own:
+            raise ScheduleError(
+                f"{step}: {d.label} is not an axis of tensor {tensor.name}",
+                where=user_line(),
+                hint=f"axes: {', '.join(sorted(x.name for x in own))}",
+            )
+    if len(set(domains)) != len(domains):
+        raise ScheduleError(f"{step}: an axis of tensor {tensor.name} is named twice", where=user_line())
+    known = reachable(domains, exprs)
+    missing = [d for d in tensor.logical if d not in known and not d.is_broadcast]
+    if missing:
+        raise ScheduleError(
+            f"{step}: the axes {', '.join(map(repr, domains))} do not reach {missing[0].label} of tensor {tensor.name}",
+            where=user_line(),
+            hint="name axes whose splits, merges and resizes lead to every logical axis",
+        )
+    for d in domains:
+        if d not in reachable(set(domains) - {d}, exprs):
+            continue
+        if is_one(d.extent):
+            continue
+        raise ScheduleError(
+            f"{step}: {d.label} follows from the other axes named; tensor {tensor.name} would be covered twice",
+            where=user_line(),
+        )
+
+
+def set_loop(tensor: Tensor, domains: Sequence[IterDomain]) -> None:
+    """See `Tensor.set_loop`."""
+    _check_cover(tensor, domains, "set_loop")
+    tensor.domain.loop = tuple(domains)
+    _log(tensor, "set_loop", tuple(d.name for d in domains))
+
+
+def set_allocation(tensor: Tensor, domains: Sequence[IterDomain], contiguity: Sequence[bool] | bool) -> None:
+    """See `Tensor.set_allocation`."""
+    domains = [d for d in domains if d.kind != "reduction"]
+    flags = [contiguity] * len(domains) if isinstance(contiguity, bool) else list(contiguity)
+    if len(flags) != len(domains):
+        raise ScheduleError(
+            f"set_allocation: {len(domains)} axes and {len(flags)} contiguity flags for tensor {tensor.name}",
+            where=user_line(),
+        )
+    exprs = _related(tensor)
+    known = reachable(domains, exprs)
+    missing = [d for d in tensor.axes if d not in known and not d.is_broadcast]
+    own = {d for e in exprs for d in (*e.inputs, *e.outputs)} | set(tensor.logical)
+    strange = [d for d in domains if d not in own]
+    if missing or strange or len(set(domains)) != len(domains):
+        fault = (
+            f"{strange[0].label} is not an axis of it" if strange
+            else f"{missing[0].label} does not follow from them" if missing
+            else "an axis is named twice"
+        )  # fmt: skip
+        raise ScheduleError(f"set_allocation: {tensor.name}: {fault}", where=user_line())
+    tensor.domain.allocation = tuple(domains)
+    tensor.domain.strides = tensor.fusion.free_strides(tensor, flags)
+    _log(tensor, "set_allocation", tuple(d.name for d in domains), tuple(flags))
+
+
+def _replace(tensor: Tensor, expr: DomainExpr, loop: Sequence[IterDomain]) -> None:
+    tensor.domain.loop_exprs.append(expr)
+    tensor.domain.loop = tuple(loop)

@@ -1,0 +1,343 @@
+"""Reading the text form of a fusion. A hand-written reader: nothing is evaluated, names are only looked up."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from idgraph.arith import Expr
+from idgraph.arith.text import parse_in
+from idgraph.errors import IdGraphError, ParseError
+from idgraph.ir.domains import IterDomain
+from idgraph.ir.dtypes import Scalar
+from idgraph.ir.exprs import Attr
+from idgraph.ir.fusion import Fusion
+from idgraph.ir.registry import apply, primitives
+from idgraph.ir.tensor import Tensor
+
+MAX_TEXT = 16_000_000
+MAX_NESTING = 8
+_TOKEN = re.compile(
+    r"""(?P<space>[ \t\r]+|\#[^\n]*)|(?P<newline>\n)|(?P<string>"(?:[^"\\\n]|\\.)*")|(?P<expr>`[^`\n]*`)
+    |(?P<number>-?(?:inf\b|nan\b|\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?))
+    |(?P<word>[A-Za-z_][A-Za-z_0-9]*)|(?P<mark>[{}(),=])""",
+    re.VERBOSE,
+)
+_STEPS = frozenset(
+    {
+        "split",
+        "merge",
+        "reorder",
+        "swizzle",
+        "resize",
+        "parallelize",
+        "inline",
+        "set_loop",
+        "set_allocation",
+        "set_memory",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    text: str
+    line: int
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    at, line = 0, 1
+    while at < len(text):
+        found = _TOKEN.match(text, at)
+        if found is None:
+            raise ParseError(f"line {line}: unexpected character {text[at]!r}", hint=_excerpt(text, line))
+        kind = found.lastgroup or ""
+        if kind != "space":
+            yield _Token(kind, found.group(), line)
+        line += kind == "newline"
+        at = found.end()
+    yield _Token("end", "", line)
+
+
+def _excerpt(text: str, line: int) -> str:
+    lines = text.split("\n")
+    return lines[line - 1].strip()[:80] if line <= len(lines) else ""
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = _tokens(text)
+        self.now = next(self.tokens)
+
+    def fail(self, what: str) -> NoReturn:
+        shown = "the end of the text" if self.now.kind == "end" else repr(self.now.text[:40])
+        raise ParseError(f"line {self.now.line}: {what}, found {shown}", hint=_excerpt(self.text, self.now.line))
+
+    def take(self) -> _Token:
+        token = self.now
+        if token.kind != "end":
+            self.now = next(self.tokens)
+        return token
+
+    def skip_lines(self) -> None:
+        while self.now.kind == "newline":
+            self.take()
+
+    def mark(self, mark: str) -> None:
+        if self.now.text != mark or self.now.kind not in ("mark", "newline"):
+            self.fail(f"expected {'a line break' if mark == chr(10) else repr(mark)}")
+        self.take()
+
+    def name(self) -> str:
+        if self.now.kind == "string":
+            return self.string()
+        if self.now.kind != "word":
+            self.fail("expected a name")
+        return self.take().text
+
+    def string(self) -> str:
+        try:
+            value: object = json.loads(self.now.text)
+        except ValueError:
+            self.fail("this is no JSON string")
+        self.take()
+        return str(value)
+
+    def number(self) -> int | float:
+        text = self.take().text
+        if re.fullmatch(r"-?\d+", text):
+            if len(text) > 40:
+                raise ParseError(f"line {self.now.line}: an integer of {len(text)} digits", hint="at most 40")
+            return int(text)
+        return float(text)
+
+    def value(self, scope: dict[str, Expr], depth: int = 0) -> Attr:
+        """An attribute value."""
+        if depth > MAX_NESTING:
+            self.fail(f"tuples are nested more than {MAX_NESTING} deep")
+        token = self.now
+        match token.kind:
+            case "number":
+                return self.number()
+            case "string":
+                return self.string()
+            case "expr":
+                self.take()
+                return parse_in(token.text[1:-1], scope)
+            case "word" if token.text in ("true", "false", "none", "inf", "nan"):
+                self.take()
+                return {"true": True, "false": False, "none": None, "inf": float("inf"), "nan": float("nan")}[
+                    token.text
+                ]
+            case "mark" if token.text == "(":
+                return self.tuple(scope, depth)
+            case _:
+                self.fail("expected a number, a string, an `expression`, true, false, none or a tuple")
+
+    def tuple(self, scope: dict[str, Expr], depth: int) -> tuple[Attr, ...]:
+        """``(a, b,)``."""
+        self.mark("(")
+        found: list[Attr] = []
+        while self.now.text != ")":
+            found.append(self.value(scope, depth + 1))
+            if self.now.text != ",":
+                break
+            self.take()
+        self.mark(")")
+        return tuple(found)
+
+
+def _call(reader: _Reader, fusion: Fusion) -> tuple[list[Tensor | Scalar | Expr], dict[str, Attr], list[Attr]]:
+    """``(t0, 2.0, key=value, ...)``: operands, attributes, and the positional values as they stood."""
+    scope = fusion.symbols
+    args: list[Tensor | Scalar | Expr] = []
+    attrs: dict[str, Attr] = {}
+    plain: list[Attr] = []
+    reader.mark("(")
+    while reader.now.text != ")" or reader.now.kind != "mark":
+        if reader.now.kind in ("word", "string") and reader.now.text not in ("true", "false", "none", "inf", "nan"):
+            token = reader.now
+            word = reader.name()
+            if reader.now.text == "=" and token.kind == "word":
+                reader.take()
+                if word in attrs:
+                    reader.fail(f"{word} is given twice")
+                attrs[word] = reader.value(scope)
+            else:
+                plain.append(word)
+                if word in {t.name for t in fusion.tensors}:
+                    args.append(fusion[word])
+                elif token.kind == "word":
+                    raise ParseError(
+                        f"line {token.line}: there is no tensor {word!r} yet", hint=_excerpt(reader.text, token.line)
+                    )
+        else:
+            value = reader.value(scope)
+            plain.append(value)
+            if isinstance(value, (bool, int, float, Expr)):
+                args.append(value)
+        if reader.now.text != ",":
+            break
+        reader.take()
+    reader.mark(")")
+    return args, attrs, plain
+
+
+def _ints(value: Attr) -> tuple[int | Expr, ...]:
+    if not isinstance(value, tuple) or not all(isinstance(v, (int, Expr)) and not isinstance(v, bool) for v in value):
+        raise ParseError(f"{value!r} is not a tuple of integers")
+    return tuple(v for v in value if isinstance(v, (int, Expr)))
+
+
+def _input(fusion: Fusion, name: str, attrs: dict[str, Attr]) -> None:
+    strange = set(attrs) - {"shape", "dtype", "strides", "contiguity", "alignment", "offset"}
+    if strange:
+        raise ParseError(f"input {name}: unknown attribute {sorted(strange)[0]}")
+    contiguity = attrs.get("contiguity")
+    alignment, offset = attrs.get("alignment", 16), attrs.get("offset", 0)
+    if not isinstance(alignment, int) or not isinstance(offset, (int, Expr)):
+        raise ParseError(f"input {name}: alignment and offset are integers")
+    fusion.input(
+        name,
+        _ints(attrs.get("shape")),
+        str(attrs.get("dtype", "float32")),
+        strides=_ints(attrs["strides"]) if "strides" in attrs else None,
+        contiguity=[bool(c) for c in contiguity] if isinstance(contiguity, tuple) else None,
+        alignment=alignment,
+        offset=offset,
+    )
+
+
+def _symbol(reader: _Reader, fusion: Fusion) -> None:
+    name = reader.name()
+    bounds: dict[str, int] = {}
+    while reader.now.kind == "word":
+        key = reader.take().text
+        reader.mark("=")
+        value = reader.value({})
+        if key not in ("min", "max", "multiple_of") or not isinstance(value, int):
+            reader.fail(f"{key} of symbol {name} is not min, max or multiple_of with an int")
+        bounds[key] = value
+    fusion.symbol(name, min=bounds.get("min", 0), max=bounds.get("max"), multiple_of=bounds.get("multiple_of", 1))
+
+
+def _domains(tensor: Tensor, names: Attr) -> list[IterDomain]:
+    own = {d.name: d for d in (*tensor.root, *tensor.logical, *tensor.loop)}
+    for e in (*tensor.domain.exprs, *tensor.domain.loop_exprs):
+        own.update({d.name: d for d in (*e.inputs, *e.outputs)})
+    if not isinstance(names, tuple):
+        raise ParseError(f"schedule {tensor.name}: {names!r} is not a tuple of axis names")
+    missing = [n for n in names if n not in own]
+    if missing:
+        raise ParseError(f"schedule {tensor.name}: no axis {missing[0]!r}", hint=f"axes: {', '.join(own)}")
+    return [own[str(n)] for n in names]
+
+
+def _schedule(tensor: Tensor, step: str, args: Sequence[Attr], kwargs: dict[str, Attr]) -> None:
+    if step not in _STEPS:
+        raise ParseError(f"schedule {tensor.name}: unknown step {step!r}", hint=f"one of {', '.join(sorted(_STEPS))}")
+    try:
+        match step, args:
+            case "set_loop", [names]:
+                tensor.set_loop(_domains(tensor, names))
+            case "set_allocation", [names, tuple() as flags]:
+                tensor.set_allocation(_domains(tensor, names), [bool(f) for f in flags])
+            case "reorder", [tuple() as pairs]:
+                tensor.reorder({p[0]: p[1] for p in pairs if isinstance(p, tuple)})  # type: ignore[misc]
+            case "split" | "merge" | "swizzle" | "resize" | "parallelize" | "inline" | "set_memory", _:
+                getattr(tensor, step)(*args, **kwargs)
+            case _:
+                raise ParseError(f"schedule {tensor.name}: wrong arguments for {step}")
+    except TypeError as error:
+        raise ParseError(f"schedule {tensor.name}: wrong arguments for {step}") from error
+
+
+def _statement(reader: _Reader, fusion: Fusion) -> None:
+    word = reader.now.text if reader.now.kind == "word" else ""
+    if word in ("symbol", "output", "schedule"):
+        reader.take()
+        if word == "symbol":
+            _symbol(reader, fusion)
+        elif word == "output":
+            fusion.output(_known(reader, fusion))
+        else:
+            tensor = _known(reader, fusion)
+            step = reader.name()
+            _, kwargs, plain = _call(reader, fusion)
+            _schedule(tensor, step, plain, kwargs)
+        return
+    name = reader.name()
+    reader.mark("=")
+    op = reader.name()
+    args, attrs, plain = _call(reader, fusion)
+    if len(args) != len(plain):
+        reader.fail(f"an operand of {op} is neither a tensor nor a number")
+    if op == "input":
+        _input(fusion, name, attrs)
+    elif op in primitives():
+        apply(fusion, op, args, attrs, name)
+    else:
+        raise ParseError(f"{name}: unknown operation {op!r}", hint=f"one of input, {', '.join(primitives())}")
+
+
+def _known(reader: _Reader, fusion: Fusion) -> Tensor:
+    name = reader.name()
+    if name not in {t.name for t in fusion.tensors}:
+        reader.fail(f"fusion {fusion.name} has no tensor {name!r}")
+    return fusion[name]
+
+
+def parse_fusion(text: str) -> Fusion:
+    """The fusion that ``print(fusion)`` wrote.
+
+    Raises `ParseError` with the line for text that is cut short, too large, or says something that is no fusion.
+
+    >>> f = parse_fusion('fusion f { \\n t0 = input(shape=(4,)) \\n t1 = mul(t0, 2.0) \\n output t1 \\n }')
+    >>> f.exprs[0]
+    t1[I1] = mul(t0[I0], 2.0)
+    >>> parse_fusion(str(f)) == f
+    True
+    """
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ParseError(f"{type(text).__name__} is no text")
+    if len(text) > MAX_TEXT:
+        raise ParseError(f"the text has {len(text)} characters", hint=f"at most {MAX_TEXT}")
+    reader = _Reader(text)
+    reader.skip_lines()
+    if reader.now.text != "fusion":
+        reader.fail("expected 'fusion'")
+    reader.take()
+    fusion = Fusion(reader.name())
+    reader.mark("{")
+    reader.skip_lines()
+    while reader.now.text != "}":
+        line = reader.now.line
+        try:
+            _statement(reader, fusion)
+        except IdGraphError as error:
+            if isinstance(error, ParseError) and error.what.startswith("line "):
+                raise
+            raise ParseError(
+                f"line {line}: {error.what}", because=error.because, hint=error.hint or _excerpt(text, line)
+            ) from error
+        if reader.now.text != "}":
+            reader.mark("\n")
+        reader.skip_lines()
+    reader.mark("}")
+    reader.skip_lines()
+    if reader.now.kind != "end":
+        reader.fail("expected nothing after the closing brace")
+    return fusion
+
+
+def copy_fusion(fusion: Fusion) -> Fusion:
+    """An independent fusion with the same operations, names, schedule and source lines."""
+    made = parse_fusion(str(fusion))
+    for mine, theirs in zip(fusion.exprs, made.exprs, strict=True):
+        theirs.source_line = mine.source_line
+    return made

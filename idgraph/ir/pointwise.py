@@ -1,0 +1,201 @@
+"""Pointwise operations: operands align at their last axes and broadcast as in NumPy and torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from idgraph.arith import Expr, as_expr, simplify
+from idgraph.errors import OperationError
+from idgraph.ir.domains import IterDomain
+from idgraph.ir.dtypes import DType, Scalar, check_dtype, is_float, promote, scalar_dtype
+from idgraph.ir.exprs import Attr, AxisRead, Fixed, Mapped
+from idgraph.ir.registry import primitive
+from idgraph.ir.tensor import Tensor, TensorDomain
+
+if TYPE_CHECKING:
+    from idgraph.ir.fusion import Fusion
+
+Operands = "tuple[Tensor | Scalar | Expr, ...]"
+
+UNARY_SAME = ("neg", "abs", "relu", "sign", "square", "floor", "ceil", "round", "trunc", "copy", "bitwise_not")
+UNARY_FLOAT = (
+    "exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh", "sigmoid", "erf",
+    "reciprocal",
+)  # fmt: skip
+UNARY_BOOL = ("logical_not", "isnan", "isinf")
+BINARY_SAME = ("add", "sub", "mul", "maximum", "minimum", "remainder", "fmod", "floor_divide", "pow")
+BINARY_BITS = ("bitwise_and", "bitwise_or", "bitwise_xor")
+BINARY_FLOAT = ("div", "atan2")
+COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
+BINARY_BOOL = ("logical_and", "logical_or", "logical_xor")
+
+
+def same_extent(a: Expr, b: Expr) -> bool:
+    """Equal by proof: ``2*n`` and ``n + n`` are one extent."""
+    return a == b or simplify(a - b) == 0
+
+
+def operand_dtype(arg: Tensor | Scalar | Expr) -> DType:
+    """The type of a tensor, or torch's default type of a number."""
+    if isinstance(arg, Tensor):
+        return arg.dtype
+    return "int64" if isinstance(arg, Expr) else scalar_dtype(arg)
+
+
+def result_dtype(args: Sequence[Tensor | Scalar | Expr]) -> DType:
+    """torch's promotion over operands."""
+    tensors = [a.dtype for a in args if isinstance(a, Tensor)]
+    return promote(tensors, [operand_dtype(a) for a in args if not isinstance(a, Tensor)])
+
+
+def broadcast_axes(fusion: Fusion, tensors: Sequence[Tensor]) -> tuple[IterDomain, ...]:
+    """Fresh output axes of broadcast operands; raises where two extents differ and neither is 1."""
+    rank = max((t.ndim for t in tensors), default=0)
+    axes: list[IterDomain] = []
+    for p in range(rank):
+        chosen: tuple[Tensor, int, IterDomain] | None = None
+        for t in tensors:
+            at = p - (rank - t.ndim)
+            if at < 0 or t.axes[at].is_broadcast:
+                continue
+            d = t.axes[at]
+            if chosen is None:
+                chosen = (t, at, d)
+            elif not same_extent(chosen[2].extent, d.extent):
+                first, first_at, first_d = chosen
+                raise OperationError(
+                    f"axis {at} of {t.name} has extent {d.extent}, axis {first_at} of {first.name} has "
+                    f"{first_d.extent}: they are not the same axis and neither is a broadcast",
+                    because=[f"{t.name} has shape {shape_text(t)}, {first.name} has shape {shape_text(first)}"],
+                    hint="axes align from the last one; unsqueeze, expand or slice one of them",
+                )
+        axes.append(fusion.new_domain(chosen[2].extent if chosen else 1, None))
+    return tuple(axes)
+
+
+def shape_text(tensor: Tensor) -> str:
+    """``(2, n)``: a shape for messages."""
+    return f"({', '.join(map(str, tensor.shape))}{',' if tensor.ndim == 1 else ''})"
+
+
+def aligned_reads(tensor: Tensor, axes: Sequence[IterDomain]) -> tuple[AxisRead, ...]:
+    """How a broadcast operand is read: mapped axes, and coordinate 0 where a broadcast is resolved."""
+    shift = len(axes) - tensor.ndim
+    return tuple(
+        Fixed(as_expr(0), "broadcast")
+        if d.is_broadcast and not axes[p + shift].is_broadcast
+        else Mapped(axes[p + shift])
+        for p, d in enumerate(tensor.axes)
+    )
+
+
+def flat_domain(axes: Sequence[IterDomain]) -> TensorDomain:
+    """Root, logical, allocation and loop axes all the same."""
+    own = tuple(axes)
+    kept = tuple(d for d in own if d.kind != "reduction")
+    return TensorDomain(own, own, kept, own, (None,) * len(kept))
+
+
+def emit_pointwise(
+    fusion: Fusion,
+    op: str,
+    args: tuple[Tensor | Scalar | Expr, ...],
+    dtype: DType,
+    name: str | None,
+    attrs: Mapping[str, Attr],
+) -> Tensor:
+    """Add a pointwise expression of result type ``dtype``."""
+    tensors = [a for a in args if isinstance(a, Tensor)]
+    axes = broadcast_axes(fusion, tensors)
+    reads = [aligned_reads(t, axes) for t in tensors]
+    return fusion.emit(op, args, dict(attrs), reads, dtype, flat_domain(axes), name)
+
+
+def _need(op: str, args: Sequence[object], count: int) -> None:
+    if len(args) != count:
+        raise OperationError(f"takes {count} operand(s), got {len(args)}")
+    if not any(isinstance(a, Tensor) for a in args):
+        raise OperationError("no operand is a tensor")
+
+
+def _as_float(args: Sequence[Tensor | Scalar | Expr]) -> DType:
+    dtype = result_dtype(args)
+    return dtype if is_float(dtype) else "float32"
+
+
+def _as_same(args: Sequence[Tensor | Scalar | Expr]) -> DType:
+    return result_dtype(args)
+
+
+def _as_number(args: Sequence[Tensor | Scalar | Expr]) -> DType:
+    dtype = result_dtype(args)
+    if dtype == "bool":
+        raise OperationError("operands are bool; torch has no such arithmetic", hint="cast to int64 first")
+    return dtype
+
+
+def _as_bits(args: Sequence[Tensor | Scalar | Expr]) -> DType:
+    dtype = result_dtype(args)
+    if is_float(dtype):
+        raise OperationError(f"operands are {dtype}", hint="bitwise operations take integers or bool")
+    return dtype
+
+
+def _as_bool(args: Sequence[Tensor | Scalar | Expr]) -> DType:
+    result_dtype(args)
+    return "bool"
+
+
+def _register(names: Sequence[str], count: int, rule: Callable[[Sequence[Tensor | Scalar | Expr]], DType]) -> None:
+    for op in names:
+
+        def build(
+            fusion: Fusion,
+            args: tuple[Tensor | Scalar | Expr, ...],
+            attrs: Mapping[str, Attr],
+            name: str | None,
+            op: str = op,
+        ) -> Tensor:
+            _need(op, args, count)
+            return emit_pointwise(fusion, op, args, rule(args), name, attrs)
+
+        primitive(op)(build)
+
+
+_register(UNARY_SAME, 1, _as_same)
+_register(UNARY_FLOAT, 1, _as_float)
+_register(UNARY_BOOL, 1, _as_bool)
+_register(("add", "mul", "maximum", "minimum", "pow"), 2, _as_same)
+_register(("sub", "remainder", "fmod", "floor_divide"), 2, _as_number)
+_register(BINARY_FLOAT, 2, _as_float)
+_register(BINARY_BITS, 2, _as_bits)
+_register(COMPARE, 2, _as_bool)
+_register(BINARY_BOOL, 2, _as_bool)
+_register(("fma",), 3, _as_same)
+
+
+@primitive("cast")
+def build_cast(
+    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
+) -> Tensor:
+    """``cast(x; dtype)``: torch's conversion (floats to integers toward zero)."""
+    _need("cast", args, 1)
+    return emit_pointwise(fusion, "cast", args, check_dtype(attrs.get("dtype")), name, attrs)
+
+
+@primitive("where")
+def build_where(
+    fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
+) -> Tensor:
+    """``where(condition, a, b)``: a where the condition holds, else b."""
+    _need("where", args, 3)
+    if operand_dtype(args[0]) != "bool":
+        raise OperationError(f"the condition is {operand_dtype(args[0])}, not bool", hint="compare it: ig.ne(x, 0)")
+    return emit_pointwise(fusion, "where", args, _where_dtype(args[1:]), name, attrs)
+
+
+def _where_dtype(args: Sequence[Tensor | Scalar | Expr]) -> DType:
+    if any(isinstance(a, Tensor) for a in args):
+        return result_dtype(args)
+    return promote([operand_dtype(a) for a in args])

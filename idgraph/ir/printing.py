@@ -1,0 +1,97 @@
+"""The text form of a fusion, one operation a line; `idgraph.parse` reads it back."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING
+
+from idgraph.arith import Expr
+from idgraph.ir.exprs import Attr
+from idgraph.ir.tensor import Tensor
+
+if TYPE_CHECKING:
+    from idgraph.ir.fusion import Fusion
+
+
+def quoted(name: str) -> str:
+    """A name as it stands where it is an ASCII identifier, else as a JSON string."""
+    return name if name.isidentifier() and name.isascii() and name not in WORDS else json.dumps(name)
+
+
+WORDS = frozenset({"fusion", "symbol", "output", "input", "schedule", "true", "false", "none", "inf", "nan"})
+
+
+def value_text(value: Attr) -> str:
+    """An attribute: numbers, strings, `` `n//2` `` for integer expressions, tuples of those.
+
+    >>> value_text((1, -0.5, "a", True, float("inf"), None))
+    '(1, -0.5, "a", true, inf, none)'
+    """
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case float():
+            if math.isnan(value):
+                return "nan"
+            return repr(value) if math.isfinite(value) else ("inf" if value > 0 else "-inf")
+        case str():
+            return json.dumps(value)
+        case Expr():
+            return f"`{value}`"
+        case tuple():
+            return f"({', '.join(value_text(v) for v in value)}{',' if len(value) == 1 else ''})"
+
+
+def _input_line(t: Tensor) -> str:
+    parts = [f"shape={value_text(tuple(int(d.extent) if d.extent.is_const else d.extent for d in t.logical))}"]
+    parts.append(f'dtype="{t.dtype}"')
+    given = t.domain.strides
+    if any(s is not None for s in given) and not any(step.name == "set_allocation" for step in t.log):
+        free = [s is not None and any(str(x).startswith("stride") for x in s.symbols) for s in given]
+        if any(free):
+            parts.append(f"contiguity={value_text(tuple(not f for f in free))}")
+        else:
+            parts.append(f"strides={value_text(tuple(int(s) if s.is_const else s for s in given if s is not None))}")
+    if t.alignment != 16:
+        parts.append(f"alignment={t.alignment}")
+    if t.offset != 0:
+        parts.append(f"offset={value_text(t.offset)}")
+    return f"  {quoted(t.name)} = input({', '.join(parts)})"
+
+
+def _symbol_line(name: str, s: Expr) -> str:
+    bounds = s.range
+    parts = [f"symbol {name}"]
+    if bounds.lo is not None:
+        parts.append(f"min={bounds.lo}")
+    if bounds.hi is not None:
+        parts.append(f"max={bounds.hi}")
+    _, modulus = s.congruence
+    if modulus > 1:
+        parts.append(f"multiple_of={modulus}")
+    return "  " + " ".join(parts)
+
+
+def print_fusion(fusion: Fusion) -> str:
+    """The whole fusion as text: symbols, inputs and operations in the order they were made, outputs, schedule."""
+    lines = [f"fusion {quoted(fusion.name)} {{"]
+    lines += [_symbol_line(n, s) for n, s in fusion.symbols.items()]
+    for t in fusion.tensors:
+        e = t.definition
+        if e is None:
+            lines.append(_input_line(t))
+            continue
+        args = [quoted(a.name) if isinstance(a, Tensor) else value_text(a) for a in e.args]
+        attrs = [f"{k}={value_text(v)}" for k, v in e.attrs.items()]
+        lines.append(f"  {quoted(t.name)} = {e.op}({', '.join([*args, *attrs])})")
+    lines += [f"  output {quoted(t.name)}" for t in fusion.outputs]
+    for t in fusion.tensors:
+        for step in t.log:
+            given = [value_text(a) for a in step.args] + [f"{k}={value_text(v)}" for k, v in step.kwargs.items()]
+            lines.append(f"  schedule {quoted(t.name)} {step.name}({', '.join(given)})")
+    return "\n".join([*lines, "}"])

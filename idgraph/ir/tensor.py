@@ -1,0 +1,281 @@
+"""Tensors, their four lists of axes, and the schedule steps that rewrite the loop axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from idgraph.arith import Expr
+from idgraph.errors import OperationError, ScheduleError, SourceLine
+from idgraph.ir import loops
+from idgraph.ir.domains import DomainExpr, IterDomain
+from idgraph.ir.dtypes import DType, Scalar
+from idgraph.ir.exprs import TensorExpr
+from idgraph.ir.registry import apply
+
+if TYPE_CHECKING:
+    from idgraph.ir.fusion import Fusion
+
+Memory = Literal["auto", "local", "shared", "global"]
+Index = int | Expr | slice | None
+Operand = "Tensor | Scalar | Expr"
+
+
+@dataclass(slots=True)
+class TensorDomain:
+    """The axes of one tensor, four times.
+
+    ``root``: as the producer sees them; ``logical``: as consumers see them (with reduction axes); ``allocation``: in
+    memory order, outermost first; ``loop``: as scheduled, outermost first. ``strides`` are elements for each
+    allocation axis, None where they follow from the extents (contiguous). ``exprs`` lie between root and logical,
+    ``loop_exprs`` were added by the schedule.
+    """
+
+    root: tuple[IterDomain, ...]
+    logical: tuple[IterDomain, ...]
+    allocation: tuple[IterDomain, ...]
+    loop: tuple[IterDomain, ...]
+    strides: tuple[Expr | None, ...]
+    exprs: tuple[DomainExpr, ...] = ()
+    loop_exprs: list[DomainExpr] = field(default_factory=list[DomainExpr])
+
+
+class Tensor:
+    """A tensor of a fusion. Build one with `Fusion.input` or an operation, not by hand.
+
+    ``shape`` is a tuple of ints, or of integer expressions where extents are symbols.
+
+    >>> import idgraph as ig
+    >>> t = ig.Fusion("f").input("t", shape=(4, 32))
+    >>> u = t * 2.0 + t
+    >>> u.shape, u.dtype, u.definition.op
+    ((4, 32), 'float32', 'add')
+    """
+
+    __slots__ = (
+        "__weakref__", "_name", "alignment", "definition", "domain", "dtype", "fusion", "inline_position", "log",
+        "memory", "offset", "uses",
+    )  # fmt: skip
+
+    def __init__(self, fusion: Fusion, name: str, dtype: DType, domain: TensorDomain) -> None:
+        self.fusion = fusion
+        self._name = name
+        self.dtype: DType = dtype
+        self.domain = domain
+        self.definition: TensorExpr | None = None
+        self.uses: tuple[TensorExpr, ...] = ()
+        self.inline_position = 0
+        self.memory: Memory = "auto"
+        self.alignment = 16
+        self.offset: Expr | int = 0
+        self.log: list[loops.Step] = []
+
+    # names and axes -----------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """Unique in its fusion; may be set."""
+        return self._name
+
+    @name.setter
+    def name(self, value: str) -> None:
+        self.fusion.rename(self, value)
+        self._name = value
+
+    @property
+    def root(self) -> tuple[IterDomain, ...]:
+        """Axes as the (first) producer sees them."""
+        return self.domain.root
+
+    @property
+    def logical(self) -> tuple[IterDomain, ...]:
+        """Axes as consumers see them; reduced axes stand here with kind "reduction"."""
+        return self.domain.logical
+
+    @property
+    def allocation(self) -> tuple[IterDomain, ...]:
+        """Axes in memory order, outermost first."""
+        return self.domain.allocation
+
+    @property
+    def loop(self) -> tuple[IterDomain, ...]:
+        """Axes as scheduled, outermost first."""
+        return self.domain.loop
+
+    @property
+    def axes(self) -> tuple[IterDomain, ...]:
+        """The logical axes without reduced ones: one for each entry of ``shape``."""
+        return tuple(d for d in self.domain.logical if d.kind != "reduction")
+
+    @property
+    def shape(self) -> tuple[int | Expr, ...]:
+        """Extents of ``axes``: ints, or expressions where symbolic."""
+        return tuple(int(d.extent) if d.extent.is_const else d.extent for d in self.axes)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes of ``shape``."""
+        return len(self.axes)
+
+    @property
+    def source_line(self) -> SourceLine | None:
+        """The user's line that made it."""
+        return self.definition.source_line if self.definition is not None else self.fusion.input_line(self)
+
+    def __repr__(self) -> str:
+        return f"{self.name}[{', '.join(map(repr, self.logical))}]"
+
+    # operators ----------------------------------------------------------------------------------------------------
+
+    def __add__(self, other: Operand) -> Tensor:
+        return apply(self.fusion, "add", (self, other))
+
+    def __radd__(self, other: Operand) -> Tensor:
+        return apply(self.fusion, "add", (other, self))
+
+    def __sub__(self, other: Operand) -> Tensor:
+        return apply(self.fusion, "sub", (self, other))
+
+    def __rsub__(self, other: Operand) -> Tensor:
+        return apply(self.fusion, "sub", (other, self))
+
+    def __mul__(self, other: Operand) -> Tensor:
+        return apply(self.fusion, "mul", (self, other))
+
+    def __rmul__(self, other: Operand) -> Tensor:
+        return apply(self.fusion, "mul", (other, self))
+
+    def __truediv__(self, other: Operand) -> Tensor:
+        return apply(self.fusion, "div", (self, other))
+
+    def __rtruediv__(self, other: Operand) -> Tensor:
+        return apply(self.fusion, "div", (other, self))
+
+    def __floordiv__(self, other: Operand) -> Tensor:
+        return apply(self.fusion, "floor_divide", (self, other))
+
+    def __mod__(self, other: Operand) -> Tensor:
+        return apply(self.fusion, "remainder", (self, other))
+
+    def __pow__(self, other: Operand) -> Tensor:
+        return apply(self.fusion, "pow", (self, other))
+
+    def __neg__(self) -> Tensor:
+        return apply(self.fusion, "neg", (self,))
+
+    def __abs__(self) -> Tensor:
+        return apply(self.fusion, "abs", (self,))
+
+    def __invert__(self) -> Tensor:
+        return apply(self.fusion, "logical_not" if self.dtype == "bool" else "bitwise_not", (self,))
+
+    def __and__(self, other: Operand) -> Tensor:
+        return apply(self.fusion, "bitwise_and", (self, other))
+
+    def __or__(self, other: Operand) -> Tensor:
+        return apply(self.fusion, "bitwise_or", (self, other))
+
+    def __xor__(self, other: Operand) -> Tensor:
+        return apply(self.fusion, "bitwise_xor", (self, other))
+
+    def __lt__(self, other: Operand) -> Tensor:
+        return apply(self.fusion, "lt", (self, other))
+
+    def __le__(self, other: Operand) -> Tensor:
+        return apply(self.fusion, "le", (self, other))
+
+    def __gt__(self, other: Operand) -> Tensor:
+        return apply(self.fusion, "gt", (self, other))
+
+    def __ge__(self, other: Operand) -> Tensor:
+        return apply(self.fusion, "ge", (self, other))
+
+    def __getitem__(self, index: Index | tuple[Index, ...] | object) -> Tensor:
+        """NumPy's basic indexing: ints, slices (steps, negative bounds), None, Ellipsis.
+
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("t", shape=(4, 32))
+        >>> t[0, ::-2].shape, t[..., None, 8:].shape
+        ((16,), (4, 1, 24))
+        """
+        items = index if isinstance(index, tuple) else (index,)
+        return self.fusion.index(self, items)
+
+    def __iter__(self) -> object:
+        raise OperationError(f"tensor {self.name} is not iterable", hint="index it, or use ig.select / ig.slice")
+
+    def __bool__(self) -> bool:
+        raise OperationError(
+            f"tensor {self.name} has no truth value while a fusion is built", hint="use ig.where(condition, a, b)"
+        )
+
+    @property
+    def T(self) -> Tensor:  # noqa: N802 - NumPy's and torch's name
+        """The axes in reverse order."""
+        return apply(self.fusion, "permute", (self,), {"dims": tuple(reversed(range(self.ndim)))})
+
+    # schedule -----------------------------------------------------------------------------------------------------
+
+    def split(self, axis: int, factor: int | Expr, *, inner: bool = True) -> Tensor:
+        """Loop axis ``axis`` (extent E) becomes two: (ceil(E/factor), factor), or (factor, ceil(E/factor)).
+
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("t", shape=(30,)) + 1
+        >>> [str(d.extent) for d in t.split(0, 8).loop]
+        ['4', '8']
+        """
+        loops.split(self, axis, factor, inner)
+        return self
+
+    def merge(self, axis: int, other: int | None = None) -> Tensor:
+        """Loop axes ``axis`` and ``other`` (default: the next one) become one, ``axis`` outermost."""
+        loops.merge(self, axis, axis + 1 if other is None and axis != -1 else other)
+        return self
+
+    def reorder(self, order: Mapping[int, int] | Sequence[int]) -> Tensor:
+        """Move loop axes: ``{old: new}``, the others keep their order; or a full list of old positions."""
+        loops.reorder(self, order)
+        return self
+
+    def swizzle(self, kind: str, x: int, y: int) -> Tensor:
+        """Loop axis ``y`` is permuted by ``x``: y ^ x ("xor", extents powers of two) or (x + y) mod extent ("cyclic")."""
+        loops.swizzle(self, kind, x, y)
+        return self
+
+    def resize(self, axis: int, left: int | Expr, right: int | Expr) -> Tensor:
+        """Loop axis ``axis`` grows by ``left`` in front and ``right`` behind (negative: is cut)."""
+        loops.resize(self, axis, left, right)
+        return self
+
+    def parallelize(self, axis: int, parallel: str) -> Tensor:
+        """Loop axis ``axis`` runs on blocks or threads, or is vectorised or unrolled."""
+        loops.parallelize(self, axis, parallel)
+        return self
+
+    def inline(self, position: int) -> Tensor:
+        """Compute at: the loop axes left of ``position`` are shared with every consumer's.
+
+        Whether the consumers' loops agree is checked when indices are asked for, when all loops are known.
+        """
+        loops.inline(self, position)
+        return self
+
+    def set_loop(self, domains: Sequence[IterDomain]) -> Tensor:
+        """Take these axes (of this tensor, covering it once) as loops."""
+        loops.set_loop(self, domains)
+        return self
+
+    def set_allocation(self, domains: Sequence[IterDomain], contiguity: Sequence[bool] | bool = True) -> Tensor:
+        """Lay the tensor out in the order of these axes of it, outermost first."""
+        loops.set_allocation(self, domains, contiguity)
+        return self
+
+    def set_memory(self, memory: str) -> Tensor:
+        """Keep an intermediate in "local", "shared" or "global" memory; "auto" lets the emitter choose."""
+        for known in ("auto", "local", "shared", "global"):
+            if memory == known:
+                self.memory = known
+                self.log.append(loops.Step("set_memory", (memory,), {}))
+                return self
+        raise ScheduleError(f"unknown memory {memory!r} for {self.name}", hint="auto, local, shared or global")
