@@ -6,7 +6,7 @@ import json
 import math
 from typing import TYPE_CHECKING
 
-from idgraph.arith import Expr
+from idgraph.arith import Expr, congruence
 from idgraph.ir.exprs import Attr
 from idgraph.ir.tensor import Tensor
 
@@ -71,7 +71,7 @@ def _symbol_line(name: str, s: Expr) -> str:
         parts.append(f"min={bounds.lo}")
     if bounds.hi is not None:
         parts.append(f"max={bounds.hi}")
-    _, modulus = s.congruence
+    modulus, _ = congruence(s)
     if modulus > 1:
         parts.append(f"multiple_of={modulus}")
     return "  " + " ".join(parts)

@@ -1,0 +1,16 @@
+"""What each operation does, said by NumPy: the judge of index maps and kernels.
+
+It sees operations by name and attributes only. It imports no graph, no index map, no schedule, no emitter, and reads
+no axis expression: a mistake there cannot hide here.
+"""
+
+from idgraph.validate.oracle.binding import bind, shape_of
+from idgraph.validate.oracle.moves import INDEXED
+from idgraph.validate.oracle.numbers import kept_dtype, stored
+from idgraph.validate.oracle.reads import element_numbers, optional, reads
+from idgraph.validate.oracle.values import ancestors, evaluate
+
+__all__ = [
+    "INDEXED", "ancestors", "bind", "element_numbers", "evaluate", "kept_dtype", "optional", "reads", "shape_of",
+    "stored",
+]  # fmt: skip

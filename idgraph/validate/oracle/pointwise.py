@@ -1,0 +1,157 @@
+"""Pointwise operations by name, in float64 (integers in int64, conditions in bool), with torch's meaning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from idgraph.arith import Expr
+from idgraph.ir import DType, Scalar, Tensor, TensorExpr, is_float
+from idgraph.ir.pointwise import result_dtype
+from idgraph.validate.oracle.binding import Symbols, number
+from idgraph.validate.oracle.moves import Array
+from idgraph.validate.oracle.numbers import kept_dtype, stored
+
+_BLOCK: Final = 1 << 18  # points at a time: the operands of a block stay in the cache
+
+_erf = np.frompyfunc(math.erf, 1, 1)
+
+
+def _erf_array(x: Array) -> Array:
+    return np.asarray(_erf(x)).astype(np.float64)
+
+
+def _sign(x: Array) -> Array:
+    return (x > 0).astype(x.dtype) - (x < 0).astype(x.dtype)
+
+
+def _sigmoid(x: Array) -> Array:
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def _nonzero(f: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+    return lambda a, b: f(a != 0, b != 0)
+
+
+def _whole(f: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """Roundings leave integers alone."""
+    return lambda x: f(x) if x.dtype.kind == "f" else x
+
+
+UNARY: Final[Mapping[str, Callable[[Array], Array]]] = {
+    "neg": np.negative, "abs": np.abs, "relu": lambda x: np.maximum(x, np.zeros((), x.dtype)), "sign": _sign,
+    "square": lambda x: x * x, "floor": _whole(np.floor), "ceil": _whole(np.ceil), "round": _whole(np.rint),
+    "trunc": _whole(np.trunc), "copy": lambda x: x, "cast": lambda x: x, "bitwise_not": np.invert,
+    "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2, "log1p": np.log1p,
+    "sqrt": np.sqrt, "rsqrt": lambda x: 1.0 / np.sqrt(x), "sin": np.sin, "cos": np.cos, "tan": np.tan,
+    "tanh": np.tanh, "sigmoid": _sigmoid, "erf": _erf_array, "reciprocal": lambda x: 1.0 / x,
+    "logical_not": lambda x: x == 0, "isnan": lambda x: x != x, "isinf": lambda x: np.isinf(x),
+}  # fmt: skip
+BINARY: Final[Mapping[str, Callable[[Array, Array], Array]]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "maximum": np.maximum,
+    "minimum": np.minimum, "remainder": np.remainder, "fmod": np.fmod, "floor_divide": np.floor_divide,
+    "pow": np.power, "atan2": np.arctan2, "bitwise_and": np.bitwise_and, "bitwise_or": np.bitwise_or,
+    "bitwise_xor": np.bitwise_xor, "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal,
+    "gt": np.greater, "ge": np.greater_equal, "logical_and": _nonzero(np.logical_and),
+    "logical_or": _nonzero(np.logical_or), "logical_xor": _nonzero(np.logical_xor),
+}  # fmt: skip
+POINTWISE: Final = frozenset({*UNARY, *BINARY, "fma", "where"})
+_COMPARE: Final = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+_AS_THEY_ARE: Final = frozenset({"cast", "logical_not", "isnan", "isinf", "logical_and", "logical_or", "logical_xor"})
+
+
+def compute(op: str, args: Sequence[Array]) -> Array:
+    """One operation on arrays of its computing type.
+
+    >>> compute("remainder", [np.array([-5, 5]), np.array([3, -3])]).tolist()
+    [1, -1]
+    """
+    with np.errstate(all="ignore"):
+        if op == "where":
+            return np.where(args[0], args[1], args[2])
+        if op == "fma":
+            return args[0] * args[1] + args[2]
+        if op in UNARY:
+            return UNARY[op](args[0])
+        return BINARY[op](args[0], args[1])
+
+
+def blocks(shape: tuple[int, ...], limit: int = _BLOCK) -> Iterator[tuple[slice, ...]]:
+    """Slices of leading axes that cover ``shape`` in pieces of at most ``limit`` points (or one row)."""
+    if 0 in shape:
+        return
+    axis, size = len(shape), 1
+    while axis > 0 and size * shape[axis - 1] <= limit:
+        axis -= 1
+        size *= shape[axis]
+    if axis == 0:
+        yield ()
+        return
+    rows = max(1, limit // size)
+    for lead in np.ndindex(*shape[: axis - 1]):
+        head = tuple(slice(c, c + 1) for c in lead)
+        for start in range(0, shape[axis - 1], rows):
+            yield (*head, slice(start, min(shape[axis - 1], start + rows)))
+
+
+def _computing_type(e: TensorExpr) -> DType | None:
+    """The type the operands are converted to (None: they stay as they are)."""
+    if e.op in _AS_THEY_ARE:
+        return None
+    return result_dtype(e.args) if e.op in _COMPARE else e.output.dtype
+
+
+def _scalar(value: Scalar | Expr, dtype: DType | None, rounded: bool, symbols: Symbols) -> Array:
+    """A number as torch's kernels take it: half types compute in float32, so the number is rounded to that."""
+    plain = number(value, symbols) if isinstance(value, Expr) else value
+    if dtype is None:
+        return np.asarray(plain)
+    half = dtype in ("float16", "bfloat16")
+    return stored(np.asarray(plain), "float32" if half else dtype, rounded)
+
+
+def _wide(x: Array) -> Array:
+    return x.astype(np.float64) if x.dtype == np.float32 else x
+
+
+def evaluate_pointwise(
+    e: TensorExpr, operands: Sequence[Array], shape: tuple[int, ...], rounded: bool, symbols: Symbols
+) -> Array:
+    """The output of ``e``, of ``shape``, from the kept values of its input tensors; float64 inside."""
+    kind = _computing_type(e)
+    given = iter(operands)
+    args: list[tuple[Array, DType | None]] = []
+    for k, a in enumerate(e.args):
+        convert = None if e.op == "where" and k == 0 else kind
+        if isinstance(a, Tensor):
+            x = np.broadcast_to(next(given), shape)
+            args.append((x, convert if convert is not None and convert != a.dtype else None))
+        else:
+            args.append((np.broadcast_to(_scalar(a, convert, rounded, symbols), shape), None))
+    out = np.empty(shape, kept_dtype(e.output.dtype, rounded))
+    for block in blocks(shape):
+        parts = [x[block] if to is None else stored(x[block], to, rounded) for x, to in args]
+        out[block] = stored(compute(e.op, [_wide(p) for p in parts]), e.output.dtype, rounded)
+    return out
+
+
+def accumulate(op: str, x: Array, axes: tuple[int, ...], dtype: DType, rounded: bool) -> Array:
+    """A reduction over ``axes``: sums and products of floats in float64, of integers in int64."""
+    with np.errstate(all="ignore"):
+        wide = np.float64 if is_float(dtype) else np.int64
+        match op:
+            case "sum":
+                return np.asarray(np.sum(stored(x, dtype, rounded), axis=axes, dtype=wide))
+            case "prod":
+                return np.asarray(np.prod(stored(x, dtype, rounded), axis=axes, dtype=wide))
+            case "amax":
+                return np.asarray(np.max(x, axis=axes))
+            case "amin":
+                return np.asarray(np.min(x, axis=axes))
+            case "any":
+                return np.asarray(np.any(x != 0, axis=axes))
+            case _:
+                return np.asarray(np.all(x != 0, axis=axes))

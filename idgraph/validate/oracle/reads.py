@@ -1,0 +1,95 @@
+"""Which element each operation reads: the operation itself, applied to tensors of element numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from idgraph.errors import OperationError
+from idgraph.ir import Tensor, TensorExpr
+from idgraph.ir.reduce import REDUCTIONS
+from idgraph.validate.oracle.binding import Symbols, numbers, shape_of
+from idgraph.validate.oracle.moves import INDEXED, MOVES, Array, index_reads, move, region
+from idgraph.validate.oracle.pointwise import POINTWISE
+
+
+def element_numbers(tensor: Tensor, symbols: Symbols) -> Array:
+    """Row-major element numbers of ``tensor.shape``, int64."""
+    shape = shape_of(tensor, symbols)
+    return np.arange(int(np.prod(shape, dtype=np.int64)), dtype=np.int64).reshape(shape)
+
+
+def reads(e: TensorExpr, k: int, values: Mapping[str, Array] | None = None, symbols: Symbols | None = None) -> Array:
+    """Element number of operand ``k`` that ``e`` reads, int64, one for each point of ``e.output.logical``.
+
+    The axes are those of ``e.output.logical`` in that order, reduced axes included. Numbers are row-major over the
+    operand's shape; -1 where the operation reads nothing of this operand (a pad's fill, another part of a cat).
+    ``values`` holds index tensors by name, for operations that read at index values. The result may be a view.
+
+    >>> import idgraph as ig
+    >>> t = ig.Fusion("f").input("t", shape=(6,))
+    >>> reads(ig.cat([t[4:], t[:2]]).definition, 0).tolist()
+    [0, 1, -1, -1]
+    >>> reads(ig.sum(ig.reshape(t, 2, 3), 1).definition, 0).tolist()
+    [[0, 1, 2], [3, 4, 5]]
+    """
+    at = dict(symbols or {})
+    ids = element_numbers(e.inputs[k], at)
+    shape = shape_of(e.output, at)
+    if e.op in POINTWISE:
+        return np.broadcast_to(ids, shape)
+    if e.op in REDUCTIONS:
+        return _reduced(e, ids, at)
+    if e.op == "matmul":
+        return _contracted(e, k, ids, shape, at)
+    if e.op not in MOVES:
+        raise OperationError(f"the oracle knows no operation {e.op!r}")
+    if e.op in INDEXED:
+        if k != INDEXED[e.op]:
+            return index_reads(e.op, e.attrs, ids, e.inputs[INDEXED[e.op]].ndim, shape)
+        known = values or {}
+        parts = [ids if p == k else known[t.name] for p, t in enumerate(e.inputs)]
+        return move(e.op, e.attrs, parts, at, -1)
+    nothing = [ids if p == k else np.full(shape_of(t, at), -1, np.int64) for p, t in enumerate(e.inputs)]
+    if e.op == "slice_scatter" and k == 1:
+        nothing[0] = np.full(shape_of(e.inputs[0], at), -1, np.int64)
+    return move(e.op, e.attrs, nothing, at, -1)
+
+
+def optional(e: TensorExpr, k: int, symbols: Symbols | None = None) -> Array | None:
+    """Where reading operand ``k`` is allowed though nothing of it is used (None: nowhere).
+
+    slice_scatter may read what the source then replaces: no wrong value comes of it.
+    """
+    if e.op != "slice_scatter" or k != 0:
+        return None
+    at = dict(symbols or {})
+    ids = element_numbers(e.inputs[0], at)
+    free = np.full(ids.shape, -1, np.int64)
+    inside = region(e.attrs, ids.ndim, at)
+    free[inside] = ids[inside]
+    return free
+
+
+def _reduced(e: TensorExpr, ids: Array, symbols: Symbols) -> Array:
+    dims = sorted({d % ids.ndim for d in numbers(e.attrs["dims"], symbols)}) if ids.ndim else []
+    kept = [p for p in range(ids.ndim) if p not in dims]
+    moved = np.transpose(ids, (*kept, *dims))
+    shape = shape_of(e.output, symbols)
+    return _place(e, moved.reshape((*shape, *(ids.shape[d] for d in dims))))
+
+
+def _contracted(e: TensorExpr, k: int, ids: Array, shape: tuple[int, ...], symbols: Symbols) -> Array:
+    if k == 0:
+        spread = ids[..., :, None, :]
+    else:
+        spread = np.swapaxes(ids, -1, -2)[..., None, :, :]
+    return _place(e, np.broadcast_to(spread, (*shape, spread.shape[-1])))
+
+
+def _place(e: TensorExpr, last: Array) -> Array:
+    """Reduced axes stand last: move them to where the output's logical axes have them."""
+    places = [p for p, d in enumerate(e.output.logical) if d.kind == "reduction"]
+    count = last.ndim - len(places)
+    return np.moveaxis(last, range(count, last.ndim), places)
