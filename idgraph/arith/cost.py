@@ -1,7 +1,6 @@
 """What an expression costs when it is evaluated as printed, counted as a tree.
 
-One unit each for + - * // % min max where compare xor (and a leading minus); conjunctions and disjunctions
-join comparisons and cost one unit a join as well.
+One unit each for + - * // % min max where compare xor (and a leading minus); joining conditions is free.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ def cost(e: Expr) -> int:
         if missing:
             work.extend(missing)
             continue
+        node._divmods = (node.op in ("floordiv", "mod")) + sum(a._divmods for a in node.args)
         node._cost = _own(node)
         work.pop()
     return e._cost
@@ -52,7 +52,9 @@ def _own(node: Expr) -> int:
     match node.op:
         case "const" | "sym":
             return 0
-        case "mul" | "min" | "max" | "xor" | "and" | "or":
+        case "and" | "or" | "not":
+            return total
+        case "mul" | "min" | "max" | "xor":
             return total + len(args) - 1
         case _:
             return total + 1
@@ -60,20 +62,8 @@ def _own(node: Expr) -> int:
 
 def divmods(e: Expr) -> int:
     """Floor divisions and modulos in ``e``, counted as a tree."""
-    counts: dict[Expr, int] = {}
-    work = [e]
-    while work:
-        node = work[-1]
-        if node in counts:
-            work.pop()
-            continue
-        missing = [a for a in node.args if a not in counts]
-        if missing:
-            work.extend(missing)
-            continue
-        counts[node] = (node.op in ("floordiv", "mod")) + sum(counts[a] for a in node.args)
-        work.pop()
-    return counts[e]
+    cost(e)
+    return e._divmods
 
 
 VERBS.cost = cost

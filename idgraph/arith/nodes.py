@@ -96,8 +96,8 @@ class Expr:
     """
 
     __slots__ = (
-        "_cong", "_cost", "_hash", "_iv", "_key", "_lin", "_normal", "_out", "_syms", "_why", "args", "base", "coef",
-        "cond", "name", "op", "symbol_bounds", "value",
+        "_cong", "_cost", "_divmods", "_hash", "_iv", "_key", "_lin", "_normal", "_out", "_syms", "_why", "args", "base",
+        "coef", "cond", "name", "op", "symbol_bounds", "value",
     )  # fmt: skip
 
     op: Op
@@ -114,6 +114,7 @@ class Expr:
     _cong: tuple[int, int] | None
     _syms: frozenset[Expr] | None
     _cost: int
+    _divmods: int
     _lin: tuple[dict[Expr, int], int] | None
     _normal: Expr | None
     _out: Expr | None

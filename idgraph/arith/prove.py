@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from idgraph.arith.enumerate import first_failure
-from idgraph.arith.nodes import FALSE, TRUE, ArithTypeError, Expr, and_, as_expr
-from idgraph.arith.ranges import interval
+from idgraph.arith.nodes import TRUE, ArithTypeError, Expr
 from idgraph.arith.simplify import read, simplify, trace
 
 MAX_POINTS = 2_000_000
@@ -83,8 +82,8 @@ def is_true(cond: Expr, facts: Iterable[Expr] = ()) -> bool:
 def prove(cond: Expr | str, ranges: Mapping[str, Any] | None = None, facts: Iterable[Expr] = ()) -> Verdict:
     """Decide ``cond`` under the symbols' ranges and ``facts``.
 
-    >>> print(prove("i//4*4 <= i", {"i": 100}))
-    proved i//4*4 <= i by ranges
+    >>> print(prove("i//4*4 + i%4 < 100", {"i": 100}))
+    proved i%4 + i//4*4 < 100 by recombine, order-known
     """
     claim = read(cond, ranges)
     if not claim.cond:
@@ -92,7 +91,7 @@ def prove(cond: Expr | str, ranges: Mapping[str, Any] | None = None, facts: Iter
     known = tuple(facts)
     result = simplify(claim, facts=known)
     if result is TRUE:
-        return Proof(claim, "rules", tuple(trace(claim)))
+        return Proof(claim, "rules", tuple(dict.fromkeys(step.rule for step in trace(claim))))
     return _by_points(claim, known, None)
 
 
@@ -146,8 +145,3 @@ def drop_redundant(conjuncts: Sequence[Expr], facts: Iterable[Expr] = ()) -> tup
             kept = others
     return tuple(kept)
 
-
-__all__ = [
-    "FALSE", "CounterExample", "Proof", "Unknown", "Verdict", "and_", "as_expr", "drop_redundant", "interval",
-    "is_true", "prove", "prove_equal",
-]  # fmt: skip

@@ -1,0 +1,167 @@
+"""The rewrite engine: a table of named rules, applied bottom-up to a normal form that each node remembers.
+
+A rule looks at one node whose operands are normal and returns an equal expression, or None.  The rule that fired is
+kept on the node, so a derivation can be read back step by step (:func:`derivation`) and each step checked alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from idgraph.arith.nodes import Expr, const, rebuild
+from idgraph.arith.ranges import interval
+
+Apply = Callable[[Expr], Expr | None]
+_MAX_DEPTH: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One equality: at ``op`` nodes, ``lhs`` may be written ``rhs`` provided that ``when``."""
+
+    name: str
+    op: str
+    lhs: str
+    rhs: str
+    when: str
+    apply: Apply
+
+    def __str__(self) -> str:
+        side = f"  if {self.when}" if self.when else ""
+        return f"{self.name}: {self.lhs} -> {self.rhs}{side}"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One application of a rule: ``before`` equals ``after``."""
+
+    rule: str
+    before: Expr
+    after: Expr
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.before} -> {self.after}"
+
+
+TABLE: Final[dict[str, list[Rule]]] = {}
+_BY_OP: Final[dict[str, list[tuple[str, Apply]]]] = {}
+_depth: list[int] = [0]
+
+
+def rule(ops: str, name: str, lhs: str, rhs: str, when: str = "") -> Callable[[Apply], Apply]:
+    """Enter a function into the rule table, for the operations named in ``ops``; order of entry is order of trial."""
+
+    def enter(apply: Apply) -> Apply:
+        for op in ops.split():
+            TABLE.setdefault(op, []).append(Rule(name, op, lhs, rhs, when, apply))
+            _BY_OP.setdefault(op, []).append((name, apply))
+        return apply
+
+    return enter
+
+
+def rules() -> list[Rule]:
+    """The whole table, grouped by operation."""
+    return [r for group in TABLE.values() for r in group]
+
+
+def kind(node: Expr) -> str:
+    """The group of rules a node is tried against."""
+    op = node.op
+    if op in ("floordiv", "mod"):
+        d = node.args[1]
+        if d.op == "const":
+            return op if d.value > 0 else "negative divisor"
+        return "symbolic " + op
+    return op
+
+
+def normal(e: Expr) -> Expr:
+    """The normal form of ``e``: no rule applies to it or to any of its parts."""
+    found = e._normal
+    if found is not None:
+        return found
+    if _depth[0] > _MAX_DEPTH:  # rules that ask for normal forms of new expressions nest; stop, soundly, with less
+        return e
+    _depth[0] += 1
+    try:
+        return _normalize(e)
+    finally:
+        _depth[0] -= 1
+
+
+def _normalize(root: Expr) -> Expr:
+    work = [root]
+    waiting: dict[Expr, Expr] = {}
+    while work:
+        node = work[-1]
+        if node._normal is not None:
+            work.pop()
+            continue
+        target = waiting.get(node)
+        if target is None:
+            args = node.args
+            missing = [a for a in args if a._normal is None]
+            if missing:
+                work.extend(missing)
+                continue
+            for a in args:
+                if a._normal is not a:
+                    target = rebuild(node, tuple(_form(a) for a in args))
+                    break
+            else:
+                target = _step(node)
+            if target is None or target is node or target == node or target in waiting:
+                node._normal = node
+                work.pop()
+                continue
+            waiting[node] = target
+        done = target._normal
+        if done is None:
+            work.append(target)
+            continue
+        node._normal = done
+        work.pop()
+    return root._normal if root._normal is not None else root
+
+
+def _form(a: Expr) -> Expr:
+    return a if a._normal is None else a._normal
+
+
+def _step(node: Expr) -> Expr | None:
+    if not node.cond and node.op != "const":
+        lo, hi = interval(node)
+        if lo is not None and lo == hi:
+            node._why = ("one-value", const(lo))
+            return const(lo)
+    for name, apply in _BY_OP.get(kind(node), ()):
+        found = apply(node)
+        if found is not None and found is not node and found != node:
+            node._why = (name, found)
+            return found
+    return None
+
+
+def derivation(e: Expr) -> Iterator[Step]:
+    """The rule applications that led from ``e`` to its normal form, each node's once, operands first."""
+    normal(e)
+    seen: set[Expr] = set()
+    work: list[tuple[Expr, bool]] = [(e, False)]
+    while work:
+        node, ready = work.pop()
+        if ready:
+            args = tuple(_form(a) for a in node.args)
+            same = all(a is b for a, b in zip(args, node.args, strict=True))
+            target = node if same else rebuild(node, args)
+            if target is not node:
+                work.append((target, False))
+            elif node._why is not None:
+                yield Step(node._why[0], node, node._why[1])
+                work.append((node._why[1], False))
+        elif node not in seen:
+            seen.add(node)
+            work.append((node, True))
+            work.extend((a, False) for a in reversed(node.args))

@@ -1,0 +1,161 @@
+"""Expressions as sums: integer coefficients over products of atoms, plus a constant.
+
+The normal form of the simplifier multiplies sums out, so a normal expression *is* such a sum and reading it as
+one costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import gcd
+
+from idgraph.arith.nodes import Expr, const, from_terms, make, sort_key
+from idgraph.arith.ranges import Interval, interval
+
+Terms = dict[Expr, int]
+Poly = tuple[Terms, int]  # the terms and the constant
+MAX_TERMS = 64
+
+
+def terms(x: Expr) -> tuple[Terms, int]:
+    """``x`` as (base -> coefficient, constant).  The dictionary is shared: do not change it."""
+    found = x._lin
+    if found is not None:
+        return found
+    match x.op:
+        case "add":
+            out: Terms = {}
+            constant = 0
+            for t in x.args:
+                base = t if t.base is None else t.base
+                if t.op == "const":
+                    constant += t.value
+                elif base.op == "add" or (base.op == "mul" and any(f.op == "add" for f in base.args)):
+                    more, k = terms(t)
+                    constant += k
+                    add_to(out, more, 1)
+                else:
+                    add_to(out, {base: t.coef}, 1)
+            found = (out, constant)
+        case "mul" if any(f.op == "add" for f in x.args):
+            found = _multiplied(x)
+        case "const":
+            found = ({}, x.value)
+        case _:
+            found = ({x if x.base is None else x.base: x.coef}, 0)
+    x._lin = found
+    return found
+
+
+def _multiplied(x: Expr) -> tuple[Terms, int]:
+    """A product with sums as factors, multiplied out unless that has too many terms."""
+    found: tuple[Terms, int] | None = ({}, 1)
+    for f in x.args:
+        found = times(found, terms(f))
+        if found is None:
+            return ({x if x.base is None else x.base: x.coef}, 0)
+    return found
+
+
+def combine(parts: Iterable[tuple[Terms, int, int]]) -> tuple[Terms, int]:
+    """The sum of ``k * (terms + constant)`` over ``(terms, constant, k)``."""
+    out: Terms = {}
+    total = 0
+    for t, c, k in parts:
+        total += c * k
+        for base, v in t.items():
+            out[base] = out.get(base, 0) + v * k
+    return {b: v for b, v in out.items() if v}, total
+
+
+def minus(a: Expr, b: Expr) -> tuple[Terms, int]:
+    """``a - b`` as a sum."""
+    ta, ca = terms(a)
+    tb, cb = terms(b)
+    if not tb:
+        return ta, ca - cb
+    return combine(((ta, ca, 1), (tb, cb, -1)))
+
+
+def difference(a: Expr, b: Expr) -> Expr:
+    """``a - b`` with like terms cancelled."""
+    return from_terms(*minus(a, b))
+
+
+def factors(base: Expr) -> tuple[Expr, ...]:
+    """The atoms of a product (a base, so without constant factor)."""
+    return base.args if base.op == "mul" else (base,)
+
+
+def product_of(atoms: Iterable[Expr]) -> Expr:
+    """The product of atoms as a base; the empty product is 1."""
+    found = sorted(atoms, key=sort_key)
+    if not found:
+        return const(1)
+    return found[0] if len(found) == 1 else make("mul", tuple(found))
+
+
+def times(a: tuple[Terms, int], b: tuple[Terms, int]) -> tuple[Terms, int] | None:
+    """The product of two sums multiplied out, or None if it has too many terms."""
+    (ta, ca), (tb, cb) = a, b
+    if len(ta) * len(tb) > MAX_TERMS:
+        return None
+    if not tb:
+        return {x: v * cb for x, v in ta.items() if cb}, ca * cb
+    if not ta:
+        return {x: v * ca for x, v in tb.items() if ca}, ca * cb
+    out: Terms = {}
+    for x, v in ta.items():
+        if cb:
+            out[x] = out.get(x, 0) + v * cb
+        for y, w in tb.items():
+            base = product_of((*factors(x), *factors(y)))
+            out[base] = out.get(base, 0) + v * w
+    if ca:
+        for y, w in tb.items():
+            out[y] = out.get(y, 0) + ca * w
+    return {x: v for x, v in out.items() if v}, ca * cb
+
+
+def divide_base(base: Expr, by: tuple[Expr, ...]) -> Expr | None:
+    """The base without the atoms ``by``, or None if one of them is no factor."""
+    left = list(factors(base))
+    for atom in by:
+        if atom not in left:
+            return None
+        left.remove(atom)
+    return product_of(left)
+
+
+def add_to(out: Terms, extra: Terms, k: int) -> None:
+    """``out += k * extra`` in place; zero coefficients are removed."""
+    for base, v in extra.items():
+        new = out.get(base, 0) + v * k
+        if new:
+            out[base] = new
+        else:
+            out.pop(base, None)
+
+
+def sum_interval(t: Terms, c: int) -> Interval:
+    """Bounds of a sum without building it."""
+    low: int | None = c
+    high: int | None = c
+    for base, v in t.items():
+        found = base._iv
+        x, y = found if found is not None else interval(base)
+        if v < 0:
+            x, y = y, x
+        low = None if low is None or x is None else low + v * x
+        high = None if high is None or y is None else high + v * y
+    return (low, high)
+
+
+def content(t: Terms, start: int = 0) -> int:
+    """The greatest common divisor of the coefficients and ``start``."""
+    g = start
+    for v in t.values():
+        g = gcd(g, v)
+        if g == 1:
+            break
+    return g

@@ -1,0 +1,195 @@
+"""Rules of comparisons and their conjunctions.
+
+An order comparison is read as ``sum >= 0`` over the integers; it is decided by ranges, divided by common factors and
+written back in the form with fewest operations.
+"""
+
+from __future__ import annotations
+
+from idgraph.arith.assume import Fact, assume, decide, facts_of
+from idgraph.arith.bounds import nonneg, positive
+from idgraph.arith.cost import cost
+from idgraph.arith.engine import normal, rule
+from idgraph.arith.linear import Terms, combine, content, minus, sum_interval, terms
+from idgraph.arith.nodes import FALSE, TRUE, Expr, and_, compare, const, from_terms, mul, not_, or_
+from idgraph.arith.ranges import congruence
+from idgraph.arith.rules_divide import splits
+
+
+def at_least_zero(t: Terms, c: int) -> Expr:
+    """The condition ``sum >= 0`` in its shortest form: what is negative on one side, what is positive on the other."""
+    up = {b: v for b, v in t.items() if v > 0}
+    down = {b: -v for b, v in t.items() if v < 0}
+    if not down:
+        return compare("le", const(-c), from_terms(up, 0))
+    if not up:
+        return compare("lt", from_terms(down, 0), const(c + 1))
+    if c == 0:
+        return compare("le", from_terms(down, 0), from_terms(up, 0))
+    if c == -1:
+        return compare("lt", from_terms(down, 0), from_terms(up, 0))
+    if c > 0:
+        return compare("lt", from_terms(down, 0), from_terms(up, c + 1))
+    return compare("le", from_terms(down, -c), from_terms(up, 0))
+
+
+def _negated(t: Terms) -> Terms:
+    return {b: -v for b, v in t.items()}
+
+
+@rule("lt le", "order-known", "x < y", "True or False", "decided by range, symbolic bounds included")
+def order_known(node: Expr) -> Expr | None:
+    t, c = minus(node.args[1], node.args[0])
+    c -= node.op == "lt"
+    if nonneg(t, c):
+        return TRUE
+    return FALSE if nonneg(_negated(t), -c - 1) else None
+
+
+@rule("lt le", "order-quotient", "x//d < k", "x < k*d", "d > 0")
+def order_quotient(node: Expr) -> Expr | None:
+    t, c = minus(node.args[1], node.args[0])
+    c -= node.op == "lt"
+    quotients = [(b, v) for b, v in t.items() if b.op == "floordiv" and abs(v) == 1]
+    if len(quotients) != 1:
+        return None
+    base, v = quotients[0]
+    x, d = base.args
+    if d.op != "const" and len(t) > 1:
+        return None
+    if not positive(d, node.symbols):
+        return None
+    rest = from_terms({b: k for b, k in t.items() if b is not base}, c)
+    if v > 0:  # x//d >= -rest  <=>  x >= -rest*d
+        out = compare("le", mul((const(-1), rest, d)), x)
+    else:  # x//d <= rest  <=>  x < (rest + 1)*d
+        out = compare("lt", x, mul((rest + 1, d)))
+    out = normal(out)
+    return out if cost(out) < cost(node) else None
+
+
+@rule("lt le", "order-normal", "g*x + S < y", "x < y'", "common factors divided out, a part S of known range dropped")
+def order_normal(node: Expr) -> Expr | None:
+    t, c = minus(node.args[1], node.args[0])
+    c -= node.op == "lt"
+    g = content(t)
+    if g > 1:
+        t, c = {b: v // g for b, v in t.items()}, c // g
+    else:
+        for v in sorted({abs(v) for v in t.values() if abs(v) > 1}, reverse=True):
+            for _, big, _, _ in splits(t, c, v):  # sum >= 0  <=>  sum//v >= 0
+                tb, cb = terms(big)
+                k = content(tb, v)
+                return at_least_zero({b: x // k for b, x in tb.items()}, cb // k)
+    out = at_least_zero(t, c)
+    return out if out != node else None
+
+
+@rule("lt le", "order-select", "where(p, x, y) < z", "p, not p, ...", "a branch is decided")
+def order_select(node: Expr) -> Expr | None:
+    t, c = minus(node.args[1], node.args[0])
+    c -= node.op == "lt"
+    for base, v in t.items():
+        if base.op == "where":
+            p, a, b = base.args
+            rest = from_terms({x: k for x, k in t.items() if x is not base}, c)
+            yes = normal(compare("le", const(0), rest + a * v))
+            no = normal(compare("le", const(0), rest + b * v))
+            if yes.op == "const" or no.op == "const":
+                return or_(and_(p, yes), and_(not_(p), no))
+    return None
+
+
+@rule("lt le", "order-extremum", "min(x, y) >= z", "x >= z & y >= z", "one of them is decided, also max and or")
+def order_extremum(node: Expr) -> Expr | None:
+    t, c = minus(node.args[1], node.args[0])
+    c -= node.op == "lt"
+    for base, v in t.items():
+        if base.op in ("min", "max"):
+            rest = from_terms({x: k for x, k in t.items() if x is not base}, c)
+            parts = [normal(compare("le", const(0), rest + a * v)) for a in base.args]
+            if any(p.op == "const" for p in parts):
+                every = (base.op == "min") == (v > 0)
+                return and_(*parts) if every else or_(*parts)
+    return None
+
+
+@rule("eq ne", "equal-known", "x == y", "True or False", "decided by range or congruence")
+def equal_known(node: Expr) -> Expr | None:
+    t, c = minus(node.args[0], node.args[1])
+    same, other = (TRUE, FALSE) if node.op == "eq" else (FALSE, TRUE)
+    if not t:
+        return same if c == 0 else other
+    g = 0
+    residue = c
+    for base, v in t.items():
+        m, r = congruence(base)
+        g = content({base: v * m}, g)
+        residue += v * r
+    if (g and residue % g) or (not g and residue):
+        return other
+    if nonneg(t, c - 1) or nonneg(_negated(t), -c - 1):
+        return other
+    lo, hi = sum_interval(t, c)
+    return same if lo == 0 and hi == 0 else None
+
+
+@rule("eq ne", "equal-normal", "g*x + g*y == c", "x + y == c//g", "g divides both sides")
+def equal_normal(node: Expr) -> Expr | None:
+    t, c = minus(node.args[0], node.args[1])
+    g = content(t)
+    if c % g == 0 and g > 1:
+        t, c = {b: v // g for b, v in t.items()}, c // g
+    first = min(t, key=lambda b: b._key)
+    if t[first] < 0:
+        t, c = _negated(t), -c
+    op = "eq" if node.op == "eq" else "ne"
+    up = {b: v for b, v in t.items() if v > 0}
+    down = {b: -v for b, v in t.items() if v < 0}
+    if down:
+        out = compare(op, from_terms(up, max(c, 0)), from_terms(down, max(-c, 0)))
+    else:
+        out = compare(op, from_terms(up, 0), const(-c))
+    return out if out != node else None
+
+
+@rule("and or", "junction-known", "p & q", "p", "p implies q; likewise or, and contradictions")
+def junction_known(node: Expr) -> Expr | None:
+    parts = list(node.args)
+    conjunction = node.op == "and"
+    for q in sorted(parts, key=lambda p: (-p.cost, p._key)):
+        others = [p for p in parts if p is not q]
+        if not others or not any(q.symbols & p.symbols for p in others):
+            continue
+        new = assume_all(q, others if conjunction else [normal(not_(p)) for p in others])
+        if new != q and (new.op == "const" or cost(new) < cost(q)):
+            return and_(*others, new) if conjunction else or_(*others, new)
+    return None
+
+
+def assume_all(c: Expr, given: list[Expr]) -> Expr:
+    """The condition ``c`` where all the ``given`` conditions hold."""
+    known: list[Fact] = [f for p in given for f in facts_of(p)]
+    if c.op in ("lt", "le", "eq", "ne"):
+        truth = decide(c, known)
+        if truth is not None:
+            return TRUE if truth else FALSE
+    if c in given:
+        return TRUE
+    if normal(not_(c)) in given:
+        return FALSE
+    return assume(c, and_(*given))
+
+
+@rule("and", "pinned", "x <= c & x >= c", "x == c")
+def pinned(node: Expr) -> Expr | None:
+    known = [(p, *minus(p.args[1], p.args[0])) for p in node.args if p.op in ("lt", "le")]
+    for n, (p, t, c) in enumerate(known):
+        c -= p.op == "lt"
+        for q, u, d in known[n + 1 :]:
+            d -= q.op == "lt"
+            rest, total = combine(((t, c, 1), (u, d, 1)))
+            if not rest and total == 0:
+                both = compare("eq", from_terms(t, c), const(0))
+                return and_(both, *(x for x in node.args if x is not p and x is not q))
+    return None

@@ -1,0 +1,225 @@
+"""Rules of min, max, where and xor."""
+
+from __future__ import annotations
+
+from idgraph.arith.assume import assume
+from idgraph.arith.bounds import nonneg
+from idgraph.arith.cost import cost
+from idgraph.arith.engine import normal, rule
+from idgraph.arith.linear import Terms, content, minus, terms
+from idgraph.arith.nodes import (
+    Expr,
+    add,
+    const,
+    from_terms,
+    maximum,
+    minimum,
+    mul,
+    not_,
+    or_,
+    rebuild,
+    where,
+    xor,
+)
+from idgraph.arith.ranges import interval
+from idgraph.arith.rules_divide import splits
+
+
+# ---- min and max ---------------------------------------------------------------------------------------------
+@rule("min max", "dominated", "min(x, y)", "x", "x <= y; max: x >= y")
+def dominated(node: Expr) -> Expr | None:
+    args = node.args
+    for a in args:
+        for b in args:
+            if a is not b:
+                t, c = minus(b, a) if node.op == "min" else minus(a, b)
+                if nonneg(t, c):
+                    return rebuild(node, tuple(x for x in args if x is not b))
+    return None
+
+
+@rule("min max", "absorb", "min(x, max(x, y))", "x", "also max(x, min(x, y))")
+def absorb(node: Expr) -> Expr | None:
+    other = "max" if node.op == "min" else "min"
+    for a in node.args:
+        if a.op == other and any(x in a.args for x in node.args):
+            return rebuild(node, tuple(x for x in node.args if x is not a))
+    return None
+
+
+def _common(options: tuple[Expr, ...]) -> tuple[Terms, int]:
+    """Terms that all options share, and the greatest common divisor of what is left of them."""
+    parts = [terms(a) for a in options]
+    first = parts[0][0]
+    shared = {b: v for b, v in first.items() if all(t.get(b) == v for t, _ in parts[1:])}
+    g = 0
+    for t, c in parts:
+        g = content({b: v for b, v in t.items() if b not in shared}, g)
+        g = content({}, g) if c == 0 else content({const(1): c}, g)
+    return shared, g
+
+
+def _without(x: Expr, shared: Terms, g: int) -> Expr:
+    t, c = terms(x)
+    return from_terms({b: v // g for b, v in t.items() if b not in shared}, c // g)
+
+
+@rule("min max", "extremum-common", "min(g*x + z, g*y + z)", "g*min(x, y) + z", "it is cheaper; g > 0")
+def extremum_common(node: Expr) -> Expr | None:
+    shared, g = _common(node.args)
+    if not shared and g <= 1:
+        return None
+    inner = [_without(a, shared, g or 1) for a in node.args]
+    out = add((mul((const(g or 1), minimum(*inner) if node.op == "min" else maximum(*inner))), from_terms(shared, 0)))
+    return out if cost(out) < cost(node) else None
+
+
+# ---- where ---------------------------------------------------------------------------------------------------
+@rule("where", "select-known", "where(p, x, y)", "where(p, x', y')", "x' = x under p, y' = y under not p")
+def select_known(node: Expr) -> Expr | None:
+    c, a, b = node.args
+    x = assume(a, c)
+    y = assume(b, not_(c))
+    return where(c, x, y) if x is not a or y is not b else None
+
+
+@rule("where", "select-turn", "where(not p, x, y)", "where(p, y, x)", "p is the simpler way to say it")
+def select_turn(node: Expr) -> Expr | None:
+    c, a, b = node.args
+    if c.op == "ne" or c.op == "not":
+        return where(not_(c), b, a)
+    if c.op in ("lt", "le"):
+        t, _ = minus(c.args[1], c.args[0])  # the condition bounds its first symbol from above
+        first = min(t, key=lambda x: x._key)
+        if t[first] > 0:
+            return where(normal(not_(c)), b, a)
+    return None
+
+
+@rule("where", "select-extremum", "where(x < y, x, y)", "min(x, y)", "also <=, and max")
+def select_extremum(node: Expr) -> Expr | None:
+    c, a, b = node.args
+    if c.op not in ("lt", "le"):
+        return None
+    t, k = minus(c.args[1], c.args[0])
+    k -= c.op == "lt"  # the condition says t + k >= 0
+    d, m = minus(b, a)
+    g, h = content(t), content(d)
+    if not g or not h:
+        return None
+    ratio = {x: v // h for x, v in d.items()}
+    if {x: v // g for x, v in t.items()} == ratio:
+        sign = 1
+    elif {x: -v // g for x, v in t.items()} == ratio:
+        sign = -1
+    else:
+        return None
+    # p: g*u + k >= 0 with u = sum of ratio (times sign); b - a = h*u*sign + m.  Both must change sign together:
+    # where p holds u >= ceil(-k/g), else u <= ceil(-k/g) - 1.
+    edge = -(k // g)
+    at, before = h * sign * edge + m, h * sign * (edge - 1) + m
+    if sign > 0 and at >= 0 and before <= 0:
+        out = minimum(a, b)
+    elif sign < 0 and at <= 0 and before >= 0:
+        out = maximum(a, b)
+    else:
+        return None
+    return out if cost(out) < cost(node) else None
+
+
+@rule("where", "select-join", "where(p, x, where(q, x, y))", "where(p | q, x, y)", "also where(p, where(q, x, y), y)")
+def select_join(node: Expr) -> Expr | None:
+    c, a, b = node.args
+    if b.op == "where":
+        q, x, y = b.args
+        if x == a:
+            return where(or_(c, q), a, y)
+        if y == a:
+            return where(or_(c, not_(q)), a, x)
+    if a.op == "where":
+        q, x, y = a.args
+        if y == b:
+            return where(c & q, x, b)
+        if x == b:
+            return where(c & not_(q), y, b)
+    return None
+
+
+@rule("where", "select-common", "where(p, g*x + z, g*y + z)", "g*where(p, x, y) + z", "it is cheaper")
+def select_common(node: Expr) -> Expr | None:
+    c, a, b = node.args
+    shared, g = _common((a, b))
+    if not shared and g <= 1:
+        return None
+    out = where(c, _without(a, shared, g or 1), _without(b, shared, g or 1))
+    out = add((mul((const(g or 1), out)), from_terms(shared, 0)))
+    return out if cost(out) < cost(node) else None
+
+
+# ---- xor -----------------------------------------------------------------------------------------------------
+@rule("xor", "xor-not", "x ^ -1", "-x - 1")
+def xor_not(node: Expr) -> Expr | None:
+    last = node.args[-1]
+    if last.op == "const" and last.value < 0:
+        rest = xor(*node.args[:-1], -1 - last.value)
+        return add((mul((const(-1), rest)), const(-1)))
+    return None
+
+
+@rule("xor", "xor-split", "(2**k*x + y) ^ (2**k*z + w)", "2**k*(x ^ z) + (y ^ w)", "0 <= y, w < 2**k; it is cheaper")
+def xor_split(node: Expr) -> Expr | None:
+    best: Expr | None = None
+    for g in sorted(_powers(node.args)):
+        high: list[Expr] = []
+        low: list[Expr] = []
+        for a in node.args:
+            found = _bits(a, g)
+            if found is None:
+                break
+            high.append(found[0])
+            low.append(found[1])
+        else:
+            out = add((mul((const(g), normal(xor(*high)))), normal(xor(*low))))
+            if cost(out) < cost(node if best is None else best):
+                best = out
+    return best
+
+
+def _powers(args: tuple[Expr, ...]) -> set[int]:
+    out: set[int] = set()
+    for a in args:
+        t, c = terms(a)
+        values = [*t.values(), *([c] if c else [])]
+        out.update(p for v in values if (p := v & -v) > 1)
+        _, hi = interval(a)
+        if hi is not None and hi > 0:
+            out.add(1 << hi.bit_length())
+    return out
+
+
+def _bits(a: Expr, g: int) -> tuple[Expr, Expr] | None:
+    """``a = g*high + low`` with 0 <= low < g, from its terms."""
+    t, c = terms(a)
+    high = {b: v // g for b, v in t.items() if v % g == 0}
+    small = {b: v for b, v in t.items() if v % g}
+    k = c // g * g
+    low = from_terms(small, c - k)
+    lo, hi = interval(low)
+    if lo is None or hi is None or lo // g != hi // g:
+        return None
+    shift = lo // g
+    return from_terms(high, k // g + shift), add((low, const(-shift * g)))
+
+
+@rule("xor", "xor-mask", "x ^ (2**k - 1)", "2**k - 1 - x", "0 <= x < 2**k")
+def xor_mask(node: Expr) -> Expr | None:
+    last = node.args[-1]
+    if len(node.args) != 2 or last.op != "const" or last.value & (last.value + 1):
+        return None
+    lo, hi = interval(node.args[0])
+    if lo is None or hi is None or lo < 0 or hi > last.value:
+        return None
+    return add((last, mul((const(-1), node.args[0]))))
+
+
+__all__ = ["splits"]

@@ -1,0 +1,236 @@
+"""Rules of sums and products: multiplying out, and putting quotients and remainders back together."""
+
+from __future__ import annotations
+
+from idgraph.arith.cost import cost
+from idgraph.arith.engine import normal, rule
+from idgraph.arith.linear import Poly, Terms, add_to, divide_base, factors, product_of, terms, times
+from idgraph.arith.nodes import Expr, add, const, floordiv, from_terms, maximum, minimum, mod, mul, where
+
+@rule("mul", "distribute", "x * (y + z)", "x*y + x*z")
+def distribute(node: Expr) -> Expr | None:
+    if not any(a.op == "add" for a in node.args):
+        return None
+    return from_terms(*terms(node))
+
+
+def _scaled(poly: Poly, rest: Expr, k: int) -> Poly | None:
+    """``k * rest * poly`` for a base ``rest`` (or the constant 1)."""
+    return times(poly, ({}, k) if rest.op == "const" else ({rest: k}, 0))
+
+
+def _cheaper(node: Expr, t: Terms, c: int) -> Expr | None:
+    out = from_terms(t, c)
+    return out if cost(out) < cost(node) else None
+
+
+def _atoms(t: Terms, op: str) -> list[tuple[Expr, int, Expr, Expr]]:
+    """(base, coefficient, atom, rest of the product) for each occurrence of an ``op`` atom."""
+    out: list[tuple[Expr, int, Expr, Expr]] = []
+    for base, v in t.items():
+        if base.op == op:
+            out.append((base, v, base, const(1)))
+        elif base.op == "mul":
+            for f in base.args:
+                if f.op == op:
+                    rest = divide_base(base, (f,))
+                    out.append((base, v, f, const(1) if rest is None else rest))
+    return out
+
+
+@rule("add", "recombine", "d*(x//d) + x%d", "x")
+def recombine(node: Expr) -> Expr | None:
+    """Also with a common factor, and where the quotient has been simplified to something else."""
+    t, c = terms(node)
+    for base, v, atom, rest in _atoms(t, "mod"):
+        x, d = atom.args
+        quotient = terms(normal(floordiv(x, d)))
+        back = times(terms(d), quotient)
+        scaled = None if back is None else _scaled(back, rest, v)
+        if scaled is None or not any(t.get(b) == k for b, k in scaled[0].items()):
+            continue
+        whole = _scaled(terms(x), rest, v)
+        if whole is None:
+            continue
+        out = dict(t)
+        add_to(out, {base: v}, -1)
+        add_to(out, scaled[0], -1)
+        add_to(out, whole[0], 1)
+        found = _cheaper(node, out, c - scaled[1] + whole[1])
+        if found is not None:
+            return found
+    return None
+
+
+@rule("add", "recombine-congruent", "d*(y//d) + x%d", "y", "x = y mod d")
+def recombine_congruent(node: Expr) -> Expr | None:
+    t, c = terms(node)
+    mods = _atoms(t, "mod")
+    if not mods:
+        return None
+    quotients = _atoms(t, "floordiv")
+    for base, v, atom, rest in mods:
+        x, d = atom.args
+        if d.op != "const":
+            continue
+        for qbase, w, q, qrest in quotients:
+            if q.args[1] is not d or w != v * d.value or qrest != rest:
+                continue
+            (tx, cx), (ty, cy) = terms(x), terms(q.args[0])
+            if (cx - cy) % d.value or any((tx.get(b, 0) - ty.get(b, 0)) % d.value for b in {**tx, **ty}):
+                continue
+            whole = _scaled((ty, cy), rest, v)
+            if whole is None:
+                continue
+            out = dict(t)
+            add_to(out, {base: v, qbase: w}, -1)
+            add_to(out, whole[0], 1)
+            found = _cheaper(node, out, c + whole[1])
+            if found is not None:
+                return found
+    return None
+
+
+@rule("add", "digits", "d*((x//d + y) % e) + x%d", "(x + d*y) % (d*e)", "d, e > 0")
+def digits(node: Expr) -> Expr | None:
+    t, c = terms(node)
+    mods = _atoms(t, "mod")
+    if len(mods) < 2:
+        return None
+    for low_base, v, low, rest in mods:
+        d = low.args[1]
+        td, cd = terms(d)
+        if len(td) + (cd != 0) != 1:
+            continue
+        d_base, d_coef = next(iter(td.items())) if td else (const(1), cd)
+        for high_base, w, high, high_rest in mods:
+            if high is low or w != v * d_coef or not _is_product(high_rest, rest, d_base):
+                continue
+            z, e = high.args
+            if not (_known_positive(d) and _known_positive(e)):
+                continue
+            inner = normal(add((mul((d, z)), low)))
+            if low in terms(inner)[0]:
+                continue
+            merged = normal(mod(inner, mul((d, e))))
+            scaled = _scaled(terms(merged), rest, v)
+            if scaled is None:
+                continue
+            out = dict(t)
+            add_to(out, {low_base: v, high_base: w}, -1)
+            add_to(out, scaled[0], 1)
+            found = _cheaper(node, out, c + scaled[1])
+            if found is not None:
+                return found
+    return None
+
+
+def _known_positive(d: Expr) -> bool:
+    lo = d.value if d.op == "const" else d.range.lo
+    return lo is not None and lo > 0
+
+
+def _is_product(whole: Expr, a: Expr, b: Expr) -> bool:
+    parts = [f for x in (a, b) if x.op != "const" for f in factors(x)]
+    return product_of(parts) == whole
+
+
+@rule("add", "quotient-out", "d*(x//d)", "x - x%d", "it is cheaper")
+def quotient_out(node: Expr) -> Expr | None:
+    """Exact quotients, and ``x - d*(x//d) -> x % d``."""
+    t, c = terms(node)
+    for base, v, atom, rest in _atoms(t, "floordiv"):
+        found = _quotient_out(t, c, base, v, atom, rest, cost(node))
+        if found is not None:
+            return found
+    return None
+
+
+@rule("mul", "exact-quotient", "d*(x//d)", "x - x%d", "it is cheaper")
+def exact_quotient(node: Expr) -> Expr | None:
+    t, c = terms(node)
+    if len(t) != 1:
+        return None
+    for base, v, atom, rest in _atoms(t, "floordiv"):
+        found = _quotient_out(t, c, base, v, atom, rest, cost(node))
+        if found is not None:
+            return found
+    return None
+
+
+def _quotient_out(t: Terms, c: int, base: Expr, v: int, atom: Expr, rest: Expr, bound: int) -> Expr | None:
+    x, d = atom.args
+    if d.op == "const":
+        if v % d.value:
+            return None
+        k, outer = v // d.value, rest
+    else:
+        td, cd = terms(d)
+        if cd or len(td) != 1 or rest.op == "const":
+            return None
+        d_base, d_coef = next(iter(td.items()))
+        left = divide_base(rest, factors(d_base))
+        if left is None or v % d_coef:
+            return None
+        k, outer = v // d_coef, left
+    remainder = normal(mod(x, d))
+    exact = _scaled(terms(normal(add((x, mul((const(-1), remainder)))))), outer, k)
+    if exact is None:
+        return None
+    out = dict(t)
+    add_to(out, {base: v}, -1)
+    add_to(out, exact[0], 1)
+    found = from_terms(out, c + exact[1])
+    return found if cost(found) < bound else None
+
+
+@rule("add", "select-merge", "where(p, x, y) + where(p, z, w)", "where(p, x + z, y + w)", "it is cheaper")
+def select_merge(node: Expr) -> Expr | None:
+    t, c = terms(node)
+    picks = [b for b in t if b.op == "where"]
+    for n, a in enumerate(picks):
+        for b in picks[n + 1 :]:
+            if a.args[0] == b.args[0]:
+                k, m = const(t[a]), const(t[b])
+                merged = where(
+                    a.args[0],
+                    add((mul((k, a.args[1])), mul((m, b.args[1])))),
+                    add((mul((k, a.args[2])), mul((m, b.args[2])))),
+                )
+                rest = from_terms({x: v for x, v in t.items() if x is not a and x is not b}, c)
+                out = add((normal(merged), rest))
+                if cost(out) < cost(node):
+                    return out
+    return None
+
+
+@rule("add", "operand-in", "where(p, x, y) + z, min(x, y) + z", "where(p, x + z, y + z), ...", "it is cheaper")
+def operand_in(node: Expr) -> Expr | None:
+    t, c = terms(node)
+    for base, v in t.items():
+        if base.op not in ("where", "min", "max"):
+            continue
+        rest = from_terms({x: k for x, k in t.items() if x is not base}, c)
+        options = base.args[1:] if base.op == "where" else base.args
+        inner = [add((mul((const(v), a)), rest)) for a in options]
+        if base.op == "where":
+            out = where(base.args[0], inner[0], inner[1])
+        else:
+            out = minimum(*inner) if (base.op == "min") == (v > 0) else maximum(*inner)
+        if cost(out) <= cost(node) + 1:  # the new operands may still cancel
+            out = normal(out)
+        if cost(out) < cost(node):
+            return out
+    return None
+
+
+@rule("add", "min-plus-max", "min(x, y) + max(x, y)", "x + y")
+def min_plus_max(node: Expr) -> Expr | None:
+    t, c = terms(node)
+    for base, v in t.items():
+        if base.op == "min" and len(base.args) == 2:
+            other = maximum(*base.args)
+            if t.get(other) == v:
+                out = {x: k for x, k in t.items() if x is not base and x != other}
+                return add((from_terms(out, c), *(mul((const(v), a)) for a in base.args)))
+    return None
