@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from idgraph.arith.nodes import Expr, const, rebuild
+from idgraph.arith.nodes import ArithZeroDivisionError, Expr, const, rebuild
 from idgraph.arith.ranges import interval
 
 Apply = Callable[[Expr], Expr | None]
@@ -73,8 +73,8 @@ def kind(node: Expr) -> str:
     if op in ("floordiv", "mod"):
         d = node.args[1]
         if d.op == "const":
-            return op if d.value > 0 else "negative divisor"
-        return "symbolic " + op
+            return op if d.value > 0 else "negative"
+        return op + "-sym"
     return op
 
 
@@ -109,7 +109,7 @@ def _normalize(root: Expr) -> Expr:
                 continue
             for a in args:
                 if a._normal is not a:
-                    target = rebuild(node, tuple(_form(a) for a in args))
+                    target = _rebuilt(node)
                     break
             else:
                 target = _step(node)
@@ -127,6 +127,14 @@ def _normalize(root: Expr) -> Expr:
     return root._normal if root._normal is not None else root
 
 
+def _rebuilt(node: Expr) -> Expr | None:
+    """``node`` over normal operands; None where its divisor turned out to be zero, so that it has no value at all."""
+    try:
+        return rebuild(node, tuple(_form(a) for a in node.args))
+    except ArithZeroDivisionError:
+        return None
+
+
 def _form(a: Expr) -> Expr:
     return a if a._normal is None else a._normal
 
@@ -138,7 +146,10 @@ def _step(node: Expr) -> Expr | None:
             node._why = ("one-value", const(lo))
             return const(lo)
     for name, apply in _BY_OP.get(kind(node), ()):
-        found = apply(node)
+        try:
+            found = apply(node)
+        except ArithZeroDivisionError:  # some part is undefined under the rule's assumptions: leave it
+            continue
         if found is not None and found is not node and found != node:
             node._why = (name, found)
             return found
@@ -153,10 +164,8 @@ def derivation(e: Expr) -> Iterator[Step]:
     while work:
         node, ready = work.pop()
         if ready:
-            args = tuple(_form(a) for a in node.args)
-            same = all(a is b for a, b in zip(args, node.args, strict=True))
-            target = node if same else rebuild(node, args)
-            if target is not node:
+            target = _rebuilt(node)
+            if target is not None and target is not node:
                 work.append((target, False))
             elif node._why is not None:
                 yield Step(node._why[0], node, node._why[1])

@@ -22,7 +22,7 @@ def _truncate(v: int, d: int) -> tuple[int, int]:
     return (v // d, v % d) if v >= 0 else (-(-v // d), -(-v % d))
 
 
-@rule("negative divisor", "negative-divisor", "x // -d, x % -d", "-x // d, -(-x % d)")
+@rule("negative", "negative-divisor", "x // -d, x % -d", "-x // d, -(-x % d)")
 def negative_divisor(node: Expr) -> Expr | None:
     x, d = node.args
     minus_x = mul((const(-1), x))
@@ -133,7 +133,7 @@ def div_mod(node: Expr) -> Expr | None:
     if x.op != "mod":
         return None
     y, e = x.args
-    if e.op != "const" or e.value % d.value:
+    if e.op != "const" or e.value < 0 or e.value % d.value:
         return None
     return mod(floordiv(y, d), const(e.value // d.value))
 

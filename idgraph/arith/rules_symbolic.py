@@ -52,12 +52,12 @@ def _whole(x: Expr, d: Expr) -> tuple[Terms, int, Terms, int] | None:
     return (quotient, qc, rest, rc) if quotient or qc else None
 
 
-@rule("symbolic floordiv", "sym-div-zero", "x // d", "0", "0 <= x < d")
+@rule("floordiv-sym", "sym-div-zero", "x // d", "0", "0 <= x < d")
 def sym_div_zero(node: Expr) -> Expr | None:
     return const(0) if _within(node) else None
 
 
-@rule("symbolic mod", "sym-mod-same", "x % d", "x", "0 <= x < d")
+@rule("mod-sym", "sym-mod-same", "x % d", "x", "0 <= x < d")
 def sym_mod_same(node: Expr) -> Expr | None:
     return node.args[0] if _within(node) else None
 
@@ -71,13 +71,13 @@ def _within(node: Expr) -> bool:
     return nonneg(room, k - 1)
 
 
-@rule("symbolic floordiv", "sym-div-period", "x // d", "k", "k*d <= x < (k+1)*d for k in -1, 1")
+@rule("floordiv-sym", "sym-div-period", "x // d", "k", "k*d <= x < (k+1)*d for k in -1, 1")
 def sym_div_period(node: Expr) -> Expr | None:
     k = _period(node)
     return None if k is None else const(k)
 
 
-@rule("symbolic mod", "sym-mod-period", "x % d", "x - k*d", "k*d <= x < (k+1)*d for k in -1, 1")
+@rule("mod-sym", "sym-mod-period", "x % d", "x - k*d", "k*d <= x < (k+1)*d for k in -1, 1")
 def sym_mod_period(node: Expr) -> Expr | None:
     k = _period(node)
     return None if k is None else add((node.args[0], mul((const(-k), node.args[1]))))
@@ -97,7 +97,7 @@ def _period(node: Expr) -> int | None:
     return None
 
 
-@rule("symbolic floordiv", "sym-div-whole", "(d*x + y) // d", "x + y // d", "d is not 0")
+@rule("floordiv-sym", "sym-div-whole", "(d*x + y) // d", "x + y // d", "d is not 0")
 def sym_div_whole(node: Expr) -> Expr | None:
     x, d = node.args
     found = _whole(x, d)
@@ -107,7 +107,7 @@ def sym_div_whole(node: Expr) -> Expr | None:
     return add((from_terms(quotient, qc), floordiv(from_terms(rest, rc), d)))
 
 
-@rule("symbolic mod", "sym-mod-whole", "(d*x + y) % d, (v*(x % d) + y) % d", "y % d, (v*x + y) % d", "d is not 0")
+@rule("mod-sym", "sym-mod-whole", "(d*x + y) % d, (v*(x % d) + y) % d", "y % d, (v*x + y) % d", "d is not 0")
 def sym_mod_whole(node: Expr) -> Expr | None:
     x, d = node.args
     if not _nonzero(node, d):
@@ -138,7 +138,7 @@ def sym_mod_whole(node: Expr) -> Expr | None:
 def _divides(d: Poly, x: Poly) -> bool:
     """Whether the sum ``x`` is a product of ``d`` and one other term."""
     (td, cd), (tx, cx) = d, x
-    if len(td) != len(tx) or (cd == 0) != (cx == 0):
+    if not td or len(td) != len(tx) or (cd == 0) != (cx == 0):
         return False
     if d == x:
         return True
@@ -214,13 +214,13 @@ def _total(t: Terms) -> Expr:
     return from_terms({b: v for b, v in t.items() if b != one}, t.get(one, 0))
 
 
-@rule("symbolic floordiv", "sym-div-drop", "(g*x + S) // (g*d)", "x // d", "0 <= S < g, d > 0")
+@rule("floordiv-sym", "sym-div-drop", "(g*x + S) // (g*d)", "x // d", "0 <= S < g, d > 0")
 def sym_div_drop(node: Expr) -> Expr | None:
     found = _split(node)
     return None if found is None else floordiv(_total(found[1]), found[4])
 
 
-@rule("symbolic mod", "sym-mod-split", "(g*x + S) % (g*d)", "g*(x % d) + S", "0 <= S < g, d > 0")
+@rule("mod-sym", "sym-mod-split", "(g*x + S) % (g*d)", "g*(x % d) + S", "0 <= S < g, d > 0")
 def sym_mod_split(node: Expr) -> Expr | None:
     found = _split(node)
     if found is None:
@@ -229,7 +229,7 @@ def sym_mod_split(node: Expr) -> Expr | None:
     return add((mul((g, mod(_total(big), d_rest))), from_terms(small, c)))
 
 
-@rule("symbolic floordiv", "sym-div-div", "(x // e) // d", "x // (e*d)", "d > 0")
+@rule("floordiv-sym", "sym-div-div", "(x // e) // d", "x // (e*d)", "d > 0")
 def sym_div_div(node: Expr) -> Expr | None:
     x, d = node.args
     if x.op == "floordiv" and _holds(node, d) and _nonzero(node, x.args[1]):
@@ -237,7 +237,7 @@ def sym_div_div(node: Expr) -> Expr | None:
     return None
 
 
-@rule("symbolic floordiv", "sym-div-mod", "(x % (d*e)) // d", "(x // d) % e", "d, e > 0")
+@rule("floordiv-sym", "sym-div-mod", "(x % (d*e)) // d", "(x // d) % e", "d, e > 0")
 def sym_div_mod(node: Expr) -> Expr | None:
     x, d = node.args
     if x.op != "mod":
@@ -254,7 +254,7 @@ def sym_div_mod(node: Expr) -> Expr | None:
     return mod(floordiv(x.args[0], d), e) if _holds(node, e) else None
 
 
-@rule("symbolic mod", "sym-mod-zero", "x % d", "0", "x is 0 or a proved multiple of d")
+@rule("mod-sym", "sym-mod-zero", "x % d", "0", "x is 0 or a proved multiple of d")
 def sym_mod_zero(node: Expr) -> Expr | None:
     x, d = node.args
     return const(0) if x.op == "const" and x.value == 0 and congruence(d) and _nonzero(node, d) else None
