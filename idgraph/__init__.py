@@ -10,6 +10,8 @@ from idgraph.arith import (
 from idgraph.errors import (
     EmitError, FrontendError, FusionError, IdGraphError, IndexingError, OperationError, ParseError, ScheduleError,
 )  # fmt: skip
+from idgraph.graphs import Cycle, DomainGraph, Explanation, IndexGraph
+from idgraph.index import Access, IdModel, IndexMap, Loop
 from idgraph.ir import (
     Fusion, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, Tensor, TensorExpr, parse_fusion as parse,
 )  # fmt: skip

@@ -24,10 +24,14 @@ class Mapped:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """The operand's axis is read at one coordinate: 0 where a broadcast is resolved or squeezed, or a selected index."""
+    """The operand's axis is read at one coordinate: 0 where a broadcast is resolved or squeezed, or a selected index.
+
+    A resolved broadcast names the root axis of the output that it ``resolves`` to.
+    """
 
     index: Expr
     why: Literal["broadcast", "squeeze", "select", "empty"]
+    resolves: IterDomain | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from idgraph.arith import Expr, as_expr, is_true, simplify
 from idgraph.errors import OperationError
 from idgraph.ir.domains import DomainExpr, IterDomain, Resize
 from idgraph.ir.dtypes import Scalar, is_integer
-from idgraph.ir.exprs import Attr, AxisRead, Fixed, Loaded, Mapped
-from idgraph.ir.pointwise import aligned_reads, broadcast_axes, same_extent, shape_text
+from idgraph.ir.exprs import Attr, AxisRead, Loaded, Mapped
+from idgraph.ir.pointwise import aligned_reads, broadcast_axes, read_of, same_extent, shape_text
 from idgraph.ir.reduce import check_axis, one_tensor
 from idgraph.ir.registry import primitive
 from idgraph.ir.shape import define, moved_domain
@@ -84,12 +84,7 @@ def build_take_along_dim(
             )
         logical.append(fusion.new_domain(wide.extent))
     mine: list[AxisRead] = [
-        Loaded(1)
-        if p == dim
-        else Fixed(as_expr(0), "broadcast")
-        if d.is_broadcast and not o.is_broadcast
-        else Mapped(o)
-        for p, (d, o) in enumerate(zip(x.axes, logical, strict=True))
+        Loaded(1) if p == dim else read_of(d, o) for p, (d, o) in enumerate(zip(x.axes, logical, strict=True))
     ]
     domain = moved_domain(logical, logical)
     return fusion.emit(

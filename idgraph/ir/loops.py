@@ -13,7 +13,7 @@ signature, before -> after (loop extents):
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from idgraph.arith import Expr, as_expr, ceildiv, is_true, simplify
@@ -27,11 +27,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One logged schedule step: the method's name and its arguments (axes by name where domains were given)."""
+    """One logged schedule step: the method's name and its arguments (axes by name where domains were given).
+
+    ``at`` grows from step to step over all tensors of a fusion: replayed in another order, a step may not be legal.
+    """
 
     name: str
     args: tuple[Attr, ...]
     kwargs: Mapping[str, Attr]
+    at: int = field(default=0, compare=False)
 
 
 def _axis(tensor: Tensor, axis: int, step: str) -> int:
@@ -45,8 +49,9 @@ def _axis(tensor: Tensor, axis: int, step: str) -> int:
     return axis % count
 
 
-def _log(tensor: Tensor, name: str, *args: Attr, **kwargs: Attr) -> None:
-    tensor.log.append(Step(name, args, kwargs))
+def log_step(tensor: Tensor, name: str, *args: Attr, **kwargs: Attr) -> None:
+    """Note a step that was taken, for the text form."""
+    tensor.log.append(Step(name, args, kwargs, tensor.fusion.version))
     tensor.fusion.touch()
 
 
@@ -90,7 +95,7 @@ def split(tensor: Tensor, axis: int, factor: int | Expr, inner: bool) -> None:
     for part in parts:
         part.definitions = (expr,)
     _replace(tensor, expr, [*tensor.loop[:at], *parts, *tensor.loop[at + 1 :]])
-    _log(tensor, "split", at, factor if isinstance(factor, int) else size, **({} if inner else {"inner": False}))
+    log_step(tensor, "split", at, factor if isinstance(factor, int) else size, **({} if inner else {"inner": False}))
 
 
 def merge(tensor: Tensor, axis: int, other: int | None) -> None:
@@ -114,7 +119,7 @@ def merge(tensor: Tensor, axis: int, other: int | None) -> None:
     rest = [d for d in tensor.loop if d is not a and d is not b]
     rest.insert(min(at, to), out)
     _replace(tensor, expr, rest)
-    _log(tensor, "merge", at, to)
+    log_step(tensor, "merge", at, to)
 
 
 def reorder(tensor: Tensor, order: Mapping[int, int] | Sequence[int]) -> None:
@@ -134,7 +139,7 @@ def reorder(tensor: Tensor, order: Mapping[int, int] | Sequence[int]) -> None:
     old_of = {new: old for old, new in moves.items()}
     result = [tensor.loop[old_of[p] if p in old_of else next(rest)] for p in range(count)]
     tensor.domain.loop = tuple(result)
-    _log(tensor, "reorder", tuple((o, n) for o, n in sorted(moves.items())))
+    log_step(tensor, "reorder", tuple((o, n) for o, n in sorted(moves.items())))
 
 
 def swizzle(tensor: Tensor, kind: str, x: int, y: int) -> None:
@@ -161,7 +166,7 @@ def swizzle(tensor: Tensor, kind: str, x: int, y: int) -> None:
     expr = Swizzle(a, b, out_x, out_y, known, user_line())
     out_x.definitions = out_y.definitions = (expr,)
     _replace(tensor, expr, [out_x if d is a else out_y if d is b else d for d in tensor.loop])
-    _log(tensor, "swizzle", known, at_x, at_y)
+    log_step(tensor, "swizzle", known, at_x, at_y)
 
 
 def resize(tensor: Tensor, axis: int, left: int | Expr, right: int | Expr) -> None:
@@ -182,7 +187,7 @@ def resize(tensor: Tensor, axis: int, left: int | Expr, right: int | Expr) -> No
     expr = Resize(source, out, as_expr(left), as_expr(right), user_line())
     out.definitions = (expr,)
     _replace(tensor, expr, [out if d is source else d for d in tensor.loop])
-    _log(tensor, "resize", at, left, right)
+    log_step(tensor, "resize", at, left, right)
 
 
 def parallelize(tensor: Tensor, axis: int, parallel: str) -> None:
@@ -204,7 +209,7 @@ def parallelize(tensor: Tensor, axis: int, parallel: str) -> None:
             hint="merge the two axes first, or use another dimension",
         )
     tensor.loop[at].parallel = known
-    _log(tensor, "parallelize", at, known)
+    log_step(tensor, "parallelize", at, known)
 
 
 def inline(tensor: Tensor, position: int) -> None:
@@ -242,7 +247,7 @@ def inline(tensor: Tensor, position: int) -> None:
                 hint=f"inline at most at {len(consumer.loop)}, or schedule {consumer.name} first",
             )
     tensor.inline_position = at
-    _log(tensor, "inline", at)
+    log_step(tensor, "inline", at)
 
 
 def _related(tensor: Tensor) -> list[DomainExpr]:
@@ -302,7 +307,7 @@ def set_loop(tensor: Tensor, domains: Sequence[IterDomain]) -> None:
     """See `Tensor.set_loop`."""
     _check_cover(tensor, domains, "set_loop")
     tensor.domain.loop = tuple(domains)
-    _log(tensor, "set_loop", tuple(d.name for d in domains))
+    log_step(tensor, "set_loop", tuple(d.name for d in domains))
 
 
 def set_allocation(tensor: Tensor, domains: Sequence[IterDomain], contiguity: Sequence[bool] | bool) -> None:
@@ -328,7 +333,7 @@ def set_allocation(tensor: Tensor, domains: Sequence[IterDomain], contiguity: Se
         raise ScheduleError(f"set_allocation: {tensor.name}: {fault}", where=user_line())
     tensor.domain.allocation = tuple(domains)
     tensor.domain.strides = tensor.fusion.free_strides(tensor, flags)
-    _log(tensor, "set_allocation", tuple(d.name for d in domains), tuple(flags))
+    log_step(tensor, "set_allocation", tuple(d.name for d in domains), tuple(flags))
 
 
 def _replace(tensor: Tensor, expr: DomainExpr, loop: Sequence[IterDomain]) -> None:

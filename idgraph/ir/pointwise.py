@@ -79,15 +79,17 @@ def shape_text(tensor: Tensor) -> str:
     return f"({', '.join(map(str, tensor.shape))}{',' if tensor.ndim == 1 else ''})"
 
 
+def read_of(axis: IterDomain, to: IterDomain) -> AxisRead:
+    """An operand's axis beside the root axis it meets: mapped, or coordinate 0 where a broadcast is resolved."""
+    if axis.is_broadcast and not to.is_broadcast:
+        return Fixed(as_expr(0), "broadcast", to)
+    return Mapped(to)
+
+
 def aligned_reads(tensor: Tensor, axes: Sequence[IterDomain]) -> tuple[AxisRead, ...]:
     """How a broadcast operand is read: mapped axes, and coordinate 0 where a broadcast is resolved."""
     shift = len(axes) - tensor.ndim
-    return tuple(
-        Fixed(as_expr(0), "broadcast")
-        if d.is_broadcast and not axes[p + shift].is_broadcast
-        else Mapped(axes[p + shift])
-        for p, d in enumerate(tensor.axes)
-    )
+    return tuple(read_of(d, axes[p + shift]) for p, d in enumerate(tensor.axes))
 
 
 def flat_domain(axes: Sequence[IterDomain]) -> TensorDomain:

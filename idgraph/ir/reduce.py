@@ -10,7 +10,7 @@ from idgraph.errors import OperationError
 from idgraph.ir.domains import IterDomain
 from idgraph.ir.dtypes import DType, Scalar, check_dtype, is_float, promote
 from idgraph.ir.exprs import Attr, AxisRead, Fixed, Mapped
-from idgraph.ir.pointwise import flat_domain, same_extent
+from idgraph.ir.pointwise import flat_domain, read_of, same_extent
 from idgraph.ir.registry import primitive
 from idgraph.ir.tensor import Tensor
 
@@ -124,7 +124,7 @@ def build_matmul(
         heads: list[AxisRead] = []
         for p, d in enumerate(t.axes[:-2]):
             to = lead[p + rank - t.ndim]
-            heads.append(Fixed(as_expr(0), "broadcast") if d.is_broadcast and not to.is_broadcast else Mapped(to))
+            heads.append(read_of(d, to))
         return [*heads, Mapped(last[0]), Mapped(last[1])]
 
     dtype = promote([a.dtype, b.dtype])

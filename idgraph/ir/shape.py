@@ -13,7 +13,7 @@ from idgraph.errors import OperationError
 from idgraph.ir.domains import DomainExpr, IterDomain, Resize, Roll, Stride
 from idgraph.ir.dtypes import Scalar, promote
 from idgraph.ir.exprs import Attr, AxisRead, Fixed, Mapped
-from idgraph.ir.pointwise import same_extent, shape_text
+from idgraph.ir.pointwise import read_of, same_extent, shape_text
 from idgraph.ir.reduce import check_axis, int_tuple, one_tensor
 from idgraph.ir.registry import primitive
 from idgraph.ir.tensor import Tensor, TensorDomain
@@ -48,10 +48,6 @@ def expr_tuple(attrs: Mapping[str, Attr], key: str) -> tuple[Expr, ...]:
         if len(found) == len(value):
             return found
     raise OperationError(f"attribute {key} is {value!r}, not a tuple of integer expressions")
-
-
-def _zero(why: str) -> Fixed:
-    return Fixed(as_expr(0), "squeeze" if why == "squeeze" else "broadcast")
 
 
 def _copy_axes(fusion: Fusion, x: Tensor) -> list[IterDomain]:
@@ -98,7 +94,7 @@ def build_squeeze(
     logical: list[IterDomain] = []
     for p, d in enumerate(x.axes):
         if p in dims:
-            reads.append(_zero("squeeze"))
+            reads.append(Fixed(as_expr(0), "squeeze"))
         else:
             logical.append(fusion.new_domain(d.extent))
             reads.append(Mapped(logical[-1]))
@@ -129,8 +125,7 @@ def build_expand(
                 hint="only an axis of extent 1 expands",
             )
         logical.append(fusion.new_domain(extent))
-        resolved = d.is_broadcast and not logical[-1].is_broadcast
-        reads.append(_zero("broadcast") if resolved else Mapped(logical[-1]))
+        reads.append(read_of(d, logical[-1]))
     return fusion.emit("expand", args, dict(attrs), [reads], x.dtype, moved_domain(logical, logical), name)
 
 

@@ -276,6 +276,6 @@ class Tensor:
         for known in ("auto", "local", "shared", "global"):
             if memory == known:
                 self.memory = known
-                self.log.append(loops.Step("set_memory", (memory,), {}))
+                loops.log_step(self, "set_memory", memory)
                 return self
         raise ScheduleError(f"unknown memory {memory!r} for {self.name}", hint="auto, local, shared or global")

@@ -1,0 +1,175 @@
+"""Graphs whose keys are axes: the exact graph, and what every such graph can be asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from idgraph.graphs.cycles import Cycle, find_cycles
+from idgraph.graphs.reasons import Explanation, Reason
+from idgraph.graphs.valgraph import ExprGroup, Group, GraphBuilder, ValGraph, key_text
+from idgraph.graphs.views import render
+from idgraph.ir import DomainExpr, Fusion, IterDomain, Mapped, Tensor
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+
+@dataclass(frozen=True, slots=True)
+class SelfMapping:
+    """Two axes of one tensor in one group, as in ``t + t.T``: ``tensor`` is mapped onto itself by ``reason``."""
+
+    tensor: Tensor
+    first: IterDomain
+    second: IterDomain
+    reason: Explanation
+
+    def __iter__(self):  # noqa: ANN204 - unpacks as (tensor, axis, axis, reason)
+        return iter((self.tensor, self.first, self.second, self.reason))
+
+    def __str__(self) -> str:
+        return f"{self.tensor.name} is mapped onto itself: {self.first} = {self.second}\n{self.reason}"
+
+
+class DomainGraph:
+    """Which axes are the same. Built once, then immutable.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t0 = f.input("t0", shape=(64,))
+    >>> t4 = t0 + ig.cat([t0[32:], t0[:32]], dim=0)
+    >>> g = ig.IdModel(f).exact
+    >>> g.mapped(t0.logical[0], t4.logical[0])
+    True
+    >>> [c.kind for c in g.cycles()]
+    ['shift', 'shift']
+    """
+
+    def __init__(self, name: str, fusion: Fusion, graph: ValGraph[IterDomain]) -> None:
+        self.name = name
+        self.fusion = fusion
+        self._graph = graph
+
+    @property
+    def groups(self) -> tuple[Group[IterDomain], ...]:
+        """Groups of axes that are the same."""
+        return self._graph.groups
+
+    @property
+    def expr_groups(self) -> tuple[ExprGroup[IterDomain], ...]:
+        """Groups of domain expressions that are the same."""
+        return self._graph.expr_groups
+
+    def group(self, domain: IterDomain) -> Group[IterDomain]:
+        """The group of an axis; raises `IndexingError` for an axis the graph does not hold."""
+        return self._graph.lookup(domain)
+
+    def mapped(self, a: IterDomain, b: IterDomain) -> bool:
+        """True when the two axes are the same."""
+        return self._graph.same(a, b)
+
+    def explain(self, a: IterDomain, b: IterDomain) -> Explanation:
+        """Why two axes are the same (a chain of facts), or where they part."""
+        return self._graph.chain(a, b)
+
+    def definitions(self, group: Group[IterDomain]) -> tuple[ExprGroup[IterDomain], ...]:
+        """Expression groups that make a group."""
+        return self._graph.definitions(group)
+
+    def uses(self, group: Group[IterDomain]) -> tuple[ExprGroup[IterDomain], ...]:
+        """Expression groups that read a group."""
+        return self._graph.uses(group)
+
+    @cached_property
+    def _cycles(self) -> tuple[Cycle[IterDomain], ...]:
+        return find_cycles(self._graph)
+
+    def cycles(self) -> tuple[Cycle[IterDomain], ...]:
+        """Every cause of a cycle once, with kind and witness."""
+        return self._cycles
+
+    @property
+    def is_cyclic(self) -> bool:
+        """True when some axis is made, in some steps, of itself."""
+        return bool(self._cycles)
+
+    @cached_property
+    def self_mappings(self) -> tuple[SelfMapping, ...]:
+        """Tensors two of whose root, logical or loop axes are in one group."""
+        found: list[SelfMapping] = []
+        for t in self.fusion.tensors:
+            for axes in dict.fromkeys((t.root, t.logical, t.loop)):
+                seen: dict[int, IterDomain] = {}
+                for d in axes:
+                    number = self.group(d).number
+                    if number in seen and not d.is_broadcast:
+                        found.append(SelfMapping(t, seen[number], d, self.explain(seen[number], d)))
+                    seen.setdefault(number, d)
+        unique = {(id(s.first), id(s.second)): s for s in found}
+        return tuple(unique.values())
+
+    def to_networkx(self) -> nx.MultiDiGraph:
+        """Groups and expression groups as a bipartite networkx graph that keeps every attribute."""
+        from idgraph.graphs.export import domain_networkx
+
+        return domain_networkx(self.name, self.groups, self.expr_groups)
+
+    def to_dot(self, **options: object) -> str:
+        """Graphviz text."""
+        return render("dot", self, **options)
+
+    def to_svg(self, **options: object) -> str:
+        """A self-contained SVG picture; needs no graphviz."""
+        return render("svg", self, **options)
+
+    def __repr__(self) -> str:
+        return f"DomainGraph({self.name!r}, {len(self.groups)} groups of {self.fusion.name})"
+
+    def __str__(self) -> str:
+        return "\n".join(
+            "{" + ", ".join(key_text(k) for k in g) + "}" for g in self.groups if len(g) > 1 or len(self.groups) < 40
+        )
+
+
+def own_exprs(tensor: Tensor) -> tuple[DomainExpr, ...]:
+    """Domain expressions of a tensor: root to logical, then its schedule."""
+    return (*tensor.domain.exprs, *tensor.domain.loop_exprs)
+
+
+def own_domains(tensor: Tensor) -> tuple[IterDomain, ...]:
+    """All axes of a tensor, each once: root, logical, what lies between, loop."""
+    between = (d for e in own_exprs(tensor) for d in (*e.inputs, *e.outputs))
+    return tuple(dict.fromkeys((*tensor.root, *tensor.logical, *between, *tensor.loop, *tensor.allocation)))
+
+
+def build_exact(fusion: Fusion) -> DomainGraph:
+    """Producer logical with consumer root axes, same position, never a broadcast with something else."""
+    builder: GraphBuilder[IterDomain] = GraphBuilder("exact")
+    add_tensors(builder, fusion)
+    map_exact(builder, fusion)
+    return DomainGraph("exact", fusion, builder.build())
+
+
+def add_tensors(builder: GraphBuilder[IterDomain], fusion: Fusion) -> None:
+    """Enter every axis and domain expression of a fusion."""
+    for t in fusion.tensors:
+        for d in own_domains(t):
+            builder.add(d)
+        for e in own_exprs(t):
+            builder.add_expr(e, _key)
+
+
+def map_exact(builder: GraphBuilder[IterDomain], fusion: Fusion) -> None:
+    """The exact graph's mappings: what each operation reads at the same coordinate."""
+    for e in fusion.exprs:
+        for t, row in zip(e.inputs, e.reads, strict=True):
+            for p, (axis, read) in enumerate(zip(t.axes, row, strict=True)):
+                if isinstance(read, Mapped) and axis.is_broadcast == read.domain.is_broadcast:
+                    builder.map(axis, read.domain, Reason("access", e, t, p))
+
+
+def _key(d: object) -> IterDomain:
+    if isinstance(d, IterDomain):
+        return d
+    raise TypeError(f"{d!r} is no axis")

@@ -1,0 +1,283 @@
+"""The index graph: which uses of axes have equal coordinates at every point of the loops.
+
+Keys are (axis, operation); an operation that reads one tensor in two different ways (``cat([t, t])``) has a third
+part, the operand number. Inside one operation, axes are joined by what it reads and by congruence; from one operation
+to another only through loops that inlining shares. So slice + cat + residual leaves no way around.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from idgraph.errors import IndexingError, ScheduleError
+from idgraph.graphs.cycles import Cycle, find_cycles
+from idgraph.graphs.domain_graph import own_domains, own_exprs
+from idgraph.graphs.export import domain_networkx
+from idgraph.graphs.loops import Nests, Shadow
+from idgraph.graphs.reasons import Explanation, Reason
+from idgraph.graphs.valgraph import ExprGroup, Group, GraphBuilder, ValGraph, key_text
+from idgraph.graphs.views import render
+from idgraph.ir import DomainExpr, Fixed, Fusion, IterDomain, Mapped, Tensor, TensorExpr
+from idgraph.ir.domains import is_one
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+Key = tuple[IterDomain, TensorExpr] | tuple[IterDomain, TensorExpr, int]
+
+
+def canonical_operand(e: TensorExpr, k: int) -> int:
+    """The first operand that reads the same tensor in the same way as operand ``k``."""
+    return next(j for j in range(k + 1) if e.inputs[j] is e.inputs[k] and e.reads[j] == e.reads[k])
+
+
+def key_of(e: TensorExpr, operand: int | None) -> Callable[[IterDomain], Key]:
+    """Keys of an operand's axes under ``e`` (None: of its output's)."""
+    if operand is None:
+        return lambda d: (d, e)
+    k = canonical_operand(e, operand)
+    if k == e.operands_of(e.inputs[k])[0]:
+        return lambda d: (d, e)
+    return lambda d: (d, e, k)
+
+
+class IndexGraph:
+    """Equal group = equal coordinate at every point of the loops. Ask with axis and operation."""
+
+    name = "index"
+
+    def __init__(
+        self, fusion: Fusion, nests: Nests, graph: ValGraph[Key], local: dict[TensorExpr, list[LocalExpr]]
+    ) -> None:
+        self.fusion = fusion
+        self.nests = nests
+        self.graph = graph
+        self.local = local
+
+    @property
+    def groups(self) -> tuple[Group[Key], ...]:
+        """Groups of (axis, operation) with equal coordinates."""
+        return self.graph.groups
+
+    @property
+    def expr_groups(self) -> tuple[ExprGroup[Key], ...]:
+        """Groups of equal domain expressions."""
+        return self.graph.expr_groups
+
+    def group(self, domain: IterDomain, expr: TensorExpr, operand: int | None = None) -> Group[Key]:
+        """The group of an axis as ``expr`` uses it; raises `IndexingError` where it does not."""
+        return self.graph.lookup(self._key((domain, expr) if operand is None else (domain, expr, operand)))
+
+    def mapped(self, a: Key, b: Key) -> bool:
+        """True when two uses have equal coordinates at every point of the loops."""
+        return self.graph.same(self._key(a), self._key(b))
+
+    def explain(self, a: Key, b: Key) -> Explanation:
+        """Why two uses have equal coordinates, or the first place where they part."""
+        return self.graph.chain(self._key(a), self._key(b))
+
+    def definitions(self, group: Group[Key]) -> tuple[ExprGroup[Key], ...]:
+        """Expression groups that make a group."""
+        return self.graph.definitions(group)
+
+    def uses(self, group: Group[Key]) -> tuple[ExprGroup[Key], ...]:
+        """Expression groups that read a group."""
+        return self.graph.uses(group)
+
+    @cached_property
+    def _cycles(self) -> tuple[Cycle[Key], ...]:
+        return find_cycles(self.graph)
+
+    def cycles(self) -> tuple[Cycle[Key], ...]:
+        """Cycles left in the index graph: of a legal schedule only identities."""
+        return self._cycles
+
+    @property
+    def is_cyclic(self) -> bool:
+        """True when some coordinate is made, in some steps, of itself (there and back)."""
+        return bool(self._cycles)
+
+    @property
+    def self_mappings(self) -> tuple[()]:
+        """Always empty: uses with different coordinates are never one group."""
+        return ()
+
+    def to_networkx(self) -> nx.MultiDiGraph:
+        """Groups and expression groups as a bipartite networkx graph that keeps every attribute."""
+        return domain_networkx(self.name, self.groups, self.expr_groups)
+
+    def to_dot(self, **options: object) -> str:
+        """Graphviz text."""
+        return render("dot", self, **options)
+
+    def to_svg(self, **options: object) -> str:
+        """A self-contained SVG picture; needs no graphviz."""
+        return render("svg", self, **options)
+
+    def _key(self, key: Key) -> Key:
+        if len(key) == 3:
+            d, e, k = key
+            if not 0 <= k < len(e.inputs):
+                raise IndexingError(f"{e!r} has no operand {k}", hint=f"it has {len(e.inputs)} operands")
+            return key_of(e, k)(d)
+        return key
+
+    def __repr__(self) -> str:
+        return f"IndexGraph({len(self.groups)} groups of {self.fusion.name})"
+
+    def __str__(self) -> str:
+        return "\n".join("{" + ", ".join(map(key_text, g)) + "}" for g in self.groups)
+
+
+LocalExpr = tuple[DomainExpr, tuple[Key, ...], tuple[Key, ...]]
+
+
+class _Builder:
+    def __init__(self, fusion: Fusion) -> None:
+        self.fusion = fusion
+        self.nests = Nests(fusion)
+        self.graph: GraphBuilder[Key] = GraphBuilder("index")
+        self.local: dict[TensorExpr, list[LocalExpr]] = {}
+
+    def build(self) -> IndexGraph:
+        for e in self.fusion.exprs:
+            self._expression(e)
+        # Sharing is checked on each operation alone, before any loop joins two of them.
+        for e in self.fusion.exprs:
+            for k in _distinct(e):
+                self._check_shared(e, k)
+        for e in self.fusion.exprs:
+            for k in _distinct(e):
+                self._share(e, k)
+        made = IndexGraph(self.fusion, self.nests, self.graph.build(), self.local)
+        _refuse_shifts(made)
+        _refuse_collapsed_loops(made)
+        return made
+
+    def _expression(self, e: TensorExpr) -> None:
+        self.local[e] = []
+        out = e.output
+        self._enter(e, out, key_of(e, None), own_exprs(out))
+        for k in _distinct(e):
+            self._enter(e, e.inputs[k], key_of(e, k), own_exprs(e.inputs[k]))
+            self._read(e, k)
+
+    def _enter(self, e: TensorExpr, t: Tensor, key: Callable[[IterDomain], Key], exprs: tuple[DomainExpr, ...]) -> None:
+        for d in own_domains(t):
+            self.graph.add(key(d))
+        for x in (*exprs, *self.nests.shadows[t].exprs):
+            self.graph.add_expr(x, key)  # type: ignore[arg-type]
+            self.local[e].append((x, tuple(map(key, x.inputs)), tuple(map(key, x.outputs))))
+
+    def _read(self, e: TensorExpr, k: int) -> None:
+        t, key, own = e.inputs[k], key_of(e, k), key_of(e, None)
+        mine, out = self.nests.shadows[t], self.nests.shadows[e.output]
+        for p, (axis, read) in enumerate(zip(t.axes, e.reads[k], strict=True)):
+            match read:
+                case Mapped(domain):
+                    self.graph.map(key(axis), own(domain), Reason("access", e, t, p))
+                    if axis in mine.axis and domain in out.axis:
+                        self.graph.map(key(mine.axis[axis]), own(out.axis[domain]), Reason("promotion", e, t, p))
+                case Fixed(resolves=IterDomain() as to) if axis in mine.axis:
+                    self.graph.map(key(mine.axis[axis]), own(out.of(to)), Reason("promotion", e, t, p))
+                case _:
+                    pass
+
+    def _check_shared(self, e: TensorExpr, k: int) -> None:
+        t, key, own = e.inputs[k], key_of(e, k), key_of(e, None)
+        mine, out = self.nests.shadows[t], self.nests.shadows[e.output]
+        for j in range(self.nests.shared(t)):
+            theirs = out.loop[j]
+            axis = mine.loop[j]
+            if j in mine.direct:
+                read = e.reads[k][t.axes.index(axis)]
+                met = read.domain if isinstance(read, Mapped) else read.resolves if isinstance(read, Fixed) else None
+                same = met is not None and self.graph.same(own(out.of(met)), own(theirs))
+            else:
+                same = self.graph.same(key(axis), own(theirs))
+            if not same:
+                raise _not_shared(e, t, j, t.loop[j], e.output.loop[j])
+
+    def _share(self, e: TensorExpr, k: int) -> None:
+        t, key = e.inputs[k], key_of(e, k)
+        definition = t.definition
+        if definition is None:
+            return
+        mine: Shadow = self.nests.shadows[t]
+        for j in range(self.nests.shared(t)):
+            d = mine.loop[j]
+            because = "inline" if d is t.loop[j] else "promotion"
+            self.graph.map((d, definition), key(d), Reason(because, e, t, j))
+
+
+def _distinct(e: TensorExpr) -> list[int]:
+    """Operand numbers, one for each different way of reading a tensor."""
+    return [k for k in range(len(e.inputs)) if canonical_operand(e, k) == k]
+
+
+def _at(e: TensorExpr) -> str:
+    return f"{e!r}" + (f" at {e.source_line}" if e.source_line else "")
+
+
+def _not_shared(e: TensorExpr, t: Tensor, j: int, mine: IterDomain, theirs: IterDomain) -> ScheduleError:
+    others = [u for u in t.uses if u is not e]
+    copy = f", or give this use its own copy: ig.schedule.recompute({t.name}, use)" if others else ""
+    return ScheduleError(
+        f"tensor {t.name} is inlined at {t.inline_position}, but its loop {j}, {mine!r}, is not loop {j}, {theirs!r}, of "
+        f"its consumer {e.output.name}",
+        where=t.source_line,
+        because=[
+            f"{_at(e)} does not read it at the coordinate of that loop",
+            *(f"it is also read by {_at(u)}" for u in others),
+        ],
+        hint=f"inline {t.name} at most at {j}, or schedule it like {e.output.name}: "
+        f"ig.schedule.like(f, {e.output.name}){copy}",
+    )
+
+
+def _refuse_shifts(graph: IndexGraph) -> None:
+    """A shift or reorder left in the index graph means one value is needed at two coordinates in one loop nest."""
+    for cycle in graph.cycles():
+        if not cycle.changes_index:
+            continue
+        uses: dict[TensorExpr, Tensor] = {}
+        for g in cycle.groups:
+            for key in g:
+                d, e = key[0], key[1]
+                if d.tensor is not None and d.tensor in e.inputs and d.tensor.inline_position:
+                    uses.setdefault(e, d.tensor)
+        shared = [t for t in dict.fromkeys(uses.values()) if sum(u is t for u in uses.values()) > 1]
+        t = shared[0] if shared else next(iter(uses.values()), None)
+        at = [_at(e) for e, u in uses.items() if u is t]
+        name = t.name if t is not None else "a tensor"
+        by = f"shifted by {cycle.shift}" if cycle.kind == "shift" else "in another order"
+        raise ScheduleError(
+            f"{name} is inlined into one loop nest that needs it at two coordinates at once: once {by}",
+            where=t.source_line if t is not None else None,
+            because=[f"it is read by {line}" for line in at] or [str(cycle)],
+            hint=f"give one use its own copy: ig.schedule.recompute({name}, use), or inline {name} at 0",
+        )
+
+
+def _refuse_collapsed_loops(graph: IndexGraph) -> None:
+    """Two loops of one operation in one group: inlining asks one loop variable to be two."""
+    for e in graph.fusion.exprs:
+        seen: dict[int, IterDomain] = {}
+        for d in graph.nests.shadows[e.output].loop:
+            number = graph.group(d, e).number
+            if number in seen and not is_one(d.extent):
+                a, b = seen[number], d
+                raise ScheduleError(
+                    f"loops {a!r} and {b!r} of {e.output.name} would have to be one loop",
+                    where=e.source_line,
+                    because=[str(f) for f in graph.explain((a, e), (b, e)).facts],
+                    hint="inline the tensors named further left",
+                )
+            seen.setdefault(number, d)
+
+
+def build_index_graph(fusion: Fusion) -> IndexGraph:
+    """The index graph of a scheduled fusion; raises `ScheduleError` for an inlining that no loop nest can do."""
+    return _Builder(fusion).build()

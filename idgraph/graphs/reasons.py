@@ -1,0 +1,94 @@
+"""Why two things are the same: one reason for each union, chained into explanations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from idgraph.errors import SourceLine
+from idgraph.ir import DomainExpr, Tensor, TensorExpr
+
+Because = Literal["access", "broadcast", "resize", "forward", "inline", "promotion", "congruence", "backward"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One fact that made one union.
+
+    ``access``: operation ``expr`` reads axis ``axis`` of ``tensor`` at the coordinate of its own axis. ``inline``:
+    ``tensor`` shares the loop ``axis`` with the operation that reads it. ``promotion``: the same for a loop whose
+    extent comes from a consumer. ``congruence`` / ``backward``: ``steps`` are two equal axis expressions whose inputs
+    (outputs) were the same.
+    """
+
+    because: Because
+    expr: TensorExpr | None = None
+    tensor: Tensor | None = None
+    axis: int = 0
+    steps: tuple[DomainExpr, ...] = ()
+
+    @property
+    def line(self) -> SourceLine | None:
+        """The user's line behind the fact."""
+        if self.expr is not None:
+            return self.expr.source_line
+        return next((s.line for s in self.steps if s.line is not None), None)
+
+    def __str__(self) -> str:
+        name = self.tensor.name if self.tensor is not None else ""
+        op = f"{self.expr.op} -> {self.expr.output.name}" if self.expr is not None else ""
+        match self.because:
+            case "access":
+                text = f"{op} reads axis {self.axis} of {name} at the same coordinate"
+            case "broadcast":
+                text = f"{op} resolves the broadcast axis {self.axis} of {name}"
+            case "resize":
+                text = f"{self.steps[0]} changes only where the axis starts and ends"
+            case "forward":
+                text = f"{self.steps[0]} merges with a broadcast, so it keeps the other axis"
+            case "inline":
+                text = f"{name} is inlined: loop {self.axis} is shared with {op}"
+            case "promotion":
+                text = f"{name} is inlined: loop {self.axis} takes its extent from {op}"
+            case "congruence":
+                text = f"equal inputs of {self.steps[0]} and {self.steps[1]}"
+            case "backward":
+                text = f"equal outputs of {self.steps[0]} and {self.steps[1]}"
+        return f"{text} ({self.line})" if self.line is not None else text
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One step of an explanation: ``left`` and ``right`` are the same for ``reason``."""
+
+    left: object
+    right: object
+    reason: Reason
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A chain of facts from one key to another; falsy with ``parting`` where the two are not mapped."""
+
+    mapped: bool
+    facts: tuple[Fact, ...]
+    parting: str = ""
+
+    def __bool__(self) -> bool:
+        return self.mapped
+
+    def __len__(self) -> int:
+        return len(self.facts)
+
+    def __iter__(self) -> Iterator[Fact]:
+        return iter(self.facts)
+
+    def __str__(self) -> str:
+        if not self.mapped:
+            return self.parting
+        return "\n".join(map(str, self.facts)) if self.facts else "the same axis"

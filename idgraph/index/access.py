@@ -1,0 +1,102 @@
+"""Accesses: where one operation reads or writes one tensor, in the loop variables of that operation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from idgraph.arith import TRUE, Expr, and_
+from idgraph.ir import IterDomain, Tensor, TensorExpr
+from idgraph.ir.domains import Parallel
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """One loop of an operation: variable ``symbol`` named ``name`` runs from 0 to ``extent`` - 1.
+
+    ``domain`` is the axis that gives the extent: the output's own loop axis, or where the loop is promoted the axis
+    (or replay) it is promoted to.
+    """
+
+    name: str
+    extent: Expr
+    parallel: Parallel
+    domain: IterDomain
+    symbol: Expr
+
+    def __str__(self) -> str:
+        how = "" if self.parallel == "serial" else f" on {self.parallel}"
+        return f"{self.name} in [0, {self.extent}){how}"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One tensor as one operation touches it; all expressions are in loop variables, symbols and loaded values.
+
+    ``coordinates`` has one entry for each axis of ``tensor.shape``, ``logical`` one for each logical axis (with reduced
+    ones), ``allocation`` one for each allocation axis, ``slots`` one for each loop axis of the tensor (None for reduced
+    ones): the place of the element in a buffer laid out by the tensor's own loops. ``address`` counts elements from the
+    start of the tensor's buffer. ``conditions`` are the conjuncts of ``predicate``.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = f.input("t", shape=(64,))[32:]
+    >>> a = ig.IdModel(f).access(t.definition, f["t"])
+    >>> str(a.coordinates[0]), str(a.address), str(a.predicate)
+    ('i0 + 32', 'i0 + 32', 'True')
+    """
+
+    expr: TensorExpr
+    tensor: Tensor
+    operand: int | None
+    loops: tuple[Loop, ...]
+    logical: tuple[Expr, ...]
+    allocation: tuple[Expr, ...]
+    address: Expr
+    slots: tuple[Expr | None, ...]
+    conditions: tuple[Expr, ...]
+    loads: Mapping[str, tuple[Tensor, tuple[Expr, ...]]] = field(
+        default_factory=dict[str, tuple[Tensor, tuple[Expr, ...]]]
+    )
+    load_bounds: tuple[Expr, ...] = ()
+
+    @property
+    def is_write(self) -> bool:
+        """True of the output's access."""
+        return self.operand is None
+
+    @property
+    def coordinates(self) -> tuple[Expr, ...]:
+        """One for each axis of ``tensor.shape``."""
+        kept = zip(self.tensor.logical, self.logical, strict=True)
+        return tuple(x for d, x in kept if d.kind != "reduction")
+
+    @property
+    def predicate(self) -> Expr:
+        """When the access happens; needs no loaded value."""
+        return and_(*self.conditions) if self.conditions else TRUE
+
+    def contiguous(self, loop: str | int | Loop) -> bool:
+        """True when one step of the loop is proved to move the address by one element, at every point."""
+        from idgraph.index.contiguity import contiguous
+
+        return contiguous(self, loop)
+
+    def vector_width(self, loop: str | int | Loop) -> int:
+        """Largest proved number of elements (a power of two, at most 16 bytes) that one aligned access may move."""
+        from idgraph.index.contiguity import vector_width
+
+        return vector_width(self, loop).width
+
+    @property
+    def index_bits(self) -> int:
+        """32 when the address and every value on the way to it is proved to fit int32 wherever the access happens, else 64."""
+        from idgraph.index.contiguity import index_bits
+
+        return index_bits(self)
+
+    def __str__(self) -> str:
+        verb = "writes" if self.is_write else "reads"
+        where = ", ".join(map(str, self.coordinates))
+        text = f"{self.expr.op} {verb} {self.tensor.name}[{where}] at {self.address}"
+        return text if not self.conditions else f"{text} if {self.predicate}"

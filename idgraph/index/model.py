@@ -1,0 +1,267 @@
+"""IdModel: the graphs of a fusion, its loops and its index maps, each built when first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from idgraph.arith import TRUE, Expr, as_expr, drop_redundant, simplify, symbol
+from idgraph.errors import IndexingError
+from idgraph.graphs import DomainGraph, IndexGraph, Nests, build_exact, build_index_graph, canonical_operand, key_of
+from idgraph.graphs.index_graph import Key
+from idgraph.index.access import Access, Loop
+from idgraph.index.layout import address_of
+from idgraph.index.solve import Solver
+from idgraph.ir import Fixed, Fusion, IterDomain, Loaded, Mapped, Tensor, TensorExpr
+
+
+@dataclass(frozen=True, slots=True)
+class IndexMap:
+    """All accesses of one operation; prints as a table."""
+
+    expr: TensorExpr
+    loops: tuple[Loop, ...]
+    accesses: tuple[Access, ...]
+
+    def __str__(self) -> str:
+        head = f"{self.expr!r}"
+        loops = "  for " + ", ".join(map(str, self.loops)) if self.loops else "  once"
+        rows = [("", "tensor", "coordinates", "address", "when")]
+        for a in self.accesses:
+            where = "(" + ", ".join(map(str, a.coordinates)) + ")"
+            rows.append(("write" if a.is_write else "read", a.tensor.name, where, str(a.address), str(a.predicate)))
+        widths = [max(len(r[c]) for r in rows) for c in range(5)]
+        table = ["  " + "  ".join(x.ljust(w) for x, w in zip(r, widths, strict=True)).rstrip() for r in rows]
+        return "\n".join([head, loops, *table])
+
+
+class IdModel:
+    """What a scheduled fusion means: graphs, loops, index maps. A snapshot; ask anew after rescheduling.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t0 = f.input("t0", shape=(4, 8))
+    >>> t1 = f.output(t0.T + 1)
+    >>> print(ig.IdModel(f).index_map(t1.definition))
+    t2[I4, I5] = add(t1[I3, I2], 1)
+      for i0 in [0, 8), i1 in [0, 4)
+             tensor  coordinates  address    when
+      write  t2      (i0, i1)     i0*4 + i1  True
+      read   t1      (i0, i1)     i0*4 + i1  True
+    """
+
+    def __init__(self, fusion: Fusion) -> None:
+        self.fusion = fusion
+        self._solvers: dict[TensorExpr, Solver] = {}
+        self._accesses: dict[tuple[TensorExpr, int | None], Access] = {}
+        self._writes: dict[TensorExpr, tuple[Expr, ...]] = {}
+
+    # graphs -------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def exact(self) -> DomainGraph:
+        """The exact graph."""
+        return build_exact(self.fusion)
+
+    @cached_property
+    def index(self) -> IndexGraph:
+        """The index graph; raises `ScheduleError` for an inlining that no loop nest can do."""
+        return build_index_graph(self.fusion)
+
+    # loops --------------------------------------------------------------------------------------------------------
+
+    @property
+    def _nests(self) -> Nests:
+        return self.index.nests
+
+    @cached_property
+    def _promoted(self) -> dict[IterDomain, IterDomain]:
+        """For each loop axis the axis that gives its loop the extent, consumers first."""
+        found: dict[IterDomain, IterDomain] = {}
+        for e in reversed(self.fusion.exprs):
+            t = e.output
+            shadow = self._nests.shadows[t]
+            shared = self._nests.shared(t)
+            for j, d in enumerate(t.loop):
+                own = shadow.loop[j]
+                if j < shared:
+                    theirs = found[t.uses[0].output.loop[j]]
+                    # A loop that is shared takes the consumer's axis where its own extent is not the loop's.
+                    found[d] = d if own is d and j not in shadow.direct else theirs
+                else:
+                    found[d] = shadow.direct.get(j, own)
+        return found
+
+    def promotion(self, domain: IterDomain) -> IterDomain:
+        """The axis that gives the loop of ``domain`` its extent; itself where nothing is promoted."""
+        self.index  # noqa: B018 - an illegal schedule has no loops
+        found = self._promoted.get(domain)
+        if found is None:
+            raise IndexingError(f"{domain.label} is not a loop axis of an operation of {self.fusion.name}")
+        return found
+
+    def loops(self, e: TensorExpr) -> tuple[Loop, ...]:
+        """Loops of an operation, outermost first; variables are named i0, i1, ... by position."""
+        self._check(e)
+        made: list[Loop] = []
+        for j, d in enumerate(e.output.loop):
+            by = self.promotion(d)
+            made.append(Loop(f"i{j}", by.extent, d.parallel, by, symbol(f"i{j}", 0, simplify(by.extent - 1))))
+        return tuple(made)
+
+    # accesses -----------------------------------------------------------------------------------------------------
+
+    def write(self, e: TensorExpr) -> Access:
+        """The access of the output of an operation."""
+        return self._access(e, None)
+
+    def read(self, e: TensorExpr, operand: int) -> Access:
+        """The access of operand number ``operand``."""
+        self._check(e)
+        if not 0 <= operand < len(e.inputs):
+            raise IndexingError(f"{e!r} has no operand {operand}", where=e.source_line)
+        return self._access(e, operand)
+
+    def access(self, e: TensorExpr, t: Tensor, operand: int | None = None) -> Access:
+        """The access of tensor ``t`` by operation ``e``; ``operand`` says which where e reads t in several ways."""
+        self._check(e)
+        if operand is not None:
+            if not 0 <= operand < len(e.inputs) or e.inputs[operand] is not t:
+                raise IndexingError(f"operand {operand} of {e!r} is not {t.name}", where=e.source_line)
+            return self.read(e, operand)
+        if t is e.output:
+            return self.write(e)
+        places = e.operands_of(t)
+        if not places:
+            names = ", ".join(dict.fromkeys(x.name for x in (*e.outputs, *e.inputs)))
+            raise IndexingError(
+                f"{e!r} neither reads nor writes {t.name}", where=e.source_line, hint=f"it touches {names}"
+            )
+        distinct = {canonical_operand(e, k) for k in places}
+        if len(distinct) > 1:
+            raise IndexingError(
+                f"{e!r} reads {t.name} in {len(distinct)} different ways",
+                where=e.source_line,
+                hint=f"say which: access(e, t, operand=k) with k in {sorted(distinct)}",
+            )
+        return self.read(e, places[0])
+
+    def index_map(self, e: TensorExpr) -> IndexMap:
+        """All accesses of an operation: its output, then its operands."""
+        reads = tuple(self.read(e, k) for k in range(len(e.inputs)))
+        return IndexMap(e, self.loops(e), (self.write(e), *reads))
+
+    def _check(self, e: TensorExpr) -> None:
+        if e.output not in self.fusion:
+            raise IndexingError(f"{e!r} is not an operation of fusion {self.fusion.name}", where=e.source_line)
+
+    def _solver(self, e: TensorExpr) -> Solver:
+        found = self._solvers.get(e)
+        if found is not None:
+            return found
+        solver = Solver(self.index, e)
+        own = key_of(e, None)
+        shadow = self._nests.shadows[e.output]
+        for loop, d in zip(self.loops(e), shadow.loop, strict=True):
+            solver.set(own(d), loop.symbol)
+        for k, (t, row) in enumerate(zip(e.inputs, e.reads, strict=True)):
+            key = key_of(e, k)
+            for axis, read in zip(t.axes, row, strict=True):
+                if isinstance(read, Fixed) and not axis.is_broadcast:
+                    solver.set(key(axis), read.index)
+                elif isinstance(read, Loaded):
+                    solver.set(key(axis), symbol(f"ld{read.operand}"))
+        self._solvers[e] = solver
+        return solver
+
+    def _access(self, e: TensorExpr, operand: int | None) -> Access:
+        self._check(e)
+        slot = None if operand is None else canonical_operand(e, operand)
+        found = self._accesses.get((e, slot))
+        if found is None:
+            found = self._accesses[e, slot] = self._solve(e, slot)
+        return found
+
+    def _solve(self, e: TensorExpr, operand: int | None) -> Access:
+        solver = self._solver(e)
+        t = e.output if operand is None else e.inputs[operand]
+        key = key_of(e, operand)
+        conditions = self._write_conditions(e, solver)
+        if operand is not None:
+            conditions = self._read_conditions(e, operand, solver, conditions)
+        logical = tuple(
+            as_expr(0) if operand is not None and d.kind == "reduction" else solver.coordinate(key(d))
+            for d in t.logical
+        )
+        allocation = tuple(solver.coordinate(key(d)) for d in t.allocation)
+        loads, bounds = self._loads(e, operand, solver)
+        return Access(
+            e, t, operand, self.loops(e), logical, allocation, address_of(t, allocation),
+            self._slots(t, key, solver), conditions, loads, bounds,
+        )  # fmt: skip
+
+    def _slots(self, t: Tensor, key: Callable[[IterDomain], Key], solver: Solver) -> tuple[Expr | None, ...]:
+        shadow = self._nests.shadows[t]
+        made: list[Expr | None] = []
+        for d, own in zip(shadow.loop, t.loop, strict=True):
+            k = key(d)
+            made.append(solver.coordinate(k) if own.kind != "reduction" and solver.known(k) else None)
+        return tuple(made)
+
+    def _write_conditions(self, e: TensorExpr, solver: Solver) -> tuple[Expr, ...]:
+        """Bounds of every axis between the loops and the logical axes of the output."""
+        found = self._writes.get(e)
+        if found is None:
+            own = key_of(e, None)
+            shadow = self._nests.shadows[e.output]
+            # A resolved broadcast is bounded as the axis it stands for.
+            axes = [own(shadow.of(d)) for d in e.output.logical]
+            direct = {e.output.loop[j] for j in shadow.direct}
+            wanted = [k for k in axes if k[0] not in direct]
+            found = self._writes[e] = _bounds(solver.way(wanted), ())
+        return found
+
+    def _read_conditions(
+        self, e: TensorExpr, operand: int, solver: Solver, write: tuple[Expr, ...]
+    ) -> tuple[Expr, ...]:
+        """The write's conditions and that the operand has the element."""
+        key, t = key_of(e, operand), e.inputs[operand]
+        own = key_of(e, None)
+        mapped: list[Key] = []
+        for axis, read in zip(t.axes, e.reads[operand], strict=True):
+            if isinstance(read, Mapped) and not axis.is_broadcast:
+                mapped.append(key(axis))
+        # Root axes that the write bounds already (they are logical axes) add nothing.
+        known = frozenset(self.index.graph.lookup(own(d)).number for d in e.output.logical if not d.is_broadcast)
+        narrow = [r.domain for r in e.reads[operand] if isinstance(r, Mapped) and r.domain.is_broadcast]
+        extra = [own(d) for d in narrow if d not in e.output.logical]
+        return _bounds(solver.way([*mapped, *extra], known), write)
+
+    def _loads(
+        self, e: TensorExpr, operand: int | None, solver: Solver
+    ) -> tuple[dict[str, tuple[Tensor, tuple[Expr, ...]]], tuple[Expr, ...]]:
+        if operand is None:
+            return {}, ()
+        loads: dict[str, tuple[Tensor, tuple[Expr, ...]]] = {}
+        bounds: list[Expr] = []
+        for axis, read in zip(e.inputs[operand].axes, e.reads[operand], strict=True):
+            if isinstance(read, Loaded):
+                index, key = e.inputs[read.operand], key_of(e, read.operand)
+                loads[f"ld{read.operand}"] = (index, tuple(solver.coordinate(key(d)) for d in index.axes))
+                value = symbol(f"ld{read.operand}")
+                bounds += [value >= 0, value < axis.extent]
+        return loads, tuple(bounds)
+
+
+def _bounds(pairs: Iterable[tuple[Expr, Expr]], known: Sequence[Expr]) -> tuple[Expr, ...]:
+    """Conjuncts 0 <= x < n (or x == 0) that are not proved by ranges or by the others; ``known`` come first."""
+    made: list[Expr] = list(known)
+    for x, n in pairs:
+        for c in (x.eq(0),) if n == 0 else (x >= 0, x < n):
+            c = simplify(c)
+            if c != TRUE and c not in made:
+                made.append(c)
+    if len(made) <= 1:
+        return tuple(made)
+    return drop_redundant(made)
