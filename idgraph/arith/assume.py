@@ -15,7 +15,6 @@ from idgraph.arith.nodes import (
     FALSE,
     TRUE,
     Expr,
-    as_expr,
     from_terms,
     maximum,
     minimum,
@@ -81,13 +80,24 @@ def assume(e: Expr, cond: Expr) -> Expr:
     known = facts_of(cond)
     decided = _decided(e, cond, known)
     out = replace(e, decided) if decided else e
-    table = refinements(out, known)
-    if table:
-        refined = normal(replace(out, table))
-        out = replace(refined, {new: old for old, new in table.items()})
-    elif decided:
-        out = normal(out)
+    narrow = number_bounds(out, known)
+    back = {new: old for old, new in narrow.items()}
+    refined = replace(out, narrow) if narrow else out
+    related = symbol_bounds([_fact_replaced(f, narrow) for f in known])
+    if related:
+        refined = replace(refined, related)
+        back.update({new: back.get(old, old) for old, new in related.items()})
+    if refined is not out or decided:
+        out = replace(normal(refined), back)
     return e if out == e else out
+
+
+def _fact_replaced(fact: Fact, table: dict[Expr, Expr]) -> Fact:
+    if not table:
+        return fact
+    t, c = fact
+    found, k = terms(replace(from_terms(t, 0), table))
+    return found, c + k
 
 
 def _decided(e: Expr, cond: Expr, known: list[Fact]) -> dict[Expr, Expr]:
@@ -141,58 +151,67 @@ def implied(claim: Fact, known: list[Fact]) -> bool:
     return False
 
 
-def refinements(e: Expr, known: list[Fact]) -> dict[Expr, Expr]:
-    """Symbols (and atoms) of ``e`` with the narrower ranges that the facts give them."""
-    inside = set(e.symbols)
+def number_bounds(e: Expr, known: list[Fact]) -> dict[Expr, Expr]:
+    """Symbols (and atoms) of ``e`` with the narrower integer bounds that the facts give them."""
+    inside = {s for t, _ in known for b in t for s in b.symbols} | set(e.symbols)
     if any(b.op in _ATOMS for t, _ in known for b in t):
         inside.update(n for n in postorder(e) if n.op in _ATOMS)
-    found: dict[Expr, tuple[list[Expr], list[Expr]]] = {}
+    found: dict[Expr, tuple[list[int], list[int]]] = {}
     for t, c in known:
         for base, v in t.items():
             if base not in inside:
                 continue
-            rest = {b: k for b, k in t.items() if b is not base}
-            bound = _bound(base, v, rest, c)
-            if bound is not None:
+            _, high = sum_interval({b: k for b, k in t.items() if b is not base}, c)
+            if high is not None:  # v*base >= -high
                 lows, highs = found.setdefault(base, ([], []))
-                (lows if v > 0 else highs).append(bound)
+                if v > 0:
+                    lows.append(-(high // v))
+                else:
+                    highs.append(high // -v)
     out: dict[Expr, Expr] = {}
     for base, (lows, highs) in found.items():
-        new = _narrowed(base, lows, highs)
-        if new is not None:
-            out[base] = new
+        low, high = interval(base)
+        new_low = max(lows, default=low)
+        new_high = min(highs, default=high)
+        better_low = new_low is not None and (low is None or new_low > low)
+        better_high = new_high is not None and (high is None or new_high < high)
+        if better_low or better_high:
+            out[base] = _bounded(base, new_low if better_low else None, new_high if better_high else None)
     return out
 
 
-def _bound(base: Expr, v: int, rest: Terms, c: int) -> Expr | None:
-    """The bound that ``v*base + rest + c >= 0`` puts on ``base``: lower for v > 0, upper for v < 0."""
-    _, high = sum_interval(rest, c)
-    number = None if high is None else (-(high // v) if v > 0 else high // -v)
-    if not rest or abs(v) != 1 or base.op != "sym" or any(base in b.symbols for b in rest):
-        return None if number is None else as_expr(number)
-    other = from_terms(rest, c)
-    exact = from_terms({b: -k for b, k in rest.items()}, -c) if v > 0 else other
-    if number is None:
-        return exact
-    return maximum(exact, number) if v > 0 else minimum(exact, number)
+def symbol_bounds(known: list[Fact]) -> dict[Expr, Expr]:
+    """Symbols with bounds in terms of other symbols; no bound mentions a symbol that is itself given one here."""
+    out: dict[Expr, Expr] = {}
+    fixed: set[Expr] = set()
+    for t, c in known:
+        if len(t) < 2:
+            continue
+        for base in sorted(t, key=lambda b: b._key):
+            v = t[base]
+            rest = {b: k for b, k in t.items() if b is not base}
+            others = {s for b in rest for s in b.symbols}
+            if abs(v) != 1 or base.op != "sym" or base in fixed or base in others or others & out.keys():
+                continue
+            bound = from_terms(rest, c) if v < 0 else from_terms({b: -k for b, k in rest.items()}, -c)
+            new = out.get(base, base)
+            out[base] = _bounded(new, bound if v > 0 else None, bound if v < 0 else None)
+            fixed |= others
+            break
+    return out
 
 
-def _narrowed(base: Expr, lows: list[Expr], highs: list[Expr]) -> Expr | None:
+def _bounded(base: Expr, low: Expr | int | None, high: Expr | int | None) -> Expr:
+    """A symbol for ``base`` with further bounds."""
     if base.op == "sym":
         lo, hi, m, r = base.symbol_bounds
+        name = base.name
     else:
         lo, hi = interval(base)
         m, r = congruence(base)
-    low, high = interval(base)
-    new_lows = [b for b in lows if b.op != "const" or low is None or b.value > low]
-    new_highs = [b for b in highs if b.op != "const" or high is None or b.value < high]
-    if not new_lows and not new_highs:
-        return None
-    if lo is not None:
-        new_lows.append(as_expr(lo))
-    if hi is not None:
-        new_highs.append(as_expr(hi))
-    name = base.name if base.op == "sym" else f"\0{base.op}{base._key[3]}"
-    return symbol(
-        name, maximum(*new_lows) if new_lows else None, minimum(*new_highs) if new_highs else None, m or 1, r
-    )
+        name = f"\0{base.op}{base._key[3]}"
+    if low is not None:
+        lo = low if lo is None else maximum(low, lo)
+    if high is not None:
+        hi = high if hi is None else minimum(high, hi)
+    return symbol(name, lo, hi, m or 1, r)

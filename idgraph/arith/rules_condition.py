@@ -46,6 +46,19 @@ def order_known(node: Expr) -> Expr | None:
     return FALSE if nonneg(_negated(t), -c - 1) else None
 
 
+@rule("lt le", "order-sum", "x < y", "y - x > 0", "the difference simplifies")
+def order_sum(node: Expr) -> Expr | None:
+    t, c = minus(node.args[1], node.args[0])
+    if len(t) < 2 or not any(b.op not in ("sym", "mul") for b in t):
+        return None
+    raw = from_terms(t, 0)
+    out = normal(raw)
+    if out == raw or cost(out) >= cost(raw):
+        return None
+    t, k = terms(out)
+    return at_least_zero(t, c + k - (node.op == "lt"))
+
+
 @rule("lt le", "order-quotient", "x//d < k", "x < k*d", "d > 0")
 def order_quotient(node: Expr) -> Expr | None:
     t, c = minus(node.args[1], node.args[0])
@@ -132,6 +145,21 @@ def equal_known(node: Expr) -> Expr | None:
         return other
     lo, hi = sum_interval(t, c)
     return same if lo == 0 and hi == 0 else None
+
+
+@rule("eq ne", "equal-select", "where(p, x, y) == z", "p, not p, ...", "a branch is decided")
+def equal_select(node: Expr) -> Expr | None:
+    t, c = minus(node.args[0], node.args[1])
+    for base, v in t.items():
+        if base.op == "where":
+            p, a, b = base.args
+            rest = from_terms({x: k for x, k in t.items() if x is not base}, c)
+            op = "eq" if node.op == "eq" else "ne"
+            yes = normal(compare(op, rest + a * v, const(0)))
+            no = normal(compare(op, rest + b * v, const(0)))
+            if yes.op == "const" or no.op == "const":
+                return or_(and_(p, yes), and_(not_(p), no))
+    return None
 
 
 @rule("eq ne", "equal-normal", "g*x + g*y == c", "x + y == c//g", "g divides both sides")

@@ -138,6 +138,36 @@ def div_mod(node: Expr) -> Expr | None:
     return mod(floordiv(y, d), const(e.value // d.value))
 
 
+@rule("floordiv", "div-inner", "(g*x + y) // (g*d)", "(x + y//g) // d", "y // g is simple: it is cheaper")
+def div_inner(node: Expr) -> Expr | None:
+    d = node.args[1].value
+    t, c = terms(node.args[0])
+    if c == 0 and len(t) == 1:
+        return None
+    for g in sorted({gcd(v, d) for v in (*t.values(), c)} - {1, d, 0}, reverse=True):
+        small = {b: v for b, v in t.items() if v % g}
+        if not small or len(small) == len(t) and c % g:
+            continue
+        inner = normal(floordiv(from_terms(small, c % g), const(g)))
+        if cost(inner) > cost(from_terms(small, c % g)):
+            continue
+        rest = from_terms({b: v // g for b, v in t.items() if v % g == 0}, c // g)
+        out = normal(floordiv(add((rest, inner)), const(d // g)))
+        if cost(out) < cost(node):
+            return out
+    return None
+
+
+@rule("floordiv", "div-negate", "-x // d", "-((x + d - 1) // d)", "most terms of x are subtracted")
+def div_negate(node: Expr) -> Expr | None:
+    t, c = terms(node.args[0])
+    down = sum(v < 0 for v in t.values())
+    if 2 * down <= len(t):
+        return None
+    d = node.args[1].value
+    return mul((const(-1), floordiv(from_terms({b: -v for b, v in t.items()}, d - 1 - c), node.args[1])))
+
+
 # ---- modulo --------------------------------------------------------------------------------------------------
 @rule("mod", "mod-window", "x % d", "x - q*d", "q*d <= x < q*d + d by range")
 def mod_window(node: Expr) -> Expr | None:
@@ -271,4 +301,4 @@ def xor_bits(node: Expr) -> Expr | None:
         return None
     divide = floordiv if node.op == "floordiv" else mod
     out = normal(xor(*(divide(a, d) for a in x.args)))
-    return out if cost(out) < cost(node) else None
+    return out if (cost(out), out.divmods) <= (cost(node), node.divmods) else None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import gcd
+
 from idgraph.arith.assume import assume
 from idgraph.arith.bounds import nonneg
 from idgraph.arith.cost import cost
 from idgraph.arith.engine import normal, rule
-from idgraph.arith.linear import Terms, content, minus, terms
+from idgraph.arith.linear import content, minus, terms
 from idgraph.arith.nodes import (
     Expr,
     add,
@@ -22,7 +24,6 @@ from idgraph.arith.nodes import (
     xor,
 )
 from idgraph.arith.ranges import interval
-from idgraph.arith.rules_divide import splits
 
 
 # ---- min and max ---------------------------------------------------------------------------------------------
@@ -47,30 +48,30 @@ def absorb(node: Expr) -> Expr | None:
     return None
 
 
-def _common(options: tuple[Expr, ...]) -> tuple[Terms, int]:
-    """Terms that all options share, and the greatest common divisor of what is left of them."""
+def _taken_out(options: tuple[Expr, ...]) -> tuple[Expr, int, list[Expr]] | None:
+    """What all options share as terms, the factor common to what is left, and what then remains of each."""
     parts = [terms(a) for a in options]
-    first = parts[0][0]
+    first, k = parts[0]
     shared = {b: v for b, v in first.items() if all(t.get(b) == v for t, _ in parts[1:])}
+    if any(c != k for _, c in parts):
+        k = 0
+    left = [({b: v for b, v in t.items() if b not in shared}, c - k) for t, c in parts]
     g = 0
-    for t, c in parts:
-        g = content({b: v for b, v in t.items() if b not in shared}, g)
-        g = content({}, g) if c == 0 else content({const(1): c}, g)
-    return shared, g
-
-
-def _without(x: Expr, shared: Terms, g: int) -> Expr:
-    t, c = terms(x)
-    return from_terms({b: v // g for b, v in t.items() if b not in shared}, c // g)
+    for t, c in left:
+        g = gcd(content(t, g), c)
+    if not shared and not k and g <= 1:
+        return None
+    g = g or 1
+    return from_terms(shared, k), g, [from_terms({b: v // g for b, v in t.items()}, c // g) for t, c in left]
 
 
 @rule("min max", "extremum-common", "min(g*x + z, g*y + z)", "g*min(x, y) + z", "it is cheaper; g > 0")
 def extremum_common(node: Expr) -> Expr | None:
-    shared, g = _common(node.args)
-    if not shared and g <= 1:
+    found = _taken_out(node.args)
+    if found is None:
         return None
-    inner = [_without(a, shared, g or 1) for a in node.args]
-    out = add((mul((const(g or 1), minimum(*inner) if node.op == "min" else maximum(*inner))), from_terms(shared, 0)))
+    shared, g, inner = found
+    out = add((mul((const(g), minimum(*inner) if node.op == "min" else maximum(*inner))), shared))
     return out if cost(out) < cost(node) else None
 
 
@@ -148,11 +149,11 @@ def select_join(node: Expr) -> Expr | None:
 @rule("where", "select-common", "where(p, g*x + z, g*y + z)", "g*where(p, x, y) + z", "it is cheaper")
 def select_common(node: Expr) -> Expr | None:
     c, a, b = node.args
-    shared, g = _common((a, b))
-    if not shared and g <= 1:
+    found = _taken_out((a, b))
+    if found is None:
         return None
-    out = where(c, _without(a, shared, g or 1), _without(b, shared, g or 1))
-    out = add((mul((const(g or 1), out)), from_terms(shared, 0)))
+    shared, g, inner = found
+    out = add((mul((const(g), where(c, inner[0], inner[1]))), shared))
     return out if cost(out) < cost(node) else None
 
 
@@ -221,5 +222,3 @@ def xor_mask(node: Expr) -> Expr | None:
         return None
     return add((last, mul((const(-1), node.args[0]))))
 
-
-__all__ = ["splits"]
