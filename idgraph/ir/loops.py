@@ -8,6 +8,8 @@ signature, before -> after (loop extents):
     reorder({0: 1})        [A, B]   -> [B, A]
     swizzle(kind, x, y)    [X, Y]   -> [X, Y]       (y permuted by x)
     resize(axis, l, r)     [E]      -> [l + E + r]
+    roll(axis, s)          [E]      -> [E]          (element c at (c + s) mod E)
+    stride(axis, a, s, n)  [E]      -> [n]          (element a + s*c at c)
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from idgraph.arith import Expr, as_expr, ceildiv, is_true, simplify
 from idgraph.errors import ScheduleError, user_line
-from idgraph.ir.domains import PARALLEL, SWIZZLES, DomainExpr, IterDomain, Kind, Merge, Resize, Split, Swizzle, is_one
+from idgraph.ir.domains import PARALLEL, SWIZZLES, DomainExpr, IterDomain, Kind, Merge, Resize, Roll, Split, Stride, Swizzle, is_one
 from idgraph.ir.exprs import Attr
 
 if TYPE_CHECKING:
@@ -188,6 +190,49 @@ def resize(tensor: Tensor, axis: int, left: int | Expr, right: int | Expr) -> No
     out.definitions = (expr,)
     _replace(tensor, expr, [out if d is source else d for d in tensor.loop])
     log_step(tensor, "resize", at, left, right)
+
+
+def roll(tensor: Tensor, axis: int, shift: int | Expr) -> None:
+    """See `Tensor.roll`."""
+    at = _axis(tensor, axis, "roll")
+    source = tensor.loop[at]
+    out = tensor.fusion.new_domain(source.extent, source.kind, tensor)
+    expr = Roll(source, out, as_expr(shift), user_line())
+    out.definitions = (expr,)
+    _replace(tensor, expr, [out if d is source else d for d in tensor.loop])
+    log_step(tensor, "roll", at, shift)
+
+
+def stride(tensor: Tensor, axis: int, start: int | Expr, step: int, extent: int | Expr) -> None:
+    """See `Tensor.stride`."""
+    at = _axis(tensor, axis, "stride")
+    source = tensor.loop[at]
+    size, first = as_expr(extent), as_expr(start)
+    last = simplify(first + (size - 1) * step)
+    inside = all(is_true(x >= 0) and is_true(x < source.extent) for x in (first, last)) and is_true(size >= 1)
+    if step == 0 or not (inside or size == 0):
+        raise ScheduleError(
+            f"stride: {start} + {step} * c for {extent} elements is not inside axis {source.label} of tensor "
+            f"{tensor.name}, of extent {source.extent}",
+            where=user_line(),
+        )
+    out = tensor.fusion.new_domain(size, source.kind if source.kind == "reduction" else None, tensor)
+    expr = Stride(source, out, first, as_expr(step), user_line())
+    out.definitions = (expr,)
+    _replace(tensor, expr, [out if d is source else d for d in tensor.loop])
+    log_step(tensor, "stride", at, start, step, extent)
+
+
+def reset(tensor: Tensor) -> None:
+    """Forget every loop step: the loops are the logical axes again, serial and not inlined."""
+    tensor.domain.loop_exprs.clear()
+    tensor.domain.loop = tensor.logical
+    for d in tensor.logical:
+        d.parallel = "serial"
+    tensor.inline_position = 0
+    tensor.log[:] = [s for s in tensor.log if s.name == "set_memory"]
+    tensor.domain.allocation = tuple(d for d in tensor.domain.allocation if d in tensor.logical) or tensor.axes
+    tensor.fusion.touch()
 
 
 def parallelize(tensor: Tensor, axis: int, parallel: str) -> None:

@@ -90,7 +90,8 @@ def print_fusion(fusion: Fusion) -> str:
         attrs = [f"{k}={value_text(v)}" for k, v in e.attrs.items()]
         lines.append(f"  {quoted(t.name)} = {e.op}({', '.join([*args, *attrs])})")
     lines += [f"  output {quoted(t.name)}" for t in fusion.outputs]
-    for t, step in sorted(((t, step) for t in fusion.tensors for step in t.log), key=lambda pair: pair[1].at):
+    steps = sorted(((t, step) for t in fusion.tensors for step in t.log), key=lambda pair: pair[1].at)
+    for t, step in steps:
         given = [value_text(a) for a in step.args] + [f"{k}={value_text(v)}" for k, v in step.kwargs.items()]
         lines.append(f"  schedule {quoted(t.name)} {step.name}({', '.join(given)})")
     return "\n".join([*lines, "}"])

@@ -248,6 +248,16 @@ class Tensor:
         loops.resize(self, axis, left, right)
         return self
 
+    def roll(self, axis: int, shift: int | Expr) -> Tensor:
+        """Loop axis ``axis`` is turned: element c stands at (c + shift) mod extent."""
+        loops.roll(self, axis, shift)
+        return self
+
+    def stride(self, axis: int, start: int | Expr, step: int, extent: int | Expr) -> Tensor:
+        """Loop axis ``axis`` runs over ``extent`` of its elements: start + step * c (step -1 runs backwards)."""
+        loops.stride(self, axis, start, step, extent)
+        return self
+
     def parallelize(self, axis: int, parallel: str) -> Tensor:
         """Loop axis ``axis`` runs on blocks or threads, or is vectorised or unrolled."""
         loops.parallelize(self, axis, parallel)

@@ -34,7 +34,7 @@ def round_bfloat16(x: Array) -> Array:
 
 
 def stored(x: Array, dtype: DType, rounded: bool = True) -> Array:
-    """``x`` as a tensor of ``dtype`` holds it: rounded (half types by way of float32), wrapped, or true for non-zero."""
+    """``x`` as a tensor of ``dtype`` holds it: rounded (half types through float32), wrapped, or true for non-zero."""
     with np.errstate(all="ignore"):
         if dtype == "bool":
             return x.astype(np.bool_)

@@ -1,0 +1,10 @@
+"""Hypothesis strategies for fusions, schedules, shapes and index expressions, for tests of code that uses idgraph.
+
+They build small examples that shrink well, and know no graph, index map or kernel.
+"""
+
+from idgraph.testing.fusions import STEPS, fusions
+from idgraph.testing.schedules import scheduled_fusions, schedules
+from idgraph.testing.shapes import index_expressions, shapes
+
+__all__ = ["STEPS", "fusions", "index_expressions", "scheduled_fusions", "schedules", "shapes"]

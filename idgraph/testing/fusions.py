@@ -1,0 +1,238 @@
+"""Random fusions: a few inputs, then operations on what is there already, with many residual paths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Final
+
+from hypothesis import strategies as st
+
+from idgraph.ir import Fusion, Tensor, ops
+from idgraph.ir import composite as rows
+from idgraph.ir import movement as moves
+from idgraph.ir.registry import apply
+from idgraph.testing.shapes import shapes
+
+Draw = st.DrawFn
+
+_FEW: Final = 300  # elements of the largest tensor: every point of every access is looked at
+
+
+def _extents(t: Tensor) -> tuple[int, ...]:
+    return tuple(int(d.extent) for d in t.axes)
+
+
+def _axis(draw: Draw, t: Tensor) -> int:
+    return draw(st.integers(0, t.ndim - 1))
+
+
+def broadcasts(a: Tensor, b: Tensor) -> bool:
+    """Whether the shapes of two tensors broadcast to a small one."""
+    pairs = list(zip(reversed(_extents(a)), reversed(_extents(b)), strict=False))
+    wide = prod(max(x, y) for x, y in pairs)
+    rest = prod(_extents(a)[: max(0, a.ndim - b.ndim)]) * prod(_extents(b)[: max(0, b.ndim - a.ndim)])
+    return all(x == y or 1 in (x, y) for x, y in pairs) and wide * rest <= _FEW
+
+
+def _unary(draw: Draw, t: Tensor) -> Tensor:
+    return draw(st.sampled_from((ops.neg, ops.copy)))(t)
+
+
+def _binary(draw: Draw, t: Tensor) -> Tensor:
+    """With any earlier tensor that fits: this is what makes residual paths."""
+    others = [u for u in t.fusion.tensors if u.dtype == t.dtype and broadcasts(t, u)]
+    other = draw(st.sampled_from(others))
+    if draw(st.booleans()):
+        t, other = other, t
+    return draw(st.sampled_from((ops.add, ops.mul)))(t, other)
+
+
+def _where(draw: Draw, t: Tensor) -> Tensor:
+    return ops.where(t > 0, t, 0.5)
+
+
+def _slice(draw: Draw, t: Tensor) -> Tensor:
+    axis = _axis(draw, t)
+    n = _extents(t)[axis]
+    start = draw(st.integers(0, n - 1))
+    stop = draw(st.integers(start + 1, n))
+    return moves.slice(t, axis, start, stop, draw(st.sampled_from((1, 1, 2, 3))))
+
+
+def _rotate(draw: Draw, t: Tensor) -> Tensor:
+    """cat(t[k:], t[:k]), the heart of RoPE, sometimes negating one part."""
+    axis = _axis(draw, t)
+    n = _extents(t)[axis]
+    if n < 2:
+        return ops.neg(t)
+    k = draw(st.integers(1, n - 1))
+    back = moves.slice(t, axis, k, n)
+    return moves.cat([ops.neg(back) if draw(st.booleans()) else back, moves.slice(t, axis, 0, k)], axis)
+
+
+def _pad(draw: Draw, t: Tensor) -> Tensor:
+    axis = _axis(draw, t)
+    n = _extents(t)[axis]
+    left, right = draw(st.integers(-(n // 2), 3)), draw(st.integers(-(n // 3), 3))
+    if n + left + right < 1:
+        left = right = 0
+    pads = [0, 0] * (t.ndim - 1 - axis) + [left, right]
+    return moves.pad(t, pads, draw(st.sampled_from((0.0, 1.5))))
+
+
+def _cat(draw: Draw, t: Tensor) -> Tensor:
+    axis = _axis(draw, t)
+
+    def same(u: Tensor) -> bool:
+        fits = all(x == y for p, (x, y) in enumerate(zip(_extents(t), _extents(u), strict=True)) if p != axis)
+        return fits and prod(_extents(t)) + prod(_extents(u)) <= _FEW
+
+    others = [u for u in t.fusion.tensors if u.dtype == t.dtype and u.ndim == t.ndim and same(u)]
+    return moves.cat([t, draw(st.sampled_from(others))] if others else [t], axis)
+
+
+def _roll(draw: Draw, t: Tensor) -> Tensor:
+    axis = _axis(draw, t)
+    return moves.roll(t, draw(st.integers(-9, 9)), axis)
+
+
+def _flip(draw: Draw, t: Tensor) -> Tensor:
+    return moves.flip(t, _axis(draw, t))
+
+
+def _permute(draw: Draw, t: Tensor) -> Tensor:
+    return moves.permute(t, *draw(st.permutations(range(t.ndim))))
+
+
+def _reshape(draw: Draw, t: Tensor) -> Tensor:
+    """Any factorisation of the number of elements into at most three extents."""
+    left = prod(_extents(t))
+    wanted: list[int] = []
+    for _ in range(draw(st.integers(0, 2))):
+        wanted.append(draw(st.sampled_from([d for d in range(1, left + 1) if left % d == 0])))
+        left //= wanted[-1]
+    return moves.reshape(t, *wanted, left)
+
+
+def _unsqueeze(draw: Draw, t: Tensor) -> Tensor:
+    return t if t.ndim >= 4 else moves.unsqueeze(t, draw(st.integers(0, t.ndim)))
+
+
+def _expand(draw: Draw, t: Tensor) -> Tensor:
+    factor = draw(st.integers(1, 4))
+    if factor * prod(_extents(t)) > _FEW or t.ndim >= 4:
+        return ops.neg(t)
+    wide = moves.unsqueeze(t, 0)
+    return moves.expand(wide, factor, *_extents(t))
+
+
+def _select(draw: Draw, t: Tensor) -> Tensor:
+    axis = _axis(draw, t)
+    return ops.neg(t) if t.ndim < 2 else moves.select(t, axis, draw(st.integers(0, _extents(t)[axis] - 1)))
+
+
+def _slice_scatter(draw: Draw, t: Tensor) -> Tensor:
+    axis = _axis(draw, t)
+    n = _extents(t)[axis]
+    start = draw(st.integers(0, n - 1))
+    stop, step = draw(st.integers(start + 1, n)), draw(st.sampled_from((1, 2)))
+    return moves.slice_scatter(t, ops.neg(moves.slice(t, axis, start, stop, step)), axis, start, stop, step)
+
+
+def _reduce(draw: Draw, t: Tensor) -> Tensor:
+    f = draw(st.sampled_from((rows.sum, rows.amax)))
+    return f(t, _axis(draw, t), draw(st.booleans()))
+
+
+def _normalise(draw: Draw, t: Tensor) -> Tensor:
+    """A reduction broadcast back onto what it reduced."""
+    return ops.sub(t, rows.amax(t, _axis(draw, t), keepdim=True))
+
+
+def _index(draw: Draw, t: Tensor, shape: Sequence[int]) -> Tensor:
+    return t.fusion.input(f"index{len(t.fusion.inputs)}", shape=shape, dtype=draw(st.sampled_from(("int64", "int32"))))
+
+
+def _gather(draw: Draw, t: Tensor) -> Tensor:
+    axis = _axis(draw, t)
+    shape = [draw(st.integers(1, n)) for n in _extents(t)]
+    return rows.gather(t, axis, _index(draw, t, shape))
+
+
+def _take_along(draw: Draw, t: Tensor) -> Tensor:
+    axis = _axis(draw, t)
+    shape = [draw(st.integers(1, 3)) if p == axis else draw(st.sampled_from((1, n))) for p, n in enumerate(_extents(t))]
+    return rows.take_along_dim(t, _index(draw, t, shape), axis)
+
+
+def _index_select(draw: Draw, t: Tensor) -> Tensor:
+    return rows.index_select(t, _axis(draw, t), _index(draw, t, (draw(st.integers(1, 4)),)))
+
+
+def _embedding(draw: Draw, t: Tensor) -> Tensor:
+    if t.ndim != 2:
+        return _unary(draw, t)
+    return rows.embedding(_index(draw, t, draw(shapes(max_rank=2, max_extent=3))), t)
+
+
+STEPS: Final[dict[str, Callable[[Draw, Tensor], Tensor]]] = {
+    "unary": _unary, "binary": _binary, "where": _where, "slice": _slice, "rotate": _rotate, "pad": _pad, "cat": _cat,
+    "roll": _roll, "flip": _flip, "permute": _permute, "reshape": _reshape, "unsqueeze": _unsqueeze,
+    "expand": _expand, "select": _select, "slice_scatter": _slice_scatter, "reduce": _reduce,
+    "normalise": _normalise, "gather": _gather, "take_along_dim": _take_along, "index_select": _index_select,
+    "embedding": _embedding,
+}  # fmt: skip
+"""Kinds of steps that `fusions` takes, by name, simplest first: a failing example shrinks towards the front."""
+
+
+def _input(draw: Draw, f: Fusion, name: str, shape: Sequence[int]) -> Tensor:
+    """Contiguous, or with room between rows, or repeated with stride 0, or at an offset."""
+    match draw(st.sampled_from(("contiguous", "contiguous", "strided", "repeated", "offset", "free"))):
+        case "strided":
+            strides = [1] * len(shape)
+            for p in reversed(range(len(shape) - 1)):
+                strides[p] = strides[p + 1] * shape[p + 1] + draw(st.integers(0, 2))
+            return f.input(name, shape=shape, strides=strides)
+        case "repeated":
+            return f.input(name, shape=shape, strides=[0, *(prod(shape[p + 1 :]) for p in range(1, len(shape)))])
+        case "offset":
+            return f.input(name, shape=shape, offset=draw(st.integers(1, 5)))
+        case "free":
+            return f.input(name, shape=shape, contiguity=[draw(st.booleans()) for _ in shape])
+        case _:
+            return f.input(name, shape=shape)
+
+
+@st.composite
+def fusions(draw: Draw, *, max_inputs: int = 2, max_steps: int = 6, steps: Sequence[str] = tuple(STEPS)) -> Fusion:
+    """Fusions of small float32 tensors, verified, with at least one output. ``steps`` names kinds out of `STEPS`.
+
+    Each step works on any earlier tensor, the newest first, so that long chains and residual paths are both common.
+    Extents are concrete and every tensor has at most 300 elements, so that every access can be checked at every point.
+    Shrinks to one input of one element and one operation; integer inputs are index tensors (see
+    `idgraph.validate.random_inputs` for arrays with indices in range).
+
+    >>> from hypothesis import find
+    >>> f = find(fusions(), lambda f: any(e.op == "cat" for e in f.exprs))
+    >>> len(f.exprs) <= 3
+    True
+    """
+    f = Fusion("f")
+    base = draw(shapes(max_elements=_FEW // 2))
+    _input(draw, f, "x0", base)
+    for k in range(1, draw(st.integers(1, max_inputs))):
+        _input(draw, f, f"x{k}", [n if draw(st.booleans()) else 1 for n in base])
+    weighted = [s for s in steps for _ in range(5 if s in ("unary", "binary", "rotate") else 1)]
+    for _ in range(draw(st.integers(1, max_steps))):
+        floats = [t for t in reversed(f.tensors) if t.dtype == "float32" and t.ndim]
+        step = STEPS[draw(st.sampled_from(weighted))]
+        step(draw, draw(st.sampled_from(floats)))
+    if not f.exprs:
+        apply(f, "copy", (f["x0"],))
+    f.output(*(t for t in f.tensors if not t.uses and t.definition is not None))
+    inner = [t for t in f.tensors if t.uses and t.definition is not None]
+    if inner and draw(st.booleans()):
+        f.output(draw(st.sampled_from(inner)))  # stored and read again
+    f.verify()
+    return f

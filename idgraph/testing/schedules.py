@@ -1,0 +1,132 @@
+"""Random schedules: steps on the loops of a fusion's tensors, with or without shared (inlined) loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from hypothesis import strategies as st
+
+from idgraph.ir import Fusion, Mapped, Resize, Tensor
+from idgraph.ir.pointwise import BINARY_BOOL, BINARY_SAME, COMPARE, UNARY_SAME
+from idgraph.testing.fusions import fusions
+
+Draw = st.DrawFn
+Change = Callable[[Tensor], object]
+
+_POINTWISE: Final = frozenset({*UNARY_SAME, *BINARY_SAME, *BINARY_BOOL, *COMPARE, "where", "cast", "div"})
+_LOOPS: Final = 6  # loops of one tensor, at most
+
+
+def _mergeable(t: Tensor) -> list[int]:
+    kinds = [d.kind == "reduction" for d in t.loop]
+    return [p for p in range(len(kinds) - 1) if kinds[p] == kinds[p + 1]]
+
+
+def _change(draw: Draw, t: Tensor) -> Change:
+    """One legal step for ``t`` now, as something that can be repeated on a tensor with like loops."""
+    count = len(t.loop)
+    kinds = ["reorder", "parallelize"] + ["split"] * 3 * (count < _LOOPS) + ["merge"] * 2 * bool(_mergeable(t))
+    match draw(st.sampled_from(sorted(kinds, reverse=True))):
+        case "split":
+            axis, factor, inner = draw(st.integers(0, count - 1)), draw(st.integers(1, 5)), draw(st.booleans())
+            return lambda u: u.split(axis, factor, inner=not inner)
+        case "merge":
+            axis = draw(st.sampled_from(_mergeable(t)))
+            return lambda u: u.merge(axis)
+        case "parallelize":
+            axis, parallel = draw(st.integers(0, count - 1)), draw(st.sampled_from(("serial", "unroll")))
+            return lambda u: u.parallelize(axis, parallel)
+        case _:
+            order = draw(st.permutations(range(count)))
+            return lambda u: u.reorder(order)
+
+
+def _free(draw: Draw, f: Fusion, max_steps: int) -> None:
+    """Every tensor for itself; nothing is inlined."""
+    for e in f.exprs:
+        for t in e.outputs:
+            if t.loop:
+                for _ in range(draw(st.integers(0, max_steps))):
+                    _change(draw, t)(t)
+
+
+def _can_follow(t: Tensor, together: set[Tensor]) -> bool:
+    """Whether ``t`` can have the loops of all its consumers, after a resize where its only one cuts or pads it."""
+    if t.definition is None or t.log or not t.uses or not all(e.output in together for e in t.uses):
+        return False
+    if not all(len(e.output.logical) == len(t.loop) for e in t.uses):
+        return False
+    if all(e.op in _POINTWISE for e in t.uses):
+        return True
+    e = t.uses[0]
+    alone = len(t.uses) == 1 and e.inputs.count(t) == 1 and t not in t.fusion.outputs
+    return alone and e.op in ("cat", "pad", "slice") and all(isinstance(x, Resize) for x in e.output.domain.exprs)
+
+
+def _follow(t: Tensor) -> None:
+    """Resize ``t``'s loops to those of a consumer that cuts, pads or joins it."""
+    e = t.uses[0]
+    if e.op in _POINTWISE:
+        return
+    out = e.output
+    read = dict(zip((r.domain for r in e.reads[e.inputs.index(t)] if isinstance(r, Mapped)), range(t.ndim)))
+    for x in out.domain.exprs:
+        if isinstance(x, Resize) and x.source in read:
+            t.resize(read[x.source], x.left, x.right)
+
+
+def _shared(draw: Draw, f: Fusion, max_steps: int) -> None:
+    """The tensors that can take one tensor's loops take them; some are inlined."""
+    made = [t for t in f.tensors if t.definition is not None]
+    choices = [t for t in made if t.loop and any(_can_follow(u, {t}) for u in t.definition.inputs)]  # type: ignore[union-attr]
+    if not choices:
+        return
+    reference = draw(st.sampled_from(list(reversed(choices))))
+    together = {reference}
+    for t in reversed(made):
+        if _can_follow(t, together):
+            together.add(t)
+            _follow(t)
+    ordered = [t for t in made if t in together]
+    for _ in range(draw(st.integers(0, max_steps))):
+        change = _change(draw, reference)
+        for t in ordered:
+            change(t)
+    for t in reversed(ordered):
+        if t is not reference:
+            kept = next((p for p, d in enumerate(t.loop) if d.kind == "reduction"), len(t.loop))
+            t.inline(draw(st.integers(0, kept)))
+
+
+@st.composite
+def schedules(draw: Draw, f: Fusion, *, max_steps: int = 4) -> Fusion:
+    """``f`` itself, scheduled in place: splits, merges, reorders and parallel kinds, and loops shared by inlining.
+
+    Either every tensor gets loops of its own, or one tensor is chosen and those of its producers that can have its
+    loops get the same steps, and inline positions. Each step is legal by itself. Whether all inlined loops agree is
+    known only when an `IdModel` is built, which refuses some (a producer inlined into uses that need different
+    elements): catch `ScheduleError` there and reject the example. Shrinks to no step at all.
+
+    >>> from hypothesis import find
+    >>> from idgraph.testing import fusions
+    >>> f = find(fusions().flatmap(schedules), lambda f: any(len(t.loop) > t.ndim for t in f.tensors))
+    >>> sum(len(t.log) for t in f.tensors)
+    1
+    """
+    if draw(st.integers(0, 3)):
+        _shared(draw, f, max_steps)
+    else:
+        _free(draw, f, max_steps)
+    return f
+
+
+@st.composite
+def scheduled_fusions(draw: Draw, *, max_inputs: int = 2, max_steps: int = 6, max_changes: int = 4) -> Fusion:
+    """`fusions` with `schedules` applied.
+
+    >>> from hypothesis import find
+    >>> find(scheduled_fusions(), lambda f: any(t.inline_position for t in f.tensors)).outputs != ()
+    True
+    """
+    return draw(schedules(draw(fusions(max_inputs=max_inputs, max_steps=max_steps)), max_steps=max_changes))
