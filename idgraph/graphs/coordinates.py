@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from idgraph.arith import Expr, as_expr
-from idgraph.ir.domains import DomainExpr, Merge, Resize, Roll, Split, Stride, Swizzle
+from idgraph.ir.domains import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, is_one
 
 
 def forward(e: DomainExpr, values: tuple[Expr, ...]) -> tuple[Expr, ...]:
@@ -61,3 +61,18 @@ def backward(e: DomainExpr, values: tuple[Expr, ...]) -> tuple[Expr, ...]:
             return (x, x ^ y if e.kind == "xor" else (y - x) % e.y.extent)
         case _:
             assert_never(e)
+
+
+def transparent(e: DomainExpr) -> tuple[tuple[IterDomain, IterDomain], ...]:
+    """Pairs of axes with one coordinate on both sides of ``e``: merges with, and splits into, an axis of one element."""
+    match e:
+        case Merge():
+            pairs = ((e.outer, e.out, e.inner), (e.inner, e.out, e.outer))
+        case Split():
+            pairs = ((e.source, e.outer, e.inner), (e.source, e.inner, e.outer))
+        case Resize():
+            return ((e.source, e.out),) if e.left == 0 and e.right == 0 else ()
+        case _:
+            return ()
+    # The extents must agree too: an axis of one element split by 8 is not its padded part.
+    return tuple((a, b) for a, b, other in pairs if is_one(other.extent) and a.extent == b.extent)

@@ -13,7 +13,7 @@ from typing import Generic, Literal, TypeVar
 
 from idgraph.arith import Expr, Proof, as_expr, prove_equal, simplify, symbol
 from idgraph.errors import SourceLine
-from idgraph.graphs.coordinates import forward
+from idgraph.graphs.coordinates import forward, transparent
 from idgraph.graphs.valgraph import ExprGroup, Group, ValGraph, key_text
 from idgraph.ir import IterDomain, Tensor, TensorExpr
 from idgraph.ir.domains import DomainExpr, Roll
@@ -104,7 +104,7 @@ def components(graph: ValGraph[K]) -> list[list[Group[K]]]:
         for a in x.inputs:
             for b in x.outputs:
                 after[a.number].append(b.number)
-                if a is b:
+                if a is b and not transparent(x.expr):
                     loops.add(a.number)
     order: dict[int, int] = {}
     low: dict[int, int] = {}
@@ -156,7 +156,9 @@ def find_cycles(graph: ValGraph[K]) -> tuple[Cycle[K], ...]:
         edges = [
             x
             for x in graph.expr_groups
-            if any(g.number in inside for g in x.inputs) and any(g.number in inside for g in x.outputs)
+            if any(g.number in inside for g in x.inputs)
+            and any(g.number in inside for g in x.outputs)
+            and not (transparent(x.expr) and set(x.inputs) & set(x.outputs))
         ]
         covered: set[int] = set()
         for x in edges:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from idgraph.graphs.cycles import Cycle, find_cycles
 from idgraph.graphs.reasons import Explanation, Reason
-from idgraph.graphs.valgraph import ExprGroup, Group, GraphBuilder, ValGraph, key_text
+from idgraph.graphs.valgraph import ExprGroup, GraphBuilder, Group, ValGraph, key_text
 from idgraph.graphs.views import render
 from idgraph.ir import DomainExpr, Fusion, IterDomain, Mapped, Tensor
 
@@ -25,7 +25,7 @@ class SelfMapping:
     second: IterDomain
     reason: Explanation
 
-    def __iter__(self):  # noqa: ANN204 - unpacks as (tensor, axis, axis, reason)
+    def __iter__(self):
         return iter((self.tensor, self.first, self.second, self.reason))
 
     def __str__(self) -> str:

@@ -12,12 +12,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from idgraph.errors import IndexingError, ScheduleError
+from idgraph.graphs.coordinates import transparent
 from idgraph.graphs.cycles import Cycle, find_cycles
 from idgraph.graphs.domain_graph import own_domains, own_exprs
 from idgraph.graphs.export import domain_networkx
 from idgraph.graphs.loops import Nests, Shadow
 from idgraph.graphs.reasons import Explanation, Reason
-from idgraph.graphs.valgraph import ExprGroup, Group, GraphBuilder, ValGraph, key_text
+from idgraph.graphs.valgraph import ExprGroup, GraphBuilder, Group, ValGraph, key_text
 from idgraph.graphs.views import render
 from idgraph.ir import DomainExpr, Fixed, Fusion, IterDomain, Mapped, Tensor, TensorExpr
 from idgraph.ir.domains import is_one
@@ -170,6 +171,8 @@ class _Builder:
         for x in (*exprs, *self.nests.shadows[t].exprs):
             self.graph.add_expr(x, key)  # type: ignore[arg-type]
             self.local[e].append((x, tuple(map(key, x.inputs)), tuple(map(key, x.outputs))))
+            for a, b in transparent(x):
+                self.graph.map(key(a), key(b), Reason("size one", steps=(x,)))
 
     def _read(self, e: TensorExpr, k: int) -> None:
         t, key, own = e.inputs[k], key_of(e, k), key_of(e, None)

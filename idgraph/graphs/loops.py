@@ -25,8 +25,8 @@ from idgraph.ir import (
     Stride,
     Swizzle,
     Tensor,
+    TensorExpr,
 )
-from idgraph.ir import TensorExpr
 from idgraph.ir.pointwise import same_extent
 
 

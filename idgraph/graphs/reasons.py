@@ -9,7 +9,9 @@ from typing import Literal
 from idgraph.errors import SourceLine
 from idgraph.ir import DomainExpr, Tensor, TensorExpr
 
-Because = Literal["access", "broadcast", "resize", "forward", "inline", "promotion", "congruence", "backward"]
+Because = Literal[
+    "access", "broadcast", "resize", "forward", "inline", "promotion", "congruence", "backward", "size one"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ class Reason:
                 text = f"{name} is inlined: loop {self.axis} is shared with {op}"
             case "promotion":
                 text = f"{name} is inlined: loop {self.axis} takes its extent from {op}"
+            case "size one":
+                text = f"{self.steps[0]} changes nothing: the other axis has one element"
             case "congruence":
                 text = f"equal inputs of {self.steps[0]} and {self.steps[1]}"
             case "backward":

@@ -43,10 +43,21 @@ def contiguous(access: Access, loop: str | int | Loop) -> bool:
     at = find_loop(access, loop)
     if is_true(at.extent <= 1):
         return True
+    if loaded_along(access, at):
+        return False
     i = symbol(at.name, 0, simplify(at.extent - 2))
     here = access.address.substitute({at.symbol: i})
     there = access.address.substitute({at.symbol: i + 1})
     return simplify(there - here) == 1
+
+
+def loaded_along(access: Access, at: Loop) -> str:
+    """The load symbol in the address whose loaded value changes along the loop; empty when there is none."""
+    names = access.address.names
+    for name, (_, where) in access.loads.items():
+        if name in names and any(at.symbol in x.symbols for x in where):
+            return name
+    return ""
 
 
 def _blocks(access: Access, at: Loop, width: int) -> tuple[dict[Expr, Expr], Expr, Expr]:
@@ -60,21 +71,23 @@ def _fits(access: Access, at: Loop, width: int) -> str:
     """Empty when ``width`` lanes along the loop are legal, else the reason why not."""
     if not multiple_of(at.extent, width):
         return f"extent {at.extent} of {at.name} is not a multiple of {width}"
+    loaded = loaded_along(access, at)
+    if loaded:
+        return f"address {access.address} holds {loaded}, a value loaded anew at each step of {at.name}"
     moved, _, lane = _blocks(access, at, width)
     address = simplify(access.address.substitute(moved))
     first = simplify(address.substitute({lane: as_expr(0)}))
     if simplify(address - first - lane) != 0:
         return f"address {access.address} does not step by one element along {at.name}"
     size = item_size(access.tensor.dtype)
-    if access.tensor.alignment % (width * size) and access.tensor.alignment < width * size:
+    if access.tensor.alignment % (width * size):
         return f"buffer of {access.tensor.name} is aligned to {access.tensor.alignment} bytes, not {width * size}"
     if not multiple_of(first, width):
         return f"address {first} of the first lane is not proved a multiple of {width}"
     for condition in access.conditions:
-        whole = simplify(condition.substitute(moved))
-        if lane in whole.symbols and simplify(whole.substitute({lane: as_expr(0)})) != simplify(
-            whole.substitute({lane: as_expr(width - 1)})
-        ):
+        whole = condition.substitute(moved)
+        at_lanes = {simplify(whole.substitute({lane: as_expr(n)})) for n in range(width)}
+        if len(at_lanes) > 1:
             return f"condition {condition} may split a vector of {width}"
     return ""
 

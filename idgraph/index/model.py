@@ -11,6 +11,7 @@ from idgraph.errors import IndexingError
 from idgraph.graphs import DomainGraph, IndexGraph, Nests, build_exact, build_index_graph, canonical_operand, key_of
 from idgraph.graphs.index_graph import Key
 from idgraph.index.access import Access, Loop
+from idgraph.index.cover import check_cover
 from idgraph.index.layout import address_of
 from idgraph.index.solve import Solver
 from idgraph.ir import Fixed, Fusion, IterDomain, Loaded, Mapped, Tensor, TensorExpr
@@ -69,6 +70,11 @@ class IdModel:
         """The index graph; raises `ScheduleError` for an inlining that no loop nest can do."""
         return build_index_graph(self.fusion)
 
+    def verify(self) -> None:
+        """Raise `ScheduleError` unless every loop nest can be done and every read finds a computed element."""
+        self.index  # noqa: B018 - building it checks the nests
+        check_cover(self)
+
     # loops --------------------------------------------------------------------------------------------------------
 
     @property
@@ -95,7 +101,6 @@ class IdModel:
 
     def promotion(self, domain: IterDomain) -> IterDomain:
         """The axis that gives the loop of ``domain`` its extent; itself where nothing is promoted."""
-        self.index  # noqa: B018 - an illegal schedule has no loops
         found = self._promoted.get(domain)
         if found is None:
             raise IndexingError(f"{domain.label} is not a loop axis of an operation of {self.fusion.name}")
@@ -156,7 +161,8 @@ class IdModel:
         if e.output not in self.fusion:
             raise IndexingError(f"{e!r} is not an operation of fusion {self.fusion.name}", where=e.source_line)
 
-    def _solver(self, e: TensorExpr) -> Solver:
+    def solver(self, e: TensorExpr) -> Solver:
+        """Coordinates of all axes under one operation."""
         found = self._solvers.get(e)
         if found is not None:
             return found
@@ -184,7 +190,7 @@ class IdModel:
         return found
 
     def _solve(self, e: TensorExpr, operand: int | None) -> Access:
-        solver = self._solver(e)
+        solver = self.solver(e)
         t = e.output if operand is None else e.inputs[operand]
         key = key_of(e, operand)
         conditions = self._write_conditions(e, solver)

@@ -25,7 +25,7 @@ def _reduce(op: str, x: Tensor, dim: Dims, keepdim: bool, name: str | None, dtyp
     return apply_op(op, x, name=name, **attrs)
 
 
-def sum(  # noqa: A001 - torch's name
+def sum(
     x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: str | None = None, name: str | None = None
 ) -> Tensor:
     """Sum over ``dim`` (None: all axes). Integers and bool add up as int64.
@@ -68,7 +68,7 @@ def amin(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None
     return _reduce("amin", x, dim, keepdim, name)
 
 
-def any(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:  # noqa: A001
+def any(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:
     """True where some element over ``dim`` is not zero.
 
     >>> import idgraph as ig
@@ -78,7 +78,7 @@ def any(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None 
     return _reduce("any", x, dim, keepdim, name)
 
 
-def all(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:  # noqa: A001
+def all(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:
     """True where every element over ``dim`` is not zero.
 
     >>> import idgraph as ig
@@ -175,7 +175,7 @@ def index_select(x: Tensor, dim: int, index: Tensor, *, name: str | None = None)
     return apply_op("index_select", x, checked(index, "index_select"), dim=at, name=name)
 
 
-def embedding(input: Tensor, weight: Tensor, *, name: str | None = None) -> Tensor:  # noqa: A002 - torch's name
+def embedding(input: Tensor, weight: Tensor, *, name: str | None = None) -> Tensor:
     """weight[input[...], :]: rows of a table, torch's argument order.
 
     >>> import idgraph as ig

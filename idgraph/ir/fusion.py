@@ -112,7 +112,7 @@ class Fusion:
 
     # building -----------------------------------------------------------------------------------------------------
 
-    def symbol(self, name: str, *, min: int = 0, max: int | None = None, multiple_of: int = 1) -> Expr:  # noqa: A002
+    def symbol(self, name: str, *, min: int = 0, max: int | None = None, multiple_of: int = 1) -> Expr:
         """A symbolic extent: any integer from ``min`` to ``max`` that ``multiple_of`` divides.
 
         >>> f = Fusion("f")
@@ -330,6 +330,22 @@ class Fusion:
         self._made += 1
         self.touch()
         return tensor
+
+    def replace_operand(self, use: TensorExpr, old: Tensor, new: Tensor) -> None:
+        """Let ``use`` read ``new``, a copy of ``old`` made just now, instead; keeps producers before consumers."""
+        use.inputs = tuple(new if t is old else t for t in use.inputs)
+        use.args = tuple(new if a is old else a for a in use.args)
+        old.uses = tuple(u for u in old.uses if u is not use)
+        new.uses = (*new.uses, use)
+        maker = new.definition
+        if maker is not None:
+            self._exprs.remove(maker)
+            self._exprs.insert(self._exprs.index(use), maker)
+            # Tensors print in order, so the copy stands in front of what the use makes.
+            names = [n for n in self._tensors if n != new.name]
+            names.insert(names.index(use.output.name), new.name)
+            self._tensors = {n: self._tensors[n] for n in names}
+        self.touch()
 
     def index(self, tensor: Tensor, items: tuple[object, ...]) -> Tensor:
         """NumPy's basic indexing; see `Tensor.__getitem__`."""

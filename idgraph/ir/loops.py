@@ -20,7 +20,20 @@ from typing import TYPE_CHECKING
 
 from idgraph.arith import Expr, as_expr, ceildiv, is_true, simplify
 from idgraph.errors import ScheduleError, user_line
-from idgraph.ir.domains import PARALLEL, SWIZZLES, DomainExpr, IterDomain, Kind, Merge, Resize, Roll, Split, Stride, Swizzle, is_one
+from idgraph.ir.domains import (
+    PARALLEL,
+    SWIZZLES,
+    DomainExpr,
+    IterDomain,
+    Kind,
+    Merge,
+    Resize,
+    Roll,
+    Split,
+    Stride,
+    Swizzle,
+    is_one,
+)
 from idgraph.ir.exprs import Attr
 
 if TYPE_CHECKING:

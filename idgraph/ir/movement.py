@@ -190,7 +190,7 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1, *, name: str | Non
     return reshape(x, [*x.shape[:first], attr(total), *x.shape[last + 1 :]], name=name)
 
 
-def slice(  # noqa: A001 - torch's name
+def slice(
     x: Tensor,
     dim: int = 0,
     start: int | Expr | None = None,
@@ -223,7 +223,7 @@ def select(x: Tensor, dim: int, index: int | Expr, *, name: str | None = None) -
     return apply_op("select", x, dim=at, index=attr(place), name=name)
 
 
-def pad(x: Tensor, pad: Sequence[int | Expr], value: Scalar = 0, *, name: str | None = None) -> Tensor:  # noqa: A002
+def pad(x: Tensor, pad: Sequence[int | Expr], value: Scalar = 0, *, name: str | None = None) -> Tensor:
     """torch's constant pad: (left, right) elements for the last axis first; negative pads cut.
 
     >>> import idgraph as ig

@@ -57,13 +57,13 @@ def _binary(op: str, what: str) -> Callable[..., Tensor]:
 
 
 neg = _unary("neg", "-x")
-abs = _unary("abs", "|x|")  # noqa: A001 - torch's name
+abs = _unary("abs", "|x|")
 relu = _unary("relu", "max(x, 0)")
 sign = _unary("sign", "-1, 0 or 1")
 square = _unary("square", "x * x")
 floor = _unary("floor", "Largest integer not above x")
 ceil = _unary("ceil", "Smallest integer not below x")
-round = _unary("round", "Nearest integer, halves to even")  # noqa: A001 - torch's name
+round = _unary("round", "Nearest integer, halves to even")
 trunc = _unary("trunc", "Integer part toward zero")
 exp = _unary("exp", "e ** x")
 exp2 = _unary("exp2", "2 ** x")
@@ -92,7 +92,7 @@ div = _binary("div", "a / b as floating point")
 floor_divide = _binary("floor_divide", "a / b rounded down")
 remainder = _binary("remainder", "a mod b with the sign of b")
 fmod = _binary("fmod", "a mod b with the sign of a")
-pow = _binary("pow", "a ** b")  # noqa: A001 - torch's name
+pow = _binary("pow", "a ** b")
 maximum = _binary("maximum", "The larger (NaN wins)")
 minimum = _binary("minimum", "The smaller (NaN wins)")
 atan2 = _binary("atan2", "Angle of the point (b, a)")

@@ -34,6 +34,8 @@ _STEPS = frozenset(
         "swizzle",
         "resize",
         "parallelize",
+        "roll",
+        "stride",
         "inline",
         "set_loop",
         "set_allocation",
@@ -249,7 +251,10 @@ def _schedule(tensor: Tensor, step: str, args: Sequence[Attr], kwargs: dict[str,
                 tensor.set_allocation(_domains(tensor, names), [bool(f) for f in flags])
             case "reorder", [tuple() as pairs]:
                 tensor.reorder({p[0]: p[1] for p in pairs if isinstance(p, tuple)})  # type: ignore[misc]
-            case "split" | "merge" | "swizzle" | "resize" | "parallelize" | "inline" | "set_memory", _:
+            case (
+                "split" | "merge" | "swizzle" | "resize" | "roll" | "stride" | "parallelize" | "inline" | "set_memory",
+                _,
+            ):
                 getattr(tensor, step)(*args, **kwargs)
             case _:
                 raise ParseError(f"schedule {tensor.name}: wrong arguments for {step}")

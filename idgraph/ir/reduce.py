@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from idgraph.arith import Expr, as_expr
+from idgraph.arith import Expr
 from idgraph.errors import OperationError
 from idgraph.ir.domains import IterDomain
 from idgraph.ir.dtypes import DType, Scalar, check_dtype, is_float, promote
-from idgraph.ir.exprs import Attr, AxisRead, Fixed, Mapped
+from idgraph.ir.exprs import Attr, AxisRead, Mapped
 from idgraph.ir.pointwise import flat_domain, read_of, same_extent
 from idgraph.ir.registry import primitive
 from idgraph.ir.tensor import Tensor

@@ -181,7 +181,7 @@ def build_slice(
         n = root[d].extent
         inside = (
             is_true(start >= 0) and is_true(start <= stop) and is_true(stop <= n) if step > 0
-            else is_true(stop >= -1) and is_true(stop <= start) and is_true(start < n) or is_true(start.eq(stop))
+            else (is_true(stop >= -1) and is_true(stop <= start) and is_true(start < n)) or is_true(start.eq(stop))
         )  # fmt: skip
         if step == 0 or not inside:
             raise OperationError(

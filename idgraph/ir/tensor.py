@@ -10,7 +10,7 @@ from idgraph.arith import Expr
 from idgraph.errors import OperationError, ScheduleError, SourceLine
 from idgraph.ir import loops
 from idgraph.ir.domains import DomainExpr, IterDomain
-from idgraph.ir.dtypes import DType, Scalar
+from idgraph.ir.dtypes import DType
 from idgraph.ir.exprs import TensorExpr
 from idgraph.ir.registry import apply
 
@@ -211,7 +211,7 @@ class Tensor:
         )
 
     @property
-    def T(self) -> Tensor:  # noqa: N802 - NumPy's and torch's name
+    def T(self) -> Tensor:
         """The axes in reverse order."""
         return apply(self.fusion, "permute", (self,), {"dims": tuple(reversed(range(self.ndim)))})
 

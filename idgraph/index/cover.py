@@ -1,0 +1,62 @@
+"""Loops that were cut (a negative resize, a stride) compute a part of a tensor only: every reader must stay inside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from idgraph.arith import and_, is_true, simplify
+from idgraph.errors import ScheduleError
+from idgraph.graphs import key_of
+from idgraph.ir import DomainExpr, Resize, Stride, Tensor, TensorExpr
+
+if TYPE_CHECKING:
+    from idgraph.index.model import IdModel
+
+
+def cuts(t: Tensor) -> tuple[DomainExpr, ...]:
+    """Schedule steps of a tensor after which its loops no longer visit every element."""
+    found: list[DomainExpr] = []
+    for x in t.domain.loop_exprs:
+        if (isinstance(x, Resize) and not (is_true(x.left >= 0) and is_true(x.right >= 0))) or (isinstance(x, Stride) and not is_true(x.out.extent.eq(x.source.extent))):
+            found.append(x)
+    return tuple(found)
+
+
+def check_cover(model: IdModel) -> None:
+    """Raise `ScheduleError` where a cut tensor is an output, or is read outside of what its loops compute."""
+    fusion = model.fusion
+    for t in fusion.tensors:
+        steps = cuts(t) if t.definition is not None else ()
+        if not steps:
+            continue
+        if t in fusion.outputs:
+            raise _outside(t, steps[0], f"{t.name} is an output, all of its elements are needed")
+        for e in t.uses:
+            for k in e.operands_of(t):
+                _check_read(model, e, k, t, steps)
+
+
+def _check_read(model: IdModel, e: TensorExpr, k: int, t: Tensor, steps: tuple[DomainExpr, ...]) -> None:
+    read = model.read(e, k)
+    solver, key = model.solver(e), key_of(e, k)
+    for x in steps:
+        for d in x.outputs:
+            if not solver.known(key(d)):
+                raise _outside(t, x, f"{e!r} reads it at a coordinate that its loops do not lead to")
+            c = solver.coordinate(key(d))
+            inside = and_(c >= 0, c < d.extent)
+            facts = (*read.conditions, *read.load_bounds)
+            if not is_true(simplify(inside, facts=facts), facts):
+                at = f" at {e.source_line}" if e.source_line else ""
+                raise _outside(
+                    t, x, f"{e!r}{at} reads it at {', '.join(map(str, read.coordinates))}, not provably inside"
+                )
+
+
+def _outside(t: Tensor, x: DomainExpr, because: str) -> ScheduleError:
+    return ScheduleError(
+        f"the schedule of {t.name} computes a part of it only: {x}",
+        where=x.line or t.source_line,
+        because=[because],
+        hint=f"give the cut use its own copy (ig.schedule.recompute), or leave the loops of {t.name} whole",
+    )

@@ -1,0 +1,125 @@
+"""Inlining as far as it is legal, and private copies where one value is needed at two places of one loop nest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from idgraph.errors import ScheduleError, user_line
+from idgraph.graphs import build_index_graph
+from idgraph.ir import Fusion, Tensor, TensorExpr
+from idgraph.ir.registry import apply
+
+
+def inline_most(fusion: Fusion, tensors: Sequence[Tensor] | None = None) -> None:
+    """Inline every intermediate (or those named) as far right as the index graph allows.
+
+    Consumers first, each from its largest position down; a position that would need one value at two coordinates, or
+    that no loop nest can do, is not taken.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t0 = f.input("t0", shape=(4, 8))
+    >>> t1 = ig.exp(t0)
+    >>> t2 = f.output(t1 / ig.sum(t1, 1, keepdim=True))
+    >>> ig.schedule.inline_most(f)
+    >>> [(t.name, t.inline_position) for t in f.tensors]
+    [('t0', 0), ('t1', 1), ('t2', 1), ('t3', 0)]
+    """
+    chosen = fusion.tensors if tensors is None else tensors
+    order = {e.output: n for n, e in enumerate(fusion.exprs)}
+    for t in sorted((t for t in chosen if t in order and t.uses), key=lambda t: -order[t]):
+        for position in range(_limit(t), -1, -1):
+            t.inline_position = position
+            if not position or nest_conflict(fusion) is None:
+                break
+        if t.inline_position:
+            t.inline(t.inline_position)
+
+
+def _limit(t: Tensor) -> int:
+    reduced = [p for p, d in enumerate(t.loop) if d.kind == "reduction"]
+    return min([reduced[0] if reduced else len(t.loop), *(len(e.output.loop) for e in t.uses)])
+
+
+def nest_conflict(fusion: Fusion) -> ScheduleError | None:
+    """Why the present inlining is not legal, or None."""
+    try:
+        build_index_graph(fusion)
+        order_nests(fusion)
+    except ScheduleError as error:
+        return error
+    return None
+
+
+def order_nests(fusion: Fusion) -> None:
+    """Raise `ScheduleError` where operations that share a loop depend on one outside of it that depends on them."""
+    depth = max((t.inline_position for t in fusion.tensors), default=0)
+    for level in range(depth + 1):
+        _order_level(fusion, level)
+
+
+def _order_level(fusion: Fusion, level: int) -> None:
+    """Contract tensors sharing the first ``level + 1`` loops; the rest must be acyclic between the groups."""
+    parent = {e: e for e in fusion.exprs}
+
+    def find(e: TensorExpr) -> TensorExpr:
+        while parent[e] is not e:
+            parent[e] = parent[parent[e]]
+            e = parent[e]
+        return e
+
+    for t in fusion.tensors:
+        if t.inline_position > level and t.definition is not None:
+            for use in t.uses:
+                parent[find(use)] = find(t.definition)
+    after: dict[TensorExpr, set[TensorExpr]] = {}
+    for e in fusion.exprs:
+        for t in e.inputs:
+            if t.definition is not None and find(t.definition) is not find(e):
+                after.setdefault(find(t.definition), set()).add(find(e))
+    state: dict[TensorExpr, int] = {}
+    for root in list(after):
+        stack = [(root, iter(sorted(after.get(root, ()), key=lambda e: e.name)))]
+        if state.get(root):
+            continue
+        state[root] = 1
+        while stack:
+            node, rest = stack[-1]
+            to = next(rest, None)
+            if to is None:
+                state[node] = 2
+                stack.pop()
+            elif state.get(to) == 1:
+                raise ScheduleError(
+                    f"the loop nest of {to.output.name} would have to stand both before and after that of "
+                    f"{node.output.name}",
+                    where=to.source_line,
+                    because=[f"{node!r} stands between operations that share loop {level} with {to!r}"],
+                    hint="inline the tensors on both sides of it at the same position, or not at all",
+                )
+            elif not state.get(to):
+                state[to] = 1
+                stack.append((to, iter(sorted(after.get(to, ()), key=lambda e: e.name))))
+
+
+def recompute(t: Tensor, use: TensorExpr, *, name: str | None = None) -> Tensor:
+    """Give ``use`` a private copy of ``t``, computed by the same operation; returns the copy.
+
+    The copy has loops of its own, so both may be inlined where one tensor could not be.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x = ig.copy(f.input("a", shape=(64,)), name="x")
+    >>> t1 = x[:32]
+    >>> ig.schedule.recompute(x, t1.definition, name="x1").uses == (t1.definition,)
+    True
+    """
+    e = t.definition
+    if e is None or use not in t.uses:
+        why = "is an input, every use reads it for itself" if e is None else f"is not read by {use!r}"
+        raise ScheduleError(f"recompute: {t.name} {why}", where=user_line(), hint="name a computed tensor and its use")
+    fusion = t.fusion
+    with fusion.at_line(e.source_line):
+        made = apply(fusion, e.op, e.args, e.attrs, name)
+    fusion.replace_operand(use, t, made)
+    return made
