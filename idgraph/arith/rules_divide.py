@@ -158,6 +158,23 @@ def div_inner(node: Expr) -> Expr | None:
     return None
 
 
+@rule("floordiv", "div-threshold", "(x + c) // d", "x//e + q", "two values, q and q + 1 from x = e on; 0 <= x < 2*e")
+def div_threshold(node: Expr) -> Expr | None:
+    d = node.args[1].value
+    t, c = terms(node.args[0])
+    if c == 0:
+        return None
+    lo, hi = sum_interval(t, 0)
+    if lo is None or hi is None or lo < 0 or (hi + c) // d != (lo + c) // d + 1:
+        return None
+    q = (lo + c) // d
+    e = d * (q + 1) - c
+    if e <= 0 or hi >= 2 * e:
+        return None
+    out = add((floordiv(from_terms(t, 0), const(e)), const(q)))
+    return out if cost(out) < cost(node) else None
+
+
 @rule("floordiv", "div-negate", "-x // d", "-((x + d - 1) // d)", "most terms of x are subtracted")
 def div_negate(node: Expr) -> Expr | None:
     t, c = terms(node.args[0])
