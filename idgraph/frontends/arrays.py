@@ -1,0 +1,93 @@
+"""Between torch tensors and NumPy arrays, without a copy where the memory allows; torch is imported only when used."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, TypeGuard
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from idgraph.errors import FrontendError
+from idgraph.frontends.nodes import TensorMeta
+
+if TYPE_CHECKING:
+    import types
+
+    import torch
+
+Array = npt.NDArray[np.generic]
+
+
+def load_torch(why: str) -> types.ModuleType:
+    """The torch module, or an error that says what needs it."""
+    try:
+        return importlib.import_module("torch")
+    except ImportError as error:
+        raise FrontendError(f"torch cannot be imported, {why}: {error}", hint="pip install idgraph[torch]") from None
+
+
+def numpy_dtype(name: str) -> np.dtype[np.generic]:
+    """NumPy's type for a dtype of the IR.
+
+    >>> numpy_dtype("bfloat16").itemsize
+    2
+    """
+    return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
+
+
+def dtype_name(array: Array) -> str:
+    """torch's name of an array's type.
+
+    >>> dtype_name(np.zeros(2, np.int32))
+    'int32'
+    """
+    return array.dtype.name
+
+
+def is_torch(value: object) -> TypeGuard[torch.Tensor]:
+    """True of a torch tensor; does not import torch."""
+    return any(c.__module__.partition(".")[0] == "torch" and c.__name__ == "Tensor" for c in type(value).__mro__)
+
+
+def to_numpy(tensor: torch.Tensor) -> Array:
+    """The elements of a torch tensor, with its strides; shares memory with a CPU tensor."""
+    torch = load_torch("which a tensor was given for")
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg()
+    if plain.dtype == torch.bfloat16:
+        return plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return plain.numpy()
+
+
+def to_torch(array: Array) -> torch.Tensor:
+    """The elements of an array as a torch tensor, with its strides; shares memory."""
+    torch = load_torch("which is asked for tensors")
+    own = array if array.flags.writeable and all(s >= 0 for s in array.strides) else array.copy()
+    if own.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(own.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(own)
+
+
+def laid_out(array: Array, meta: TensorMeta) -> Array:
+    """The elements with the strides of ``meta``: the array itself where it has them, else a copy.
+
+    Strides are elements; an axis of stride 0 must repeat one element.
+
+    >>> laid_out(np.zeros((2, 3), np.float32), TensorMeta((2, 3), "float32", (1, 2))).strides
+    (4, 8)
+    """
+    size = array.dtype.itemsize
+    wanted = tuple(s * size for s in meta.strides)
+    if array.size == 0 or all(n == 1 or a == b for n, a, b in zip(array.shape, array.strides, wanted, strict=True)):
+        return array
+    span = 1 + sum((n - 1) * s for n, s in zip(meta.shape, meta.strides, strict=True))
+    memory = np.zeros(span, array.dtype)
+    repeated = tuple(slice(0, 1) if s == 0 else slice(None) for s in meta.strides)
+    view = np.lib.stride_tricks.as_strided(memory, meta.shape, wanted)
+    view[repeated] = array[repeated]
+    if not np.array_equal(view, array, equal_nan=array.dtype.kind in "fV"):
+        raise FrontendError(
+            f"an array of shape {meta.shape} holds different elements where strides {meta.strides} share one"
+        )
+    return view

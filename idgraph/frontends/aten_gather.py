@@ -1,0 +1,211 @@
+"""Handlers of ATen operations whose coordinates are loaded: gather, index, embedding, scatter, index_put."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from idgraph.frontends.importer import Call, Unmapped, handles
+from idgraph.ir import Tensor, composite, is_integer, movement, ops
+from idgraph.ir.fusion import apply_op
+from idgraph.ir.pointwise import broadcast_axes
+
+# Operations that make no negative number of numbers that are not negative.
+_KEEP_SIGN = frozenset(
+    {"copy", "cast", "reshape", "permute", "unsqueeze", "squeeze", "expand", "slice", "select", "flip", "roll", "add",
+     "mul", "cat", "where", "maximum", "fmod", "floor_divide", "gather", "index_select", "index", "sum", "amax"}
+)  # fmt: skip
+
+
+def never_negative(t: Tensor, depth: int = 32) -> bool:
+    """True where the values are provably not negative, from how they are made."""
+    made = t.definition
+    if t.dtype in ("bool", "uint8"):
+        return True
+    if made is None or depth == 0:
+        return False
+    if made.op == "iota":
+        numbers = [v for v in (made.attrs["start"], made.attrs["step"]) if isinstance(v, int)]
+        return len(numbers) == 2 and min(numbers) >= 0
+    if made.op == "full":
+        value = made.attrs["value"]
+        return isinstance(value, (int, float)) and value >= 0
+    if made.op == "remainder":
+        return isinstance(made.args[1], int) and made.args[1] > 0
+    if made.op not in _KEEP_SIGN:
+        return False
+    operands = made.args[1:] if made.op == "where" else made.args
+    return all(
+        never_negative(a, depth - 1) if isinstance(a, Tensor) else isinstance(a, (int, float)) and a >= 0
+        for a in operands
+    )
+
+
+def counted_from_front(index: Tensor, extent: int) -> Tensor:
+    """torch counts a negative index from the end; one that cannot be negative is left as it is."""
+    if never_negative(index):
+        return index
+    return ops.where(ops.lt(index, 0), ops.add(index, extent), index)
+
+
+def _index_of(c: Call, t: Tensor) -> Tensor:
+    if not is_integer(t.dtype):
+        raise Unmapped(f"index {t.name} is {t.dtype}: a mask selects a number of elements that depends on values")
+    return t
+
+
+def _indices(c: Call, x: Tensor) -> tuple[list[int], list[Tensor]]:
+    """The indexed axes and their index tensors, from torch's list with holes."""
+    value = c.get(1, "indices")
+    items: tuple[object, ...] = value if isinstance(value, tuple) else ()  # pyright: ignore[reportUnknownVariableType]
+    if not items or len(items) > x.ndim or not all(t is None or isinstance(t, Tensor) for t in items):
+        raise c.wrong("indices", value, f"a list of at most {x.ndim} index tensors")
+    dims = [p for p, t in enumerate(items) if isinstance(t, Tensor)]
+    return dims, [_index_of(c, t) for t in items if isinstance(t, Tensor)]
+
+
+def _adjacent(dims: Sequence[int]) -> bool:
+    return list(dims) == list(range(dims[0], dims[0] + len(dims)))
+
+
+@handles("aten.index.Tensor", "aten._unsafe_index.Tensor")
+def index(c: Call) -> Tensor:
+    """x[..., i, j, ...]: elements at loaded coordinates; torch moves the axes to the front where they are apart."""
+    x = c.tensor(0, "self")
+    dims, found = _indices(c, x)
+    if not dims:
+        return ops.copy(x)
+    return _indexed(x, dims, [counted_from_front(t, int(x.axes[d].extent)) for d, t in zip(dims, found, strict=True)])
+
+
+def _indexed(x: Tensor, dims: Sequence[int], found: Sequence[Tensor]) -> Tensor:
+    at = list(dims)
+    if not _adjacent(dims):
+        x = movement.permute(x, [*dims, *(p for p in range(x.ndim) if p not in dims)])
+        at = list(range(len(dims)))
+    return apply_op("index", x, *found, dims=tuple(at))
+
+
+@handles("aten._unsafe_masked_index.default")
+def masked_index(c: Call) -> Tensor:
+    """x at clamped coordinates where the mask holds, else the fill value."""
+    x, mask, (dims, found) = c.tensor(0, "self"), c.tensor(1, "mask"), _masked_indices(c)
+    value = c.number(3, "fill")
+    return ops.where(mask, _indexed(x, dims, _clamped(x, dims, found)), value)
+
+
+def _masked_indices(c: Call) -> tuple[list[int], list[Tensor]]:
+    value = c.get(2, "indices")
+    items: tuple[object, ...] = value if isinstance(value, tuple) else ()  # pyright: ignore[reportUnknownVariableType]
+    dims = [p for p, t in enumerate(items) if isinstance(t, Tensor)]
+    x = c.tensor(0, "self")
+    if not dims or len(items) > x.ndim or not all(t is None or isinstance(t, Tensor) for t in items):
+        raise c.wrong("indices", value, f"a list of at most {x.ndim} index tensors")
+    return dims, [_index_of(c, t) for t in items if isinstance(t, Tensor)]
+
+
+def _clamped(x: Tensor, dims: Sequence[int], found: Sequence[Tensor]) -> list[Tensor]:
+    sizes = [int(x.axes[d].extent) for d in dims]
+    if 0 in sizes:
+        raise Unmapped("it indexes an axis without elements")
+    return [ops.minimum(ops.maximum(t, 0), n - 1) for t, n in zip(found, sizes, strict=True)]
+
+
+@handles("aten._unsafe_masked_index_put_accumulate.default")
+def masked_index_put(c: Call) -> Tensor:
+    """x with values added at clamped coordinates where the mask holds."""
+    x, mask, (dims, found) = c.tensor(0, "self"), c.tensor(1, "mask"), _masked_indices(c)
+    values = c.tensor(3, "values")
+    kept = ops.where(mask, values, 0.0 if values.dtype.startswith(("float", "bfloat")) else 0)
+    return _put(c, x, dims, _clamped(x, dims, found), kept, True)
+
+
+@handles("aten.index_put.default", "aten._unsafe_index_put.default")
+def index_put(c: Call) -> Tensor:
+    """x with values written, or added, at loaded coordinates."""
+    x, values, accumulate = c.tensor(0, "self"), c.tensor(2, "values"), c.flag(3, "accumulate")
+    dims, found = _indices(c, x)
+    if not dims:
+        raise Unmapped("no index tensor")
+    placed = [counted_from_front(t, int(x.axes[d].extent)) for d, t in zip(dims, found, strict=True)]
+    return _put(c, x, dims, placed, values, accumulate)
+
+
+def _put(c: Call, x: Tensor, dims: list[int], found: list[Tensor], values: Tensor, accumulate: bool) -> Tensor:
+    """Indexed axes to the front, the index tensors and the values' axes for them flattened into one."""
+    shape = tuple(int(d.extent) for d in broadcast_axes_of(c, found))
+    rest = [p for p in range(x.ndim) if p not in dims]
+    lead = dims[0] if _adjacent(dims) else 0
+    result = [*(int(x.axes[p].extent) for p in rest[:lead]), *shape, *(int(x.axes[p].extent) for p in rest[lead:])]
+    wide = movement.expand(values, result) if tuple(values.shape) != tuple(result) else values
+    middle = list(range(lead, lead + len(shape)))
+    moved = [*middle, *(p for p in range(len(result)) if p not in middle)]
+    if moved != list(range(len(moved))):
+        wide = movement.permute(wide, moved)
+    count = 1
+    for n in shape:
+        count *= n
+    table = movement.permute(x, [*dims, *rest]) if [*dims, *rest] != list(range(x.ndim)) else x
+    rows = [movement.reshape(_expanded(t, shape), (count,)) for t in found]
+    flat = movement.reshape(wide, (count, *(int(x.axes[p].extent) for p in rest)))
+    put = composite.index_put(table, rows, flat, accumulate)
+    back = [[*dims, *rest].index(p) for p in range(x.ndim)]
+    return movement.permute(put, back) if back != list(range(x.ndim)) else put
+
+
+def broadcast_axes_of(c: Call, tensors: Sequence[Tensor]) -> Sequence[object]:
+    """Axes of tensors broadcast against each other."""
+    return broadcast_axes(c.fusion, tensors)
+
+
+def _expanded(t: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return t if tuple(t.shape) == shape else movement.expand(t, shape)
+
+
+@handles("aten.gather.default")
+def gather(c: Call) -> Tensor:
+    """x[index[i, j], j] for dim 0."""
+    x, dim, index_ = c.tensor(0, "self"), c.int(1, "dim"), c.tensor(2, "index")
+    c.get(-1, "sparse_grad", False)
+    if not x.ndim:
+        raise Unmapped("a gather from a tensor without axes")
+    return composite.gather(x, dim, _index_of(c, index_))
+
+
+@handles("aten.index_select.default")
+def index_select(c: Call) -> Tensor:
+    """Rows of an axis in the order of an index."""
+    x, dim, index_ = c.tensor(0, "self"), c.int(1, "dim"), c.tensor(2, "index")
+    if not x.ndim or index_.ndim != 1:
+        raise Unmapped("an index or a source without axes")
+    return composite.index_select(x, dim, _index_of(c, index_))
+
+
+@handles("aten.embedding.default")
+def embedding(c: Call) -> Tensor:
+    """Rows of a table; padding_idx matters to gradients only."""
+    weight, index_ = c.tensor(0, "weight"), c.tensor(1, "indices")
+    c.get(2, "padding_idx", -1)
+    c.get(3, "scale_grad_by_freq", False)
+    c.get(4, "sparse", False)
+    return composite.embedding(_index_of(c, index_), weight)
+
+
+@handles("aten.scatter.value", "aten.scatter.src")
+def scatter(c: Call) -> Tensor:
+    """x with a value or src written at loaded coordinates."""
+    x, dim, index_ = c.tensor(0, "self"), c.int(1, "dim"), c.tensor(2, "index")
+    if not x.ndim:
+        raise Unmapped("a scatter into a tensor without axes")
+    if c.node.target == "aten.scatter.src":
+        return composite.scatter(x, dim, _index_of(c, index_), c.tensor(3, "src"))
+    value = c.number(3, "value")
+    return composite.scatter(x, dim, _index_of(c, index_), float(value) if "float" in x.dtype else value)
+
+
+@handles("aten.scatter_add.default")
+def scatter_add(c: Call) -> Tensor:
+    """x with src added at loaded coordinates."""
+    x, dim, index_, src = c.tensor(0, "self"), c.int(1, "dim"), c.tensor(2, "index"), c.tensor(3, "src")
+    if not x.ndim:
+        raise Unmapped("a scatter into a tensor without axes")
+    return composite.scatter_add(x, dim, _index_of(c, index_), src)

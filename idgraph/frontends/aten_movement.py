@@ -1,0 +1,277 @@
+"""Handlers of ATen operations that move, drop, repeat or join axes, or make a tensor of nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from idgraph.frontends.importer import Call, Parts, Unmapped, handles
+from idgraph.ir import Scalar, Tensor, is_float, movement, ops
+from idgraph.ir.composite import cumsum as running_sum
+from idgraph.ir.dtypes import check_dtype, scalar_dtype
+
+END = 2**63 - 1
+
+
+def _axis(c: Call, dim: int, rank: int) -> int:
+    """A dim counted from either end, as a position."""
+    if not -max(rank, 1) <= dim < max(rank, 1):
+        raise c.error(f"dim {dim} of a tensor with {rank} axes")
+    return dim % max(rank, 1)
+
+
+@handles("_operator.getitem")
+def getitem(c: Call) -> Tensor:
+    """One result of an operation with several."""
+    parts, index = c.get(0, "parts"), c.int(1, "index")
+    if not isinstance(parts, tuple):
+        raise c.wrong("parts", parts, "the results of an operation")
+    if not -len(parts) <= index < len(parts):
+        raise c.error(f"result {index} of {len(parts)}")
+    part: Tensor | Callable[[], Tensor] | None = parts[index]
+    if part is None:
+        raise c.error(f"result {index} does not exist")
+    return part if isinstance(part, Tensor) else part()
+
+
+@handles("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default", "aten._reshape_copy.default")
+def view(c: Call) -> Tensor:
+    """The same elements in row-major order under another shape."""
+    return movement.reshape(c.tensor(0, "self"), c.ints(1, "size"))
+
+
+@handles("aten.permute.default")
+def permute(c: Call) -> Tensor:
+    """Axes in another order."""
+    return movement.permute(c.tensor(0, "self"), c.ints(1, "dims"))
+
+
+@handles("aten.t.default", "aten.transpose.int", "prims.transpose.default")
+def transpose(c: Call) -> Tensor:
+    """Two axes exchanged; aten.t of one axis is a copy."""
+    x = c.tensor(0, "self")
+    if c.node.target == "aten.t.default":
+        return movement.transpose(x, 0, 1) if x.ndim == 2 else ops.copy(x)
+    if c.node.target == "prims.transpose.default":
+        return movement.permute(x, c.ints(1, "permutation"))
+    return movement.transpose(x, c.int(1, "dim0"), c.int(2, "dim1"))
+
+
+@handles("aten.unsqueeze.default")
+def unsqueeze(c: Call) -> Tensor:
+    """A new axis of extent 1."""
+    return movement.unsqueeze(c.tensor(0, "self"), c.int(1, "dim"))
+
+
+@handles("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims")
+def squeeze(c: Call) -> Tensor:
+    """Axes of extent 1 dropped; others named are left alone."""
+    x = c.tensor(0, "self")
+    if c.node.target == "aten.squeeze.default":
+        return movement.squeeze(x)
+    return movement.squeeze(x, [_axis(c, d, x.ndim) for d in c.ints(1, "dim")] if x.ndim else ())
+
+
+@handles("aten.expand.default")
+def expand(c: Call) -> Tensor:
+    """Axes of extent 1 repeated."""
+    c.get(-1, "implicit", None)
+    return movement.expand(c.tensor(0, "self"), c.ints(1, "size"))
+
+
+@handles("aten.slice.Tensor")
+def slice_(c: Call) -> Tensor:
+    """x[start:end:step] along one axis."""
+    start, end = c.int_or_none(2, "start"), c.int_or_none(3, "end")
+    x, dim, step = c.tensor(0, "self"), c.int(1, "dim", 0), c.int(4, "step", 1)
+    return movement.slice(x, dim, start, None if end == END else end, step)
+
+
+@handles("aten.slice_scatter.default")
+def slice_scatter(c: Call) -> Tensor:
+    """self with a slice replaced by src."""
+    x, src, dim = c.tensor(0, "self"), c.tensor(1, "src"), c.int(2, "dim", 0)
+    start, end, step = c.int_or_none(3, "start"), c.int_or_none(4, "end"), c.int(5, "step", 1)
+    return movement.slice_scatter(x, _as(src, x), dim, start, None if end == END else end, step)
+
+
+def _as(src: Tensor, x: Tensor) -> Tensor:
+    return src if src.dtype == x.dtype else ops.cast(src, x.dtype)
+
+
+@handles("aten.select_scatter.default")
+def select_scatter(c: Call) -> Tensor:
+    """self with one index of an axis replaced by src."""
+    x = c.tensor(0, "self")
+    dim = _axis(c, c.int(2, "dim"), x.ndim)
+    index = c.int(3, "index") % max(int(x.axes[dim].extent), 1)
+    src = movement.unsqueeze(_as(c.tensor(1, "src"), x), dim)
+    return movement.slice_scatter(x, src, dim, index, index + 1)
+
+
+@handles("aten.select.int")
+def select(c: Call) -> Tensor:
+    """One index of an axis."""
+    return movement.select(c.tensor(0, "self"), c.int(1, "dim"), c.int(2, "index"))
+
+
+@handles("aten.cat.default")
+def cat(c: Call) -> Tensor:
+    """Tensors joined along an axis; torch skips an empty tensor of one axis."""
+    tensors, dim = c.tensors(0, "tensors"), c.int(1, "dim", 0)
+    kept = [t for t in tensors if t.shape != (0,)] or list(tensors[:1])
+    return movement.cat(kept, dim)
+
+
+@handles("aten.stack.default")
+def stack(c: Call) -> Tensor:
+    """Tensors joined along a new axis."""
+    return movement.stack(c.tensors(0, "tensors"), c.int(1, "dim", 0))
+
+
+@handles("aten.constant_pad_nd.default")
+def constant_pad(c: Call) -> Tensor:
+    """Elements added in front and behind, last axis first."""
+    x, value = c.tensor(0, "self"), c.number(2, "value", 0)
+    return movement.pad(x, c.ints(1, "pad"), float(value) if is_float(x.dtype) else value)
+
+
+@handles("aten.flip.default", "prims.rev.default")
+def flip(c: Call) -> Tensor:
+    """Axes backwards."""
+    return movement.flip(c.tensor(0, "self"), c.ints(1, "dims"))
+
+
+@handles("aten.roll.default")
+def roll(c: Call) -> Tensor:
+    """Axes turned; without dims the flattened tensor."""
+    dims = c.ints(2, "dims", ())
+    return movement.roll(c.tensor(0, "self"), c.ints(1, "shifts"), dims or None)
+
+
+@handles("aten.repeat.default")
+def repeat(c: Call) -> Tensor:
+    """Axes tiled."""
+    return movement.repeat(c.tensor(0, "self"), c.ints(1, "repeats"))
+
+
+def _split(x: Tensor, dim: int, sizes: Sequence[int]) -> Parts:
+    """Slices one after another, each built when it is asked for."""
+    starts = [sum(sizes[:k]) for k in range(len(sizes))]
+    return tuple(partial(movement.slice, x, dim, a, a + n) for a, n in zip(starts, sizes, strict=True))
+
+
+@handles("aten.split.Tensor", "aten.split_with_sizes.default")
+def split(c: Call) -> Parts:
+    """Pieces of equal size (the last may be shorter), or of given sizes."""
+    x = c.tensor(0, "self")
+    dim = _axis(c, c.int(2, "dim", 0), x.ndim)
+    extent = int(x.axes[dim].extent)
+    if c.node.target == "aten.split_with_sizes.default":
+        sizes = list(c.ints(1, "split_sizes"))
+        if sum(sizes) != extent or min(sizes, default=0) < 0:
+            raise c.error(f"sizes {sizes} do not add up to {extent}")
+        return _split(x, dim, sizes)
+    size = c.int(1, "split_size")
+    if size < 1:
+        raise c.error(f"pieces of size {size}")
+    return _split(x, dim, [min(size, extent - a) for a in range(0, extent, size)] or [0])
+
+
+@handles("aten.unbind.int")
+def unbind(c: Call) -> Parts:
+    """Each index of an axis."""
+    x = c.tensor(0, "self")
+    dim = _axis(c, c.int(1, "dim", 0), x.ndim)
+    return tuple(partial(movement.select, x, dim, k) for k in range(int(x.axes[dim].extent)))
+
+
+@handles("aten.copy.default")
+def copy(c: Call) -> Tensor:
+    """src in self's shape and type."""
+    x, src = c.tensor(0, "self"), c.tensor(1, "src")
+    wide = movement.expand(src, x.shape) if src.shape != x.shape else src
+    return ops.cast(wide, x.dtype) if wide.dtype != x.dtype else ops.copy(wide)
+
+
+def _filled(c: Call, shape: Sequence[int], value: Scalar, dtype: str) -> Tensor:
+    kept = float(value) if is_float(check_dtype(dtype)) else value
+    return c.fusion.full(shape, kept, dtype)
+
+
+@handles("aten.full.default", "aten.scalar_tensor.default")
+def full(c: Call) -> Tensor:
+    """One value everywhere."""
+    if c.node.target == "aten.full.default":
+        shape, value = c.ints(0, "size"), c.number(1, "fill_value")
+        return _filled(c, shape, value, c.dtype(scalar_dtype(value)))
+    return _filled(c, (), c.number(0, "s"), c.dtype("float32"))
+
+
+@handles("aten.full_like.default", "aten.zeros_like.default", "aten.ones_like.default", "aten.empty_like.default")
+def full_like(c: Call) -> Tensor:
+    """One value in another tensor's shape; what torch leaves unset is 0 here."""
+    x = c.tensor(0, "self")
+    name = c.node.target
+    value = c.number(1, "fill_value") if "full" in name else int("ones" in name)
+    return _filled(c, _extents(x), value, c.dtype(x.dtype))
+
+
+def _extents(x: Tensor) -> tuple[int, ...]:
+    return tuple(int(d.extent) for d in x.axes)
+
+
+@handles("aten.zeros.default", "aten.ones.default", "aten.empty.memory_format")
+def zeros(c: Call) -> Tensor:
+    """Zeros or ones; what torch leaves unset is 0 here."""
+    return _filled(c, c.ints(0, "size"), int("ones" in c.node.target), c.dtype("float32"))
+
+
+@handles(
+    "aten.new_zeros.default", "aten.new_ones.default", "aten.new_full.default", "aten.new_empty.default",
+    "aten.new_empty_strided.default",
+)  # fmt: skip
+def new_full(c: Call) -> Tensor:
+    """One value in a given shape and another tensor's type."""
+    x, shape, name = c.tensor(0, "self"), c.ints(1, "size"), c.node.target
+    if "strided" in name:
+        c.get(2, "stride")
+    value = c.number(2, "fill_value") if "new_full" in name else int("ones" in name)
+    return _filled(c, shape, value, c.dtype(x.dtype))
+
+
+@handles("aten.arange.default", "aten.arange.start", "aten.arange.start_step")
+def arange(c: Call) -> Tensor:
+    """start, start + step, ... below end."""
+    plain = c.node.target == "aten.arange.default"
+    start = 0 if plain else c.number(0, "start")
+    end = c.number(0 if plain else 1, "end")
+    step = c.number(2, "step", 1) if c.node.target.endswith("start_step") else 1
+    return _counted(c, start, end, step)
+
+
+def _counted(c: Call, start: Scalar, end: Scalar, step: Scalar) -> Tensor:
+    given = [v for v in (start, end, step) if isinstance(v, float)]
+    dtype = c.dtype("float32" if given else "int64")
+    if any(not v.is_integer() for v in given):
+        raise Unmapped("its start, end or step is no whole number")
+    a, b, s = int(start), int(end), int(step)
+    if s == 0 or (b - a) * s < 0:
+        raise c.error(f"no numbers from {a} to {b} in steps of {s}")
+    return c.fusion.iota(-((a - b) // s), a, s, dtype)
+
+
+@handles("prims.iota.default")
+def iota(c: Call) -> Tensor:
+    """length numbers from start in steps."""
+    length, start, step = c.int(0, "length"), c.int(-1, "start", 0), c.int(-1, "step", 1)
+    return c.fusion.iota(length, start, step, c.dtype("int64"))
+
+
+@handles("aten.cumsum.default")
+def cumsum(c: Call) -> Tensor:
+    """Running sum along an axis."""
+    x = c.tensor(0, "self")
+    dtype = c.dtype(x.dtype if is_float(x.dtype) else "int64")
+    wide = ops.cast(x, dtype) if x.dtype != dtype else x
+    return running_sum(wide, c.int(1, "dim")) if x.ndim else ops.copy(wide)

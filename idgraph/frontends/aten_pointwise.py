@@ -1,0 +1,239 @@
+"""Handlers of pointwise ATen operations, with torch's type promotion (a tensor without axes counts as a number)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from idgraph.frontends.importer import Call, Unmapped, handles
+from idgraph.ir import DType, Scalar, Tensor, is_float, ops
+from idgraph.ir.dtypes import promote, scalar_dtype
+from idgraph.ir.fusion import apply_op
+
+Operand = Tensor | Scalar
+
+
+def promoted(operands: Sequence[Operand]) -> DType:
+    """torch's result type: tensors with axes decide, then tensors without, then numbers, each only by category."""
+    if not any(isinstance(v, Tensor) for v in operands):
+        raise Unmapped("no operand is a tensor")
+    wide = [t.dtype for t in operands if isinstance(t, Tensor) and t.ndim]
+    flat = [t.dtype for t in operands if isinstance(t, Tensor) and not t.ndim]
+    numbers = [scalar_dtype(v) for v in operands if not isinstance(v, Tensor)]
+    base = promote(wide, [promote(flat)] if flat else []) if wide else promote(flat, [])
+    return promote([base], numbers)
+
+
+def aligned(*operands: Operand) -> list[Operand]:
+    """Operands of which tensors without axes have the common type, so that the IR promotes as torch does."""
+    common = promoted(operands)
+    return [
+        ops.cast(v, common) if isinstance(v, Tensor) and not v.ndim and v.dtype != common else v for v in operands
+    ]
+
+
+def _unary(f: Callable[[Tensor], Tensor]) -> Callable[[Call], Tensor]:
+    return lambda c: f(c.tensor(0, "self"))
+
+
+def _binary(f: Callable[[Operand, Operand], Tensor]) -> Callable[[Call], Tensor]:
+    def handler(c: Call) -> Tensor:
+        return f(*aligned(c.operand(0, "self"), c.operand(1, "other")))
+
+    return handler
+
+
+for _name in (
+    "neg", "abs", "relu", "sign", "floor", "ceil", "round", "trunc", "exp", "exp2", "expm1", "log", "log2", "log1p",
+    "sqrt", "rsqrt", "sin", "cos", "tan", "tanh", "sigmoid", "erf", "reciprocal", "logical_not", "bitwise_not", "isnan",
+    "isinf",
+):  # fmt: skip
+    handles(f"aten.{_name}.default")(_unary(getattr(ops, _name)))
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge", "fmod", "remainder", "bitwise_and", "bitwise_or", "bitwise_xor"):
+    handles(f"aten.{_name}.Tensor", f"aten.{_name}.Scalar")(_binary(getattr(ops, _name)))
+
+for _name in ("logical_and", "logical_or", "logical_xor", "maximum", "minimum", "atan2"):
+    handles(f"aten.{_name}.default")(_binary(getattr(ops, _name)))
+
+
+def _scaled(c: Call, value: Operand) -> Operand:
+    """``alpha * value`` of aten.add and aten.sub."""
+    alpha = c.number(2, "alpha", 1)
+    if alpha == 1:
+        return value
+    return ops.mul(value, alpha) if isinstance(value, Tensor) else value * alpha
+
+
+@handles("aten.add.Tensor", "aten.add.Scalar")
+def add(c: Call) -> Tensor:
+    """self + alpha * other; of booleans, their or."""
+    a, b = aligned(c.operand(0, "self"), _scaled(c, c.operand(1, "other")))
+    return ops.logical_or(a, b) if promoted([a, b]) == "bool" else ops.add(a, b)
+
+
+@handles("aten.sub.Tensor", "aten.sub.Scalar")
+def sub(c: Call) -> Tensor:
+    """self - alpha * other."""
+    a, b = aligned(c.operand(0, "self"), _scaled(c, c.operand(1, "other")))
+    return ops.sub(a, b)
+
+
+@handles("aten.rsub.Tensor", "aten.rsub.Scalar")
+def rsub(c: Call) -> Tensor:
+    """other - alpha * self."""
+    a, b = aligned(c.operand(1, "other"), _scaled(c, c.operand(0, "self")))
+    return ops.sub(a, b)
+
+
+@handles("aten.mul.Tensor", "aten.mul.Scalar")
+def mul(c: Call) -> Tensor:
+    """self * other; of booleans, their and."""
+    a, b = aligned(c.operand(0, "self"), c.operand(1, "other"))
+    return ops.logical_and(a, b) if promoted([a, b]) == "bool" else ops.mul(a, b)
+
+
+@handles("aten.div.Tensor", "aten.div.Scalar", "aten.div.Tensor_mode", "aten.div.Scalar_mode")
+def div(c: Call) -> Tensor:
+    """self / other, rounded down or toward zero where asked."""
+    a, b = aligned(c.operand(0, "self"), c.operand(1, "other"))
+    mode = c.get(-1, "rounding_mode", None)
+    if mode == "floor":
+        return ops.floor_divide(a, b)
+    if mode == "trunc":
+        if not is_float(promoted([a, b])):
+            raise Unmapped("integer division toward zero")
+        return ops.trunc(ops.div(a, b))
+    if mode is not None:
+        raise c.wrong("rounding_mode", mode, "'floor' or 'trunc'")
+    return ops.div(a, b)
+
+
+@handles("aten.floor_divide.default", "aten.floor_divide.Scalar")
+def floor_divide(c: Call) -> Tensor:
+    """self / other, rounded down."""
+    a, b = aligned(c.operand(0, "self"), c.operand(1, "other"))
+    return ops.floor_divide(a, b)
+
+
+@handles("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.pow.Scalar")
+def pow(c: Call) -> Tensor:  # noqa: A001 - torch's name
+    """self ** exponent."""
+    a, b = aligned(c.operand(0, "self"), c.operand(1, "exponent"))
+    if b == 2 and isinstance(a, Tensor) and promoted([a, b]) == a.dtype:
+        return ops.square(a)
+    return ops.pow(a, b)
+
+
+@handles("prims.fma.default", "aten.addcmul.default")
+def fma(c: Call) -> Tensor:
+    """a * b + c; aten.addcmul has the addend first and a factor."""
+    if c.node.target.startswith("prims"):
+        a, b, addend = aligned(c.operand(0, "a"), c.operand(1, "b"), c.operand(2, "c"))
+        return apply_op("fma", a, b, addend)
+    addend, a, b = aligned(c.operand(0, "self"), c.operand(1, "tensor1"), c.operand(2, "tensor2"))
+    product, value = ops.mul(a, b), c.number(-1, "value", 1)
+    return ops.add(addend, product if value == 1 else ops.mul(product, value))
+
+
+@handles("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf")
+def where(c: Call) -> Tensor:
+    """self where the condition holds, else other."""
+    a, b = aligned(c.operand(1, "self"), c.operand(2, "other"))
+    return ops.where(c.tensor(0, "condition"), a, b)
+
+
+@handles("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
+def masked_fill(c: Call) -> Tensor:
+    """value where the mask holds, else self, in self's type."""
+    x, value = c.tensor(0, "self"), c.operand(2, "value")
+    if isinstance(value, Tensor) and value.dtype != x.dtype:
+        value = ops.cast(value, x.dtype)
+    elif not isinstance(value, Tensor) and promote([x.dtype], [scalar_dtype(value)]) != x.dtype:
+        raise Unmapped("the fill value is of another kind than the tensor")
+    return ops.where(c.tensor(1, "mask"), value, x)
+
+
+@handles("aten.clamp.default", "aten.clamp.Tensor", "aten.clamp_min.default", "aten.clamp_max.default")
+def clamp(c: Call) -> Tensor:
+    """self, not below min nor above max."""
+    x: Tensor = c.tensor(0, "self")
+    name = c.node.target
+    low = None if "clamp_max" in name else c.get(1, "min", None)
+    high = c.get(1, "max") if "clamp_max" in name else None if "clamp_min" in name else c.get(2, "max", None)
+    for f, bound, word in ((ops.maximum, low, "min"), (ops.minimum, high, "max")):
+        if bound is None:
+            continue
+        if not isinstance(bound, (Tensor, int, float)):
+            raise c.wrong(word, bound, "a tensor or a number")
+        a, b = aligned(x, bound)
+        x = f(a, b)
+    return x
+
+
+@handles("aten._to_copy.default", "prims.convert_element_type.default", "aten.to.dtype")
+def convert(c: Call) -> Tensor:
+    """self in another type; where the type stays, a copy."""
+    x = c.tensor(0, "self")
+    dtype = _second_dtype(c, x.dtype)
+    return ops.copy(x) if dtype == x.dtype else ops.cast(x, dtype)
+
+
+def _second_dtype(c: Call, default: str) -> str:
+    return c.dtype(default, -1 if c.node.target.startswith("aten._to_copy") else 1)
+
+
+@handles("aten.alias.default", "aten.clone.default", "aten.detach.default", "aten.lift_fresh_copy.default")
+def alias(c: Call) -> Tensor:
+    """The same elements under another name."""
+    return ops.copy(c.tensor(0, "self"))
+
+
+@handles("aten.gelu.default")
+def gelu(c: Call) -> Tensor:
+    """x * (1 + erf(x / sqrt 2)) / 2, or its tanh approximation."""
+    x, form = wide_of(c.tensor(0, "self")), c.text(-1, "approximate", "none")
+    if form == "tanh":
+        inner = ops.mul(ops.add(x, ops.mul(ops.mul(ops.square(x), x), 0.044715)), 0.7978845608028654)
+        gate = ops.tanh(inner)
+    elif form == "none":
+        gate = ops.erf(ops.mul(x, 0.7071067811865476))
+    else:
+        raise c.wrong("approximate", form, "'none' or 'tanh'")
+    return narrowed(ops.mul(ops.mul(x, 0.5), ops.add(gate, 1.0)), c.tensor(0, "self"))
+
+
+@handles("aten.silu.default")
+def silu(c: Call) -> Tensor:
+    """x * sigmoid(x)."""
+    x = wide_of(c.tensor(0, "self"))
+    return narrowed(ops.mul(x, ops.sigmoid(x)), c.tensor(0, "self"))
+
+
+@handles("aten.leaky_relu.default")
+def leaky_relu(c: Call) -> Tensor:
+    """x where positive, else negative_slope * x."""
+    x, slope = c.tensor(0, "self"), c.number(1, "negative_slope", 0.01)
+    return ops.where(ops.gt(x, 0), x, ops.mul(x, slope))
+
+
+def wide_of(x: Tensor) -> Tensor:
+    """Two-byte floats as float32: torch computes in float32 and rounds once."""
+    return ops.cast(x, "float32") if x.dtype in ("float16", "bfloat16") else x
+
+
+def narrowed(x: Tensor, like: Tensor) -> Tensor:
+    return x if x.dtype == like.dtype else ops.cast(x, like.dtype)
+
+
+@handles("aten._assert_tensor_metadata.default")
+def assert_metadata(c: Call) -> None:
+    """What the program says of a tensor: checked here, once."""
+    x = c.tensor(0, "a")
+    sizes, dtype = c.get(1, "size", None), c.dtype(x.dtype, 3)
+    c.get(2, "stride", None)
+    c.get(4, "device", None)
+    c.get(5, "layout", None)
+    if sizes is not None and sizes != tuple(x.shape):
+        raise c.error(f"the program asserts shape {sizes}, {x.name} has {tuple(x.shape)}")
+    if dtype != x.dtype:
+        raise c.error(f"the program asserts {dtype}, {x.name} is {x.dtype}")

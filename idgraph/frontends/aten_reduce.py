@@ -1,0 +1,251 @@
+"""Handlers of ATen reductions, normalisations and matrix products. Two-byte floats are summed as float32, as in torch."""
+
+from __future__ import annotations
+
+from idgraph.frontends.aten_pointwise import narrowed, wide_of
+from idgraph.frontends.importer import Call, Parts, Unmapped, handles
+from idgraph.ir import Scalar, Tensor, composite, is_float, movement, ops
+
+
+def _dims(c: Call, x: Tensor, position: int, name: str = "dim") -> tuple[int, ...]:
+    """The axes to reduce, from the front; none named means all."""
+    value = c.get(position, name, None)
+    named = () if value is None else c.ints(position, name)
+    rank = max(x.ndim, 1)
+    if any(not -rank <= d < rank for d in named):
+        raise c.error(f"dims {named} of a tensor with {x.ndim} axes")
+    found = tuple(d % rank for d in named) if named else tuple(range(x.ndim))
+    if len(set(found)) != len(found):
+        raise c.error(f"dims {named} name an axis twice")
+    return found if x.ndim else ()
+
+
+def _count(x: Tensor, dims: tuple[int, ...]) -> int:
+    total = 1
+    for d in dims:
+        total *= int(x.axes[d].extent)
+    return total
+
+
+@handles("aten.sum.default", "aten.sum.dim_IntList")
+def sum_(c: Call) -> Tensor:
+    """Sum over axes."""
+    x = c.tensor(0, "self")
+    whole = c.node.target == "aten.sum.default"
+    dims = tuple(range(x.ndim)) if whole else _dims(c, x, 1)
+    keep = False if whole else c.flag(2, "keepdim")
+    dtype = c.dtype(x.dtype if is_float(x.dtype) else "int64")
+    wide = ops.cast(x, dtype) if x.dtype != dtype else x
+    return composite.sum(wide, dims, keep) if dims else ops.copy(wide)
+
+
+@handles("aten.mean.default", "aten.mean.dim")
+def mean(c: Call) -> Tensor:
+    """Mean over axes."""
+    x = c.tensor(0, "self")
+    whole = c.node.target == "aten.mean.default"
+    dims = tuple(range(x.ndim)) if whole else _dims(c, x, 1)
+    keep = False if whole else c.flag(2, "keepdim")
+    dtype = c.dtype(x.dtype)
+    like = ops.cast(x, dtype) if x.dtype != dtype else x
+    return narrowed(_mean(wide_of(like), dims, keep), like)
+
+
+def _mean(x: Tensor, dims: tuple[int, ...], keep: bool) -> Tensor:
+    return composite.mean(x, dims, keep) if dims else ops.copy(x)
+
+
+@handles("aten.amax.default", "aten.amin.default")
+def amax(c: Call) -> Tensor:
+    """Largest or smallest over axes."""
+    x = c.tensor(0, "self")
+    dims, keep = _dims(c, x, 1), c.flag(2, "keepdim")
+    f = composite.amax if c.node.target == "aten.amax.default" else composite.amin
+    return f(x, dims, keep) if dims else ops.copy(x)
+
+
+@handles("aten.max.default", "aten.min.default")
+def max_(c: Call) -> Tensor:
+    """Largest or smallest of all."""
+    x = c.tensor(0, "self")
+    f = composite.amax if c.node.target == "aten.max.default" else composite.amin
+    return f(x) if x.ndim else ops.copy(x)
+
+
+@handles(
+    "aten.any.default", "aten.any.dim", "aten.any.dims", "aten.all.default", "aten.all.dim", "aten.all.dims"
+)  # fmt: skip
+def any_(c: Call) -> Tensor:
+    """Whether some, or all, elements over axes are not zero."""
+    x = c.tensor(0, "self")
+    whole = c.node.target.endswith(".default")
+    dims = tuple(range(x.ndim)) if whole else _dims(c, x, 1)
+    keep = False if whole else c.flag(2, "keepdim")
+    f = composite.any if c.node.target.startswith("aten.any") else composite.all
+    if not dims:
+        return ops.ne(x, False if x.dtype == "bool" else 0)
+    return f(x, dims, keep)
+
+
+@handles("aten.prod.default", "aten.prod.dim_int")
+def prod(c: Call) -> Tensor:
+    """Product over one axis or all."""
+    x = c.tensor(0, "self")
+    if not is_float(x.dtype) and x.dtype != "int64":
+        raise Unmapped(f"a product of {x.dtype}")
+    if c.node.target == "aten.prod.default":
+        return composite.prod(x) if x.ndim else ops.copy(x)
+    return composite.prod(x, c.int(1, "dim"), c.flag(2, "keepdim"))
+
+
+def _moments(x: Tensor, dims: tuple[int, ...], correction: Scalar) -> tuple[Tensor, Tensor]:
+    """(variance, mean) with reduced axes kept."""
+    mu = _mean(x, dims, True)
+    squares = ops.square(ops.sub(x, mu))
+    total = composite.sum(squares, dims, True) if dims else squares
+    freedom = max(float(_count(x, dims)) - float(correction), 0.0)
+    if freedom == 0.0:
+        raise Unmapped("a variance of no more elements than its correction")
+    return ops.div(total, freedom), mu
+
+
+def _dropped(x: Tensor, dims: tuple[int, ...], keep: bool) -> Tensor:
+    return x if keep or not dims else movement.squeeze(x, dims)
+
+
+@handles("aten.var_mean.correction", "aten.var.correction")
+def var_mean(c: Call) -> Tensor | Parts:
+    """Variance with a correction, and mean."""
+    x = c.tensor(0, "self")
+    dims, correction = _dims(c, x, 1), c.get(-1, "correction", 1)
+    keep = c.flag(-1, "keepdim")
+    if correction is None:
+        correction = 1
+    if isinstance(correction, bool) or not isinstance(correction, (int, float)):
+        raise c.wrong("correction", correction, "a number")
+    variance, mu = (narrowed(_dropped(t, dims, keep), x) for t in _moments(wide_of(x), dims, correction))
+    return variance if c.node.target.startswith("aten.var.") else (variance, mu)
+
+
+@handles("aten._softmax.default", "aten._log_softmax.default", "aten.softmax.int", "aten.log_softmax.int")
+def softmax(c: Call) -> Tensor:
+    """exp(x - max) / sum, or its logarithm."""
+    x, dim = c.tensor(0, "self"), c.int(1, "dim")
+    wide = wide_of(x)
+    if c.node.target.endswith(".int"):
+        to = c.dtype(x.dtype, 2)
+    else:
+        to = "float32" if c.flag(2, "half_to_float") else x.dtype
+    if not is_float(x.dtype) or not x.ndim:
+        raise Unmapped(f"a softmax of {x.dtype} with {x.ndim} axes")
+    f = composite.log_softmax if "log_softmax" in c.node.target else composite.softmax
+    result = f(wide, dim)
+    return ops.cast(result, to) if result.dtype != to else result
+
+
+@handles("aten._softmax_backward_data.default", "aten._log_softmax_backward_data.default")
+def softmax_backward(c: Call) -> Tensor:
+    """The gradient of a softmax from its output."""
+    grad, output, dim = c.tensor(0, "grad_output"), c.tensor(1, "output"), c.int(2, "dim")
+    c.get(3, "input_dtype", None)
+    if grad.dtype != c.meta.dtype:
+        raise Unmapped("a gradient in another type")
+    g, y = wide_of(grad), wide_of(output)
+    if "log" in c.node.target:
+        result = ops.sub(g, ops.mul(ops.exp(y), composite.sum(g, dim, True)))
+    else:
+        gy = ops.mul(g, y)
+        result = ops.sub(gy, ops.mul(y, composite.sum(gy, dim, True)))
+    return narrowed(result, grad)
+
+
+@handles("aten.logsumexp.default")
+def logsumexp(c: Call) -> Tensor:
+    """log(sum(exp(x))) over axes."""
+    x = c.tensor(0, "self")
+    dims, keep = _dims(c, x, 1), c.flag(2, "keepdim")
+    if not dims or not is_float(x.dtype):
+        raise Unmapped(f"a logsumexp of {x.dtype} with {x.ndim} axes")
+    wide = wide_of(x)
+    top = composite.amax(wide, dims, True)
+    # An infinite maximum would give inf - inf.
+    safe = ops.where(ops.isinf(top), 0.0, top)
+    total = ops.add(ops.log(composite.sum(ops.exp(ops.sub(wide, safe)), dims, True)), safe)
+    return narrowed(_dropped(total, dims, keep), x)
+
+
+@handles("aten.native_layer_norm.default")
+def layer_norm(c: Call) -> Parts:
+    """((x - mean) * rstd * weight + bias, mean, rstd) over the last axes."""
+    x, shape = c.tensor(0, "input"), c.ints(1, "normalized_shape")
+    weight, bias, eps = c.tensor_or_none(2, "weight"), c.tensor_or_none(3, "bias"), c.number(4, "eps")
+    if x.shape[x.ndim - len(shape) :] != shape:
+        raise c.error(f"normalized_shape {shape} is not how shape {x.shape} ends")
+    wide = wide_of(x)
+    variance, mu = _moments(wide, tuple(range(x.ndim - len(shape), x.ndim)), 0)
+    rstd = ops.rsqrt(ops.add(variance, eps))
+    scaled = ops.mul(ops.sub(wide, mu), rstd)
+    if weight is not None:
+        scaled = ops.mul(scaled, wide_of(weight))
+    if bias is not None:
+        scaled = ops.add(scaled, wide_of(bias))
+    return narrowed(scaled, x), mu, rstd
+
+
+@handles("aten._native_batch_norm_legit_functional.default")
+def batch_norm(c: Call) -> Parts:
+    """(normalised, mean, rstd, running mean, running variance) over all axes but the second, in training."""
+    x, weight, bias = c.tensor(0, "input"), c.tensor_or_none(1, "weight"), c.tensor_or_none(2, "bias")
+    old_mean, old_var = c.tensor(3, "running_mean"), c.tensor(4, "running_var")
+    training, momentum, eps = c.flag(5, "training"), c.number(6, "momentum"), c.number(7, "eps")
+    if not training or x.dtype != "float32":
+        raise Unmapped("batch normalisation other than in float32 training")
+    dims = tuple(d for d in range(x.ndim) if d != 1)
+    count = _count(x, dims)
+    if count < 2:
+        raise Unmapped("batch normalisation of one element for each channel")
+    variance, mu = _moments(x, dims, 0)
+    rstd = ops.rsqrt(ops.add(variance, eps))
+    out = ops.mul(ops.sub(x, mu), rstd)
+    wide = [1 if d != 1 else -1 for d in range(x.ndim)]
+    out = ops.mul(out, movement.reshape(weight, wide)) if weight is not None else out
+    out = ops.add(out, movement.reshape(bias, wide)) if bias is not None else out
+    flat_mu, flat_var = movement.squeeze(mu, dims), movement.squeeze(variance, dims)
+    keep = 1.0 - float(momentum)
+    new_mean = ops.add(ops.mul(flat_mu, momentum), ops.mul(old_mean, keep))
+    new_var = ops.add(ops.mul(flat_var, float(momentum) * count / (count - 1)), ops.mul(old_var, keep))
+    return out, flat_mu, movement.squeeze(rstd, dims), new_mean, new_var
+
+
+@handles("aten.mm.default", "aten.bmm.default", "aten.matmul.default")
+def matmul(c: Call) -> Tensor:
+    """A matrix product, of batches too."""
+    a, b = c.tensor(0, "self"), c.tensor(1, "mat2")
+    if min(a.ndim, b.ndim) < 2 or not is_float(a.dtype):
+        raise Unmapped(f"a product of {a.dtype} with {a.ndim} and {b.ndim} axes")
+    return composite.matmul(a, b)
+
+
+@handles("aten.addmm.default", "aten.baddbmm.default")
+def addmm(c: Call) -> Tensor:
+    """beta * self + alpha * (mat1 @ mat2)."""
+    x, a, b = c.tensor(0, "self"), c.tensor(1, "mat1"), c.tensor(2, "mat2")
+    beta, alpha = c.number(-1, "beta", 1), c.number(-1, "alpha", 1)
+    if not is_float(a.dtype):
+        raise Unmapped(f"a product of {a.dtype}")
+    product = composite.matmul(a, b)
+    product = product if alpha == 1 else ops.mul(product, alpha)
+    if beta == 0:
+        return product
+    return ops.add(x if beta == 1 else ops.mul(x, beta), product)
+
+
+@handles("aten.mv.default", "aten.dot.default")
+def mv(c: Call) -> Tensor:
+    """A matrix or a vector times a vector."""
+    a, b = c.tensor(0, "self"), c.tensor(1, "vec" if c.node.target == "aten.mv.default" else "tensor")
+    if not is_float(a.dtype):
+        raise Unmapped(f"a product of {a.dtype}")
+    rows = a if a.ndim == 2 else movement.unsqueeze(a, 0)
+    column = composite.matmul(rows, movement.unsqueeze(b, 1))
+    return movement.squeeze(column, 1 if a.ndim == 2 else (0, 1))

@@ -1,0 +1,327 @@
+"""From torch itself: torch.export with decompositions, or make_fx where export cannot; the graph becomes our nodes."""
+
+from __future__ import annotations
+
+import re
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from idgraph.errors import FrontendError, SourceLine
+from idgraph.frontends.arrays import is_torch, load_torch
+from idgraph.frontends.fx import Import, import_program
+from idgraph.frontends.importer import GETITEM, HANDLERS, OPAQUE
+from idgraph.frontends.nodes import Kind, Meta, Node, Program, Ref, TensorMeta, Value, Word, short
+
+if TYPE_CHECKING:
+    import torch
+
+_FRAME = re.compile(r'File "([^"\n]*)", line (\d+), in [^\n]*(?:\n(?!  File)\s*([^\n]*))?')
+_KINDS: dict[str, Kind] = {"placeholder": "placeholder", "get_attr": "constant", "call_function": "call"}
+
+
+@dataclass(slots=True)
+class Captured:
+    """A torch graph with what is not in it: values of its parameters, and how results are packed."""
+
+    graph: Any
+    name: str
+    bound: dict[str, object] = field(default_factory=dict[str, object])
+    mutated: list[str] = field(default_factory=list[str])
+    flatten: Callable[[Sequence[object], Mapping[str, object]], list[object]] | None = None
+    unflatten: Callable[[list[object]], object] | None = None
+
+
+def from_torch(
+    source: object,
+    example_args: Sequence[object] | None = None,
+    example_kwargs: Mapping[str, object] | None = None,
+    *,
+    name: str | None = None,
+    strict: bool = False,
+) -> Import:
+    """Import a torch function, ``nn.Module``, ``ExportedProgram`` or ``GraphModule`` as a fusion.
+
+    ``example_args`` fix sizes and types; an ``ExportedProgram``, or a ``GraphModule`` of ATen operations with its
+    metadata, needs none. Each tensor remembers the line of the user's ``forward`` that made it. ``run`` takes arguments
+    and gives results as the program itself does; parameters and buffers are bound.
+
+    Raises `FrontendError` where torch is missing, cannot capture the program, or a size is dynamic.
+
+    >>> import torch
+    >>> def rotate(x):
+    ...     return torch.cat((-x[2:], x[:2]))
+    >>> imp = from_torch(rotate, (torch.arange(4.0),))
+    >>> [e.op for e in imp.fusion.exprs], imp.coverage.opaque
+    (['slice', 'neg', 'slice', 'cat'], {})
+    """
+    torch: Any = load_torch("which from_torch reads programs of")
+    title = name or _title(source)
+    args, kwargs = tuple(example_args) if example_args is not None else None, dict(example_kwargs or {})
+    if isinstance(source, torch.export.ExportedProgram):
+        found = _exported(source, title)
+    elif isinstance(source, torch.fx.GraphModule) and _is_aten(source.graph):
+        found = _graph_module(source, title)
+    else:
+        if args is None:
+            raise FrontendError("from_torch needs example arguments to capture this program", hint="from_torch(f, (x,))")
+        found = _captured(source, args, kwargs, title, strict)
+    program, operations = read_graph(found)
+    imported = import_program(program, found.bound, operations)
+    imported.mutated = tuple(found.mutated)
+    imported.flatten, imported.unflatten = found.flatten, found.unflatten
+    return imported
+
+
+def _title(source: object) -> str:
+    found = getattr(source, "__name__", None) or type(source).__name__
+    return found if isinstance(found, str) and found.isprintable() and found else "program"
+
+
+def _is_aten(graph: Any) -> bool:
+    """Made of operations known here, with shapes: nothing needs to be captured again."""
+    calls = [n for n in graph.nodes if n.op not in ("placeholder", "output", "get_attr")]
+    shaped = all("val" in n.meta for n in graph.nodes if n.op in ("placeholder", "call_function"))
+    names = {target_name(n.target) for n in calls if n.op == "call_function"}
+    return shaped and all(n.op == "call_function" for n in calls) and all(t in HANDLERS or t in OPAQUE for t in names)
+
+
+def _captured(source: object, args: tuple[object, ...], kwargs: dict[str, object], title: str, strict: bool) -> Captured:
+    """torch.export, or make_fx where export cannot (a program that computes gradients, say)."""
+    torch: Any = load_torch("which from_torch reads programs of")
+    if not callable(source):
+        raise FrontendError(f"{type(source).__name__} is no function, module, ExportedProgram or GraphModule")
+    module = source if isinstance(source, torch.nn.Module) else _as_module(torch, source)
+    try:
+        exported = torch.export.export(module, args, kwargs or None, strict=strict)
+        return _exported(exported, title)
+    except FrontendError:
+        raise
+    except Exception as refused:  # torch.export raises many kinds; make_fx has the last word
+        try:
+            return _traced(torch, module, args, kwargs, title)
+        except Exception as error:
+            raise FrontendError(
+                f"{title} cannot be captured: {short(_first_line(error), 200)[1:-1]}",
+                because=[f"torch.export: {short(_first_line(refused), 200)[1:-1]}"],
+            ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+
+
+def _as_module(torch: Any, f: Callable[..., object]) -> object:
+    """A module around a function. torch notes lines of frames called ``forward`` only, so that a copy has this name."""
+    renamed: Callable[..., object] = f
+    if isinstance(f, types.FunctionType):
+        renamed = types.FunctionType(
+            f.__code__.replace(co_name="forward"), f.__globals__, "forward", f.__defaults__, f.__closure__
+        )
+        renamed.__kwdefaults__ = f.__kwdefaults__
+    module = torch.nn.Module()
+    module.forward = renamed
+    return module
+
+
+def _exported(exported: torch.export.ExportedProgram, title: str) -> Captured:
+    """An exported program, decomposed to core ATen."""
+    torch: Any = load_torch("which from_torch reads programs of")
+    core: Any = exported.run_decompositions()
+    signature: Any = core.graph_signature
+    values: dict[str, object] = {**core.state_dict, **core.constants}
+    found = Captured(core.graph_module, title)
+    kinds: Any = torch.export.graph_signature.InputKind
+    for spec in signature.input_specs:
+        if spec.kind == kinds.USER_INPUT:
+            if not hasattr(spec.arg, "name") or getattr(spec.arg, "value", None) is not None:
+                continue
+        elif spec.target in values:
+            found.bound[spec.arg.name] = values[spec.target]
+        else:
+            raise FrontendError(f"node {short(spec.arg.name)}: an input of kind {spec.kind.name}, without a value")
+    outputs: Any = torch.export.graph_signature.OutputKind
+    arguments = {s.target: s.arg.name for s in signature.input_specs if s.target is not None}
+    for spec in signature.output_specs:
+        if spec.kind == outputs.USER_OUTPUT:
+            break
+        known = {outputs.BUFFER_MUTATION: arguments.get(spec.target), outputs.USER_INPUT_MUTATION: spec.target}
+        name = known.get(spec.kind)
+        if name is None:
+            raise FrontendError(f"an output of kind {spec.kind.name} is not imported")
+        found.mutated.append(name)
+    _packing(torch, core.call_spec, found)
+    return found
+
+
+def _packing(torch: Any, call_spec: Any, found: Captured) -> None:
+    """Arguments and results as the program itself takes and gives them."""
+    tree: Any = torch.utils._pytree
+
+    def flatten(args: Sequence[object], kwargs: Mapping[str, object]) -> list[object]:
+        flat, spec = tree.tree_flatten((tuple(args), dict(kwargs)))
+        if call_spec.in_spec is not None and spec != call_spec.in_spec:
+            raise FrontendError(
+                f"{found.name}: the arguments are not nested as the example arguments were",
+                hint="the same number of arguments, the same lists, tuples and dicts",
+            )
+        return flat
+
+    found.flatten = flatten
+    found.unflatten = lambda flat: tree.tree_unflatten(flat, call_spec.out_spec)
+
+
+def _graph_module(module: torch.fx.GraphModule, title: str) -> Captured:
+    """A graph of ATen operations as it stands."""
+    found = Captured(module, title)
+    for node in module.graph.nodes:
+        if node.op == "get_attr":
+            found.bound[node.name] = _attribute(module, str(node.target))
+    return found
+
+
+def _attribute(module: object, path: str) -> object:
+    for part in path.split("."):
+        module = getattr(module, part)
+    return module
+
+
+def _traced(torch: Any, module: Any, args: tuple[object, ...], kwargs: dict[str, object], title: str) -> Captured:
+    """make_fx with the core decompositions: parameters are constants of the graph."""
+    make_fx: Any = torch.fx.experimental.proxy_tensor.make_fx
+    tree: Any = torch.utils._pytree
+    flat, in_spec = tree.tree_flatten((args, kwargs))
+    tensors = [k for k, v in enumerate(flat) if is_torch(v)]
+    out_spec: list[Any] = []
+
+    def forward(*given: object) -> tuple[object, ...]:
+        full = list(flat)
+        for k, v in zip(tensors, given, strict=True):
+            full[k] = v
+        inner_args, inner_kwargs = tree.tree_unflatten(full, in_spec)
+        out, spec = tree.tree_flatten(module(*inner_args, **inner_kwargs))
+        out_spec[:] = [spec]
+        return tuple(out)
+
+    table = torch._decomp.core_aten_decompositions()
+    functional = torch.func.functionalize(forward, remove="mutations_and_views")
+    graph = make_fx(functional, decomposition_table=table, record_stack_traces=True)(*[flat[k] for k in tensors])
+    graph.graph.eliminate_dead_code()
+    found = _graph_module(graph, title)
+
+    def flatten(given: Sequence[object], named: Mapping[str, object]) -> list[object]:
+        values, spec = tree.tree_flatten((tuple(given), dict(named)))
+        if spec != in_spec:
+            raise FrontendError(f"{title}: the arguments are not nested as the example arguments were")
+        for k, v in enumerate(values):
+            if k not in tensors and v != flat[k]:
+                raise FrontendError(f"{title}: captured for {short(flat[k])}, got {short(v)}")
+        return [values[k] for k in tensors]
+
+    found.flatten = flatten
+    found.unflatten = lambda out: tree.tree_unflatten(out, out_spec[0])
+    return found
+
+
+# torch's graph to our nodes -------------------------------------------------------------------------------------------
+
+
+def read_graph(found: Captured) -> tuple[Program, dict[str, Callable[..., object]]]:
+    """The nodes of a torch graph, and the operations of those that may be opaque."""
+    nodes: list[Node] = []
+    operations: dict[str, Callable[..., object]] = {}
+    results: tuple[Value, ...] = ()
+    for n in found.graph.graph.nodes:
+        if n.op == "output":
+            out = _value(n.args[0], n)
+            results = out if isinstance(out, tuple) else (out,)
+            continue
+        kind = _KINDS.get(n.op)
+        if kind is None:
+            raise FrontendError(f"node {short(n.name)}: a {n.op} is no ATen operation", hint="give example arguments")
+        target = target_name(n.target) if kind == "call" else str(n.target)
+        args = tuple(_value(a, n) for a in n.args) if kind == "call" else ()
+        kwargs = {k: _value(v, n) for k, v in n.kwargs.items()} if kind == "call" else {}
+        value = found.bound[n.name] if kind == "constant" else n.meta.get("val")
+        node = Node(n.name, kind, target, args, kwargs, meta_of(value, n.name), source_line(n.meta.get("stack_trace")))
+        if kind == "call" and target not in HANDLERS:
+            operations[n.name] = n.target
+        nodes.append(node)
+    return Program(found.name[:200], tuple(nodes), results), operations
+
+
+def target_name(target: object) -> str:
+    """``aten.add.Tensor`` of an operation of torch; ``_operator.getitem`` of Python's.
+
+    >>> import operator
+    >>> target_name(operator.getitem)
+    '_operator.getitem'
+    """
+    if type(target).__name__ == "OpOverload":
+        return str(target)
+    module, name = getattr(target, "__module__", None), getattr(target, "__name__", None)
+    return GETITEM if name == "getitem" and module == "_operator" else f"{module}.{name}"
+
+
+def _value(value: Any, node: Any) -> Value:
+    kind, name = type(value).__name__, getattr(value, "name", None)
+    if kind == "Node" and isinstance(name, str):
+        return Ref(name)
+    if isinstance(value, (list, tuple)):
+        items: Iterable[object] = value  # pyright: ignore[reportUnknownVariableType]
+        return tuple(_value(v, node) for v in items)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, slice):
+        return slice(_value(value.start, node), _value(value.stop, node), _value(value.step, node))
+    match kind:
+        case "dtype" | "layout" | "memory_format":
+            return Word(kind, str(value).removeprefix("torch."))
+        case "device":
+            return Word("device", str(value))
+        case "SymInt" | "SymFloat" | "SymBool":
+            raise FrontendError(
+                f"node {short(node.name)}: the size {value} is dynamic", hint="capture the program with fixed sizes"
+            )
+        case _:
+            raise FrontendError(f"node {short(node.name)}: an argument of type {kind} is not imported")
+
+
+def meta_of(value: Any, name: str) -> Meta:
+    """Shape, type and strides of a (fake) tensor; of several for a list of them."""
+    if is_torch(value):
+        shape, strides = tuple(value.shape), tuple(value.stride())
+        sizes = (*shape, *strides, value.storage_offset())
+        if not all(type(n) is int for n in sizes):
+            raise FrontendError(
+                f"node {short(name)}: its shape ({', '.join(map(str, shape))}) is dynamic",
+                hint="capture the program with fixed sizes",
+            )
+        return TensorMeta(shape, str(value.dtype).removeprefix("torch."), strides, int(value.storage_offset()))
+    if isinstance(value, (list, tuple)):
+        items: Iterable[object] = value  # pyright: ignore[reportUnknownVariableType]
+        found = [meta_of(v, name) for v in items]
+        return tuple(m if isinstance(m, TensorMeta) else None for m in found)
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    raise FrontendError(f"node {short(name)}: a value of type {type(value).__name__} is not imported")
+
+
+def source_line(trace: object) -> SourceLine | None:
+    """The innermost line of a stack trace that torch noted, outside of torch.
+
+    >>> str(source_line('File "a/rope.py", line 12, in forward\\n    return x[:2]'))
+    'rope.py:12: return x[:2]'
+    """
+    if not isinstance(trace, str):
+        return None
+    here = str(Path(__file__).parent)
+    for file, line, code in reversed(_FRAME.findall(trace[-20_000:])):
+        if not file.startswith(here) and "/torch/" not in file:
+            found = SourceLine(file if file.startswith("<") else Path(file).name, int(line), code.strip())
+            return found if str(found).isprintable() else None
+    return None
+
+

@@ -1,0 +1,212 @@
+"""Captured torch programs as fusions: read from a file or from torch, counted, and run through emitted kernels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from idgraph.errors import FrontendError
+from idgraph.frontends import aten  # noqa: F401 - it registers the handlers
+from idgraph.frontends.arrays import Array, dtype_name, is_torch, laid_out, to_numpy, to_torch
+from idgraph.frontends.nodes import Node, Program, Ref, TensorMeta, where_of
+from idgraph.frontends.reading import read_program
+from idgraph.frontends.reference import Operation, RunValue, call_reference
+from idgraph.frontends.segments import Plan, Segment, is_projection, plan
+from idgraph.ir import Fusion
+
+
+class Kernels(Protocol):
+    """What runs a fusion: arrays by tensor name in, arrays by tensor name out."""
+
+    def run(self, arrays: Mapping[str, Array], /) -> Mapping[str, Array]: ...
+
+
+def emitted(fusion: Fusion, target: str) -> Kernels:
+    """Kernels of a fusion."""
+    from idgraph.emit import emit  # noqa: PLC0415
+
+    return emit(fusion, target=target)
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """``mapped``: ATen operation name -> number of calls; ``opaque``: name -> why it is not mapped.
+
+    >>> print(Coverage({"aten.add.Tensor": 2}, {"aten.sort.default": "order depends on values"}))
+    2 calls mapped, 1 operation opaque
+      aten.add.Tensor    2
+      aten.sort.default  opaque: order depends on values
+    """
+
+    mapped: dict[str, int]
+    opaque: dict[str, str]
+
+    def __str__(self) -> str:
+        rows = [(name, str(count)) for name, count in sorted(self.mapped.items())]
+        rows += [(name, f"opaque: {reason}") for name, reason in sorted(self.opaque.items())]
+        width = max((len(name) for name, _ in rows), default=0)
+        calls, kinds = sum(self.mapped.values()), len(self.opaque)
+        head = f"{calls} call{'s' * (calls != 1)} mapped, {kinds} operation{'s' * (kinds != 1)} opaque"
+        return "\n".join([head, *(f"  {name:<{width}}  {what}" for name, what in rows)])
+
+
+@dataclass(slots=True)
+class Import:
+    """An imported program: its ``fusion``, its ``coverage``, and `run`.
+
+    Results of opaque operations are inputs of ``fusion``; ``segments`` are the fusions that run between them. ``bound``
+    holds values of placeholders that `run` does not take (parameters, buffers, constants).
+    """
+
+    plan: Plan
+    bound: dict[str, object] = field(default_factory=dict[str, object])
+    operations: Mapping[str, Operation] = field(default_factory=dict[str, Operation])
+    mutated: tuple[str, ...] = ()
+    flatten: Callable[[Sequence[object], Mapping[str, object]], list[object]] | None = None
+    unflatten: Callable[[list[object]], object] | None = None
+    kernels: dict[tuple[int, str], Kernels] = field(default_factory=dict[tuple[int, str], Kernels], repr=False)
+
+    @property
+    def program(self) -> Program:
+        """The nodes it was made of."""
+        return self.plan.program
+
+    @property
+    def fusion(self) -> Fusion:
+        """All mapped operations in one fusion."""
+        return self.plan.fusion
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """What runs, in order."""
+        return self.plan.segments
+
+    @property
+    def coverage(self) -> Coverage:
+        """What was mapped and what is opaque."""
+        return Coverage(dict(sorted(self.plan.mapped.items())), dict(sorted(self.plan.opaque.items())))
+
+    @property
+    def parameters(self) -> tuple[Node, ...]:
+        """The placeholders that `run` takes, in order."""
+        return tuple(n for n in self.program.nodes if n.kind != "call" and n.name not in self.bound)
+
+    def __repr__(self) -> str:
+        calls = sum(self.plan.mapped.values())
+        return f"Import({self.program.name!r}, {calls} calls mapped, {len(self.coverage.opaque)} operations opaque)"
+
+    def run(self, *args: object, target: str = "cpu", **kwargs: object) -> object:
+        """The program's results for these arguments, through emitted kernels; opaque operations are torch's own.
+
+        ``args``: torch tensors or NumPy arrays in the order of ``parameters``, or nested as the captured function takes
+        them. Results are a tuple (None where the program has no result), or what the captured function returns; torch
+        tensors when an argument is one, else arrays. Tensors that the program changes in place are changed. Raises
+        `FrontendError` for an argument of another shape or dtype than captured.
+        """
+        flat = list(args) if self.flatten is None else self.flatten(args, kwargs)
+        wanted = self.parameters
+        if len(flat) != len(wanted) or (self.flatten is None and kwargs):
+            names = ", ".join(n.name for n in wanted)
+            raise FrontendError(f"{self.program.name} takes {len(wanted)} arguments, got {len(flat)}", hint=names)
+        given = {n.name: a for n, a in zip(wanted, flat, strict=True)} | self.bound
+        values = {name: argument(self.program[name], value) for name, value in given.items()}
+        for number, segment in enumerate(self.segments):
+            self._run_segment(number, segment, values, target)
+        as_torch = any(is_torch(a) for a in given.values())
+        found = [_returned(values[v.name] if isinstance(v, Ref) else v, as_torch) for v in self.program.results]
+        for name, value in zip(self.mutated, found, strict=False):
+            _write_back(given[name], value, self.program[name])
+        results = found[len(self.mutated) :]
+        return tuple(results) if self.unflatten is None else self.unflatten(results)
+
+    def _run_segment(self, number: int, segment: Segment, values: dict[str, RunValue], target: str) -> None:
+        if segment.fusion is not None:
+            kernels = self.kernels.get((number, target))
+            if kernels is None:
+                kernels = self.kernels[number, target] = emitted(segment.fusion, target)
+            arrays = {name: laid_out(_array(values[name]), _meta(self.program[name])) for name in segment.inputs}
+            out = kernels.run(arrays)
+            values.update({name: out[name] for name in segment.outputs})
+        for node in segment.calls:
+            if is_projection(self.plan, node):
+                values[node.name] = _part(node, values)
+            else:
+                values[node.name] = call_reference(self.program, node, values, self.operations.get(node.name))
+
+
+def _returned(value: object, as_torch: bool) -> object:
+    """A result in the form asked for; memory of its own, so that changing it changes no argument."""
+    if not isinstance(value, np.ndarray):
+        return value
+    own: Array = value if value.flags.owndata else value.copy()
+    return to_torch(own) if as_torch else own
+
+
+def _write_back(given: object, value: object, node: Node) -> None:
+    """What the program changes in place is changed in the tensor given."""
+    if isinstance(given, np.ndarray):
+        given[...] = to_numpy(value) if is_torch(value) else value
+    elif is_torch(given):
+        given.detach().copy_(value if is_torch(value) else to_torch(np.asarray(value)))
+    else:
+        raise FrontendError(f"{where_of(node)}: the program changes it, and it is no tensor")
+
+
+def argument(node: Node, value: object) -> RunValue:
+    """A run-time argument as an array of the shape and type captured."""
+    meta = node.meta
+    if not isinstance(meta, TensorMeta):
+        if value is not meta and value != meta:
+            raise FrontendError(f"{where_of(node)}: captured for the value {meta!r}, got another")
+        return meta if isinstance(meta, (int, float)) else None
+    array = to_numpy(value) if is_torch(value) else value
+    if not isinstance(array, np.ndarray):
+        raise FrontendError(f"{where_of(node)}: got {type(value).__name__}, not a tensor or an array")
+    if array.shape != meta.shape or dtype_name(array) != meta.dtype:
+        raise FrontendError(
+            f"{where_of(node)}: captured for {meta}, got {dtype_name(array)}{tuple(array.shape)}",
+            hint="sizes and types are fixed when a program is captured",
+        )
+    return array
+
+
+def _array(value: RunValue) -> Array:
+    if not isinstance(value, np.ndarray):
+        raise FrontendError("a kernel would read something that is no array")
+    return value
+
+
+def _meta(node: Node) -> TensorMeta:
+    if not isinstance(node.meta, TensorMeta):
+        raise FrontendError(f"{where_of(node)}: it is no tensor")
+    return node.meta
+
+
+def _part(node: Node, values: Mapping[str, RunValue]) -> RunValue:
+    """One of several results of an opaque node."""
+    source, index = node.args[0], node.args[1]
+    parts = values[source.name] if isinstance(source, Ref) else None
+    if not isinstance(parts, tuple) or not isinstance(index, int) or not -len(parts) <= index < len(parts):
+        raise FrontendError(f"{where_of(node)}: there is no such result")
+    return parts[index]
+
+
+def from_json(path: str | os.PathLike[str]) -> Import:
+    """Import a captured graph from a JSON file.
+
+    The file is untrusted: nothing in it is evaluated, and a file that says no program ends in one `ParseError` or
+    `FrontendError` that names the node.
+    """
+    return import_program(read_program(path))
+
+
+def import_program(
+    program: Program, bound: Mapping[str, object] | None = None, operations: Mapping[str, Operation] | None = None
+) -> Import:
+    """Import nodes that are already read; ``bound`` are values of placeholders, ``operations`` of opaque nodes."""
+    return Import(plan(program), dict(bound or {}), dict(operations or {}))
+

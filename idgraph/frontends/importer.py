@@ -1,0 +1,286 @@
+"""From nodes to fusions: one table of handlers, one pass that maps each node or says why it is opaque."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+from idgraph.errors import FrontendError, OperationError
+from idgraph.frontends.nodes import Meta, Node, Program, Ref, TensorMeta, Value, Word, program_line, short, where_of
+from idgraph.ir import DTYPES, Fusion, Scalar, Tensor
+from idgraph.ir.ops import copy
+
+Lazy = Callable[[], Tensor]
+Parts = tuple["Tensor | Lazy | None", ...]
+Result = Tensor | Parts | None
+Handler = Callable[["Call"], Result]
+
+HANDLERS: dict[str, Handler] = {}
+OPAQUE: dict[str, str] = {}
+GETITEM = "_operator.getitem"
+
+# These say where a tensor lives and how its memory is ordered, not what its elements are.
+_PLACEMENT = frozenset({"layout", "device", "pin_memory", "memory_format", "non_blocking", "requires_grad", "generator"})
+_MISSING = object()
+
+
+class Unmapped(Exception):
+    """Raised by a handler: this call has no meaning in the IR, for this reason; it becomes opaque."""
+
+
+def handles(*targets: str) -> Callable[[Handler], Handler]:
+    """Register a handler under operation names (import time only)."""
+
+    def register(handler: Handler) -> Handler:
+        for target in targets:
+            if target in HANDLERS:
+                raise ValueError(f"{target} has two handlers")
+            HANDLERS[target] = handler
+        return handler
+
+    return register
+
+
+@dataclass(slots=True)
+class Call:
+    """One call that a handler maps: its operands, looked up, and the fusion to build in.
+
+    Reading an argument marks it as understood; arguments left over make the call opaque, never wrong.
+    """
+
+    node: Node
+    fusion: Fusion
+    args: tuple[object, ...]
+    kwargs: Mapping[str, object]
+    used: set[int | str] = field(default_factory=set[int | str])
+
+    def get(self, position: int, name: str, default: object = _MISSING) -> object:
+        """Argument ``position`` or keyword ``name``; a placeless argument has position -1."""
+        if 0 <= position < len(self.args):
+            self.used.add(position)
+            return self.args[position]
+        if name in self.kwargs:
+            self.used.add(name)
+            return self.kwargs[name]
+        if default is _MISSING:
+            raise self.error(f"argument {position} {name!r} is missing")
+        return default
+
+    def error(self, what: str) -> FrontendError:
+        """An error that names the node."""
+        return FrontendError(f"{where_of(self.node)}: {what}", where=program_line(self.node))
+
+    def wrong(self, name: str, value: object, wanted: str) -> FrontendError:
+        """An argument of the wrong type."""
+        shown = value.name if isinstance(value, Tensor) else value
+        return self.error(f"argument {name!r} is {short(shown)}, not {wanted}")
+
+    def tensor(self, position: int, name: str) -> Tensor:
+        """A tensor argument."""
+        value = self.get(position, name)
+        if not isinstance(value, Tensor):
+            raise self.wrong(name, value, "a tensor")
+        return value
+
+    def tensor_or_none(self, position: int, name: str) -> Tensor | None:
+        """A tensor argument that may be absent."""
+        return None if self.get(position, name, None) is None else self.tensor(position, name)
+
+    def tensors(self, position: int, name: str) -> tuple[Tensor, ...]:
+        """A list of tensors."""
+        value = self.get(position, name)
+        items = cast("tuple[object, ...]", value) if isinstance(value, tuple) else ()
+        found = tuple(t for t in items if isinstance(t, Tensor))
+        if not isinstance(value, tuple) or len(found) != len(items):
+            raise self.wrong(name, value, "a list of tensors")
+        return found
+
+    def number(self, position: int, name: str, default: object = _MISSING) -> Scalar:
+        """A Python number."""
+        value = self.get(position, name, default)
+        if not isinstance(value, (bool, int, float)):
+            raise self.wrong(name, value, "a number")
+        return value
+
+    def operand(self, position: int, name: str) -> Tensor | Scalar:
+        """A tensor or a number."""
+        value = self.get(position, name)
+        if not isinstance(value, (Tensor, bool, int, float)):
+            raise self.wrong(name, value, "a tensor or a number")
+        return value
+
+    def int(self, position: int, name: str, default: object = _MISSING) -> int:
+        """An integer."""
+        value = self.get(position, name, default)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.wrong(name, value, "an integer")
+        return value
+
+    def int_or_none(self, position: int, name: str) -> int | None:
+        """An integer that may be absent."""
+        return None if self.get(position, name, None) is None else self.int(position, name)
+
+    def ints(self, position: int, name: str, default: object = _MISSING) -> tuple[int, ...]:
+        """A list of integers; one integer is a list of one."""
+        value = self.get(position, name, default)
+        items = cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,)
+        found = tuple(v for v in items if isinstance(v, int) and not isinstance(v, bool))
+        if len(found) != len(items):
+            raise self.wrong(name, value, "a list of integers")
+        return found
+
+    def flag(self, position: int, name: str, default: bool = False) -> bool:
+        """A boolean."""
+        value = self.get(position, name, default)
+        if not isinstance(value, bool):
+            raise self.wrong(name, value, "a boolean")
+        return value
+
+    def text(self, position: int, name: str, default: str) -> str:
+        """A string."""
+        value = self.get(position, name, default)
+        if not isinstance(value, str):
+            raise self.wrong(name, value, "a string")
+        return value
+
+    def dtype(self, default: str, position: int = -1) -> str:
+        """The dtype asked for."""
+        value = self.get(position, "dtype", None)
+        if value is None:
+            return default
+        if not isinstance(value, Word) or value.kind != "dtype":
+            raise self.wrong("dtype", value, "a dtype")
+        if value.text not in DTYPES:
+            raise Unmapped(f"dtype {value.text} is not one of {', '.join(DTYPES)}")
+        return value.text
+
+    @property
+    def meta(self) -> TensorMeta:
+        """What the graph says of the one result."""
+        if not isinstance(self.node.meta, TensorMeta):
+            raise self.error("its result is not one tensor")
+        return self.node.meta
+
+    def leftovers(self) -> list[str]:
+        """Arguments that say more than where a tensor lives and that no handler read."""
+        found = [f"argument {k}" for k, v in enumerate(self.args) if k not in self.used and v is not None]
+        return found + [
+            f"argument {k}" for k, v in self.kwargs.items() if k not in self.used and k not in _PLACEMENT and v is not None
+        ]
+
+
+@dataclass(slots=True)
+class Builder:
+    """Builds nodes of a program into one fusion; tensors keep the names of their nodes."""
+
+    program: Program
+    fusion: Fusion
+    values: dict[str, object] = field(default_factory=dict[str, object])
+
+    def input(self, node: Node) -> Tensor:
+        """Declare the result of ``node`` as an input, with its strides where they are not contiguous."""
+        meta = node.meta
+        if not isinstance(meta, TensorMeta):
+            raise FrontendError(f"{where_of(node)}: it is no tensor", where=program_line(node))
+        if meta.dtype not in DTYPES:
+            raise FrontendError(
+                f"{where_of(node)}: dtype {short(meta.dtype)} is not known",
+                where=program_line(node),
+                hint=f"one of {', '.join(DTYPES)}",
+            )
+        self.free_name(node.name)
+        strides = None if meta.contiguous else meta.strides
+        with self.fusion.at_line(program_line(node)):
+            tensor = self.fusion.input(node.name, meta.shape, meta.dtype, strides=strides, offset=meta.offset)
+        self.values[node.name] = tensor
+        return tensor
+
+    def free_name(self, name: str) -> None:
+        """A tensor that took the name of a node by itself (t3 of a composite) gives it back."""
+        if not (name[:1] == "t" and name[1:].isdigit()):
+            return
+        taken = next((t for t in self.fusion.tensors if t.name == name), None)
+        if taken is not None:
+            used = {t.name for t in self.fusion.tensors} | self.program.table.keys()
+            taken.name = next(fresh for k in range(len(used) + 1) if (fresh := f"{name}_{k}") not in used)
+
+    def add(self, node: Node) -> None:
+        """Map one call; raises `Unmapped` with the reason where it must be opaque."""
+        handler = HANDLERS.get(node.target)
+        if handler is None:
+            raise Unmapped(OPAQUE.get(node.target, "no handler: its meaning in index terms is not known here"))
+        args = tuple(self._value(v) for v in node.args)
+        kwargs = {k: self._value(v) for k, v in node.kwargs.items()}
+        call = Call(node, self.fusion, args, kwargs)
+        with self.fusion.at_line(program_line(node)):
+            try:
+                result = handler(call)
+                left = call.leftovers()
+                if left:
+                    raise Unmapped(f"{', '.join(left)} is not understood")
+                if isinstance(result, Tensor):
+                    result = self._named(node, result)
+            except OperationError as error:
+                raise FrontendError(
+                    f"{where_of(node)}: {error.what}", where=error.where, because=error.because, hint=error.hint
+                ) from None
+        self._check(node, result)
+        self.values[node.name] = result
+
+    def _value(self, value: Value) -> object:
+        match value:
+            case Ref(name) if name not in self.values:
+                raise Unmapped(f"it reads {short(name)}, which has no form in a fusion")
+            case Ref(name):
+                return self.values[name]
+            case tuple():
+                return tuple(self._value(v) for v in value)
+            case _:
+                return value
+
+    def _named(self, node: Node, tensor: Tensor) -> Tensor:
+        """The tensor under the node's name; a tensor that already is another node's is copied."""
+        if tensor.definition is None or tensor.name in self.values:
+            return self._copy(tensor, node.name)
+        self.free_name(node.name)
+        tensor.name = node.name
+        return tensor
+
+    def _copy(self, tensor: Tensor, name: str) -> Tensor:
+        """A copy of ``tensor`` called ``name``."""
+        self.free_name(name)
+        return copy(tensor, name=name)
+
+    def _check(self, node: Node, result: Result) -> None:
+        """The result built is what the graph says it is."""
+        match result, node.meta:
+            case Tensor(), TensorMeta() as meta:
+                if tuple(result.shape) != meta.shape or result.dtype != meta.dtype:
+                    shape = ", ".join(map(str, result.shape))
+                    raise FrontendError(
+                        f"{where_of(node)}: the graph says {meta}, the operation gives {result.dtype}({shape})",
+                        where=program_line(node),
+                    )
+            case tuple(), tuple() as metas if len(result) == len(metas):
+                return
+            case None, None:
+                return
+            case _:
+                raise FrontendError(
+                    f"{where_of(node)}: the graph says {describe(node.meta)}, the operation gives something else",
+                    where=program_line(node),
+                )
+
+
+def describe(meta: Meta) -> str:
+    """A result's kind for messages."""
+    match meta:
+        case TensorMeta():
+            return str(meta)
+        case tuple():
+            return f"{len(meta)} tensors"
+        case None:
+            return "nothing"
+        case _:
+            return f"the number {meta}"

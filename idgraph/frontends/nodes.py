@@ -1,0 +1,190 @@
+"""A captured program: nodes in execution order, each an ATen call with its operands and the shape of its result.
+
+Both readers (JSON files, torch's own graphs) make this form; the importer reads nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from idgraph.errors import FrontendError, SourceLine
+
+Kind = Literal["placeholder", "constant", "call", "output"]
+MAX_ELEMENTS = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """The result of the node of this name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A dtype, device, layout or memory format, by torch's name without "torch."."""
+
+    kind: Literal["dtype", "device", "layout", "memory_format"]
+    text: str
+
+
+Value = None | bool | int | float | str | Ref | Word | slice | tuple["Value", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMeta:
+    """What is known of a tensor before it is computed; ``strides`` and ``offset`` are elements.
+
+    >>> TensorMeta((2, 3), "float32", (3, 1)).contiguous, TensorMeta((2, 3), "float32", (1, 2)).contiguous
+    (True, False)
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    strides: tuple[int, ...]
+    offset: int = 0
+
+    @property
+    def contiguous(self) -> bool:
+        """True when elements lie in row-major order without gaps."""
+        return 0 in self.shape or all(
+            n == 1 or s == w for n, s, w in zip(self.shape, self.strides, row_major(self.shape), strict=True)
+        )
+
+    def __str__(self) -> str:
+        return f"{self.dtype}({', '.join(map(str, self.shape))})"
+
+
+Meta = TensorMeta | tuple["TensorMeta | None", ...] | int | float | bool | None
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """Contiguous strides, in elements.
+
+    >>> row_major((2, 3, 4))
+    (12, 4, 1)
+    """
+    strides: list[int] = []
+    step = 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(strides))
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node: a placeholder, a constant of the module, a call of an operation, or the output.
+
+    ``target`` is "aten.add.Tensor" for a call, the placeholder's name, or the attribute of a constant.
+    """
+
+    name: str
+    kind: Kind
+    target: str
+    args: tuple[Value, ...] = ()
+    kwargs: Mapping[str, Value] = field(default_factory=dict[str, Value])
+    meta: Meta = None
+    line: SourceLine | None = None
+
+    def refs(self) -> Iterator[str]:
+        """Names of the nodes it reads, in order, repeated where read twice."""
+        yield from refs_of(self.args)
+        yield from refs_of(tuple(self.kwargs.values()))
+
+    def __str__(self) -> str:
+        shown = [show(a) for a in self.args] + [f"{k}={show(v)}" for k, v in self.kwargs.items()]
+        return f"{self.name} = {self.target}({', '.join(shown)})"
+
+
+def refs_of(value: Value) -> Iterator[str]:
+    """Names of nodes inside a value."""
+    match value:
+        case Ref(name):
+            yield name
+        case tuple():
+            for v in value:
+                yield from refs_of(v)
+        case _:
+            return
+
+
+def show(value: Value) -> str:
+    """A value as torch's graphs print it."""
+    match value:
+        case Ref(name):
+            return name
+        case Word(_, text):
+            return text
+        case tuple():
+            return f"[{', '.join(map(show, value))}]"
+        case _:
+            return repr(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A captured program: ``nodes`` in execution order and ``results``, what the output node returns.
+
+    >>> meta = TensorMeta((4,), "float32", (1,))
+    >>> x = Node("x", "placeholder", "x", meta=meta)
+    >>> y = Node("y", "call", "aten.neg.default", (Ref("x"),), meta=meta)
+    >>> program = Program("f", (x, y), (Ref("y"),))
+    >>> program["y"].target, [n.name for n in program.placeholders]
+    ('aten.neg.default', ['x'])
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    results: tuple[Value, ...]
+    table: dict[str, Node] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "table", {n.name: n for n in self.nodes})
+        check(self)
+
+    def __getitem__(self, name: str) -> Node:
+        return self.table[name]
+
+    @property
+    def placeholders(self) -> tuple[Node, ...]:
+        """The inputs, in order."""
+        return tuple(n for n in self.nodes if n.kind == "placeholder")
+
+
+def where_of(node: Node) -> str:
+    """``node 'mul' (aten.mul.Tensor)`` for messages, on one line whatever the name holds."""
+    return f"node {short(node.name)}" + (f" ({short(node.target)[1:-1]})" if node.kind == "call" else "")
+
+
+def short(text: object, limit: int = 60) -> str:
+    """A quoted, printable, one-line form of untrusted text."""
+    shown = repr(text)
+    return shown if len(shown) <= limit else f"{shown[: limit - 4]}...{shown[-1]}"
+
+
+def check(program: Program) -> None:
+    """Names are unique and printable, and every node reads only nodes before it."""
+    seen: set[str] = set()
+    for node in program.nodes:
+        if not 1 <= len(node.name) <= 200 or not node.name.isprintable():
+            raise FrontendError(
+                f"{where_of(node)}: a node's name is 1 to 200 printable characters", where=program_line(node)
+            )
+        if node.name in seen:
+            raise FrontendError(f"{where_of(node)}: a second node of this name", where=program_line(node))
+        for ref in node.refs():
+            if ref not in seen:
+                raise FrontendError(f"{where_of(node)} reads {short(ref)}, no node before it", where=program_line(node))
+        seen.add(node.name)
+    for ref in refs_of(program.results):
+        if ref not in seen:
+            raise FrontendError(f"the output returns {short(ref)}, which is no node")
+
+
+def program_line(node: Node) -> SourceLine | None:
+    """Where the node was written, unless its text could break a one-line message."""
+    line = node.line
+    return line if line is not None and str(line).isprintable() else None

@@ -1,0 +1,239 @@
+"""Reading a captured graph from JSON. The file is untrusted: sizes are limited, every field is checked, nothing is run."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NoReturn, cast
+
+from idgraph.errors import FrontendError, ParseError, SourceLine
+from idgraph.frontends.nodes import MAX_ELEMENTS, Kind, Meta, Node, Program, Ref, TensorMeta, Value, Word, short
+
+MAX_BYTES = 16_000_000
+MAX_NODES = 100_000
+MAX_RANK = 64
+MAX_NESTING = 8
+MAX_ITEMS = 100_000
+
+_KINDS: dict[str, Kind] = {
+    "placeholder": "placeholder", "get_attr": "constant", "call_function": "call", "output": "output",
+}  # fmt: skip
+_WORDS = ("dtype", "device", "layout", "memory_format")
+_FLOATS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+
+
+def read_program(path: str | os.PathLike[str]) -> Program:
+    """The program in a JSON file: an object with ``nodes``, each with name, op, target, args, kwargs and out.
+
+    Raises `FrontendError` where the file cannot be read and `ParseError` where it does not say a program.
+    """
+    file = Path(path)
+    shown = short(file.name)
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "is no file name"
+        raise FrontendError(f"{shown} cannot be read: {reason}") from None
+    if len(data) > MAX_BYTES:
+        raise ParseError(f"{shown} is longer than {MAX_BYTES} bytes", hint="a captured graph stores no tensor values")
+    try:
+        return parse_program(data, file.name)
+    except RecursionError:
+        raise ParseError(f"{shown}: nested too deep") from None
+    except ParseError as error:
+        raise ParseError(f"{shown}: {error.what}", where=error.where, hint=error.hint) from None
+    except FrontendError as error:
+        raise FrontendError(f"{shown}: {error.what}", where=error.where, hint=error.hint) from None
+
+
+def parse_program(data: bytes, name: str = "graph.json") -> Program:
+    """The program in JSON text; see `read_program`.
+
+    >>> parse_program(b'{"nodes": [')
+    Traceback (most recent call last):
+    idgraph.errors.ParseError: not JSON: Expecting value at line 1 column 12
+    """
+    try:
+        text = data.decode("utf-8")
+        found: object = json.loads(text, parse_constant=_no_constant)
+    except UnicodeDecodeError as error:
+        raise ParseError(f"not UTF-8 text: byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        raise ParseError(f"not JSON: {error.msg} at line {error.lineno} column {error.colno}") from None
+    except RecursionError:
+        raise ParseError("nested too deep") from None
+    except ValueError as error:
+        raise ParseError(f"not JSON: {short(str(error))[1:-1]}") from None
+    if not isinstance(found, dict):
+        raise ParseError(f"a graph is an object with nodes, not {_kind(found)}")
+    graph = cast("dict[str, object]", found)
+    nodes = graph.get("nodes")
+    if not isinstance(nodes, list):
+        raise ParseError(f"'nodes' is {_kind(nodes)}, not a list")
+    rows = cast("list[object]", nodes)
+    if len(rows) > MAX_NODES:
+        raise ParseError(f"{len(rows)} nodes are more than {MAX_NODES}")
+    count = graph.get("n_nodes")
+    if count is not None and count != len(rows):
+        raise ParseError(f"'n_nodes' says {short(count)}, the file has {len(rows)} nodes")
+    return _program(rows, name)
+
+
+def _program(rows: list[object], name: str) -> Program:
+    nodes: list[Node] = []
+    results: tuple[Value, ...] | None = None
+    for number, row in enumerate(rows):
+        node = _node(row, number, name)
+        if results is not None:
+            raise ParseError(f"node {short(node.name)} comes after the output")
+        if node.kind == "output":
+            (only,) = node.args if len(node.args) == 1 else (None,)
+            if not isinstance(only, tuple) or not all(isinstance(v, (Ref, int, float, type(None))) for v in only):
+                raise ParseError("the output node's args are not one list of results")
+            results = only
+        else:
+            nodes.append(node)
+    if results is None:
+        raise ParseError("no output node: the graph is cut short")
+    return Program(Path(name).stem[:200] if Path(name).stem.isprintable() else "graph", tuple(nodes), results)
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no JSON number")
+
+
+def _kind(value: object) -> str:
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
+    return "missing" if value is None else names.get(type(value), type(value).__name__)
+
+
+def _node(row: object, number: int, file: str) -> Node:
+    if not isinstance(row, dict):
+        raise ParseError(f"node number {number} is {_kind(row)}, not an object")
+    fields = cast("dict[str, object]", row)
+    name = fields.get("name")
+    if not isinstance(name, str):
+        raise ParseError(f"node number {number}: 'name' is {_kind(name)}, not a string")
+    where = f"node {short(name)}"
+    op, target = fields.get("op"), fields.get("target")
+    if not isinstance(op, str) or op not in _KINDS:
+        raise ParseError(f"{where}: 'op' is {short(op)}, not one of {', '.join(_KINDS)}")
+    if not isinstance(target, str) or not 1 <= len(target) <= 200 or not target.isprintable():
+        raise ParseError(f"{where}: 'target' {short(target)} is no name of 1 to 200 printable characters")
+    args, kwargs = fields.get("args", []), fields.get("kwargs", {})
+    if not isinstance(args, list):
+        raise ParseError(f"{where}: 'args' is {_kind(args)}, not a list")
+    if not isinstance(kwargs, dict):
+        raise ParseError(f"{where}: 'kwargs' is {_kind(kwargs)}, not an object")
+    try:
+        positional = _values(cast("list[object]", args), 0)
+        named = {_word(k): _value(v, 0) for k, v in cast("dict[str, object]", kwargs).items()}
+        meta = _meta(fields.get("out"))
+    except ParseError as error:
+        raise ParseError(f"{where}: {error.what}", hint=error.hint) from None
+    node = Node(name, _KINDS[op], target, positional, named, meta)
+    code = str(node)
+    line = SourceLine(file if file.isprintable() else "graph.json", number + 1, code if len(code) <= 300 else code[:300])
+    return Node(name, node.kind, target, positional, named, meta, line)
+
+
+def _word(text: str) -> str:
+    if not (text.isidentifier() and text.isascii() and len(text) <= 60):
+        raise ParseError(f"kwarg {short(text)} is no argument name")
+    return text
+
+
+def _values(items: list[object], depth: int) -> tuple[Value, ...]:
+    if len(items) > MAX_ITEMS:
+        raise ParseError(f"a list of {len(items)} values")
+    return tuple(_value(v, depth) for v in items)
+
+
+def _value(value: object, depth: int) -> Value:
+    if depth > MAX_NESTING:
+        raise ParseError(f"values nested deeper than {MAX_NESTING}")
+    if isinstance(value, list):
+        return _values(cast("list[object]", value), depth + 1)
+    if isinstance(value, dict):
+        return _tagged(cast("dict[str, object]", value), depth)
+    if isinstance(value, str):
+        if len(value) > 1000:
+            raise ParseError(f"a string of {len(value)} characters")
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _int(value)
+    if value is None or isinstance(value, (bool, float)):
+        return value
+    raise ParseError(f"{short(value)} is no value")
+
+
+def _int(value: int) -> int:
+    if not -(2**63) <= value < 2**64:
+        raise ParseError("an integer has more than 64 bits")
+    return value
+
+
+def _tagged(value: dict[str, object], depth: int) -> Value:
+    if len(value) != 1:
+        raise ParseError(f"{short(value)} is no value: one of ref, dtype, slice, float, device, layout, memory_format")
+    ((tag, content),) = value.items()
+    if tag == "ref" and isinstance(content, str):
+        return Ref(content)
+    if tag == "float" and isinstance(content, str) and content in _FLOATS:
+        return _FLOATS[content]
+    if tag == "slice" and isinstance(content, list) and len(cast("list[object]", content)) == 3:
+        return slice(*_values(cast("list[object]", content), depth + 1))
+    for kind in _WORDS:
+        if tag == kind and isinstance(content, str) and len(content) <= 60 and content.isprintable():
+            return Word(kind, content.removeprefix("torch."))
+    raise ParseError(f"{short(value)} is no value: one of ref, dtype, slice, float, device, layout, memory_format")
+
+
+def _meta(out: object) -> Meta:
+    if isinstance(out, list):
+        parts: list[TensorMeta | None] = []
+        for o in cast("list[object]", out):
+            if o is not None and not isinstance(o, dict):
+                raise ParseError("'out' is a list of other things than tensors")
+            parts.append(None if o is None else _tensor(cast("dict[str, object]", o)))
+        return tuple(parts)
+    if isinstance(out, dict):
+        return _tensor(cast("dict[str, object]", out))
+    if isinstance(out, int) and not isinstance(out, bool):
+        return _int(out)
+    if out is None or isinstance(out, (bool, float)):
+        return out
+    raise ParseError(f"'out' is {_kind(out)}, not a tensor")
+
+
+def _tensor(out: Mapping[str, object]) -> TensorMeta:
+    shape, strides = _sizes(out, "shape"), _sizes(out, "stride")
+    dtype, offset = out.get("dtype"), out.get("storage_offset", 0)
+    if not isinstance(dtype, str) or len(dtype) > 60 or not dtype.isprintable():
+        raise ParseError(f"'dtype' is {short(dtype)}, not a name")
+    if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset < MAX_ELEMENTS:
+        raise ParseError(f"'storage_offset' is {short(offset)}, not a number of elements")
+    if len(strides) != len(shape):
+        raise ParseError(f"{len(shape)} extents with {len(strides)} strides")
+    if math.prod(max(n, 1) for n in shape) > MAX_ELEMENTS:
+        raise ParseError("the shape has more than 2**62 elements")
+    if offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if n > 0) > MAX_ELEMENTS:
+        raise ParseError("the strides reach beyond 2**62 elements")
+    return TensorMeta(shape, dtype, strides, offset)
+
+
+def _sizes(out: Mapping[str, object], key: str) -> tuple[int, ...]:
+    value = out.get(key)
+    if not isinstance(value, list):
+        raise ParseError(f"'{key}' is {_kind(value)}, not a list")
+    items = cast("list[object]", value)
+    found = tuple(v for v in items if isinstance(v, int) and not isinstance(v, bool) and 0 <= v <= MAX_ELEMENTS)
+    if len(found) != len(items):
+        raise ParseError(f"'{key}' {short(items)} is no list of non-negative numbers", hint="sizes must be known")
+    if len(found) > MAX_RANK:
+        raise ParseError(f"'{key}' has {len(found)} axes, more than {MAX_RANK}")
+    return found

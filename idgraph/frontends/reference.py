@@ -1,0 +1,111 @@
+"""Calling torch's own operation for an opaque node. Names from files are looked up in torch's tables, never evaluated."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from idgraph.errors import FrontendError
+from idgraph.frontends.arrays import Array, is_torch, laid_out, load_torch, to_numpy, to_torch
+from idgraph.frontends.importer import OPAQUE
+from idgraph.frontends.nodes import Meta, Node, Program, Ref, TensorMeta, Value, Word, short, where_of
+
+if TYPE_CHECKING:
+    import types
+
+RunValue = Array | tuple["Array | None", ...] | int | float | None
+Operation = Callable[..., object]
+_TARGET = re.compile(r"(aten|prims)\.(\w+)\.(\w+)", re.ASCII)
+
+
+def operation(node: Node) -> Operation:
+    """The torch operation that a node names; only one that changes nothing and opens nothing.
+
+    Raises `FrontendError` for a name that torch does not have, an in-place operation, or one that takes text (a file's
+    name, say) and is not known here as harmless.
+    """
+    torch: Any = load_torch(f"and {where_of(node)} runs its operation")
+    found = _TARGET.fullmatch(node.target)
+    if found is None or "__" in node.target:
+        raise FrontendError(f"{where_of(node)}: it is opaque and no operation of torch, so it cannot be run")
+    if found[1] == "prims":
+        importlib.import_module("torch._inductor.inductor_prims")  # registers prims.fma and its like
+    packet = getattr(getattr(torch.ops, found[1]), found[2], None)
+    call = getattr(packet, found[3], None)
+    if not isinstance(call, torch._ops.OpOverload):
+        raise FrontendError(f"{where_of(node)}: torch {torch.__version__} has no such operation")
+    schema: Any = call._schema
+    if schema.is_mutable:
+        raise FrontendError(f"{where_of(node)}: it writes its operands", hint="run_decompositions() removes it")
+    if node.target not in OPAQUE and any("str" in str(a.type) for a in schema.arguments):
+        raise FrontendError(f"{where_of(node)}: it takes text, and what it would do with it is not known here")
+    return call
+
+
+def call_reference(program: Program, node: Node, values: Mapping[str, RunValue], known: Operation | None) -> RunValue:
+    """The result of an opaque node by torch, on arrays laid out as they were when the program was captured."""
+    torch: Any = load_torch(f"and {where_of(node)} runs its operation")
+    call = known if known is not None else operation(node)
+
+    def convert(value: Value) -> object:
+        match value:
+            case Ref(name):
+                return _operand(values[name], program[name].meta)
+            case tuple():
+                return [convert(v) for v in value]
+            case Word(kind, text):
+                return torch.device("cpu") if kind == "device" else _word(torch, text, node)
+            case _:
+                return value
+
+    args = [convert(a) for a in node.args]
+    kwargs = {k: convert(v) for k, v in node.kwargs.items()}
+    try:
+        with torch.no_grad():
+            result = call(*args, **kwargs)
+    except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
+        first = str(error).strip().partition("\n")[0]
+        raise FrontendError(f"{where_of(node)}: torch refuses it: {short(first, 200)[1:-1]}") from error
+    return _result(result, node)
+
+
+def _operand(value: RunValue, meta: Meta) -> object:
+    if isinstance(value, np.ndarray):
+        return to_torch(laid_out(value, meta) if isinstance(meta, TensorMeta) else value)
+    if isinstance(value, tuple):
+        metas = meta if isinstance(meta, tuple) else (None,) * len(value)
+        return [_operand(v, m) for v, m in zip(value, metas, strict=True)]
+    return value
+
+
+def _word(torch: types.ModuleType, text: str, node: Node) -> object:
+    found = getattr(torch, text, None)
+    if not isinstance(found, (torch.dtype, torch.layout, torch.memory_format)):
+        raise FrontendError(f"{where_of(node)}: torch has no {short(text)}")
+    return found
+
+
+def _result(result: object, node: Node) -> RunValue:
+    """Arrays of the shapes and types the graph promised."""
+    if isinstance(result, (tuple, list)):
+        metas = node.meta if isinstance(node.meta, tuple) else ()
+        parts: list[object] = list(result)  # pyright: ignore[reportUnknownArgumentType]
+        if len(parts) != len(metas):
+            raise FrontendError(f"{where_of(node)}: torch gives {len(parts)} results, the graph says {len(metas)}")
+        return tuple(_checked(p, m, node) for p, m in zip(parts, metas, strict=True))
+    return _checked(result, node.meta, node)
+
+
+def _checked(result: object, meta: Meta, node: Node) -> Array | None:
+    if not isinstance(meta, TensorMeta) or not is_torch(result):
+        if meta is None:
+            return None
+        raise FrontendError(f"{where_of(node)}: torch gives no tensor where the graph says {meta}")
+    array = to_numpy(result)
+    if array.shape != meta.shape or array.dtype.name != meta.dtype:
+        raise FrontendError(f"{where_of(node)}: torch gives {array.dtype.name}{array.shape}, the graph says {meta}")
+    return array

@@ -1,0 +1,199 @@
+"""A program cut at its opaque nodes: one fusion to look at, and the segments that run between the opaque calls."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from idgraph.errors import FrontendError
+from idgraph.frontends.importer import GETITEM, HANDLERS, OPAQUE, Builder, Unmapped
+from idgraph.frontends.nodes import Node, Program, Ref, TensorMeta, program_line, refs_of, where_of
+from idgraph.ir import DTYPES, Fusion, Tensor
+
+# These act although nothing reads them: a check on values stays where the program has it.
+_EFFECTS = frozenset({"aten._assert_async.msg", "aten._assert_async.default", "aten._assert_scalar.default"})
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One fusion (None where nothing is mapped), then opaque calls and the picking of their results, in order.
+
+    ``inputs`` and ``outputs`` are names of nodes: what the fusion reads from before, and what is needed after.
+    """
+
+    fusion: Fusion | None
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    calls: tuple[Node, ...]
+
+
+@dataclass(slots=True)
+class Plan:
+    """What became of each node: ``reasons`` says why a node is opaque, ``stage`` in which segment a node is computed."""
+
+    program: Program
+    fusion: Fusion
+    reasons: dict[str, str] = field(default_factory=dict[str, str])
+    stage: dict[str, int] = field(default_factory=dict[str, int])
+    mapped: Counter[str] = field(default_factory=Counter[str])
+    segments: tuple[Segment, ...] = ()
+
+    @property
+    def opaque(self) -> dict[str, str]:
+        """Operation name -> why it is opaque."""
+        return {self.program[name].target: reason for name, reason in reversed(self.reasons.items())}
+
+
+def plan(program: Program) -> Plan:
+    """Import a program: one fusion with the results of opaque nodes as inputs, and the segments to run.
+
+    Raises `FrontendError` that names the node where a call has no meaning at all.
+    """
+    live = _live(program)
+    made = _attempt(program, live, {})
+    clean = made if not made.reasons else _attempt(program, live, made.reasons)
+    for node in program.nodes:
+        if node.kind == "call" and node.name not in live:
+            _count_dead(clean, node)
+    clean.segments = _segments(clean, live) if clean.reasons else _whole(clean)
+    return clean
+
+
+def _live(program: Program) -> frozenset[str]:
+    """Nodes whose values reach a result or an effect."""
+    wanted = set(refs_of(program.results))
+    for node in reversed(program.nodes):
+        if node.name in wanted or node.target in _EFFECTS or node.kind != "call":
+            wanted.add(node.name)
+            wanted.update(node.refs())
+    return frozenset(wanted)
+
+
+def _count_dead(plan: Plan, node: Node) -> None:
+    """A node that nothing reads is not built; it still counts."""
+    if node.target in HANDLERS or node.target == GETITEM:
+        plan.mapped[node.target] += 1
+    else:
+        plan.reasons.setdefault(node.name, OPAQUE.get(node.target, "no handler; nothing reads its result"))
+
+
+def _attempt(program: Program, live: frozenset[str], known: Mapping[str, str]) -> Plan:
+    """Build the whole fusion, leaving out the nodes known to be opaque."""
+    made = Plan(program, Fusion(program.name), dict(known))
+    builder = Builder(program, made.fusion)
+    last = 0  # opaque calls keep their order, so that random numbers are drawn as in the program
+    for node in program.nodes:
+        if node.name not in live:
+            continue
+        at = max((made.stage[r] for r in node.refs()), default=0)
+        if node.kind != "call":
+            _declare(builder, node)
+        elif is_projection(made, node):
+            made.mapped[node.target] += 1
+            _declare(builder, node)
+        elif _is_mapped(builder, made, node):
+            made.mapped[node.target] += 1
+        else:
+            last = at = max(at, last)
+            at += node.meta is not None
+            if not isinstance(node.meta, tuple):
+                _declare(builder, node)
+        made.stage[node.name] = at
+    outputs = [builder.values.get(r) for r in refs_of(program.results)]
+    _mark_outputs(made.fusion, [t for t in outputs if isinstance(t, Tensor)])
+    return made
+
+
+def _mark_outputs(fusion: Fusion, tensors: Iterable[Tensor]) -> None:
+    """Outputs are what is computed here; an input that is returned is no output of the fusion."""
+    computed = [t for t in tensors if t.definition is not None]
+    if computed:
+        fusion.output(*computed)
+
+
+def _is_mapped(builder: Builder, made: Plan, node: Node) -> bool:
+    if node.name in made.reasons:
+        return False
+    try:
+        builder.add(node)
+    except Unmapped as why:
+        made.reasons[node.name] = str(why)
+        return False
+    return True
+
+
+def is_projection(plan: Plan, node: Node) -> bool:
+    """One result of an opaque node with several: it is an input of what follows."""
+    source = node.args[0] if node.target == GETITEM and node.args else None
+    return isinstance(source, Ref) and source.name in plan.reasons and isinstance(plan.program[source.name].meta, tuple)
+
+
+def _declare(builder: Builder, node: Node) -> None:
+    """A value that comes from outside of the fusion: a tensor is an input, a number is itself."""
+    match node.meta:
+        case TensorMeta() as meta:
+            if meta.dtype in DTYPES:
+                builder.input(node)
+        case None if node.kind == "call":
+            return
+        case tuple():
+            raise FrontendError(f"{where_of(node)}: it stands for several tensors", where=program_line(node))
+        case _ if node.kind == "call":
+            raise FrontendError(
+                f"{where_of(node)}: its result is a number that depends on values of tensors",
+                where=program_line(node),
+                hint="dynamic sizes are not imported yet: capture the program with fixed sizes",
+            )
+        case number:
+            builder.values[node.name] = number
+
+
+def _whole(plan: Plan) -> tuple[Segment, ...]:
+    fusion = plan.fusion if plan.fusion.outputs else None
+    inputs = tuple(t.name for t in plan.fusion.inputs)
+    return (Segment(fusion, inputs, tuple(t.name for t in plan.fusion.outputs), ()),)
+
+
+def _segments(plan: Plan, live: frozenset[str]) -> tuple[Segment, ...]:
+    """Nodes by stage: within a stage first what is mapped, in one fusion, then the opaque calls."""
+    calls = [n for n in plan.program.nodes if n.kind == "call" and n.name in live]
+    outside = [n for n in calls if n.name in plan.reasons or is_projection(plan, n)]
+    mapped = [n for n in calls if n.name not in plan.reasons and not is_projection(plan, n)]
+    last = max(plan.stage[n.name] for n in calls) if calls else 0
+    wanted = _wanted(plan, mapped, outside)
+    made: list[Segment] = []
+    for stage in range(last + 1):
+        nodes = [n for n in mapped if plan.stage[n.name] == stage]
+        here = tuple(n for n in outside if plan.stage[n.name] - (n.meta is not None) == stage)
+        made.append(_segment(plan, stage, nodes, wanted, here))
+    return tuple(s for s in made if s.fusion is not None or s.calls)
+
+
+def _wanted(plan: Plan, mapped: Sequence[Node], outside: Sequence[Node]) -> frozenset[str]:
+    """Names that something outside of their own segment reads."""
+    found = set(refs_of(plan.program.results))
+    for node in outside:
+        found.update(node.refs())
+    for node in mapped:
+        found.update(r for r in node.refs() if plan.stage[r] != plan.stage[node.name])
+    return frozenset(found)
+
+
+def _segment(
+    plan: Plan, stage: int, nodes: Sequence[Node], wanted: frozenset[str], calls: tuple[Node, ...]
+) -> Segment:
+    names = {n.name for n in nodes}
+    outputs = tuple(n.name for n in nodes if n.name in wanted and isinstance(n.meta, TensorMeta))
+    if not outputs:
+        return Segment(None, (), (), calls)
+    builder = Builder(plan.program, Fusion(f"{plan.program.name}.{stage}"[:200]))
+    inputs: list[str] = []
+    for ref in dict.fromkeys(r for n in nodes for r in n.refs() if r not in names):
+        _declare(builder, plan.program[ref])
+        if isinstance(builder.values.get(ref), Tensor):
+            inputs.append(ref)
+    for node in nodes:
+        builder.add(node)
+    _mark_outputs(builder.fusion, [t for name in outputs if isinstance(t := builder.values[name], Tensor)])
+    return Segment(builder.fusion, tuple(inputs), outputs, calls)
