@@ -14,7 +14,7 @@ from typing import Generic, Literal, TypeVar
 from idgraph.arith import Expr, Proof, as_expr, prove_equal, simplify, symbol
 from idgraph.errors import SourceLine
 from idgraph.graphs.coordinates import forward, transparent
-from idgraph.graphs.valgraph import ExprGroup, Group, ValGraph, key_text
+from idgraph.graphs.valgraph import ExprGroup, Group, ValGraph
 from idgraph.ir import IterDomain, Tensor, TensorExpr
 from idgraph.ir.domains import DomainExpr, Roll
 
@@ -170,9 +170,6 @@ def find_cycles(graph: ValGraph[K]) -> tuple[Cycle[K], ...]:
     return tuple(found)
 
 
-Step = tuple[Group[K], ExprGroup[K], Group[K]]
-
-
 def _shortest_through(
     first: ExprGroup[K], edges: Sequence[ExprGroup[K]], inside: set[int]
 ) -> list[tuple[Group[K], ExprGroup[K], Group[K]]]:
@@ -207,11 +204,25 @@ def _shortest_through(
     raise AssertionError("an edge inside a strongly connected component stands on a cycle")
 
 
+def _known_sides(graph: ValGraph[K], start: Group[K], c: Expr) -> dict[int, Expr]:
+    """Coordinates that follow forward from the start's alone: what a split leaves beside the way is known too."""
+    known = {start.number: c}
+    pending = [start]
+    while pending:
+        for x in graph.uses(pending.pop()):
+            if all(g.number in known for g in x.inputs):
+                values = forward(x.expr, tuple(known[g.number] for g in x.inputs))
+                for g, v in zip(x.outputs, values, strict=True):
+                    if g.number not in known:
+                        known[g.number] = simplify(v)
+                        pending.append(g)
+    return known
+
+
 def _cycle(graph: ValGraph[K], way: list[tuple[Group[K], ExprGroup[K], Group[K]]]) -> Cycle[K]:
     start = way[0][0]
-    size = axis_of(start.keys[0]).extent
-    c = symbol("c", 0, size - 1)
-    sides: dict[int, Expr] = {}
+    c = symbol("c", 0, axis_of(start.keys[0]).extent - 1)
+    sides = _known_sides(graph, start, c)
     value: Expr = c
     for source, step, to in way:
         inputs: list[Expr] = []
@@ -222,19 +233,15 @@ def _cycle(graph: ValGraph[K], way: list[tuple[Group[K], ExprGroup[K], Group[K]]
                 taken = True
             else:
                 extent = axis_of(g.keys[0]).extent
-                inputs.append(sides.setdefault(g.number, symbol(f"side{len(sides)}", 0, extent - 1)))
+                inputs.append(sides.setdefault(g.number, symbol(f"side{g.number}", 0, extent - 1)))
         value = simplify(forward(step.expr, tuple(inputs))[step.outputs.index(to)])
     kind, shift, modulus = _classify(value, c, [s.expr for _, s, _ in way])
-    exprs = tuple(_named(s, g) for g, s, _ in way)
+    exprs = tuple(s.expr for _, s, _ in way)
     closing = _closing(graph, way)
     lines = dict.fromkeys(t.source_line for e in exprs if (t := e.outputs[0].tensor) is not None and t.source_line)
     if closing is not None and closing.source_line is not None:
         lines[closing.source_line] = None
     return Cycle(graph.name, kind, shift, modulus, value, tuple(g for g, _, _ in way), exprs, closing, tuple(lines))
-
-
-def _named(step: ExprGroup[K], source: Group[K]) -> DomainExpr:
-    return step.expr
 
 
 def _classify(net: Expr, c: Expr, exprs: Sequence[DomainExpr]) -> tuple[CycleKind, Expr | None, Expr | None]:
@@ -276,8 +283,3 @@ def _closing(graph: ValGraph[K], way: list[tuple[Group[K], ExprGroup[K], Group[K
             if at > latest_at:
                 latest, latest_at = e, at
     return latest
-
-
-def cycle_text(cycle: Cycle[K]) -> str:
-    """Groups of the cycle by name, for logs."""
-    return " -> ".join(key_text(g.keys[0]) for g in cycle.groups)

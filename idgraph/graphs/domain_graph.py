@@ -7,10 +7,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from idgraph.graphs.cycles import Cycle, find_cycles
+from idgraph.graphs.export import domain_networkx
 from idgraph.graphs.reasons import Explanation, Reason
 from idgraph.graphs.valgraph import ExprGroup, GraphBuilder, Group, ValGraph, key_text
-from idgraph.graphs.views import render
 from idgraph.ir import DomainExpr, Fusion, IterDomain, Mapped, Tensor
+from idgraph.ir.views import render
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -65,6 +66,9 @@ class DomainGraph:
         """The group of an axis; raises `IndexingError` for an axis the graph does not hold."""
         return self._graph.lookup(domain)
 
+    def __contains__(self, domain: object) -> bool:
+        return isinstance(domain, IterDomain) and self._graph.holds(domain)
+
     def mapped(self, a: IterDomain, b: IterDomain) -> bool:
         """True when the two axes are the same."""
         return self._graph.same(a, b)
@@ -102,6 +106,8 @@ class DomainGraph:
             for axes in dict.fromkeys((t.root, t.logical, t.loop)):
                 seen: dict[int, IterDomain] = {}
                 for d in axes:
+                    if d not in self:
+                        continue
                     number = self.group(d).number
                     if number in seen and not d.is_broadcast:
                         found.append(SelfMapping(t, seen[number], d, self.explain(seen[number], d)))
@@ -111,8 +117,6 @@ class DomainGraph:
 
     def to_networkx(self) -> nx.MultiDiGraph:
         """Groups and expression groups as a bipartite networkx graph that keeps every attribute."""
-        from idgraph.graphs.export import domain_networkx
-
         return domain_networkx(self.name, self.groups, self.expr_groups)
 
     def to_dot(self, **options: object) -> str:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import networkx as nx
+from typing import TYPE_CHECKING, Any
 
 from idgraph.graphs.valgraph import ExprGroup, Group, key_text
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 def domain_networkx(name: str, groups: Sequence[Group[Any]], exprs: Sequence[ExprGroup[Any]]) -> nx.MultiDiGraph:
     """Bipartite: nodes ``("group", n)`` and ``("expr", n)``, edges with their position."""
+    import networkx as nx
+
     made: nx.MultiDiGraph = nx.MultiDiGraph(name=name)
     for g in groups:
         made.add_node(("group", g.number), kind="group", keys=g.keys, labels=tuple(map(key_text, g.keys)))

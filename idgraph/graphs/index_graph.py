@@ -19,9 +19,9 @@ from idgraph.graphs.export import domain_networkx
 from idgraph.graphs.loops import Nests, Shadow
 from idgraph.graphs.reasons import Explanation, Reason
 from idgraph.graphs.valgraph import ExprGroup, GraphBuilder, Group, ValGraph, key_text
-from idgraph.graphs.views import render
 from idgraph.ir import DomainExpr, Fixed, Fusion, IterDomain, Mapped, Tensor, TensorExpr
 from idgraph.ir.domains import is_one
+from idgraph.ir.views import render
 
 if TYPE_CHECKING:
     import networkx as nx

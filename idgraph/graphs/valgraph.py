@@ -107,6 +107,7 @@ class GraphBuilder(Generic[K]):
         self.sets = DisjointSets()
         self.ids: dict[K, int] = {}
         self.keys: list[K] = []
+        self.unions = 0
         self._nodes: list[_Node] = []
         self._uses: list[list[int]] = []
         self._expr_parent: list[int] = []
@@ -143,6 +144,14 @@ class GraphBuilder(Generic[K]):
         """True when the two are one already."""
         return self.sets.find(self.add(a)) == self.sets.find(self.add(b))
 
+    def number(self, key: K) -> int:
+        """The present representative of a key's group."""
+        return self.sets.find(self.add(key))
+
+    def members(self, key: K) -> list[K]:
+        """Keys in one group with ``key`` at present."""
+        return [self.keys[n] for n in self.sets.members[self.number(key)]]
+
     def _drain(self) -> None:
         sets = self.sets
         while self._pending:
@@ -151,6 +160,7 @@ class GraphBuilder(Generic[K]):
             if ra == rb:
                 continue
             sets.union(a, b, why)
+            self.unions += 1
             keep = sets.find(a)
             gone = rb if keep == ra else ra
             moved = self._uses[gone]
@@ -274,6 +284,10 @@ class ValGraph(Generic[K]):
                 hint="ask for axes of tensors of this fusion, scheduled before the graph was built",
             )
         return self._group_of(n)
+
+    def holds(self, key: K) -> bool:
+        """True of a key of this graph."""
+        return key in self._ids
 
     def same(self, a: K, b: K) -> bool:
         """True when two keys are in one group."""

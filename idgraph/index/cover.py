@@ -17,7 +17,9 @@ def cuts(t: Tensor) -> tuple[DomainExpr, ...]:
     """Schedule steps of a tensor after which its loops no longer visit every element."""
     found: list[DomainExpr] = []
     for x in t.domain.loop_exprs:
-        if (isinstance(x, Resize) and not (is_true(x.left >= 0) and is_true(x.right >= 0))) or (isinstance(x, Stride) and not is_true(x.out.extent.eq(x.source.extent))):
+        if (isinstance(x, Resize) and not (is_true(x.left >= 0) and is_true(x.right >= 0))) or (
+            isinstance(x, Stride) and not is_true(x.out.extent.eq(x.source.extent))
+        ):
             found.append(x)
     return tuple(found)
 

@@ -8,7 +8,10 @@ from functools import cached_property
 
 from idgraph.arith import TRUE, Expr, as_expr, drop_redundant, simplify, symbol
 from idgraph.errors import IndexingError
-from idgraph.graphs import DomainGraph, IndexGraph, Nests, build_exact, build_index_graph, canonical_operand, key_of
+from idgraph.graphs import (
+    DomainGraph, IndexGraph, Nests, build_almost_exact, build_broadcast, build_exact, build_index_graph, build_loop,
+    build_permissive, build_permissive_resize, canonical_operand, key_of,
+)  # fmt: skip
 from idgraph.graphs.index_graph import Key
 from idgraph.index.access import Access, Loop
 from idgraph.index.cover import check_cover
@@ -64,6 +67,31 @@ class IdModel:
     def exact(self) -> DomainGraph:
         """The exact graph."""
         return build_exact(self.fusion)
+
+    @cached_property
+    def almost_exact(self) -> DomainGraph:
+        """Exact, with size-one merges and splits transparent and equal divisible splits joined."""
+        return build_almost_exact(self.fusion)
+
+    @cached_property
+    def broadcast(self) -> DomainGraph:
+        """Exact, and broadcast axes with what they resolve to."""
+        return build_broadcast(self.fusion)
+
+    @cached_property
+    def permissive(self) -> DomainGraph:
+        """Broadcast, and forwarding through merges with broadcasts."""
+        return build_permissive(self.fusion)
+
+    @cached_property
+    def permissive_resize(self) -> DomainGraph:
+        """Permissive, and a resize's input with its output."""
+        return build_permissive_resize(self.fusion)
+
+    @cached_property
+    def loop(self) -> DomainGraph:
+        """Loop axes that share one real loop; see `promotion` for its extent."""
+        return build_loop(self.fusion, self._nests)
 
     @cached_property
     def index(self) -> IndexGraph:

@@ -1,0 +1,187 @@
+"""Commands and exit codes: 0 holds, 1 a check failed, 2 bad input (one clear line)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+from rich.markup import escape
+
+from idgraph.cli.demo import run_demo
+from idgraph.cli.loading import load
+from idgraph.cli.show import access_row, console, index_table, print_cycles, tensor_table
+from idgraph.emit import emit as emit_program
+from idgraph.errors import IdGraphError, IndexingError
+from idgraph.index import IdModel
+from idgraph.ir import Fusion, IterDomain
+from idgraph.schedule import auto
+from idgraph.validate import validate
+from idgraph.viz import draw
+
+TARGETS = ("python", "numpy", "cpu", "cuda")
+GRAPHS = ("exact", "index")
+
+file_argument = click.argument("file", type=click.Path())
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+target_option = click.option("--target", type=click.Choice(TARGETS), default="cpu", show_default=True)
+auto_option = click.option("--auto/--as-scheduled", "automatic", default=False, help="Schedule automatically first.")
+
+
+@click.group()
+@click.version_option(package_name="idgraph")
+def cli() -> None:
+    """Index analysis for tensor compilers.
+
+    FILE is a Python program that builds one fusion, a fusion's text form, or a captured PyTorch graph (.json).
+    """
+
+
+@cli.command()
+@click.argument("name", type=click.Choice(["rope"]))
+@click.option("--target", type=click.Choice(("auto", *TARGETS)), default="auto", show_default=True)
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("out"), show_default=True, help="Folder for pictures."
+)
+@click.option("--small", is_flag=True, help="A small attention instead of a Llama-size one.")
+def demo(name: str, target: str, out: Path, small: bool) -> None:
+    """Run the main job: RoPE with residual from a captured graph to a checked kernel."""
+    sys.exit(0 if run_demo(target, out, small=small) else 1)
+
+
+@cli.command()
+@file_argument
+@target_option
+@auto_option
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--sample/--exhaustive", default=False, help="Check a sample of the points (for very large spaces).")
+@json_option
+def check(file: str, target: str, automatic: bool, seed: int, sample: bool, as_json: bool) -> None:
+    """Check a fusion: its form, its schedule, every address and every value."""
+    fusion = load(file)
+    fusion.verify()
+    if automatic:
+        auto(fusion)
+    report = validate(fusion, target=target, exhaustive=not sample, seed=seed)
+    if as_json:
+        facts: dict[str, Any] = {"file": file, "ok": report.ok, "points": report.points, "target": target, "seed": seed}
+        facts["counterexample"] = None if report.counterexample is None else str(report.counterexample)
+        click.echo(json.dumps(facts))
+    else:
+        console().print(escape(str(report)))
+    sys.exit(0 if report.ok else 1)
+
+
+@cli.command()
+@file_argument
+@click.option("--graph", type=click.Choice(("fusion", *GRAPHS)), default="fusion", show_default=True)
+@click.option("--form", type=click.Choice(("text", "table", "dot", "svg")), default="table", show_default=True)
+@click.option("--output", type=click.Path(path_type=Path), help="Write to a file instead of standard output.")
+def show(file: str, graph: str, form: str, output: Path | None) -> None:
+    """Show a fusion or one of its graphs as text, table, DOT or SVG."""
+    fusion = load(file)
+    if form == "table" and graph == "fusion":
+        console().print(tensor_table(fusion))
+        return
+    what = fusion if graph == "fusion" else getattr(IdModel(fusion), graph)
+    text = str(what) if form in ("text", "table") else draw(what, form)
+    if output is None:
+        click.echo(text)
+    else:
+        output.write_text(text, encoding="utf-8")
+
+
+@cli.command()
+@file_argument
+@click.option("--tensor", help="Only the operation that makes this tensor.")
+@auto_option
+@json_option
+def index(file: str, tensor: str | None, automatic: bool, as_json: bool) -> None:
+    """Print the index maps: coordinates, address and predicate of every access."""
+    fusion = load(file)
+    if automatic:
+        auto(fusion)
+    model = IdModel(fusion)
+    model.verify()
+    chosen = [e for e in fusion.exprs if tensor is None or e.output.name == tensor]
+    if not chosen:
+        raise IndexingError(
+            f"no operation makes a tensor {tensor!r}", hint=", ".join(e.output.name for e in fusion.exprs)
+        )
+    if not as_json:
+        console().print(index_table(model, chosen))
+        return
+    for e in chosen:
+        found = model.index_map(e)
+        keys = ("access", "tensor", "coordinates", "address", "predicate")
+        accesses = [dict(zip(keys, access_row(a), strict=True)) for a in found.accesses]
+        loops = {x.name: str(x.extent) for x in found.loops}
+        click.echo(json.dumps({"operation": e.name, "op": e.op, "loops": loops, "accesses": accesses}))
+
+
+@cli.command()
+@file_argument
+@click.option("--graph", type=click.Choice(GRAPHS), default="exact", show_default=True)
+@json_option
+def cycles(file: str, graph: str, as_json: bool) -> None:
+    """Report the cycles of a graph, each with kind, shift and the operations on it."""
+    found = getattr(IdModel(load(file)), graph).cycles()
+    if not as_json:
+        print_cycles(console(), found)
+        return
+    for c in found:
+        closing = None if c.closing is None else c.closing.name
+        facts = {"kind": c.kind, "shift": None if c.shift is None else str(c.shift), "closed_by": closing}
+        click.echo(json.dumps({**facts, "exprs": [str(e) for e in c.exprs], "tensors": [t.name for t in c.tensors]}))
+
+
+def _axis(fusion: Fusion, text: str) -> IterDomain:
+    """``t1:0``: logical axis 0 of tensor t1 (a name may hold colons)."""
+    name, _, axis = text.rpartition(":")
+    tensor = fusion[name]
+    if not axis.isdigit() or int(axis) >= len(tensor.logical):
+        raise IndexingError(f"{text!r} names no axis", hint=f"{name}:0 to {name}:{len(tensor.logical) - 1}")
+    return tensor.logical[int(axis)]
+
+
+@cli.command()
+@file_argument
+@click.argument("first")
+@click.argument("second")
+def explain(file: str, first: str, second: str) -> None:
+    """Say why two axes are the same in the exact graph, or where they part. Axes are TENSOR:AXIS, like t1:0."""
+    fusion = load(file)
+    found = IdModel(fusion).exact.explain(_axis(fusion, first), _axis(fusion, second))
+    console().print(escape(str(found)))
+    sys.exit(0 if found else 1)
+
+
+@cli.command()
+@file_argument
+@target_option
+@auto_option
+def emit(file: str, target: str, automatic: bool) -> None:
+    """Print the source of the kernels."""
+    fusion = load(file)
+    if automatic:
+        auto(fusion)
+    click.echo(emit_program(fusion, target=target).source)
+
+
+def main() -> NoReturn:
+    """Entry point: errors of the library become one clear message and exit code 2."""
+    try:
+        cli(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except click.Abort:
+        sys.exit(130)
+    except IdGraphError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(2)
+    except BrokenPipeError:
+        sys.exit(0)
+    sys.exit(0)

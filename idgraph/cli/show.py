@@ -1,0 +1,61 @@
+"""Tables for people: index maps, cycles, tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from idgraph.graphs import Cycle
+from idgraph.index import Access, IdModel
+from idgraph.ir import Fusion, TensorExpr
+
+
+def console() -> Console:
+    """Standard output; plain text when it is no terminal."""
+    return Console(highlight=False, soft_wrap=True)
+
+
+def tensor_table(fusion: Fusion) -> Table:
+    """One row for each tensor: what makes it, its shape, where it was written."""
+    table = Table(title=f"fusion {escape(fusion.name)}", title_justify="left")
+    for column in ("tensor", "made by", "shape", "dtype", "line"):
+        table.add_column(column)
+    for t in fusion.tensors:
+        made = t.definition.op if t.definition is not None else "input"
+        mark = " (output)" if t in fusion.outputs else ""
+        shape = "(" + ", ".join(map(str, t.shape)) + ")"
+        line = t.source_line
+        where = f"{line.file}:{line.line}" if line is not None else ""
+        table.add_row(escape(t.name) + mark, made, shape, t.dtype, escape(where))
+    return table
+
+
+def access_row(a: Access) -> tuple[str, ...]:
+    """verb, tensor, coordinates, address, predicate as text."""
+    where = "(" + ", ".join(map(str, a.coordinates)) + ")"
+    return ("write" if a.is_write else "read", a.tensor.name, where, str(a.address), str(a.predicate))
+
+
+def index_table(model: IdModel, exprs: Iterable[TensorExpr]) -> Table:
+    """Index maps of operations: coordinates, address and predicate of each access, in its loop variables."""
+    table = Table(title="index maps", title_justify="left")
+    for column in ("operation", "access", "tensor", "coordinates", "address", "when"):
+        table.add_column(column, overflow="fold")
+    for e in exprs:
+        found = model.index_map(e)
+        loops = ", ".join(map(str, found.loops)) or "once"
+        for n, a in enumerate(found.accesses):
+            name = f"{e.op} -> {escape(e.output.name)}\nfor {loops}" if n == 0 else ""
+            table.add_row(name, *(escape(x) for x in access_row(a)), end_section=n == len(found.accesses) - 1)
+    return table
+
+
+def print_cycles(out: Console, cycles: Sequence[Cycle[object]]) -> None:
+    """Every cycle with its witness, or that there is none."""
+    if not cycles:
+        out.print("no cycle")
+    for c in cycles:
+        out.print(escape(str(c)))
