@@ -18,6 +18,7 @@ from idgraph.ir.printing import print_fusion
 from idgraph.ir.registry import apply
 from idgraph.ir.tensor import Tensor, TensorDomain
 from idgraph.ir.verify import violations
+from idgraph.ir.views import render
 
 _current: ContextVar[ReferenceType[Fusion] | None] = ContextVar("idgraph_current_fusion", default=None)
 
@@ -398,6 +399,14 @@ class Fusion:
         found = violations(self)
         if found:
             raise FusionError(f"fusion {self.name} is not well formed: {len(found)} violation(s)", found)
+
+    def to_dot(self, **options: object) -> str:
+        """Graphviz text of tensors and operations; see `idgraph.viz`."""
+        return render("dot", self, **options)
+
+    def to_svg(self, **options: object) -> str:
+        """A self-contained SVG picture of tensors and operations; needs no graphviz."""
+        return render("svg", self, **options)
 
     def __str__(self) -> str:
         return print_fusion(self)
