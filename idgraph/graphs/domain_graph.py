@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 
 from idgraph.graphs.cycles import Cycle, find_cycles
 from idgraph.graphs.export import domain_networkx
-from idgraph.graphs.export import domain_networkx
 from idgraph.graphs.reasons import Explanation, Reason
 from idgraph.graphs.valgraph import ExprGroup, GraphBuilder, Group, ValGraph, key_text
 from idgraph.ir import DomainExpr, Fusion, IterDomain, Mapped, Tensor
-from idgraph.ir.views import render
 from idgraph.ir.views import render
 
 if TYPE_CHECKING:
