@@ -1,0 +1,1 @@
+"""Measurements and coverage: scripts that print tables, kept with their results."""

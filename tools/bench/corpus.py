@@ -1,0 +1,158 @@
+"""How much of a folder of captured graphs is imported, and how much of it gives torch's values.
+
+    python -m tools.bench.corpus FOLDER [--target oracle|cpu|cuda] [--match TEXT] [--limit ELEMENTS] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from idgraph.errors import IdGraphError
+from idgraph.frontends.arrays import Array, numpy_dtype
+from idgraph.frontends.fx import Import, from_json
+from idgraph.ir import Fusion
+from idgraph.validate.oracle import evaluate
+from tools.bench.interpret import difference, interpret, load, random_inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One graph: calls mapped, operations opaque, and whether its values are torch's ("equal", why not, or "")."""
+
+    name: str
+    calls: int
+    opaque: tuple[str, ...]
+    values: str
+    seconds: float
+
+
+class Oracle:
+    """Runs a fusion by the definitions of its operations, in float64 rounded to each tensor's type."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        self.fusion = fusion
+
+    def run(self, arrays: Mapping[str, Array], /) -> Mapping[str, Array]:
+        """Outputs by name."""
+        out = evaluate(self.fusion, dict(arrays))
+        return {name: np.asarray(a).astype(numpy_dtype(self.fusion[name].dtype)) for name, a in out.items()}
+
+
+def work(imported: Import) -> int:
+    """Points of all loops: elements of every tensor, reduced axes included."""
+    total = 0
+    for segment in imported.segments:
+        for e in segment.fusion.exprs if segment.fusion is not None else ():
+            points = 1
+            for d in e.output.logical:
+                points *= int(d.extent)
+            total += points
+    return total
+
+
+def with_oracle(imported: Import) -> Import:
+    """Target "oracle" runs the definitions of the operations instead of kernels."""
+    for number, segment in enumerate(imported.segments):
+        if segment.fusion is not None:
+            imported.kernels[number, "oracle"] = Oracle(segment.fusion)
+    return imported
+
+
+def compare(path: Path, target: str, limit: int, seed: int = 0) -> Row:
+    """Import one graph, run it and torch on the same random values."""
+    start = time.perf_counter()
+    imported = with_oracle(from_json(path))
+    coverage = imported.coverage
+    points = work(imported)
+    if points > limit:
+        verdict = f"not run: {points:.1e} points"
+    else:
+        verdict = values_of(load(path), imported, target, seed)
+    calls = sum(coverage.mapped.values())
+    return Row(path.stem, calls, tuple(coverage.opaque), verdict, time.perf_counter() - start)
+
+
+def values_of(graph: dict[str, Any], imported: Import, target: str, seed: int) -> str:
+    """ "equal", or what differs."""
+    inputs = random_inputs(graph, seed)
+    try:
+        torch.manual_seed(seed)
+        wanted = interpret(graph, inputs)
+    except (RuntimeError, IndexError) as error:
+        return f"torch refuses the random inputs: {str(error).splitlines()[0][:60]}"
+    torch.manual_seed(seed)
+    try:
+        found = imported.run(*inputs, target=target)
+    except IdGraphError as error:
+        return f"{type(error).__name__}: {error.what[:90]}"
+    assert isinstance(found, tuple)
+    for k, (a, b) in enumerate(zip(found, wanted, strict=True)):
+        if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+            what = difference(a, b)
+        else:
+            what = "" if a is None and b is None else "one is None"
+        if what:
+            return f"result {k}: {what}"
+    return "equal"
+
+
+def table(rows: list[Row]) -> Table:
+    """Counts by kind of graph."""
+    made = Table(title=f"{len(rows)} captured graphs")
+    for head in ("kind", "graphs", "nothing opaque", "equal to torch", "not run (large)", "differ or fail"):
+        made.add_column(head, justify="left" if head == "kind" else "right")
+    kinds = sorted({r.name.split(".", 1)[1] for r in rows})
+    for kind in [*kinds, "all"]:
+        mine = [r for r in rows if kind in ("all", r.name.split(".", 1)[1])]
+        equal = sum(r.values == "equal" for r in mine)
+        large = sum(r.values.startswith("not run") for r in mine)
+        cells = [len(mine), sum(not r.opaque for r in mine), equal, large, len(mine) - equal - large]
+        made.add_row(kind, *map(str, cells), end_section=kind == kinds[-1])
+    return made
+
+
+def main() -> int:
+    """Print the tables; exit 1 where a graph differs or fails."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--target", default="cpu")
+    parser.add_argument("--match", default="")
+    parser.add_argument("--limit", type=float, default=3e7, help="points of a graph above which values are not computed")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    console = Console()
+    paths = sorted(p for p in given.folder.glob("*.json") if given.match in p.name)
+    rows: list[Row] = []
+    for path in track(paths, "graphs", console=console, disable=not console.is_terminal):
+        try:
+            rows.append(compare(path, given.target, int(given.limit)))
+        except IdGraphError as error:
+            rows.append(Row(path.stem, 0, ("not imported",), f"{type(error).__name__}: {error.what[:90]}", 0.0))
+    console.print(table(rows))
+    reasons = Counter(name for r in rows for name in r.opaque)
+    if reasons:
+        console.print("opaque: " + ", ".join(f"{name} ({n})" for name, n in reasons.most_common()))
+    bad = [r for r in rows if r.values != "equal" and not r.values.startswith("not run")]
+    for r in bad:
+        console.print(f"{r.name}: {r.values}", markup=False)
+    if given.json is not None:
+        given.json.write_text(json.dumps([asdict(r) for r in rows], indent=1) + "\n", encoding="utf-8")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

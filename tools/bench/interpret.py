@@ -1,0 +1,149 @@
+"""A captured graph run by torch, node by node: the judge of the importer, sharing no code with it."""
+
+from __future__ import annotations
+
+import json
+import operator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._inductor.inductor_prims  # registers prims.fma and its like
+
+_FLOATS = {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
+# A number of one of these is the same number, moved: an index stays an index.
+_MOVES = {
+    "alias", "cat", "clone", "expand", "permute", "slice", "squeeze", "unsqueeze", "view", "where", "select", "add",
+    "_to_copy", "convert_element_type", "clamp_max", "clamp_min", "fmod", "remainder",
+}  # fmt: skip
+
+
+def load(path: str | Path) -> dict[str, Any]:
+    """The JSON of a captured graph."""
+    return json.loads(Path(path).read_text(encoding="utf-8"))
+
+
+def convert(value: Any, values: dict[str, Any]) -> Any:
+    """An argument as torch takes it."""
+    if isinstance(value, list):
+        return [convert(v, values) for v in value]
+    if not isinstance(value, dict):
+        return value
+    ((tag, content),) = value.items()
+    match tag:
+        case "ref":
+            return values[content]
+        case "float":
+            return _FLOATS[content]
+        case "slice":
+            return slice(*content)
+        case "device":
+            return torch.device("cpu")
+        case _:
+            return getattr(torch, content.removeprefix("torch."))
+
+
+def interpret(graph: dict[str, Any], inputs: list[torch.Tensor]) -> list[torch.Tensor | None]:
+    """The results of a graph for its placeholders' values, in order."""
+    values: dict[str, Any] = {}
+    given = iter(inputs)
+    for node in graph["nodes"]:
+        args = [convert(a, values) for a in node["args"]]
+        kwargs = {k: convert(v, values) for k, v in node["kwargs"].items()}
+        if node["op"] == "placeholder":
+            values[node["name"]] = next(given)
+        elif node["op"] == "output":
+            return list(args[0])
+        elif node["target"] == "_operator.getitem":
+            values[node["name"]] = operator.getitem(*args)
+        else:
+            space, name, overload = node["target"].split(".")
+            values[node["name"]] = getattr(getattr(getattr(torch.ops, space), name), overload)(*args, **kwargs)
+    raise ValueError("the graph has no output")
+
+
+def index_bounds(graph: dict[str, Any]) -> dict[str, int]:
+    """For each integer placeholder the smallest axis it indexes, found by following moves to gathers and scatters."""
+    nodes = {n["name"]: n for n in graph["nodes"]}
+    sources: dict[str, set[str]] = {}
+    bounds: dict[str, int] = {}
+
+    def refs(value: Any) -> list[str]:
+        if isinstance(value, list):
+            return [r for v in value for r in refs(v)]
+        return [value["ref"]] if isinstance(value, dict) and "ref" in value else []
+
+    def note(value: Any, extent: int) -> None:
+        for r in refs(value):
+            for s in sources.get(r, ()):
+                bounds[s] = min(bounds.get(s, extent), extent)
+
+    for name, n in nodes.items():
+        if n["op"] == "placeholder":
+            sources[name] = {name} if isinstance(n["out"], dict) and n["out"]["dtype"].startswith("int") else set()
+            continue
+        if n["op"] != "call_function":
+            continue
+        op, args = n["target"].split(".")[1], n["args"]
+        if op in _MOVES:
+            sources[name] = {s for r in refs(args) for s in sources.get(r, ())}
+        elif op in ("gather", "index", "index_select"):
+            sources[name] = {s for r in refs(args[:1]) for s in sources.get(r, ())}
+        first = nodes[args[0]["ref"]]["out"] if args and isinstance(args[0], dict) and "ref" in args[0] else None
+        shape = first["shape"] if isinstance(first, dict) else []
+        if op in ("gather", "scatter", "scatter_add"):
+            note(args[2], shape[args[1]])
+        elif op == "index_select":
+            note(args[2], shape[args[1]])
+        elif op == "embedding":
+            note(args[1], shape[0])
+        elif op in ("index", "index_put", "_unsafe_index"):
+            for t, extent in zip(args[1], shape, strict=False):
+                note(t, extent)
+        elif op.startswith("_unsafe_masked_index"):
+            for t, extent in zip(args[2], shape, strict=False):
+                note(t, extent)
+    return bounds
+
+
+def random_inputs(graph: dict[str, Any], seed: int) -> list[torch.Tensor]:
+    """Random values for the placeholders, with the strides captured; integers are valid indices."""
+    generator = torch.Generator().manual_seed(seed)
+    bounds = index_bounds(graph)
+    made: list[torch.Tensor] = []
+    for node in graph["nodes"]:
+        if node["op"] != "placeholder":
+            continue
+        out = node["out"]
+        dtype, shape = getattr(torch, out["dtype"]), out["shape"]
+        memory_shape = [1 if s == 0 else n for n, s in zip(shape, out["stride"], strict=True)]
+        if dtype.is_floating_point:
+            values = torch.randn(memory_shape, generator=generator).to(dtype)
+        elif dtype == torch.int8:
+            values = torch.full(memory_shape, 4, dtype=dtype)  # an offset in a 3x3 window: its centre is no padding
+        else:
+            top = 2 if dtype == torch.bool else bounds.get(node["name"], 7)
+            values = torch.randint(0, max(top, 1), memory_shape, generator=generator).to(dtype)
+        wide = values.expand(shape)
+        held = torch.empty_strided(memory_shape, out["stride"], dtype=dtype).copy_(values).expand(shape)
+        made.append(held if held.stride() == tuple(out["stride"]) else wide)
+    return made
+
+
+def difference(found: torch.Tensor, wanted: torch.Tensor) -> str:
+    """Empty where equal: integers exactly, floats to the accuracy of their type; else what differs."""
+    if found.shape != wanted.shape or found.dtype != wanted.dtype:
+        return f"{found.dtype}{tuple(found.shape)} is not {wanted.dtype}{tuple(wanted.shape)}"
+    if not wanted.dtype.is_floating_point:
+        return "" if torch.equal(found, wanted) else f"{int((found != wanted).sum())} of {wanted.numel()} differ"
+    a, b = found.double(), wanted.double()
+    accuracy = {torch.bfloat16: 2e-2, torch.float16: 4e-3, torch.float64: 1e-9}.get(wanted.dtype, 1e-4)
+    if wanted.numel() and not bool(torch.isfinite(b).any()):
+        return "no value is finite: nothing was compared"
+    finite = b[torch.isfinite(b)].abs()
+    scale = float(finite.max()) if finite.numel() else 0.0
+    near = torch.isclose(a, b, rtol=4 * accuracy, atol=accuracy * scale, equal_nan=True)
+    if bool(near.all()):
+        return ""
+    worst = (a - b).abs().nan_to_num(float("inf")).max()
+    return f"{int((~near).sum())} of {near.numel()} differ, by up to {float(worst):.3g} (values to {scale:.3g})"
