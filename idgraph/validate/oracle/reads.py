@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -15,13 +16,14 @@ from idgraph.validate.oracle.pointwise import POINTWISE
 
 
 def element_numbers(tensor: Tensor, symbols: Symbols) -> Array:
-    """Row-major element numbers of ``tensor.shape``, int64."""
+    """Row-major element numbers of ``tensor.shape``: int32 where they fit (real sizes are checked too), else int64."""
     shape = shape_of(tensor, symbols)
-    return np.arange(int(np.prod(shape, dtype=np.int64)), dtype=np.int64).reshape(shape)
+    count = math.prod(shape)
+    return np.arange(count, dtype=np.int32 if count < 2**31 else np.int64).reshape(shape)
 
 
 def reads(e: TensorExpr, k: int, values: Mapping[str, Array] | None = None, symbols: Symbols | None = None) -> Array:
-    """Element number of operand ``k`` that ``e`` reads, int64, one for each point of ``e.output.logical``.
+    """Element number of operand ``k`` that ``e`` reads, one for each point of ``e.output.logical``.
 
     The axes are those of ``e.output.logical`` in that order, reduced axes included. Numbers are row-major over the
     operand's shape; -1 where the operation reads nothing of this operand (a pad's fill, another part of a cat).
@@ -51,10 +53,9 @@ def reads(e: TensorExpr, k: int, values: Mapping[str, Array] | None = None, symb
         known = values or {}
         parts = [ids if p == k else known[t.name] for p, t in enumerate(e.inputs)]
         return move(e.op, e.attrs, parts, at, -1)
-    nothing = [ids if p == k else np.full(shape_of(t, at), -1, np.int64) for p, t in enumerate(e.inputs)]
-    if e.op == "slice_scatter" and k == 1:
-        nothing[0] = np.full(shape_of(e.inputs[0], at), -1, np.int64)
-    return move(e.op, e.attrs, nothing, at, -1)
+    nothing = np.full((), -1, ids.dtype)
+    parts = [ids if p == k else np.broadcast_to(nothing, shape_of(t, at)) for p, t in enumerate(e.inputs)]
+    return move(e.op, e.attrs, parts, at, -1)
 
 
 def optional(e: TensorExpr, k: int, symbols: Symbols | None = None) -> Array | None:
@@ -66,7 +67,7 @@ def optional(e: TensorExpr, k: int, symbols: Symbols | None = None) -> Array | N
         return None
     at = dict(symbols or {})
     ids = element_numbers(e.inputs[0], at)
-    free = np.full(ids.shape, -1, np.int64)
+    free = np.full(ids.shape, -1, ids.dtype)
     inside = region(e.attrs, ids.ndim, at)
     free[inside] = ids[inside]
     return free

@@ -1,0 +1,233 @@
+"""Checking accesses with NumPy, many loop points at a time. The compiled engines do the same, point by point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from idgraph.arith import Expr
+from idgraph.ir import TensorExpr
+from idgraph.validate.oracle import optional, reads
+from idgraph.validate.oracle.moves import Array
+from idgraph.validate.sites import Case, Load, Site, Slot
+
+FAULTS: Final = (
+    "",
+    "",
+    "writes outside the tensor",
+    "wrong address",
+    "reads outside the tensor",
+    "reads the wrong element",
+    "reads where the operation reads nothing (a missing predicate)",
+    "does not read what the operation reads (a predicate too strict)",
+    "reads where nothing is written",
+    "reads a buffer slot outside the producer's loops",
+    "reads a buffer slot that holds another element",
+    "reads a buffer slot that is never written",
+    "loads an index outside the index tensor",
+    "its own load bounds refuse an index that is in range",
+    "one accumulator gets terms of several elements",
+    "writes an element more than once",
+    "never writes an element",
+    "reduces an index more than once, or not at all",
+)
+"""What a fault code says; 0 is no access, 1 a right one."""
+
+(OUTSIDE_WRITE, ADDRESS, OUTSIDE_READ, ELEMENT, LOOSE, STRICT, UNWRITTEN, SLOT_RANGE, SLOT_ELEMENT, SLOT_EMPTY,
+ LOAD_RANGE, LOAD_BOUNDS, SPREAD, TWICE, NEVER, REDUCED) = range(2, 18)  # fmt: skip
+
+CHUNK: Final = 1 << 18
+
+
+@dataclass(slots=True)
+class Tables:
+    """What the checks of one operation look up and mark.
+
+    ``wanted[k]``: element that operand k should be read at, over the output's logical axes. ``allowed[k]``: a read
+    that is harmless though unused. ``values``: index tensors. ``seen`` marks elements, ``terms`` marks (point of the
+    loops that are not reduced, reduction index).
+    """
+
+    wanted: tuple[Array, ...]
+    allowed: tuple[Array | None, ...]
+    values: Mapping[str, Array]
+    seen: Array
+    terms: Array | None
+    marks: bool = True
+    extra: dict[str, Array] = field(default_factory=dict[str, Array])
+
+
+def build_tables(case: Case, values: Mapping[str, Array], symbols: Mapping[str, int], marks: bool = True) -> Tables:
+    """Oracle tables and empty marks for one operation."""
+    e = case.expr
+    wanted = tuple(reads(e, k, values, symbols) for k in range(len(e.inputs)))
+    allowed = tuple(optional(e, k, symbols) for k in range(len(e.inputs)))
+    used = {load.tensor.name: values[load.tensor.name] for s in case.reads for load in s.loads}
+    shape = tuple(case.write.shape[p] for p in case.write.kept)
+    terms = None
+    if case.reduced and marks:
+        points = [n for j, (_, n) in enumerate(case.loops) if j not in case.reduced]
+        folded = [n for p, n in enumerate(case.write.shape) if p not in case.write.kept]
+        terms = np.zeros((int(np.prod(points, dtype=np.int64)), int(np.prod(folded, dtype=np.int64))), np.uint8)
+    return Tables(wanted, allowed, used, np.zeros(shape if marks else (1,) * len(shape), np.uint8), terms, marks)
+
+
+Env = dict[str, Array | int]
+
+
+class _Codes:
+    """Fault codes of many points; the first fault of a point stands."""
+
+    def __init__(self, size: int) -> None:
+        self.code = np.zeros(size, np.int32)
+        self.where = np.zeros(size, np.int32)
+
+    def fault(self, mask: Array, code: int, place: int) -> None:
+        hit = mask & (self.code < 2)
+        self.code[hit] = code
+        self.where[hit] = place
+
+
+def loop_values(case: Case, flat: Array) -> Env:
+    """Loop variables at points numbered row-major over the loops."""
+    shape = tuple(n for _, n in case.loops)
+    if not shape:
+        return {}
+    return dict(zip((name for name, _ in case.loops), np.unravel_index(flat, shape), strict=True))
+
+
+def _at(e: Expr, env: Env, size: int) -> Array:
+    return np.broadcast_to(e.evaluate_array(env), (size,))
+
+
+def _inside(coordinates: Sequence[Array], shape: Sequence[int], size: int) -> Array:
+    ok = np.ones(size, np.bool_)
+    for c, n in zip(coordinates, shape, strict=True):
+        ok &= (c >= 0) & (c < n)
+    return ok
+
+
+def _number(coordinates: Sequence[Array], shape: Sequence[int], size: int) -> Array:
+    """Row-major element numbers; coordinates outside are clipped (they are faults already)."""
+    out = np.zeros(size, np.int64)
+    for c, n in zip(coordinates, shape, strict=True):
+        out = out * n + np.clip(c, 0, max(n - 1, 0))
+    return out
+
+
+def _address(site: Site, coordinates: Sequence[Array], element: Array) -> Array:
+    layout = site.layout
+    if layout.strides is None:
+        return layout.table[element] if layout.table is not None and layout.table.size else element
+    out = np.full(element.shape, layout.offset, np.int64)
+    for c, s in zip(coordinates, layout.strides, strict=True):
+        out = out + c * s
+    return out
+
+
+def check_points(case: Case, tables: Tables, flat: Array) -> tuple[Array, Array]:
+    """(codes, access numbers) at loop points; marks what was written."""
+    size = flat.size
+    env = loop_values(case, flat)
+    found = _Codes(size)
+    w = case.write
+    happens = _at(w.predicate, env, size)
+    found.code[happens] = 1
+    at = [_at(c, env, size) for c in w.coordinates]
+    found.fault(happens & ~_inside(at, w.shape, size), OUTSIDE_WRITE, 0)
+    point = _number(at, w.shape, size)
+    kept = [at[p] for p in w.kept]
+    shape = [w.shape[p] for p in w.kept]
+    element = _number(kept, shape, size)
+    found.fault(happens & (_at(w.address, env, size) != _address(w, kept, element)), ADDRESS, 0)
+    for c, x in zip(kept, case.settled, strict=True):
+        if case.reduced:
+            found.fault(happens & (c != _at(x, env, size)), SPREAD, 0)
+    for k, site in enumerate(case.reads):
+        wanted = tables.wanted[k].reshape(-1) if tables.wanted[k].flags.c_contiguous else None
+        if wanted is None:
+            clipped = tuple(np.clip(c, 0, max(n - 1, 0)) for c, n in zip(at, w.shape, strict=True))
+            want = tables.wanted[k][clipped]
+        else:
+            want = wanted[point] if wanted.size else np.full(size, -1)
+        free = tables.allowed[k]
+        _check_read(site, env, found, happens, want, None if free is None else free.reshape(-1)[point], tables)
+    _mark(case, tables, env, found.code >= 1, element, at)
+    return found.code, found.where
+
+
+def _check_read(
+    site: Site, env: Env, found: _Codes, happens: Array, want: Array, free: Array | None, tables: Tables
+) -> None:
+    size, place = happens.size, site.number
+    inner = dict(env)
+    for load in site.loads:
+        inner[load.name] = _load(load, env, found, happens, place, tables)
+    does = _at(site.predicate, inner, size)
+    found.fault(does & ~happens, UNWRITTEN, place)
+    does = does & happens
+    for bound in site.load_bounds:
+        found.fault(does & ~_at(bound, inner, size), LOAD_BOUNDS, place)
+    at = [_at(c, inner, size) for c in site.coordinates]
+    found.fault(does & ~_inside(at, site.shape, size), OUTSIDE_READ, place)
+    element = _number(at, site.shape, size)
+    nothing = want < 0
+    right = element == want
+    if free is not None:
+        right |= nothing & (element == free)
+        nothing &= free < 0
+    found.fault(does & nothing, LOOSE, place)
+    found.fault(does & ~right, ELEMENT, place)
+    found.fault(happens & ~does & (want >= 0), STRICT, place)
+    found.fault(does & (_at(site.address, inner, size) != _address(site, at, element)), ADDRESS, place)
+    if site.slot is not None:
+        _check_slot(site.slot, site, inner, found, does, at)
+
+
+def _load(load: Load, env: Env, found: _Codes, happens: Array, place: int, tables: Tables) -> Array:
+    size = happens.size
+    at = [_at(c, env, size) for c in load.coordinates]
+    found.fault(happens & ~_inside(at, load.shape, size), LOAD_RANGE, place)
+    values = tables.values[load.tensor.name].reshape(-1)
+    return values[_number(at, load.shape, size)] if values.size else np.zeros(size, np.int64)
+
+
+def _check_slot(slot: Slot, site: Site, env: Env, found: _Codes, does: Array, at: Sequence[Array]) -> None:
+    size, place = does.size, site.number
+    for x, extent in slot.places:
+        v = _at(x, env, size)
+        found.fault(does & ~((v >= 0) & (v < extent)), SLOT_RANGE, place)
+    found.fault(does & ~_at(slot.when, env, size), SLOT_EMPTY, place)
+    for x, c in zip(slot.made, at, strict=True):
+        found.fault(does & (_at(x, env, size) != c), SLOT_ELEMENT, place)
+
+
+def _mark(case: Case, tables: Tables, env: Env, happens: Array, element: Array, at: Sequence[Array]) -> None:
+    if not tables.marks:
+        return
+    tables.seen.reshape(-1)[element[happens]] = 1
+    if tables.terms is not None:
+        outer = np.zeros(happens.size, np.int64)
+        for j, (name, n) in enumerate(case.loops):
+            if j not in case.reduced:
+                outer = outer * n + env[name]
+        folded = [p for p in range(len(case.write.shape)) if p not in case.write.kept]
+        term = _number([at[p] for p in folded], [case.write.shape[p] for p in folded], happens.size)
+        tables.terms[outer[happens], term[happens]] = 1
+
+
+def explain_read(e: TensorExpr, k: int) -> tuple[str, ...]:
+    """The axis expressions between the loops and the operand, for a counterexample."""
+    out = e.output
+    steps = [f"loops of {out.name}: {', '.join(map(repr, out.loop)) or '(none)'}"]
+    steps += [repr(x) for x in reversed(out.domain.loop_exprs)]
+    steps += [repr(x) for x in reversed(out.domain.exprs)]
+    if k >= 0:
+        t = e.inputs[k]
+        how = ", ".join(str(r) for r in e.reads[k])
+        steps.append(f"operand {k}, {t.name}{list(t.axes)}, is read at: {how}")
+        steps += [repr(x) for x in (*t.domain.loop_exprs,)]
+    return tuple(steps)

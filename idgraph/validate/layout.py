@@ -1,0 +1,129 @@
+"""Memory layout of tensors in numbers: strides, the address of each element, and arrays laid out that way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from idgraph.errors import IndexingError
+from idgraph.ir import DomainExpr, Fusion, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, Tensor
+from idgraph.validate.oracle import shape_of
+from idgraph.validate.oracle.binding import number
+from idgraph.validate.oracle.moves import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the elements of a tensor lie, in elements from the start of its buffer.
+
+    Either ``strides`` (one for each axis of ``tensor.shape``) and ``offset``, or ``table`` (the address of each
+    element in row-major order) where memory is ordered by split or merged axes.
+    """
+
+    strides: tuple[int, ...] | None
+    offset: int
+    size: int
+    table: Array | None = None
+
+    def address(self, coordinates: tuple[int, ...], shape: tuple[int, ...]) -> int:
+        """The address of one element."""
+        if self.strides is not None:
+            return self.offset + sum(c * s for c, s in zip(coordinates, self.strides, strict=True))
+        assert_table = self.table
+        if assert_table is None:
+            raise IndexingError("a layout has strides or a table")
+        return int(assert_table[int(np.ravel_multi_index(coordinates, shape)) if coordinates else 0])
+
+
+def free_strides(f: Fusion, symbols: Mapping[str, int]) -> dict[str, int]:
+    """Values for the free strides of inputs: rows a little apart, so that a stride taken for another one shows."""
+    found: dict[str, int] = {}
+    for t in f.tensors:
+        inner = 1
+        for d, s in zip(reversed(t.allocation), reversed(t.domain.strides), strict=True):
+            if s is not None and s.op == "sym" and s.name not in symbols:
+                found[s.name] = inner + 1
+            stride = number(s, {**symbols, **found}) if s is not None else inner
+            inner = stride * number(d.extent, symbols)
+    return found
+
+
+def _allocation_strides(t: Tensor, symbols: Mapping[str, int]) -> list[int]:
+    made: list[int] = []
+    inner = 1
+    for d, s in zip(reversed(t.allocation), reversed(t.domain.strides), strict=True):
+        stride = number(s, symbols) if s is not None else inner
+        made.insert(0, stride)
+        inner = stride * number(d.extent, symbols)
+    return made
+
+
+def layout_of(t: Tensor, symbols: Mapping[str, int]) -> Layout:
+    """Strides where memory has the logical axes in some order, else a table of addresses."""
+    strides = _allocation_strides(t, symbols)
+    offset = number(t.offset, symbols)
+    extents = [number(d.extent, symbols) for d in t.allocation]
+    size = 0 if 0 in extents else offset + 1 + sum((n - 1) * s for n, s in zip(extents, strides, strict=True))
+    if set(t.allocation) <= set(t.axes):
+        by_axis = dict(zip(t.allocation, strides, strict=True))
+        if all(d in by_axis or d.is_broadcast for d in t.axes):
+            return Layout(tuple(by_axis.get(d, 0) for d in t.axes), offset, size)
+    values = coordinates_of(t, symbols)
+    table = np.full(shape_of(t, symbols), offset, np.int64)
+    for d, s in zip(t.allocation, strides, strict=True):
+        table = table + values[d] * s
+    return Layout(None, offset, size, np.ascontiguousarray(table).reshape(-1))
+
+
+def coordinates_of(t: Tensor, symbols: Mapping[str, int]) -> dict[IterDomain, Array]:
+    """Coordinates of every axis of ``t`` that follows from its elements, over ``t.shape``."""
+    shape = shape_of(t, symbols)
+    values: dict[IterDomain, Array] = dict(zip(t.axes, np.indices(shape, dtype=np.int64), strict=True))
+    pending: list[DomainExpr] = [*t.domain.exprs, *t.domain.loop_exprs]
+    while True:
+        rest = [e for e in pending if not _step(e, values, symbols)]
+        if len(rest) == len(pending):
+            return values
+        pending = rest
+
+
+def _step(e: DomainExpr, values: dict[IterDomain, Array], symbols: Mapping[str, int]) -> bool:
+    """One axis expression from its inputs to its outputs, in numbers; False while an input is missing."""
+    if not all(d in values for d in e.inputs):
+        return False
+    ins = [values[d] for d in e.inputs]
+    match e:
+        case Split():
+            inner = number(e.inner.extent, symbols)
+            outs = [ins[0] // inner, ins[0] % inner]
+        case Merge():
+            outs = [ins[0] * number(e.inner.extent, symbols) + ins[1]]
+        case Resize():
+            outs = [ins[0] + number(e.left, symbols)]
+        case Stride():
+            outs = [(ins[0] - number(e.start, symbols)) // number(e.step, symbols)]
+        case Roll():
+            outs = [(ins[0] + number(e.shift, symbols)) % number(e.source.extent, symbols)]
+        case Swizzle():
+            turned = ins[0] ^ ins[1] if e.kind == "xor" else (ins[0] + ins[1]) % number(e.y.extent, symbols)
+            outs = [ins[0], turned]
+    for d, v in zip(e.outputs, outs, strict=True):
+        values.setdefault(d, v)
+    return True
+
+
+def laid_out(x: Array, layout: Layout) -> Array:
+    """``x`` in memory with the layout's strides and offset; a view into a larger buffer where it has gaps."""
+    if layout.strides is None or x.ndim == 0:
+        return x
+    if layout.offset == 0 and math.prod(x.shape) and x.strides == tuple(s * x.itemsize for s in layout.strides):
+        return x
+    buffer = np.zeros(max(layout.size, 1), x.dtype)
+    strides = tuple(s * x.itemsize for s in layout.strides)
+    view = np.lib.stride_tricks.as_strided(buffer[layout.offset :], x.shape, strides)
+    shared = tuple(slice(0, 1) if s == 0 else slice(None) for s in layout.strides)
+    view[shared] = x[shared]  # an axis of stride 0 holds one value
+    return view

@@ -1,0 +1,204 @@
+"""What a check found: a Report, and for a failure the smallest counterexample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class AddressMismatch:
+    """One access that goes wrong at one point of its loops, the first in the order of the loops.
+
+    ``operand`` is None for the write. ``element`` is the row-major element number the access has, ``expected`` the one
+    that the operation's definition has there (None: none); ``address`` and ``expected_address`` are elements from the
+    start of the buffer. ``path`` says how the loops lead to the axes of the tensor.
+    """
+
+    kind: str
+    expr: str
+    tensor: str
+    operand: int | None
+    point: Mapping[str, int]
+    coordinates: tuple[int, ...] | None
+    element: int | None
+    expected: int | None
+    address: int | None
+    expected_address: int | None
+    path: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        verb = "writes" if self.operand is None else f"reads (operand {self.operand})"
+        lines = [f"{self.kind}: {self.expr}", f"  {verb} {self.tensor}"]
+        at = ", ".join(f"{name} = {value}" for name, value in self.point.items())
+        lines.append(f"  at the loop point {at or '(no loops)'}")
+        if self.coordinates is not None:
+            lines.append(f"  index map: coordinates {self.coordinates}, element {self.element}, address {self.address}")
+        said = "no element" if self.expected is None else f"element {self.expected}, address {self.expected_address}"
+        lines.append(f"  definition: {said}")
+        return "\n".join([*lines, *(f"  path: {step}" for step in self.path)])
+
+
+@dataclass(frozen=True, slots=True)
+class ValueMismatch:
+    """One element of an output whose value is not what the definition says."""
+
+    tensor: str
+    coordinates: tuple[int, ...]
+    value: float | int | bool
+    expected: float | int | bool
+    tolerance: float
+    wrong: int
+    elements: int
+    note: str = ""
+
+    def __str__(self) -> str:
+        lines = [
+            f"wrong value: {self.tensor}[{', '.join(map(str, self.coordinates))}]",
+            f"  kernel: {self.value!r}",
+            f"  definition: {self.expected!r} (tolerance {self.tolerance:.3g})",
+            f"  {self.wrong} of {self.elements} elements differ",
+        ]
+        return "\n".join([*lines, f"  {self.note}"] if self.note else lines)
+
+
+Mismatch = AddressMismatch | ValueMismatch
+
+
+@dataclass(frozen=True, slots=True)
+class AddressReport:
+    """The address check: how much was looked at, and how. True when every access was right.
+
+    ``points`` counts (access, loop point) pairs. ``exhaustive`` is False where some operation was too large and only a
+    sample of its points was looked at (``sampled`` names them). ``widened`` names operations whose loops a broadcast or
+    an inlining made wider than their tensor: those visit an element at least once, all others exactly once.
+    """
+
+    mismatch: AddressMismatch | None
+    accesses: int
+    points: int
+    engine: str
+    seconds: float
+    sampled: tuple[str, ...] = ()
+    widened: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """No mismatch."""
+        return self.mismatch is None
+
+    @property
+    def exhaustive(self) -> bool:
+        """Every point of every access was looked at."""
+        return not self.sampled
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __int__(self) -> int:
+        return self.points
+
+
+@dataclass(frozen=True, slots=True)
+class TensorError:
+    """The largest difference found in one output, beside what was allowed; ``elements`` were compared."""
+
+    tensor: str
+    dtype: str
+    elements: int
+    largest: float
+    tolerance: float
+
+
+@dataclass(frozen=True, slots=True)
+class ValueReport:
+    """The value check: a kernel run on random data against the float64 oracle. True when all values were right."""
+
+    mismatch: ValueMismatch | None
+    target: str
+    errors: tuple[TensorError, ...]
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """No mismatch."""
+        return self.mismatch is None
+
+    @property
+    def elements(self) -> int:
+        """Output elements compared."""
+        return sum(e.elements for e in self.errors)
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __int__(self) -> int:
+        return self.elements
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What `validate` found. ``counterexample`` is None when all is well.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = f.input("t", shape=(8,))
+    >>> r = f.output(ig.roll(t, 3, 0)) and ig.validate(f, target="python")
+    >>> r.ok, r.points, r.counterexample
+    (True, 16, None)
+    """
+
+    fusion: str
+    target: str
+    seed: int
+    addresses: AddressReport | None
+    values: ValueReport | None
+
+    @property
+    def ok(self) -> bool:
+        """Both checks, as far as they ran, found nothing wrong."""
+        return self.counterexample is None
+
+    @property
+    def points(self) -> int:
+        """(access, loop point) pairs whose address was checked."""
+        return self.addresses.points if self.addresses is not None else 0
+
+    @property
+    def counterexample(self) -> Mismatch | None:
+        """The address mismatch where there is one, else the value mismatch."""
+        if self.addresses is not None and self.addresses.mismatch is not None:
+            return self.addresses.mismatch
+        return self.values.mismatch if self.values is not None else None
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __str__(self) -> str:
+        lines = [f"{self.fusion} on {self.target}: {'ok' if self.ok else 'FAILED'} (seed {self.seed})"]
+        if self.addresses is not None:
+            lines += _address_lines(self.addresses)
+        if self.values is not None:
+            lines += _value_lines(self.values)
+        if self.counterexample is not None:
+            lines.append(str(self.counterexample))
+        return "\n".join(lines)
+
+
+def _address_lines(a: AddressReport) -> list[str]:
+    how = "every point" if a.exhaustive else "a sample of the points"
+    rate = a.points / a.seconds / 1e6 if a.seconds > 0 else 0.0
+    lines = [
+        f"  addresses: {'ok' if a.ok else 'WRONG'}, {a.accesses} accesses, {a.points:,} checks ({how}), "
+        f"{a.engine}, {a.seconds:.2f} s, {rate:.0f} M/s"
+    ]
+    lines += [f"    sampled: {s}" for s in a.sampled]
+    lines += [f"    visited at least once (wider loops): {s}" for s in a.widened]
+    return lines
+
+
+def _value_lines(v: ValueReport) -> list[str]:
+    lines = [f"  values: {'ok' if v.ok else 'WRONG'}, {v.elements:,} elements, {v.seconds:.2f} s"]
+    for e in v.errors:
+        lines.append(f"    {e.tensor} ({e.dtype}): largest error {e.largest:.3g}, allowed {e.tolerance:.3g}")
+    return lines

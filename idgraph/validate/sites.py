@@ -1,0 +1,161 @@
+"""Accesses at one concrete size: what an index map says, as expressions in loop variables alone, ready to be checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from idgraph.arith import TRUE, Expr, and_, as_expr, symbol
+from idgraph.index import Access, IdModel, Loop
+from idgraph.ir import Tensor, TensorExpr
+from idgraph.validate.layout import Layout, layout_of
+from idgraph.validate.oracle import shape_of
+from idgraph.validate.oracle.binding import number
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A loaded index value: symbol ``name`` is element ``coordinates`` of index tensor ``tensor``."""
+
+    name: str
+    tensor: Tensor
+    coordinates: tuple[Expr, ...]
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where a consumer finds an intermediate: the point of the producer's loops that made the value.
+
+    ``places`` are that point (one expression for each loop that is not reduced, with the loop's extent); ``made`` the
+    coordinates that the producer writes there and ``when`` its predicate, both in the consumer's loop variables.
+    """
+
+    places: tuple[tuple[Expr, int], ...]
+    made: tuple[Expr, ...]
+    when: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One access. ``coordinates`` match ``shape``: logical axes (with reduced ones) of a write, ``t.shape`` of a read."""
+
+    access: Access
+    number: int  # 0 the write, 1 + k the read of operand k
+    predicate: Expr
+    coordinates: tuple[Expr, ...]
+    shape: tuple[int, ...]
+    kept: tuple[int, ...]  # positions of the axes of t.shape among ``coordinates``
+    address: Expr
+    layout: Layout
+    loads: tuple[Load, ...] = ()
+    load_bounds: tuple[Expr, ...] = ()
+    slot: Slot | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One operation: its loops (name, extent), write and reads; ``reduced`` are positions of reducing loops."""
+
+    expr: TensorExpr
+    loops: tuple[tuple[str, int], ...]
+    reduced: frozenset[int]
+    write: Site
+    reads: tuple[Site, ...]
+    settled: tuple[Expr, ...]  # kept coordinates of the write with all reducing loops at 0
+    must_cover: bool
+    widened: bool
+
+    @property
+    def points(self) -> int:
+        """Points of the loops."""
+        return math.prod(extent for _, extent in self.loops)
+
+    @property
+    def checks(self) -> int:
+        """(access, point) pairs."""
+        return self.points * (1 + len(self.reads))
+
+
+def build_case(m: IdModel, e: TensorExpr, symbols: Mapping[str, int]) -> Case:
+    """The accesses of ``e`` with all symbols bound."""
+    loops = m.loops(e)
+    out = e.output
+    reduced = frozenset(j for j, d in enumerate(out.loop) if d.kind == "reduction")
+    write = _site(m.write(e), 0, symbols)
+    reads = tuple(_read_site(m, e, k, symbols) for k in range(len(e.inputs)))
+    still = {loops[j].name: 0 for j in reduced}
+    settled = tuple(write.coordinates[p].substitute(still) for p in write.kept)
+    numbered = tuple((loop.name, number(loop.extent, symbols)) for loop in loops)
+    widened = _is_widened(m, e, loops, symbols)
+    cut = any(s.name == "resize" for s in out.log)
+    must_cover = out in m.fusion.outputs or not cut
+    return Case(e, numbered, reduced, write, reads, settled, must_cover, widened)
+
+
+def _is_widened(m: IdModel, e: TensorExpr, loops: Sequence[Loop], symbols: Mapping[str, int]) -> bool:
+    """Promotion gave some loop more points than the tensor's own axis has."""
+    own = (number(d.extent, symbols) for d in e.output.loop)
+    return any(number(loop.extent, symbols) > n for loop, n in zip(loops, own, strict=True))
+
+
+def _bound(e: Expr, symbols: Mapping[str, int]) -> Expr:
+    return e.substitute(symbols)
+
+
+def _site(a: Access, place: int, symbols: Mapping[str, int]) -> Site:
+    t = a.tensor
+    if a.is_write:
+        coordinates, axes = a.logical, t.logical
+    else:
+        coordinates, axes = a.coordinates, t.axes
+    kept = tuple(p for p, d in enumerate(axes) if d.kind != "reduction")
+    loads = tuple(
+        Load(name, index, tuple(_bound(c, symbols) for c in where), shape_of(index, symbols))
+        for name, (index, where) in a.loads.items()
+    )
+    return Site(
+        a, place, _bound(a.predicate, symbols), tuple(_bound(c, symbols) for c in coordinates),
+        tuple(number(d.extent, symbols) for d in axes), kept, _bound(a.address, symbols), layout_of(t, symbols),
+        loads, tuple(_bound(c, symbols) for c in a.load_bounds),
+    )  # fmt: skip
+
+
+def _read_site(m: IdModel, e: TensorExpr, k: int, symbols: Mapping[str, int]) -> Site:
+    plain = _site(m.read(e, k), k + 1, symbols)
+    t = e.inputs[k]
+    if t.definition is None or (t in m.fusion.outputs and t.inline_position == 0):
+        return plain
+    slot = _slot(m, plain.access, t.definition, symbols)
+    return Site(
+        plain.access, plain.number, plain.predicate, plain.coordinates, plain.shape, plain.kept, plain.address,
+        plain.layout, plain.loads, plain.load_bounds, slot,
+    )  # fmt: skip
+
+
+def _slot(m: IdModel, a: Access, definition: TensorExpr, symbols: Mapping[str, int]) -> Slot:
+    t = a.tensor
+    loops = m.loops(definition)
+    write = m.write(definition)
+    places: list[tuple[Expr, int]] = []
+    at: dict[str, Expr] = {}
+    for j, (loop, d) in enumerate(zip(loops, t.loop, strict=True)):
+        if d.kind == "reduction":
+            at[loop.name] = as_expr(0)
+            continue
+        found = a.loops[j].symbol if j < t.inline_position else a.slots[j]
+        # An index map that cannot say the slot is wrong; -1 is no slot, so that the check finds it.
+        place = _bound(found, symbols) if found is not None else as_expr(-1)
+        places.append((place, number(loop.extent, symbols)))
+        at[loop.name] = place
+    # Two steps: the producer's variables have the consumer's names.
+    apart = {loop.name: symbol(f"p_{loop.name}") for loop in loops}
+    back = {f"p_{name}": value for name, value in at.items()}
+
+    def moved(x: Expr) -> Expr:
+        return _bound(x, symbols).substitute(apart).substitute(back)
+
+    reducing = {loops[j].name for j, d in enumerate(t.loop) if d.kind == "reduction"}
+    when = [moved(c) for c in write.conditions if not reducing & c.names]
+    return Slot(tuple(places), tuple(moved(c) for c in write.coordinates), and_(*when) if when else TRUE)
