@@ -1,0 +1,83 @@
+"""Kinds of cycles, decided by composing the maps around them."""
+
+from collections.abc import Callable
+
+import pytest
+
+import idgraph as ig
+
+CASES: dict[str, tuple[Callable[[ig.Tensor], ig.Tensor], str, str | None]] = {
+    "slices joined in place": (lambda t: ig.cat([t[:8], t[8:]]) + t, "identity", "0"),
+    "pad then cut": (lambda t: ig.pad(ig.pad(t, (2, 1)), (-2, -1)) + t, "identity", "0"),
+    "reshape and back": (lambda t: ig.reshape(ig.reshape(t, 4, 6), 24) + t, "identity", "0"),
+    "asymmetric pad": (lambda t: ig.pad(t, (3, -3)) + t, "shift", "3"),
+    "pad left a and right -a in two steps": (lambda t: ig.pad(ig.pad(t, (5, 0)), (0, -5)) + t, "shift", "5"),
+    "roll": (lambda t: ig.roll(t, 5, 0) + t, "shift", "5"),
+    "two rolls that cancel": (lambda t: ig.roll(ig.roll(t, 5, 0), -5, 0) + t, "identity", "0"),
+    "flip": (lambda t: ig.flip(t, 0) + t, "reorder", None),
+    "flip twice": (lambda t: ig.flip(ig.flip(t, 0), 0) + t, "identity", "0"),
+    "transposed reshape": (
+        lambda t: ig.reshape(ig.transpose(ig.reshape(t, 4, 6), 0, 1), 24) + t,
+        "reorder",
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_kind_and_shift(name: str) -> None:
+    build, kind, shift = CASES[name]
+    f = ig.Fusion("f")
+    f.output(build(f.input("t", shape=(24,))))
+    m = ig.IdModel(f)
+    for g in (m.exact, m.almost_exact, m.permissive):
+        found = g.cycles()
+        assert g.is_cyclic and found
+        assert {c.kind for c in found} == {kind}
+        assert {None if c.shift is None else str(c.shift) for c in found} == {shift}
+    assert not [c for c in m.index.cycles() if c.changes_index]
+    assert str(found[0]).startswith(f"{kind} cycle in the permissive graph")
+
+
+def test_symbolic_shift() -> None:
+    f = ig.Fusion("f")
+    n = f.symbol("n", min=2, multiple_of=2)
+    t = f.input("t", shape=(n,))
+    f.output(t + ig.cat([t[n // 2 :], t[: n // 2]]))
+    up, down = (c.shift for c in ig.IdModel(f).exact.cycles())
+    assert up is not None and down is not None
+    assert isinstance(ig.prove_equal(up + down, 0), ig.Proof)
+    assert up.evaluate({"n": 10}) == 5
+
+
+def test_no_cycle_without_a_residual() -> None:
+    f = ig.Fusion("f")
+    t = f.input("t", shape=(24,))
+    f.output(ig.cat([t[8:], t[:8]]))
+    assert not ig.IdModel(f).exact.is_cyclic
+
+
+def test_cycles_do_not_explode() -> None:
+    """Twenty rotations in a row share one axis: every slice is on one reported cycle, not on each combination."""
+    f = ig.Fusion("f")
+    t = f.input("t", shape=(64,))
+    for _ in range(20):
+        t = t + ig.cat([t[32:], t[:32]])
+    f.output(t)
+    assert len(ig.IdModel(f).exact.cycles()) <= 40
+
+
+def test_self_mapping_is_reported_and_indices_stay_right() -> None:
+    f = ig.Fusion("f")
+    t = f.input("t", shape=(8, 8))
+    out = f.output(t + t.T)
+    m = ig.IdModel(f)
+    found = [s for s in m.exact.self_mappings if s.tensor is t]
+    assert [(s.first, s.second) for s in found] == [t.logical]
+    tensor, first, second, reason = found[0]
+    assert tensor is t and first is not second and "permute" in str(reason)
+    assert out.definition
+    transposed = out.definition.inputs[1]
+    assert [str(c) for c in m.access(out.definition, t).coordinates] == ["i0", "i1"]
+    assert transposed.definition
+    assert [str(c) for c in m.access(transposed.definition, t).coordinates] == ["i1", "i0"]
