@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from idgraph.arith.cost import cost
-from idgraph.arith.linear import Terms, divide_base, factors, terms
-from idgraph.arith.nodes import Expr, add, const, floordiv, from_terms, mul, rebuild
+from idgraph.arith.linear import Terms, combine, divide_base, factors, sum_interval, terms
+from idgraph.arith.nodes import Expr, add, const, floordiv, from_terms, mod, mul, rebuild
 
 
 def cheapest(e: Expr) -> Expr:
@@ -43,8 +43,10 @@ def _plain(node: Expr, done: dict[Expr, Expr]) -> Expr:
 
 def _sum(node: Expr, done: dict[Expr, Expr]) -> Expr:
     t, c = terms(node)
-    if any(b.op == "floordiv" for b in t):
+    if any(b.op in ("floordiv", "mod") for b in t):
         t, c, moved = _absorbed(t, c)
+        t, c, more = _modulo_absorbed(t, c)
+        moved += more
         for b in moved:
             if b not in done:
                 done[b] = _plain_quotient(b)
@@ -53,7 +55,7 @@ def _sum(node: Expr, done: dict[Expr, Expr]) -> Expr:
 
 
 def _plain_quotient(b: Expr) -> Expr:
-    return floordiv(cheapest(b.args[0]), b.args[1])
+    return rebuild(b, (cheapest(b.args[0]), b.args[1]))
 
 
 def _absorbed(t: Terms, c: int) -> tuple[Terms, int, list[Expr]]:
@@ -87,6 +89,33 @@ def _absorbed(t: Terms, c: int) -> tuple[Terms, int, list[Expr]]:
             if again:
                 break
     return t, c, moved
+
+
+def _modulo_absorbed(t: Terms, c: int) -> tuple[Terms, int, list[Expr]]:
+    """``v*(x % d) + S -> (v*x + S) % (v*d)`` for 0 <= S < v, where that saves an operation."""
+    best = cost(from_terms(t, c))
+    for base, v in t.items():
+        if base.op != "mod" or v < 2 or base.args[1].op != "const":
+            continue
+        period = v * base.args[1].value
+        tx, cx = terms(base.args[0])
+        rest = {b: w for b, w in t.items() if b is not base}
+        for small in ({}, rest) if rest else ({},):
+            lo, hi = sum_interval(small, c)
+            if lo is None or hi is None or lo < 0 or hi >= v:
+                continue
+            inner, k = combine(((tx, cx, v), (small, c, 1)))
+            new = mod(from_terms({b: _nearest(w, period) for b, w in inner.items()}, k % period), const(period))
+            left = {b: w for b, w in rest.items() if b not in small}
+            if new.op == "mod" and new not in left and cost(from_terms({**left, new: 1}, 0)) < best:
+                return {**left, new: 1}, 0, [new]
+    return t, c, []
+
+
+def _nearest(v: int, period: int) -> int:
+    """The residue of ``v`` that a sum writes with fewest signs: 0 <= r, but -1 for period - 1."""
+    r = v % period
+    return -1 if r == period - 1 else r
 
 
 def _factored(t: Terms, c: int, table: dict[Expr, Expr]) -> Expr:

@@ -113,7 +113,7 @@ def _normalize(root: Expr) -> Expr:
                     break
             else:
                 target = _step(node)
-            if target is None or target is node or target == node or target in waiting:
+            if target is None or target == node or (target._normal is None and target in waiting):
                 node._normal = node
                 work.pop()
                 continue

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from math import gcd
 
+from idgraph.arith.bounds import positive
 from idgraph.arith.cost import cost
 from idgraph.arith.engine import normal, rule
 from idgraph.arith.linear import Terms, add_to, content, sum_interval, terms
@@ -127,15 +128,54 @@ def div_div(node: Expr) -> Expr | None:
     return None
 
 
-@rule("floordiv", "div-mod", "(x % e) // d", "(x//d) % (e//d)", "d | e")
+@rule("floordiv", "div-merge", "(x//e + y) // d", "(x + e*y) // (e*d)", "it is cheaper")
+def div_merge(node: Expr) -> Expr | None:
+    found = _lifted(node)
+    if found is None:
+        return None
+    x, e = found
+    out = normal(floordiv(x, const(e * node.args[1].value)))
+    return out if cost(out) < cost(node) else None
+
+
+@rule("mod", "mod-lift", "(x//e + y) % d", "((x + e*y) % (e*d)) // e", "the inner modulo simplifies: it is cheaper")
+def mod_lift(node: Expr) -> Expr | None:
+    found = _lifted(node)
+    if found is None:
+        return None
+    x, e = found
+    inner = normal(mod(x, const(e * node.args[1].value)))
+    if inner.op == "mod":
+        return None
+    out = normal(floordiv(inner, const(e)))
+    return out if cost(out) < cost(node) else None
+
+
+def _lifted(node: Expr) -> tuple[Expr, int] | None:
+    """``x//e + y`` as (x + e*y, e), for its only quotient."""
+    t, c = terms(node.args[0])
+    if len(t) < 2:
+        return None
+    quotients = [b for b, v in t.items() if v == 1 and b.op == "floordiv" and b.args[1].op == "const"]
+    if len(quotients) != 1:
+        return None
+    q = quotients[0]
+    e = q.args[1].value
+    if e < 0:
+        return None
+    rest = from_terms({b: v * e for b, v in t.items() if b is not q}, c * e)
+    return add((q.args[0], rest)), e
+
+
+@rule("floordiv", "div-mod", "(x % (d*e)) // d", "(x//d) % e", "e > 0")
 def div_mod(node: Expr) -> Expr | None:
     x, d = node.args
     if x.op != "mod":
         return None
-    y, e = x.args
-    if e.op != "const" or e.value < 0 or e.value % d.value:
+    t, c = terms(x.args[1])
+    if c % d.value or content(t, d.value) != d.value or not positive(x.args[1], node.symbols):
         return None
-    return mod(floordiv(y, d), const(e.value // d.value))
+    return mod(floordiv(x.args[0], d), from_terms({b: v // d.value for b, v in t.items()}, c // d.value))
 
 
 @rule("floordiv", "div-inner", "(g*x + y) // (g*d)", "(x + y//g) // d", "y // g is simple: it is cheaper")
@@ -265,6 +305,8 @@ def few_values(node: Expr) -> Expr | None:
     values = [(v * x + c) // d if node.op == "floordiv" else (v * x + c) % d for x in range(lo, hi + 1, m)]
     step = values[1] - values[0]
     if step % m or any(b - a != step for a, b in zip(values, values[1:], strict=False)):
+        return None
+    if node.op == "mod" and abs(step) > abs(v) * m:  # b % 16 -> -15*b would hide a digit
         return None
     out = from_terms({base: step // m}, values[0] - step // m * lo)
     return out if cost(out) <= cost(node) else None

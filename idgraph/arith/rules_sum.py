@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from idgraph.arith.cost import cost
 from idgraph.arith.engine import normal, rule
-from idgraph.arith.linear import Poly, Terms, add_to, divide_base, factors, product_of, terms, times
+from idgraph.arith.linear import Poly, Terms, add_to, combine, divide_base, factors, product_of, terms, times
 from idgraph.arith.nodes import Expr, add, const, floordiv, from_terms, maximum, minimum, mod, mul, where
 
 @rule("mul", "distribute", "x * (y + z)", "x*y + x*z")
@@ -47,7 +47,7 @@ def recombine(node: Expr) -> Expr | None:
         quotient = terms(normal(floordiv(x, d)))
         back = times(terms(d), quotient)
         scaled = None if back is None else _scaled(back, rest, v)
-        if scaled is None or not any(t.get(b) == k for b, k in scaled[0].items()):
+        if scaled is None or not any(b in t for b in scaled[0]):
             continue
         whole = _scaled(terms(x), rest, v)
         if whole is None:
@@ -58,6 +58,24 @@ def recombine(node: Expr) -> Expr | None:
         add_to(out, whole[0], 1)
         found = _cheaper(node, out, c - scaled[1] + whole[1])
         if found is not None:
+            return found
+    return None
+
+
+@rule("add", "complement", "(x + 1) % 2", "1 - x % 2", "it is cheaper with the other terms")
+def complement(node: Expr) -> Expr | None:
+    t, c = terms(node)
+    for base, v in t.items():
+        if base.op != "mod" or base.args[1].op != "const" or base.args[1].value != 2:
+            continue
+        tx, cx = terms(base.args[0])
+        x = from_terms(tx, cx - 1) if cx % 2 else from_terms(tx, cx + 1)
+        flipped = terms(normal(mod(x, const(2))))
+        out = dict(t)
+        add_to(out, {base: v}, -1)
+        add_to(out, flipped[0], -v)
+        found = normal(from_terms(out, c + v - v * flipped[1]))
+        if cost(found) < cost(node):
             return found
     return None
 
@@ -109,8 +127,8 @@ def digits(node: Expr) -> Expr | None:
             z, e = high.args
             if not (_known_positive(d) and _known_positive(e)):
                 continue
-            inner = normal(add((mul((d, z)), low)))
-            if low in terms(inner)[0]:
+            inner = _lower_digit(d, z, e, low)
+            if inner is None:
                 continue
             merged = normal(mod(inner, mul((d, e))))
             scaled = _scaled(terms(merged), rest, v)
@@ -123,6 +141,21 @@ def digits(node: Expr) -> Expr | None:
             if found is not None:
                 return found
     return None
+
+
+def _lower_digit(d: Expr, z: Expr, e: Expr, low: Expr) -> Expr | None:
+    """``d*z + low`` if ``low`` melts into it; ``z`` counts modulo ``e``, so a quotient's sign may be turned."""
+    inner = normal(add((mul((d, z)), low)))
+    if low not in terms(inner)[0]:
+        return inner
+    if e.op != "const":
+        return None
+    t, c = terms(z)
+    turned = {b: v - e.value if b.op == "floordiv" and v > 0 else v for b, v in t.items()}
+    if turned == t:
+        return None
+    inner = normal(add((mul((d, from_terms(turned, c))), low)))
+    return None if low in terms(inner)[0] else inner
 
 
 def _known_positive(d: Expr) -> bool:
@@ -174,7 +207,7 @@ def _quotient_out(t: Terms, c: int, base: Expr, v: int, atom: Expr, rest: Expr, 
             return None
         k, outer = v // d_coef, left
     remainder = normal(mod(x, d))
-    exact = _scaled(terms(normal(add((x, mul((const(-1), remainder)))))), outer, k)
+    exact = _scaled(combine(((*terms(x), 1), (*terms(remainder), -1))), outer, k)
     if exact is None:
         return None
     out = dict(t)

@@ -139,9 +139,9 @@ def isl() -> Callable[[str, dict[str, Bounds]], Callable[[], str]]:
         def node(op: str, args: list[str]) -> str:
             match op:
                 case "//":
-                    return f"floor(({args[0]})/({args[1]}))"
+                    return f"floor(({args[0]})/{args[1]})"
                 case "%":
-                    return f"(({args[0]}) mod ({args[1]}))"
+                    return f"(({args[0]}) mod {args[1]})"
                 case "neg":
                     return f"(-({args[0]}))"
                 case "min" | "max":
@@ -237,7 +237,7 @@ def _tvm_text(e: Any) -> str:
     signs = {"Add": "+", "Sub": "-", "Mul": "*", "FloorDiv": "//", "FloorMod": "%", "LT": "<", "LE": "<=", "GT": ">",
              "GE": ">=", "EQ": "==", "NE": "!=", "And": "&", "Or": "|"}  # fmt: skip
     if kind == "IntImm":
-        return str(bool(e.value)) if str(e.dtype) == "bool" else f"({int(e.value)})"
+        return f"({int(e.value)})"
     if kind == "Var":
         return str(e.name)
     if kind in signs:
