@@ -1,6 +1,6 @@
 """How much of a folder of captured graphs is imported, and how much of it gives torch's values.
 
-    python -m tools.bench.corpus FOLDER [--target oracle|cpu|cuda] [--match TEXT] [--limit ELEMENTS] [--json FILE]
+python -m tools.bench.corpus FOLDER [--target oracle|cpu|cuda] [--match TEXT] [--limit ELEMENTS] [--json FILE]
 """
 
 from __future__ import annotations
@@ -131,7 +131,9 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--target", default="cpu")
     parser.add_argument("--match", default="")
-    parser.add_argument("--limit", type=float, default=3e7, help="points of a graph above which values are not computed")
+    parser.add_argument(
+        "--limit", type=float, default=3e7, help="points of a graph above which values are not computed"
+    )
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     console = Console()

@@ -91,9 +91,7 @@ def index_bounds(graph: dict[str, Any]) -> dict[str, int]:
             sources[name] = {s for r in refs(args[:1]) for s in sources.get(r, ())}
         first = nodes[args[0]["ref"]]["out"] if args and isinstance(args[0], dict) and "ref" in args[0] else None
         shape = first["shape"] if isinstance(first, dict) else []
-        if op in ("gather", "scatter", "scatter_add"):
-            note(args[2], shape[args[1]])
-        elif op == "index_select":
+        if op in ("gather", "scatter", "scatter_add") or op == "index_select":
             note(args[2], shape[args[1]])
         elif op == "embedding":
             note(args[1], shape[0])
