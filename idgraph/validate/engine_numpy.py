@@ -2,77 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
 
 from idgraph.arith import Expr
-from idgraph.ir import TensorExpr
-from idgraph.validate.oracle import optional, reads
+from idgraph.validate import faults
 from idgraph.validate.oracle.moves import Array
+from idgraph.validate.scan import Scan
 from idgraph.validate.sites import Case, Load, Site, Slot
-
-FAULTS: Final = (
-    "",
-    "",
-    "writes outside the tensor",
-    "wrong address",
-    "reads outside the tensor",
-    "reads the wrong element",
-    "reads where the operation reads nothing (a missing predicate)",
-    "does not read what the operation reads (a predicate too strict)",
-    "reads where nothing is written",
-    "reads a buffer slot outside the producer's loops",
-    "reads a buffer slot that holds another element",
-    "reads a buffer slot that is never written",
-    "loads an index outside the index tensor",
-    "its own load bounds refuse an index that is in range",
-    "one accumulator gets terms of several elements",
-    "writes an element more than once",
-    "never writes an element",
-    "reduces an index more than once, or not at all",
-)
-"""What a fault code says; 0 is no access, 1 a right one."""
-
-(OUTSIDE_WRITE, ADDRESS, OUTSIDE_READ, ELEMENT, LOOSE, STRICT, UNWRITTEN, SLOT_RANGE, SLOT_ELEMENT, SLOT_EMPTY,
- LOAD_RANGE, LOAD_BOUNDS, SPREAD, TWICE, NEVER, REDUCED) = range(2, 18)  # fmt: skip
+from idgraph.validate.tables import Tables
 
 CHUNK: Final = 1 << 18
-
-
-@dataclass(slots=True)
-class Tables:
-    """What the checks of one operation look up and mark.
-
-    ``wanted[k]``: element that operand k should be read at, over the output's logical axes. ``allowed[k]``: a read
-    that is harmless though unused. ``values``: index tensors. ``seen`` marks elements, ``terms`` marks (point of the
-    loops that are not reduced, reduction index).
-    """
-
-    wanted: tuple[Array, ...]
-    allowed: tuple[Array | None, ...]
-    values: Mapping[str, Array]
-    seen: Array
-    terms: Array | None
-    marks: bool = True
-    extra: dict[str, Array] = field(default_factory=dict[str, Array])
-
-
-def build_tables(case: Case, values: Mapping[str, Array], symbols: Mapping[str, int], marks: bool = True) -> Tables:
-    """Oracle tables and empty marks for one operation."""
-    e = case.expr
-    wanted = tuple(reads(e, k, values, symbols) for k in range(len(e.inputs)))
-    allowed = tuple(optional(e, k, symbols) for k in range(len(e.inputs)))
-    used = {load.tensor.name: values[load.tensor.name] for s in case.reads for load in s.loads}
-    shape = tuple(case.write.shape[p] for p in case.write.kept)
-    terms = None
-    if case.reduced and marks:
-        points = [n for j, (_, n) in enumerate(case.loops) if j not in case.reduced]
-        folded = [n for p, n in enumerate(case.write.shape) if p not in case.write.kept]
-        terms = np.zeros((int(np.prod(points, dtype=np.int64)), int(np.prod(folded, dtype=np.int64))), np.uint8)
-    return Tables(wanted, allowed, used, np.zeros(shape if marks else (1,) * len(shape), np.uint8), terms, marks)
 
 
 Env = dict[str, Array | int]
@@ -137,15 +79,15 @@ def check_points(case: Case, tables: Tables, flat: Array) -> tuple[Array, Array]
     happens = _at(w.predicate, env, size)
     found.code[happens] = 1
     at = [_at(c, env, size) for c in w.coordinates]
-    found.fault(happens & ~_inside(at, w.shape, size), OUTSIDE_WRITE, 0)
+    found.fault(happens & ~_inside(at, w.shape, size), faults.OUTSIDE_WRITE, 0)
     point = _number(at, w.shape, size)
     kept = [at[p] for p in w.kept]
     shape = [w.shape[p] for p in w.kept]
     element = _number(kept, shape, size)
-    found.fault(happens & (_at(w.address, env, size) != _address(w, kept, element)), ADDRESS, 0)
+    found.fault(happens & (_at(w.address, env, size) != _address(w, kept, element)), faults.ADDRESS, 0)
     for c, x in zip(kept, case.settled, strict=True):
         if case.reduced:
-            found.fault(happens & (c != _at(x, env, size)), SPREAD, 0)
+            found.fault(happens & (c != _at(x, env, size)), faults.SPREAD, 0)
     for k, site in enumerate(case.reads):
         wanted = tables.wanted[k].reshape(-1) if tables.wanted[k].flags.c_contiguous else None
         if wanted is None:
@@ -167,22 +109,22 @@ def _check_read(
     for load in site.loads:
         inner[load.name] = _load(load, env, found, happens, place, tables)
     does = _at(site.predicate, inner, size)
-    found.fault(does & ~happens, UNWRITTEN, place)
+    found.fault(does & ~happens, faults.UNWRITTEN, place)
     does = does & happens
     for bound in site.load_bounds:
-        found.fault(does & ~_at(bound, inner, size), LOAD_BOUNDS, place)
+        found.fault(does & ~_at(bound, inner, size), faults.LOAD_BOUNDS, place)
     at = [_at(c, inner, size) for c in site.coordinates]
-    found.fault(does & ~_inside(at, site.shape, size), OUTSIDE_READ, place)
+    found.fault(does & ~_inside(at, site.shape, size), faults.OUTSIDE_READ, place)
     element = _number(at, site.shape, size)
     nothing = want < 0
     right = element == want
     if free is not None:
         right |= nothing & (element == free)
         nothing &= free < 0
-    found.fault(does & nothing, LOOSE, place)
-    found.fault(does & ~right, ELEMENT, place)
-    found.fault(happens & ~does & (want >= 0), STRICT, place)
-    found.fault(does & (_at(site.address, inner, size) != _address(site, at, element)), ADDRESS, place)
+    found.fault(does & nothing, faults.LOOSE, place)
+    found.fault(does & ~right, faults.ELEMENT, place)
+    found.fault(happens & ~does & (want >= 0), faults.STRICT, place)
+    found.fault(does & (_at(site.address, inner, size) != _address(site, at, element)), faults.ADDRESS, place)
     if site.slot is not None:
         _check_slot(site.slot, site, inner, found, does, at)
 
@@ -190,7 +132,7 @@ def _check_read(
 def _load(load: Load, env: Env, found: _Codes, happens: Array, place: int, tables: Tables) -> Array:
     size = happens.size
     at = [_at(c, env, size) for c in load.coordinates]
-    found.fault(happens & ~_inside(at, load.shape, size), LOAD_RANGE, place)
+    found.fault(happens & ~_inside(at, load.shape, size), faults.LOAD_RANGE, place)
     values = tables.values[load.tensor.name].reshape(-1)
     return values[_number(at, load.shape, size)] if values.size else np.zeros(size, np.int64)
 
@@ -199,10 +141,10 @@ def _check_slot(slot: Slot, site: Site, env: Env, found: _Codes, does: Array, at
     size, place = does.size, site.number
     for x, extent in slot.places:
         v = _at(x, env, size)
-        found.fault(does & ~((v >= 0) & (v < extent)), SLOT_RANGE, place)
-    found.fault(does & ~_at(slot.when, env, size), SLOT_EMPTY, place)
+        found.fault(does & ~((v >= 0) & (v < extent)), faults.SLOT_RANGE, place)
+    found.fault(does & ~_at(slot.when, env, size), faults.SLOT_EMPTY, place)
     for x, c in zip(slot.made, at, strict=True):
-        found.fault(does & (_at(x, env, size) != c), SLOT_ELEMENT, place)
+        found.fault(does & (_at(x, env, size) != c), faults.SLOT_ELEMENT, place)
 
 
 def _mark(case: Case, tables: Tables, env: Env, happens: Array, element: Array, at: Sequence[Array]) -> None:
@@ -219,15 +161,16 @@ def _mark(case: Case, tables: Tables, env: Env, happens: Array, element: Array, 
         tables.terms[outer[happens], term[happens]] = 1
 
 
-def explain_read(e: TensorExpr, k: int) -> tuple[str, ...]:
-    """The axis expressions between the loops and the operand, for a counterexample."""
-    out = e.output
-    steps = [f"loops of {out.name}: {', '.join(map(repr, out.loop)) or '(none)'}"]
-    steps += [repr(x) for x in reversed(out.domain.loop_exprs)]
-    steps += [repr(x) for x in reversed(out.domain.exprs)]
-    if k >= 0:
-        t = e.inputs[k]
-        how = ", ".join(str(r) for r in e.reads[k])
-        steps.append(f"operand {k}, {t.name}{list(t.axes)}, is read at: {how}")
-        steps += [repr(x) for x in (*t.domain.loop_exprs,)]
-    return tuple(steps)
+def scan_numpy(case: Case, tables: Tables, advance: Callable[[int], None]) -> Scan:
+    """Look at every point, a chunk at a time."""
+    writes = 0
+    for start in range(0, case.points, CHUNK):
+        flat = np.arange(start, min(case.points, start + CHUNK), dtype=np.int64)
+        code, where = check_points(case, tables, flat)
+        wrong = np.flatnonzero(code >= 2)
+        if wrong.size:
+            first = int(wrong[0])
+            return Scan(writes, start + first, int(code[first]), int(where[first]))
+        writes += int(np.count_nonzero(code))
+        advance(flat.size * (1 + len(case.reads)))
+    return Scan(writes, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 
 Advance = Callable[[int], None]
@@ -15,13 +15,13 @@ def _nothing(_: int) -> None:
 
 
 @contextmanager
-def silent(_title: str, _total: int) -> Iterator[Advance]:
+def silent(_title: str, _total: int) -> Generator[Advance]:
     """No progress is shown."""
     yield _nothing
 
 
 @contextmanager
-def terminal(title: str, total: int) -> Iterator[Advance]:
+def terminal(title: str, total: int) -> Generator[Advance]:
     """A bar on stderr for work that takes a while; nothing where stderr is no terminal."""
     if total < 50_000_000 or not sys.stderr.isatty():
         yield _nothing

@@ -1,4 +1,4 @@
-"""Accesses at one concrete size: what an index map says, as expressions in loop variables alone, ready to be checked."""
+"""Accesses at one concrete size: what an index map says, in loop variables alone, ready to be checked."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One access. ``coordinates`` match ``shape``: logical axes (with reduced ones) of a write, ``t.shape`` of a read."""
+    """One access. ``coordinates`` match ``shape``: logical axes (with reduced ones) of a write, `t.shape` of a read."""
 
     access: Access
     number: int  # 0 the write, 1 + k the read of operand k

@@ -1,0 +1,15 @@
+"""What an engine hands back for one operation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """The first faulty point (row-major over the loops), its fault code and access; ``writes`` counts right points."""
+
+    writes: int
+    bad: int | None
+    code: int = 0
+    place: int = 0
