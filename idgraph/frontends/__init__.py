@@ -1,6 +1,6 @@
-"""Programs of other systems as fusions: captured torch graphs from JSON (`fx.from_json`) and torch itself (`from_torch`).
+"""Programs of other systems as fusions: captured torch graphs (`fx.from_json`) and torch itself (`from_torch`).
 
-    read (reading, exporting) -> nodes -> importer + aten handlers -> segments -> run (fx.Import)
+read (reading, exporting) -> nodes -> importer + aten handlers -> segments -> run (fx.Import)
 """
 
 from idgraph.frontends import fx

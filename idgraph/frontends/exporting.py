@@ -7,19 +7,20 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 from idgraph.errors import FrontendError, SourceLine
 from idgraph.frontends.arrays import is_torch, load_torch
+from idgraph.frontends.aten import HANDLERS, OPAQUE
 from idgraph.frontends.fx import Import, import_program
-from idgraph.frontends.importer import GETITEM, HANDLERS, OPAQUE
+from idgraph.frontends.importer import GETITEM
 from idgraph.frontends.nodes import Kind, Meta, Node, Program, Ref, TensorMeta, Value, Word, short
-
-if TYPE_CHECKING:
-    import torch
 
 _FRAME = re.compile(r'File "([^"\n]*)", line (\d+), in [^\n]*(?:\n(?!  File)\s*([^\n]*))?')
 _KINDS: dict[str, Kind] = {"placeholder": "placeholder", "get_attr": "constant", "call_function": "call"}
+
+
+Args = tuple[object, ...]
 
 
 @dataclass(slots=True)
@@ -60,13 +61,16 @@ def from_torch(
     torch: Any = load_torch("which from_torch reads programs of")
     title = name or _title(source)
     args, kwargs = tuple(example_args) if example_args is not None else None, dict(example_kwargs or {})
+    given: Any = source
     if isinstance(source, torch.export.ExportedProgram):
-        found = _exported(source, title)
-    elif isinstance(source, torch.fx.GraphModule) and _is_aten(source.graph):
-        found = _graph_module(source, title)
+        found = _exported(given, title)
+    elif isinstance(source, torch.fx.GraphModule) and _is_aten(given.graph):
+        found = _graph_module(given, title)
     else:
         if args is None:
-            raise FrontendError("from_torch needs example arguments to capture this program", hint="from_torch(f, (x,))")
+            raise FrontendError(
+                "from_torch needs example arguments to capture this program", hint="from_torch(f, (x,))"
+            )
         found = _captured(source, args, kwargs, title, strict)
     program, operations = read_graph(found)
     imported = import_program(program, found.bound, operations)
@@ -88,7 +92,9 @@ def _is_aten(graph: Any) -> bool:
     return shaped and all(n.op == "call_function" for n in calls) and all(t in HANDLERS or t in OPAQUE for t in names)
 
 
-def _captured(source: object, args: tuple[object, ...], kwargs: dict[str, object], title: str, strict: bool) -> Captured:
+def _captured(
+    source: object, args: tuple[object, ...], kwargs: dict[str, object], title: str, strict: bool
+) -> Captured:
     """torch.export, or make_fx where export cannot (a program that computes gradients, say)."""
     torch: Any = load_torch("which from_torch reads programs of")
     if not callable(source):
@@ -126,7 +132,7 @@ def _as_module(torch: Any, f: Callable[..., object]) -> object:
     return module
 
 
-def _exported(exported: torch.export.ExportedProgram, title: str) -> Captured:
+def _exported(exported: Any, title: str) -> Captured:
     """An exported program, decomposed to core ATen."""
     torch: Any = load_torch("which from_torch reads programs of")
     core: Any = exported.run_decompositions()
@@ -173,7 +179,7 @@ def _packing(torch: Any, call_spec: Any, found: Captured) -> None:
     found.unflatten = lambda flat: tree.tree_unflatten(flat, call_spec.out_spec)
 
 
-def _graph_module(module: torch.fx.GraphModule, title: str) -> Captured:
+def _graph_module(module: Any, title: str) -> Captured:
     """A graph of ATen operations as it stands."""
     found = Captured(module, title)
     for node in module.graph.nodes:
@@ -188,7 +194,7 @@ def _attribute(module: object, path: str) -> object:
     return module
 
 
-def _traced(torch: Any, module: Any, args: tuple[object, ...], kwargs: dict[str, object], title: str) -> Captured:
+def _traced(torch: Any, module: Any, args: Args, kwargs: dict[str, object], title: str) -> Captured:
     """make_fx with the core decompositions: parameters are constants of the graph."""
     make_fx: Any = torch.fx.experimental.proxy_tensor.make_fx
     tree: Any = torch.utils._pytree
@@ -270,12 +276,12 @@ def _value(value: Any, node: Any) -> Value:
     if kind == "Node" and isinstance(name, str):
         return Ref(name)
     if isinstance(value, (list, tuple)):
-        items: Iterable[object] = value  # pyright: ignore[reportUnknownVariableType]
-        return tuple(_value(v, node) for v in items)
+        return tuple(_value(v, node) for v in cast("Iterable[object]", value))
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, slice):
-        return slice(_value(value.start, node), _value(value.stop, node), _value(value.step, node))
+        bounds = cast("slice[object, object, object]", value)
+        return slice(_value(bounds.start, node), _value(bounds.stop, node), _value(bounds.step, node))
     match kind:
         case "dtype" | "layout" | "memory_format":
             return Word(kind, str(value).removeprefix("torch."))
@@ -301,8 +307,7 @@ def meta_of(value: Any, name: str) -> Meta:
             )
         return TensorMeta(shape, str(value.dtype).removeprefix("torch."), strides, int(value.storage_offset()))
     if isinstance(value, (list, tuple)):
-        items: Iterable[object] = value  # pyright: ignore[reportUnknownVariableType]
-        found = [meta_of(v, name) for v in items]
+        found = [meta_of(v, name) for v in cast("Iterable[object]", value)]
         return tuple(m if isinstance(m, TensorMeta) else None for m in found)
     if value is None or isinstance(value, (bool, int, float)):
         return value
@@ -323,5 +328,3 @@ def source_line(trace: object) -> SourceLine | None:
             found = SourceLine(file if file.startswith("<") else Path(file).name, int(line), code.strip())
             return found if str(found).isprintable() else None
     return None
-
-

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 
 from idgraph.errors import FrontendError
-from idgraph.frontends import aten  # noqa: F401 - it registers the handlers
 from idgraph.frontends.arrays import Array, dtype_name, is_torch, laid_out, to_numpy, to_torch
 from idgraph.frontends.nodes import Node, Program, Ref, TensorMeta, where_of
 from idgraph.frontends.reading import read_program
@@ -142,7 +141,8 @@ def _returned(value: object, as_torch: bool) -> object:
     """A result in the form asked for; memory of its own, so that changing it changes no argument."""
     if not isinstance(value, np.ndarray):
         return value
-    own: Array = value if value.flags.owndata else value.copy()
+    array = cast("Array", value)
+    own = array if array.flags.owndata else array.copy()
     return to_torch(own) if as_torch else own
 
 
@@ -163,8 +163,8 @@ def argument(node: Node, value: object) -> RunValue:
         if value is not meta and value != meta:
             raise FrontendError(f"{where_of(node)}: captured for the value {meta!r}, got another")
         return meta if isinstance(meta, (int, float)) else None
-    array = to_numpy(value) if is_torch(value) else value
-    if not isinstance(array, np.ndarray):
+    array = cast("Array", to_numpy(value) if is_torch(value) else value)
+    if not isinstance(array, np.ndarray):  # pyright: ignore[reportUnnecessaryIsInstance] - the cast is a hope
         raise FrontendError(f"{where_of(node)}: got {type(value).__name__}, not a tensor or an array")
     if array.shape != meta.shape or dtype_name(array) != meta.dtype:
         raise FrontendError(
@@ -209,4 +209,3 @@ def import_program(
 ) -> Import:
     """Import nodes that are already read; ``bound`` are values of placeholders, ``operations`` of opaque nodes."""
     return Import(plan(program), dict(bound or {}), dict(operations or {}))
-

@@ -21,7 +21,9 @@ OPAQUE: dict[str, str] = {}
 GETITEM = "_operator.getitem"
 
 # These say where a tensor lives and how its memory is ordered, not what its elements are.
-_PLACEMENT = frozenset({"layout", "device", "pin_memory", "memory_format", "non_blocking", "requires_grad", "generator"})
+_PLACEMENT = frozenset(
+    {"layout", "device", "pin_memory", "memory_format", "non_blocking", "requires_grad", "generator"}
+)
 _MISSING = object()
 
 
@@ -87,13 +89,19 @@ class Call:
         """A tensor argument that may be absent."""
         return None if self.get(position, name, None) is None else self.tensor(position, name)
 
+    def items(self, position: int, name: str) -> tuple[object, ...]:
+        """A list of anything."""
+        value = self.get(position, name)
+        if not isinstance(value, tuple):
+            raise self.wrong(name, value, "a list")
+        return cast("tuple[object, ...]", value)
+
     def tensors(self, position: int, name: str) -> tuple[Tensor, ...]:
         """A list of tensors."""
-        value = self.get(position, name)
-        items = cast("tuple[object, ...]", value) if isinstance(value, tuple) else ()
+        items = self.items(position, name)
         found = tuple(t for t in items if isinstance(t, Tensor))
-        if not isinstance(value, tuple) or len(found) != len(items):
-            raise self.wrong(name, value, "a list of tensors")
+        if len(found) != len(items):
+            raise self.error(f"argument {name!r} holds other things than tensors")
         return found
 
     def number(self, position: int, name: str, default: object = _MISSING) -> Scalar:
@@ -127,7 +135,7 @@ class Call:
         items = cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,)
         found = tuple(v for v in items if isinstance(v, int) and not isinstance(v, bool))
         if len(found) != len(items):
-            raise self.wrong(name, value, "a list of integers")
+            raise self.wrong(name, items, "a list of integers")
         return found
 
     def flag(self, position: int, name: str, default: bool = False) -> bool:
@@ -166,7 +174,9 @@ class Call:
         """Arguments that say more than where a tensor lives and that no handler read."""
         found = [f"argument {k}" for k, v in enumerate(self.args) if k not in self.used and v is not None]
         return found + [
-            f"argument {k}" for k, v in self.kwargs.items() if k not in self.used and k not in _PLACEMENT and v is not None
+            f"argument {k}"
+            for k, v in self.kwargs.items()
+            if k not in self.used and k not in _PLACEMENT and v is not None
         ]
 
 

@@ -1,4 +1,4 @@
-"""Reading a captured graph from JSON. The file is untrusted: sizes are limited, every field is checked, nothing is run."""
+"""Reading a captured graph from JSON. It is untrusted: sizes are limited, fields checked, nothing is run."""
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ def _no_constant(text: str) -> NoReturn:
 
 
 def _kind(value: object) -> str:
-    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
-    return "missing" if value is None else names.get(type(value), type(value).__name__)
+    names = {"dict": "an object", "list": "a list", "str": "a string", "bool": "a boolean", "NoneType": "missing"}
+    return names.get(type(value).__name__, "a number")
 
 
 def _node(row: object, number: int, file: str) -> Node:
@@ -137,7 +137,7 @@ def _node(row: object, number: int, file: str) -> Node:
         raise ParseError(f"{where}: {error.what}", hint=error.hint) from None
     node = Node(name, _KINDS[op], target, positional, named, meta)
     code = str(node)
-    line = SourceLine(file if file.isprintable() else "graph.json", number + 1, code if len(code) <= 300 else code[:300])
+    line = SourceLine(file if file.isprintable() else "graph.json", number + 1, code[:300])
     return Node(name, node.kind, target, positional, named, meta, line)
 
 

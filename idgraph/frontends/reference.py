@@ -1,17 +1,17 @@
-"""Calling torch's own operation for an opaque node. Names from files are looked up in torch's tables, never evaluated."""
+"""Calling torch's own operation for an opaque node. Names are looked up in torch's tables, never evaluated."""
 
 from __future__ import annotations
 
 import importlib
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from idgraph.errors import FrontendError
 from idgraph.frontends.arrays import Array, is_torch, laid_out, load_torch, to_numpy, to_torch
-from idgraph.frontends.importer import OPAQUE
+from idgraph.frontends.aten import OPAQUE
 from idgraph.frontends.nodes import Meta, Node, Program, Ref, TensorMeta, Value, Word, short, where_of
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ def operation(node: Node) -> Operation:
         raise FrontendError(f"{where_of(node)}: it is opaque and no operation of torch, so it cannot be run")
     if found[1] == "prims":
         importlib.import_module("torch._inductor.inductor_prims")  # registers prims.fma and its like
-    packet = getattr(getattr(torch.ops, found[1]), found[2], None)
-    call = getattr(packet, found[3], None)
+    packet: Any = getattr(getattr(torch.ops, found[1]), found[2], None)
+    call: Any = getattr(packet, found[3], None)
     if not isinstance(call, torch._ops.OpOverload):
         raise FrontendError(f"{where_of(node)}: torch {torch.__version__} has no such operation")
     schema: Any = call._schema
@@ -93,7 +93,7 @@ def _result(result: object, node: Node) -> RunValue:
     """Arrays of the shapes and types the graph promised."""
     if isinstance(result, (tuple, list)):
         metas = node.meta if isinstance(node.meta, tuple) else ()
-        parts: list[object] = list(result)  # pyright: ignore[reportUnknownArgumentType]
+        parts = list(cast("tuple[object, ...]", result))
         if len(parts) != len(metas):
             raise FrontendError(f"{where_of(node)}: torch gives {len(parts)} results, the graph says {len(metas)}")
         return tuple(_checked(p, m, node) for p, m in zip(parts, metas, strict=True))

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from idgraph.errors import FrontendError
-from idgraph.frontends.importer import GETITEM, HANDLERS, OPAQUE, Builder, Unmapped
+from idgraph.frontends.aten import HANDLERS, OPAQUE
+from idgraph.frontends.importer import GETITEM, Builder, Unmapped
 from idgraph.frontends.nodes import Node, Program, Ref, TensorMeta, program_line, refs_of, where_of
 from idgraph.ir import DTYPES, Fusion, Tensor
 
@@ -30,7 +31,7 @@ class Segment:
 
 @dataclass(slots=True)
 class Plan:
-    """What became of each node: ``reasons`` says why a node is opaque, ``stage`` in which segment a node is computed."""
+    """What became of each node: ``reasons`` why a node is opaque, ``stage`` in which segment a node is computed."""
 
     program: Program
     fusion: Fusion
@@ -180,9 +181,7 @@ def _wanted(plan: Plan, mapped: Sequence[Node], outside: Sequence[Node]) -> froz
     return frozenset(found)
 
 
-def _segment(
-    plan: Plan, stage: int, nodes: Sequence[Node], wanted: frozenset[str], calls: tuple[Node, ...]
-) -> Segment:
+def _segment(plan: Plan, stage: int, nodes: Sequence[Node], wanted: frozenset[str], calls: tuple[Node, ...]) -> Segment:
     names = {n.name for n in nodes}
     outputs = tuple(n.name for n in nodes if n.name in wanted and isinstance(n.meta, TensorMeta))
     if not outputs:

@@ -131,9 +131,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--target", default="cpu")
     parser.add_argument("--match", default="")
-    parser.add_argument(
-        "--limit", type=float, default=3e7, help="points of a graph above which values are not computed"
-    )
+    parser.add_argument("--limit", type=float, default=3e7, help="points of a graph above which it is not run")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     console = Console()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
+from typing import cast
 
 from idgraph.frontends.importer import Call, Parts, Unmapped, handles
 from idgraph.ir import Scalar, Tensor, is_float, movement, ops
@@ -23,12 +24,10 @@ def _axis(c: Call, dim: int, rank: int) -> int:
 @handles("_operator.getitem")
 def getitem(c: Call) -> Tensor:
     """One result of an operation with several."""
-    parts, index = c.get(0, "parts"), c.int(1, "index")
-    if not isinstance(parts, tuple):
-        raise c.wrong("parts", parts, "the results of an operation")
+    parts, index = cast("Parts", c.items(0, "parts")), c.int(1, "index")
     if not -len(parts) <= index < len(parts):
         raise c.error(f"result {index} of {len(parts)}")
-    part: Tensor | Callable[[], Tensor] | None = parts[index]
+    part = parts[index]
     if part is None:
         raise c.error(f"result {index} does not exist")
     return part if isinstance(part, Tensor) else part()

@@ -47,20 +47,19 @@ def counted_from_front(index: Tensor, extent: int) -> Tensor:
     return ops.where(ops.lt(index, 0), ops.add(index, extent), index)
 
 
-def _index_of(c: Call, t: Tensor) -> Tensor:
+def _index_of(t: Tensor) -> Tensor:
     if not is_integer(t.dtype):
         raise Unmapped(f"index {t.name} is {t.dtype}: a mask selects a number of elements that depends on values")
     return t
 
 
-def _indices(c: Call, x: Tensor) -> tuple[list[int], list[Tensor]]:
+def _indices(c: Call, x: Tensor, position: int) -> tuple[list[int], list[Tensor]]:
     """The indexed axes and their index tensors, from torch's list with holes."""
-    value = c.get(1, "indices")
-    items: tuple[object, ...] = value if isinstance(value, tuple) else ()  # pyright: ignore[reportUnknownVariableType]
-    if not items or len(items) > x.ndim or not all(t is None or isinstance(t, Tensor) for t in items):
-        raise c.wrong("indices", value, f"a list of at most {x.ndim} index tensors")
+    items = c.items(position, "indices")
+    if len(items) > x.ndim or not all(t is None or isinstance(t, Tensor) for t in items):
+        raise c.error(f"argument 'indices' is no list of at most {x.ndim} index tensors")
     dims = [p for p, t in enumerate(items) if isinstance(t, Tensor)]
-    return dims, [_index_of(c, t) for t in items if isinstance(t, Tensor)]
+    return dims, [_index_of(t) for t in items if isinstance(t, Tensor)]
 
 
 def _adjacent(dims: Sequence[int]) -> bool:
@@ -71,7 +70,7 @@ def _adjacent(dims: Sequence[int]) -> bool:
 def index(c: Call) -> Tensor:
     """x[..., i, j, ...]: elements at loaded coordinates; torch moves the axes to the front where they are apart."""
     x = c.tensor(0, "self")
-    dims, found = _indices(c, x)
+    dims, found = _indices(c, x, 1)
     if not dims:
         return ops.copy(x)
     return _indexed(x, dims, [counted_from_front(t, int(x.axes[d].extent)) for d, t in zip(dims, found, strict=True)])
@@ -88,24 +87,15 @@ def _indexed(x: Tensor, dims: Sequence[int], found: Sequence[Tensor]) -> Tensor:
 @handles("aten._unsafe_masked_index.default")
 def masked_index(c: Call) -> Tensor:
     """x at clamped coordinates where the mask holds, else the fill value."""
-    x, mask, (dims, found) = c.tensor(0, "self"), c.tensor(1, "mask"), _masked_indices(c)
+    x, mask = c.tensor(0, "self"), c.tensor(1, "mask")
+    dims, found = _indices(c, x, 2)
     value = c.number(3, "fill")
     return ops.where(mask, _indexed(x, dims, _clamped(x, dims, found)), value)
 
 
-def _masked_indices(c: Call) -> tuple[list[int], list[Tensor]]:
-    value = c.get(2, "indices")
-    items: tuple[object, ...] = value if isinstance(value, tuple) else ()  # pyright: ignore[reportUnknownVariableType]
-    dims = [p for p, t in enumerate(items) if isinstance(t, Tensor)]
-    x = c.tensor(0, "self")
-    if not dims or len(items) > x.ndim or not all(t is None or isinstance(t, Tensor) for t in items):
-        raise c.wrong("indices", value, f"a list of at most {x.ndim} index tensors")
-    return dims, [_index_of(c, t) for t in items if isinstance(t, Tensor)]
-
-
 def _clamped(x: Tensor, dims: Sequence[int], found: Sequence[Tensor]) -> list[Tensor]:
     sizes = [int(x.axes[d].extent) for d in dims]
-    if 0 in sizes:
+    if not sizes or 0 in sizes:
         raise Unmapped("it indexes an axis without elements")
     return [ops.minimum(ops.maximum(t, 0), n - 1) for t, n in zip(found, sizes, strict=True)]
 
@@ -113,7 +103,8 @@ def _clamped(x: Tensor, dims: Sequence[int], found: Sequence[Tensor]) -> list[Te
 @handles("aten._unsafe_masked_index_put_accumulate.default")
 def masked_index_put(c: Call) -> Tensor:
     """x with values added at clamped coordinates where the mask holds."""
-    x, mask, (dims, found) = c.tensor(0, "self"), c.tensor(1, "mask"), _masked_indices(c)
+    x, mask = c.tensor(0, "self"), c.tensor(1, "mask")
+    dims, found = _indices(c, x, 2)
     values = c.tensor(3, "values")
     kept = ops.where(mask, values, 0.0 if values.dtype.startswith(("float", "bfloat")) else 0)
     return _put(c, x, dims, _clamped(x, dims, found), kept, True)
@@ -123,7 +114,7 @@ def masked_index_put(c: Call) -> Tensor:
 def index_put(c: Call) -> Tensor:
     """x with values written, or added, at loaded coordinates."""
     x, values, accumulate = c.tensor(0, "self"), c.tensor(2, "values"), c.flag(3, "accumulate")
-    dims, found = _indices(c, x)
+    dims, found = _indices(c, x, 1)
     if not dims:
         raise Unmapped("no index tensor")
     placed = [counted_from_front(t, int(x.axes[d].extent)) for d, t in zip(dims, found, strict=True)]
@@ -132,7 +123,7 @@ def index_put(c: Call) -> Tensor:
 
 def _put(c: Call, x: Tensor, dims: list[int], found: list[Tensor], values: Tensor, accumulate: bool) -> Tensor:
     """Indexed axes to the front, the index tensors and the values' axes for them flattened into one."""
-    shape = tuple(int(d.extent) for d in broadcast_axes_of(c, found))
+    shape = tuple(int(d.extent) for d in broadcast_axes(c.fusion, found))
     rest = [p for p in range(x.ndim) if p not in dims]
     lead = dims[0] if _adjacent(dims) else 0
     result = [*(int(x.axes[p].extent) for p in rest[:lead]), *shape, *(int(x.axes[p].extent) for p in rest[lead:])]
@@ -152,11 +143,6 @@ def _put(c: Call, x: Tensor, dims: list[int], found: list[Tensor], values: Tenso
     return movement.permute(put, back) if back != list(range(x.ndim)) else put
 
 
-def broadcast_axes_of(c: Call, tensors: Sequence[Tensor]) -> Sequence[object]:
-    """Axes of tensors broadcast against each other."""
-    return broadcast_axes(c.fusion, tensors)
-
-
 def _expanded(t: Tensor, shape: tuple[int, ...]) -> Tensor:
     return t if tuple(t.shape) == shape else movement.expand(t, shape)
 
@@ -168,7 +154,7 @@ def gather(c: Call) -> Tensor:
     c.get(-1, "sparse_grad", False)
     if not x.ndim:
         raise Unmapped("a gather from a tensor without axes")
-    return composite.gather(x, dim, _index_of(c, index_))
+    return composite.gather(x, dim, _index_of(index_))
 
 
 @handles("aten.index_select.default")
@@ -177,7 +163,7 @@ def index_select(c: Call) -> Tensor:
     x, dim, index_ = c.tensor(0, "self"), c.int(1, "dim"), c.tensor(2, "index")
     if not x.ndim or index_.ndim != 1:
         raise Unmapped("an index or a source without axes")
-    return composite.index_select(x, dim, _index_of(c, index_))
+    return composite.index_select(x, dim, _index_of(index_))
 
 
 @handles("aten.embedding.default")
@@ -187,7 +173,7 @@ def embedding(c: Call) -> Tensor:
     c.get(2, "padding_idx", -1)
     c.get(3, "scale_grad_by_freq", False)
     c.get(4, "sparse", False)
-    return composite.embedding(_index_of(c, index_), weight)
+    return composite.embedding(_index_of(index_), weight)
 
 
 @handles("aten.scatter.value", "aten.scatter.src")
@@ -197,9 +183,9 @@ def scatter(c: Call) -> Tensor:
     if not x.ndim:
         raise Unmapped("a scatter into a tensor without axes")
     if c.node.target == "aten.scatter.src":
-        return composite.scatter(x, dim, _index_of(c, index_), c.tensor(3, "src"))
+        return composite.scatter(x, dim, _index_of(index_), c.tensor(3, "src"))
     value = c.number(3, "value")
-    return composite.scatter(x, dim, _index_of(c, index_), float(value) if "float" in x.dtype else value)
+    return composite.scatter(x, dim, _index_of(index_), float(value) if "float" in x.dtype else value)
 
 
 @handles("aten.scatter_add.default")
@@ -208,4 +194,4 @@ def scatter_add(c: Call) -> Tensor:
     x, dim, index_, src = c.tensor(0, "self"), c.int(1, "dim"), c.tensor(2, "index"), c.tensor(3, "src")
     if not x.ndim:
         raise Unmapped("a scatter into a tensor without axes")
-    return composite.scatter_add(x, dim, _index_of(c, index_), src)
+    return composite.scatter_add(x, dim, _index_of(index_), src)

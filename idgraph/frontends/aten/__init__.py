@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from idgraph.frontends import aten_gather, aten_movement, aten_pointwise, aten_reduce  # noqa: F401 - they register
-from idgraph.frontends.importer import OPAQUE
+from idgraph.frontends.aten import gather, movement, pointwise, reduce
+from idgraph.frontends.importer import HANDLERS, OPAQUE
+
+__all__ = ["HANDLERS", "OPAQUE", "gather", "movement", "pointwise", "reduce"]  # the modules register handlers
 
 _SORTS = "the order of its results depends on values, not on indices"
 _WINDOWS = "a sum over overlapping windows: no single source element for each output element"
@@ -12,9 +14,10 @@ _ATTENTION = "a fused attention kernel; export with the math backend to see its 
 _CHECK = "a check of values when the program runs"
 _SIZE = "the size of its result depends on values"
 
-OPAQUE |= {
-    "aten.sort.default": _SORTS, "aten.sort.stable": _SORTS, "aten.topk.default": _SORTS, "aten.argsort.default": _SORTS,
-    "aten.argmax.default": _SORTS, "aten.argmin.default": _SORTS, "aten.max.dim": _SORTS, "aten.min.dim": _SORTS,
+OPAQUE.update({
+    "aten.sort.default": _SORTS, "aten.sort.stable": _SORTS, "aten.topk.default": _SORTS,
+    "aten.argsort.default": _SORTS, "aten.argmax.default": _SORTS, "aten.argmin.default": _SORTS,
+    "aten.max.dim": _SORTS, "aten.min.dim": _SORTS,
     "aten.convolution.default": _WINDOWS, "aten.convolution_backward.default": _WINDOWS,
     "aten.avg_pool2d.default": _WINDOWS, "aten.avg_pool2d_backward.default": _WINDOWS,
     "aten.max_pool2d_with_indices.default": _WINDOWS, "aten.max_pool2d_with_indices_backward.default": _WINDOWS,
@@ -31,4 +34,4 @@ OPAQUE |= {
     "aten._assert_async.msg": _CHECK, "aten._assert_async.default": _CHECK, "aten._assert_scalar.default": _CHECK,
     "aten.nonzero.default": _SIZE, "aten.masked_select.default": _SIZE, "aten._local_scalar_dense.default": _SIZE,
     "aten._unique2.default": _SIZE,
-}  # fmt: skip
+})  # fmt: skip

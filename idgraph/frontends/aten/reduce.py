@@ -1,8 +1,8 @@
-"""Handlers of ATen reductions, normalisations and matrix products. Two-byte floats are summed as float32, as in torch."""
+"""Handlers of ATen reductions, norms and matrix products. Two-byte floats are summed as float32, as in torch."""
 
 from __future__ import annotations
 
-from idgraph.frontends.aten_pointwise import narrowed, wide_of
+from idgraph.frontends.aten.pointwise import narrowed, wide_of
 from idgraph.frontends.importer import Call, Parts, Unmapped, handles
 from idgraph.ir import Scalar, Tensor, composite, is_float, movement, ops
 

@@ -16,19 +16,18 @@ def promoted(operands: Sequence[Operand]) -> DType:
     """torch's result type: tensors with axes decide, then tensors without, then numbers, each only by category."""
     if not any(isinstance(v, Tensor) for v in operands):
         raise Unmapped("no operand is a tensor")
-    wide = [t.dtype for t in operands if isinstance(t, Tensor) and t.ndim]
-    flat = [t.dtype for t in operands if isinstance(t, Tensor) and not t.ndim]
+    wide: list[DType] = [t.dtype for t in operands if isinstance(t, Tensor) and t.ndim]
+    flat: list[DType] = [t.dtype for t in operands if isinstance(t, Tensor) and not t.ndim]
     numbers = [scalar_dtype(v) for v in operands if not isinstance(v, Tensor)]
-    base = promote(wide, [promote(flat)] if flat else []) if wide else promote(flat, [])
+    narrow: list[DType] = [promote(flat)] if flat else []
+    base = promote(wide, narrow) if wide else promote(flat)
     return promote([base], numbers)
 
 
 def aligned(*operands: Operand) -> list[Operand]:
     """Operands of which tensors without axes have the common type, so that the IR promotes as torch does."""
     common = promoted(operands)
-    return [
-        ops.cast(v, common) if isinstance(v, Tensor) and not v.ndim and v.dtype != common else v for v in operands
-    ]
+    return [ops.cast(v, common) if isinstance(v, Tensor) and not v.ndim and v.dtype != common else v for v in operands]
 
 
 def _unary(f: Callable[[Tensor], Tensor]) -> Callable[[Call], Tensor]:
@@ -116,7 +115,7 @@ def floor_divide(c: Call) -> Tensor:
 
 
 @handles("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.pow.Scalar")
-def pow(c: Call) -> Tensor:  # noqa: A001 - torch's name
+def pow(c: Call) -> Tensor:
     """self ** exponent."""
     a, b = aligned(c.operand(0, "self"), c.operand(1, "exponent"))
     if b == 2 and isinstance(a, Tensor) and promoted([a, b]) == a.dtype:
