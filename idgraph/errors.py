@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import sys
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PACKAGE = str(Path(__file__).resolve().parent)
+_OURS = (_PACKAGE, "<frozen", contextlib.__file__)  # a context manager's exit runs between our frames
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ def user_line() -> SourceLine | None:
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith(_PACKAGE) and not file.startswith("<frozen"):
+        if not file.startswith(_OURS):
             # linecache reads a file once; a doctest or a prompt has no file and gives an empty line.
             code = linecache.getline(file, frame.f_lineno).strip()
             return SourceLine(Path(file).name if not file.startswith("<") else file, frame.f_lineno, code)

@@ -17,6 +17,7 @@ from idgraph.graphs.cycles import Cycle, find_cycles
 from idgraph.graphs.domain_graph import own_domains, own_exprs
 from idgraph.graphs.export import domain_networkx
 from idgraph.graphs.loops import Nests, Shadow
+from idgraph.graphs.order import order_nests
 from idgraph.graphs.reasons import Explanation, Reason
 from idgraph.graphs.valgraph import ExprGroup, GraphBuilder, Group, ValGraph, key_text
 from idgraph.ir import DomainExpr, Fixed, Fusion, IterDomain, Mapped, Tensor, TensorExpr
@@ -155,6 +156,7 @@ class _Builder:
         made = IndexGraph(self.fusion, self.nests, self.graph.build(), self.local)
         _refuse_shifts(made)
         _refuse_collapsed_loops(made)
+        order_nests(self.fusion)
         return made
 
     def _expression(self, e: TensorExpr) -> None:

@@ -46,6 +46,13 @@ Argument = "Tensor | Scalar | Expr"
 Attr = bool | int | float | str | Expr | None | tuple["Attr", ...]
 
 
+def plain_text(value: Attr) -> str:
+    """An attribute for messages: expressions as they print, tuples of them too."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(plain_text, value))}{',' if len(value) == 1 else ''})"
+    return str(value)
+
+
 class TensorExpr:
     """One operation: ``op`` applied to ``args`` (tensors, numbers) with ``attrs``, making ``outputs``.
 
@@ -101,5 +108,5 @@ class TensorExpr:
             return f"{t.name}[{', '.join(d.name for d in t.logical)}]"
 
         args = ", ".join(show(a) if hasattr(a, "logical") else str(a) for a in self.args)  # type: ignore[arg-type]
-        attrs = ", ".join(f"{k}={v}" for k, v in self.attrs.items())
+        attrs = ", ".join(f"{k}={plain_text(v)}" for k, v in self.attrs.items())
         return f"{', '.join(show(t) for t in self.outputs)} = {self.op}({args}{'; ' + attrs if attrs else ''})"

@@ -31,7 +31,17 @@ def _clamp(value: object, n: Expr, low: int, default: Expr) -> Expr:
     elif isinstance(value, Expr) and not is_true(bound >= 0):
         raise OperationError(f"slice bound {value} may be negative", hint="give its symbols a min")
     top = n if low == 0 else n - 1
-    return simplify(maximum(minimum(bound, top), as_expr(low)))
+    return larger(smaller(bound, top), as_expr(low))
+
+
+def smaller(a: Expr, b: Expr) -> Expr:
+    """min(a, b), without the min where an order is proved."""
+    return simplify(a if is_true(a <= b) else b if is_true(b <= a) else minimum(a, b))
+
+
+def larger(a: Expr, b: Expr) -> Expr:
+    """max(a, b), without the max where an order is proved."""
+    return simplify(a if is_true(a >= b) else b if is_true(b >= a) else maximum(a, b))
 
 
 def resolve_slice(n: Expr, start: object, stop: object, step: object) -> tuple[Expr, Expr, int]:
@@ -43,13 +53,13 @@ def resolve_slice(n: Expr, start: object, stop: object, step: object) -> tuple[E
     if step > 0:
         first = _clamp(start, n, 0, as_expr(0))
         last = _clamp(stop, n, 0, n)
-        return first, simplify(maximum(last, first)), step
+        return first, larger(last, first), step
     first = _clamp(start, n, -1, n - 1)
     last = _clamp(stop, n, -1, as_expr(-1))
     if stop is not None and isinstance(stop, int) and stop < 0:
-        last = simplify(maximum(n + stop, as_expr(-1)))
+        last = larger(n + stop, as_expr(-1))
     first = simplify(first)
-    return first, simplify(minimum(last, first)), step
+    return first, smaller(last, first), step
 
 
 def slice_dims(tensor: Tensor, wanted: Sequence[tuple[int, object, object, object]], name: str | None = None) -> Tensor:

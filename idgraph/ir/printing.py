@@ -65,16 +65,9 @@ def _input_line(t: Tensor) -> str:
 
 
 def _symbol_line(name: str, s: Expr) -> str:
-    bounds = s.range
-    parts = [f"symbol {name}"]
-    if bounds.lo is not None:
-        parts.append(f"min={bounds.lo}")
-    if bounds.hi is not None:
-        parts.append(f"max={bounds.hi}")
-    modulus, _ = congruence(s)
-    if modulus > 1:
-        parts.append(f"multiple_of={modulus}")
-    return "  " + " ".join(parts)
+    low, high, modulus, _ = s.symbol_bounds
+    bounds = [f" {word}={value}" for word, value in (("min", low), ("max", high)) if value is not None]
+    return f"  symbol {name}{''.join(bounds)}{f' multiple_of={modulus}' if modulus > 1 else ''}"
 
 
 def print_fusion(fusion: Fusion) -> str:

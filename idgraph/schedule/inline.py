@@ -45,61 +45,9 @@ def nest_conflict(fusion: Fusion) -> ScheduleError | None:
     """Why the present inlining is not legal, or None."""
     try:
         build_index_graph(fusion)
-        order_nests(fusion)
     except ScheduleError as error:
         return error
     return None
-
-
-def order_nests(fusion: Fusion) -> None:
-    """Raise `ScheduleError` where operations that share a loop depend on one outside of it that depends on them."""
-    depth = max((t.inline_position for t in fusion.tensors), default=0)
-    for level in range(depth + 1):
-        _order_level(fusion, level)
-
-
-def _order_level(fusion: Fusion, level: int) -> None:
-    """Contract tensors sharing the first ``level + 1`` loops; the rest must be acyclic between the groups."""
-    parent = {e: e for e in fusion.exprs}
-
-    def find(e: TensorExpr) -> TensorExpr:
-        while parent[e] is not e:
-            parent[e] = parent[parent[e]]
-            e = parent[e]
-        return e
-
-    for t in fusion.tensors:
-        if t.inline_position > level and t.definition is not None:
-            for use in t.uses:
-                parent[find(use)] = find(t.definition)
-    after: dict[TensorExpr, set[TensorExpr]] = {}
-    for e in fusion.exprs:
-        for t in e.inputs:
-            if t.definition is not None and find(t.definition) is not find(e):
-                after.setdefault(find(t.definition), set()).add(find(e))
-    state: dict[TensorExpr, int] = {}
-    for root in list(after):
-        stack = [(root, iter(sorted(after.get(root, ()), key=lambda e: e.name)))]
-        if state.get(root):
-            continue
-        state[root] = 1
-        while stack:
-            node, rest = stack[-1]
-            to = next(rest, None)
-            if to is None:
-                state[node] = 2
-                stack.pop()
-            elif state.get(to) == 1:
-                raise ScheduleError(
-                    f"the loop nest of {to.output.name} would have to stand both before and after that of "
-                    f"{node.output.name}",
-                    where=to.source_line,
-                    because=[f"{node!r} stands between operations that share loop {level} with {to!r}"],
-                    hint="inline the tensors on both sides of it at the same position, or not at all",
-                )
-            elif not state.get(to):
-                state[to] = 1
-                stack.append((to, iter(sorted(after.get(to, ()), key=lambda e: e.name))))
 
 
 def recompute(t: Tensor, use: TensorExpr, *, name: str | None = None) -> Tensor:

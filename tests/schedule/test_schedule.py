@@ -1,0 +1,176 @@
+"""Legal schedules of whole fusions, and the illegal ones with their reasons."""
+
+import pytest
+
+import idgraph as ig
+
+
+def chain() -> tuple[ig.Fusion, ig.Tensor, ig.Tensor, ig.Tensor]:
+    f = ig.Fusion("chain")
+    a = f.input("a", shape=(4, 6))
+    x = ig.exp(a, name="x")
+    s = ig.sum(x, 1, name="s")
+    y = f.output(ig.mul(x, ig.unsqueeze(s, 1), name="y"))
+    return f, x, s, y
+
+
+def test_inline_past_a_consumer() -> None:
+    f = ig.Fusion("f")
+    x = ig.exp(f.input("a", shape=(4, 6)))
+    ig.flatten(x)
+    with pytest.raises(ig.ScheduleError, match="past its consumer t2, which has 1 loop axes"):
+        x.inline(2)
+
+
+def test_inline_past_a_consumer_that_was_merged_later() -> None:
+    f = ig.Fusion("f")
+    x = ig.exp(f.input("a", shape=(4, 6)))
+    y = f.output(x + 1.0)
+    x.inline(2)
+    y.merge(0)
+    with pytest.raises(ig.ScheduleError, match="inlined at 2, past its consumer t2"):
+        ig.IdModel(f).verify()
+
+
+def test_inline_right_of_a_reduced_axis() -> None:
+    _, _, s, _ = chain()
+    with pytest.raises(ig.ScheduleError, match="right of its reduced axis"):
+        s.inline(2)
+
+
+def test_inline_into_loops_that_are_not_the_same() -> None:
+    f = ig.Fusion("f")
+    x = ig.exp(f.input("a", shape=(4, 4)))
+    f.output(x.T + 1.0)
+    x.inline(1)
+    with pytest.raises(ig.ScheduleError, match="is not loop 0") as caught:
+        ig.IdModel(f).verify()
+    assert "permute" in str(caught.value) and "hint: inline t1 at most at 0" in str(caught.value)
+
+
+def test_inputs_cannot_be_inlined() -> None:
+    f, *_ = chain()
+    with pytest.raises(ig.ScheduleError, match="is an input of the fusion"):
+        f["a"].inline(1)
+
+
+def test_one_value_at_two_places_of_one_nest_is_refused_and_a_copy_helps() -> None:
+    """x[i + 32] and x[i] in one loop: the slices' loops are the root axis, so every loop would be shared."""
+    f = ig.Fusion("f")
+    x = ig.exp(f.input("a", shape=(64,)), name="x")
+    low, high = x[:32], x[32:]
+    joined = ig.cat([high, low])
+    f.output(x + joined)
+    ig.schedule.resize_to_inputs(f, joined.definition)  # type: ignore[arg-type]
+    for t in (low, high, joined, x):
+        t.inline(1)
+    with pytest.raises(ig.ScheduleError) as caught:
+        ig.IdModel(f).verify()
+    assert "x is inlined at 1" in str(caught.value) and "recompute" in str(caught.value)
+    assert low.definition and high.definition
+    for name, t in (("x_low", low), ("x_high", high)):
+        assert t.definition
+        ig.schedule.recompute(x, t.definition, name=name)
+    ig.schedule.like(f, f.outputs[0])
+    ig.schedule.inline_most(f)
+    ig.IdModel(f).verify()
+    assert [f[n].inline_position for n in ("x", "x_low", "x_high")] == [1, 1, 1]
+    assert ig.parse(str(f)) == f
+
+
+def test_inline_most_stops_at_the_reduction() -> None:
+    f, x, s, _ = chain()
+    ig.schedule.inline_most(f)
+    assert (x.inline_position, s.inline_position) == (1, 1)
+    ig.IdModel(f).verify()
+
+
+def test_inline_most_does_not_tie_a_knot() -> None:
+    """x feeds y directly and through a whole-tensor sum: x cannot share y's loop, the sum stands between."""
+    f = ig.Fusion("f")
+    x = ig.exp(f.input("a", shape=(8,)), name="x")
+    total = ig.sum(x, 0, keepdim=True)
+    f.output(x / total)
+    ig.schedule.inline_most(f)
+    assert x.inline_position == 0
+    x.inline(1)
+    with pytest.raises(ig.ScheduleError, match="is not finished where"):
+        ig.IdModel(f).verify()
+
+
+def test_one_broadcast_inlined_into_two_extents() -> None:
+    f = ig.Fusion("f")
+    a = f.input("a", shape=(1, 8))
+    t = ig.copy(a)
+    for rows in (3, 5):
+        u = f.output(t + f.input(f"b{rows}", shape=(rows, 8)))
+        u.merge(0)
+    t.merge(0)
+    t.inline(1)
+    with pytest.raises(ig.ScheduleError, match="two extents: [35] of .* and [35]"):
+        ig.IdModel(f).verify()
+
+
+def test_cut_loops_must_cover_their_readers() -> None:
+    f = ig.Fusion("f")
+    a = ig.copy(f.input("a", shape=(64,)))
+    b = f.output(a[31:])
+    a.resize(0, -32, 0)
+    with pytest.raises(ig.ScheduleError, match="computes a part of it only"):
+        ig.IdModel(f).verify()
+    b.set_loop(b.loop)
+
+
+def test_cut_output_is_refused() -> None:
+    f = ig.Fusion("f")
+    f.output(ig.copy(f.input("a", shape=(64,)))).resize(0, 0, -1)
+    with pytest.raises(ig.ScheduleError, match="is an output, all of its elements are needed"):
+        ig.IdModel(f).verify()
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (lambda t: t.split(5, 2), "no loop axis 5"),
+        (lambda t: t.split(0, 0), "factor 0"),
+        (lambda t: t.split(True, 2), "no loop axis True"),
+        (lambda t: t.merge(1), "has no next one"),
+        (lambda t: t.merge(0, 0), "with itself"),
+        (lambda t: t.reorder({0: 1, 1: 1}), "twice"),
+        (lambda t: t.reorder([0]), "2 loop axes, the list names 1"),
+        (lambda t: t.swizzle("spiral", 0, 1), "unknown kind 'spiral'"),
+        (lambda t: t.swizzle("xor", 0, 1), "leaves the axis"),
+        (lambda t: t.resize(0, -5, 0), "cuts more of axis"),
+        (lambda t: t.parallelize(0, "warp"), "unknown way 'warp'"),
+        (lambda t: t.parallelize(0, "threadIdx.x").parallelize(1, "threadIdx.x"), "two loop axes of tensor"),
+        (lambda t: t.inline(3), "position 3 is past them"),
+        (lambda t: t.set_loop([t.logical[0]]), "do not reach"),
+        (lambda t: t.set_loop([*t.logical, t.logical[0]]), "named twice"),
+        (lambda t: t.set_memory("cloud"), "unknown memory"),
+    ],
+)
+def test_steps_without_meaning(step: object, message: str) -> None:
+    f = ig.Fusion("f")
+    t = f.output(f.input("a", shape=(4, 6)) + 1.0)
+    with pytest.raises(ig.ScheduleError, match=message):
+        step(t)  # type: ignore[operator]
+
+
+def test_like_replays_through_reshape_roll_and_pad() -> None:
+    f = ig.Fusion("f")
+    a = ig.copy(f.input("a", shape=(6, 4)))
+    out = f.output(ig.pad(ig.roll(ig.reshape(a, 24), 5, 0), (3, 3)) * 2.0)
+    out.split(0, 4)
+    ig.schedule.like(f, out)
+    ig.schedule.inline_most(f)
+    ig.IdModel(f).verify()
+    assert {t.inline_position for t in f.tensors if t.definition and t.uses} == {2}
+
+
+def test_auto_gives_blocks_and_threads() -> None:
+    f, *_ = chain()
+    ig.schedule.auto(f)
+    ig.IdModel(f).verify()
+    y = f["y"]
+    assert [d.parallel for d in y.loop] == ["blockIdx.x", "threadIdx.x"]
+    assert ig.parse(str(f)) == f
