@@ -74,7 +74,7 @@ def replace(e: Expr, table: dict[Expr, Expr]) -> Expr:
 
 
 def assume(e: Expr, cond: Expr) -> Expr:
-    """A form of the normal expression ``e`` that is equal wherever ``cond`` holds; ``e`` itself if that says nothing."""
+    """A form of the normal ``e`` that is equal wherever ``cond`` holds; ``e`` itself if that says nothing."""
     if not e.symbols & cond.symbols:
         return e
     known = facts_of(cond)
@@ -187,7 +187,7 @@ def symbol_bounds(known: list[Fact]) -> dict[Expr, Expr]:
     for t, c in known:
         if len(t) < 2:
             continue
-        for base in sorted(t, key=lambda b: b._key):
+        for base in sorted(t, key=lambda b: b.key):
             v = t[base]
             rest = {b: k for b, k in t.items() if b is not base}
             others = {s for b in rest for s in b.symbols}
@@ -209,7 +209,7 @@ def _bounded(base: Expr, low: Expr | int | None, high: Expr | int | None) -> Exp
     else:
         lo, hi = interval(base)
         m, r = congruence(base)
-        name = f"\0{base.op}{base._key[3]}"
+        name = f"\0{base.op}{base.key[3]}"
     if low is not None:
         lo = low if lo is None else maximum(low, lo)
     if high is not None:

@@ -86,7 +86,7 @@ def _nonneg(t: Terms, c: int, fuel: list[int]) -> bool:
     if low is not None and low >= 0:
         return True
     atoms = {a for b in t for a in factors(b)}
-    chosen = sorted((a for a in atoms if _has_bounds(a)), key=lambda a: (-_rank(a), a._key))
+    chosen = sorted((a for a in atoms if _has_bounds(a)), key=lambda a: (-_rank(a), a.key))
     for a in chosen:
         found = _isolate(t, a)
         if found is None:
@@ -129,9 +129,7 @@ def _isolate(t: Terms, a: Expr) -> tuple[Terms, int, Terms] | None:
     return coefficient, ck, rest
 
 
-def _with_bound(
-    a: Expr, coefficient: Terms, ck: int, rest: Terms, c: int, lower: bool, fuel: list[int]
-) -> bool:
+def _with_bound(a: Expr, coefficient: Terms, ck: int, rest: Terms, c: int, lower: bool, fuel: list[int]) -> bool:
     """Whether ``coefficient*a + rest + c >= 0`` with ``a`` at its lower (upper) bound."""
     options, every = bound_options(a, lower)
     if not options:
@@ -207,7 +205,7 @@ def _quotient_bounds(args: tuple[Expr, ...], lower: bool) -> list[Expr]:
                 quotient[b] = q
                 continue
         elif v % k == 0:
-            left = [p for p in factors(b)]
+            left = list(factors(b))
             by = list(factors(base))
             if all(by.count(p) <= left.count(p) for p in by):
                 for p in by:

@@ -134,7 +134,7 @@ def _factored(t: Terms, c: int, table: dict[Expr, Expr]) -> Expr:
         if count < 2:
             continue
         found = _taken_out(t, c, candidate, table)
-        if cost(found) < cost(best) or (cost(found) == cost(best) and best is not plain and found._key < best._key):
+        if cost(found) < cost(best) or (cost(found) == cost(best) and best is not plain and found.key < best.key):
             best = found
     return best
 

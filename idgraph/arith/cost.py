@@ -15,23 +15,23 @@ def cost(e: Expr) -> int:
     >>> cost(parse("i*32 + j%8")), cost(parse("8 - i"))
     (3, 1)
     """
-    found = e._cost
+    found = e.cached_cost
     if found >= 0:
         return found
     work = [e]
     while work:
         node = work[-1]
-        if node._cost >= 0:
+        if node.cached_cost >= 0:
             work.pop()
             continue
-        missing = [a for a in node.args if a._cost < 0]
+        missing = [a for a in node.args if a.cached_cost < 0]
         if missing:
             work.extend(missing)
             continue
-        node._divmods = (node.op in ("floordiv", "mod")) + sum(a._divmods for a in node.args)
-        node._cost = _own(node)
+        node.cached_divmods = (node.op in ("floordiv", "mod")) + sum(a.cached_divmods for a in node.args)
+        node.cached_cost = _own(node)
         work.pop()
-    return e._cost
+    return e.cached_cost
 
 
 def _own(node: Expr) -> int:
@@ -40,7 +40,7 @@ def _own(node: Expr) -> int:
         total = len(args) - 1
         positive = False
         for t in args:
-            total += t._cost
+            total += t.cached_cost
             if (t.value if t.op == "const" else t.coef) > 0:
                 positive = True
             elif t.coef == -1:
@@ -48,7 +48,7 @@ def _own(node: Expr) -> int:
         if not positive and all(t.coef == -1 for t in args if t.op != "const"):
             total += 1
         return total
-    total = sum(a._cost for a in args)
+    total = sum(a.cached_cost for a in args)
     match node.op:
         case "const" | "sym":
             return 0
@@ -63,7 +63,7 @@ def _own(node: Expr) -> int:
 def divmods(e: Expr) -> int:
     """Floor divisions and modulos in ``e``, counted as a tree."""
     cost(e)
-    return e._divmods
+    return e.cached_divmods
 
 
 VERBS.cost = cost

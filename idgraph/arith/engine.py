@@ -80,7 +80,7 @@ def kind(node: Expr) -> str:
 
 def normal(e: Expr) -> Expr:
     """The normal form of ``e``: no rule applies to it or to any of its parts."""
-    found = e._normal
+    found = e.normal_form
     if found is not None:
         return found
     if _depth[0] > _MAX_DEPTH:  # rules that ask for normal forms of new expressions nest; stop, soundly, with less
@@ -97,34 +97,34 @@ def _normalize(root: Expr) -> Expr:
     waiting: dict[Expr, Expr] = {}
     while work:
         node = work[-1]
-        if node._normal is not None:
+        if node.normal_form is not None:
             work.pop()
             continue
         target = waiting.get(node)
         if target is None:
             args = node.args
-            missing = [a for a in args if a._normal is None]
+            missing = [a for a in args if a.normal_form is None]
             if missing:
                 work.extend(missing)
                 continue
             for a in args:
-                if a._normal is not a:
+                if a.normal_form is not a:
                     target = _rebuilt(node)
                     break
             else:
                 target = _step(node)
-            if target is None or target == node or (target._normal is None and target in waiting):
-                node._normal = node
+            if target is None or target == node or (target.normal_form is None and target in waiting):
+                node.normal_form = node
                 work.pop()
                 continue
             waiting[node] = target
-        done = target._normal
+        done = target.normal_form
         if done is None:
             work.append(target)
             continue
-        node._normal = done
+        node.normal_form = done
         work.pop()
-    return root._normal if root._normal is not None else root
+    return root.normal_form if root.normal_form is not None else root
 
 
 def _rebuilt(node: Expr) -> Expr | None:
@@ -136,14 +136,14 @@ def _rebuilt(node: Expr) -> Expr | None:
 
 
 def _form(a: Expr) -> Expr:
-    return a if a._normal is None else a._normal
+    return a if a.normal_form is None else a.normal_form
 
 
 def _step(node: Expr) -> Expr | None:
     if not node.cond and node.op != "const":
         lo, hi = interval(node)
         if lo is not None and lo == hi:
-            node._why = ("one-value", const(lo))
+            node.why = ("one-value", const(lo))
             return const(lo)
     for name, apply in _BY_OP.get(kind(node), ()):
         try:
@@ -151,7 +151,7 @@ def _step(node: Expr) -> Expr | None:
         except ArithZeroDivisionError:  # some part is undefined under the rule's assumptions: leave it
             continue
         if found is not None and found is not node and found != node:
-            node._why = (name, found)
+            node.why = (name, found)
             return found
     return None
 
@@ -167,9 +167,9 @@ def derivation(e: Expr) -> Iterator[Step]:
             target = _rebuilt(node)
             if target is not None and target is not node:
                 work.append((target, False))
-            elif node._why is not None:
-                yield Step(node._why[0], node, node._why[1])
-                work.append((node._why[1], False))
+            elif node.why is not None:
+                yield Step(node.why[0], node, node.why[1])
+                work.append((node.why[1], False))
         elif node not in seen:
             seen.add(node)
             work.append((node, True))

@@ -45,9 +45,7 @@ def box(exprs: tuple[Expr, ...]) -> dict[str, range] | str:
     return out
 
 
-def first_failure(
-    claim: Expr, facts: tuple[Expr, ...], limit: int, chunk: int
-) -> dict[str, int] | int | str:
+def first_failure(claim: Expr, facts: tuple[Expr, ...], limit: int, chunk: int) -> dict[str, int] | int | str:
     """A failing point, or how many points were checked, or why it was not tried."""
     symbols = closure(claim, *facts)
     values = box((claim, *facts))

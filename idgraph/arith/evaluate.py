@@ -155,7 +155,7 @@ def _array_value(node: Expr, args: list[Any], env: Mapping[str, Any]) -> Any:
                 raise _missing(node.name, env)
             return np.asarray(env[node.name], dtype=np.int64)
         case "add" | "mul" | "min" | "max" | "xor" | "and" | "or":
-            ufunc = {
+            ufunc: Any = {
                 "add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum,
                 "xor": np.bitwise_xor, "and": np.logical_and, "or": np.logical_or,
             }[node.op]  # fmt: skip
@@ -205,9 +205,7 @@ def substitute(e: Expr, values: Mapping[str, IntLike] | Mapping[Expr, IntLike]) 
     return out[e]
 
 
-def _rebound(
-    node: Expr, values: Mapping[str, IntLike] | Mapping[Expr, IntLike], table: dict[str | Expr, Expr]
-) -> Expr:
+def _rebound(node: Expr, values: Mapping[str, IntLike] | Mapping[Expr, IntLike], table: dict[str | Expr, Expr]) -> Expr:
     """A symbol that stays, its symbolic bounds rewritten: ``j < n`` must not speak of the old ``n``."""
     lo, hi, step, first = node.symbol_bounds
     bounds = [b for b in (lo, hi) if isinstance(b, Expr)]

@@ -19,7 +19,7 @@ MAX_TERMS = 64
 
 def terms(x: Expr) -> tuple[Terms, int]:
     """``x`` as (base -> coefficient, constant).  The dictionary is shared: do not change it."""
-    found = x._lin
+    found = x.lin
     if found is not None:
         return found
     match x.op:
@@ -40,10 +40,10 @@ def terms(x: Expr) -> tuple[Terms, int]:
         case "mul" if any(f.op == "add" for f in x.args):
             found = _multiplied(x)
         case "const":
-            found = ({}, x.value)
+            found = (dict[Expr, int](), x.value)
         case _:
             found = ({x if x.base is None else x.base: x.coef}, 0)
-    x._lin = found
+    x.lin = found
     return found
 
 
@@ -142,7 +142,7 @@ def sum_interval(t: Terms, c: int) -> Interval:
     low: int | None = c
     high: int | None = c
     for base, v in t.items():
-        found = base._iv
+        found = base.iv
         x, y = found if found is not None else interval(base)
         if v < 0:
             x, y = y, x

@@ -66,9 +66,7 @@ class Range(NamedTuple):
 
     def __contains__(self, value: object) -> bool:
         return (
-            isinstance(value, int)
-            and (self.lo is None or value >= self.lo)
-            and (self.hi is None or value <= self.hi)
+            isinstance(value, int) and (self.lo is None or value >= self.lo) and (self.hi is None or value <= self.hi)
         )
 
 
@@ -96,8 +94,8 @@ class Expr:
     """
 
     __slots__ = (
-        "_cong", "_cost", "_divmods", "_hash", "_iv", "_key", "_lin", "_normal", "_out", "_syms", "_why", "args", "base",
-        "coef", "cond", "name", "op", "symbol_bounds", "value",
+        "args", "base", "cached_cost", "cached_divmods", "cached_symbols", "coef", "cond", "cong", "digest", "iv",
+        "key", "lin", "name", "normal_form", "op", "simplest", "symbol_bounds", "value", "why",
     )  # fmt: skip
 
     op: Op
@@ -108,26 +106,26 @@ class Expr:
     coef: int
     base: Expr | None
     symbol_bounds: tuple[int | Expr | None, int | Expr | None, int, int]
-    _hash: int
-    _key: tuple[str, int, int, int]
-    _iv: tuple[int | None, int | None] | None
-    _cong: tuple[int, int] | None
-    _syms: frozenset[Expr] | None
-    _cost: int
-    _divmods: int
-    _lin: tuple[dict[Expr, int], int] | None
-    _normal: Expr | None
-    _out: Expr | None
-    _why: tuple[str, Expr] | None
+    digest: int
+    key: tuple[str, int, int, int]
+    iv: tuple[int | None, int | None] | None
+    cong: tuple[int, int] | None
+    cached_symbols: frozenset[Expr] | None
+    cached_cost: int
+    cached_divmods: int
+    lin: tuple[dict[Expr, int], int] | None
+    normal_form: Expr | None
+    simplest: Expr | None
+    why: tuple[str, Expr] | None
 
     def __hash__(self) -> int:
-        return self._hash
+        return self.digest
 
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
         if isinstance(other, Expr):
-            return self._hash == other._hash and _same(self, other)
+            return self.digest == other.digest and _same(self, other)
         if isinstance(other, bool):
             return self.op == "const" and self.cond and bool(self.value) == other
         if isinstance(other, int):
@@ -146,7 +144,7 @@ class Expr:
     @property
     def symbols(self) -> frozenset[Expr]:
         """The symbol nodes that occur in the expression (bounds of symbols not included)."""
-        found = self._syms
+        found = self.cached_symbols
         return found if found is not None else symbols_of(self)
 
     @property
@@ -308,7 +306,7 @@ def _same(a: Expr, b: Expr) -> bool:
         x, y = work.pop()
         if x is y:
             continue
-        if x._hash != y._hash or x.op != y.op or x.cond != y.cond or len(x.args) != len(y.args):
+        if x.digest != y.digest or x.op != y.op or x.cond != y.cond or len(x.args) != len(y.args):
             return False
         if x.op == "const":
             if x.value != y.value:
@@ -334,10 +332,12 @@ def _new(op: Op, args: tuple[Expr, ...], hashed: int, key: tuple[str, int, int, 
     node = Expr.__new__(Expr)
     node.op = op
     node.args = args
-    node._hash = hashed
-    node._key = key
-    node._iv = node._cong = node._syms = node._lin = node._normal = node._out = node._why = node.base = None
-    node._cost = -1
+    node.digest = hashed
+    node.key = key
+    node.iv = node.cong = node.cached_symbols = node.lin = node.normal_form = node.simplest = node.why = node.base = (
+        None
+    )
+    node.cached_cost = -1
     node.coef = 1
     node.cond = False
     return node
@@ -352,11 +352,11 @@ def make(op: Op, args: tuple[Expr, ...]) -> Expr:
     first = "~"
     size = 1
     for a in args:
-        k = a._key
+        k = a.key
         if k[0] < first:
             first = k[0]
         size += k[1]
-    hashed = hash((_OP_NUMBER[op], *[a._key[3] for a in args]))
+    hashed = hash((_OP_NUMBER[op], *[a.key[3] for a in args]))
     node = _new(op, args, hashed, (first, size, _OP_NUMBER[op], hashed))
     if op in CONDITION_OPS:
         node.cond = True
@@ -427,7 +427,7 @@ def symbol(
     node = _TABLE.get(table_key)
     if node is not None:
         return node
-    marks = [0x7FFFFFFF if b is None else b._hash if isinstance(b, Expr) else hash(b) for b in bounds]
+    marks = [0x7FFFFFFF if b is None else b.digest if isinstance(b, Expr) else hash(b) for b in bounds]
     hashed = hash((2, zlib.crc32(name.encode("utf-8", "surrogatepass")), *marks))
     node = _new("sym", (), hashed, (name, 1, 2, hashed))
     node.name = name
@@ -439,7 +439,9 @@ def symbol(
 def _bound(b: IntLike | None) -> int | Expr | None:
     if isinstance(b, Expr):
         if b.cond:
-            raise ArithTypeError("a symbol's bound must be an integer expression", because=(f"got the condition `{b}`",))
+            raise ArithTypeError(
+                "a symbol's bound must be an integer expression", because=(f"got the condition `{b}`",)
+            )
         return b.value if b.op == "const" else b
     if b is None or (isinstance(b, int) and not isinstance(b, bool)):  # pyright: ignore[reportUnnecessaryIsInstance]
         return b
@@ -500,12 +502,12 @@ def from_terms(terms: dict[Expr, int], constant: int) -> Expr:
 
 
 def _item_key(item: tuple[Expr, int]) -> tuple[str, int, int, int]:
-    return item[0]._key
+    return item[0].key
 
 
 def sort_key(e: Expr) -> tuple[str, int, int, int]:
     """The structural order of operands: smallest name, size, then a digest; the same in every process."""
-    return e._key
+    return e.key
 
 
 def add(args: Iterable[Expr]) -> Expr:
@@ -660,7 +662,7 @@ def compare(op: Literal["lt", "le", "eq", "ne"], a: Expr, b: Expr) -> Expr:
         x, y = (0, 0) if a is b else (a.value, b.value)
         holds = x < y if op == "lt" else x <= y if op == "le" else x == y if op == "eq" else x != y
         return TRUE if holds else FALSE
-    if op in ("eq", "ne") and (a.op == "const" or (b.op != "const" and b._key < a._key)):
+    if op in ("eq", "ne") and (a.op == "const" or (b.op != "const" and b.key < a.key)):
         a, b = b, a
     return make(op, (a, b))
 
@@ -763,21 +765,21 @@ def symbols_of(e: Expr) -> frozenset[Expr]:
     work = [e]
     while work:
         node = work[-1]
-        if node._syms is not None:
+        if node.cached_symbols is not None:
             work.pop()
             continue
         if not node.args:
-            node._syms = frozenset((node,)) if node.op == "sym" else frozenset()
+            node.cached_symbols = frozenset((node,)) if node.op == "sym" else frozenset()
             work.pop()
             continue
-        missing = [a for a in node.args if a._syms is None]
+        missing = [a for a in node.args if a.cached_symbols is None]
         if missing:
             work.extend(missing)
             continue
-        parts = [a._syms for a in node.args if a._syms]
-        node._syms = frozenset[Expr]().union(*parts) if len(parts) != 1 else parts[0]
+        parts = [a.cached_symbols for a in node.args if a.cached_symbols]
+        node.cached_symbols = frozenset[Expr]().union(*parts) if len(parts) != 1 else parts[0]
         work.pop()
-    return e._syms if e._syms is not None else frozenset()
+    return e.cached_symbols if e.cached_symbols is not None else frozenset()
 
 
 def rebuild(node: Expr, args: tuple[Expr, ...]) -> Expr:

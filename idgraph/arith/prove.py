@@ -144,4 +144,3 @@ def drop_redundant(conjuncts: Sequence[Expr], facts: Iterable[Expr] = ()) -> tup
         if is_true(c, (*known, *others)):
             kept = others
     return tuple(kept)
-

@@ -17,11 +17,11 @@ _ANY: Interval = (None, None)
 
 def interval(e: Expr) -> Interval:
     """Inclusive bounds of an integer expression; a condition has bounds 0..1."""
-    found = e._iv
+    found = e.iv
     if found is not None:
         return found
     _fill(e)
-    return e._iv if e._iv is not None else _ANY
+    return e.iv if e.iv is not None else _ANY
 
 
 def range_of(e: Expr) -> Range:
@@ -31,11 +31,11 @@ def range_of(e: Expr) -> Range:
 
 def congruence(e: Expr) -> tuple[int, int]:
     """``(m, r)`` with value = r mod m; ``(0, r)`` for a known constant, ``(1, 0)`` if nothing is known."""
-    found = e._cong
+    found = e.cong
     if found is not None:
         return found
     _fill(e)
-    return e._cong if e._cong is not None else (1, 0)
+    return e.cong if e.cong is not None else (1, 0)
 
 
 def multiple_of(e: Expr, k: int) -> bool:
@@ -55,10 +55,10 @@ def _fill(root: Expr) -> None:
     work = [root]
     while work:
         node = work[-1]
-        if node._iv is not None and node._cong is not None:
+        if node.iv is not None and node.cong is not None:
             work.pop()
             continue
-        missing = [a for a in _operands(node) if a._iv is None or a._cong is None]
+        missing = [a for a in _operands(node) if a.iv is None or a.cong is None]
         if missing:
             work.extend(missing)
             continue
@@ -70,8 +70,8 @@ def _fill(root: Expr) -> None:
             hi = None if hi is None else hi - (hi - r) % m
         if lo is not None and lo == hi:
             cong = (0, lo)
-        node._cong = cong
-        node._iv = (lo, hi)
+        node.cong = cong
+        node.iv = (lo, hi)
         work.pop()
 
 
@@ -82,7 +82,7 @@ def _operands(node: Expr) -> tuple[Expr, ...]:
 
 
 def _iv(e: Expr) -> Interval:
-    return e._iv if e._iv is not None else _ANY
+    return e.iv if e.iv is not None else _ANY
 
 
 def _interval(node: Expr) -> Interval:  # one line per operation
@@ -268,24 +268,24 @@ def _congruence(node: Expr) -> tuple[int, int]:
         case "add":
             m, r = 0, 0
             for a in args:
-                am, ar = a._cong or (1, 0)
+                am, ar = a.cong or (1, 0)
                 m, r = gcd(m, am), r + ar
             return (m, r % m if m else r)
         case "mul":
             m, r = 0, 1
             for a in args:
-                am, ar = a._cong or (1, 0)
+                am, ar = a.cong or (1, 0)
                 m, r = gcd(m * am, m * ar, am * r), r * ar
             return (m, r % m if m else r)
         case "floordiv":
-            return _quotient_congruence(args[0]._cong or (1, 0), args[1]._cong or (1, 0))
+            return _quotient_congruence(args[0].cong or (1, 0), args[1].cong or (1, 0))
         case "mod":
-            return _remainder_congruence(args[0]._cong or (1, 0), args[1]._cong or (1, 0))
+            return _remainder_congruence(args[0].cong or (1, 0), args[1].cong or (1, 0))
         case "min" | "max" | "where":
             values = args[1:] if node.op == "where" else args
-            m, r = values[0]._cong or (1, 0)
+            m, r = values[0].cong or (1, 0)
             for a in values[1:]:
-                am, ar = a._cong or (1, 0)
+                am, ar = a.cong or (1, 0)
                 m = gcd(m, am, r - ar)
             return (m, r % m if m else r)
         case "xor":
@@ -317,7 +317,7 @@ def _remainder_congruence(a: tuple[int, int], d: tuple[int, int]) -> tuple[int, 
 def _xor_congruence(args: tuple[Expr, ...]) -> tuple[int, int]:
     power, value = 0, 0
     for a in args:
-        m, r = a._cong or (1, 0)
+        m, r = a.cong or (1, 0)
         low = m & -m  # the low bits below the greatest power of two in m are known
         power = low if power == 0 else power if low == 0 else min(power, low)
         value ^= r

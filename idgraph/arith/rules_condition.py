@@ -168,7 +168,7 @@ def equal_normal(node: Expr) -> Expr | None:
     g = content(t)
     if c % g == 0 and g > 1:
         t, c = {b: v // g for b, v in t.items()}, c // g
-    first = min(t, key=lambda b: b._key)
+    first = min(t, key=lambda b: b.key)
     if t[first] < 0:
         t, c = _negated(t), -c
     op = "eq" if node.op == "eq" else "ne"
@@ -185,7 +185,7 @@ def equal_normal(node: Expr) -> Expr | None:
 def junction_known(node: Expr) -> Expr | None:
     parts = list(node.args)
     conjunction = node.op == "and"
-    for q in sorted(parts, key=lambda p: (-p.cost, p._key)):
+    for q in sorted(parts, key=lambda p: (-p.cost, p.key)):
         others = [p for p in parts if p is not q]
         if not others or not any(q.symbols & p.symbols for p in others):
             continue

@@ -6,6 +6,7 @@ Notation: x, y, z are sums, c, d, e, g constants, S a part of a sum with a known
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from math import gcd
 
 from idgraph.arith.bounds import positive
@@ -186,7 +187,7 @@ def div_inner(node: Expr) -> Expr | None:
         return None
     for g in sorted({gcd(v, d) for v in (*t.values(), c)} - {1, d, 0}, reverse=True):
         small = {b: v for b, v in t.items() if v % g}
-        if not small or len(small) == len(t) and c % g:
+        if not small or (len(small) == len(t) and c % g):
             continue
         inner = normal(floordiv(from_terms(small, c % g), const(g)))
         if cost(inner) > cost(from_terms(small, c % g)):
@@ -304,7 +305,7 @@ def few_values(node: Expr) -> Expr | None:
     d = node.args[1].value
     values = [(v * x + c) // d if node.op == "floordiv" else (v * x + c) % d for x in range(lo, hi + 1, m)]
     step = values[1] - values[0]
-    if step % m or any(b - a != step for a, b in zip(values, values[1:], strict=False)):
+    if step % m or any(b - a != step for a, b in pairwise(values)):
         return None
     if node.op == "mod" and abs(step) > abs(v) * m:  # b % 16 -> -15*b would hide a digit
         return None

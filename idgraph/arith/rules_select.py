@@ -10,6 +10,7 @@ from idgraph.arith.cost import cost
 from idgraph.arith.engine import normal, rule
 from idgraph.arith.linear import content, minus, terms
 from idgraph.arith.nodes import (
+    ZERO,
     Expr,
     add,
     const,
@@ -91,7 +92,7 @@ def select_turn(node: Expr) -> Expr | None:
         return where(not_(c), b, a)
     if c.op in ("lt", "le"):
         t, _ = minus(c.args[1], c.args[0])  # the condition bounds its first symbol from above
-        first = min(t, key=lambda x: x._key)
+        first = min(t, key=lambda x: x.key)
         if t[first] > 0:
             return where(normal(not_(c)), b, a)
     return None
@@ -169,7 +170,6 @@ def xor_not(node: Expr) -> Expr | None:
 
 @rule("xor", "xor-split", "(2**k*x + y) ^ (2**k*z + w)", "2**k*(x ^ z) + (y ^ w)", "0 <= y, w < 2**k; it is cheaper")
 def xor_split(node: Expr) -> Expr | None:
-    best: Expr | None = None
     for g in sorted(_powers(node.args)):
         high: list[Expr] = []
         low: list[Expr] = []
@@ -180,10 +180,12 @@ def xor_split(node: Expr) -> Expr | None:
             high.append(found[0])
             low.append(found[1])
         else:
+            if all(h is ZERO for h in high):
+                continue
             out = add((mul((const(g), normal(xor(*high)))), normal(xor(*low))))
-            if cost(out) < cost(node if best is None else best):
-                best = out
-    return best
+            if cost(out) < cost(node):
+                return out
+    return None
 
 
 def _powers(args: tuple[Expr, ...]) -> set[int]:
@@ -221,4 +223,3 @@ def xor_mask(node: Expr) -> Expr | None:
     if lo is None or hi is None or lo < 0 or hi > last.value:
         return None
     return add((last, mul((const(-1), node.args[0]))))
-

@@ -7,6 +7,7 @@ from idgraph.arith.engine import normal, rule
 from idgraph.arith.linear import Poly, Terms, add_to, combine, divide_base, factors, product_of, terms, times
 from idgraph.arith.nodes import Expr, add, const, floordiv, from_terms, maximum, minimum, mod, mul, where
 
+
 @rule("mul", "distribute", "x * (y + z)", "x*y + x*z")
 def distribute(node: Expr) -> Expr | None:
     if not any(a.op == "add" for a in node.args):

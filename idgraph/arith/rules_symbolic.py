@@ -27,7 +27,7 @@ def _whole(x: Expr, d: Expr) -> tuple[Terms, int, Terms, int] | None:
     td, cd = terms(d)
     if not td:
         return None
-    lead = max(td, key=lambda b: (len(factors(b)), b._key))
+    lead = max(td, key=lambda b: (len(factors(b)), b.key))
     quotient: Terms = {}
     qc = 0
     rest, rc = dict(t), c
@@ -142,7 +142,7 @@ def _divides(d: Poly, x: Poly) -> bool:
         return False
     if d == x:
         return True
-    lead = max(td, key=lambda b: (len(factors(b)), b._key))
+    lead = max(td, key=lambda b: (len(factors(b)), b.key))
     for base, v in tx.items():
         over = divide_base(base, factors(lead))
         if over is not None and v % td[lead] == 0:

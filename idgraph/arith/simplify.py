@@ -17,6 +17,7 @@ from idgraph.arith.text import RangeLike, parse, ranged_symbols
 
 RULE_MODULES = (rules_divide, rules_symbolic, rules_sum, rules_select, rules_condition)
 _ROUNDS = 6
+_MAX_TEXTS = 4096
 
 
 def read(e: Expr | int | str | Any, ranges: Mapping[str, RangeLike] | None = None) -> Expr:
@@ -46,14 +47,37 @@ def simplify(
     >>> str(simplify("((i + 32)%64 + 32)%64", {"i": 64}))
     'i'
     """
+    if isinstance(e, str):
+        return _simplified_text(e, ranges, facts)
     node = read(e, ranges)
     known = tuple(facts)
     if known:
         return _under(node, known)
-    found = node._out
+    found = node.simplest
     if found is None:
         found = _fixed_point(node)
-        node._out = found
+        node.simplest = found
+    return found
+
+
+_TEXTS: dict[tuple[str, tuple[tuple[str, object], ...]], Expr] = {}
+
+
+def _simplified_text(text: str, ranges: Mapping[str, RangeLike] | None, facts: Iterable[Expr]) -> Expr:
+    """As ``simplify``; a text seen before with the same ranges is not read again."""
+    known = tuple(facts)
+    if known:
+        return _under(parse(text, ranges), known)
+    key = (text, tuple(ranges.items()) if ranges else ())
+    try:
+        found = _TEXTS.get(key)
+    except TypeError:  # a range given as a list
+        return simplify(parse(text, ranges))
+    if found is None:
+        found = simplify(parse(text, ranges))
+        if len(_TEXTS) >= _MAX_TEXTS:
+            _TEXTS.clear()
+        _TEXTS[key] = found
     return found
 
 
@@ -66,7 +90,7 @@ def _under(node: Expr, facts: tuple[Expr, ...]) -> Expr:
         return simplify(node)
     out = _fixed_point(assume(normal(node), given))
     plain = simplify(node)
-    return out if (cost(out), out._divmods) <= (cost(plain), plain._divmods) else plain
+    return out if (cost(out), out.cached_divmods) <= (cost(plain), plain.cached_divmods) else plain
 
 
 def _fixed_point(node: Expr) -> Expr:
@@ -76,7 +100,7 @@ def _fixed_point(node: Expr) -> Expr:
         if new == seen[-1]:
             return new
         if new in seen:  # equal costs going round: the least of the ring, whoever starts
-            return min(seen[seen.index(new) :], key=lambda x: (x._cost, x._divmods, x._key))
+            return min(seen[seen.index(new) :], key=lambda x: (x.cached_cost, x.cached_divmods, x.key))
         seen.append(new)
     return seen[-1]
 
@@ -84,10 +108,10 @@ def _fixed_point(node: Expr) -> Expr:
 def _once(node: Expr) -> Expr:
     out = cheapest(normal(node))
     limit = cost(node)
-    if cost(out) <= limit and out._divmods <= node._divmods:
+    if cost(out) <= limit and out.cached_divmods <= node.cached_divmods:
         return out
     plain = _by_operands(node)
-    return plain if cost(plain) <= limit and plain._divmods <= node._divmods else node
+    return plain if cost(plain) <= limit and plain.cached_divmods <= node.cached_divmods else node
 
 
 def _by_operands(node: Expr) -> Expr:
@@ -98,9 +122,9 @@ def _by_operands(node: Expr) -> Expr:
             new = n if not n.args else rebuild(n, tuple(done[a] for a in n.args))
         else:
             new = cheapest(normal(n))
-            if cost(new) > cost(n) or new._divmods > n._divmods:
+            if cost(new) > cost(n) or new.cached_divmods > n.cached_divmods:
                 new = rebuild(n, tuple(done[a] for a in n.args))
-                if cost(new) > cost(n) or new._divmods > n._divmods:
+                if cost(new) > cost(n) or new.cached_divmods > n.cached_divmods:
                     new = n
         done[n] = new
     return done[node]

@@ -17,7 +17,10 @@ Dialect = Literal["python", "numpy", "numba", "c"]
 
 C_PRELUDE: Final = """\
 static inline int64_t idg_floordiv(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
-static inline int64_t idg_mod(int64_t a, int64_t b) { int64_t r = a % b; return r + (r != 0 && (r < 0) != (b < 0)) * b; }
+static inline int64_t idg_mod(int64_t a, int64_t b) {
+    int64_t r = a % b;
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
 """
 
 

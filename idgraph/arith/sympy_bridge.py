@@ -55,10 +55,13 @@ def _functions() -> dict[str, Any]:
     def modulo(a: int, b: int) -> Any:
         return sympy.Integer(a % b) if b else None
 
+    def exclusive(a: int, b: int) -> Any:
+        return sympy.Integer(a ^ b)
+
     return {
         "FloorDiv": fold("FloorDiv", 2, divide),
         "Mod": fold("Mod", 2, modulo),
-        "BitXor": fold("BitXor", 2, lambda a, b: sympy.Integer(a ^ b)),
+        "BitXor": fold("BitXor", 2, exclusive),
         "Where": type("Where", (sympy.Function,), {"is_integer": True, "nargs": 3}),
     }
 
@@ -72,27 +75,28 @@ def to_sympy(e: Expr) -> Any:
     """
     import sympy
 
+    kit: Any = sympy
     functions = _functions()
     done: dict[Expr, Any] = {}
     for node in postorder(e):
         args = [done[a] for a in node.args]
         match node.op:
             case "const":
-                out: Any = sympy.true if node is TRUE else sympy.false if node is FALSE else sympy.Integer(node.value)
+                out: Any = kit.true if node is TRUE else kit.false if node is FALSE else kit.Integer(node.value)
             case "sym":
-                out = sympy.Symbol(node.name, integer=True)
+                out = kit.Symbol(node.name, integer=True)
             case "add":
-                out = sympy.Add(*args)
+                out = kit.Add(*args)
             case "mul":
-                out = sympy.Mul(*args)
+                out = kit.Mul(*args)
             case "floordiv":
                 out = functions["FloorDiv"](*args)
             case "mod":
                 out = functions["Mod"](*args)
             case "min":
-                out = sympy.Min(*args)
+                out = kit.Min(*args)
             case "max":
-                out = sympy.Max(*args)
+                out = kit.Max(*args)
             case "where":
                 out = functions["Where"](*args)
             case "xor":
@@ -100,19 +104,19 @@ def to_sympy(e: Expr) -> Any:
                 for a in args[1:]:
                     out = functions["BitXor"](out, a)
             case "lt":
-                out = sympy.StrictLessThan(*args)
+                out = kit.StrictLessThan(*args)
             case "le":
-                out = sympy.LessThan(*args)
+                out = kit.LessThan(*args)
             case "eq":
-                out = sympy.Eq(*args)
+                out = kit.Eq(*args)
             case "ne":
-                out = sympy.Ne(*args)
+                out = kit.Ne(*args)
             case "and":
-                out = sympy.And(*args)
+                out = kit.And(*args)
             case "or":
-                out = sympy.Or(*args)
+                out = kit.Or(*args)
             case "not":
-                out = sympy.Not(args[0])
+                out = kit.Not(args[0])
         done[node] = out
     return done[e]
 

@@ -44,6 +44,7 @@ RangeLike = int | str | Expr | Range | range | Sequence[int | str | Expr | None]
 _FUNCTIONS: Final = {"min", "max", "where", "xor", "ceildiv", "floordiv"}
 _WORDS: Final = {"and": "&", "or": "|", "not": "~"}
 _PLAIN: Final = re.compile(r"[^\W\d][\w.]*\Z")
+_NUMBER, _NAME, _QUOTED, _SIGN = 1, 2, 3, 4  # groups of the pattern; a fifth is a character that fits nowhere
 _TOKEN: Final = re.compile(r"\s*(?:(\d+)|([^\W\d][\w.]*)|`([^`]+)`|(//|<=|>=|==|!=|[-+*%^&|~<>(),])|(\S))")
 
 
@@ -60,7 +61,7 @@ def to_text(e: Expr) -> str:
     >>> to_text(where(i < 4, 8 - i, i % 4 * 32))
     'where(i < 4, 8 - i, i%4*32)'
     """
-    if e._key[1] > MAX_TEXT:
+    if e.key[1] > MAX_TEXT:
         raise ArithError("the expression is too large to print as a tree", hint="print shared parts on their own")
     done: dict[Expr, tuple[str, int]] = {}
     work = [e]
@@ -153,9 +154,7 @@ def _print_sum(node: Expr, done: dict[Expr, tuple[str, int]]) -> str:
     if plus:
         return " + ".join(plus) + "".join(f" - {m}" for m in minus)
     first = next((t for t in node.args if t.op != "const" and t.coef != -1), node.args[0])
-    rest = [
-        m for t, m in zip(node.args, minus, strict=True) if t is not first
-    ]
+    rest = [m for t, m in zip(node.args, minus, strict=True) if t is not first]
     return _wrap(done[first], _PRODUCT) + "".join(f" - {m}" for m in rest)
 
 
@@ -226,7 +225,7 @@ def _parts(name: str, value: RangeLike) -> tuple[_Bound, _Bound, int]:
             raise ArithError(f"range of {name!r}: the step must be positive")
         return (value.start, value.stop, value.step)
     if isinstance(value, (tuple, list)) and len(value) in (2, 3):  # pyright: ignore[reportUnnecessaryIsInstance]
-        step = value[2] if len(value) == 3 else 1
+        step = list(value)[2] if len(value) == 3 else 1
         if not isinstance(step, int) or step < 1:
             raise ArithError(f"range of {name!r}: the step must be a positive integer, got {step!r}")
         return (value[0], value[1], step)
@@ -277,46 +276,54 @@ class _Reader:
         return ArithError(f"cannot read expression: {why}", because=(f"at character {at}: {shown!r}",))
 
     def read(self) -> Expr:
+        """The expression that the whole text spells."""
         want = True  # an operand is expected next
-        operators, operands = self.operators, self.operands
-        pending = ""
+        pending = ""  # a function's name just before its parenthesis
+        operators, operands, scope = self.operators, self.operands, self.scope
         for m in _TOKEN.finditer(self.text):
-            kind, token, at = m.lastindex, m.group(m.lastindex or 0), m.start(m.lastindex or 0)
+            kind = m.lastindex
+            token: str = m[kind or 0]
             if pending and token != "(":
-                raise self.fail(f"function {pending!r} needs its arguments in parentheses", at)
-            if kind == 5:
-                raise self.fail(f"unexpected character {token!r}", at)
-            if kind == 2 and token in _WORDS:
-                kind, token = 4, "not" if token == "not" else _WORDS[token]
-            if kind == 4 and token != "(":
-                want = self.sign(token, want, at)
-            elif token == "(" and kind == 4:
-                if not want and not pending:
-                    raise self.fail("an operator is missing before '('", at)
-                self.calls.append((pending, len(operands)))
-                if len(self.calls) + len(operators) > 4 * MAX_NESTING or len(self.calls) > MAX_NESTING:
-                    raise self.fail(f"nested more than {MAX_NESTING} deep", at)
-                operators.append("(")
-                pending = ""
-                want = True
-            else:
-                if not want:
-                    raise self.fail(f"an operator is missing before {token!r}", at)
-                want = False
-                if kind == 1:
-                    if len(token) > MAX_DIGITS:
-                        raise self.fail(f"a number of {len(token)} digits", at)
-                    operands.append(const(int(token)))
-                elif kind == 2 and token in _FUNCTIONS:
-                    pending, want = token, True
+                raise self.fail(f"function {pending!r} needs its arguments in parentheses", m.start(kind or 0))
+            if kind == _NAME and token in _WORDS:
+                kind, token = _SIGN, "not" if token == "not" else _WORDS[token]
+            if kind == _SIGN:
+                if token == "(":
+                    if not want and not pending:
+                        raise self.fail("an operator is missing before '('", m.start(_SIGN))
+                    self.open(pending, m.start(_SIGN))
+                    pending, want = "", True
+                elif want:
+                    self.prefix(token, m.start(kind))
                 else:
-                    operands.append(self.name(token, kind == 2))
+                    want = self.infix(token, m)
+                continue
+            if kind is None or kind > _SIGN or not want:
+                why = f"an operator is missing before {token!r}" if kind and kind < _SIGN else f"unexpected {token!r}"
+                raise self.fail(why, m.start(kind or 0))
+            want = False
+            if kind == _NUMBER:
+                if len(token) > MAX_DIGITS:
+                    raise self.fail(f"a number of {len(token)} digits", m.start(kind))
+                operands.append(const(int(token)))
+            elif kind == _NAME and token in _FUNCTIONS:
+                pending, want = token, True
+            else:
+                found = scope.get(token)
+                operands.append(self.name(token, kind == _NAME) if found is None else found)
         if want or pending:
             raise self.fail("it ends where an operand is expected", len(self.text))
         self.reduce(0)
         if operators:
             raise self.fail("a '(' is never closed", len(self.text))
         return self.pop()
+
+    def open(self, function: str, at: int) -> None:
+        """A parenthesis: of a call, or (function "") of a group."""
+        self.calls.append((function, len(self.operands)))
+        if len(self.calls) > MAX_NESTING:
+            raise self.fail(f"nested more than {MAX_NESTING} deep", at)
+        self.operators.append("(")
 
     def name(self, token: str, plain: bool) -> Expr:
         if plain and token in ("True", "False"):
@@ -326,34 +333,40 @@ class _Reader:
             node = self.scope[token] = symbol(token)
         return node
 
-    def sign(self, token: str, want: bool, at: int) -> bool:
-        if want:
-            if token in ("-", "+", "~", "not"):
-                self.operators.append({"-": "neg", "+": "pos"}.get(token, token))
-                if len(self.operators) > 4 * MAX_NESTING:
-                    raise self.fail(f"nested more than {MAX_NESTING} deep", at)
-                return True
-            if token == ")" and self.operators and self.operators[-1] == "(" and self.calls[-1][0]:
-                raise self.fail(f"{self.calls[-1][0]!r} needs arguments", at)
+    def prefix(self, token: str, at: int) -> None:
+        """A sign where an operand is expected."""
+        if token in ("-", "+", "~", "not"):
+            self.operators.append({"-": "neg", "+": "pos"}.get(token, token))
+            if len(self.operators) > 4 * MAX_NESTING:
+                raise self.fail(f"nested more than {MAX_NESTING} deep", at)
+        elif token == ")" and self.operators and self.operators[-1] == "(" and self.calls[-1][0]:
+            raise self.fail(f"{self.calls[-1][0]!r} needs arguments", at)
+        else:
             raise self.fail(f"an operand is missing before {token!r}", at)
+
+    def infix(self, token: str, m: re.Match[str]) -> bool:
+        """A sign after an operand; says whether an operand must follow."""
+        power = _POWER.get(token)
+        if power is not None and token != "~" and token != "not":
+            operators = self.operators
+            if operators and operators[-1] != "(" and _POWER[operators[-1]] >= power:
+                self.reduce(power)
+            operators.append(token)
+            return True
         if token == ")":
             self.reduce(0)
             if not self.operators:
-                raise self.fail("a ')' without '('", at)
+                raise self.fail("a ')' without '('", m.start(_SIGN))
             self.operators.pop()
-            self.close(at)
+            self.close(m.start(_SIGN))
             return False
         if token == ",":
             self.reduce(0)
             if not self.operators or not self.calls[-1][0]:
-                raise self.fail("a ',' outside a call", at)
+                raise self.fail("a ',' outside a call", m.start(_SIGN))
             self.operands.append(self.pop())
             return True
-        if token in ("~", "not"):
-            raise self.fail(f"an operator is missing before {token!r}", at)
-        self.reduce(_POWER[token])
-        self.operators.append(token)
-        return True
+        raise self.fail(f"an operator is missing before {token!r}", m.start(_SIGN))
 
     def close(self, at: int) -> None:
         function, before = self.calls.pop()

@@ -107,7 +107,7 @@ def evaluate(text: str, env: dict[str, Values]) -> Any:
 def _value(node: ast.expr, env: dict[str, Values]) -> Any:
     match node:
         case ast.Constant(value=value):
-            return value
+            return bool(value) if isinstance(value, bool) else int(str(value))
         case ast.Name(id=name):
             return env[name]
         case ast.BinOp(left=a, op=op, right=b):

@@ -60,12 +60,6 @@ def _python(op: str, args: list[Any]) -> Any:
     return table[op]()
 
 
-def _text(op: str, args: list[str]) -> str:
-    if op in ("min", "max", "where"):
-        return f"{op}({', '.join(args)})"
-    return f"({op.join(args)})"
-
-
 # ---- tinygrad --------------------------------------------------------------------------------------------------
 def tinygrad() -> Callable[[str, dict[str, Bounds]], Callable[[], str]]:
     """tinygrad's symbolic rewriting of UOps; symbolic extents become constant bounds."""
@@ -74,9 +68,7 @@ def tinygrad() -> Callable[[str, dict[str, Bounds]], Callable[[], str]]:
 
     def prepare(text: str, ranges: dict[str, Bounds]) -> Callable[[], str]:
         symbols = {
-            name: ops.UOp.variable(
-                name, -big if b.lo is None else b.lo, (b.hi - 1) if isinstance(b.hi, int) else big
-            )
+            name: ops.UOp.variable(name, -big if b.lo is None else b.lo, (b.hi - 1) if isinstance(b.hi, int) else big)
             for name, b in ranges.items()
         }
 
@@ -87,7 +79,11 @@ def tinygrad() -> Callable[[str, dict[str, Bounds]], Callable[[], str]]:
                 case "max":
                     return args[0].maximum(args[1]) if not isinstance(args[0], int) else args[1].maximum(args[0])
                 case "where":
-                    x = args[1] if not isinstance(args[1], int) else args[0].const_like(0).cast(ops.dtypes.weakint) + args[1]
+                    x = (
+                        args[1]
+                        if not isinstance(args[1], int)
+                        else args[0].const_like(0).cast(ops.dtypes.weakint) + args[1]
+                    )
                     return args[0].where(x, args[2])
                 case "==":
                     return args[0].eq(args[1])
@@ -182,7 +178,8 @@ def _isl_text(islpy: Any, e: Any) -> str:
     args = [_isl_text(islpy, e.get_op_arg(k)) for k in range(e.get_op_n_arg())]
     t, o = e.get_op_type(), islpy.ast_expr_op_type
     signs = {o.add: "+", o.sub: "-", o.mul: "*", o.div: "//", o.fdiv_q: "//", o.pdiv_q: "//", o.pdiv_r: "%",
-             o.zdiv_r: "%", o.le: "<=", o.lt: "<", o.ge: ">=", o.gt: ">", o.eq: "==", o.and_: "&", o.or_: "|"}  # fmt: skip
+             o.zdiv_r: "%",
+             o.le: "<=", o.lt: "<", o.ge: ">=", o.gt: ">", o.eq: "==", o.and_: "&", o.or_: "|"}  # fmt: skip
     if t == o.minus:
         return f"(-{args[0]})"
     if t in (o.min, o.max):
@@ -197,7 +194,11 @@ def tvm() -> Callable[[str, dict[str, Bounds]], Callable[[], str]]:
     """TVM's Analyzer on 64-bit variables."""
     root = importlib.import_module("tvm")
     tirx = importlib.import_module("tvm.tirx")
-    sym = importlib.import_module("tvm.sym") if importlib.util.find_spec("tvm.sym") else importlib.import_module("tvm.arith")
+    sym = (
+        importlib.import_module("tvm.sym")
+        if importlib.util.find_spec("tvm.sym")
+        else importlib.import_module("tvm.arith")
+    )
 
     def prepare(text: str, ranges: dict[str, Bounds]) -> Callable[[], str]:
         symbols = {name: tirx.Var(name, "int64") for name in ranges}
