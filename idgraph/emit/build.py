@@ -1,0 +1,327 @@
+"""From a scheduled fusion and its index maps to a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from idgraph.arith import FALSE, TRUE, Expr, and_
+from idgraph.emit.compute import Value, accumulator, finish, identity, statement_value
+from idgraph.emit.nest import IndexMaps, Leaf, LoopVar, Nest, Node, build_tree, is_thread, needed, reduced
+from idgraph.emit.plan import (
+    Accumulate,
+    Alloc,
+    Buffer,
+    Compute,
+    Declare,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Loop,
+    Note,
+    Number,
+    Operand,
+    Plan,
+    Single,
+    Site,
+    Stmt,
+    Store,
+    index_exprs,
+    quote,
+    walk,
+)
+from idgraph.emit.races import check_races, thread_ways
+from idgraph.emit.storage import Home, Threads, homes, private_buffer
+from idgraph.errors import EmitError
+from idgraph.index import strides
+from idgraph.ir import Fusion, Loaded, Tensor, TensorExpr
+
+Body = tuple[Stmt, ...]
+_MAY_MISS = frozenset({"pad", "cat", "slice_scatter"})
+
+
+def build_plan(fusion: Fusion, maps: IndexMaps, threads: bool) -> Plan:
+    """The plan of ``fusion``; with ``threads``, parallel axes become block and thread indices.
+
+    Raises `ScheduleError` for a race or an inlining without an order of loops, `EmitError` for what no kernel can say.
+    """
+    exprs = needed(fusion)
+    tree = build_tree(exprs, maps)
+    ways = thread_ways(tree)
+    dims: dict[TensorExpr, tuple[str, ...]] = {}
+    for node in tree:
+        inside = node.exprs if isinstance(node, Nest) else (node.expr,)
+        used = tuple(dict.fromkeys(w for e in inside for w in ways[e] if is_thread(w)))
+        dims.update(dict.fromkeys(inside, used))
+    how = Threads(threads, ways, dims)
+    stored = homes(fusion, exprs, maps, how)
+    check_races(exprs, tree, maps, stored)
+    builder = _Builder(maps, stored, how, frozenset(fusion.outputs))
+    bodies = [builder.level((node,), 0) for node in tree]
+    extra = {b.name: b for body in bodies for b in _buffers(body) if b.place == "global"}
+    kept = {b.name: b for h in stored.values() for b in (h.memory,) if b is not None}
+    titles = {f"t{n}": t.name for n, t in enumerate(fusion.tensors)}
+    names = {s: f"n{k}" for k, s in enumerate(fusion.symbols)}
+    for t in stored:
+        names.update({s: s for x in strides(t) for s in x.names if s not in names})
+    kernels = tuple(_kernel(f"kernel{k}", body, names) for k, body in enumerate(bodies))
+    return Plan(kernels, tuple({**kept, **extra}.values()), names, titles)
+
+
+def _buffers(body: Body) -> Iterable[Buffer]:
+    for s in walk(body):
+        match s:
+            case Load(buffer=b) | Store(buffer=b) | Alloc(buffer=b):
+                yield b
+            case Accumulate(buffer=b) if b is not None:
+                yield b
+            case _:
+                pass
+
+
+def _kernel(name: str, body: Body, names: Mapping[str, str]) -> Kernel:
+    buffers = {b.name: b for b in _buffers(body) if b.place != "private"}
+    free = {n for s in walk(body) for e in index_exprs(s) for n in e.names}
+    launch: dict[str, tuple[Expr, ...]] = {}
+    for s in walk(body):
+        if isinstance(s, Loop) and is_thread(s.parallel) and s.extent not in launch.get(s.parallel, ()):
+            launch[s.parallel] = (*launch.get(s.parallel, ()), s.extent)
+    return Kernel(name, tuple(buffers.values()), tuple(n for n in names if n in free), body, launch)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """The running value of a reduction: a variable, or an array over the kept loops right of the reduction."""
+
+    acc: Local
+    inner: tuple[int, ...]
+    buffer: Buffer | None
+    place: Expr | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Builder:
+    maps: IndexMaps
+    stored: Mapping[Tensor, Home]
+    threads: Threads
+    outputs: frozenset[Tensor]
+
+    # loops --------------------------------------------------------------------------------------------------------
+
+    def level(self, nodes: Sequence[Node], depth: int) -> Body:
+        """The statements of ``nodes`` in order, inside ``depth`` loops."""
+        out: list[Stmt] = []
+        for node in nodes:
+            match node:
+                case Leaf(expr):
+                    out += self.leaf(expr)
+                case Nest():
+                    out += self.nest(node, depth)
+        return _joined(out)
+
+    def nest(self, node: Nest, depth: int) -> list[Stmt]:
+        """A loop, with the private arrays it fills before it, and reductions begun before and finished after it."""
+        out: list[Stmt] = []
+        for e in node.exprs:
+            home = self.stored[e.output]
+            if home.private is not None and home.private.place == "private" and e.output.inline_position == depth:
+                out.append(Alloc(home.private))
+        begun = [e for e in node.exprs if (reduced(e, self.maps.loops(e)) or (-1,))[0] == depth]
+        for e in begun:
+            out += self.begin(e)
+        note = ", ".join(f"{e.output.name} axis {d.name}" for e in node.exprs for d in e.output.loop[depth : depth + 1])
+        out.append(Loop(node.var, node.extent, node.parallel, self.level(node.children, depth + 1), quote(note)[1:-1]))
+        for e in begun:
+            out += self.end(e)
+        return out
+
+    def around(self, e: TensorExpr, positions: Sequence[int], body: Body) -> Body:
+        """``body`` inside the loops of ``e`` at ``positions``."""
+        loops = self.maps.loops(e)
+        for p in reversed(positions):
+            v = loops[p]
+            body = (Loop(v.name, v.extent, self.threads.ways[e][p], body, quote(v.domain.label)[1:-1]),)
+        return body
+
+    # one expression -----------------------------------------------------------------------------------------------
+
+    def leaf(self, e: TensorExpr) -> list[Stmt]:
+        """Everything ``e`` does at one point of its loops."""
+        access, home = self.maps.write(e), self.stored[e.output]
+        loops = self.maps.loops(e)
+        skip = reduced(e, loops)
+        value = self.value(e)
+        guard = and_(*access.conditions, *value.guards)
+        out: list[Stmt] = [Note(_describe(e))]
+        if skip:
+            running = self.running(e, skip[0])
+            step = Accumulate(running.acc, accumulator(e).op, value.result, running.buffer, running.place)
+            inside: Body = (*value.body, step)
+        else:
+            rounded = () if value.result == home.value else (_rounded(e, value.result, home.value),)
+            inside = (*value.body, *rounded, *self.store(e, home.value, ()))
+            if home.is_local and guard is not TRUE:
+                out.append(Declare(home.value.name, e.output.dtype, 0))
+        wrapped = value.wrap(inside)
+        return out if guard is FALSE else [*out, *_guarded(guard, wrapped)]
+
+    def store(self, e: TensorExpr, value: Operand, skip: Sequence[int]) -> Body:
+        """Write the finished value to wherever the tensor lives."""
+        home, access = self.stored[e.output], self.maps.write(e)
+        out: list[Stmt] = []
+        if home.private is not None:
+            out.append(Store(home.private, home.place(_own_slots(self.maps.loops(e), skip)), value))
+        if home.memory is not None:
+            missing = self.threads.missing(e)
+            write = Store(home.memory, access.address, value)
+            out.append(Single(missing, (write,)) if missing else write)
+        return tuple(out)
+
+    # reductions ---------------------------------------------------------------------------------------------------
+
+    def running(self, e: TensorExpr, first: int) -> _Sum:
+        """Where ``e`` accumulates; ``first`` is its outermost reduction loop."""
+        loops = self.maps.loops(e)
+        skip = set(reduced(e, loops))
+        number = self.stored[e.output].value.name[1:]
+        acc = Local(f"acc{number}", accumulator(e).dtype)
+        inner = tuple(p for p in range(first + 1, len(loops)) if p not in skip)
+        kept = [p for p in inner if not self.threads.on_thread(e, p)]
+        if not kept:
+            return _Sum(acc, inner, None, None)
+        extents = [loops[p].extent for p in kept]
+        buffer, prefix = private_buffer(f"part{number}", e, acc.dtype, extents, loops, self.threads)
+        home = Home(e.output, acc, None, buffer, tuple(kept), tuple(extents), prefix)
+        return _Sum(acc, inner, buffer, home.place(_own_slots(loops, ())))
+
+    def begin(self, e: TensorExpr) -> list[Stmt]:
+        """Start the running value before the outermost reduction loop."""
+        r = self.running(e, reduced(e, self.maps.loops(e))[0])
+        start = identity(accumulator(e))
+        if r.buffer is None or r.place is None:
+            return [Declare(r.acc.name, r.acc.dtype, start)]
+        out: list[Stmt] = [Alloc(r.buffer)] if r.buffer.place == "private" else []
+        return [*out, *self.around(e, r.inner, (Store(r.buffer, r.place, Number(start)),))]
+
+    def end(self, e: TensorExpr) -> list[Stmt]:
+        """Round and store the finished value after the outermost reduction loop."""
+        loops, home = self.maps.loops(e), self.stored[e.output]
+        skip = reduced(e, loops)
+        r = self.running(e, skip[0])
+        names = {loops[p].name for p in skip}
+        kept = [c for c in self.maps.write(e).conditions if not c.names & names]
+        mixed = [
+            c for c in self.maps.write(e).conditions if c.names & names and (c.names & _names(loops)) - names
+        ]
+        if mixed:
+            raise EmitError(f"the predicate of {e.output.name} mixes reduced and kept loops: {mixed[0]}")
+        load: Body = () if r.buffer is None or r.place is None else (Load(r.acc, r.buffer, r.place),)
+        body = (*load, finish(e, r.acc, home.value), *self.store(e, home.value, skip))
+        out: list[Stmt] = [Note(f"{quote(e.output.name)} is complete")]
+        guard = and_(*kept)
+        if home.is_local and guard is not TRUE:
+            out.append(Declare(home.value.name, e.output.dtype, 0))
+        return [*out, *self.around(e, r.inner, _guarded(guard, body))]
+
+    # operands -----------------------------------------------------------------------------------------------------
+
+    def value(self, e: TensorExpr) -> Value:
+        """Loads of the operands of ``e`` and the statements that compute its value (or the term it adds)."""
+        write = set(self.maps.write(e).conditions)
+        result = Value(e, self.stored[e.output].value)
+        order = sorted(range(len(e.inputs)), key=lambda k: bool(self.maps.read(e, k).loads))
+        operands: dict[int, Operand] = {}
+        seen: dict[tuple[Tensor, Expr, Expr], Local] = {}
+        needs = {name for k in order for name in self.maps.read(e, k).loads}
+        for k in order:
+            access, t = self.maps.read(e, k), e.inputs[k]
+            extra = and_(*(c for c in access.conditions if c not in write))
+            if access.loads:
+                result.check(self.sites(e, k), access.load_bounds)
+            operands[k] = self.operand(result, k, t, extra, seen)
+            if f"ld{k}" in needs:
+                result.add(Let(f"ld{k}", operands[k]))
+        statement_value(result, operands, self.maps)
+        return result
+
+    def operand(
+        self, result: Value, k: int, t: Tensor, extra: Expr, seen: dict[tuple[Tensor, Expr, Expr], Local]
+    ) -> Operand:
+        """One operand: a variable, or a load; where it may not exist the load is guarded, else the statement is."""
+        e, home, access = result.expr, self.stored[t], self.maps.read(result.expr, k)
+        optional = e.op in _MAY_MISS
+        if optional:
+            result.exists[k] = extra
+        elif extra is not TRUE:
+            result.guards.append(extra)
+        if home.is_local:
+            return home.value
+        if home.private is not None:
+            buffer, address = home.private, home.place(access.slots)
+        elif home.memory is not None:
+            buffer, address = home.memory, access.address
+        else:
+            raise EmitError(f"{t.name} is read but lives nowhere")
+        guard = extra if optional else TRUE
+        known = seen.get((t, address, guard))
+        if known is not None:
+            return known
+        name = home.value.name if all(u is not t for u, _, _ in seen) else f"{home.value.name}_{k}"
+        local = seen[t, address, guard] = Local(name, t.dtype)
+        result.add(Load(local, buffer, address, guard))
+        return local
+
+    def sites(self, e: TensorExpr, k: int) -> list[Site]:
+        """For each loaded axis of operand ``k`` where its values are used."""
+        t, found = e.inputs[k], list[Site]()
+        loops = tuple(v.name for v in self.maps.loops(e))
+        for p, (axis, read) in enumerate(zip(t.axes, e.reads[k], strict=True)):
+            if isinstance(read, Loaded):
+                index = e.inputs[read.operand].name
+                line = str(e.source_line or "")
+                found.append(Site(t.name, p, axis.extent, index, f"{e.output.name} = {e.op}", line, loops))
+        return found
+
+
+def _rounded(e: TensorExpr, value: Operand, to: Local) -> Stmt:
+    """A reduction over no axis: the term itself, in the tensor's type."""
+    return Compute(to, "cast", (value,), e.output.dtype)
+
+
+def _names(loops: Sequence[LoopVar]) -> set[str]:
+    return {v.name for v in loops}
+
+
+def _own_slots(loops: Sequence[LoopVar], skip: Sequence[int]) -> list[Expr | None]:
+    return [None if p in skip else v.symbol for p, v in enumerate(loops)]
+
+
+def _guarded(guard: Expr, body: Body) -> Body:
+    return body if guard is TRUE or not body else (If(guard, body),)
+
+
+def _joined(body: Sequence[Stmt]) -> Body:
+    """Neighbouring statements under one condition share it."""
+    out: list[Stmt] = []
+    for s in body:
+        before = out[-1] if out else None
+        note = before if isinstance(before, Note) and len(out) > 1 else None
+        target = out[-2] if note is not None else before
+        if isinstance(s, If) and isinstance(target, If) and s.condition == target.condition:
+            if note is not None:
+                out.pop()
+            out[-1] = If(s.condition, (*target.body, *((note,) if note is not None else ()), *s.body))
+        else:
+            out.append(s)
+    return tuple(out)
+
+
+def _describe(e: TensorExpr) -> str:
+    """``"t4" = add("t0", "t3")  at rope.py:7``: user names quoted."""
+    args = ", ".join(quote(t.name) for t in e.inputs)
+    where = f"  at {quote(f'{e.source_line.file}:{e.source_line.line}')}" if e.source_line else ""
+    return f"{quote(e.output.name)} = {e.op}({args}){where}"
+
+

@@ -1,0 +1,234 @@
+"""What an operation computes from its operands at one point, as plan statements; and how reductions accumulate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from idgraph.arith import Expr, and_
+from idgraph.emit.nest import IndexMaps
+from idgraph.emit.plan import AccumulateOp, Checked, Choose, Compute, Index, Local, Number, Operand, Site, Stmt
+from idgraph.errors import EmitError
+from idgraph.ir import DType, Scalar, Tensor, TensorExpr, is_float
+from idgraph.ir.pointwise import result_dtype
+
+COMPARE = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+LOGIC = frozenset({"logical_not", "logical_and", "logical_or", "logical_xor"})
+ARITHMETIC = frozenset(
+    {
+        "add", "sub", "mul", "div", "maximum", "minimum", "remainder", "fmod", "floor_divide", "pow", "atan2", "fma",
+        "neg", "abs", "relu", "sign", "square", "floor", "ceil", "round", "trunc", "bitwise_not", "bitwise_and",
+        "bitwise_or", "bitwise_xor", "exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin", "cos",
+        "tan", "tanh", "sigmoid", "erf", "reciprocal",
+    }
+)  # fmt: skip
+MOVES = frozenset(
+    {
+        "copy", "unsqueeze", "squeeze", "expand", "permute", "reshape", "slice", "select", "flip", "roll",
+        "gather", "take_along_dim", "index_select", "index",
+    }
+)  # fmt: skip
+REDUCTIONS: tuple[AccumulateOp, ...] = ("sum", "prod", "amax", "amin", "any", "all")
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """How a reduction runs: sums and products of floats in float64, of integers in int64, extrema in their own type.
+
+    A float64 sum of n float32 terms is off by less than n * 2**-53 relative to the sum of magnitudes: below the final
+    rounding for every n that fits memory.
+    """
+
+    op: AccumulateOp
+    dtype: DType
+
+
+def accumulator(e: TensorExpr) -> Accumulator:
+    """The running value's operation and type.
+
+    >>> import idgraph as ig
+    >>> accumulator(ig.sum(ig.Fusion("f").input("x", shape=(4,), dtype="bfloat16")).definition)
+    Accumulator(op='sum', dtype='float64')
+    """
+    op: AccumulateOp = next((r for r in REDUCTIONS if r == e.op), "sum")
+    dtype = e.output.dtype
+    match op:
+        case "sum" | "prod":
+            return Accumulator(op, "float64" if is_float(dtype) else "int64")
+        case "amax" | "amin":
+            return Accumulator(op, dtype)
+        case "any" | "all":
+            return Accumulator(op, "bool")
+
+
+_LIMITS: Mapping[DType, tuple[int, int]] = {
+    "uint8": (0, 255), "int8": (-128, 127), "int16": (-(2**15), 2**15 - 1),
+    "int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1),
+}  # fmt: skip
+
+
+def identity(a: Accumulator) -> Scalar:
+    """The value that changes nothing.
+
+    >>> identity(Accumulator("amax", "float32")), identity(Accumulator("amin", "uint8"))
+    (-inf, 255)
+    """
+    match a.op:
+        case "sum":
+            return 0
+        case "prod":
+            return 1
+        case "any":
+            return False
+        case "all":
+            return True
+        case "amax" | "amin":
+            low = a.op == "amax"
+            if a.dtype == "bool":
+                return not low
+            if is_float(a.dtype):
+                return -math.inf if low else math.inf
+            return _LIMITS[a.dtype][0 if low else 1]
+
+
+@dataclass(slots=True)
+class Value:
+    """Statements that make the value of one expression, being collected.
+
+    ``exists[k]`` says when operand ``k`` exists; ``guards`` hold wherever the statement may run. What follows a check
+    of loaded values stands inside it.
+    """
+
+    expr: TensorExpr
+    local: Local
+    result: Operand = Number(0)
+    body: tuple[Stmt, ...] = ()
+    guards: list[Expr] = field(default_factory=list[Expr])
+    exists: dict[int, Expr] = field(default_factory=dict[int, Expr])
+    _outer: list[tuple[tuple[Stmt, ...], Expr, Site]] = field(
+        default_factory=list["tuple[tuple[Stmt, ...], Expr, Site]"]
+    )
+
+    def add(self, s: Stmt) -> None:
+        """Append a statement."""
+        self.body = (*self.body, s)
+
+    def check(self, sites: Sequence[Site], bounds: Sequence[Expr]) -> None:
+        """Whatever is added from now on runs only where the loaded values are inside ``bounds`` (two for each site)."""
+        for n, site in enumerate(sites):
+            condition = and_(*bounds[2 * n : 2 * n + 2])
+            self._outer.append((self.body, condition, site))
+            self.body = ()
+
+    def wrap(self, inside: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        """``inside``, the statements that end in the store, within the checks."""
+        for before, condition, site in reversed(self._outer):
+            loaded = next(iter(condition.names & {f"ld{k}" for k in range(len(self.expr.inputs))}))
+            inside = (*before, Checked(condition, loaded, site, inside))
+        return inside
+
+
+def statement_value(v: Value, operands: Mapping[int, Operand], maps: IndexMaps) -> None:
+    """Add the statements that compute ``v.expr`` and set ``v.result``."""
+    e, dtype = v.expr, v.expr.output.dtype
+    op = e.op
+    if op in REDUCTIONS:
+        v.result = _term(v, operands[0], accumulator(e))
+    elif op == "matmul":
+        wide = accumulator(e).dtype
+        product = Local(f"{v.local.name}_term", wide)
+        narrow = tuple(_as(v, operands[k], dtype, k) for k in (0, 1))
+        v.add(Compute(product, "mul", narrow, wide))
+        v.result = product
+    elif op in ("pad", "cat", "slice_scatter"):
+        v.add(_choice(v, operands))
+        v.result = v.local
+    elif op in ("full", "iota"):
+        v.add(Compute(v.local, "cast", (_made(e, maps),), dtype))
+        v.result = v.local
+    elif op in MOVES or op == "embedding":
+        v.add(Compute(v.local, "cast", (operands[1 if op == "embedding" else 0],), dtype))
+        v.result = v.local
+    else:
+        v.add(_pointwise(v, _all_operands(e, operands)))
+        v.result = v.local
+
+
+def _all_operands(e: TensorExpr, operands: Mapping[int, Operand]) -> tuple[Operand, ...]:
+    made: list[Operand] = []
+    k = 0
+    for a in e.args:
+        if isinstance(a, Tensor):
+            made.append(operands[k])
+            k += 1
+        else:
+            made.append(Index(a) if isinstance(a, Expr) else Number(a))
+    return tuple(made)
+
+
+def _pointwise(v: Value, operands: tuple[Operand, ...]) -> Compute:
+    e, dtype = v.expr, v.expr.output.dtype
+    if e.op in COMPARE:
+        compute = result_dtype(e.args)
+    elif e.op in LOGIC:
+        compute = "bool"
+    elif e.op in ("isnan", "isinf"):
+        compute = result_dtype(e.args)
+    elif e.op in ARITHMETIC or e.op in ("cast", "where"):
+        compute = dtype
+    else:
+        raise EmitError(
+            f"operation {e.op} of {e.output.name} has no kernel",
+            where=e.source_line,
+            hint="it is kept as an opaque expression; cut the fusion around it",
+        )
+    return Compute(v.local, e.op, operands, compute)
+
+
+def _choice(v: Value, operands: Mapping[int, Operand]) -> Choose:
+    e = v.expr
+    if e.op == "pad":
+        value = e.attrs["value"]
+        fill = Number(value) if isinstance(value, (bool, int, float)) else Number(0)
+        return Choose(v.local, ((v.exists[0], operands[0]),), fill)
+    if e.op == "slice_scatter":
+        return Choose(v.local, ((v.exists[1], operands[1]),), operands[0])
+    *cases, last = range(len(e.inputs))
+    return Choose(v.local, tuple((v.exists[k], operands[k]) for k in cases), operands[last])
+
+
+def _made(e: TensorExpr, maps: IndexMaps) -> Operand:
+    if e.op == "full":
+        value = e.attrs["value"]
+        return Number(value) if isinstance(value, (bool, int, float)) else Number(0)
+    start, step = e.attrs["start"], e.attrs["step"]
+    place = maps.write(e).coordinates[0]
+    if isinstance(start, int) and isinstance(step, int):
+        return Index(place * step + start)
+    raise EmitError(f"iota with start {start!r} and step {step!r} has no kernel", where=e.source_line)
+
+
+def _as(v: Value, operand: Operand, dtype: DType, k: int) -> Operand:
+    if isinstance(operand, Local) and operand.dtype != dtype:
+        made = Local(f"{operand.name}_as{k}", dtype)
+        v.add(Compute(made, "cast", (operand,), dtype))
+        return made
+    return operand
+
+
+def _term(v: Value, operand: Operand, a: Accumulator) -> Operand:
+    """The operand in the accumulator's type; a sum with a dtype of its own casts to that first, as torch does."""
+    e = v.expr
+    if a.op in ("sum", "prod") and "dtype" in e.attrs:
+        operand = _as(v, operand, e.output.dtype, 0)
+    if isinstance(operand, Local) and operand.dtype != a.dtype:
+        made = Local(f"{v.local.name}_term", a.dtype)
+        v.add(Compute(made, "cast", (operand,), a.dtype))
+        return made
+    return operand
+
+
+def finish(e: TensorExpr, acc: Local, to: Local) -> Stmt:
+    """The finished value, rounded to the tensor's type."""
+    return Compute(to, "cast", (acc,), e.output.dtype)

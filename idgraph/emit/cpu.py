@@ -1,0 +1,53 @@
+"""What is special about numba on the CPU."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from idgraph.emit.ops.compiled import rebound
+from idgraph.emit.plan import Kernel
+from idgraph.emit.printers.scalar import runs_parallel
+from idgraph.errors import EmitError
+
+
+def load_numba() -> Any:
+    """numba, or a clear error."""
+    try:
+        import numba  # noqa: PLC0415  # heavy
+    except ImportError as error:
+        raise EmitError("target cpu needs numba", because=[str(error)], hint="pip install idgraph[cpu]") from None
+    return numba
+
+
+@cache
+def namespace() -> dict[str, Any]:
+    """The names that kernels use, compiled for the CPU."""
+    numba = load_numba()
+    jit = numba.njit(error_model="numpy", inline="never")
+    base: dict[str, Any] = {
+        "f32": np.float32, "f64": np.float64, "i64": np.int64, "u64": np.uint64, "inf": math.inf, "nan": math.nan,
+        "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "rint": np.rint, "fmod": math.fmod, "power": math.pow,
+        "atan2": math.atan2, "exp": math.exp, "exp2": np.exp2, "expm1": math.expm1, "log": math.log,
+        "log2": math.log2, "log1p": math.log1p, "sqrt": math.sqrt, "sin": math.sin, "cos": math.cos, "tan": math.tan,
+        "tanh": math.tanh, "erf": math.erf, "prange": numba.prange,
+        "float_bits": jit(_float_bits), "bits_float": jit(_bits_float),
+    }  # fmt: skip
+    return rebound(base, jit)
+
+
+def _float_bits(x: Any) -> Any:
+    return np.float32(x).view(np.uint32)
+
+
+def _bits_float(bits: Any) -> Any:
+    return np.uint32(bits).view(np.float32)
+
+
+def compiled(function: Callable[..., Any], kernel: Kernel) -> Callable[..., Any]:
+    """``function`` compiled at its first call; the outermost loop over blocks runs on all cores."""
+    return load_numba().njit(function, error_model="numpy", parallel=runs_parallel(kernel))

@@ -1,0 +1,279 @@
+"""Everything that is special about numba-cuda: names of the device, launches, arrays on the device, PTX without one."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from idgraph.emit.layout import (
+    Env,
+    Given,
+    bind,
+    bind_strides,
+    element_strides,
+    extents,
+    fits,
+    flat_input,
+    given_array,
+    logical_strides,
+    output_array,
+)
+from idgraph.emit.ops import scalars
+from idgraph.emit.ops.compiled import rebound
+from idgraph.emit.ops.memory import storage_dtype
+from idgraph.emit.plan import Kernel
+from idgraph.emit.printers.scalar import site_numbers
+from idgraph.errors import EmitError
+from idgraph.index import buffer_size
+from idgraph.ir import Tensor
+
+if TYPE_CHECKING:
+    from idgraph.emit.program import Program
+
+Array = npt.NDArray[Any]
+_LIMITS = {
+    "blockIdx.x": 2**31 - 1, "blockIdx.y": 65535, "blockIdx.z": 65535,
+    "threadIdx.x": 1024, "threadIdx.y": 1024, "threadIdx.z": 64,
+}  # fmt: skip
+
+
+@cache
+def load_cuda() -> Any:
+    """numba.cuda as numba-cuda makes it, or a clear error."""
+    if not hasattr(np, "row_stack"):
+        # NumPy 2.5 dropped the name; numba 0.68 still asks for it when it is imported.
+        np.row_stack = np.vstack  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        from numba import cuda  # noqa: PLC0415  # heavy
+    except ImportError as error:
+        raise EmitError("target cuda needs numba-cuda", because=[str(error)], hint="pip install idgraph[cuda]") from None
+    if "numba_cuda" not in str(cuda.__file__):
+        raise EmitError(
+            "numba.cuda is the one that numba ships, which is deprecated and lacks what the kernels use",
+            because=[f"it was loaded from {cuda.__file__}"],
+            hint="pip install 'numba-cuda[cu13]'",
+        )
+    return cuda
+
+
+def simulated() -> bool:
+    """True in numba's simulator, which is chosen by NUMBA_ENABLE_CUDASIM=1 when numba is imported."""
+    load_cuda()
+    from numba.core import config  # noqa: PLC0415  # heavy
+
+    return bool(config.ENABLE_CUDASIM)
+
+
+def need_device() -> Any:
+    """numba.cuda with a device (or its simulator)."""
+    cuda = load_cuda()
+    if simulated() or cuda.is_available():
+        return cuda
+    raise EmitError(
+        "there is no CUDA device to run on",
+        hint="target 'cpu' runs here; NUMBA_ENABLE_CUDASIM=1 simulates a device; compile_ptx(program) needs none",
+    )
+
+
+# compilation ----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def namespace() -> dict[str, Any]:
+    """The names that kernels use, as device functions inlined into them."""
+    cuda = load_cuda()
+    if simulated():
+        plain: dict[str, Any] = {k: v for k, v in vars(scalars).items() if not k.startswith("__")}
+        return {
+            **plain, "cuda": cuda, "np": np, "f16_load": float, "f16_word": np.float16,
+            "bf16_load": lambda word: scalars.bf16_load(int(word)),
+        }  # fmt: skip
+    from numba.cuda import libdevice  # noqa: PLC0415  # heavy
+
+    base: dict[str, Any] = {
+        "cuda": cuda, "f32": np.float32, "f64": np.float64, "i64": np.int64, "u64": np.uint64, "inf": math.inf,
+        "nan": math.nan, "floor": math.floor, "ceil": math.ceil, "trunc": math.trunc, "fmod": math.fmod,
+        "power": math.pow, "atan2": math.atan2, "exp": math.exp, "exp2": math.exp2, "expm1": math.expm1,
+        "log": math.log, "log2": math.log2, "log1p": math.log1p, "sqrt": math.sqrt, "sin": math.sin, "cos": math.cos,
+        "tan": math.tan, "tanh": math.tanh, "erf": math.erf, "f16_load": np.float32, "f16_word": np.float16,
+    }  # fmt: skip
+    bits = {"libdevice": libdevice, "np": np}
+    # Inlined where they are used: a device function would ask for a device, and PTX must not need one.
+    jit = cuda.jit(device=True, inline="always")
+
+    def float_bits(x: Any) -> Any:
+        return np.uint32(libdevice.float_as_int(np.float32(x)))
+
+    def bits_float(word: Any) -> Any:
+        return libdevice.int_as_float(np.int32(word))
+
+    base.update(float_bits=jit(float_bits), bits_float=jit(bits_float), **bits)
+    return rebound(base, jit)
+
+
+def kernel_functions(program: Program, checked: bool) -> dict[str, Any]:
+    """The kernels of a CUDA program as Python functions, not yet compiled."""
+    from idgraph.emit.launch import function_of  # noqa: PLC0415  # launch picks this module for CUDA programs
+
+    names = namespace()
+    return {
+        k.name: function_of(program.kernel_source(k, checked), k.name, dict(names), "cuda")
+        for k in program.plan.kernels
+    }
+
+
+def compile_ptx(program: Program, *, checked: bool = False, cc: tuple[int, int] = (9, 0)) -> list[str]:
+    """PTX of each kernel for compute capability ``cc``; needs the CUDA compiler libraries but no device.
+
+    Raises `EmitError` for a program of another target, or inside the simulator.
+    """
+    if program.target != "cuda":
+        raise EmitError(f"PTX is made of cuda programs, this one is for {program.target}")
+    cuda = load_cuda()
+    if simulated():
+        raise EmitError("the simulator compiles no PTX", hint="unset NUMBA_ENABLE_CUDASIM")
+    functions = kernel_functions(program, checked)
+    return [
+        cuda.compile_ptx(functions[k.name], signature(k, checked), cc=cc)[0] for k in program.plan.kernels
+    ]  # fmt: skip
+
+
+def signature(kernel: Kernel, checked: bool) -> tuple[Any, ...]:
+    """Types of a kernel's parameters: flat arrays, then 64-bit integers."""
+    from numba.cuda.np import numpy_support  # noqa: PLC0415  # heavy
+    from numba.cuda.types import int64  # noqa: PLC0415  # heavy
+
+    flat = [numpy_support.from_dtype(storage_dtype(b.dtype))[::1] for b in kernel.buffers]
+    return (*flat, *(int64 for _ in kernel.scalars), *((int64[::1],) if checked else ()))
+
+
+# running --------------------------------------------------------------------------------------------------------------
+
+
+def launch_shape(kernel: Kernel, env: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Blocks and threads of a launch: each dimension as large as the largest loop that runs on it."""
+    sizes: dict[str, int] = {}
+    for dim, found in kernel.launch.items():
+        sizes[dim] = max(1, *(int(e.evaluate(env)) for e in found))
+        if sizes[dim] > _LIMITS[dim]:
+            raise EmitError(
+                f"{sizes[dim]} is more than the {_LIMITS[dim]} that {dim} can count",
+                hint="split the axis and put the outer part on blockIdx.x",
+            )
+    threads = tuple(sizes.get(f"threadIdx.{d}", 1) for d in "xyz")
+    if math.prod(threads) > 1024:
+        raise EmitError(f"{threads} are {math.prod(threads)} threads in a block, of at most 1024")
+    return tuple(sizes.get(f"blockIdx.{d}", 1) for d in "xyz"), threads
+
+
+def run(
+    program: Program, inputs: Mapping[str, Any], symbols: Mapping[str, int] | None, checked: bool, poison: bool
+) -> dict[str, Any]:
+    """Run on the device; outputs are on the device when some input was, else NumPy arrays."""
+    from idgraph.emit.launch import fault_size, global_buffer, raise_fault, scalars_of  # noqa: PLC0415  # as above
+
+    cuda, fusion = need_device(), program.fusion
+    on_device = any(_is_device(a) for a in inputs.values())
+    given = {name: _device_given(a) if _is_device(a) else given_array(name, a) for name, a in inputs.items()}
+    env = bind(fusion, given, symbols)
+    homes = {b.title: b.name for b in program.plan.buffers if b.place != "private"}
+    flat: dict[str, Any] = {}
+    for t in fusion.inputs:
+        g = given[t.name]
+        flat[homes[t.name]] = _device_flat(t, g, env) if _is_device(g.data) else cuda.to_device(flat_input(t, g, env))
+    for b in program.plan.buffers:
+        if b.place in ("output", "global"):
+            host = global_buffer(program, b, env, poison)
+            flat[b.name] = cuda.to_device(host) if poison else cuda.device_array(host.shape, host.dtype)
+    functions = program.functions(checked)
+    with warnings.catch_warnings():
+        # Few threads are what small shapes need; the simulator's threads warn of the infinities that kernels make.
+        warnings.simplefilter("ignore")
+        for kernel in program.plan.kernels:
+            fault = cuda.to_device(np.zeros(fault_size(kernel), np.int64)) if checked else None
+            arguments = [*(flat[b.name] for b in kernel.buffers), *map(np.int64, scalars_of(kernel, env))]
+            blocks, threads = launch_shape(kernel, env)
+            functions[kernel.name][blocks, threads](*arguments, *([] if fault is None else [fault]))
+            if fault is not None and site_numbers(kernel):
+                found = fault.copy_to_host()
+                if found[0]:
+                    raise_fault(kernel, found, env)
+    made_outputs: dict[str, Any] = {}
+    for t in fusion.outputs:
+        buffer = flat[homes[t.name]]
+        made_outputs[t.name] = _device_output(t, buffer, env) if on_device else output_array(t, _host(buffer), env)
+    return made_outputs
+
+
+def compiled(program: Program, checked: bool) -> dict[str, Any]:
+    """The kernels, compiled at their first launch."""
+    cuda = need_device()
+    return {name: cuda.jit(f) for name, f in kernel_functions(program, checked).items()}
+
+
+# arrays on the device -------------------------------------------------------------------------------------------------
+
+
+class _View:
+    """Device memory under another shape, for `numba.cuda.as_cuda_array`."""
+
+    def __init__(self, owner: Any, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> None:
+        self.owner = owner
+        self.__cuda_array_interface__ = {
+            "shape": shape, "strides": strides, "typestr": dtype, "data": (address, False), "version": 3,
+        }  # fmt: skip
+
+
+def _is_device(array: Any) -> bool:
+    return not isinstance(array, (np.ndarray, np.generic)) and hasattr(array, "__cuda_array_interface__")
+
+
+def _device_given(array: Any) -> Given:
+    """A device array; 16-bit words (``<u2`` or ``<V2``) stand for bfloat16."""
+    about = array.__cuda_array_interface__
+    kind = np.dtype(about["typestr"])
+    name = "bfloat16" if kind.str in ("<u2", "|V2") else kind.name
+    shape = tuple(int(n) for n in about["shape"])
+    return Given(shape, name, element_strides(shape, about.get("strides"), kind.itemsize), array)
+
+
+def _device_flat(t: Tensor, g: Given, env: Env) -> Any:
+    """The buffer that the declaration describes: the array's own memory where it has that layout."""
+    cuda = load_cuda()
+    bind_strides(t, env, g.shape, g.strides)
+    size = int(buffer_size(t).evaluate(env)) if 0 not in g.shape else 0
+    words = storage_dtype(t.dtype)
+    want = logical_strides(t, env)
+    address = int(g.data.__cuda_array_interface__["data"][0])
+    if size and t.offset == 0 and want is not None and fits(g.shape, g.strides, want):
+        return cuda.as_cuda_array(_View(g.data, address, (size,), (words.itemsize,), words.str))
+    if 0 in g.shape:
+        return cuda.to_device(np.zeros(1, words))
+    if g.strides is None:
+        raise EmitError(f"input {t.name}: the device array's strides are no whole elements", where=t.source_line)
+    span = 1 + sum((n - 1) * s for n, s in zip(g.shape, g.strides, strict=True))
+    flat = cuda.as_cuda_array(_View(g.data, address, (span,), (words.itemsize,), words.str)).copy_to_host()
+    array = np.lib.stride_tricks.as_strided(flat, g.shape, tuple(s * words.itemsize for s in g.strides))
+    return cuda.to_device(flat_input(t, Given(g.shape, g.dtype, g.strides, array), env))
+
+
+def _device_output(t: Tensor, flat: Any, env: Env) -> Any:
+    """An output on the device; bfloat16 as 16-bit words."""
+    cuda = load_cuda()
+    words = storage_dtype(t.dtype)
+    shape, want = extents(t, env), logical_strides(t, env)
+    if want is None or 0 in shape:
+        made = output_array(t, _host(flat), env)
+        return cuda.to_device(np.ascontiguousarray(made).view(words) if t.dtype == "bfloat16" else made)
+    address = int(flat.__cuda_array_interface__["data"][0])
+    return cuda.as_cuda_array(_View(flat, address, shape, tuple(s * words.itemsize for s in want), words.str))
+
+
+def _host(array: Any) -> Array:
+    return array.copy_to_host()

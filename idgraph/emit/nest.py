@@ -1,0 +1,239 @@
+"""The loop tree: which expressions share which loops, in an order that respects the data.
+
+A tensor inlined at k makes its definition and all its consumers share their first k loops. At each depth the
+expressions joined this way form one loop; loops stand in the order of the values that flow between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from idgraph.arith import Expr, as_expr, simplify
+from idgraph.errors import ScheduleError
+from idgraph.ir import Fusion, IterDomain, Tensor, TensorExpr
+
+
+class LoopVar(Protocol):
+    """What this package asks of a loop."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def extent(self) -> Expr: ...
+    @property
+    def parallel(self) -> str: ...
+    @property
+    def domain(self) -> IterDomain: ...
+    @property
+    def symbol(self) -> Expr: ...
+
+
+class AccessMap(Protocol):
+    """What this package asks of an access."""
+
+    @property
+    def coordinates(self) -> tuple[Expr, ...]: ...
+    @property
+    def address(self) -> Expr: ...
+    @property
+    def conditions(self) -> tuple[Expr, ...]: ...
+    @property
+    def loads(self) -> Mapping[str, tuple[Tensor, tuple[Expr, ...]]]: ...
+    @property
+    def load_bounds(self) -> tuple[Expr, ...]: ...
+    @property
+    def slots(self) -> tuple[Expr | None, ...]: ...
+
+
+class IndexMaps(Protocol):
+    """What this package asks of an index model: loops of an expression, and its accesses by operand."""
+
+    def loops(self, e: TensorExpr, /) -> Sequence[LoopVar]: ...
+    def read(self, e: TensorExpr, operand: int, /) -> AccessMap: ...
+    def write(self, e: TensorExpr, /) -> AccessMap: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One expression, at a point of all its loops."""
+
+    expr: TensorExpr
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """A loop at ``depth`` shared by ``exprs``; ``children`` in order inside it."""
+
+    depth: int
+    var: str
+    extent: Expr
+    parallel: str
+    exprs: tuple[TensorExpr, ...]
+    children: tuple[Node, ...]
+
+
+Node = Leaf | Nest
+
+
+def needed(fusion: Fusion) -> tuple[TensorExpr, ...]:
+    """The expressions that the outputs depend on, producers first."""
+    wanted = {t for t in fusion.outputs}
+    for e in reversed(fusion.exprs):
+        if any(t in wanted for t in e.outputs):
+            wanted.update(e.inputs)
+    return tuple(e for e in fusion.exprs if any(t in wanted for t in e.outputs))
+
+
+def live_uses(t: Tensor, exprs: Sequence[TensorExpr]) -> tuple[TensorExpr, ...]:
+    """The consumers of ``t`` among ``exprs``."""
+    among = set(exprs)
+    return tuple(dict.fromkeys(u for u in t.uses if u in among))
+
+
+def build_tree(exprs: Sequence[TensorExpr], maps: IndexMaps) -> tuple[Node, ...]:
+    """The loop trees of ``exprs``, in launch order. Raises `ScheduleError` where no order exists."""
+    return _level(tuple(exprs), 0, {e: tuple(maps.loops(e)) for e in exprs})
+
+
+def _level(
+    exprs: tuple[TensorExpr, ...], depth: int, loops: Mapping[TensorExpr, tuple[LoopVar, ...]]
+) -> tuple[Node, ...]:
+    nodes: list[Node] = []
+    for part in _ordered(_components(exprs, depth), depth):
+        if len(part) == 1 and len(loops[part[0]]) == depth:
+            nodes.append(Leaf(part[0]))
+            continue
+        short = [e for e in part if len(loops[e]) <= depth]
+        if short:
+            raise ScheduleError(
+                f"{short[0].output.name} has {len(loops[short[0]])} loops, but shares {depth + 1} of them",
+                because=[f"with {e!r}" for e in part if e is not short[0]],
+                hint="inline at most at its number of loop axes",
+            )
+        first = loops[part[0]][depth]
+        _check_extents(part, depth, loops)
+        parallel = _parallel(part, depth, loops)
+        nodes.append(Nest(depth, first.name, first.extent, parallel, part, _level(part, depth + 1, loops)))
+    return tuple(nodes)
+
+
+def _components(exprs: tuple[TensorExpr, ...], depth: int) -> list[tuple[TensorExpr, ...]]:
+    """Expressions that share the loop at ``depth``: joined by tensors inlined right of it."""
+    leader: dict[TensorExpr, TensorExpr] = {e: e for e in exprs}
+
+    def find(e: TensorExpr) -> TensorExpr:
+        while leader[e] is not e:
+            leader[e] = leader[leader[e]]
+            e = leader[e]
+        return e
+
+    for e in exprs:
+        for t in e.inputs:
+            if t.inline_position > depth and t.definition in leader:
+                leader[find(e)] = find(t.definition)
+    groups: dict[TensorExpr, list[TensorExpr]] = {}
+    for e in exprs:
+        groups.setdefault(find(e), []).append(e)
+    return [tuple(g) for g in groups.values()]
+
+
+def _ordered(parts: list[tuple[TensorExpr, ...]], depth: int) -> list[tuple[TensorExpr, ...]]:
+    """Producers before consumers; of those free to go, the one written first."""
+    owner = {e: k for k, part in enumerate(parts) for e in part}
+    before: list[dict[int, Tensor]] = [{} for _ in parts]
+    for e, k in owner.items():
+        for t in e.inputs:
+            source = owner.get(t.definition) if t.definition is not None else None
+            if source is not None and source != k:
+                before[k].setdefault(source, t)
+    done: list[int] = []
+    rest = list(range(len(parts)))
+    while rest:
+        ready = next((k for k in rest if all(s in done for s in before[k])), None)
+        if ready is None:
+            raise _cycle(rest, before, depth)
+        done.append(ready)
+        rest.remove(ready)
+    return [parts[k] for k in done]
+
+
+def _cycle(rest: list[int], before: list[dict[int, Tensor]], depth: int) -> ScheduleError:
+    seen: list[int] = []
+    at = rest[0]
+    while at not in seen:
+        seen.append(at)
+        at = next(s for s in before[at] if s in rest)
+    ring = seen[seen.index(at) :]
+    facts: list[str] = []
+    names: list[str] = []
+    for k, source in zip(ring, [*ring[1:], ring[0]], strict=True):
+        t = before[k][source]
+        names.append(t.name)
+        where = f" ({t.source_line})" if t.source_line else ""
+        facts.append(f"{t.name} is made outside the loop that reads it{where}")
+    return ScheduleError(
+        f"inlining leaves no order of the loops at depth {depth}: {', '.join(sorted(names))} wait for each other",
+        because=facts,
+        hint="inline these tensors as deep as their neighbours, or inline the neighbours less deep",
+    )
+
+
+def _check_extents(
+    part: tuple[TensorExpr, ...], depth: int, loops: Mapping[TensorExpr, tuple[LoopVar, ...]]
+) -> None:
+    first = loops[part[0]][depth]
+    for e in part[1:]:
+        other = loops[e][depth]
+        if other.name != first.name or (other.extent != first.extent and simplify(other.extent - first.extent) != 0):
+            raise ScheduleError(
+                f"loop {depth} of {part[0].output.name} has extent {first.extent}, loop {depth} of {e.output.name} "
+                f"has {other.extent}, and inlining makes them one loop",
+                hint="schedule both tensors alike: ig.schedule.like(f, t)",
+            )
+
+
+def _parallel(
+    part: tuple[TensorExpr, ...], depth: int, loops: Mapping[TensorExpr, tuple[LoopVar, ...]]
+) -> str:
+    """One way to run a shared loop: serial gives way to the one parallel way among its expressions."""
+    found = {loops[e][depth].parallel: e for e in reversed(part) if loops[e][depth].parallel != "serial"}
+    threads = [p for p in found if is_thread(p)]
+    chosen = threads or list(found)
+    if len(chosen) > 1:
+        a, b = chosen[:2]
+        raise ScheduleError(
+            f"loop {depth} is shared by {found[a].output.name} on {a} and {found[b].output.name} on {b}",
+            hint="parallelize a shared loop one way",
+        )
+    return chosen[0] if chosen else "serial"
+
+
+def is_thread(parallel: str) -> bool:
+    """True of block and thread indices."""
+    return parallel.startswith(("blockIdx", "threadIdx"))
+
+
+def reduced(e: TensorExpr, loops: Sequence[LoopVar]) -> tuple[int, ...]:
+    """Positions of the reduction loops of ``e``."""
+    own = e.output.loop
+    return tuple(p for p in range(len(loops)) if p < len(own) and own[p].kind == "reduction")
+
+
+def flatten(extents: Sequence[Expr], coordinates: Sequence[Expr]) -> Expr:
+    """Row-major position of ``coordinates`` in a box of ``extents``."""
+    place: Expr = as_expr(0)
+    for n, c in zip(extents, coordinates, strict=True):
+        place = place * n + c
+    return simplify(place)
+
+
+def product(extents: Sequence[Expr]) -> Expr:
+    """Elements of a box."""
+    total: Expr = as_expr(1)
+    for n in extents:
+        total = total * n
+    return simplify(total)
+
+

@@ -1,0 +1,152 @@
+"""The functions that formulas name, for NumPy arrays; and grids, loads, stores and reductions of the NumPy target.
+
+Integers are int64 arrays, float16 and bfloat16 values float32 arrays on that type's grid.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+inf, nan = math.inf, math.nan
+# Points of one piece of a grid: a dozen temporaries of this size stay below a gigabyte.
+CHUNK: Final = 1 << 22
+
+
+def f64(x: Any) -> Array:
+    """As float64."""
+    return np.asarray(x).astype(np.float64)
+
+
+def f32(x: Any) -> Array:
+    """Nearest float32."""
+    return np.asarray(x).astype(np.float32)
+
+
+def f16(x: Any) -> Array:
+    """Nearest float16, in float32."""
+    return np.asarray(x).astype(np.float16).astype(np.float32)
+
+
+def bf16_word(x: Any) -> Array:
+    """The 16 bits of the nearest bfloat16 of a float32."""
+    single = np.asarray(x).astype(np.float32)
+    bits = single.view(np.uint32).astype(np.uint64)
+    words = ((bits + 0x7FFF + ((bits >> np.uint64(16)) & np.uint64(1))) >> np.uint64(16)).astype(np.uint16)
+    return np.where(single != single, np.uint16(0x7FC0), words)
+
+
+def bf16_load(words: Any) -> Array:
+    """The values of 16-bit words as bfloat16, in float32."""
+    return (np.asarray(words).astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def bf16(x: Any) -> Array:
+    """Nearest bfloat16, in float32."""
+    return bf16_load(bf16_word(x))
+
+
+def _wrap(dtype: type[np.integer[Any]]) -> Callable[[Any], Array]:
+    def wrap(x: Any) -> Array:
+        return np.asarray(x).astype(np.int64).astype(dtype).astype(np.int64)
+
+    return wrap
+
+
+u8, i8, i16, i32, i64 = _wrap(np.uint8), _wrap(np.int8), _wrap(np.int16), _wrap(np.int32), _wrap(np.int64)
+
+
+def toint(x: Any) -> Array:
+    """Toward zero."""
+    return np.asarray(x).astype(np.int64)
+
+
+def choose(condition: Any, a: Any, b: Any) -> Array:
+    """a where the condition holds, else b."""
+    return np.where(condition, a, b)
+
+
+div, maximum, minimum = np.divide, np.maximum, np.minimum
+logical_not, logical_and, logical_or = np.logical_not, np.logical_and, np.logical_or
+floor, ceil, trunc, rint = np.floor, np.ceil, np.trunc, np.rint
+fmod, remainder, floor_divide, power, atan2 = np.fmod, np.remainder, np.floor_divide, np.power, np.arctan2
+exp, exp2, expm1, log, log2, log1p = np.exp, np.exp2, np.expm1, np.log, np.log2, np.log1p
+sqrt, sin, cos, tan, tanh = np.sqrt, np.sin, np.cos, np.tan, np.tanh
+int_floor_divide, int_remainder, int_fmod = np.floor_divide, np.remainder, np.fmod
+_erf = np.frompyfunc(math.erf, 1, 1)
+
+
+def erf(x: Any) -> Array:
+    """Error function."""
+    return np.asarray(_erf(np.asarray(x).astype(np.float64))).astype(np.float64)
+
+
+def sign(a: Any) -> Array:
+    """-1, 0 or 1; 0 for NaN, as in torch."""
+    return np.asarray(a > 0).astype(np.int64) - np.asarray(a < 0).astype(np.int64)
+
+
+def int_power(a: Any, b: Any) -> Array:
+    """a ** b modulo 2**64; for b < 0 what truncation leaves of 1 / a**-b."""
+    base, exponent = np.broadcast_arrays(np.asarray(a, np.int64), np.asarray(b, np.int64))
+    whole = np.power(base, np.maximum(exponent, 0))
+    small = np.where(base == 1, 1, np.where(base == -1, np.where(exponent % 2 == 0, 1, -1), 0))
+    return np.where(exponent < 0, small, whole)
+
+
+# grids ----------------------------------------------------------------------------------------------------------------
+
+
+def axis(extent: int, at: int, rank: int) -> Array:
+    """0 .. extent - 1 along axis ``at`` of a grid of ``rank`` axes.
+
+    >>> axis(3, 0, 2).shape
+    (3, 1)
+    """
+    return np.arange(extent, dtype=np.int64).reshape([-1 if p == at else 1 for p in range(rank)])
+
+
+def chunks(extent: int, inside: int, rank: int) -> Iterator[Array]:
+    """Pieces of the outermost axis, each with its ``inside`` points at most `CHUNK` points large."""
+    width = max(1, CHUNK // max(1, inside))
+    for start in range(0, extent, width):
+        piece = np.arange(start, min(extent, start + width), dtype=np.int64)
+        yield piece.reshape([-1] + [1] * (rank - 1))
+
+
+def shape(*loops: Array) -> tuple[int, ...]:
+    """The shape of the grid of these loop variables."""
+    return np.broadcast_shapes(*(v.shape for v in loops))
+
+
+REDUCE: Final[dict[str, np.ufunc]] = {
+    "sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum,
+    "any": np.logical_or, "all": np.logical_and,
+}  # fmt: skip
+
+
+def combined(op: str, start: Any, acc: Any, value: Any, mask: Any, grid: tuple[int, ...], depth: int) -> Array:
+    """``acc`` combined with ``value`` over the axes of ``grid`` right of ``depth``, where ``mask`` holds."""
+    ufunc = REDUCE[op]
+    terms = np.broadcast_to(np.asarray(value), grid)
+    if mask is not None:
+        terms = np.where(mask, terms, np.asarray(start).astype(terms.dtype))
+    axes = tuple(range(depth, len(grid)))
+    found = ufunc.reduce(terms, axis=axes, keepdims=True, initial=terms.dtype.type(start))
+    return ufunc(acc, found)
+
+
+def both(*masks: Any) -> Any:
+    """The conjunction of masks; None is no condition."""
+    real = [m for m in masks if m is not None]
+    return np.logical_and.reduce(np.broadcast_arrays(*real)) if len(real) > 1 else real[0] if real else None
+
+
+def broadcast(grid: Sequence[int], *parts: Any) -> tuple[Array, ...]:
+    """Arrays of the grid's shape."""
+    return tuple(np.broadcast_to(np.asarray(p), grid) for p in parts)

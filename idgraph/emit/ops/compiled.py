@@ -1,0 +1,188 @@
+"""The functions that formulas name, for numba: plain Python that both its compilers (CPU and CUDA) accept.
+
+Integers are int64. ``float_bits`` and ``bits_float`` are supplied by each target, as are conversions and ``math``.
+"""
+
+# pyright: reportUnknownVariableType=false, reportUnknownParameterType=false, reportMissingParameterType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUndefinedVariable=false
+# pyright: reportUnknownLambdaType=false
+# ruff: noqa: F821
+# The names a target supplies (f32, i64, floor, ...) are globals that `rebound` gives these functions.
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+
+def div(a, b):
+    return a / b
+
+
+def sign(a):
+    return i64(a > 0) - i64(a < 0)
+
+
+def maximum(a, b):
+    return a if a != a or a >= b else b
+
+
+def minimum(a, b):
+    return a if a != a or a <= b else b
+
+
+def logical_not(a):
+    return not a
+
+
+def logical_and(a, b):
+    return a and b
+
+
+def logical_or(a, b):
+    return a or b
+
+
+def int_floor_divide(a, b):
+    return a // b if b != 0 else 0
+
+
+def int_remainder(a, b):
+    return a % b if b != 0 else 0
+
+
+def int_fmod(a, b):
+    rest = abs(a) % abs(b) if b != 0 else 0
+    return -rest if a < 0 else rest
+
+
+def int_power(a, b):
+    if b < 0:
+        return (1 if b % 2 == 0 else a) if a == 1 or a == -1 else 0
+    out = 1
+    while b > 0:
+        if b & 1 != 0:
+            out = out * a
+        a = a * a
+        b = b >> 1
+    return out
+
+
+def rint(a):
+    below = floor(a)
+    rest = a - below
+    if rest > 0.5 or (rest == 0.5 and floor(below / 2) * 2 != below):
+        return below + 1
+    return below
+
+
+def remainder(a, b):
+    rest = fmod(a, b)
+    return rest + b if rest != 0 and (b < 0) != (rest < 0) else rest
+
+
+def floor_divide(a, b):
+    if b == 0:
+        return a / b
+    rest = fmod(a, b)
+    quotient = (a - rest) / b
+    if rest != 0 and (b < 0) != (rest < 0):
+        quotient = quotient - 1
+    below = floor(quotient)
+    return below + 1 if quotient - below > 0.5 else below
+
+
+def u8(x):
+    return i64(np.uint8(x))
+
+
+def i8(x):
+    return i64(np.int8(x))
+
+
+def i16(x):
+    return i64(np.int16(x))
+
+
+def i32(x):
+    return i64(np.int32(x))
+
+
+def toint(x):
+    return i64(x)
+
+
+def bf16_word(x):
+    bits = i64(float_bits(x))
+    if x != x:
+        return np.uint16(0x7FC0)
+    return np.uint16((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16)
+
+
+def bf16_load(word):
+    return bits_float(np.uint32(i64(word) << 16))
+
+
+def bf16(x):
+    return bf16_load(bf16_word(x))
+
+
+def f16_word(x):
+    """The 16 bits of the nearest float16: halves to even, subnormals kept."""
+    bits = i64(float_bits(x))
+    sign = (bits >> 16) & 0x8000
+    size = bits & 0x7FFFFFFF
+    if size > 0x7F800000:
+        return np.uint16(sign | 0x7E00)
+    if size >= 0x477FF000:
+        return np.uint16(sign | 0x7C00)
+    if size <= 0x33000000:
+        return np.uint16(sign)
+    if size < 0x38800000:
+        # Units of 2**-24: the mantissa with its hidden bit, shifted right with rounding.
+        shift = 126 - (size >> 23)
+        whole = (size & 0x7FFFFF) | 0x800000
+        out = whole >> shift
+        rest = whole & ((1 << shift) - 1)
+        half = 1 << (shift - 1)
+        if rest > half or (rest == half and out & 1 != 0):
+            out = out + 1
+        return np.uint16(sign | out)
+    return np.uint16(sign | ((size + 0xFFF + ((size >> 13) & 1) - 0x38000000) >> 13))
+
+
+def f16_load(word):
+    bits = i64(word)
+    sign = (bits & 0x8000) << 16
+    exponent = (bits >> 10) & 31
+    rest = bits & 0x3FF
+    if exponent == 0:
+        small = f32(rest) * f32(5.9604644775390625e-08)
+        return -small if sign != 0 else small
+    if exponent == 31:
+        return bits_float(np.uint32(sign | 0x7F800000 | (rest << 13)))
+    return bits_float(np.uint32(sign | ((exponent + 112) << 23) | (rest << 13)))
+
+
+def f16(x):
+    return f16_load(f16_word(x))
+
+
+FUNCTIONS: tuple[Callable[..., Any], ...] = (
+    div, sign, maximum, minimum, logical_not, logical_and, logical_or, int_floor_divide, int_remainder, int_fmod,
+    int_power, rint, remainder, floor_divide, u8, i8, i16, i32, toint, bf16_word, bf16_load, bf16, f16_word, f16_load,
+    f16,
+)  # fmt: skip
+
+
+def rebound(base: Mapping[str, Any], jit: Callable[[Any], Any]) -> dict[str, Any]:
+    """``base`` and all functions above that it lacks, compiled by ``jit``, each seeing the others under their names."""
+    names: dict[str, Any] = {"np": np, **base}
+    for f in FUNCTIONS:
+        if f.__name__ not in base:
+            made = FunctionType(f.__code__, names, f.__name__)
+            names[f.__name__] = jit(made)
+    return names

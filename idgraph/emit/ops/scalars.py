@@ -1,0 +1,208 @@
+"""The functions that formulas name, for Python numbers: IEEE results, never an exception, no warning.
+
+float32, float16 and bfloat16 values are Python floats on that type's grid.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+from collections.abc import Callable
+from typing import Any
+
+inf, nan = math.inf, math.nan
+
+
+def f64(x: float) -> float:
+    """Nearest float64."""
+    return float(x)
+
+
+def f32(x: float) -> float:
+    """Nearest float32, halves to even; too large becomes infinite.
+
+    >>> f32(0.1) == 0.1, f32(1e39)
+    (False, inf)
+    """
+    return ctypes.c_float(x).value
+
+
+def f16(x: float) -> float:
+    """Nearest float16 of a float32."""
+    try:
+        return struct.unpack("<e", struct.pack("<e", x))[0]
+    except OverflowError:
+        return math.copysign(inf, x)
+
+
+def bf16_word(x: float) -> int:
+    """The 16 bits of the nearest bfloat16 of a float32."""
+    if x != x:
+        return 0x7FC0
+    bits = struct.unpack("<I", struct.pack("<f", x))[0]
+    return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+
+
+def bf16_load(word: int) -> float:
+    """The value of 16 bits as bfloat16."""
+    return struct.unpack("<f", struct.pack("<I", word << 16))[0]
+
+
+def bf16(x: float) -> float:
+    """Nearest bfloat16 of a float32.
+
+    >>> bf16(1.00390625), bf16(1.01171875)
+    (1.0, 1.015625)
+    """
+    return bf16_load(bf16_word(x))
+
+
+def _wrap(bits: int, signed: bool) -> Callable[[int], int]:
+    size, half = 1 << bits, (1 << (bits - 1)) if signed else 0
+
+    def wrap(x: int) -> int:
+        return (int(x) + half) % size - half
+
+    wrap.__doc__ = f"Two's complement in {bits} bits{'' if signed else ', unsigned'}."
+    return wrap
+
+
+u8, i8, i16, i32, i64 = _wrap(8, False), _wrap(8, True), _wrap(16, True), _wrap(32, True), _wrap(64, True)
+
+
+def u64(x: int) -> int:
+    """An address: itself."""
+    return x
+
+
+def toint(x: float) -> int:
+    """Toward zero; what has no 64-bit integer becomes the smallest one, as processors do."""
+    return int(x) if -9223372036854775808.0 <= x < 9223372036854775808.0 else -(2**63)
+
+
+def div(a: float, b: float) -> float:
+    """IEEE division."""
+    if b == 0:
+        return nan if a == 0 or a != a else math.copysign(inf, a) * math.copysign(1.0, b)
+    return a / b
+
+
+def sign(a: float) -> int:
+    """-1, 0 or 1; 0 for NaN, as in torch."""
+    return (a > 0) - (a < 0)
+
+
+def maximum(a: Any, b: Any) -> Any:
+    """The larger; NaN wins."""
+    return a if a != a or a >= b else b
+
+
+def minimum(a: Any, b: Any) -> Any:
+    """The smaller; NaN wins."""
+    return a if a != a or a <= b else b
+
+
+def logical_not(a: bool) -> bool:
+    """Not a."""
+    return not a
+
+
+def logical_and(a: bool, b: bool) -> bool:
+    """Both."""
+    return a and b
+
+
+def logical_or(a: bool, b: bool) -> bool:
+    """Either."""
+    return a or b
+
+
+def int_floor_divide(a: int, b: int) -> int:
+    """Rounded down; 0 for a zero divisor."""
+    return a // b if b != 0 else 0
+
+
+def int_remainder(a: int, b: int) -> int:
+    """With the sign of b; 0 for a zero divisor."""
+    return a % b if b != 0 else 0
+
+
+def int_fmod(a: int, b: int) -> int:
+    """With the sign of a; 0 for a zero divisor."""
+    rest = abs(a) % abs(b) if b != 0 else 0
+    return -rest if a < 0 else rest
+
+
+def int_power(a: int, b: int) -> int:
+    """a ** b modulo 2**64; for b < 0 what truncation leaves of 1 / a**-b."""
+    if b < 0:
+        return 1 if a == 1 else (1 if b % 2 == 0 else -1) if a == -1 else 0
+    return pow(a, b, 1 << 64)
+
+
+def _whole(f: Callable[[float], int]) -> Callable[[float], float]:
+    def g(x: float) -> float:
+        # From 2**52 on every float is whole; the sign of zero stays.
+        return math.copysign(float(f(x)), x) if abs(x) < 4503599627370496.0 else x
+
+    g.__doc__ = f"{getattr(f, '__name__', 'round')} as a float."
+    return g
+
+
+floor, ceil, trunc, rint = _whole(math.floor), _whole(math.ceil), _whole(math.trunc), _whole(round)
+
+
+def fmod(a: float, b: float) -> float:
+    """With the sign of a."""
+    return nan if b == 0 or math.isinf(a) or a != a or b != b else math.fmod(a, b)
+
+
+def remainder(a: float, b: float) -> float:
+    """With the sign of b."""
+    rest = fmod(a, b)
+    return rest + b if rest != 0 and (b < 0) != (rest < 0) else rest
+
+
+def floor_divide(a: float, b: float) -> float:
+    """floor of the exact quotient."""
+    if b == 0:
+        return div(a, b)
+    rest = fmod(a, b)
+    quotient = (a - rest) / b - (1.0 if rest != 0 and (b < 0) != (rest < 0) else 0.0)
+    below = floor(quotient)
+    return below + 1.0 if quotient - below > 0.5 else below
+
+
+def _total(f: Callable[[float], float]) -> Callable[[float], float]:
+    """``f`` with infinity and NaN where ``math`` raises."""
+
+    def g(x: float) -> float:
+        try:
+            return f(x)
+        except OverflowError:
+            return inf
+        except ValueError:
+            return nan
+
+    g.__doc__ = getattr(f, "__doc__", None)
+    return g
+
+
+exp, exp2, expm1 = _total(math.exp), _total(math.exp2), _total(math.expm1)
+log, log2 = _total(lambda x: math.log(x) if x != 0 else -inf), _total(lambda x: math.log2(x) if x != 0 else -inf)
+log1p = _total(lambda x: math.log1p(x) if x != -1 else -inf)
+sqrt, sin, cos, tan = _total(math.sqrt), _total(math.sin), _total(math.cos), _total(math.tan)
+tanh, erf, atan2 = math.tanh, math.erf, math.atan2
+
+
+def power(a: float, b: float) -> float:
+    """IEEE pow."""
+    try:
+        return math.pow(a, b)
+    except OverflowError:
+        return -inf if a < 0 and b % 2 == 1 else inf
+    except ValueError:
+        if a != 0:
+            return nan
+        return math.copysign(inf, a) if b % 2 == 1 else inf

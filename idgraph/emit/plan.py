@@ -1,0 +1,333 @@
+"""The plan: kernels of loops, conditions, loads, computations and stores, as plain data that every printer reads.
+
+A plan speaks of index expressions and tensors, not of a language. ``print(program.plan)`` shows it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, assert_never
+
+from idgraph.arith import TRUE, Expr
+from idgraph.ir import DType, Scalar
+
+Place = Literal["input", "output", "global", "private"]
+AccumulateOp = Literal["sum", "prod", "amax", "amin", "any", "all"]
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory for ``size`` elements of ``dtype``; ``title`` is the tensor it holds, as the user named it.
+
+    ``private`` memory belongs to one point of the loops around its `Alloc`; the rest is passed to the kernels.
+    """
+
+    name: str
+    title: str
+    dtype: DType
+    size: Expr
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """A value held in a local variable, of the value type of ``dtype``."""
+
+    name: str
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number the user wrote, or an attribute of the operation."""
+
+    value: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The value of an integer index expression."""
+
+    value: Expr
+
+
+Operand = Local | Number | Index
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a loaded index is used: for the error that says it is out of range. ``loops`` are the loops around it."""
+
+    tensor: str
+    axis: int
+    extent: Expr
+    index: str
+    expr: str
+    line: str
+    loops: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """``body`` for ``var`` = 0 .. extent - 1, serially or by blocks and threads (``parallel``)."""
+
+    var: str
+    extent: Expr
+    parallel: str
+    body: tuple[Stmt, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """``body`` where the condition holds."""
+
+    condition: Expr
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """``body`` by the first thread along ``dims`` only: its loops do not run on them."""
+
+    dims: tuple[str, ...]
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """``body`` where ``condition`` on a loaded value holds; where not, a checked run reports ``site``."""
+
+    condition: Expr
+    value: str
+    site: Site
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A comment: the operation that the next statements compute."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Declare:
+    """A local variable and its first value."""
+
+    name: str
+    dtype: DType
+    value: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Alloc:
+    """Private memory of the loops around this statement."""
+
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """An integer variable for index expressions: a loaded value."""
+
+    name: str
+    value: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """``local`` = the element at ``address`` where ``guard`` holds, else zero."""
+
+    local: Local
+    buffer: Buffer
+    address: Expr
+    guard: Expr = TRUE
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """``local`` = op(operands), computed in ``compute``'s arithmetic, rounded to ``local.dtype``."""
+
+    local: Local
+    op: str
+    operands: tuple[Operand, ...]
+    compute: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Choose:
+    """``local`` = the operand of the first case whose condition holds, else ``default``."""
+
+    local: Local
+    cases: tuple[tuple[Expr, Operand], ...]
+    default: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulate:
+    """Combine ``value`` into the variable ``acc``, or into ``buffer`` at ``address``."""
+
+    acc: Local
+    op: AccumulateOp
+    value: Operand
+    buffer: Buffer | None = None
+    address: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Write ``value`` at ``address``."""
+
+    buffer: Buffer
+    address: Expr
+    value: Operand
+
+
+Stmt = (
+    Loop | If | Single | Checked | Note | Declare | Alloc | Let | Load | Compute | Choose | Accumulate | Store
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One nest of loops: ``buffers`` and ``scalars`` (symbols of extents and strides) are its parameters.
+
+    ``launch`` holds, for each parallel dimension used, the extents of the loops that run on it.
+    """
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    scalars: tuple[str, ...]
+    body: tuple[Stmt, ...]
+    launch: dict[str, tuple[Expr, ...]] = field(default_factory=dict[str, "tuple[Expr, ...]"])
+
+    def __str__(self) -> str:
+        head = f"{self.name}({', '.join([b.name for b in self.buffers] + list(self.scalars))}):"
+        grid = "".join(f"\n  {d}: {', '.join(map(str, e))}" for d, e in sorted(self.launch.items()))
+        return "\n".join([head + grid, *_lines(self.body, "  ")])
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Kernels in launch order. ``names`` maps symbols to source names, ``titles`` tensors t0, t1, ... to user names."""
+
+    kernels: tuple[Kernel, ...]
+    buffers: tuple[Buffer, ...]
+    names: dict[str, str]
+    titles: dict[str, str]
+
+    def __str__(self) -> str:
+        head = [f"{b.name}: {b.dtype}[{b.size}] {b.place} {quote(b.title)}" for b in self.buffers]
+        return "\n".join([*head, *(str(k) for k in self.kernels)])
+
+
+def quote(text: str) -> str:
+    """User text as one quoted ASCII line."""
+    return json.dumps(text)
+
+
+def _operand(o: Operand) -> str:
+    match o:
+        case Local(name):
+            return name
+        case Number(value):
+            return repr(value)
+        case Index(value):
+            return f"`{value}`"
+        case _:
+            assert_never(o)
+
+
+def bodies(s: Stmt) -> tuple[Stmt, ...]:
+    """The statements inside ``s``."""
+    match s:
+        case Loop(body=body) | If(body=body) | Single(body=body) | Checked(body=body):
+            return body
+        case _:
+            return ()
+
+
+def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """All statements, outer ones first."""
+    for s in body:
+        yield s
+        yield from walk(bodies(s))
+
+
+def index_exprs(s: Stmt) -> tuple[Expr, ...]:
+    """The index expressions of one statement, not of those inside it."""
+    match s:
+        case Loop(extent=e):
+            return (e,)
+        case If(condition=c):
+            return (c,)
+        case Checked(condition=c, site=site):
+            return (c, site.extent)
+        case Alloc(buffer):
+            return (buffer.size,)
+        case Let(value=v):
+            return _of(v)
+        case Load(address=a, guard=g):
+            return (a, g)
+        case Compute(operands=operands):
+            return tuple(e for o in operands for e in _of(o))
+        case Choose(cases=cases, default=default):
+            return (*(e for c, o in cases for e in (c, *_of(o))), *_of(default))
+        case Accumulate(value=v, address=a):
+            return (*_of(v), *(() if a is None else (a,)))
+        case Store(address=a, value=v):
+            return (a, *_of(v))
+        case Single() | Note() | Declare():
+            return ()
+        case _:
+            assert_never(s)
+
+
+def _of(o: Operand) -> tuple[Expr, ...]:
+    return (o.value,) if isinstance(o, Index) else ()
+
+
+def _lines(body: tuple[Stmt, ...], pad: str) -> Iterator[str]:
+    for s in body:
+        yield pad + _head(s)
+        yield from _lines(bodies(s), pad + "  ")
+
+
+def _head(s: Stmt) -> str:
+    match s:
+        case Loop(var, extent, parallel, _, note):
+            how = "" if parallel == "serial" else f" {parallel}"
+            return f"for {var} < {extent}{how}:{'  # ' + note if note else ''}"
+        case If(condition):
+            return f"if {condition}:"
+        case Single(dims):
+            return f"first of {', '.join(dims)}:"
+        case Checked(condition, value, site):
+            return f"check {condition}:  # {value} indexes axis {site.axis} of {quote(site.tensor)}"
+        case Note(text):
+            return f"# {text}"
+        case Declare(name, dtype, value):
+            return f"{name}: {dtype} = {value!r}"
+        case Alloc(buffer):
+            return f"{buffer.name}: {buffer.dtype}[{buffer.size}]"
+        case Let(name, value):
+            return f"{name} = {_operand(value)}"
+        case Load(local, buffer, address, guard):
+            tail = "" if guard is TRUE else f" if {guard} else 0"
+            return f"{local.name} = {buffer.name}[{address}]{tail}"
+        case Compute(local, op, operands, compute):
+            how = "" if compute == local.dtype else f" in {compute}"
+            return f"{local.name}: {local.dtype} = {op}({', '.join(map(_operand, operands))}){how}"
+        case Choose(local, cases, default):
+            chain = "".join(f"{_operand(o)} if {c} else " for c, o in cases)
+            return f"{local.name}: {local.dtype} = {chain}{_operand(default)}"
+        case Accumulate(acc, op, value, buffer, address):
+            to = acc.name if buffer is None else f"{buffer.name}[{address}]"
+            return f"{to} <- {op} {_operand(value)}"
+        case Store(buffer, address, value):
+            return f"{buffer.name}[{address}] = {_operand(value)}"
+        case _:
+            assert_never(s)

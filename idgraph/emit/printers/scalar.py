@@ -1,0 +1,239 @@
+"""Loops over scalars: plain Python, numba for the CPU, and numba.cuda, where blocks and threads take some of the loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from idgraph.arith import TRUE, Expr, is_true, simplify, to_source
+from idgraph.emit.nest import is_thread
+from idgraph.emit.ops.formulas import COMBINE, formula, literal, operand_text, value_type
+from idgraph.emit.plan import (
+    Accumulate,
+    Alloc,
+    Buffer,
+    Checked,
+    Choose,
+    Compute,
+    Declare,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Loop,
+    Note,
+    Plan,
+    Single,
+    Stmt,
+    Store,
+    quote,
+    walk,
+)
+from idgraph.ir import DType
+
+_CHOOSE = "({1} if {0} else {2})"
+
+
+def scalar_kernel(kernel: Kernel, plan: Plan, target: str, checked: bool) -> str:
+    """A function of flat buffers and integers, one statement for each of the plan."""
+    printer = _Scalar(kernel, plan, target, checked)
+    params = [b.name for b in kernel.buffers] + [plan.names[s] for s in kernel.scalars]
+    if checked and target != "python":
+        params.append("fault")
+    head = [f"def {kernel.name}({', '.join(params)}):"]
+    head += [f"    # {b.name}: {b.dtype}[{b.size}] {b.place} {quote(b.title)}" for b in kernel.buffers]
+    printer.block(kernel.body, 1, outermost=True)
+    return "\n".join([*head, *(printer.lines or ["    pass"])]) + "\n"
+
+
+def runs_parallel(kernel: Kernel) -> bool:
+    """True when the outermost loop of a CPU kernel is one for all its statements and stands for blocks."""
+    loops = [s for s in kernel.body if not isinstance(s, Note)]
+    return len(loops) == 1 and isinstance(loops[0], Loop) and loops[0].parallel.startswith("blockIdx")
+
+
+def site_numbers(kernel: Kernel) -> list[Checked]:
+    """The checks of a kernel in the order of their numbers."""
+    return [s for s in walk(kernel.body) if isinstance(s, Checked)]
+
+
+@dataclass(slots=True)
+class _Scalar:
+    kernel: Kernel
+    plan: Plan
+    target: str
+    checked: bool
+    lines: list[str] = field(default_factory=list[str])
+    sites: int = 0
+
+    # text ---------------------------------------------------------------------------------------------------------
+
+    def put(self, depth: int, text: str) -> None:
+        self.lines.append("    " * depth + text)
+
+    def index(self, e: Expr) -> str:
+        text = to_source(e, "python" if self.target == "python" else "numba", self.plan.names)
+        return text[1:-1] if _enclosed(text) else text
+
+    def address(self, e: Expr) -> str:
+        text = self.index(e)
+        # numba counts a negative signed index from the end, which costs three instructions an access.
+        return text if self.target == "python" or e.is_const else f"u64({text})"
+
+    def loaded(self, b: Buffer, address: Expr) -> str:
+        text = f"{b.name}[{self.address(address)}]"
+        if self.target == "python":
+            return text
+        if b.dtype == "bfloat16":
+            return f"bf16_load({text})"
+        if b.dtype == "float16":
+            return f"f16_load({text})"
+        return f"i64({text})" if value_type(b.dtype) == "int" else text
+
+    def stored(self, b: Buffer, address: Expr, value: str) -> str:
+        if self.target != "python" and b.dtype in ("bfloat16", "float16"):
+            value = f"{'bf16' if b.dtype == 'bfloat16' else 'f16'}_word({value})"
+        return f"{b.name}[{self.address(address)}] = {value}"
+
+    # statements ---------------------------------------------------------------------------------------------------
+
+    def block(self, body: Sequence[Stmt], depth: int, outermost: bool = False) -> None:
+        before = len(self.lines)
+        for s in body:
+            self.statement(s, depth, outermost)
+        if all(line.lstrip().startswith("#") for line in self.lines[before:]):
+            self.put(depth, "pass")
+
+    def statement(self, s: Stmt, depth: int, outermost: bool) -> None:
+        match s:
+            case Loop():
+                self.loop(s, depth, outermost)
+            case If(condition, body):
+                self.put(depth, f"if {self.index(condition)}:")
+                self.block(body, depth + 1)
+            case Single(dims, body):
+                if self.target == "cuda":
+                    self.put(depth, f"if {' and '.join(f'cuda.{d} == 0' for d in dims)}:")
+                    self.block(body, depth + 1)
+                else:
+                    self.block(body, depth)
+            case Checked():
+                self.check(s, depth)
+            case Note(text):
+                self.put(depth, f"# {text}")
+            case Declare(name, dtype, value):
+                self.put(depth, f"{name} = {self.typed(value, dtype)}")
+            case Alloc(buffer):
+                self.put(depth, f"{buffer.name} = {self.array(buffer)}")
+            case Let(name, value):
+                self.put(depth, f"{name} = {operand_text(value, 'int64', self.index)}")
+            case Load(local, buffer, address, guard):
+                text = self.loaded(buffer, address)
+                if guard is not TRUE:
+                    text = _CHOOSE.format(self.index(guard), text, self.typed(0, local.dtype))
+                self.put(depth, f"{local.name} = {text}")
+            case Compute():
+                self.put(depth, f"{s.local.name} = {formula(s, self.index, _CHOOSE)}")
+            case Choose():
+                self.choose(s, depth)
+            case Accumulate():
+                self.accumulate(s, depth)
+            case Store(buffer, address, value):
+                dtype = value.dtype if isinstance(value, Local) else buffer.dtype
+                text = operand_text(value, dtype, self.index)
+                self.put(depth, self.stored(buffer, address, text))
+            case _:
+                assert_never(s)
+
+    def loop(self, s: Loop, depth: int, outermost: bool) -> None:
+        note = f"  # {s.note}" if s.note else ""
+        extent = self.index(s.extent)
+        if self.target == "cuda" and is_thread(s.parallel):
+            self.put(depth, f"{s.var} = i64(cuda.{s.parallel}){note}")
+            if self.exact(s):
+                self.block(s.body, depth)
+                return
+            self.put(depth, f"if {s.var} < {extent}:")
+        else:
+            spread = outermost and self.target == "cpu" and runs_parallel(self.kernel)
+            self.put(depth, f"for {s.var} in {'prange' if spread else 'range'}({extent}):{note}")
+        self.block(s.body, depth + 1)
+
+    def exact(self, s: Loop) -> bool:
+        """True when as many threads run as the loop has points."""
+        extents = self.kernel.launch[s.parallel]
+        return all(simplify(e - s.extent) == 0 for e in extents) and is_true(s.extent >= 1)
+
+    def check(self, s: Checked, depth: int) -> None:
+        self.sites += 1
+        number = self.sites
+        if not self.checked:
+            self.block(s.body, depth)
+            return
+        condition = self.index(s.condition)
+        loops = [v for v in s.site.loops]
+        if self.target == "python":
+            self.put(depth, f"if not ({condition}):")
+            self.put(depth + 1, f"out_of_range({', '.join([str(number), s.value, *loops])})")
+            self.block(s.body, depth)
+            return
+        self.put(depth, f"if {condition}:")
+        self.block(s.body, depth + 1)
+        first = "cuda.atomic.compare_and_swap(fault, 0, %d) == 0" if self.target == "cuda" else "fault[0] == 0"
+        self.put(depth, f"elif {first % number if '%' in first else first}:")
+        for k, text in enumerate([str(number), s.value, *loops]):
+            if k or self.target != "cuda":
+                self.put(depth + 1, f"fault[{k}] = {text}")
+
+    def choose(self, s: Choose, depth: int) -> None:
+        to = s.local.dtype
+        text = operand_text(s.default, to, self.index, exact=True)
+        for condition, value in reversed(s.cases):
+            chosen = operand_text(value, to, self.index, exact=True)
+            text = _CHOOSE.format(self.index(condition), chosen, text)
+        self.put(depth, f"{s.local.name} = {text[1:-1] if _enclosed(text) else text}")
+
+    def accumulate(self, s: Accumulate, depth: int) -> None:
+        value = operand_text(s.value, s.acc.dtype, self.index)
+        before = s.acc.name
+        if s.buffer is not None and s.address is not None:
+            before = self.loaded(s.buffer, s.address)
+        text = COMBINE[s.op].format(before, value)
+        if s.acc.dtype == "int64" and self.target == "python":
+            text = f"i64({text})"
+        if s.buffer is not None and s.address is not None:
+            self.put(depth, self.stored(s.buffer, s.address, text))
+        else:
+            self.put(depth, f"{s.acc.name} = {text}")
+
+    def typed(self, value: bool | int | float, dtype: DType) -> str:
+        text = literal(value, dtype)
+        return f"i64({text})" if value_type(dtype) == "int" and self.target != "python" else text
+
+    def array(self, b: Buffer) -> str:
+        size = self.index(b.size)
+        match self.target:
+            case "python":
+                return f"private({size}, {quote(b.dtype)}, {quote(b.title)})"
+            case "cpu":
+                return f"np.empty({size}, np.{_np(b.dtype)})"
+            case _:
+                return f"cuda.local.array({max(1, int(b.size))}, np.{_np(b.dtype)})"
+
+
+def _np(dtype: DType) -> str:
+    return {"bool": "bool_", "float16": "uint16", "bfloat16": "uint16"}.get(dtype, dtype)
+
+
+def _enclosed(text: str) -> bool:
+    """True when the first parenthesis closes at the end."""
+    if not text.startswith("("):
+        return False
+    depth = 0
+    for k, c in enumerate(text):
+        depth += (c == "(") - (c == ")")
+        if depth == 0:
+            return k == len(text) - 1
+    return False

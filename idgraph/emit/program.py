@@ -1,0 +1,128 @@
+"""`emit` and the program it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, get_args
+
+from idgraph.emit.build import build_plan
+from idgraph.emit.nest import IndexMaps
+from idgraph.emit.plan import Kernel, Plan, quote
+from idgraph.emit.printers import kernel_source
+from idgraph.errors import EmitError
+from idgraph.index import IdModel
+from idgraph.ir import Fusion
+
+Target = Literal["python", "numpy", "cpu", "cuda"]
+
+_ABOUT = {
+    "python": "plain Python; names such as f32 and maximum are those of idgraph.emit.ops.scalars",
+    "numpy": "NumPy, whole grids at once; names such as f32 and chunks are those of idgraph.emit.ops.arrays",
+    "cpu": "numba for the CPU; names such as f32 and maximum are those of idgraph.emit.ops.compiled",
+    "cuda": "numba.cuda; names such as f32 and maximum are those of idgraph.emit.ops.compiled",
+}
+
+
+class Program:
+    """Kernels for one target. ``print(program.plan)`` shows what they do, ``program.source`` how.
+
+    >>> import idgraph as ig
+    >>> from idgraph.emit import emit
+    >>> f = ig.Fusion("shift")
+    >>> t0 = f.input("t0", shape=(4,))
+    >>> t1 = f.output(t0[1:] * 2.0)
+    >>> import numpy as np
+    >>> emit(f, target="python").run({"t0": np.arange(4, dtype=np.float32)})
+    {'t2': array([2., 4., 6.], dtype=float32)}
+    """
+
+    __slots__ = ("_functions", "fusion", "plan", "target")
+
+    def __init__(self, fusion: Fusion, target: Target, plan: Plan) -> None:
+        self.fusion = fusion
+        self.target: Target = target
+        self.plan = plan
+        self._functions: dict[bool, dict[str, Callable[..., Any]]] = {}
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """One nest of loops each, in launch order: name, parameters, statements, launch dimensions."""
+        return self.plan.kernels
+
+    @property
+    def source(self) -> str:
+        """The kernels as text (without the checks of ``run(..., checked=True)``)."""
+        head = f"# fusion {quote(self.fusion.name)}: {_ABOUT[self.target]}"
+        return "\n\n".join([head, *(self.kernel_source(k) for k in self.kernels)])
+
+    @property
+    def fusion_names(self) -> frozenset[str]:
+        """Names of the fusion's tensors."""
+        return frozenset(t.name for t in self.fusion.tensors)
+
+    def kernel_source(self, kernel: Kernel, checked: bool = False) -> str:
+        """One kernel as text."""
+        return kernel_source(kernel, self.plan, self.target, checked)
+
+    def functions(self, checked: bool = False) -> dict[str, Callable[..., Any]]:
+        """The kernels as functions of flat buffers and integers, by name; compiled once."""
+        from idgraph.emit import launch  # noqa: PLC0415  # NumPy, and the targets' compilers behind it
+
+        if checked not in self._functions:
+            self._functions[checked] = launch.compile_functions(self, checked)
+        return self._functions[checked]
+
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        symbols: Mapping[str, int] | None = None,
+        *,
+        checked: bool = False,
+        poison: bool = False,
+    ) -> dict[str, Any]:
+        """Outputs by name, from arrays by input name.
+
+        Arrays have exactly the declared shapes and dtypes (bfloat16: ``ml_dtypes.bfloat16``); one that lies in memory as
+        declared is not copied. ``symbols`` gives extents that no input's shape tells. ``checked`` tests every loaded
+        index; ``poison`` fills outputs with NaN first. On "cuda", arrays with ``__cuda_array_interface__`` are taken as
+        they are, and then outputs are device arrays too (bfloat16 as 16-bit words).
+
+        Raises `EmitError` for arrays that do not fit, `IndexingError` for an index out of range.
+        """
+        from idgraph.emit import launch  # noqa: PLC0415  # NumPy, and the targets' compilers behind it
+
+        return launch.run(self, inputs, symbols, checked, poison)
+
+    def __repr__(self) -> str:
+        return f"Program({self.fusion.name!r}, {self.target!r}, {len(self.kernels)} kernels)"
+
+
+def emit(fusion: Fusion, target: Target = "python", *, model: IndexMaps | None = None) -> Program:
+    """Kernels that compute the outputs of ``fusion`` as scheduled.
+
+    ``target`` is "python" (reads like the mathematics), "numpy" (whole grids), "cpu" (numba) or "cuda" (numba.cuda; its
+    source needs no GPU). ``model`` replaces the index maps, for tests of wrong ones. Raises `FusionError`,
+    `ScheduleError` for a race or an inlining no loop nest can do, `EmitError` for what a target cannot express.
+
+    >>> import idgraph as ig
+    >>> from idgraph.emit import emit
+    >>> f = ig.Fusion("half")
+    >>> t = f.output(f.input("x", shape=(8,))[4:])
+    >>> print(emit(f, target="python").source)
+    # fusion "half": plain Python; names such as f32 and maximum are those of idgraph.emit.ops.scalars
+    <BLANKLINE>
+    def kernel0(buf0, buf1):
+        # buf0: float32[8] input "x"
+        # buf1: float32[4] output "t1"
+        for i0 in range(4):  # t1 axis I2
+            # "t1" = slice("x")  at "<doctest ...>:1"
+            t0 = buf0[i0 + 4]
+            t1 = t0
+            buf1[i0] = t1
+    <BLANKLINE>
+    """
+    if target not in get_args(Target):
+        raise EmitError(f"unknown target {target!r}", hint=f"one of {', '.join(get_args(Target))}")
+    fusion.verify()
+    maps: IndexMaps = IdModel(fusion) if model is None else model
+    return Program(fusion, target, build_plan(fusion, maps, threads=target == "cuda"))

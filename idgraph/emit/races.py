@@ -1,0 +1,150 @@
+"""Schedules that no order of threads makes right: found before any source is printed, both accesses named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from idgraph.arith import Expr, simplify
+from idgraph.emit.nest import IndexMaps, LoopVar, Nest, Node, is_thread, live_uses, reduced
+from idgraph.emit.storage import Home
+from idgraph.errors import ScheduleError
+from idgraph.ir import Tensor, TensorExpr
+
+
+def check_races(
+    exprs: Sequence[TensorExpr], tree: Sequence[Node], maps: IndexMaps, stored: Mapping[Tensor, Home]
+) -> None:
+    """Raise `ScheduleError` for a schedule that would race, or read what is not computed yet."""
+    ways = thread_ways(tree)
+    for e in exprs:
+        _check_expr(e, maps.loops(e), ways)
+    for e in exprs:
+        for t in e.outputs:
+            for use in live_uses(t, exprs):
+                for k in use.operands_of(t):
+                    _check_use(t, use, k, _shared_depth(tree, e, use), maps, stored[t], ways)
+
+
+def thread_ways(tree: Sequence[Node]) -> dict[TensorExpr, tuple[str, ...]]:
+    """For each expression how its loops run, position by position (a shared loop runs one way for all)."""
+    found: dict[TensorExpr, tuple[str, ...]] = {}
+
+    def visit(nodes: Sequence[Node], path: tuple[str, ...]) -> None:
+        for node in nodes:
+            if isinstance(node, Nest):
+                visit(node.children, (*path, node.parallel))
+            else:
+                found[node.expr] = path
+
+    visit(tree, ())
+    return found
+
+
+def _line(e: TensorExpr) -> str:
+    return f" ({e.source_line})" if e.source_line else ""
+
+
+def _check_expr(e: TensorExpr, loops: Sequence[LoopVar], ways: Mapping[TensorExpr, tuple[str, ...]]) -> None:
+    t = e.output
+    for p in reduced(e, loops):
+        if is_thread(ways[e][p]):
+            raise ScheduleError(
+                f"{t.name} would race: its reduced axis {t.loop[p].name} runs on {ways[e][p]}",
+                where=e.source_line,
+                because=[
+                    f"every {ways[e][p]} updates the same element of {t.name}: {e!r}",
+                    "a read and a write of one element by several threads have no order",
+                ],
+                hint="run the reduced axis serially, or put another axis on the threads",
+            )
+    used: dict[str, int] = {}
+    for p, way in enumerate(ways[e]):
+        if is_thread(way) and way in used:
+            raise ScheduleError(
+                f"loops {used[way]} and {p} of {t.name} both run on {way}",
+                where=e.source_line,
+                hint="use another dimension for one of them",
+            )
+        used[way] = p
+
+
+def _shared_depth(tree: Sequence[Node], a: TensorExpr, b: TensorExpr) -> int:
+    """How many loops the two expressions share."""
+    depth, nodes = 0, tree
+    while True:
+        inside = next((n for n in nodes if isinstance(n, Nest) and a in n.exprs and b in n.exprs), None)
+        if inside is None:
+            return depth
+        depth, nodes = depth + 1, inside.children
+
+
+def _check_use(
+    t: Tensor,
+    use: TensorExpr,
+    operand: int,
+    depth: int,
+    maps: IndexMaps,
+    home: Home,
+    ways: Mapping[TensorExpr, tuple[str, ...]],
+) -> None:
+    made = t.definition
+    if made is None or depth == 0:
+        return
+    slots = maps.read(use, operand).slots
+    loops = maps.loops(use)
+    skip = set(reduced(made, maps.loops(made)))
+    for p in range(t.inline_position, min(depth, len(slots))):
+        if p in skip or not _same(slots[p], loops[p].symbol):
+            raise ScheduleError(
+                f"{use.output.name} reads {t.name} inside loop {p}, which is still computing it",
+                where=use.source_line,
+                because=[
+                    f"{t.name} is inlined at {t.inline_position}, but shares {depth} loops with {use.output.name} "
+                    f"through other tensors",
+                    f"written: {made!r}{_line(made)}",
+                    f"read at {slots[p] if slots[p] is not None else 'every step of its reduction'}: "
+                    f"{use!r}{_line(use)}",
+                ],
+                hint=f"inline the tensors around {t.name} less deep",
+            )
+    _check_threads(t, made, use, depth, slots, maps, home, ways)
+
+
+def _check_threads(
+    t: Tensor,
+    made: TensorExpr,
+    use: TensorExpr,
+    depth: int,
+    slots: Sequence[Expr | None],
+    maps: IndexMaps,
+    home: Home,
+    ways: Mapping[TensorExpr, tuple[str, ...]],
+) -> None:
+    """The thread that reads an element must be the one that wrote it: nothing synchronises threads in a kernel."""
+    loops = maps.loops(use)
+    produced = maps.loops(made)
+    own = {way: loops[p] for p, way in enumerate(ways[use]) if is_thread(way)}
+    for p in range(depth, len(ways[made])):
+        way = ways[made][p]
+        if not is_thread(way) or p in reduced(made, produced):
+            continue
+        reader = own.get(way)
+        if reader is None or p >= len(slots) or not _same(slots[p], reader.symbol):
+            raise _race(t, made, use, f"{way} holds axis {t.loop[p].name}", f"at {slots[p]} of that axis")
+    if home.memory is not None and not home.is_local and home.private is None:
+        missing = [way for way in own if way not in ways[made]]
+        if missing:
+            raise _race(t, made, use, f"one thread along {missing[0]}", f"by every {missing[0]}")
+
+
+def _race(t: Tensor, made: TensorExpr, use: TensorExpr, writer: str, reader: str) -> ScheduleError:
+    return ScheduleError(
+        f"{t.name} would race: other threads read it in the kernel that writes it",
+        where=use.source_line,
+        because=[f"written by: {writer}: {made!r}{_line(made)}", f"read {reader}: {use!r}{_line(use)}"],
+        hint=f"do not inline {t.name} (global memory and a new launch), inline it deeper, or run that axis serially",
+    )
+
+
+def _same(a: Expr | None, b: Expr) -> bool:
+    return a is not None and (a == b or simplify(a - b) == 0)
