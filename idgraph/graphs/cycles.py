@@ -156,13 +156,12 @@ def find_cycles(graph: ValGraph[K]) -> tuple[Cycle[K], ...]:
         edges = [
             x
             for x in graph.expr_groups
-            if any(g.number in inside for g in x.inputs)
-            and any(g.number in inside for g in x.outputs)
-            and not (transparent(x.expr) and set(x.inputs) & set(x.outputs))
+            if any(g.number in inside for g in x.inputs) and any(g.number in inside for g in x.outputs)
         ]
         covered: set[int] = set()
         for x in edges:
-            if x.number in covered:
+            # A step that keeps its axis, beside one of a single element, is no cause of a cycle.
+            if x.number in covered or (transparent(x.expr) and set(x.inputs) & set(x.outputs)):
                 continue
             way = _shortest_through(x, edges, inside)
             covered.update(step.number for _, step, _ in way)

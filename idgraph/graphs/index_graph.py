@@ -133,7 +133,8 @@ class IndexGraph:
         return "\n".join("{" + ", ".join(map(key_text, g)) + "}" for g in self.groups)
 
 
-LocalExpr = tuple[DomainExpr, tuple[Key, ...], tuple[Key, ...]]
+# A domain expression under one operation: its keys, and whether it belongs to the output (not to an operand).
+LocalExpr = tuple[DomainExpr, tuple[Key, ...], tuple[Key, ...], bool]
 
 
 class _Builder:
@@ -172,7 +173,7 @@ class _Builder:
             self.graph.add(key(d))
         for x in (*exprs, *self.nests.shadows[t].exprs):
             self.graph.add_expr(x, key)  # type: ignore[arg-type]
-            self.local[e].append((x, tuple(map(key, x.inputs)), tuple(map(key, x.outputs))))
+            self.local[e].append((x, tuple(map(key, x.inputs)), tuple(map(key, x.outputs)), t is e.output))
             for a, b in transparent(x):
                 self.graph.map(key(a), key(b), Reason("size one", steps=(x,)))
 

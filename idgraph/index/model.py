@@ -197,15 +197,16 @@ class IdModel:
         solver = Solver(self.index, e)
         own = key_of(e, None)
         shadow = self._nests.shadows[e.output]
-        for loop, d in zip(self.loops(e), shadow.loop, strict=True):
-            solver.set(own(d), loop.symbol)
+        given: list[tuple[Key, Expr]] = []
         for k, (t, row) in enumerate(zip(e.inputs, e.reads, strict=True)):
             key = key_of(e, k)
             for axis, read in zip(t.axes, row, strict=True):
                 if isinstance(read, Fixed) and not axis.is_broadcast:
-                    solver.set(key(axis), read.index)
+                    given.append((key(axis), read.index))
                 elif isinstance(read, Loaded):
-                    solver.set(key(axis), symbol(f"ld{read.operand}"))
+                    given.append((key(axis), symbol(f"ld{read.operand}")))
+        loops = zip(shadow.loop, self.loops(e), strict=True)
+        solver.solve([(own(d), loop.symbol) for d, loop in loops], given)
         self._solvers[e] = solver
         return solver
 
@@ -249,8 +250,10 @@ class IdModel:
         if found is None:
             own = key_of(e, None)
             shadow = self._nests.shadows[e.output]
-            # A resolved broadcast is bounded as the axis it stands for.
-            axes = [own(shadow.of(d)) for d in e.output.logical]
+            # A resolved broadcast is bounded as the axis it stands for. Every axis that the schedule made on the way to
+            # a loop is bounded too, also where a neighbour of one element hides it.
+            between = [d for x in e.output.domain.loop_exprs for d in (*x.inputs, *x.outputs)]
+            axes = dict.fromkeys(own(shadow.of(d)) for d in (*e.output.logical, *between))
             direct = {e.output.loop[j] for j in shadow.direct}
             wanted = [k for k in axes if k[0] not in direct]
             found = self._writes[e] = _bounds(solver.way(wanted), ())

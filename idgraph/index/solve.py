@@ -37,8 +37,9 @@ class Solver:
         self.step: dict[int, Step] = {}
         self._nodes = [
             (x, tuple(self._number(k) for k in ins), tuple(self._number(k) for k in outs), ins, outs)
-            for x, ins, outs in graph.local[expr]
+            for x, ins, outs, _ in graph.local[expr]
         ]
+        self._of_output = [own for _, _, _, own in graph.local[expr]]
         self._by_group: dict[int, list[int]] = {}
         for n, (_, ins, outs, _, _) in enumerate(self._nodes):
             for g in dict.fromkeys((*ins, *outs)):
@@ -47,20 +48,29 @@ class Solver:
     def _number(self, key: Key) -> int:
         return self.graph.graph.lookup(key).number
 
-    def set(self, key: Key, value: Expr) -> None:
-        """State a coordinate (a loop variable, a fixed or loaded index) and follow what it implies."""
-        number = self._number(key)
-        if number in self.value:
-            return
-        self.value[number] = value
-        self._follow([number])
+    def solve(self, loops: Iterable[tuple[Key, Expr]], given: Iterable[tuple[Key, Expr]]) -> None:
+        """Coordinates from loop variables through the output's own axes, then from those and ``given`` through operands.
 
-    def _follow(self, fresh: Iterable[int]) -> None:
-        pending = list(fresh)
+        In this order: an operand's axis of one element says nothing about where the output reads it.
+        """
+        for key, value in loops:
+            self.value.setdefault(self._number(key), value)
+        # Backward first: what the loops say of a padded axis must not be hidden by what its neighbour implies.
+        for n in reversed(range(len(self._nodes))):
+            x, ins, outs, in_keys, _ = self._nodes[n]
+            if self._of_output[n] and all(g in self.value for g in outs):
+                self._found(x, False, outs, ins, in_keys, backward(x, tuple(self.value[g] for g in outs)))
+        self._follow(list(self.value), output_only=True)
+        for key, value in given:
+            self.value.setdefault(self._number(key), value)
+        self._follow(list(self.value), output_only=False)
+
+    def _follow(self, pending: list[int], output_only: bool) -> None:
         at = 0
         while at < len(pending):
             for n in self._by_group.get(pending[at], ()):
-                pending += self._try(n)
+                if self._of_output[n] or not output_only:
+                    pending += self._try(n)
             at += 1
 
     def _try(self, n: int) -> list[int]:
