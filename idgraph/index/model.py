@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from typing import TypeVar, cast
 
 from idgraph.arith import TRUE, Expr, as_expr, drop_redundant, simplify, symbol
 from idgraph.errors import IndexingError
@@ -18,6 +18,9 @@ from idgraph.index.cover import check_cover
 from idgraph.index.layout import address_of
 from idgraph.index.solve import Solver
 from idgraph.ir import Fixed, Fusion, IterDomain, Loaded, Mapped, Tensor, TensorExpr
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,10 @@ class IndexMap:
 
 
 class IdModel:
-    """What a scheduled fusion means: graphs, loops, index maps. A snapshot; ask anew after rescheduling.
+    """What a scheduled fusion means: graphs, loops, index maps.
+
+    Everything is built when first asked for and kept until the fusion changes; answers always speak of the fusion as
+    it is now, graphs and accesses handed out before stay as they were.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -57,46 +63,61 @@ class IdModel:
 
     def __init__(self, fusion: Fusion) -> None:
         self.fusion = fusion
+        self._version = fusion.version
+        self._kept: dict[str, object] = {}
         self._solvers: dict[TensorExpr, Solver] = {}
         self._accesses: dict[tuple[TensorExpr, int | None], Access] = {}
         self._writes: dict[TensorExpr, tuple[Expr, ...]] = {}
 
+    def _keep(self, name: str, build: Callable[[], T]) -> T:
+        """What ``build`` made for this state of the fusion."""
+        self._refresh()
+        if name not in self._kept:
+            self._kept[name] = build()
+        return cast("T", self._kept[name])
+
+    def _refresh(self) -> None:
+        if self._version != self.fusion.version:
+            for held in (self._kept, self._solvers, self._accesses, self._writes):
+                held.clear()
+            self._version = self.fusion.version
+
     # graphs -------------------------------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def exact(self) -> DomainGraph:
         """The exact graph."""
-        return build_exact(self.fusion)
+        return self._keep("exact", lambda: build_exact(self.fusion))
 
-    @cached_property
+    @property
     def almost_exact(self) -> DomainGraph:
         """Exact, with size-one merges and splits transparent and equal divisible splits joined."""
-        return build_almost_exact(self.fusion)
+        return self._keep("almost_exact", lambda: build_almost_exact(self.fusion))
 
-    @cached_property
+    @property
     def broadcast(self) -> DomainGraph:
         """Exact, and broadcast axes with what they resolve to."""
-        return build_broadcast(self.fusion)
+        return self._keep("broadcast", lambda: build_broadcast(self.fusion))
 
-    @cached_property
+    @property
     def permissive(self) -> DomainGraph:
         """Broadcast, and forwarding through merges with broadcasts."""
-        return build_permissive(self.fusion)
+        return self._keep("permissive", lambda: build_permissive(self.fusion))
 
-    @cached_property
+    @property
     def permissive_resize(self) -> DomainGraph:
         """Permissive, and a resize's input with its output."""
-        return build_permissive_resize(self.fusion)
+        return self._keep("permissive_resize", lambda: build_permissive_resize(self.fusion))
 
-    @cached_property
+    @property
     def loop(self) -> DomainGraph:
         """Loop axes that share one real loop; see `promotion` for its extent."""
-        return build_loop(self.fusion, self._nests)
+        return self._keep("loop", lambda: build_loop(self.fusion, self._nests))
 
-    @cached_property
+    @property
     def index(self) -> IndexGraph:
         """The index graph; raises `ScheduleError` for an inlining that no loop nest can do."""
-        return build_index_graph(self.fusion)
+        return self._keep("index", lambda: build_index_graph(self.fusion))
 
     def verify(self) -> None:
         """Raise `ScheduleError` unless every loop nest can be done and every read finds a computed element."""
@@ -109,9 +130,13 @@ class IdModel:
     def _nests(self) -> Nests:
         return self.index.nests
 
-    @cached_property
+    @property
     def _promoted(self) -> dict[IterDomain, IterDomain]:
-        """For each loop axis the axis that gives its loop the extent, consumers first."""
+        """For each loop axis the axis that gives its loop the extent."""
+        return self._keep("promoted", self._promote)
+
+    def _promote(self) -> dict[IterDomain, IterDomain]:
+        """Consumers first, since a shared loop takes its extent from them."""
         found: dict[IterDomain, IterDomain] = {}
         for e in reversed(self.fusion.exprs):
             t = e.output
@@ -186,6 +211,7 @@ class IdModel:
         return IndexMap(e, self.loops(e), (self.write(e), *reads))
 
     def _check(self, e: TensorExpr) -> None:
+        self._refresh()
         if e.output not in self.fusion:
             raise IndexingError(f"{e!r} is not an operation of fusion {self.fusion.name}", where=e.source_line)
 

@@ -186,3 +186,15 @@ def test_unreachable_question_names_the_operation() -> None:
     assert t.definition
     with pytest.raises(ig.IndexingError, match="neither reads nor writes b"):
         ig.IdModel(f).access(t.definition, b)
+
+
+def test_answers_follow_the_schedule() -> None:
+    f = ig.Fusion("f")
+    t = f.output(f.input("a", shape=(30,)) + 1.0)
+    assert t.definition
+    m = ig.IdModel(f)
+    exact = m.exact
+    assert str(m.write(t.definition).address) == "i0"
+    t.split(0, 4)
+    assert str(m.write(t.definition).address) == "i0*4 + i1" and str(m.write(t.definition).predicate) == "i0*4 + i1 < 30"
+    assert m.exact is not exact and len(exact.groups) == 1
