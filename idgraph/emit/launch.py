@@ -44,7 +44,7 @@ def run(
             flat[b.name] = global_buffer(program, b, env, poison)
     with np.errstate(all="ignore"):
         for kernel in program.plan.kernels:
-            _call(program, kernel, flat, env, checked)
+            call(program, kernel, flat, env, checked)
     return {
         t.name: output_array(t, flat[homes[t.name]], env) if t.definition is not None else np.array(given[t.name].data)
         for t in fusion.outputs
@@ -63,7 +63,7 @@ def scalars_of(kernel: Kernel, env: Mapping[str, int]) -> list[int]:
     return [env[s] for s in kernel.scalars]
 
 
-def _call(program: Program, kernel: Kernel, flat: Mapping[str, Array], env: Env, checked: bool) -> None:
+def call(program: Program, kernel: Kernel, flat: Mapping[str, Array], env: Env, checked: bool) -> None:
     function = program.functions(checked)[kernel.name]
     buffers: list[Any] = [flat[b.name] for b in kernel.buffers]
     if program.target in ("python", "numpy"):

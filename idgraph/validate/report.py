@@ -141,9 +141,10 @@ class Report:
     """What `validate` found. ``counterexample`` is None when all is well.
 
     >>> import idgraph as ig
+    >>> from idgraph.validate import validate
     >>> f = ig.Fusion("f")
-    >>> t = f.input("t", shape=(8,))
-    >>> r = f.output(ig.roll(t, 3, 0)) and ig.validate(f, target="python")
+    >>> t = f.output(ig.roll(f.input("x", shape=(8,)), 3, 0))
+    >>> r = validate(f, target="python")
     >>> r.ok, r.points, r.counterexample
     (True, 16, None)
     """

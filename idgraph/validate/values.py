@@ -1,0 +1,143 @@
+"""The value check: run the emitted program on random data and compare every output element with the float64 oracle."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from idgraph.emit import Program, Target, emit
+from idgraph.emit.nest import IndexMaps
+from idgraph.ir import DType, Fusion
+from idgraph.validate.guarded import run_guarded
+from idgraph.validate.inputs import random_inputs
+from idgraph.validate.oracle import bind, evaluate
+from idgraph.validate.oracle.moves import Array
+from idgraph.validate.oracle.pointwise import blocks
+from idgraph.validate.report import TensorError, ValueMismatch, ValueReport
+
+TOLERANCE: Final[Mapping[DType, float]] = {
+    "float64": 1e-9, "float32": 1e-5, "float16": 2.0**-9, "bfloat16": 2.0**-6,
+}  # fmt: skip
+"""Allowed difference by type, relative to |expected| plus the largest |expected| of the tensor (2 to 80 units in the
+last place: kernels may round a transcendental or a sum another way). Integers and bool must be equal."""
+
+
+def tolerance(dtype: DType) -> float:
+    """The relative tolerance of a type; 0 for integers and bool.
+
+    >>> tolerance("bfloat16"), tolerance("int64")
+    (0.015625, 0.0)
+    """
+    return TOLERANCE.get(dtype, 0.0)
+
+
+def check_values(
+    f: Fusion,
+    target: Target = "cpu",
+    *,
+    program: Program | None = None,
+    model: IndexMaps | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    symbols: Mapping[str, int] | None = None,
+    seed: int = 0,
+) -> ValueReport:
+    """Run ``f`` on ``target`` and compare with the operations' definitions.
+
+    Outputs are filled with NaN (odd numbers for integers) first, so an element never written shows. On "cpu" each
+    buffer stands between guard zones that must stay as they were. ``inputs`` default to `random_inputs` with ``seed``.
+    """
+    started = time.perf_counter()
+    at = bind(f, {n: np.shape(a) for n, a in (inputs or {}).items()}, symbols)
+    given = inputs if inputs is not None else random_inputs(f, seed, at)
+    made = program if program is not None else emit(f, target, model=model)
+    named = {n: v for n, v in at.items() if n in f.symbols}
+    touched: tuple[str, ...] = ()
+    if made.target == "cpu":
+        got, touched = run_guarded(made, given, named)
+    else:
+        got = made.run(given, named, poison=True)
+    want = evaluate(f, given, named)
+    mismatch: ValueMismatch | None = None
+    errors: list[TensorError] = []
+    for t in f.outputs:
+        found = compare(t.name, t.dtype, got[t.name], want.pop(t.name))
+        errors.append(found.error)
+        mismatch = mismatch or found.mismatch
+    if touched and mismatch is None:
+        mismatch = ValueMismatch(
+            touched[0], (), math.nan, math.nan, 0.0, 0, 0, f"memory around the buffer of {touched[0]} was written"
+        )
+    return ValueReport(mismatch, made.target, tuple(errors), time.perf_counter() - started)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One output beside what it should be."""
+
+    error: TensorError
+    mismatch: ValueMismatch | None
+
+
+def compare(name: str, dtype: DType, got: Array, want: Array) -> Compared:
+    """Element by element, in blocks; the first wrong element in row-major order is the counterexample."""
+    relative = tolerance(dtype)
+    if got.shape != want.shape:
+        note = f"the output has shape {got.shape}, its definition {want.shape}"
+        wrong = ValueMismatch(name, (), math.nan, math.nan, 0.0, want.size, want.size, note)
+        return Compared(TensorError(name, dtype, 0, math.inf, relative), wrong)
+    scale = _scale(want) if relative else 0.0
+    largest, count = 0.0, 0
+    first: ValueMismatch | None = None
+    for block in blocks(want.shape):
+        x, y = _plain(got[block]), _plain(want[block])
+        allowed, difference = _differences(x, y, relative, scale)
+        bad = ~(difference <= allowed)
+        if difference.size:
+            finite = difference[np.isfinite(difference)]
+            largest = max(largest, float(finite.max()) if finite.size else 0.0)
+        if bool(bad.any()):
+            count += int(np.count_nonzero(bad))
+            if first is None:
+                at = tuple(int(c) for c in np.argwhere(bad)[0])
+                where = tuple(c + (block[p].start if p < len(block) else 0) for p, c in enumerate(at))
+                limit = float(np.broadcast_to(allowed, bad.shape)[at])
+                first = ValueMismatch(name, where, x[at].item(), y[at].item(), limit, 0, want.size)
+    if first is not None:
+        first = ValueMismatch(
+            name, first.coordinates, first.value, first.expected, first.tolerance, count, want.size, first.note
+        )
+    return Compared(TensorError(name, dtype, int(want.size), largest, relative * (1 + scale)), first)
+
+
+def _plain(x: Array) -> Array:
+    """float64 for floating point types (bfloat16 is ml_dtypes'), int64 or bool else."""
+    if x.dtype.kind in "iu":
+        return x.astype(np.int64)
+    return x if x.dtype == np.bool_ else x.astype(np.float64)
+
+
+def _scale(want: Array) -> float:
+    """The largest finite magnitude of the tensor."""
+    top = 0.0
+    for block in blocks(want.shape):
+        part = np.abs(want[block])
+        finite = part[np.isfinite(part)] if part.dtype.kind == "f" else part
+        top = max(top, float(finite.max()) if finite.size else 0.0)
+    return top
+
+
+def _differences(x: Array, y: Array, relative: float, scale: float) -> tuple[Array, Array]:
+    """(allowed, difference): NaN equals NaN and an infinity itself."""
+    if y.dtype.kind != "f":
+        return np.zeros((), np.float64), (x != y).astype(np.float64)
+    with np.errstate(all="ignore"):
+        difference = np.abs(x - y)
+        difference[(x == y) | (np.isnan(x) & np.isnan(y))] = 0.0
+        difference[np.isnan(difference)] = np.inf
+        allowed = relative * (np.where(np.isfinite(y), np.abs(y), 0.0) + scale)
+    return allowed, difference
