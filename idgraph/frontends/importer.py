@@ -233,7 +233,10 @@ class Builder:
                     result = self._named(node, result)
             except OperationError as error:
                 raise FrontendError(
-                    f"{where_of(node)}: {error.what}", where=error.where, because=error.because, hint=error.hint
+                    f"{where_of(node)}: {error.what}",
+                    where=program_line(node) or error.where,
+                    because=error.because,
+                    hint=error.hint,
                 ) from None
         self._check(node, result)
         self.values[node.name] = result

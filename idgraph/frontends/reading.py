@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn, cast
@@ -21,6 +22,10 @@ MAX_ITEMS = 100_000
 _KINDS: dict[str, Kind] = {
     "placeholder": "placeholder", "get_attr": "constant", "call_function": "call", "output": "output",
 }  # fmt: skip
+_DTYPE = re.compile(
+    r"bool|u?int(1|2|3|4|5|6|7|8|16|32|64)|b?float(16|32|64)|float(4|8)_[a-z0-9]{1,20}|complex(32|64|128)"
+    r"|q(u?)int[0-9x]{1,4}|bits[0-9x]{1,4}"
+)
 _WORDS = ("dtype", "device", "layout", "memory_format")
 _FLOATS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
@@ -213,8 +218,8 @@ def _meta(out: object) -> Meta:
 def _tensor(out: Mapping[str, object]) -> TensorMeta:
     shape, strides = _sizes(out, "shape"), _sizes(out, "stride")
     dtype, offset = out.get("dtype"), out.get("storage_offset", 0)
-    if not isinstance(dtype, str) or len(dtype) > 60 or not dtype.isprintable():
-        raise ParseError(f"'dtype' is {short(dtype)}, not a name")
+    if not isinstance(dtype, str) or not _DTYPE.fullmatch(dtype):
+        raise ParseError(f"'dtype' is {short(dtype)}, no type of torch's")
     if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset < MAX_ELEMENTS:
         raise ParseError(f"'storage_offset' is {short(offset)}, not a number of elements")
     if len(strides) != len(shape):

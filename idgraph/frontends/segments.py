@@ -7,13 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from idgraph.errors import FrontendError
-from idgraph.frontends.aten import HANDLERS, OPAQUE
+from idgraph.frontends.aten import EFFECTS, HANDLERS, OPAQUE
 from idgraph.frontends.importer import GETITEM, Builder, Unmapped
 from idgraph.frontends.nodes import Node, Program, Ref, TensorMeta, program_line, refs_of, where_of
 from idgraph.ir import DTYPES, Fusion, Tensor
-
-# These act although nothing reads them: a check on values stays where the program has it.
-_EFFECTS = frozenset({"aten._assert_async.msg", "aten._assert_async.default", "aten._assert_scalar.default"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +62,7 @@ def _live(program: Program) -> frozenset[str]:
     """Nodes whose values reach a result or an effect."""
     wanted = set(refs_of(program.results))
     for node in reversed(program.nodes):
-        if node.name in wanted or node.target in _EFFECTS or node.kind != "call":
+        if node.name in wanted or node.target in EFFECTS or node.kind != "call":
             wanted.add(node.name)
             wanted.update(node.refs())
     return frozenset(wanted)
@@ -92,6 +89,7 @@ def _attempt(program: Program, live: frozenset[str], known: Mapping[str, str]) -
             _declare(builder, node)
         elif is_projection(made, node):
             made.mapped[node.target] += 1
+            _check_projection(program, node)
             _declare(builder, node)
         elif _is_mapped(builder, made, node):
             made.mapped[node.target] += 1
@@ -128,6 +126,17 @@ def is_projection(plan: Plan, node: Node) -> bool:
     """One result of an opaque node with several: it is an input of what follows."""
     source = node.args[0] if node.target == GETITEM and node.args else None
     return isinstance(source, Ref) and source.name in plan.reasons and isinstance(plan.program[source.name].meta, tuple)
+
+
+def _check_projection(program: Program, node: Node) -> None:
+    """The picked result is what its source says it is."""
+    source, index = node.args[0], node.args[1] if len(node.args) == 2 else None
+    metas = program[source.name].meta if isinstance(source, Ref) else None
+    if not isinstance(metas, tuple) or type(index) is not int or not -len(metas) <= index < len(metas):
+        raise FrontendError(f"{where_of(node)}: there is no such result", where=program_line(node))
+    picked, own = metas[index], node.meta
+    if picked is None or not isinstance(own, TensorMeta) or (picked.shape, picked.dtype) != (own.shape, own.dtype):
+        raise FrontendError(f"{where_of(node)}: the graph says {own}, its source {picked}", where=program_line(node))
 
 
 def _declare(builder: Builder, node: Node) -> None:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from idgraph.frontends.aten import gather, movement, pointwise, reduce
 from idgraph.frontends.importer import HANDLERS, OPAQUE
 
-__all__ = ["HANDLERS", "OPAQUE", "gather", "movement", "pointwise", "reduce"]  # the modules register handlers
+__all__ = [
+    "EFFECTS",
+    "HANDLERS",
+    "OPAQUE",
+    "gather",
+    "movement",
+    "pointwise",
+    "reduce",
+]  # the modules register handlers
 
 _SORTS = "the order of its results depends on values, not on indices"
 _WINDOWS = "a sum over overlapping windows: no single source element for each output element"
@@ -35,3 +43,6 @@ OPAQUE.update({
     "aten.nonzero.default": _SIZE, "aten.masked_select.default": _SIZE, "aten._local_scalar_dense.default": _SIZE,
     "aten._unique2.default": _SIZE,
 })  # fmt: skip
+
+# These act although nothing reads them: a check stays where it is, a random number is drawn in its turn.
+EFFECTS = frozenset(name for name, reason in OPAQUE.items() if reason in (_CHECK, _RANDOM))

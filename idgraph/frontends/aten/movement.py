@@ -28,9 +28,11 @@ def getitem(c: Call) -> Tensor:
     if not -len(parts) <= index < len(parts):
         raise c.error(f"result {index} of {len(parts)}")
     part = parts[index]
-    if part is None:
+    if isinstance(part, Tensor):
+        return part
+    if not callable(part):
         raise c.error(f"result {index} does not exist")
-    return part if isinstance(part, Tensor) else part()
+    return part()
 
 
 @handles("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default", "aten._reshape_copy.default")

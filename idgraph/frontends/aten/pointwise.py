@@ -18,7 +18,7 @@ def promoted(operands: Sequence[Operand]) -> DType:
         raise Unmapped("no operand is a tensor")
     wide: list[DType] = [t.dtype for t in operands if isinstance(t, Tensor) and t.ndim]
     flat: list[DType] = [t.dtype for t in operands if isinstance(t, Tensor) and not t.ndim]
-    numbers = [scalar_dtype(v) for v in operands if not isinstance(v, Tensor)]
+    numbers: list[DType] = [scalar_dtype(v) for v in operands if not isinstance(v, Tensor)]
     narrow: list[DType] = [promote(flat)] if flat else []
     base = promote(wide, narrow) if wide else promote(flat)
     return promote([base], numbers)

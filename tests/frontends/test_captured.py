@@ -1,0 +1,130 @@
+"""Captured graphs: everything maps, and the values are those of torch's own interpretation of the same JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from idgraph.frontends.fx import Import, from_json
+from idgraph.ir import Fusion, parse_fusion
+from tools.bench.corpus import compare, with_oracle
+from tools.bench.interpret import difference, interpret, load, random_inputs
+
+GRAPHS = Path(__file__).parent / "graphs"
+SORT = GRAPHS / "sort_gather.core.json"
+FAMILIES = sorted(p for p in GRAPHS.glob("*.json") if p != SORT)
+SMALL = [p for p in FAMILIES if "_real" not in p.name]
+CORPUS = Path(__file__).parents[3] / "shared" / "corpus" / "graphs"
+
+
+def name(path: Path) -> str:
+    return path.stem
+
+
+@pytest.mark.parametrize("path", FAMILIES, ids=name)
+def test_nothing_is_opaque(path: Path) -> None:
+    imported = from_json(path)
+    graph = load(path)
+    calls = [n["target"] for n in graph["nodes"] if n["op"] == "call_function"]
+    assert imported.coverage.opaque == {}
+    assert imported.coverage.mapped == {t: calls.count(t) for t in sorted(set(calls))}
+    assert [t.name for t in imported.fusion.inputs] == [n["name"] for n in graph["nodes"] if n["op"] == "placeholder"]
+    imported.fusion.verify()
+
+
+@pytest.mark.parametrize("path", FAMILIES, ids=name)
+def test_tensors_keep_names_and_shapes(path: Path) -> None:
+    fusion = from_json(path).fusion
+    for node in load(path)["nodes"]:
+        if node["op"] == "call_function" and node["users"]:
+            tensor = fusion[node["name"]]
+            assert tensor.shape == tuple(node["out"]["shape"])
+            assert tensor.dtype == node["out"]["dtype"]
+            assert tensor.source_line is not None
+            assert tensor.source_line.file == path.name
+            assert tensor.source_line.code.startswith(f"{node['name']} = {node['target']}(")
+
+
+@pytest.mark.parametrize("path", SMALL, ids=name)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_values_are_torchs(path: Path, seed: int) -> None:
+    assert compare(path, "oracle", 10**8, seed).values == "equal"
+
+
+@pytest.mark.parametrize("path", SMALL, ids=name)
+def test_text_form_reads_back(path: Path) -> None:
+    fusion = from_json(path).fusion
+    assert str(parse_fusion(str(fusion))) == str(fusion)
+
+
+def test_a_wrong_value_is_seen() -> None:
+    path = GRAPHS / "rope_half.core.json"
+    imported = with_oracle(from_json(path))
+    graph = load(path)
+    inputs = random_inputs(graph, 0)
+    found = imported.run(inputs[0].roll(1, -1), *inputs[1:], target="oracle")
+    assert isinstance(found, tuple)
+    wanted = interpret(graph, inputs)
+    assert any(difference(a, b) for a, b in zip(found, wanted, strict=True) if b is not None)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+
+
+def cut(imported: Import) -> list[tuple[tuple[str, ...], tuple[str, ...], list[str]]]:
+    return [(s.inputs, s.outputs, [n.name for n in s.calls]) for s in imported.segments]
+
+
+def test_an_opaque_operation_cuts_the_fusion() -> None:
+    imported = from_json(SORT)
+    assert list(imported.coverage.opaque) == ["aten.sort.default"]
+    assert "order" in imported.coverage.opaque["aten.sort.default"]
+    opaque = {n.name for n in imported.program.nodes if n.target == "aten.sort.default"}
+    assert opaque.isdisjoint(t.name for t in imported.fusion.tensors)
+    assert {t.name for t in imported.fusion.inputs} > {n.name for n in imported.program.placeholders}
+    assert any(calls[:1] == sorted(opaque) for _, _, calls in cut(imported))
+    assert compare(SORT, "oracle", 10**8).values == "equal"
+
+
+def test_strided_and_repeated_inputs_keep_their_strides(tmp_path: Path) -> None:
+    text = (GRAPHS / "rope_half.core.json").read_text()
+    old = '"name":"cos","op":"placeholder","target":"cos","args":[],"kwargs":{},"out":{"shape":[2,16,8],"dtype":"float32","device":"cpu","stride":[128,8,1]'
+    assert old in text
+    for strides in ([0, 8, 1], [8, 16, 1], [128, 1, 16], [0, 0, 0]):
+        file = tmp_path / "strided.json"
+        file.write_text(text.replace(old, old.replace("[128,8,1]", str(strides).replace(" ", ""))))
+        imported = from_json(file)
+        assert [s for s in imported.fusion["cos"].domain.strides if s is not None] == strides
+        assert random_inputs(load(file), 0)[2].stride() == tuple(strides)
+        assert compare(file, "oracle", 10**8).values == "equal"
+
+
+def test_numpy_in_numpy_out() -> None:
+    path = GRAPHS / "gather_logsoftmax.core.json"
+    imported = with_oracle(from_json(path))
+    inputs = random_inputs(load(path), 3)
+    (found,) = imported.run(*(t.numpy() for t in inputs), target="oracle")  # type: ignore[misc]
+    assert type(found).__name__ == "ndarray"
+    (wanted,) = interpret(load(path), inputs)
+    assert wanted is not None
+    assert difference(torch.from_numpy(found), wanted) == ""  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+
+
+def test_coverage_prints() -> None:
+    lines = str(from_json(SORT).coverage).splitlines()
+    assert lines[0].endswith("1 operation opaque")
+    assert any("aten.sort.default" in line and "opaque:" in line for line in lines)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="the folder of all captured graphs is not beside the checkout")
+def test_the_whole_corpus() -> None:
+    rows = [compare(p, "oracle", 3 * 10**7) for p in sorted(CORPUS.glob("*.json"))]
+    assert len(rows) == 211
+    assert sum(not r.opaque for r in rows) >= 191
+    assert {r.name: r.values for r in rows if r.values != "equal" and not r.values.startswith("not run")} == {}
+
+
+def test_fusion_of_the_cyclic_case_is_the_one_written_by_hand() -> None:
+    fusion = from_json(GRAPHS / "rope_half_residual.core.json").fusion
+    assert isinstance(fusion, Fusion)
+    assert [e.op for e in fusion["add_2"].definition.inputs[0].definition.inputs[1].uses] == ["add"]  # type: ignore[union-attr]
