@@ -1,6 +1,9 @@
 """Exact integer index expressions: nodes, ranges, named rewrite rules, proofs, and the only door to sympy."""
 
 from idgraph.arith.cost import cost, divmods
+from idgraph.arith.engine import Rule, Step, rules
+from idgraph.arith.machine import MachineCode, expensive, fits, integer_type, machine_code, reduce_strength
+from idgraph.arith.maps import Collision, IndexMap, MapProof, MapVerdict, Missed, Undecided
 from idgraph.arith.nodes import (
     FALSE,
     TRUE,
@@ -46,12 +49,21 @@ __all__ = [
     "ArithError",
     "ArithTypeError",
     "ArithZeroDivisionError",
+    "Collision",
     "CounterExample",
     "Expr",
+    "IndexMap",
     "IntLike",
+    "MachineCode",
+    "MapProof",
+    "MapVerdict",
+    "Missed",
     "Proof",
     "Range",
     "RangeLike",
+    "Rule",
+    "Step",
+    "Undecided",
     "Unknown",
     "Verdict",
     "and_",
@@ -62,9 +74,13 @@ __all__ = [
     "cost",
     "divmods",
     "drop_redundant",
+    "expensive",
+    "fits",
     "from_sympy",
+    "integer_type",
     "interval",
     "is_true",
+    "machine_code",
     "maximum",
     "minimum",
     "multiple_of",
@@ -74,6 +90,8 @@ __all__ = [
     "prove",
     "prove_equal",
     "ranged_symbols",
+    "reduce_strength",
+    "rules",
     "simplify",
     "sort_key",
     "symbol",

@@ -18,9 +18,19 @@ def nonneg(t: Terms, c: int) -> bool:
     low, _ = sum_interval(t, c)
     if low is not None and low >= 0:
         return True
-    if not t or not any(_helpful(b) for b in t):
+    if not t or not (any(_helpful(b) for b in t) or _correlated(t)):
         return False
     return _nonneg(t, c, [_FUEL])
+
+
+def _correlated(t: Terms) -> bool:
+    """Whether a quotient by a constant stands beside symbols of its own numerator, as in ``n - n//2``."""
+    return len(t) > 1 and any(
+        b.op == "floordiv"
+        and b.args[1].op == "const"
+        and any(b.symbols & other.symbols for other in t if other is not b)
+        for b in t
+    )
 
 
 def is_nonneg(e: Expr) -> bool:
@@ -99,7 +109,21 @@ def _nonneg(t: Terms, c: int, fuel: list[int]) -> bool:
             a, coefficient, ck, rest, c, False, fuel
         ):
             return True
-    return _shifted(t, c)
+    return _without_quotient(t, c, fuel) or _shifted(t, c)
+
+
+def _without_quotient(t: Terms, c: int, fuel: list[int]) -> bool:
+    """``sum >= 0`` by ``x - d + 1 <= d*(x//d) <= x``, for one quotient by a constant d > 0."""
+    for base, v in t.items():
+        if base.op != "floordiv" or base.args[1].op != "const" or base.args[1].value <= 0:
+            continue
+        d = base.args[1].value
+        tx, cx = terms(base.args[0])
+        out = {b: w * d for b, w in t.items() if b is not base}
+        add_to(out, tx, v)
+        if _nonneg(out, c * d + v * (cx if v < 0 else cx - d + 1), fuel):
+            return True
+    return False
 
 
 def nonneg_fuelled(t: Terms, c: int, fuel: list[int]) -> bool:
@@ -107,7 +131,7 @@ def nonneg_fuelled(t: Terms, c: int, fuel: list[int]) -> bool:
     if not t:
         return c >= 0
     low, _ = sum_interval(t, c)
-    return (low is not None and low >= 0) or (any(_helpful(b) for b in t) and _nonneg(t, c, fuel))
+    return (low is not None and low >= 0) or ((any(_helpful(b) for b in t) or _correlated(t)) and _nonneg(t, c, fuel))
 
 
 def _isolate(t: Terms, a: Expr) -> tuple[Terms, int, Terms] | None:

@@ -39,23 +39,25 @@ def to_source(e: Expr, dialect: Dialect = "python", rename: Mapping[str, str] | 
     names = rename or {}
     done: dict[Expr, str] = {}
     for node in postorder(e):
-        done[node] = _source(node, [done[a] for a in node.args], dialect, names)
+        done[node] = node_source(node, [done[a] for a in node.args], dialect, names)
     return done[e]
 
 
-def _name(name: str, names: Mapping[str, str]) -> str:
+def source_name(name: str, names: Mapping[str, str]) -> str:
+    """The identifier that stands for a symbol."""
     text = names.get(name, name)
     if not (text.isidentifier() and text.isascii()):
         raise ArithError(f"symbol name {name!r} is not a source identifier", hint="pass rename={name: identifier}")
     return text
 
 
-def _source(node: Expr, args: list[str], dialect: Dialect, names: Mapping[str, str]) -> str:
+def node_source(node: Expr, args: list[str], dialect: Dialect, names: Mapping[str, str]) -> str:
+    """The source of one node, given its operands\' sources."""
     match node.op:
         case "const":
             return _constant(node, dialect)
         case "sym":
-            return _name(node.name, names)
+            return source_name(node.name, names)
         case "add":
             return _sum(node, args)
         case "mul":

@@ -1,0 +1,219 @@
+"""Expressions for a machine: few expensive operations, shared parts computed once, width and sign proved.
+
+Expensive is a division or modulo by anything but a power of two.  ``x % d`` and ``x // d`` with ``0 <= x < 2*d``
+become a compare and a select; powers of two become shifts and masks, which floor for negative numbers too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from idgraph.arith.bounds import nonneg
+from idgraph.arith.linear import combine, terms
+from idgraph.arith.nodes import ArithError, Expr, add, mul, postorder, rebuild, where
+from idgraph.arith.ranges import interval
+from idgraph.arith.simplify import simplify
+from idgraph.arith.source import Dialect, node_source, source_name
+
+IntType = Literal["int32", "uint32", "int64"]
+_LIMITS: dict[IntType, tuple[int, int]] = {
+    "int32": (-(1 << 31), (1 << 31) - 1),
+    "uint32": (0, (1 << 32) - 1),
+    "int64": (-(1 << 63), (1 << 63) - 1),
+}
+
+
+def expensive(e: Expr) -> int:
+    """Divisions and modulos that no shift or mask can do, each distinct one once.
+
+    >>> from idgraph.arith import symbol
+    >>> i = symbol("i", 0)
+    >>> expensive(i // 8 + i % 6 + i // symbol("n", 1))
+    2
+    """
+    return sum(n.op in ("floordiv", "mod") and not _power_of_two(n.args[1]) for n in postorder(e))
+
+
+def _power_of_two(d: Expr) -> bool:
+    return d.op == "const" and d.value > 0 and d.value & (d.value - 1) == 0
+
+
+def reduce_strength(e: Expr) -> Expr:
+    """``e`` with compare-and-select in place of expensive divisions and modulos by ``d`` of values below ``2*d``.
+
+    >>> from idgraph.arith import symbol
+    >>> n = symbol("n", 2, multiple_of=2)
+    >>> str(reduce_strength((symbol("i", 0, n - 1) + n // 2) % n))
+    'where(i + n//2 < n, i + n//2, i + n//2 - n)'
+    """
+    done: dict[Expr, Expr] = {}
+    for node in postorder(e):
+        args = tuple(done[a] for a in node.args)
+        new = node if all(a is b for a, b in zip(args, node.args, strict=True)) else rebuild(node, args)
+        if node.op in ("floordiv", "mod") and not _power_of_two(node.args[1]):
+            new = _selected(node, new)
+        done[node] = new
+    return done[e]
+
+
+def _selected(node: Expr, new: Expr) -> Expr:
+    x, d = node.args
+    td, cd = terms(d)
+    tx, cx = terms(x)
+    for k in (0, 1):  # -d <= x < d, or 0 <= x < 2*d
+        low, lc = combine(((tx, cx, 1), (td, cd, 1 - k)))
+        high, hc = combine(((td, cd, 1 + k), (tx, cx, -1)))
+        if not (nonneg(low, lc) and nonneg(high, hc - 1) and nonneg(td, cd - 1)):
+            continue
+        if len(new.args) != 2:
+            continue
+        a, b = new.args
+        if k == 0:
+            return where(a < 0, -1, 0) if node.op == "floordiv" else where(a < 0, add((a, b)), a)
+        if node.op == "floordiv":
+            return where(a < b, 0, 1)
+        return where(a < b, a, add((a, mul((-b,)))))
+    return new
+
+
+def integer_type(exprs: Sequence[Expr]) -> IntType | None:
+    """The cheapest machine type in which every intermediate value of the printed sources is proved to fit.
+
+    Unsigned 32-bit where nothing is ever negative, then signed 32-bit, then 64-bit; None if not even that is proved.
+
+    >>> from idgraph.arith import symbol
+    >>> integer_type([symbol("i", 0, 2**16 - 1) * 65536]), integer_type([symbol("i", -4, 9) * 4])
+    ('uint32', 'int32')
+    """
+    for kind in ("uint32", "int32", "int64"):
+        if all(fits(e, kind) for e in exprs):
+            return kind
+    return None
+
+
+def fits(e: Expr, kind: IntType) -> bool:
+    """Whether every value on the way to ``e``, partial sums and products included, fits the type."""
+    low, high = _LIMITS[kind]
+    for node in postorder(e):
+        if node.cond:
+            continue
+        for lo, hi in _partial(node):
+            if lo is None or hi is None or lo < low or hi > high:
+                return False
+    return True
+
+
+def _partial(node: Expr) -> list[tuple[int | None, int | None]]:
+    """Ranges of the values that evaluating ``node`` makes, in the order in which sources are written."""
+    out = [interval(node)]
+    if node.op == "add":
+        plus = [t for t in node.args if (t.value if t.op == "const" else t.coef) > 0]
+        minus = [t for t in node.args if t not in plus]
+        lo: int | None = 0
+        hi: int | None = 0
+        for t in (*plus, *minus):
+            x, y = interval(t)
+            lo = None if lo is None or x is None else lo + x
+            hi = None if hi is None or y is None else hi + y
+            out.append((lo, hi))
+        # a term with a minus sign is written as its absolute value
+        out = [interval(node), *out[1:-1], *(interval(-t) for t in minus)]
+    elif node.op == "mul" and len(node.args) > 2:
+        part = node.args[0]
+        for a in node.args[1:]:
+            part = mul((part, a))
+            out.append(interval(part))
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCode:
+    """Assignments to make in order, then one source expression per result."""
+
+    lets: tuple[tuple[str, str], ...]
+    results: tuple[str, ...]
+    type: IntType
+    expensive: int
+
+    def __str__(self) -> str:
+        return "\n".join([*(f"{name} = {text}" for name, text in self.lets), *self.results])
+
+
+def machine_code(
+    exprs: Sequence[Expr],
+    dialect: Dialect = "numba",
+    rename: Mapping[str, str] | None = None,
+    prefix: str = "t",
+) -> MachineCode:
+    """Sources of several index expressions that share what they have in common.
+
+    Raises ArithError where 64 bits are not proved to be enough.
+
+    >>> from idgraph.arith import symbol
+    >>> i = symbol("i", 0, 4095)
+    >>> print(machine_code([i // 96 * 128, i // 96 + i % 8]))
+    t0 = (i // 96)
+    (t0 << 7)
+    (t0 + (i & 7))
+    """
+    reduced = [reduce_strength(simplify(e)) for e in exprs]
+    kind = integer_type(reduced)
+    if kind is None:
+        raise ArithError("64 bits are not proved to be enough", hint="give every symbol a range", because=[str(e) for e in exprs])
+    names = rename or {}
+    uses: dict[Expr, int] = {}
+    for e in reduced:
+        uses[e] = uses.get(e, 0) + 1
+    nodes = list(dict.fromkeys(n for e in reduced for n in postorder(e)))
+    for n in nodes:
+        for a in n.args:
+            uses[a] = uses.get(a, 0) + 1
+    taken = {source_name(s.name, names) for e in reduced for s in e.symbols}
+    text: dict[Expr, str] = {}
+    lets: list[tuple[str, str]] = []
+    for n in nodes:
+        source = _machine_source(n, [text[a] for a in n.args], dialect, names)
+        if uses[n] > 1 and n.args and n.cached_cost != 0 and not _guarded(n, reduced):
+            name = _fresh(prefix, len(lets), taken)
+            lets.append((name, source))
+            source = name
+        text[n] = source
+    return MachineCode(tuple(lets), tuple(text[e] for e in reduced), kind, sum(expensive(e) for e in set(reduced)))
+
+
+def _guarded(n: Expr, exprs: Sequence[Expr]) -> bool:
+    """Whether ``n`` divides by what may be zero: it may be evaluated only where its select asks for it."""
+    del exprs
+    return any(
+        m.op in ("floordiv", "mod") and not _never_zero(m.args[1]) for m in postorder(n)
+    )
+
+
+def _never_zero(d: Expr) -> bool:
+    lo, hi = interval(d)
+    return (lo is not None and lo > 0) or (hi is not None and hi < 0)
+
+
+def _fresh(prefix: str, count: int, taken: set[str]) -> str:
+    name = f"{prefix}{count}"
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _machine_source(n: Expr, args: list[str], dialect: Dialect, names: Mapping[str, str]) -> str:
+    """As the plain source, with shifts and masks for powers of two (C: only where the value is proved not negative)."""
+    if n.op in ("floordiv", "mod") and _power_of_two(n.args[1]) and _shiftable(n.args[0], dialect):
+        k = n.args[1].value
+        return f"({args[0]} >> {k.bit_length() - 1})" if n.op == "floordiv" else f"({args[0]} & {k - 1})"
+    if n.op == "mul" and n.base is not None and len(n.args) == 2 and n.coef > 1 and n.coef & (n.coef - 1) == 0:
+        if _shiftable(n.base, dialect):
+            return f"({args[1]} << {n.coef.bit_length() - 1})"
+    return node_source(n, args, dialect, names)
+
+
+def _shiftable(x: Expr, dialect: Dialect) -> bool:
+    lo, _ = interval(x)
+    return dialect != "c" or (lo is not None and lo >= 0)
