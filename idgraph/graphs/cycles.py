@@ -235,12 +235,21 @@ def _cycle(graph: ValGraph[K], way: list[tuple[Group[K], ExprGroup[K], Group[K]]
                 inputs.append(sides.setdefault(g.number, symbol(f"side{g.number}", 0, extent - 1)))
         value = simplify(forward(step.expr, tuple(inputs))[step.outputs.index(to)])
     kind, shift, modulus = _classify(value, c, [s.expr for _, s, _ in way])
-    exprs = tuple(s.expr for _, s, _ in way)
+    exprs = tuple(_told(s) for _, s, _ in way)
     closing = _closing(graph, way)
     lines = dict.fromkeys(t.source_line for e in exprs if (t := e.outputs[0].tensor) is not None and t.source_line)
     if closing is not None and closing.source_line is not None:
         lines[closing.source_line] = None
     return Cycle(graph.name, kind, shift, modulus, value, tuple(g for g, _, _ in way), exprs, closing, tuple(lines))
+
+
+def _told(step: ExprGroup[K]) -> DomainExpr:
+    """Of equal expressions one that an operation made rather than a schedule: the report names its line."""
+    for e in step.exprs:
+        t = e.outputs[0].tensor
+        if t is not None and any(x is e for x in t.domain.exprs):
+            return e
+    return step.expr
 
 
 def _classify(net: Expr, c: Expr, exprs: Sequence[DomainExpr]) -> tuple[CycleKind, Expr | None, Expr | None]:

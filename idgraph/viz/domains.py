@@ -1,0 +1,264 @@
+"""Pictures of graphs whose keys are axes: by group (a cycle is a cycle), by tensor, or one box for each tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from idgraph.graphs import Cycle, DomainGraph, Explanation, ExprGroup, Group, own_domains, own_exprs
+from idgraph.graphs.cycles import axis_of, e_tensor
+from idgraph.ir import DomainExpr, Fixed, IterDomain, Mapped, Tensor
+from idgraph.viz.picture import LINE, PALE_RED, PLAIN, RED, WHITE, Cluster, Edge, Line, Node, Picture, Swatch, colours
+from idgraph.viz.text import clip, wrapped
+from idgraph.viz.words import LIMIT, call_text, counted, cycle_lines, listed, step_owner, step_text, step_title, where
+
+ROWS = 6
+Highlight = Cycle[Any] | Explanation | None
+
+
+@dataclass(slots=True)
+class Marks:
+    """What is drawn in red, and what the red caption says."""
+
+    groups: set[int] = field(default_factory=set[int])
+    exprs: set[DomainExpr] = field(default_factory=set[DomainExpr])
+    steps: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])  # (group, expression group) on the way
+    made: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])  # (expression group, group)
+    pairs: dict[frozenset[IterDomain], str] = field(default_factory=dict[frozenset[IterDomain], str])  # with the reason
+    axes: set[IterDomain] = field(default_factory=set[IterDomain])
+    alarm: tuple[str, ...] = ()
+
+
+def marks_of(
+    highlight: Highlight, groups_of: dict[DomainExpr, ExprGroup[Any]], cycles: Sequence[Cycle[Any]] = ()
+) -> Marks:
+    """Marks for a cycle (its groups and expressions) or an explanation (the mappings of its chain)."""
+    match highlight:
+        case None:
+            return Marks()
+        case Cycle():
+            made = Marks(alarm=tuple(cycle_lines(highlight)))
+            ring = highlight.groups
+            for p, e in enumerate(highlight.exprs):
+                x = groups_of.get(e)
+                if x is None:
+                    continue
+                made.groups.add(ring[p].number)
+                made.exprs.add(e)
+                made.steps.add((ring[p].number, x.number))
+                made.made.add((x.number, ring[(p + 1) % len(ring)].number))
+            others = sum(c is not highlight and c.changes_index for c in cycles)
+            if others:
+                made.alarm += (f"{counted(others, 'more cycle')} that change the index, not marked",)
+            return made
+        case Explanation():
+            head = "The same, because:" if highlight else "Not the same:"
+            made = Marks(alarm=(head, *(f"  {line}" for line in str(highlight).splitlines())))
+            for fact in highlight.facts:
+                made.pairs[frozenset((axis_of(fact.left), axis_of(fact.right)))] = str(fact.reason)
+                made.exprs.update(fact.reason.steps)
+            return made
+
+
+def domain_picture(
+    graph: DomainGraph, highlight: Highlight, *, by: str = "group", title: str = "", collapse: bool = False
+) -> Picture:
+    """A graph of axes. ``by`` "group": groups as boxes; "tensor": axes in the frames of their tensors."""
+    groups_of = {e: x for x in graph.expr_groups for e in x.exprs}
+    marks = marks_of(highlight, groups_of, graph.cycles())
+    shown = title or f"{graph.name.replace('_', ' ').capitalize()} graph of {graph.fusion.name}"
+    if by == "group":
+        return _by_group(graph, marks, shown, collapse)
+    if isinstance(highlight, Cycle):
+        _mark_chains(graph, highlight, marks)
+    return _collapsed(graph, marks, shown) if collapse else _by_tensor(graph, marks, shown)
+
+
+def _mark_chains(graph: DomainGraph, cycle: Cycle[Any], marks: Marks) -> None:
+    """Between tensors a cycle runs along mappings: those from what one expression makes to what the next one reads."""
+    for p, e in enumerate(cycle.exprs):
+        group = cycle.groups[p]
+        made = [d for d in cycle.exprs[p - 1].outputs if d in group]
+        read = [d for d in e.inputs if d in group]
+        if made and read:
+            marks.axes.update((made[0], read[0]))
+            for fact in graph.explain(made[0], read[0]).facts:
+                marks.pairs[frozenset((axis_of(fact.left), axis_of(fact.right)))] = str(fact.reason)
+
+
+# by group -------------------------------------------------------------------------------------------------------------
+
+
+def group_key(g: Group[Any]) -> str:
+    """The stable name of a group in a picture."""
+    return f"group {g.number}"
+
+
+def step_key(x: ExprGroup[Any]) -> str:
+    """The stable name of an expression group in a picture."""
+    return f"step {x.number}"
+
+
+def _by_group(graph: DomainGraph, marks: Marks, title: str, collapse: bool) -> Picture:
+    linked = {g.number for x in graph.expr_groups for g in (*x.inputs, *x.outputs)}
+    alone = [g for g in graph.groups if g.number not in linked]
+    hidden = alone if collapse and len(alone) > 8 else []
+    shown = [g for g in graph.groups if g not in hidden] if hidden else list(graph.groups)
+    nodes = [_group_node(g, marks, collapse) for g in shown]
+    if hidden:
+        extents = dict.fromkeys(str(axis_of(g.keys[0]).extent) for g in hidden)
+        text = f"{len(hidden)} groups that no expression touches"
+        lines = (Line(text, "dim"), Line(f"extents {listed(list(extents), 6)}", "dim"))
+        nodes.append(Node("other groups", lines, fill=PLAIN[0], stroke=PLAIN[1], dashed=True))
+    edges: list[Edge] = []
+    for x in graph.expr_groups:
+        nodes.append(step_node(x.exprs, step_key(x), bool(marks.exprs.intersection(x.exprs))))
+        edges += [
+            Edge(group_key(g), step_key(x), marked=(g.number, x.number) in marks.steps) for g in dict.fromkeys(x.inputs)
+        ]
+        edges += [
+            Edge(step_key(x), group_key(g), marked=(x.number, g.number) in marks.made) for g in dict.fromkeys(x.outputs)
+        ]
+    caption = ("Each coloured box: axes that are the same. Rounded: what makes one axis of another.",)
+    return Picture(title, tuple(nodes), tuple(edges), (), caption, marks.alarm, _legend(marks, dashed=True))
+
+
+def _group_node(g: Group[Any], marks: Marks, collapse: bool) -> Node:
+    fill, stroke = colours(g.number) if len(g) > 1 else PLAIN
+    axes = [axis_of(k) for k in g]
+    head = f"[{axes[0].extent}]  {len(axes)} axes" if len(axes) > 1 else f"[{axes[0].extent}]"
+    if collapse:
+        names = list(dict.fromkeys(d.tensor.name for d in axes if d.tensor is not None))
+        rows = wrapped(listed(names, 8), 34)
+    else:
+        rows = wrapped(" ".join(clip(d.label, 30) for d in axes), 34)
+    lines = [Line(clip(head, LIMIT), "head"), *map(Line, rows[:ROWS])]
+    if len(rows) > ROWS:
+        lines.append(Line(f"... {len(rows) - ROWS} more lines", "dim"))
+    tooltip = "\n".join(_axis_title(d) for d in axes[:40]) + ("\n..." if len(axes) > 40 else "")
+    return Node(group_key(g), tuple(lines), "box", fill, stroke, tooltip, marked=g.number in marks.groups)
+
+
+def step_node(exprs: Sequence[DomainExpr], key: str, marked: bool, cluster: str = "") -> Node:
+    """A rounded box for equal expressions; dashed where only the schedule made them."""
+    tensors = [e.outputs[0].tensor for e in exprs]
+    scheduled = all(t is None or not any(e is y for y in t.domain.exprs) for e, t in zip(exprs, tensors, strict=True))
+    lines = (Line(clip(step_text(exprs[0]), LIMIT)), Line(step_owner(exprs), "dim"))
+    fill = PALE_RED if marked else WHITE
+    return Node(key, lines, "pill", fill, LINE, step_title(exprs), cluster, marked=marked, dashed=scheduled)
+
+
+def _axis_title(d: IterDomain) -> str:
+    if d.tensor is None:
+        return f"{d!r} ({d.kind})"
+    t = d.tensor
+    roles = [r for r, axes in (("root", t.root), ("logical", t.logical), ("loop", t.loop)) if d in axes]
+    return f"{d.label}[{d.extent}] {d.kind}, {' '.join(roles) or 'in between'}; {where(t)}"
+
+
+def _legend(marks: Marks, dashed: bool) -> tuple[Swatch, ...]:
+    legend = [
+        Swatch("axes that are the same", *colours(0)),
+        Swatch("axis on its own", *PLAIN),
+        Swatch("axis expression of an operation", WHITE, LINE, "pill"),
+    ]
+    if dashed:
+        legend.append(Swatch("of the schedule", WHITE, LINE, "pill", dashed=True))
+    if marks.exprs or marks.pairs:
+        legend.append(Swatch("marked", PALE_RED, RED, thick=True))
+    return tuple(legend)
+
+
+# by tensor ------------------------------------------------------------------------------------------------------------
+
+
+def axis_key(d: IterDomain) -> str:
+    """The stable name of an axis in a picture."""
+    return f"axis {d.label}"
+
+
+def _by_tensor(graph: DomainGraph, marks: Marks, title: str) -> Picture:
+    sizes = {g.number: len(g) for g in graph.groups}
+    of = {axis_of(k): g.number for g in graph.groups for k in g}
+    nodes: list[Node] = []
+    edges: list[Edge] = []
+    clusters: list[Cluster] = []
+    groups_of = {e: x for x in graph.expr_groups for e in x.exprs}
+    paired = {d for p in marks.pairs for d in p}
+    for t in graph.fusion.tensors:
+        key = f"tensor {t.name}"
+        clusters.append(Cluster(key, (Line(_tensor_head(t), "head"),), where(t)))
+        for d in own_domains(t):
+            fill, stroke = colours(of[d]) if sizes.get(of[d], 0) > 1 else PLAIN
+            marked = d in marks.axes or d in paired
+            nodes.append(Node(axis_key(d), (Line(repr(d)),), "box", fill, stroke, _axis_title(d), key, marked=marked))
+        for n, e in enumerate(own_exprs(t)):
+            name = f"step {t.name} {n}"
+            marked = e in marks.exprs
+            scheduled = not any(e is x for x in t.domain.exprs)
+            nodes.append(
+                Node(
+                    name, (Line(clip(step_text(e), LIMIT)),), "pill", PALE_RED if marked else WHITE, LINE,
+                    f"{e}  {e_tensor(e)}", key, marked=marked, dashed=scheduled,
+                )
+            )  # fmt: skip
+            number = groups_of[e].number
+            edges += [Edge(axis_key(d), name, marked=(of[d], number) in marks.steps and marked) for d in e.inputs]
+            edges += [Edge(name, axis_key(d), marked=(number, of[d]) in marks.made and marked) for d in e.outputs]
+    edges += _mappings(graph, of, marks)
+    caption = ("A frame for each tensor, axes of one colour are the same; dashed lines join them across operations.",)
+    return Picture(title, tuple(nodes), tuple(edges), tuple(clusters), caption, marks.alarm, _legend(marks, True))
+
+
+def _tensor_head(t: Tensor) -> str:
+    name = clip(t.name, 24)
+    return clip(f"{name} = {call_text(t.definition)}" if t.definition is not None else f"{name} = input", LIMIT)
+
+
+def _mappings(graph: DomainGraph, of: dict[IterDomain, int], marks: Marks) -> list[Edge]:
+    """A link from each operand's axis to the axis of the output it is one group with; facts of a chain too."""
+    found: dict[frozenset[IterDomain], Edge] = {}
+    for e in graph.fusion.exprs:
+        for t, row in zip(e.inputs, e.reads, strict=True):
+            for d, read in zip(t.axes, row, strict=True):
+                met = read.domain if isinstance(read, Mapped) else read.resolves if isinstance(read, Fixed) else None
+                if met is not None and of[met] == of[d]:
+                    found.setdefault(frozenset((d, met)), _link(d, met, of, marks, f"{e!r}\n{where(e)}"))
+    order = {d: p for p, d in enumerate(d for t in graph.fusion.tensors for d in own_domains(t))}
+    for pair, reason in marks.pairs.items():
+        if pair not in found and len(pair) == 2 and all(d in order for d in pair):
+            a, b = sorted(pair, key=order.__getitem__)
+            found[pair] = _link(a, b, of, marks, reason)
+    return list(found.values())
+
+
+def _link(a: IterDomain, b: IterDomain, of: dict[IterDomain, int], marks: Marks, title: str) -> Edge:
+    marked = frozenset((a, b)) in marks.pairs
+    return Edge(axis_key(a), axis_key(b), title, colours(of[a])[1], marked, dashed=True, link=True)
+
+
+# one box for each tensor ----------------------------------------------------------------------------------------------
+
+
+def _collapsed(graph: DomainGraph, marks: Marks, title: str) -> Picture:
+    sizes = {g.number: len(g) for g in graph.groups}
+    of = {axis_of(k): g.number for g in graph.groups for k in g}
+    marked = {e.outputs[0].tensor for e in marks.exprs} | {d.tensor for p in marks.pairs for d in p}
+    nodes: list[Node] = []
+    for t in graph.fusion.tensors:
+        chips = tuple(colours(of[d]) if sizes[of[d]] > 1 else PLAIN for d in t.logical)
+        name = clip(t.name if t.definition is None else f"{t.name} = {t.definition.op}", 26)
+        tooltip = "\n".join([where(t), *(f"{d!r}: group {of[d]}" for d in t.logical)])
+        hot = t in marked
+        fill = PALE_RED if hot else WHITE
+        nodes.append(Node(f"tensor {t.name}", (Line(" " + name, "plain", chips),), "box", fill, LINE, tooltip, marked=hot))
+    edges: dict[tuple[Tensor, Tensor], Edge] = {}
+    for e in graph.fusion.exprs:
+        for t in e.inputs:
+            hot = t in marked and e.output in marked
+            edge = Edge(f"tensor {t.name}", f"tensor {e.output.name}", f"{e!r}\n{where(e)}", marked=hot)
+            edges.setdefault((t, e.output), edge)
+    caption = ("A box for each tensor; a square for each axis, of one colour where axes are the same.",)
+    legend = _legend(marks, False)[:2] + _legend(marks, False)[3:]
+    return Picture(title, tuple(nodes), tuple(edges.values()), (), caption, marks.alarm, legend)

@@ -1,0 +1,111 @@
+"""Pictures of a fusion: a box for each tensor with the operation that makes it, its axes, loops and inlining."""
+
+from __future__ import annotations
+
+from idgraph.ir import Fusion, Tensor
+from idgraph.viz.picture import WHITE, Edge, Line, Node, Picture, Swatch
+from idgraph.viz.text import clip
+from idgraph.viz.words import LIMIT, attribute, axes_text, call_text, category, counted, listed, where
+
+# What an operation does to coordinates, as fill and border; where nothing happens to them the box is white.
+KINDS = {
+    "input": ("#dcebf9", "#3b78b5"),
+    "pointwise": (WHITE, "#7a8496"),
+    "resize": ("#fdebcd", "#c0790f"),
+    "reshape": ("#ebe2f7", "#7d55b0"),
+    "reduction": ("#d9f1ee", "#2f8f86"),
+    "gather": ("#fbe2ef", "#b54a8a"),
+    "several": ("#eef0f4", "#7a8496"),
+}
+MEANING = {
+    "input": "input",
+    "pointwise": "element by element",
+    "resize": "moves elements: slice, pad, cat, roll",
+    "reshape": "reshape",
+    "reduction": "reduction",
+    "gather": "gather",
+    "several": "several operations",
+}
+
+
+def fusion_picture(fusion: Fusion, *, title: str = "", collapse: bool = False) -> Picture:
+    """Tensors and operations as a DAG; collapsed, operations with one consumer join it where both are elementwise."""
+    blocks = _blocks(fusion) if collapse else {t: t for t in fusion.tensors}
+    members: dict[Tensor, list[Tensor]] = {}
+    for t in fusion.tensors:
+        members.setdefault(blocks[t], []).append(t)
+    nodes = tuple(_node(fusion, last, ts, collapse) for last, ts in members.items())
+    edges: dict[tuple[str, str], Edge] = {}
+    for e in fusion.exprs:
+        for t in dict.fromkeys(e.inputs):
+            for made in e.outputs:
+                a, b = blocks[t], blocks[made]
+                if a is not b:
+                    title_ = f"{e.op} -> {made.name} reads {t.name}\n{where(e)}"
+                    edges.setdefault((_key(a), _key(b)), Edge(_key(a), _key(b), title_))
+    kinds = [k for k in KINDS if any(_kind(ts) == k for ts in members.values())]
+    legend = [Swatch(MEANING[k], *KINDS[k]) for k in kinds]
+    legend.append(Swatch("output", WHITE, "#1f2430", thick=True))
+    sizes = ((len(fusion.inputs), "input"), (len(fusion.exprs), "operation"), (len(fusion.outputs), "output"))
+    count = ", ".join(counted(n, what) for n, what in sizes)
+    caption = [f"{count}. Each box: a tensor, the operation that makes it, its axes with extents."]
+    if collapse:
+        caption = [f"{count}. Elementwise operations that only one other reads are drawn with it in one box."]
+    return Picture(title or f"Fusion {fusion.name}", nodes, tuple(edges.values()), (), tuple(caption), (), tuple(legend))
+
+
+def _key(t: Tensor) -> str:
+    return t.name
+
+
+def _kind(members: list[Tensor]) -> str:
+    return category(members[0]) if len(members) == 1 else "several"
+
+
+def _blocks(fusion: Fusion) -> dict[Tensor, Tensor]:
+    """For each tensor the last one of its block. Joining a producer with its only consumer never closes a cycle."""
+    block: dict[Tensor, Tensor] = {}
+    kept = set(fusion.outputs)
+    for t in reversed(fusion.tensors):
+        uses = list(dict.fromkeys(u.output for u in t.uses))
+        only = uses[0] if len(uses) == 1 and t.uses[0].outputs == (uses[0],) else None
+        plain = category(t) == "pointwise" and t not in kept
+        block[t] = block[only] if only is not None and plain and category(only) == "pointwise" else t
+    return block
+
+
+def _node(fusion: Fusion, t: Tensor, members: list[Tensor], collapsed: bool) -> Node:
+    fill, stroke = KINDS[_kind(members)]
+    output = any(m in fusion.outputs for m in members)
+    title = "\n".join(_title(m) for m in members[:40])
+    lines: list[Line] = []
+    if len(members) > 1:
+        ops = [m.definition.op for m in members if m.definition is not None]
+        lines = [Line(clip(f"{t.name}  {len(ops)} operations", LIMIT), "head"), Line(listed(ops, 5))]
+        lines.append(Line(clip(axes_text(t.axes), LIMIT), "dim"))
+    elif collapsed:
+        name = t.name if t.definition is None else f"{t.name} = {t.definition.op}"
+        lines = [Line(clip(name, LIMIT), "head"), Line(clip(axes_text(t.axes), LIMIT), "dim")]
+    else:
+        lines = _lines(t)
+    return Node(_key(t), tuple(lines), "box", fill, "#1f2430" if output else stroke, title, thick=output)
+
+
+def _lines(t: Tensor) -> list[Line]:
+    e = t.definition
+    head = t.name if e is None else f"{clip(t.name, 24)} = {call_text(e)}"
+    lines = [Line(clip(head, LIMIT), "head")]
+    attrs = {k: v for k, v in e.attrs.items() if v is not None} if e is not None else {}
+    if attrs:
+        lines.append(Line(clip(", ".join(f"{k} {attribute(v)}" for k, v in attrs.items()), LIMIT), "dim"))
+    lines.append(Line(clip(axes_text(t.logical), LIMIT)))
+    if t.loop != t.logical:
+        lines.append(Line(clip(f"loops {axes_text(t.loop)}", LIMIT), "dim"))
+    note = t.dtype + (f", inlined at {t.inline_position}" if t.inline_position else "")
+    lines.append(Line(note, "dim"))
+    return lines
+
+
+def _title(t: Tensor) -> str:
+    made = f"{t.definition!r}" if t.definition is not None else f"{t.name} = input"
+    return f"{made}\n{where(t)}"

@@ -1,0 +1,204 @@
+"""A picture as one self-contained SVG: no script, no style sheet, no reference to anything outside, no ids."""
+
+from __future__ import annotations
+
+from idgraph.viz.arrange import CELL, CHIP, PAD, ROW, Arranged, Rect, arrange, line_width
+from idgraph.viz.layers import Point
+from idgraph.viz.picture import DIM, FRAME, FRAME_LINE, INK, PALE_RED, RED, WHITE, Cluster, Edge, Line, Node, Picture, Swatch
+from idgraph.viz.text import cells, clip, wrapped, xml, xml_lines
+
+MONO = "DejaVu Sans Mono, Menlo, Consolas, monospace"
+SANS = "DejaVu Sans, Verdana, Helvetica, Arial, sans-serif"
+MARGIN = 22.0
+ALARM = 11.5  # font size of the red caption, fixed pitch because it quotes code
+
+
+def to_svg(picture: Picture) -> str:
+    """The whole document, as text."""
+    placed = arrange(picture)
+    least = max(min(_caption_cells(picture) * CELL, 900), len(picture.title) * 9.5, 380)
+    inner = max(placed.width, least)
+    head, top = _caption(picture, inner)
+    foot, bottom = _legend(picture.legend, inner)
+    width, height = inner + 2 * MARGIN, top + placed.height + bottom + MARGIN
+    left = MARGIN + (inner - placed.width) / 2
+    body = _body(picture, placed)
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{_n(width)}" height="{_n(height)}" '
+            f'viewBox="0 0 {_n(width)} {_n(height)}" role="img" aria-label="{xml(picture.title)}" '
+            f'font-family="{MONO}" font-size="12">',
+            f"<title>{xml(picture.title)}</title>",
+            f"<desc>{xml(' '.join([*picture.caption, *picture.alarm]))}</desc>",
+            f'<rect width="{_n(width)}" height="{_n(height)}" fill="{WHITE}"/>',
+            *head,
+            f'<g transform="translate({_n(left)} {_n(top)})">',
+            *body,
+            "</g>",
+            f'<g transform="translate({_n(MARGIN)} {_n(top + placed.height)})">',
+            *foot,
+            "</g>",
+            "</svg>",
+            "",
+        ]
+    )
+
+
+def _n(x: float) -> str:
+    return f"{x:.1f}".rstrip("0").rstrip(".")
+
+
+def _caption_cells(picture: Picture) -> int:
+    return max((cells(t) for t in (*picture.caption, *picture.alarm)), default=0)
+
+
+def _caption(picture: Picture, width: float) -> tuple[list[str], float]:
+    title = clip(picture.title, max(int(width / 9), 20))
+    parts = [_text(title, MARGIN, MARGIN + 15, size=16, weight="bold", family=SANS)]
+    y = MARGIN + 22
+    for text in picture.caption:
+        for row in wrapped(text, int(width / 6.6)):
+            y += 17
+            parts.append(_text(row, MARGIN, y, fill=DIM, family=SANS))
+    rows = [r for text in picture.alarm for r in wrapped(text, int((width - 30) / 7.0))]
+    if rows:
+        y += 12
+        tall = len(rows) * ROW + 12
+        parts.append(
+            f'<rect x="{_n(MARGIN)}" y="{_n(y)}" width="{_n(width)}" height="{_n(tall)}" rx="4" fill="{PALE_RED}"/>'
+        )
+        parts.append(f'<rect x="{_n(MARGIN)}" y="{_n(y)}" width="4" height="{_n(tall)}" fill="{RED}"/>')
+        for p, row in enumerate(rows):
+            bold = "bold" if p == 0 else "normal"
+            parts.append(_text(row, MARGIN + 14, y + 18 + p * ROW, size=ALARM, fill="#8f1620", weight=bold))
+        y += tall
+    return parts, y + 24
+
+
+def _legend(entries: tuple[Swatch, ...], width: float) -> tuple[list[str], float]:
+    parts: list[str] = []
+    x, y = 0.0, 30.0
+    for e in entries:
+        need = 29 + cells(e.text) * 6.4 + 18
+        if x and x + need > width:
+            x, y = 0.0, y + 20
+        dash = ' stroke-dasharray="4 3"' if e.dashed else ""
+        thick = 2.4 if e.thick else 1.2
+        if e.shape == "line":
+            parts.append(
+                f'<path d="M {_n(x)} {_n(y)} h 22" stroke="{e.stroke}" stroke-width="{max(thick, 1.6)}" fill="none"{dash}/>'
+            )
+        else:
+            radius = 6 if e.shape == "pill" else 2
+            parts.append(
+                f'<rect x="{_n(x)}" y="{_n(y - 6)}" width="22" height="12" rx="{radius}" fill="{e.fill}" '
+                f'stroke="{e.stroke}" stroke-width="{thick}"{dash}/>'
+            )
+        parts.append(_text(e.text, x + 29, y + 4, size=11, fill=DIM, family=SANS))
+        x += need
+    return parts, (y + 14 if entries else 8)
+
+
+def _body(picture: Picture, placed: Arranged) -> list[str]:
+    frames = [_frame(c, placed.clusters[c.key]) for c in picture.clusters]
+    heads = [_frame_head(c, placed.clusters[c.key]) for c in picture.clusters]
+    arrows = [(e, _edge(e, route)) for e, route in zip(picture.edges, placed.routes, strict=True)]
+    arrows.sort(key=lambda pair: pair[0].marked)
+    boxes = [_node(n, placed.nodes[n.key]) for n in picture.nodes]
+    return [*frames, *(text for _, text in arrows), *heads, *boxes]
+
+
+def _text(
+    text: str, x: float, y: float, *, size: float = 12, fill: str = INK, weight: str = "normal", family: str = ""
+) -> str:
+    bold = f' font-weight="{weight}"' if weight != "normal" else ""
+    sized = f' font-size="{size:g}"' if size != 12 else ""
+    named = f' font-family="{family}"' if family else ""
+    return f'<text x="{_n(x)}" y="{_n(y)}" fill="{fill}"{sized}{bold}{named} xml:space="preserve">{xml(text)}</text>'
+
+
+def _frame(cluster: Cluster, rect: Rect) -> str:
+    x, y = rect.x - rect.width / 2, rect.y - rect.height / 2
+    stroke = RED if cluster.marked else FRAME_LINE
+    return (
+        f'<g><title>{xml_lines(cluster.title)}</title><rect x="{_n(x)}" y="{_n(y)}" width="{_n(rect.width)}" '
+        f'height="{_n(rect.height)}" rx="8" fill="{FRAME}" stroke="{stroke}" stroke-width="1.2"/></g>'
+    )
+
+
+def _frame_head(cluster: Cluster, rect: Rect) -> str:
+    """Above the lines that run into the frame: the text on a plate of the frame's colour."""
+    x, y = rect.x - rect.width / 2, rect.y - rect.height / 2
+    parts: list[str] = []
+    for p, line in enumerate(cluster.lines):
+        top = y + 5 + p * ROW
+        parts.append(
+            f'<rect x="{_n(x + 8)}" y="{_n(top)}" width="{_n(line_width(line) + 8)}" height="{_n(ROW)}" fill="{FRAME}"/>'
+        )
+        parts.append(_line(line, x + 12, top + 13))
+    return "".join(parts)
+
+
+def _node(node: Node, rect: Rect) -> str:
+    x, y = rect.x - rect.width / 2, rect.y - rect.height / 2
+    radius = min(rect.height / 2, 13) if node.shape == "pill" else 4
+    stroke = RED if node.marked else node.stroke
+    weight = 2.4 if node.marked or node.thick else 1.2
+    dash = ' stroke-dasharray="5 3"' if node.dashed else ""
+    title = f"<title>{xml_lines(node.title)}</title>" if node.title else ""
+    rows: list[str] = []
+    base = rect.y - len(node.lines) * ROW / 2 + 12.5
+    for p, line in enumerate(node.lines):
+        centred = rect.x - line_width(line) / 2
+        start = centred if node.shape == "pill" or len(node.lines) == 1 else x + PAD
+        rows.append(_line(line, start, base + p * ROW))
+    return (
+        f'<g>{title}<rect x="{_n(x)}" y="{_n(y)}" width="{_n(rect.width)}" height="{_n(rect.height)}" rx="{_n(radius)}" '
+        f'fill="{node.fill}" stroke="{stroke}" stroke-width="{weight}"{dash}/>{"".join(rows)}</g>'
+    )
+
+
+def _line(line: Line, x: float, y: float) -> str:
+    parts: list[str] = []
+    for fill, stroke in line.chips:
+        parts.append(
+            f'<rect x="{_n(x)}" y="{_n(y - 9.5)}" width="11" height="11" rx="2" fill="{fill}" stroke="{stroke}"/>'
+        )
+        x += CHIP
+    fill = DIM if line.style == "dim" else INK
+    if line.text:
+        parts.append(_text(line.text, x, y, fill=fill, weight="bold" if line.style == "head" else "normal"))
+    return "".join(parts)
+
+
+def _edge(edge: Edge, route: list[Point]) -> str:
+    colour = RED if edge.marked else edge.colour
+    weight = 2.4 if edge.marked else 1.8 if edge.link else 1.3
+    dash = ' stroke-dasharray="5 4"' if edge.dashed else ""
+    title = f"<title>{xml_lines(edge.title)}</title>" if edge.title else ""
+    up = route[-1][1] < route[-2][1]
+    tip = route[-1]
+    ends = route if edge.link else [*route[:-1], (tip[0], tip[1] + (7 if up else -7))]
+    head = "" if edge.link else _head(tip, up, colour, 4.6 if edge.marked else 3.8)
+    return (
+        f'<g>{title}<path d="{_path(ends)}" fill="none" stroke="{colour}" stroke-width="{weight}"{dash}/>{head}</g>'
+    )
+
+
+def _path(route: list[Point]) -> str:
+    x, y = route[0]
+    parts = [f"M {_n(x)} {_n(y)}"]
+    for p, (to_x, to_y) in enumerate(route[1:]):
+        if p % 2 == 0:
+            bend = (y + to_y) / 2
+            parts.append(f"C {_n(x)} {_n(bend)} {_n(to_x)} {_n(bend)} {_n(to_x)} {_n(to_y)}")
+        else:
+            parts.append(f"L {_n(to_x)} {_n(to_y)}")
+        x, y = to_x, to_y
+    return " ".join(parts)
+
+
+def _head(tip: Point, up: bool, colour: str, half: float) -> str:
+    x, y = tip
+    base = y + (9 if up else -9)
+    return f'<path d="M {_n(x)} {_n(y)} L {_n(x - half)} {_n(base)} L {_n(x + half)} {_n(base)} Z" fill="{colour}"/>'

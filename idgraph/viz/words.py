@@ -1,0 +1,206 @@
+"""The words that pictures share: axes with extents, what an operation or an axis expression does, and where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, assert_never
+
+from idgraph.arith import Expr, simplify, symbol
+from idgraph.graphs import Cycle
+from idgraph.graphs.coordinates import forward
+from idgraph.graphs.cycles import axis_of, e_tensor
+from idgraph.graphs.valgraph import Group
+from idgraph.ir import (
+    DomainExpr,
+    IterDomain,
+    Loaded,
+    Merge,
+    Resize,
+    Roll,
+    Split,
+    Stride,
+    Swizzle,
+    Tensor,
+    TensorExpr,
+)
+from idgraph.ir.exprs import Attr
+from idgraph.viz.text import clip
+
+LIMIT = 44  # cells of one line of a box; what is longer stands in the tooltip
+
+
+def axes_text(axes: Iterable[IterDomain]) -> str:
+    """``I0[4] I1[64]``, with the parallel type where there is one."""
+    return " ".join(repr(d) + (f" {d.parallel}" if d.parallel != "serial" else "") for d in axes) or "scalar"
+
+
+def signed(x: Expr) -> str:
+    """``+32``, ``-n//2``.
+
+    >>> from idgraph.arith import as_expr
+    >>> signed(as_expr(32)), signed(as_expr(-32)), signed(as_expr(0))
+    ('+32', '-32', '+0')
+    """
+    text = str(x)
+    return text if text.startswith("-") else f"+{text}"
+
+
+def step_text(e: DomainExpr) -> str:
+    """What an axis expression does, in a few words.
+
+    >>> import idgraph as ig
+    >>> t = ig.Fusion("f").input("t", shape=(64,))[32:].split(0, 8)
+    >>> [step_text(e) for e in (*t.domain.exprs, *t.domain.loop_exprs)]
+    ['resize left -32', 'split by 8']
+    """
+    match e:
+        case Split():
+            return f"split by {e.factor}" + ("" if e.inner_split else ", outer")
+        case Merge():
+            return "merge"
+        case Resize():
+            sides = [f"{side} {signed(x)}" for side, x in (("left", e.left), ("right", e.right)) if x != 0]
+            return f"resize {' '.join(sides) or 'by 0'}"
+        case Stride():
+            return f"stride from {e.start} by {e.step}"
+        case Roll():
+            return f"roll by {e.shift}"
+        case Swizzle():
+            return f"swizzle {e.kind}"
+        case _:
+            assert_never(e)
+
+
+def step_owner(exprs: Sequence[DomainExpr]) -> str:
+    """Whose expressions these are, operations first: ``t1 = slice``, ``schedule of t1``, ``... and 3 more``."""
+    operations: list[str] = []
+    schedules: list[str] = []
+    for e in exprs:
+        t = e.outputs[0].tensor
+        if t is None:
+            schedules.append("a promoted loop")
+        elif t.definition is not None and any(x is e for x in t.domain.exprs):
+            operations.append(f"{t.name} = {t.definition.op}")
+        else:
+            schedules.append(f"schedule of {t.name}")
+    unique = list(dict.fromkeys([*operations, *schedules]))
+    return clip(unique[0], LIMIT - 12) + (f" and {len(unique) - 1} more" if len(unique) > 1 else "")
+
+
+def step_title(exprs: Sequence[DomainExpr]) -> str:
+    """Tooltip of expressions: each with its owner and line."""
+    return "\n".join(f"{e}  {e_tensor(e)}".rstrip() for e in exprs)
+
+
+def where(thing: Tensor | TensorExpr) -> str:
+    """The user's line, or that it is not known."""
+    return str(thing.source_line) if thing.source_line is not None else "(line not known)"
+
+
+def attribute(value: Attr) -> str:
+    """An attribute, short: a tuple of one as what is in it."""
+    if isinstance(value, tuple):
+        return attribute(value[0]) if len(value) == 1 else f"({','.join(map(attribute, value))})"
+    return str(value)
+
+
+def call_text(e: TensorExpr) -> str:
+    """``slice(t0)``: an operation with its operands."""
+    args = [a.name if isinstance(a, Tensor) else str(a) for a in e.args]
+    return f"{e.op}({', '.join(clip(a, 24) for a in args)})"
+
+
+def category(t: Tensor) -> str:
+    """What the operation behind a tensor does to coordinates; decided by its axes, not by its name.
+
+    >>> import idgraph as ig
+    >>> t = ig.Fusion("f").input("t", shape=(4, 64))
+    >>> category(t), category(t[:, 1:]), category(ig.sum(t, 1)), category(-t)
+    ('input', 'resize', 'reduction', 'pointwise')
+    """
+    e = t.definition
+    if e is None:
+        return "input"
+    if any(isinstance(r, Loaded) for row in e.reads for r in row):
+        return "gather"
+    if e.is_reduction:
+        return "reduction"
+    if any(isinstance(x, (Resize, Roll, Stride)) for x in t.domain.exprs):
+        return "resize"
+    return "reshape" if t.domain.exprs else "pointwise"
+
+
+def counted(number: int, what: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "input"), counted(2, "input")
+    ('1 input', '2 inputs')
+    """
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def listed(names: Sequence[str], limit: int) -> str:
+    """At most ``limit`` names, and how many more there are.
+
+    >>> listed(["a", "b", "c", "d"], 2)
+    'a, b and 2 more'
+    """
+    shown = ", ".join(clip(n, 30) for n in names[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
+
+
+def cycle_head(cycle: Cycle[Any]) -> str:
+    """One sentence: kind and net map of a cycle."""
+    match cycle.kind:
+        case "shift":
+            wrap = f" modulo {cycle.modulus}" if cycle.modulus is not None else ""
+            shift = signed(cycle.shift) if cycle.shift is not None else "?"
+            return f"Shift cycle ({shift}{wrap}): once around takes coordinate c to {cycle.net}"
+        case "reorder":
+            return f"Reorder cycle: once around takes coordinate c to {cycle.net}"
+        case "identity":
+            return "Identity cycle: once around gives the coordinate back"
+        case _:
+            assert_never(cycle.kind)
+
+
+def cycle_lines(cycle: Cycle[Any]) -> list[str]:
+    """Caption of a cycle: kind and shift, the user's lines, what closes it."""
+    closing = str(cycle.closing.source_line) if cycle.closing and cycle.closing.source_line else ""
+    lines = [f"  {line}" for line in map(str, cycle.lines) if line != closing]
+    if cycle.closing is not None:
+        made = f"{cycle.closing.output.name} = {call_text(cycle.closing)}"
+        lines.append(f"  closed by {closing or made}")
+    return [cycle_head(cycle), *lines]
+
+
+def around(cycle: Cycle[Any]) -> list[str]:
+    """The coordinate at each group of a cycle as text in ``c``; the last entry is the first group after one round.
+
+    >>> import idgraph as ig
+    >>> t = ig.Fusion("f").input("t", shape=(64,))
+    >>> u = t + ig.cat([t[32:], t[:32]], dim=0)
+    >>> [around(c) for c in ig.IdModel(u.fusion).exact.cycles()]
+    [['c', 'c - 32', 'c - 32'], ['c', 'c', 'c + 32']]
+    """
+    groups: tuple[Group[Any], ...] = cycle.groups
+    value: Expr = symbol("c", 0, axis_of(groups[0].keys[0]).extent - 1)
+    sides: dict[int, Expr] = {}
+    texts = [str(value)]
+    for p, e in enumerate(cycle.exprs):
+        after = groups[(p + 1) % len(groups)]
+        through = next((k for k, d in enumerate(e.inputs) if _holds(groups[p], d)), 0)
+        ins = [value if k == through else _side(sides, d) for k, d in enumerate(e.inputs)]
+        made = forward(e, tuple(ins))
+        value = simplify(made[next((k for k, d in enumerate(e.outputs) if _holds(after, d)), 0)])
+        texts.append(str(value))
+    return [*texts[:-1], str(cycle.net)]
+
+
+def _side(sides: dict[int, Expr], d: IterDomain) -> Expr:
+    """An axis that enters from the side is a free variable, as in the cycle's own net map."""
+    return sides.setdefault(id(d), symbol(f"side{len(sides)}", 0, d.extent - 1))
+
+
+def _holds(group: Group[Any], d: IterDomain) -> bool:
+    return any(axis_of(k) is d for k in group)
