@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from idgraph.arith import simplify
-from idgraph.graphs.coordinates import transparent
-from idgraph.graphs.domain_graph import DomainGraph, add_tensors, map_exact, own_exprs
+from idgraph.graphs.coordinates import padded, transparent
+from idgraph.graphs.domain_graph import DomainGraph, exact_builder, own_exprs
 from idgraph.graphs.loops import Nests
 from idgraph.graphs.reasons import Reason
 from idgraph.graphs.valgraph import GraphBuilder
@@ -22,23 +22,26 @@ Builder = GraphBuilder[IterDomain]
 class _Distinct:
     """Refuses unions that would glue two axes of one tensor's root, logical or loop list."""
 
-    def __init__(self, builder: Builder, fusion: Fusion) -> None:
+    def __init__(self, builder: Builder) -> None:
         self._builder = builder
-        self._lists: dict[IterDomain, tuple[tuple[str, str], ...]] = {}
-        for t in fusion.tensors:
-            for name, axes in (("root", t.root), ("logical", t.logical), ("loop", t.loop)):
-                for d in axes:
-                    self._lists[d] = (*self._lists.get(d, ()), (t.name, name))
 
     def map(self, a: IterDomain, b: IterDomain, why: Reason) -> None:
         """Map two axes unless that joins two axes of one list (or they are one already)."""
         builder = self._builder
         if builder.same(a, b):
             return
-        mine = {x for d in builder.members(a) for x in self._lists.get(d, ())}
-        if any(x in mine for d in builder.members(b) for x in self._lists.get(d, ())):
+        mine = {x for d in builder.members(a) for x in _lists(d)}
+        if any(x in mine for d in builder.members(b) for x in _lists(d)):
             return
         builder.map(a, b, why)
+
+
+def _lists(d: IterDomain) -> list[tuple[str, str]]:
+    """The lists (root, logical, loop of its tensor) in which an axis stands."""
+    t = d.tensor
+    if t is None:
+        return []
+    return [(t.name, name) for name, axes in (("root", t.root), ("logical", t.logical), ("loop", t.loop)) if d in axes]
 
 
 def _all_exprs(fusion: Fusion) -> Iterator[DomainExpr]:
@@ -46,21 +49,23 @@ def _all_exprs(fusion: Fusion) -> Iterator[DomainExpr]:
         yield from own_exprs(t)
 
 
-def _start(name: str, fusion: Fusion) -> Builder:
-    builder: Builder = GraphBuilder(name)
-    add_tensors(builder, fusion)
-    map_exact(builder, fusion)
-    return builder
+def _size_one(fusion: Fusion) -> Iterator[tuple[DomainExpr, IterDomain, IterDomain]]:
+    """Pairs of axes that differ by an axis of one element only, which no loop runs past."""
+    for t in fusion.tensors:
+        loose = padded(own_exprs(t))
+        for x in own_exprs(t):
+            for a, b, beside in transparent(x):
+                if beside not in loose:
+                    yield x, a, b
 
 
-def build_almost_exact(fusion: Fusion) -> DomainGraph:
+def build_almost_exact(fusion: Fusion, exact: Builder | None = None) -> DomainGraph:
     """Exact, and: size-one merges and splits change nothing; equal divisible splits; a merge split again as it was."""
-    builder = _start("almost exact", fusion)
-    distinct = _Distinct(builder, fusion)
+    builder = (exact or exact_builder(fusion)).fork("almost exact")
+    distinct = _Distinct(builder)
     exprs = list(_all_exprs(fusion))
-    for x in exprs:
-        for a, b in transparent(x):
-            distinct.map(a, b, Reason("size one", steps=(x,)))
+    for x, a, b in _size_one(fusion):
+        distinct.map(a, b, Reason("size one", steps=(x,)))
     splits = [x for x in exprs if isinstance(x, Split) and _divisible(x)]
     merges = [x for x in exprs if isinstance(x, Merge)]
     before = -1
@@ -113,8 +118,8 @@ def _forward(builder: Builder, fusion: Fusion) -> None:
         if isinstance(x, Merge) and x.outer.is_broadcast != x.inner.is_broadcast:
             kept = x.inner if x.outer.is_broadcast else x.outer
             builder.map(kept, x.out, Reason("forward", steps=(x,)))
-        for a, b in transparent(x):
-            builder.map(a, b, Reason("size one", steps=(x,)))
+    for x, a, b in _size_one(fusion):
+        builder.map(a, b, Reason("size one", steps=(x,)))
 
 
 def _resized(builder: Builder, fusion: Fusion) -> None:
@@ -126,26 +131,26 @@ def _resized(builder: Builder, fusion: Fusion) -> None:
 Part = Callable[[Builder, Fusion], None]
 
 
-def _build(name: str, fusion: Fusion, *parts: Part) -> DomainGraph:
-    builder = _start(name, fusion)
+def _build(name: str, fusion: Fusion, exact: Builder | None, *parts: Part) -> DomainGraph:
+    builder = (exact or exact_builder(fusion)).fork(name)
     for part in parts:
         part(builder, fusion)
     return DomainGraph(name, fusion, builder.build())
 
 
-def build_broadcast(fusion: Fusion) -> DomainGraph:
+def build_broadcast(fusion: Fusion, exact: Builder | None = None) -> DomainGraph:
     """Exact, and broadcast axes with what they resolve to."""
-    return _build("broadcast", fusion, _broadcast)
+    return _build("broadcast", fusion, exact, _broadcast)
 
 
-def build_permissive(fusion: Fusion) -> DomainGraph:
+def build_permissive(fusion: Fusion, exact: Builder | None = None) -> DomainGraph:
     """Broadcast, and forwarding: a merge with a broadcast (or with one element) is the other axis."""
-    return _build("permissive", fusion, _broadcast, _forward)
+    return _build("permissive", fusion, exact, _broadcast, _forward)
 
 
-def build_permissive_resize(fusion: Fusion) -> DomainGraph:
+def build_permissive_resize(fusion: Fusion, exact: Builder | None = None) -> DomainGraph:
     """Permissive, and the input of a resize or stride with its output."""
-    return _build("permissive resize", fusion, _broadcast, _forward, _resized)
+    return _build("permissive resize", fusion, exact, _broadcast, _forward, _resized)
 
 
 def build_loop(fusion: Fusion, nests: Nests) -> DomainGraph:

@@ -6,9 +6,10 @@ exact both ways; a resize is ``source + left``; a stride is ``source = start + s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import assert_never
 
-from idgraph.arith import Expr, as_expr
+from idgraph.arith import Expr, as_expr, is_true, simplify
 from idgraph.ir.domains import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, is_one
 
 
@@ -63,16 +64,35 @@ def backward(e: DomainExpr, values: tuple[Expr, ...]) -> tuple[Expr, ...]:
             assert_never(e)
 
 
-def transparent(e: DomainExpr) -> tuple[tuple[IterDomain, IterDomain], ...]:
-    """Pairs of axes with one coordinate on both sides of ``e``: merges with, and splits into, an axis of one element."""
+def transparent(e: DomainExpr) -> tuple[tuple[IterDomain, IterDomain, IterDomain | None], ...]:
+    """(a, b, beside): axes with one coordinate on both sides of ``e``, beside an axis of one element (None: alone).
+
+    They are one only while ``beside`` stays at 0, see `padded`.
+    """
     match e:
         case Merge():
             pairs = ((e.outer, e.out, e.inner), (e.inner, e.out, e.outer))
         case Split():
             pairs = ((e.source, e.outer, e.inner), (e.source, e.inner, e.outer))
         case Resize():
-            return ((e.source, e.out),) if e.left == 0 and e.right == 0 else ()
+            return ((e.source, e.out, None),) if e.left == 0 and e.right == 0 else ()
         case _:
             return ()
     # The extents must agree too: an axis of one element split by 8 is not its padded part.
-    return tuple((a, b) for a, b, other in pairs if is_one(other.extent) and a.extent == b.extent)
+    return tuple((a, b, other) for a, b, other in pairs if is_one(other.extent) and a.extent == b.extent)
+
+
+def padded(exprs: Sequence[DomainExpr]) -> set[IterDomain]:
+    """Axes that loops made by ``exprs`` (in order) may run past: split without remainder left, grown, or made of such."""
+    found: set[IterDomain] = set()
+    for e in reversed(exprs):
+        match e:
+            case Split():
+                loose = simplify(e.outer.extent * e.inner.extent - e.source.extent) != 0
+            case Resize():
+                loose = not (is_true(e.left <= 0) and is_true(e.right <= 0))
+            case _:
+                loose = False
+        if loose or any(d in found for d in e.outputs):
+            found.update(e.inputs)
+    return found

@@ -147,33 +147,26 @@ def own_domains(tensor: Tensor) -> tuple[IterDomain, ...]:
     return tuple(dict.fromkeys((*tensor.root, *tensor.logical, *between, *tensor.loop, *tensor.allocation)))
 
 
-def build_exact(fusion: Fusion) -> DomainGraph:
-    """Producer logical with consumer root axes, same position, never a broadcast with something else."""
+def exact_builder(fusion: Fusion) -> GraphBuilder[IterDomain]:
+    """The exact graph, still growing: coarser graphs fork it."""
     builder: GraphBuilder[IterDomain] = GraphBuilder("exact")
-    add_tensors(builder, fusion)
-    map_exact(builder, fusion)
-    return DomainGraph("exact", fusion, builder.build())
-
-
-def add_tensors(builder: GraphBuilder[IterDomain], fusion: Fusion) -> None:
-    """Enter every axis and domain expression of a fusion."""
     for t in fusion.tensors:
-        for d in own_domains(t):
-            builder.add(d)
+        builder.add_new(own_domains(t))
         for e in own_exprs(t):
             builder.add_expr(e, _key)
-
-
-def map_exact(builder: GraphBuilder[IterDomain], fusion: Fusion) -> None:
-    """The exact graph's mappings: what each operation reads at the same coordinate."""
+    ids = builder.ids
     for e in fusion.exprs:
         for t, row in zip(e.inputs, e.reads, strict=True):
             for p, (axis, read) in enumerate(zip(t.axes, row, strict=True)):
                 if isinstance(read, Mapped) and axis.is_broadcast == read.domain.is_broadcast:
-                    builder.map(axis, read.domain, Reason("access", e, t, p))
+                    builder.join(ids[axis], ids[read.domain], Reason("access", e, t, p))
+    return builder
 
 
-def _key(d: object) -> IterDomain:
-    if isinstance(d, IterDomain):
-        return d
-    raise TypeError(f"{d!r} is no axis")
+def build_exact(fusion: Fusion) -> DomainGraph:
+    """Producer logical with consumer root axes, same position, never a broadcast with something else."""
+    return DomainGraph("exact", fusion, exact_builder(fusion).build())
+
+
+def _key(d: IterDomain) -> IterDomain:
+    return d

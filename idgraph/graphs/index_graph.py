@@ -8,11 +8,12 @@ to another only through loops that inlining shares. So slice + cat + residual le
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from idgraph.errors import IndexingError, ScheduleError
-from idgraph.graphs.coordinates import transparent
+from idgraph.graphs.coordinates import padded, transparent
 from idgraph.graphs.cycles import Cycle, find_cycles
 from idgraph.graphs.domain_graph import own_domains, own_exprs
 from idgraph.graphs.export import domain_networkx
@@ -32,7 +33,11 @@ Key = tuple[IterDomain, TensorExpr] | tuple[IterDomain, TensorExpr, int]
 
 def canonical_operand(e: TensorExpr, k: int) -> int:
     """The first operand that reads the same tensor in the same way as operand ``k``."""
-    return next(j for j in range(k + 1) if e.inputs[j] is e.inputs[k] and e.reads[j] == e.reads[k])
+    t, row = e.inputs[k], e.reads[k]
+    for j in range(k):
+        if e.inputs[j] is t and e.reads[j] == row:
+            return j
+    return k
 
 
 def key_of(e: TensorExpr, operand: int | None) -> Callable[[IterDomain], Key]:
@@ -40,9 +45,9 @@ def key_of(e: TensorExpr, operand: int | None) -> Callable[[IterDomain], Key]:
     if operand is None:
         return lambda d: (d, e)
     k = canonical_operand(e, operand)
-    if k == e.operands_of(e.inputs[k])[0]:
-        return lambda d: (d, e)
-    return lambda d: (d, e, k)
+    if any(e.inputs[j] is e.inputs[k] for j in range(k)):
+        return lambda d: (d, e, k)
+    return lambda d: (d, e)
 
 
 class IndexGraph:
@@ -137,59 +142,79 @@ class IndexGraph:
 LocalExpr = tuple[DomainExpr, tuple[Key, ...], tuple[Key, ...], bool]
 
 
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What every use of a tensor enters: its axes, its domain expressions, and the pairs a size-one neighbour joins."""
+
+    domains: tuple[IterDomain, ...]
+    exprs: tuple[DomainExpr, ...]
+    pairs: tuple[tuple[DomainExpr, IterDomain, IterDomain], ...]
+
+
 class _Builder:
     def __init__(self, fusion: Fusion) -> None:
         self.fusion = fusion
         self.nests = Nests(fusion)
         self.graph: GraphBuilder[Key] = GraphBuilder("index")
         self.local: dict[TensorExpr, list[LocalExpr]] = {}
+        self._parts: dict[Tensor, _Parts] = {}
 
     def build(self) -> IndexGraph:
-        for e in self.fusion.exprs:
-            self._expression(e)
+        distinct = {e: _distinct(e) for e in self.fusion.exprs}
+        for e, operands in distinct.items():
+            self._expression(e, operands)
         # Sharing is checked on each operation alone, before any loop joins two of them.
-        for e in self.fusion.exprs:
-            for k in _distinct(e):
-                self._check_shared(e, k)
-        for e in self.fusion.exprs:
-            for k in _distinct(e):
-                self._share(e, k)
+        inlined = [(e, k) for e, operands in distinct.items() for k in operands if self.nests.shared(e.inputs[k])]
+        for e, k in inlined:
+            self._check_shared(e, k)
+        for e, k in inlined:
+            self._share(e, k)
         made = IndexGraph(self.fusion, self.nests, self.graph.build(), self.local)
         _refuse_shifts(made)
         _refuse_collapsed_loops(made)
         order_nests(self.fusion)
         return made
 
-    def _expression(self, e: TensorExpr) -> None:
+    def _expression(self, e: TensorExpr, operands: list[int]) -> None:
         self.local[e] = []
-        out = e.output
-        self._enter(e, out, key_of(e, None), own_exprs(out))
-        for k in _distinct(e):
-            self._enter(e, e.inputs[k], key_of(e, k), own_exprs(e.inputs[k]))
-            self._read(e, k)
+        own = self._enter(e, e.output, key_of(e, None))
+        for k in operands:
+            self._read(e, k, self._enter(e, e.inputs[k], key_of(e, k)), own)
 
-    def _enter(self, e: TensorExpr, t: Tensor, key: Callable[[IterDomain], Key], exprs: tuple[DomainExpr, ...]) -> None:
-        for d in own_domains(t):
-            self.graph.add(key(d))
-        for x in (*exprs, *self.nests.shadows[t].exprs):
-            self.graph.add_expr(x, key)  # type: ignore[arg-type]
-            self.local[e].append((x, tuple(map(key, x.inputs)), tuple(map(key, x.outputs)), t is e.output))
-            for a, b in transparent(x):
-                self.graph.map(key(a), key(b), Reason("size one", steps=(x,)))
+    def _of(self, t: Tensor) -> _Parts:
+        found = self._parts.get(t)
+        if found is None:
+            exprs = (*own_exprs(t), *self.nests.shadows[t].exprs)
+            loose = padded(exprs)
+            pairs = tuple((x, a, b) for x in exprs for a, b, beside in transparent(x) if beside not in loose)
+            stand_ins = (d for x in self.nests.shadows[t].exprs for d in (*x.inputs, *x.outputs))
+            domains = tuple(dict.fromkeys((*own_domains(t), *stand_ins)))
+            found = self._parts[t] = _Parts(domains, exprs, pairs)
+        return found
 
-    def _read(self, e: TensorExpr, k: int) -> None:
-        t, key, own = e.inputs[k], key_of(e, k), key_of(e, None)
-        mine, out = self.nests.shadows[t], self.nests.shadows[e.output]
+    def _enter(self, e: TensorExpr, t: Tensor, key: Callable[[IterDomain], Key]) -> dict[IterDomain, int]:
+        """Enter a use of a tensor; returns the number of each of its axes."""
+        parts = self._of(t)
+        first = self.graph.add_new([key(d) for d in parts.domains])
+        numbers = dict(zip(parts.domains, range(first, first + len(parts.domains)), strict=True))
+        local = self.local[e]
+        for x in parts.exprs:
+            self.graph.add_expr(x, key)
+            local.append((x, tuple(map(key, x.inputs)), tuple(map(key, x.outputs)), t is e.output))
+        for x, a, b in parts.pairs:
+            self.graph.join(numbers[a], numbers[b], Reason("size one", steps=(x,)))
+        return numbers
+
+    def _read(self, e: TensorExpr, k: int, mine: dict[IterDomain, int], own: dict[IterDomain, int]) -> None:
+        t, join = e.inputs[k], self.graph.join
+        theirs, out = self.nests.shadows[t], self.nests.shadows[e.output]
         for p, (axis, read) in enumerate(zip(t.axes, e.reads[k], strict=True)):
-            match read:
-                case Mapped(domain):
-                    self.graph.map(key(axis), own(domain), Reason("access", e, t, p))
-                    if axis in mine.axis and domain in out.axis:
-                        self.graph.map(key(mine.axis[axis]), own(out.axis[domain]), Reason("promotion", e, t, p))
-                case Fixed(resolves=IterDomain() as to) if axis in mine.axis:
-                    self.graph.map(key(mine.axis[axis]), own(out.of(to)), Reason("promotion", e, t, p))
-                case _:
-                    pass
+            if isinstance(read, Mapped):
+                join(mine[axis], own[read.domain], Reason("access", e, t, p))
+                if axis in theirs.axis and read.domain in out.axis:
+                    join(mine[theirs.axis[axis]], own[out.axis[read.domain]], Reason("promotion", e, t, p))
+            elif isinstance(read, Fixed) and read.resolves is not None and axis in theirs.axis:
+                join(mine[theirs.axis[axis]], own[out.of(read.resolves)], Reason("promotion", e, t, p))
 
     def _check_shared(self, e: TensorExpr, k: int) -> None:
         t, key, own = e.inputs[k], key_of(e, k), key_of(e, None)

@@ -15,7 +15,7 @@ from idgraph.arith import Expr, simplify
 from idgraph.errors import IndexingError
 from idgraph.graphs.disjoint import DisjointSets
 from idgraph.graphs.reasons import Explanation, Fact, Reason
-from idgraph.ir.domains import DomainExpr, Merge, Split
+from idgraph.ir.domains import DomainExpr, IterDomain, Merge, Split
 
 K = TypeVar("K", bound=Hashable)
 
@@ -100,7 +100,7 @@ def _attributes(e: DomainExpr) -> tuple[object, ...]:
 
 
 class GraphBuilder(Generic[K]):
-    """Grows a ValGraph; `build` closes it under congruence and freezes it."""
+    """Grows a ValGraph, closed under congruence after every step; `build` freezes it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -109,11 +109,20 @@ class GraphBuilder(Generic[K]):
         self.keys: list[K] = []
         self.unions = 0
         self._nodes: list[_Node] = []
-        self._uses: list[list[int]] = []
+        self._uses: dict[int, list[int]] = {}
         self._expr_parent: list[int] = []
         self._forward: dict[tuple[object, ...], int] = {}
         self._backward: dict[tuple[object, ...], int] = {}
         self._pending: list[tuple[int, int, Reason]] = []
+
+    def fork(self, name: str) -> GraphBuilder[K]:
+        """A copy to go on with: coarser graphs start from the exact one."""
+        made: GraphBuilder[K] = GraphBuilder(name)
+        made.sets, made.ids, made.keys, made.unions = self.sets.copy(), self.ids.copy(), self.keys.copy(), self.unions
+        made._nodes, made._expr_parent = self._nodes.copy(), self._expr_parent.copy()
+        made._uses = {k: v.copy() for k, v in self._uses.items()}
+        made._forward, made._backward = self._forward.copy(), self._backward.copy()
+        return made
 
     def add(self, key: K) -> int:
         """The number of a key, entering it if it is new."""
@@ -121,24 +130,36 @@ class GraphBuilder(Generic[K]):
         if found is None:
             found = self.ids[key] = self.sets.add()
             self.keys.append(key)
-            self._uses.append([])
         return found
 
-    def add_expr(self, e: DomainExpr, key: Callable[[object], K]) -> None:
+    def add_new(self, keys: Sequence[K]) -> int:
+        """Enter keys known to be new; returns the first of their consecutive numbers."""
+        first = self.sets.add_many(len(keys))
+        self.ids.update(zip(keys, range(first, first + len(keys)), strict=True))
+        self.keys.extend(keys)
+        return first
+
+    def add_expr(self, e: DomainExpr, key: Callable[[IterDomain], K]) -> None:
         """Enter a domain expression between the keys of its axes."""
         ins, outs = tuple(self.add(key(d)) for d in e.inputs), tuple(self.add(key(d)) for d in e.outputs)
         n = len(self._nodes)
         self._nodes.append(_Node(e, ins, outs, _attributes(e)))
         self._expr_parent.append(n)
-        for x in dict.fromkeys((*ins, *outs)):
-            self._uses[self.sets.find(x)].append(n)
+        for x in dict.fromkeys(self.sets.find(x) for x in (*ins, *outs)):
+            self._uses.setdefault(x, []).append(n)
         self._sign(n)
-        self._drain()
+        if self._pending:
+            self._drain()
 
     def map(self, a: K, b: K, why: Reason) -> None:
         """State that two keys are the same, and follow what that implies."""
-        self._pending.append((self.add(a), self.add(b), why))
-        self._drain()
+        self.join(self.add(a), self.add(b), why)
+
+    def join(self, a: int, b: int, why: Reason) -> None:
+        """`map` for keys by number."""
+        self._unite(a, b, why)
+        if self._pending:
+            self._drain()
 
     def same(self, a: K, b: K) -> bool:
         """True when the two are one already."""
@@ -150,22 +171,26 @@ class GraphBuilder(Generic[K]):
 
     def members(self, key: K) -> list[K]:
         """Keys in one group with ``key`` at present."""
-        return [self.keys[n] for n in self.sets.members[self.number(key)]]
+        return [self.keys[n] for n in self.sets.members(self.add(key))]
 
     def _drain(self) -> None:
-        sets = self.sets
         while self._pending:
-            a, b, why = self._pending.pop()
-            ra, rb = sets.find(a), sets.find(b)
-            if ra == rb:
-                continue
-            sets.union(a, b, why)
-            self.unions += 1
-            keep = sets.find(a)
-            gone = rb if keep == ra else ra
-            moved = self._uses[gone]
-            self._uses[keep].extend(moved)
-            self._uses[gone] = []
+            self._unite(*self._pending.pop())
+
+    def _unite(self, a: int, b: int, why: Reason) -> None:
+        sets = self.sets
+        ra, rb = sets.find(a), sets.find(b)
+        if ra == rb:
+            return
+        sets.union(a, b, why)
+        self.unions += 1
+        if not self._uses:
+            return
+        keep = sets.parent[ra]
+        gone = rb if keep == ra else ra
+        moved = self._uses.pop(gone, None)
+        if moved:
+            self._uses.setdefault(keep, []).extend(moved)
             for n in moved:
                 self._sign(n)
 

@@ -9,10 +9,11 @@ from typing import TypeVar, cast
 from idgraph.arith import TRUE, Expr, as_expr, drop_redundant, simplify, symbol
 from idgraph.errors import IndexingError
 from idgraph.graphs import (
-    DomainGraph, IndexGraph, Nests, build_almost_exact, build_broadcast, build_exact, build_index_graph, build_loop,
-    build_permissive, build_permissive_resize, canonical_operand, key_of,
+    DomainGraph, IndexGraph, Nests, build_almost_exact, build_broadcast, build_index_graph, build_loop,
+    build_permissive, build_permissive_resize, canonical_operand, exact_builder, key_of,
 )  # fmt: skip
 from idgraph.graphs.index_graph import Key
+from idgraph.graphs.valgraph import GraphBuilder
 from idgraph.index.access import Access, Loop
 from idgraph.index.cover import check_cover
 from idgraph.index.layout import address_of
@@ -85,29 +86,34 @@ class IdModel:
     # graphs -------------------------------------------------------------------------------------------------------
 
     @property
+    def _exact(self) -> GraphBuilder[IterDomain]:
+        """The exact graph's builder, which the coarser graphs fork."""
+        return self._keep("exact builder", lambda: exact_builder(self.fusion))
+
+    @property
     def exact(self) -> DomainGraph:
         """The exact graph."""
-        return self._keep("exact", lambda: build_exact(self.fusion))
+        return self._keep("exact", lambda: DomainGraph("exact", self.fusion, self._exact.build()))
 
     @property
     def almost_exact(self) -> DomainGraph:
         """Exact, with size-one merges and splits transparent and equal divisible splits joined."""
-        return self._keep("almost_exact", lambda: build_almost_exact(self.fusion))
+        return self._keep("almost_exact", lambda: build_almost_exact(self.fusion, self._exact))
 
     @property
     def broadcast(self) -> DomainGraph:
         """Exact, and broadcast axes with what they resolve to."""
-        return self._keep("broadcast", lambda: build_broadcast(self.fusion))
+        return self._keep("broadcast", lambda: build_broadcast(self.fusion, self._exact))
 
     @property
     def permissive(self) -> DomainGraph:
         """Broadcast, and forwarding through merges with broadcasts."""
-        return self._keep("permissive", lambda: build_permissive(self.fusion))
+        return self._keep("permissive", lambda: build_permissive(self.fusion, self._exact))
 
     @property
     def permissive_resize(self) -> DomainGraph:
         """Permissive, and a resize's input with its output."""
-        return self._keep("permissive_resize", lambda: build_permissive_resize(self.fusion))
+        return self._keep("permissive_resize", lambda: build_permissive_resize(self.fusion, self._exact))
 
     @property
     def loop(self) -> DomainGraph:
@@ -227,12 +233,16 @@ class IdModel:
         for k, (t, row) in enumerate(zip(e.inputs, e.reads, strict=True)):
             key = key_of(e, k)
             for axis, read in zip(t.axes, row, strict=True):
-                if isinstance(read, Fixed) and not axis.is_broadcast:
+                if isinstance(read, Fixed):
                     given.append((key(axis), read.index))
                 elif isinstance(read, Loaded):
                     given.append((key(axis), symbol(f"ld{read.operand}")))
-        loops = zip(shadow.loop, self.loops(e), strict=True)
-        solver.solve([(own(d), loop.symbol) for d, loop in loops], given)
+        # A resolved broadcast axis stays at 0: the wider loop is its stand-in's, or nobody's.
+        zero = as_expr(0)
+        start = [(own(d), zero) for d in e.output.logical if d in shadow.axis]
+        for j, (d, loop) in enumerate(zip(shadow.loop, self.loops(e), strict=True)):
+            start.append((own(d), zero if j in shadow.direct else loop.symbol))
+        solver.solve(start, given)
         self._solvers[e] = solver
         return solver
 
