@@ -62,6 +62,15 @@ def rule(ops: str, name: str, lhs: str, rhs: str, when: str = "") -> Callable[[A
     return enter
 
 
+@rule("integer", "one-value", "x", "c", "c <= x <= c by range")
+def one_value(node: Expr) -> Expr | None:
+    """Tried first at every node that is no condition."""
+    if node.cond or node.op == "const":
+        return None
+    lo, hi = interval(node)
+    return const(lo) if lo is not None and lo == hi else None
+
+
 def rules() -> list[Rule]:
     """The whole table, grouped by operation."""
     return [r for group in TABLE.values() for r in group]
@@ -140,11 +149,10 @@ def _form(a: Expr) -> Expr:
 
 
 def _step(node: Expr) -> Expr | None:
-    if not node.cond and node.op != "const":
-        lo, hi = interval(node)
-        if lo is not None and lo == hi:
-            node.why = ("one-value", const(lo))
-            return const(lo)
+    found = one_value(node)
+    if found is not None:
+        node.why = ("one-value", found)
+        return found
     for name, apply in _BY_OP.get(kind(node), ()):
         try:
             found = apply(node)

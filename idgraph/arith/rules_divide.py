@@ -34,15 +34,6 @@ def negative_divisor(node: Expr) -> Expr | None:
 
 
 # ---- floor division ------------------------------------------------------------------------------------------
-@rule("floordiv", "div-window", "x // d", "q", "q*d <= x < q*d + d by range")
-def div_window(node: Expr) -> Expr | None:
-    d = node.args[1].value
-    lo, hi = interval(node.args[0])
-    if lo is not None and hi is not None and lo // d == hi // d:
-        return const(lo // d)
-    return None
-
-
 @rule("floordiv", "div-whole", "(d*x + y) // d", "x + y // d")
 def div_whole(node: Expr) -> Expr | None:
     d = node.args[1].value

@@ -40,15 +40,6 @@ def dominated(node: Expr) -> Expr | None:
     return None
 
 
-@rule("min max", "absorb", "min(x, max(x, y))", "x", "also max(x, min(x, y))")
-def absorb(node: Expr) -> Expr | None:
-    other = "max" if node.op == "min" else "min"
-    for a in node.args:
-        if a.op == other and any(x in a.args for x in node.args):
-            return rebuild(node, tuple(x for x in node.args if x is not a))
-    return None
-
-
 def _taken_out(options: tuple[Expr, ...]) -> tuple[Expr, int, list[Expr]] | None:
     """What all options share as terms, the factor common to what is left, and what then remains of each."""
     parts = [terms(a) for a in options]

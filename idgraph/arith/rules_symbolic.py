@@ -9,7 +9,7 @@ from idgraph.arith.bounds import nonneg, positive
 from idgraph.arith.engine import rule
 from idgraph.arith.linear import Poly, Terms, add_to, combine, content, divide_base, factors, product_of, terms, times
 from idgraph.arith.nodes import Expr, add, const, floordiv, from_terms, mod, mul
-from idgraph.arith.ranges import congruence, interval
+from idgraph.arith.ranges import interval
 
 
 def _holds(node: Expr, d: Expr) -> bool:
@@ -254,7 +254,7 @@ def sym_div_mod(node: Expr) -> Expr | None:
     return mod(floordiv(x.args[0], d), e) if _holds(node, e) else None
 
 
-@rule("mod-sym", "sym-mod-zero", "x % d", "0", "x is 0 or a proved multiple of d")
+@rule("mod-sym", "sym-mod-zero", "0 % d", "0", "d is not 0")
 def sym_mod_zero(node: Expr) -> Expr | None:
     x, d = node.args
-    return const(0) if x.op == "const" and x.value == 0 and congruence(d) and _nonzero(node, d) else None
+    return x if x.op == "const" and x.value == 0 and _nonzero(node, d) else None
