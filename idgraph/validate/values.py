@@ -136,8 +136,8 @@ def _differences(x: Array, y: Array, relative: float, scale: float) -> tuple[Arr
     if y.dtype.kind != "f":
         return np.zeros((), np.float64), (x != y).astype(np.float64)
     with np.errstate(all="ignore"):
-        difference = np.abs(x - y)
-        difference[(x == y) | (np.isnan(x) & np.isnan(y))] = 0.0
-        difference[np.isnan(difference)] = np.inf
+        same = (x == y) | (np.isnan(x) & np.isnan(y))
+        plain = np.abs(x - y)
+        difference = np.where(same, 0.0, np.where(np.isnan(plain), np.inf, plain))
         allowed = relative * (np.where(np.isfinite(y), np.abs(y), 0.0) + scale)
     return allowed, difference
