@@ -24,7 +24,7 @@ Op = Literal[
 
 _OP_NUMBER: Final[dict[str, int]] = {
     "const": 1, "sym": 2, "add": 3, "mul": 4, "floordiv": 5, "mod": 6, "min": 7, "max": 8, "where": 9, "xor": 10,
-    "lt": 11, "le": 12, "eq": 13, "ne": 14, "and": 15, "or": 16, "not": 17,
+    "le": 11, "lt": 12, "eq": 13, "ne": 14, "and": 15, "or": 16, "not": 17,
 }  # fmt: skip
 CONDITION_OPS: Final = frozenset({"lt", "le", "eq", "ne", "and", "or", "not"})
 _TABLE_LIMIT: Final = 400_000
@@ -375,11 +375,11 @@ def const(value: int) -> Expr:
     >>> const(3) == 3, hash(const(3)) == hash(3)
     (True, True)
     """
+    if value is True or value is False:
+        raise ArithTypeError("a truth value is not an integer constant", hint="use TRUE or FALSE")
     node = _CONSTS.get(value)
     if node is not None:
         return node
-    if isinstance(value, bool):
-        raise ArithTypeError("a truth value is not an integer constant", hint="use TRUE or FALSE")
     node = _new("const", (), hash(value), ("~", 0, 1, 4 * value + 1))  # hash(-1) == hash(-2): keep digests apart
     node.value = value
     if len(_CONSTS) < 100_000:
