@@ -33,7 +33,7 @@ from idgraph.emit.plan import (
     walk,
 )
 from idgraph.emit.races import check_races, thread_ways
-from idgraph.emit.storage import Home, Threads, homes, private_buffer
+from idgraph.emit.storage import Home, Threads, homes, memory_dtype, private_buffer
 from idgraph.errors import EmitError
 from idgraph.index import strides
 from idgraph.ir import Fusion, Loaded, Tensor, TensorExpr
@@ -192,7 +192,7 @@ class _Builder:
         if not kept:
             return _Sum(acc, inner, None, None)
         extents = [loops[p].extent for p in kept]
-        buffer, prefix = private_buffer(f"part{number}", e, acc.dtype, extents, loops, self.threads)
+        buffer, prefix = private_buffer(f"part{number}", e, memory_dtype(acc.dtype), extents, loops, self.threads)
         home = Home(e.output, acc, None, buffer, tuple(kept), tuple(extents), prefix)
         return _Sum(acc, inner, buffer, home.place(_own_slots(loops, ())))
 
@@ -211,7 +211,9 @@ class _Builder:
         skip = reduced(e, loops)
         r = self.running(e, skip[0])
         names = {loops[p].name for p in skip}
-        kept = [c for c in self.maps.write(e).conditions if not c.names & names]
+        # A reduction over nothing never happens at any point, yet its result exists.
+        nothing = any(loops[p].extent == 0 for p in skip)
+        kept = [c for c in self.maps.write(e).conditions if not c.names & names and not (nothing and c is FALSE)]
         mixed = [
             c for c in self.maps.write(e).conditions if c.names & names and (c.names & _names(loops)) - names
         ]

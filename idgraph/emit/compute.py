@@ -144,8 +144,11 @@ def statement_value(v: Value, operands: Mapping[int, Operand], maps: IndexMaps) 
     elif op in ("pad", "cat", "slice_scatter"):
         v.add(_choice(v, operands))
         v.result = v.local
-    elif op in ("full", "iota"):
-        v.add(Compute(v.local, "cast", (_made(e, maps),), dtype))
+    elif op == "full":
+        v.add(Compute(v.local, "cast", (Number(_number(e, "value")),), dtype))
+        v.result = v.local
+    elif op == "iota":
+        _count(v, maps)
         v.result = v.local
     elif op in MOVES or op == "embedding":
         v.add(Compute(v.local, "cast", (operands[1 if op == "embedding" else 0],), dtype))
@@ -189,24 +192,31 @@ def _pointwise(v: Value, operands: tuple[Operand, ...]) -> Compute:
 def _choice(v: Value, operands: Mapping[int, Operand]) -> Choose:
     e = v.expr
     if e.op == "pad":
-        value = e.attrs["value"]
-        fill = Number(value) if isinstance(value, (bool, int, float)) else Number(0)
-        return Choose(v.local, ((v.exists[0], operands[0]),), fill)
+        return Choose(v.local, ((v.exists[0], operands[0]),), Number(_number(e, "value")))
     if e.op == "slice_scatter":
         return Choose(v.local, ((v.exists[1], operands[1]),), operands[0])
     *cases, last = range(len(e.inputs))
     return Choose(v.local, tuple((v.exists[k], operands[k]) for k in cases), operands[last])
 
 
-def _made(e: TensorExpr, maps: IndexMaps) -> Operand:
-    if e.op == "full":
-        value = e.attrs["value"]
-        return Number(value) if isinstance(value, (bool, int, float)) else Number(0)
-    start, step = e.attrs["start"], e.attrs["step"]
-    place = maps.write(e).coordinates[0]
+def _number(e: TensorExpr, key: str) -> Scalar:
+    value = e.attrs[key]
+    if isinstance(value, (bool, int, float)):
+        return value
+    raise EmitError(f"{key} {value!r} of {e.output.name} is no number", where=e.source_line)
+
+
+def _count(v: Value, maps: IndexMaps) -> None:
+    """start + step * coordinate: integers exactly, others in float64."""
+    e = v.expr
+    start, step, place = _number(e, "start"), _number(e, "step"), maps.write(e).coordinates[0]
     if isinstance(start, int) and isinstance(step, int):
-        return Index(place * step + start)
-    raise EmitError(f"iota with start {start!r} and step {step!r} has no kernel", where=e.source_line)
+        v.add(Compute(v.local, "cast", (Index(place * step + start),), e.output.dtype))
+        return
+    scaled, moved = Local(f"{v.local.name}_step", "float64"), Local(f"{v.local.name}_wide", "float64")
+    v.add(Compute(scaled, "mul", (Index(place), Number(step)), "float64"))
+    v.add(Compute(moved, "add", (scaled, Number(start)), "float64"))
+    v.add(Compute(v.local, "cast", (moved,), e.output.dtype))
 
 
 def _as(v: Value, operand: Operand, dtype: DType, k: int) -> Operand:

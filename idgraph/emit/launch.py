@@ -72,6 +72,8 @@ def call(program: Program, kernel: Kernel, flat: Mapping[str, Array], env: Env, 
         ]
         function(*views, *scalars_of(kernel, env))
         return
+    # numba has no float16 on the CPU: kernels see 16-bit words.
+    buffers = [a.view(np.uint16) if a.dtype == np.float16 else a for a in buffers]
     sites = site_numbers(kernel) if checked else []
     fault = np.zeros(fault_size(kernel), np.int64)
     function(*buffers, *scalars_of(kernel, env), *([fault] if checked else []))

@@ -90,7 +90,7 @@ def div(a: float, b: float) -> float:
 
 def sign(a: float) -> int:
     """-1, 0 or 1; 0 for NaN, as in torch."""
-    return (a > 0) - (a < 0)
+    return int(a > 0) - int(a < 0)
 
 
 def maximum(a: Any, b: Any) -> Any:
@@ -150,7 +150,7 @@ def _whole(f: Callable[[float], int]) -> Callable[[float], float]:
     return g
 
 
-floor, ceil, trunc, rint = _whole(math.floor), _whole(math.ceil), _whole(math.trunc), _whole(round)
+floor, ceil, trunc, rint = _whole(math.floor), _whole(math.ceil), _whole(int), _whole(round)
 
 
 def fmod(a: float, b: float) -> float:

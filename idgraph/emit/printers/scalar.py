@@ -173,7 +173,7 @@ class _Scalar:
             self.block(s.body, depth)
             return
         condition = self.index(s.condition)
-        loops = [v for v in s.site.loops]
+        loops = list(s.site.loops)
         if self.target == "python":
             self.put(depth, f"if not ({condition}):")
             self.put(depth + 1, f"out_of_range({', '.join([str(number), s.value, *loops])})")
@@ -201,7 +201,7 @@ class _Scalar:
         if s.buffer is not None and s.address is not None:
             before = self.loaded(s.buffer, s.address)
         text = COMBINE[s.op].format(before, value)
-        if s.acc.dtype == "int64" and self.target == "python":
+        if s.acc.dtype == "int64":
             text = f"i64({text})"
         if s.buffer is not None and s.address is not None:
             self.put(depth, self.stored(s.buffer, s.address, text))
