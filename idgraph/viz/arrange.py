@@ -13,7 +13,6 @@ CELL = 7.3  # pixels of one cell of the 12-pixel fixed-pitch font
 ROW = 17.0
 PAD = 9.0
 CHIP = 15.0
-PART_GAP = 34.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,8 @@ def arrange(picture: Picture) -> Arranged:
         return _nested(picture)
     index = {n.key: p for p, n in enumerate(picture.nodes)}
     sizes = [node_size(n) for n in picture.nodes]
-    placed = parts(sizes, [(index[e.tail], index[e.head]) for e in picture.edges])
+    ranks = [(n.column, not n.marked) for n in picture.nodes]
+    placed = parts(sizes, [(index[e.tail], index[e.head]) for e in picture.edges], ranks)
     return Arranged(placed.width, placed.height, _rects(picture.nodes, sizes, placed), {}, placed.routes)
 
 
@@ -64,8 +64,19 @@ def _rects(nodes: Sequence[Node], sizes: Sizes, placed: Placed) -> dict[str, Rec
     return {n.key: Rect(*c, *s) for n, c, s in zip(nodes, placed.centres, sizes, strict=True)}
 
 
-def parts(sizes: Sizes, edges: Sequence[tuple[int, int]], width: float = 1150, gap: Point = (26, 42)) -> Placed:
-    """Unconnected parts laid out each for itself, then on shelves at most ``width`` pixels wide, the larger first."""
+def parts(
+    sizes: Sizes,
+    edges: Sequence[tuple[int, int]],
+    ranks: Sequence[tuple[int, bool]] = (),
+    width: float = 1150,
+    gap: Point = (26, 42),
+    between: float = 34,
+) -> Placed:
+    """Unconnected parts laid out each for itself, then side by side on shelves.
+
+    Parts with the least ``ranks`` come first, of those the larger ones; shelves are ``width`` pixels, or as wide as
+    makes the whole about three by two. ``gap`` lies within parts, ``between`` between them.
+    """
     owner = _components(len(sizes), edges)
     members: dict[int, list[int]] = {}
     for v, root in enumerate(owner):
@@ -73,24 +84,28 @@ def parts(sizes: Sizes, edges: Sequence[tuple[int, int]], width: float = 1150, g
     inside: dict[int, list[int]] = {}
     for n, (a, _) in enumerate(edges):
         inside.setdefault(owner[a], []).append(n)
-    whole = Placed(0, 0, [(0.0, 0.0)] * len(sizes), [[] for _ in edges])
     drawn: list[tuple[int, Placed]] = []
     for root, vs in members.items():
         local = {v: p for p, v in enumerate(vs)}
         mine = [(local[edges[n][0]], local[edges[n][1]]) for n in inside.get(root, [])]
         drawn.append((root, layered([sizes[v] for v in vs], mine, gap)))
-    drawn.sort(key=lambda d: -len(members[d[0]]))
-    limit = max([width, *(p.width for _, p in drawn)])
+    if ranks:
+        drawn.sort(key=lambda d: (min(ranks[v] for v in members[d[0]]), -len(members[d[0]])))
+    else:
+        drawn.sort(key=lambda d: -len(members[d[0]]))
+    area = sum((p.width + between) * (p.height + between) for _, p in drawn)
+    limit = max([width, (1.5 * area) ** 0.5, *(p.width for _, p in drawn)])
+    whole = Placed(0, 0, [(0.0, 0.0)] * len(sizes), [[] for _ in edges])
     x = y = shelf = 0.0
     for root, part in drawn:
         if x and x + part.width > limit:
-            x, y, shelf = 0.0, y + shelf + PART_GAP, 0.0
+            x, y, shelf = 0.0, y + shelf + between, 0.0
         for v, (cx, cy) in zip(members[root], part.centres, strict=True):
             whole.centres[v] = (cx + x, cy + y)
         for n, route in zip(inside.get(root, []), part.routes, strict=True):
             whole.routes[n] = [(px + x, py + y) for px, py in route]
         whole.width, whole.height = max(whole.width, x + part.width), max(whole.height, y + part.height)
-        x, shelf = x + part.width + PART_GAP, max(shelf, part.height)
+        x, shelf = x + part.width + between, max(shelf, part.height)
     return whole
 
 
@@ -148,8 +163,8 @@ def _nested(picture: Picture) -> Arranged:
     for n, e in enumerate(picture.edges):
         if at[e.tail] != at[e.head]:
             way = placed.routes[outer[at[e.tail], at[e.head]]]
-            ends = nodes.get(e.tail), nodes.get(e.head)
-            routes[n] = _between(*ends, way) if ends[0] is not None and ends[1] is not None else way
+            whole = e.tail in clusters
+            routes[n] = way if whole else _between(nodes[e.tail], nodes[e.head], way)
     return Arranged(placed.width, placed.height, nodes, clusters, routes)
 
 
@@ -179,7 +194,8 @@ def _inside(picture: Picture) -> list[_Inner]:
 
 def _inner(cluster: Cluster | None, nodes: list[Node], edges: list[Edge], numbers: list[int]) -> _Inner:
     local = {n.key: p for p, n in enumerate(nodes)}
-    placed = parts([node_size(n) for n in nodes], [(local[e.tail], local[e.head]) for e in edges], 520, (18, 26))
+    ends = [(local[e.tail], local[e.head]) for e in edges]
+    placed = parts([node_size(n) for n in nodes], ends, width=520, gap=(18, 26), between=14)
     if cluster is None:
         return _Inner(None, nodes, placed, numbers, placed.width, placed.height, 0)
     top = len(cluster.lines) * ROW + 14

@@ -9,6 +9,7 @@ from typing import Any
 from idgraph.graphs import Cycle, DomainGraph, Explanation, ExprGroup, Group, own_domains, own_exprs
 from idgraph.graphs.cycles import axis_of, e_tensor
 from idgraph.ir import DomainExpr, Fixed, IterDomain, Mapped, Tensor
+from idgraph.viz.fold import folded
 from idgraph.viz.picture import LINE, PALE_RED, PLAIN, RED, WHITE, Cluster, Edge, Line, Node, Picture, Swatch, colours
 from idgraph.viz.text import clip, wrapped
 from idgraph.viz.words import LIMIT, call_text, counted, cycle_lines, listed, step_owner, step_text, step_title, where
@@ -121,7 +122,8 @@ def _by_group(graph: DomainGraph, marks: Marks, title: str, collapse: bool) -> P
             Edge(step_key(x), group_key(g), marked=(x.number, g.number) in marks.made) for g in dict.fromkeys(x.outputs)
         ]
     caption = ("Each coloured box: axes that are the same. Rounded: what makes one axis of another.",)
-    return Picture(title, tuple(nodes), tuple(edges), (), caption, marks.alarm, _legend(marks, dashed=True))
+    made = Picture(title, tuple(nodes), tuple(edges), (), caption, marks.alarm, _legend(marks, dashed=True))
+    return folded(made) if collapse else made
 
 
 def _group_node(g: Group[Any], marks: Marks, collapse: bool) -> Node:
@@ -129,6 +131,7 @@ def _group_node(g: Group[Any], marks: Marks, collapse: bool) -> Node:
     axes = [axis_of(k) for k in g]
     head = f"[{axes[0].extent}]  {len(axes)} axes" if len(axes) > 1 else f"[{axes[0].extent}]"
     if collapse:
+        head = f"group {g.number}  {head}"
         names = list(dict.fromkeys(d.tensor.name for d in axes if d.tensor is not None))
         rows = wrapped(listed(names, 8), 34)
     else:
@@ -146,7 +149,8 @@ def step_node(exprs: Sequence[DomainExpr], key: str, marked: bool, cluster: str 
     scheduled = all(t is None or not any(e is y for y in t.domain.exprs) for e, t in zip(exprs, tensors, strict=True))
     lines = (Line(clip(step_text(exprs[0]), LIMIT)), Line(step_owner(exprs), "dim"))
     fill = PALE_RED if marked else WHITE
-    return Node(key, lines, "pill", fill, LINE, step_title(exprs), cluster, marked=marked, dashed=scheduled)
+    name = f"{step_text(exprs[0])}, {step_owner(exprs)}"
+    return Node(key, lines, "pill", fill, LINE, step_title(exprs), cluster, marked, dashed=scheduled, name=name)
 
 
 def _axis_title(d: IterDomain) -> str:
@@ -252,7 +256,8 @@ def _collapsed(graph: DomainGraph, marks: Marks, title: str) -> Picture:
         tooltip = "\n".join([where(t), *(f"{d!r}: group {of[d]}" for d in t.logical)])
         hot = t in marked
         fill = PALE_RED if hot else WHITE
-        nodes.append(Node(f"tensor {t.name}", (Line(" " + name, "plain", chips),), "box", fill, LINE, tooltip, marked=hot))
+        lines = (Line(" " + name, "plain", chips),)
+        nodes.append(Node(f"tensor {t.name}", lines, "box", fill, LINE, tooltip, marked=hot, name=t.name))
     edges: dict[tuple[Tensor, Tensor], Edge] = {}
     for e in graph.fusion.exprs:
         for t in e.inputs:
@@ -261,4 +266,4 @@ def _collapsed(graph: DomainGraph, marks: Marks, title: str) -> Picture:
             edges.setdefault((t, e.output), edge)
     caption = ("A box for each tensor; a square for each axis, of one colour where axes are the same.",)
     legend = _legend(marks, False)[:2] + _legend(marks, False)[3:]
-    return Picture(title, tuple(nodes), tuple(edges.values()), (), caption, marks.alarm, legend)
+    return folded(Picture(title, tuple(nodes), tuple(edges.values()), (), caption, marks.alarm, legend))

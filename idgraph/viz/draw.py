@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 
 from idgraph.errors import IdGraphError
 from idgraph.graphs import Cycle, DomainGraph, Explanation, IndexGraph
@@ -50,15 +50,11 @@ def picture(what: object, **options: object) -> Picture:
             by = options.get("by") or ("tensor" if isinstance(highlight, Explanation) else "group")
             if by not in ("group", "tensor"):
                 raise IdGraphError(f"a graph is drawn by group or by tensor, not by {by!r}")
-            return domain_picture(
-                what, highlight, by=str(by), title=title, collapse=_collapse(what.fusion, options)
-            )
+            return domain_picture(what, highlight, by=str(by), title=title, collapse=_collapse(what.fusion, options))
         case IndexGraph():
-            return index_picture(
-                what, _highlight(what, options), title=title, collapse=_collapse(what.fusion, options)
-            )
+            return index_picture(what, _highlight(what, options), title=title, collapse=_collapse(what.fusion, options))
         case Cycle():
-            return cycle_picture(what, title=title)
+            return cycle_picture(cast("Cycle[Any]", what), title=title)
         case Explanation():
             return explanation_picture(what, title=title)
         case _:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from idgraph.ir import Fusion, Tensor
+from idgraph.viz.fold import folded
 from idgraph.viz.picture import WHITE, Edge, Line, Node, Picture, Swatch
 from idgraph.viz.text import clip
 from idgraph.viz.words import LIMIT, attribute, axes_text, call_text, category, counted, listed, where
@@ -51,7 +52,9 @@ def fusion_picture(fusion: Fusion, *, title: str = "", collapse: bool = False) -
     caption = [f"{count}. Each box: a tensor, the operation that makes it, its axes with extents."]
     if collapse:
         caption = [f"{count}. Elementwise operations that only one other reads are drawn with it in one box."]
-    return Picture(title or f"Fusion {fusion.name}", nodes, tuple(edges.values()), (), tuple(caption), (), tuple(legend))
+    shown = title or f"Fusion {fusion.name}"
+    made = Picture(shown, nodes, tuple(edges.values()), (), tuple(caption), (), tuple(legend))
+    return folded(made) if collapse else made
 
 
 def _key(t: Tensor) -> str:

@@ -11,6 +11,7 @@ from idgraph.graphs.index_graph import Key
 from idgraph.index import IdModel
 from idgraph.ir import DomainExpr, TensorExpr
 from idgraph.viz.domains import Highlight, Marks, marks_of, step_node
+from idgraph.viz.fold import folded
 from idgraph.viz.picture import LINE, PLAIN, RED, WHITE, Cluster, Edge, Line, Node, Picture, Swatch, colours
 from idgraph.viz.text import clip, wrapped
 from idgraph.viz.words import LIMIT, call_text, where
@@ -153,9 +154,7 @@ def _steps(
         edges += [Edge(key, _key(mine[n]), marked=(number, n) in marks.made) for n in b]
 
 
-def _links(
-    graph: IndexGraph, parts: dict[TensorExpr, dict[int, _Part]], spanning: dict[int, int]
-) -> Iterator[Edge]:
+def _links(graph: IndexGraph, parts: dict[TensorExpr, dict[int, _Part]], spanning: dict[int, int]) -> Iterator[Edge]:
     """From each producer to its consumers: the coordinates they share, or a pale arrow where they share none."""
     for e in graph.fusion.exprs:
         for t in dict.fromkeys(e.inputs):
@@ -187,7 +186,8 @@ def _collapsed(
         hot = any(n in marks.groups for n in parts[e])
         name = clip(f" {e.output.name} = {e.op}", 28)
         key = f"operation {e.output.name}"
-        nodes.append(Node(key, (Line(name, "plain", chips),), title=f"{e!r}\n{where(e)}", marked=hot))
+        lines = (Line(name, "plain", chips),)
+        nodes.append(Node(key, lines, title=f"{e!r}\n{where(e)}", marked=hot, name=e.output.name))
         for t in e.inputs:
             if t.definition is None:
                 continue
@@ -198,4 +198,4 @@ def _collapsed(
             edges.setdefault((tail, key), Edge(tail, key, what, colour))
     caption = ("A box for each operation, a square for each of its loops, of one colour where operations share it.",)
     legend = (Swatch("shared by operations", *colours(0)), Swatch("of one operation only", *PLAIN))
-    return Picture(title, tuple(nodes), tuple(edges.values()), (), caption, marks.alarm, legend)
+    return folded(Picture(title, tuple(nodes), tuple(edges.values()), (), caption, marks.alarm, legend))

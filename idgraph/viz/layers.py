@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 Point = tuple[float, float]
 Sizes = Sequence[tuple[float, float]]
@@ -54,6 +55,16 @@ def layered(sizes: Sizes, edges: Sequence[tuple[int, int]], gap: Point = (26, 42
     _order(graph)
     x = _abscissae(graph, gap[0])
     return _placed(graph, x, [n in turned for n in range(len(edges))], gap[1])
+
+
+def layers_of(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
+    """The layer of each of ``count`` boxes, 0 on top.
+
+    >>> layers_of(4, [(0, 1), (1, 2), (2, 1), (3, 2)])
+    [0, 1, 2, 1]
+    """
+    turned = _back_edges(count, edges)
+    return _longest_path(count, [(b, a) if n in turned else (a, b) for n, (a, b) in enumerate(edges)])
 
 
 def _back_edges(count: int, edges: Sequence[tuple[int, int]]) -> set[int]:
@@ -120,7 +131,7 @@ def _with_dummies(sizes: Sizes, edges: Sequence[tuple[int, int]], layer: list[in
     made.ups = [[] for _ in made.layer]
     made.downs = [[] for _ in made.layer]
     for chain in made.chains:
-        for a, b in zip(chain, chain[1:], strict=False):
+        for a, b in pairwise(chain):
             made.downs[a].append(b)
             made.ups[b].append(a)
     made.rows = [[] for _ in range(max(made.layer) + 1)]
@@ -154,7 +165,7 @@ def _order(graph: _Layered) -> None:
         down = sweep % 2 == 0
         rows = graph.rows if down else graph.rows[::-1]
         beside = graph.ups if down else graph.downs
-        for before, row in zip(rows, rows[1:], strict=False):
+        for before, row in pairwise(rows):
             place = {v: float(p) for p, v in enumerate(before)}
             mine = {v: float(p) for p, v in enumerate(row)}
             centre = {v: sum(place[u] for u in beside[v]) / len(beside[v]) if beside[v] else mine[v] for v in row}
@@ -172,7 +183,7 @@ def crossings(rows: Sequence[Sequence[int]], downs: Sequence[Sequence[int]]) -> 
     1
     """
     total = 0
-    for row, below in zip(rows, rows[1:], strict=False):
+    for row, below in pairwise(rows):
         place = {v: p for p, v in enumerate(below)}
         seen: list[int] = []
         for v in row:
@@ -231,7 +242,7 @@ def spread(wanted: Sequence[float], weights: Sequence[float], widths: Sequence[f
     [-7.5, 7.5]
     """
     offsets = [0.0]
-    for a, b in zip(widths, widths[1:], strict=False):
+    for a, b in pairwise(widths):
         offsets.append(offsets[-1] + (a + b) / 2 + gap)
     blocks: list[tuple[float, float, int]] = []
     for want, weight, offset in zip(wanted, weights, offsets, strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 from idgraph.errors import IdGraphError
 from idgraph.viz.draw import DRAWABLE, to_svg
@@ -31,6 +31,6 @@ def enable() -> bool:
 def shown(what: object) -> str | None:
     """The SVG of an object, or None (text is shown) where it cannot be drawn."""
     try:
-        return to_svg(cast(object, what))
+        return to_svg(what)
     except IdGraphError:
         return None

@@ -50,7 +50,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A box. ``key`` is its stable name; ``title`` the tooltip (lines); ``cluster`` the key of the cluster it is in."""
+    """A box. ``key`` is its stable name; ``title`` the tooltip (lines); ``cluster`` the key of the cluster it is in.
+
+    Boxes of a lower ``column`` stand further left; ``name`` is what a cut arrow calls the box (default: the key).
+    """
 
     key: str
     lines: tuple[Line, ...]
@@ -62,6 +65,8 @@ class Node:
     marked: bool = False
     thick: bool = False
     dashed: bool = False
+    column: int = 0
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

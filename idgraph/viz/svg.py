@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from idgraph.viz.arrange import CELL, CHIP, PAD, ROW, Arranged, Rect, arrange, line_width
 from idgraph.viz.layers import Point
-from idgraph.viz.picture import DIM, FRAME, FRAME_LINE, INK, PALE_RED, RED, WHITE, Cluster, Edge, Line, Node, Picture, Swatch
+from idgraph.viz.picture import (
+    DIM,
+    FRAME,
+    FRAME_LINE,
+    INK,
+    PALE_RED,
+    RED,
+    WHITE,
+    Cluster,
+    Edge,
+    Line,
+    Node,
+    Picture,
+    Swatch,
+)
 from idgraph.viz.text import cells, clip, wrapped, xml, xml_lines
 
 MONO = "DejaVu Sans Mono, Menlo, Consolas, monospace"
@@ -86,7 +100,8 @@ def _legend(entries: tuple[Swatch, ...], width: float) -> tuple[list[str], float
         thick = 2.4 if e.thick else 1.2
         if e.shape == "line":
             parts.append(
-                f'<path d="M {_n(x)} {_n(y)} h 22" stroke="{e.stroke}" stroke-width="{max(thick, 1.6)}" fill="none"{dash}/>'
+                f'<path d="M {_n(x)} {_n(y)} h 22" stroke="{e.stroke}" stroke-width="{max(thick, 1.6)}" '
+                f'fill="none"{dash}/>'
             )
         else:
             radius = 6 if e.shape == "pill" else 2
@@ -133,7 +148,8 @@ def _frame_head(cluster: Cluster, rect: Rect) -> str:
     for p, line in enumerate(cluster.lines):
         top = y + 5 + p * ROW
         parts.append(
-            f'<rect x="{_n(x + 8)}" y="{_n(top)}" width="{_n(line_width(line) + 8)}" height="{_n(ROW)}" fill="{FRAME}"/>'
+            f'<rect x="{_n(x + 8)}" y="{_n(top)}" width="{_n(line_width(line) + 8)}" height="{_n(ROW)}" '
+            f'fill="{FRAME}"/>'
         )
         parts.append(_line(line, x + 12, top + 13))
     return "".join(parts)
@@ -153,8 +169,8 @@ def _node(node: Node, rect: Rect) -> str:
         start = centred if node.shape == "pill" or len(node.lines) == 1 else x + PAD
         rows.append(_line(line, start, base + p * ROW))
     return (
-        f'<g>{title}<rect x="{_n(x)}" y="{_n(y)}" width="{_n(rect.width)}" height="{_n(rect.height)}" rx="{_n(radius)}" '
-        f'fill="{node.fill}" stroke="{stroke}" stroke-width="{weight}"{dash}/>{"".join(rows)}</g>'
+        f'<g>{title}<rect x="{_n(x)}" y="{_n(y)}" width="{_n(rect.width)}" height="{_n(rect.height)}" '
+        f'rx="{_n(radius)}" fill="{node.fill}" stroke="{stroke}" stroke-width="{weight}"{dash}/>{"".join(rows)}</g>'
     )
 
 
@@ -180,9 +196,7 @@ def _edge(edge: Edge, route: list[Point]) -> str:
     tip = route[-1]
     ends = route if edge.link else [*route[:-1], (tip[0], tip[1] + (7 if up else -7))]
     head = "" if edge.link else _head(tip, up, colour, 4.6 if edge.marked else 3.8)
-    return (
-        f'<g>{title}<path d="{_path(ends)}" fill="none" stroke="{colour}" stroke-width="{weight}"{dash}/>{head}</g>'
-    )
+    return f'<g>{title}<path d="{_path(ends)}" fill="none" stroke="{colour}" stroke-width="{weight}"{dash}/>{head}</g>'
 
 
 def _path(route: list[Point]) -> str:

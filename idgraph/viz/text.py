@@ -13,9 +13,7 @@ def cells(text: str) -> int:
     """
     if text.isascii():
         return len(text)
-    return sum(
-        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text
-    )
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def clip(text: str, limit: int) -> str:
@@ -65,9 +63,7 @@ def xml(text: str) -> str:
     >>> xml('a<b & "c"')
     'a&lt;b &amp; &quot;c&quot;'
     """
-    return (
-        clean(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
-    )
+    return clean(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
 
 
 def xml_lines(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The words that pictures share: axes with extents, what an operation or an axis expression does, and where it stands."""
+"""The words that pictures share: axes with extents, what an operation or an axis expression does, and where."""
 
 from __future__ import annotations
 
