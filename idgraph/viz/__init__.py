@@ -5,12 +5,12 @@ Importing this package makes ``to_dot()`` and ``to_svg()`` of fusions and graphs
 
 from idgraph.ir.views import register_renderer
 from idgraph.viz import notebook
-from idgraph.viz.draw import drawable, graphviz_svg, picture, to_dot, to_svg, write
+from idgraph.viz.drawing import draw, drawable, graphviz_svg, picture, to_dot, to_svg, write
 from idgraph.viz.picture import Cluster, Edge, Line, Node, Picture, Swatch
 
 __all__ = [
-    "Cluster", "Edge", "Line", "Node", "Picture", "Swatch", "drawable", "graphviz_svg", "notebook", "picture", "to_dot",
-    "to_svg", "write",
+    "Cluster", "Edge", "Line", "Node", "Picture", "Swatch", "draw", "drawable", "graphviz_svg", "notebook", "picture",
+    "to_dot", "to_svg", "write",
 ]  # fmt: skip
 
 register_renderer("dot", to_dot)

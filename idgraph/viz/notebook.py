@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from idgraph.errors import IdGraphError
-from idgraph.viz.draw import DRAWABLE, to_svg
+from idgraph.viz.drawing import DRAWABLE, to_svg
 
 
 def enable() -> bool:

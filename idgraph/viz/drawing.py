@@ -85,13 +85,25 @@ def to_svg(what: object, **options: object) -> str:
     return svg.to_svg(picture(what, **options))
 
 
+def draw(what: object, kind: str = "svg", **options: object) -> str:
+    """`to_svg` or `to_dot` by ``kind``.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> draw(f.output(f.input("a", shape=(64,)) * 2.0).fusion, "dot").splitlines()[0]
+    'digraph "Fusion f" {'
+    """
+    if kind not in ("svg", "dot"):
+        raise IdGraphError(f"pictures are svg or dot, not {kind!r}")
+    return to_svg(what, **options) if kind == "svg" else to_dot(what, **options)
+
+
 def write(what: object, path: str | Path, **options: object) -> Path:
     """Write a picture to a file, ``.svg`` or ``.dot`` by its name; returns the path."""
     target = Path(path)
     if target.suffix not in (".svg", ".dot"):
         raise IdGraphError(f"{target.name} is neither .svg nor .dot", hint="name the file picture.svg or picture.dot")
-    text = to_svg(what, **options) if target.suffix == ".svg" else to_dot(what, **options)
-    target.write_text(text, encoding="utf-8")
+    target.write_text(draw(what, target.suffix[1:], **options), encoding="utf-8")
     return target
 
 
