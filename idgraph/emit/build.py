@@ -29,6 +29,7 @@ from idgraph.emit.plan import (
     Stmt,
     Store,
     index_exprs,
+    names,
     quote,
     walk,
 )
@@ -63,11 +64,11 @@ def build_plan(fusion: Fusion, maps: IndexMaps, threads: bool) -> Plan:
     extra = {b.name: b for body in bodies for b in _buffers(body) if b.place == "global"}
     kept = {b.name: b for h in stored.values() for b in (h.memory,) if b is not None}
     titles = {f"t{n}": t.name for n, t in enumerate(fusion.tensors)}
-    names = {s: f"n{k}" for k, s in enumerate(fusion.symbols)}
+    rename = {s: f"n{k}" for k, s in enumerate(fusion.symbols)}
     for t in stored:
-        names.update({s: s for x in strides(t) for s in x.names if s not in names})
-    kernels = tuple(_kernel(f"kernel{k}", body, names) for k, body in enumerate(bodies))
-    return Plan(kernels, tuple({**kept, **extra}.values()), names, titles)
+        rename.update({s: s for x in strides(t) for s in x.names if s not in rename})
+    kernels = tuple(_kernel(f"kernel{k}", body, rename) for k, body in enumerate(bodies))
+    return Plan(kernels, tuple({**kept, **extra}.values()), rename, titles)
 
 
 def _buffers(body: Body) -> Iterable[Buffer]:
@@ -81,14 +82,14 @@ def _buffers(body: Body) -> Iterable[Buffer]:
                 pass
 
 
-def _kernel(name: str, body: Body, names: Mapping[str, str]) -> Kernel:
+def _kernel(name: str, body: Body, rename: Mapping[str, str]) -> Kernel:
     buffers = {b.name: b for b in _buffers(body) if b.place != "private"}
     free = {n for s in walk(body) for e in index_exprs(s) for n in e.names}
     launch: dict[str, tuple[Expr, ...]] = {}
     for s in walk(body):
         if isinstance(s, Loop) and is_thread(s.parallel) and s.extent not in launch.get(s.parallel, ()):
             launch[s.parallel] = (*launch.get(s.parallel, ()), s.extent)
-    return Kernel(name, tuple(buffers.values()), tuple(n for n in names if n in free), body, launch)
+    return Kernel(name, tuple(buffers.values()), tuple(n for n in rename if n in free), body, launch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,12 +211,12 @@ class _Builder:
         loops, home = self.maps.loops(e), self.stored[e.output]
         skip = reduced(e, loops)
         r = self.running(e, skip[0])
-        names = {loops[p].name for p in skip}
+        inner = {loops[p].name for p in skip}
         # A reduction over nothing never happens at any point, yet its result exists.
         nothing = any(loops[p].extent == 0 for p in skip)
-        kept = [c for c in self.maps.write(e).conditions if not c.names & names and not (nothing and c is FALSE)]
+        kept = [c for c in self.maps.write(e).conditions if not c.names & inner and not (nothing and c is FALSE)]
         mixed = [
-            c for c in self.maps.write(e).conditions if c.names & names and (c.names & _names(loops)) - names
+            c for c in self.maps.write(e).conditions if c.names & inner and (c.names & _names(loops)) - inner
         ]
         if mixed:
             raise EmitError(f"the predicate of {e.output.name} mixes reduced and kept loops: {mixed[0]}")
@@ -305,19 +306,28 @@ def _guarded(guard: Expr, body: Body) -> Body:
 
 
 def _joined(body: Sequence[Stmt]) -> Body:
-    """Neighbouring statements under one condition share it."""
+    """Neighbouring statements under one condition share it; what only they use needs no first value."""
     out: list[Stmt] = []
+    between: list[Declare | Note] = []
     for s in body:
-        before = out[-1] if out else None
-        note = before if isinstance(before, Note) and len(out) > 1 else None
-        target = out[-2] if note is not None else before
-        if isinstance(s, If) and isinstance(target, If) and s.condition == target.condition:
-            if note is not None:
-                out.pop()
-            out[-1] = If(s.condition, (*target.body, *((note,) if note is not None else ()), *s.body))
+        last = out[-1] if out else None
+        if isinstance(s, (Declare, Note)):
+            between.append(s)
+        elif isinstance(s, If) and isinstance(last, If) and s.condition == last.condition:
+            out[-1:] = [d for d in between if isinstance(d, Declare)]
+            out.append(If(s.condition, (*last.body, *(n for n in between if isinstance(n, Note)), *s.body)))
+            between = []
         else:
-            out.append(s)
-    return tuple(out)
+            out += [*between, s]
+            between = []
+    out += between
+    return tuple(s for s in out if not (isinstance(s, Declare) and _within_one(s.name, out)))
+
+
+def _within_one(name: str, body: Sequence[Stmt]) -> bool:
+    """True when the variable is set and read inside a single condition."""
+    users = [s for s in body if not isinstance(s, Declare) and any(name in names(x) for x in walk((s,)))]
+    return len(users) == 1 and isinstance(users[0], If)
 
 
 def _describe(e: TensorExpr) -> str:

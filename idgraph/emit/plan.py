@@ -286,6 +286,33 @@ def index_exprs(s: Stmt) -> tuple[Expr, ...]:
             assert_never(s)
 
 
+def names(s: Stmt) -> frozenset[str]:
+    """The variables that one statement sets or reads, not those inside it."""
+    match s:
+        case Declare(name):
+            return frozenset({name})
+        case Let(name, value):
+            return frozenset({name, *_variables(value)})
+        case Load(local):
+            return frozenset({local.name})
+        case Compute(local, _, operands):
+            return frozenset({local.name, *_variables(*operands)})
+        case Choose(local, cases, default):
+            return frozenset({local.name, *_variables(default, *(o for _, o in cases))})
+        case Accumulate(acc, _, value):
+            return frozenset({acc.name, *_variables(value)})
+        case Store(value=value):
+            return frozenset(_variables(value))
+        case Loop() | If() | Single() | Checked() | Note() | Alloc():
+            return frozenset()
+        case _:
+            assert_never(s)
+
+
+def _variables(*operands: Operand) -> list[str]:
+    return [o.name for o in operands if isinstance(o, Local)]
+
+
 def _of(o: Operand) -> tuple[Expr, ...]:
     return (o.value,) if isinstance(o, Index) else ()
 

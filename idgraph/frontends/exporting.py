@@ -35,29 +35,14 @@ class Captured:
     unflatten: Callable[[list[object]], object] | None = None
 
 
-def from_torch(
+def capture(
     source: object,
-    example_args: Sequence[object] | None = None,
-    example_kwargs: Mapping[str, object] | None = None,
-    *,
-    name: str | None = None,
-    strict: bool = False,
+    example_args: Sequence[object] | None,
+    example_kwargs: Mapping[str, object] | None,
+    name: str | None,
+    strict: bool,
 ) -> Import:
-    """Import a torch function, ``nn.Module``, ``ExportedProgram`` or ``GraphModule`` as a fusion.
-
-    ``example_args`` fix sizes and types; an ``ExportedProgram``, or a ``GraphModule`` of ATen operations with its
-    metadata, needs none. Each tensor remembers the line of the user's ``forward`` that made it. ``run`` takes arguments
-    and gives results as the program itself does; parameters and buffers are bound.
-
-    Raises `FrontendError` where torch is missing, cannot capture the program, or a size is dynamic.
-
-    >>> import torch
-    >>> def rotate(x):
-    ...     return torch.cat((-x[2:], x[:2]))
-    >>> imp = from_torch(rotate, (torch.arange(4.0),))
-    >>> [e.op for e in imp.fusion.exprs], imp.coverage.opaque
-    (['slice', 'neg', 'slice', 'cat'], {})
-    """
+    """See `idgraph.frontends.from_torch`."""
     torch: Any = load_torch("which from_torch reads programs of")
     title = name or _title(source)
     args, kwargs = tuple(example_args) if example_args is not None else None, dict(example_kwargs or {})

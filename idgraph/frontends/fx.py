@@ -5,30 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, cast
+from typing import Protocol, cast, get_args
 
 import numpy as np
 
+from idgraph.emit import Target, emit
 from idgraph.errors import FrontendError
 from idgraph.frontends.arrays import Array, dtype_name, is_torch, laid_out, to_numpy, to_torch
-from idgraph.frontends.nodes import Node, Program, Ref, TensorMeta, where_of
+from idgraph.frontends.nodes import Node, Program, Ref, TensorMeta, short, where_of
 from idgraph.frontends.reading import read_program
 from idgraph.frontends.reference import Operation, RunValue, call_reference
 from idgraph.frontends.segments import Plan, Segment, is_projection, plan
 from idgraph.ir import Fusion
+
+KernelKey = tuple[int, int, str]  # segment, version of its fusion, target
 
 
 class Kernels(Protocol):
     """What runs a fusion: arrays by tensor name in, arrays by tensor name out."""
 
     def run(self, arrays: Mapping[str, Array], /) -> Mapping[str, Array]: ...
-
-
-def emitted(fusion: Fusion, target: str) -> Kernels:
-    """Kernels of a fusion."""
-    from idgraph.emit import emit  # noqa: PLC0415
-
-    return emit(fusion, target=target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +63,7 @@ class Import:
     mutated: tuple[str, ...] = ()
     flatten: Callable[[Sequence[object], Mapping[str, object]], list[object]] | None = None
     unflatten: Callable[[list[object]], object] | None = None
-    kernels: dict[tuple[int, str], Kernels] = field(default_factory=dict[tuple[int, str], Kernels], repr=False)
+    kernels: dict[KernelKey, Kernels] = field(default_factory=dict[KernelKey, Kernels], repr=False)
 
     @property
     def program(self) -> Program:
@@ -124,9 +120,10 @@ class Import:
 
     def _run_segment(self, number: int, segment: Segment, values: dict[str, RunValue], target: str) -> None:
         if segment.fusion is not None:
-            kernels = self.kernels.get((number, target))
+            key = (number, segment.fusion.version, target)  # a schedule step makes new kernels
+            kernels = self.kernels.get(key)
             if kernels is None:
-                kernels = self.kernels[number, target] = emitted(segment.fusion, target)
+                kernels = self.kernels[key] = emit(segment.fusion, target=_target(target))
             arrays = {name: laid_out(_array(values[name]), _meta(self.program[name])) for name in segment.inputs}
             out = kernels.run(arrays)
             values.update({name: out[name] for name in segment.outputs})
@@ -154,6 +151,13 @@ def _write_back(given: object, value: object, node: Node) -> None:
         given.detach().copy_(value if is_torch(value) else to_torch(np.asarray(value)))
     else:
         raise FrontendError(f"{where_of(node)}: the program changes it, and it is no tensor")
+
+
+def _target(name: str) -> Target:
+    for known in get_args(Target):
+        if name == known:
+            return known
+    raise FrontendError(f"unknown target {short(name)}", hint=f"one of {', '.join(get_args(Target))}")
 
 
 def argument(node: Node, value: object) -> RunValue:

@@ -148,7 +148,8 @@ class _Parts:
 
     domains: tuple[IterDomain, ...]
     exprs: tuple[DomainExpr, ...]
-    pairs: tuple[tuple[DomainExpr, IterDomain, IterDomain], ...]
+    pairs: tuple[tuple[DomainExpr, IterDomain, IterDomain, IterDomain | None], ...]
+    loose: frozenset[IterDomain]
 
 
 class _Builder:
@@ -177,22 +178,40 @@ class _Builder:
 
     def _expression(self, e: TensorExpr, operands: list[int]) -> None:
         self.local[e] = []
-        own = self._enter(e, e.output, key_of(e, None))
+        own = self._enter(e, e.output, key_of(e, None), frozenset())
         for k in operands:
-            self._read(e, k, self._enter(e, e.inputs[k], key_of(e, k)), own)
+            outside = self._outside(e, k) if self._of(e.inputs[k]).pairs else frozenset[IterDomain]()
+            self._read(e, k, self._enter(e, e.inputs[k], key_of(e, k), outside), own)
+
+    def _outside(self, e: TensorExpr, k: int) -> frozenset[IterDomain]:
+        """Axes of an operand, and what its schedule makes of them, that ``e`` may ask for out of range (under a false
+        predicate): those read through a resize, and those that the output's loops run past."""
+        out, t = e.output, e.inputs[k]
+        loose = self._of(out).loose
+        found = {
+            axis
+            for axis, read in zip(t.axes, e.reads[k], strict=True)
+            if isinstance(read, Mapped) and (read.domain in loose or read.domain not in out.logical)
+        }
+        for x in self._of(t).exprs:
+            if any(d in found for d in x.inputs):
+                found.update(x.outputs)
+        return frozenset(found)
 
     def _of(self, t: Tensor) -> _Parts:
         found = self._parts.get(t)
         if found is None:
             exprs = (*own_exprs(t), *self.nests.shadows[t].exprs)
             loose = padded(exprs)
-            pairs = tuple((x, a, b) for x in exprs for a, b, beside in transparent(x) if beside not in loose)
+            pairs = tuple((x, a, b, by) for x in exprs for a, b, by in transparent(x) if by not in loose)
             stand_ins = (d for x in self.nests.shadows[t].exprs for d in (*x.inputs, *x.outputs))
             domains = tuple(dict.fromkeys((*own_domains(t), *stand_ins)))
-            found = self._parts[t] = _Parts(domains, exprs, pairs)
+            found = self._parts[t] = _Parts(domains, exprs, pairs, frozenset(loose))
         return found
 
-    def _enter(self, e: TensorExpr, t: Tensor, key: Callable[[IterDomain], Key]) -> dict[IterDomain, int]:
+    def _enter(
+        self, e: TensorExpr, t: Tensor, key: Callable[[IterDomain], Key], outside: frozenset[IterDomain]
+    ) -> dict[IterDomain, int]:
         """Enter a use of a tensor; returns the number of each of its axes."""
         parts = self._of(t)
         first = self.graph.add_new([key(d) for d in parts.domains])
@@ -201,8 +220,9 @@ class _Builder:
         for x in parts.exprs:
             self.graph.add_expr(x, key)
             local.append((x, tuple(map(key, x.inputs)), tuple(map(key, x.outputs)), t is e.output))
-        for x, a, b in parts.pairs:
-            self.graph.join(numbers[a], numbers[b], Reason("size one", steps=(x,)))
+        for x, a, b, beside in parts.pairs:
+            if beside not in outside:
+                self.graph.join(numbers[a], numbers[b], Reason("size one", steps=(x,)))
         return numbers
 
     def _read(self, e: TensorExpr, k: int, mine: dict[IterDomain, int], own: dict[IterDomain, int]) -> None:

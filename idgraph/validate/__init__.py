@@ -63,7 +63,8 @@ def validate(
     given = inputs if inputs is not None else random_inputs(f, seed, at)
     m = model if model is not None else IdModel(f)
     addresses = check_addresses(
-        f, model=m, symbols=at, inputs=given, seed=seed, exhaustive=exhaustive, engine=engine, progress=terminal
-    )
+        f, model=m, symbols=at, inputs=given, seed=seed, exhaustive=exhaustive, engine=engine,
+        large="cuda" if target == "cuda" else "numba", progress=terminal,
+    )  # fmt: skip
     values = check_values(f, target, model=model, inputs=given, symbols=at, seed=seed)
     return Report(f.name, target, seed, addresses, values)

@@ -48,11 +48,12 @@ def check_addresses(
     seed: int = 0,
     exhaustive: bool = True,
     engine: Engine = "auto",
+    large: Literal["numba", "cuda"] = "numba",
     progress: Progress = silent,
 ) -> AddressReport:
     """Check the index maps of ``f``; stops at the first wrong access and reports its smallest loop point.
 
-    ``engine``: "numpy", "numba" (compiled, all cores), "cuda", or "auto" by size. ``exhaustive`` False, or an operation
+    ``engine``: "numpy", "numba" (compiled, all cores), "cuda", or "auto": NumPy, and ``large`` where there is much to do. ``exhaustive`` False, or an operation
     whose tables would not fit, looks at a random sample of `SAMPLE` points (from ``seed``) and says so.
 
     >>> import idgraph as ig
@@ -71,7 +72,7 @@ def check_addresses(
     values = _index_values(f, at, inputs, seed)
     cases = [build_case(m, e, at) for e in f.exprs]
     total = sum(c.checks for c in cases)
-    name = _choose(engine, total)
+    name = engine if engine != "auto" else large if total > SMALL else "numpy"
     scan = _scanner(name)
     accesses = points = 0
     sampled: list[str] = []
@@ -97,12 +98,6 @@ def check_addresses(
                 break
     widened = tuple(c.expr.name for c in cases if c.widened)
     return AddressReport(mismatch, accesses, points, name, time.perf_counter() - started, tuple(sampled), widened)
-
-
-def _choose(engine: Engine, checks: int) -> str:
-    if engine != "auto":
-        return engine
-    return "numba" if checks > SMALL else "numpy"
 
 
 def _scanner(name: str) -> Scanner:

@@ -201,3 +201,32 @@ def nest_source(case: Case, tables: Tables, divided: int) -> str:
         "    return writes",
     ]
     return "\n".join(lines)
+
+
+def grid_source(case: Case, tables: Tables) -> str:
+    """``def grid(lo, hi, out, arrays)``: one thread takes points lo + thread, + threads, ... of the row-major loops.
+
+    ``out[0]`` becomes the smallest faulty point (it starts at a number beyond all points), ``out[1]`` counts writes.
+    """
+    names = table_names(case, tables)
+    variables = [name for name, _ in case.loops]
+    lines = [
+        f"def grid(lo, hi, out, {', '.join(names)}):",
+        "    flat = lo + cuda.grid(1)",
+        "    step = cuda.gridsize(1)",
+        "    writes = 0",
+        "    while flat < hi:",
+        "        rest = flat",
+    ]
+    for name, n in reversed(case.loops):
+        lines += [f"        {name} = rest % {n}", f"        rest = rest // {n}"]
+    lines += [
+        f"        code = point({', '.join([*variables, *names])})",
+        "        if code == 1:",
+        "            writes += 1",
+        "        elif code != 0:",
+        "            cuda.atomic.min(out, 0, flat)",
+        "        flat += step",
+        "    cuda.atomic.add(out, 1, writes)",
+    ]
+    return "\n".join(lines)

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -68,7 +68,7 @@ def with_oracle(imported: Import) -> Import:
     """Target "oracle" runs the definitions of the operations instead of kernels."""
     for number, segment in enumerate(imported.segments):
         if segment.fusion is not None:
-            imported.kernels[number, "oracle"] = Oracle(segment.fusion)
+            imported.kernels[number, segment.fusion.version, "oracle"] = Oracle(segment.fusion)
     return imported
 
 
@@ -86,21 +86,25 @@ def compare(path: Path, target: str, limit: int, seed: int = 0) -> Row:
     return Row(path.stem, calls, tuple(coverage.opaque), verdict, time.perf_counter() - start)
 
 
+def seeded(seed: int) -> None:
+    """Random operations draw the same numbers again."""
+    torch.manual_seed(seed)  # pyright: ignore[reportUnknownMemberType]
+
+
 def values_of(graph: dict[str, Any], imported: Import, target: str, seed: int) -> str:
     """ "equal", or what differs."""
     inputs = random_inputs(graph, seed)
     try:
-        torch.manual_seed(seed)
+        seeded(seed)
         wanted = interpret(graph, inputs)
     except (RuntimeError, IndexError) as error:
         return f"torch refuses the random inputs: {str(error).splitlines()[0][:60]}"
-    torch.manual_seed(seed)
+    seeded(seed)
     try:
         found = imported.run(*inputs, target=target)
     except IdGraphError as error:
         return f"{type(error).__name__}: {error.what[:90]}"
-    assert isinstance(found, tuple)
-    for k, (a, b) in enumerate(zip(found, wanted, strict=True)):
+    for k, (a, b) in enumerate(zip(cast("tuple[object, ...]", found), wanted, strict=True)):
         if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
             what = difference(a, b)
         else:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import operator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
-import torch._inductor.inductor_prims  # registers prims.fma and its like
 
+importlib.import_module("torch._inductor.inductor_prims")  # registers prims.fma and its like
 _FLOATS = {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
 # A number of one of these is the same number, moved: an index stays an index.
 _MOVES = {
@@ -26,10 +27,10 @@ def load(path: str | Path) -> dict[str, Any]:
 def convert(value: Any, values: dict[str, Any]) -> Any:
     """An argument as torch takes it."""
     if isinstance(value, list):
-        return [convert(v, values) for v in value]
+        return [convert(v, values) for v in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
-    ((tag, content),) = value.items()
+    ((tag, content),) = cast("dict[str, Any]", value).items()
     match tag:
         case "ref":
             return values[content]
@@ -40,7 +41,7 @@ def convert(value: Any, values: dict[str, Any]) -> Any:
         case "device":
             return torch.device("cpu")
         case _:
-            return getattr(torch, content.removeprefix("torch."))
+            return getattr(torch, str(content).removeprefix("torch."))
 
 
 def interpret(graph: dict[str, Any], inputs: list[torch.Tensor]) -> list[torch.Tensor | None]:
@@ -70,7 +71,7 @@ def index_bounds(graph: dict[str, Any]) -> dict[str, int]:
 
     def refs(value: Any) -> list[str]:
         if isinstance(value, list):
-            return [r for v in value for r in refs(v)]
+            return [r for v in cast("list[Any]", value) for r in refs(v)]
         return [value["ref"]] if isinstance(value, dict) and "ref" in value else []
 
     def note(value: Any, extent: int) -> None:
@@ -89,8 +90,8 @@ def index_bounds(graph: dict[str, Any]) -> dict[str, int]:
             sources[name] = {s for r in refs(args) for s in sources.get(r, ())}
         elif op in ("gather", "index", "index_select"):
             sources[name] = {s for r in refs(args[:1]) for s in sources.get(r, ())}
-        first = nodes[args[0]["ref"]]["out"] if args and isinstance(args[0], dict) and "ref" in args[0] else None
-        shape = first["shape"] if isinstance(first, dict) else []
+        first: Any = nodes[args[0]["ref"]]["out"] if args and isinstance(args[0], dict) and "ref" in args[0] else {}
+        shape: list[int] = first["shape"] if "shape" in (first or {}) else []
         if op in ("gather", "scatter", "scatter_add") or op == "index_select":
             note(args[2], shape[args[1]])
         elif op == "embedding":
