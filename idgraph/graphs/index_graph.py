@@ -7,7 +7,7 @@ to another only through loops that inlining shares. So slice + cat + residual le
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -168,13 +168,23 @@ class _Builder:
         inlined = [(e, k) for e, operands in distinct.items() for k in operands if self.nests.shared(e.inputs[k])]
         for e, k in inlined:
             self._check_shared(e, k)
+        alone = {e: self._joined_loops(e) for e in distinct}
         for e, k in inlined:
             self._share(e, k)
         made = IndexGraph(self.fusion, self.nests, self.graph.build(), self.local)
         _refuse_shifts(made)
-        _refuse_collapsed_loops(made)
+        _refuse_collapsed_loops(made, alone)
         order_nests(self.fusion)
         return made
+
+    def _joined_loops(self, e: TensorExpr) -> set[tuple[IterDomain, IterDomain]]:
+        """Loops of one operation that are one wherever it acts, by its own axes alone (both stay at 0)."""
+        first: dict[int, IterDomain] = {}
+        return {
+            (first[n], d)
+            for d in self.nests.shadows[e.output].loop
+            if first.setdefault(n := self.graph.number((d, e)), d) is not d
+        }
 
     def _expression(self, e: TensorExpr, operands: list[int]) -> None:
         self.local[e] = []
@@ -312,13 +322,15 @@ def _refuse_shifts(graph: IndexGraph) -> None:
         )
 
 
-def _refuse_collapsed_loops(graph: IndexGraph) -> None:
+def _refuse_collapsed_loops(
+    graph: IndexGraph, alone: Mapping[TensorExpr, set[tuple[IterDomain, IterDomain]]]
+) -> None:
     """Two loops of one operation in one group: inlining asks one loop variable to be two."""
     for e in graph.fusion.exprs:
         seen: dict[int, IterDomain] = {}
         for d in graph.nests.shadows[e.output].loop:
             number = graph.group(d, e).number
-            if number in seen and not is_one(d.extent):
+            if number in seen and not is_one(d.extent) and (seen[number], d) not in alone[e]:
                 a, b = seen[number], d
                 raise ScheduleError(
                     f"loops {a!r} and {b!r} of {e.output.name} would have to be one loop",

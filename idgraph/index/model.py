@@ -226,8 +226,6 @@ class IdModel:
         found = self._solvers.get(e)
         if found is not None:
             return found
-        solver = Solver(self.index, e)
-        own = key_of(e, None)
         shadow = self._nests.shadows[e.output]
         given: list[tuple[Key, Expr]] = []
         for k, (t, row) in enumerate(zip(e.inputs, e.reads, strict=True)):
@@ -239,10 +237,10 @@ class IdModel:
                     given.append((key(axis), symbol(f"ld{read.operand}")))
         # A resolved broadcast axis stays at 0: the wider loop is its stand-in's, or nobody's.
         zero = as_expr(0)
-        start = [(own(d), zero) for d in e.output.logical if d in shadow.axis]
+        start = [(d, zero) for d in e.output.logical if d in shadow.axis]
         for j, (d, loop) in enumerate(zip(shadow.loop, self.loops(e), strict=True)):
-            start.append((own(d), zero if j in shadow.direct else loop.symbol))
-        solver.solve(start, given)
+            start.append((d, zero if j in shadow.direct else loop.symbol))
+        solver = Solver(self.index, e, start, given)
         self._solvers[e] = solver
         return solver
 
@@ -284,32 +282,20 @@ class IdModel:
         """Bounds of every axis between the loops and the logical axes of the output."""
         found = self._writes.get(e)
         if found is None:
-            own = key_of(e, None)
-            shadow = self._nests.shadows[e.output]
+            out, shadow = e.output, self._nests.shadows[e.output]
             # A resolved broadcast is bounded as the axis it stands for. Every axis that the schedule made on the way to
             # a loop is bounded too, also where a neighbour of one element hides it.
-            between = [d for x in e.output.domain.loop_exprs for d in (*x.inputs, *x.outputs)]
-            axes = dict.fromkeys(own(shadow.of(d)) for d in (*e.output.logical, *between))
-            direct = {e.output.loop[j] for j in shadow.direct}
-            wanted = [k for k in axes if k[0] not in direct]
-            found = self._writes[e] = _bounds(solver.way(wanted), ())
+            between = [d for x in out.domain.loop_exprs for d in (*x.inputs, *x.outputs)]
+            wanted = dict.fromkeys(shadow.of(d) for d in (*out.logical, *between))
+            direct = frozenset(out.loop[j] for j in shadow.direct)
+            found = self._writes[e] = _bounds(solver.own.way(wanted, direct), ())
         return found
 
-    def _read_conditions(
-        self, e: TensorExpr, operand: int, solver: Solver, write: tuple[Expr, ...]
-    ) -> tuple[Expr, ...]:
-        """The write's conditions and that the operand has the element."""
-        key, t = key_of(e, operand), e.inputs[operand]
-        own = key_of(e, None)
-        mapped: list[Key] = []
-        for axis, read in zip(t.axes, e.reads[operand], strict=True):
-            if isinstance(read, Mapped) and not axis.is_broadcast:
-                mapped.append(key(axis))
-        # Root axes that the write bounds already (they are logical axes) add nothing.
-        known = frozenset(self.index.graph.lookup(own(d)).number for d in e.output.logical if not d.is_broadcast)
-        narrow = [r.domain for r in e.reads[operand] if isinstance(r, Mapped) and r.domain.is_broadcast]
-        extra = [own(d) for d in narrow if d not in e.output.logical]
-        return _bounds(solver.way([*mapped, *extra], known), write)
+    def _read_conditions(self, e: TensorExpr, operand: int, solver: Solver, write: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """The write's conditions and that the operand has the element: every axis from logical to the root it is read at."""
+        mapped = [r.domain for r in e.reads[operand] if isinstance(r, Mapped)]
+        known = frozenset(e.output.logical)
+        return _bounds(solver.own.way((d for d in mapped if d not in known), known), write)
 
     def _loads(
         self, e: TensorExpr, operand: int | None, solver: Solver

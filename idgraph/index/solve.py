@@ -1,7 +1,8 @@
 """Coordinates inside one operation: from its loop variables to every axis of its tensors, never leaving it.
 
-Each group of the index graph has one coordinate, so each is computed once, by the first domain expression of this
-operation whose other side is known. What was used is remembered, so that predicates name exactly the axes on the way.
+The output's own axes are solved one by one, since a padded loop takes an axis out of range where its equals are not;
+which of those points count is what the predicate says. Operands follow by groups of the index graph: equal wherever
+the access happens.
 """
 
 from __future__ import annotations
@@ -19,95 +20,121 @@ from idgraph.ir import DomainExpr, IterDomain, Stride, TensorExpr
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How one group's coordinate was found: through ``expr``, forward or backward, from other groups."""
+    """How an axis' coordinate was found: through ``expr``, forward or backward."""
 
     expr: DomainExpr
     is_forward: bool
-    sources: tuple[int, ...]
-    targets: tuple[tuple[int, IterDomain], ...]
+
+    @property
+    def sources(self) -> tuple[IterDomain, ...]:
+        """The axes it was found from."""
+        return self.expr.inputs if self.is_forward else self.expr.outputs
+
+
+class OwnAxes:
+    """Coordinates of an output's axes: backward from the loops first, then wherever its expressions lead."""
+
+    def __init__(self, start: Iterable[tuple[IterDomain, Expr]], exprs: tuple[DomainExpr, ...]) -> None:
+        self.value: dict[IterDomain, Expr] = {}
+        self.step: dict[IterDomain, Step] = {}
+        for d, v in start:
+            self.value.setdefault(d, v)
+        for x in reversed(exprs):
+            self._take(x, is_forward=False)
+        before = -1
+        while before != len(self.value):  # loops upstream of logical axes need forward steps
+            before = len(self.value)
+            for x in exprs:
+                self._take(x, is_forward=True)
+            for x in reversed(exprs):
+                self._take(x, is_forward=False)
+
+    def _take(self, x: DomainExpr, is_forward: bool) -> None:
+        known, wanted = (x.inputs, x.outputs) if is_forward else (x.outputs, x.inputs)
+        if not all(d in self.value for d in known) or all(d in self.value for d in wanted):
+            return
+        values = tuple(self.value[d] for d in known)
+        for d, v in zip(wanted, forward(x, values) if is_forward else backward(x, values), strict=True):
+            if d not in self.value:
+                self.value[d] = simplify(v)
+                self.step[d] = Step(x, is_forward)
+
+    def way(self, domains: Iterable[IterDomain], stop: frozenset[IterDomain]) -> Iterator[tuple[Expr, Expr]]:
+        """Pairs (coordinate, extent) of every axis on the way to ``domains``, and (x, 0) for x that must be 0.
+
+        Axes in ``stop`` are known to be in bounds.
+        """
+        seen: set[IterDomain] = set(stop)
+        pending = [d for d in domains if d in self.value]
+        while pending:
+            d = pending.pop()
+            if d in seen:
+                continue
+            seen.add(d)
+            yield self.value[d], d.extent
+            step = self.step.get(d)
+            if step is None:
+                continue
+            if isinstance(step.expr, Stride) and step.is_forward:
+                yield (self.value[step.expr.source] - step.expr.start) % step.expr.step, as_expr(0)
+            # What a step fixes beside this axis must be in bounds too, for the point to be the only one.
+            pending += step.expr.inputs
+            pending += step.expr.outputs
 
 
 class Solver:
-    """Coordinates of the groups that one operation touches."""
+    """Coordinates under one operation: of its output's axes, and of its operands' by group."""
 
-    def __init__(self, graph: IndexGraph, expr: TensorExpr) -> None:
+    def __init__(
+        self,
+        graph: IndexGraph,
+        expr: TensorExpr,
+        start: Iterable[tuple[IterDomain, Expr]],
+        given: Iterable[tuple[Key, Expr]],
+    ) -> None:
         self.graph = graph
         self.expr = expr
-        self.value: dict[int, Expr] = {}
-        self.step: dict[int, Step] = {}
-        self._nodes = [
-            (x, tuple(self._number(k) for k in ins), tuple(self._number(k) for k in outs), ins, outs)
-            for x, ins, outs, _ in graph.local[expr]
-        ]
-        self._of_output = [own for _, _, _, own in graph.local[expr]]
-        self._by_group: dict[int, list[int]] = {}
-        for n, (_, ins, outs, _, _) in enumerate(self._nodes):
-            for g in dict.fromkeys((*ins, *outs)):
-                self._by_group.setdefault(g, []).append(n)
+        self.own = OwnAxes(start, tuple(x for x, _, _, own in graph.local[expr] if own))
+        self._group: dict[int, Expr] = {}
+        for d, v in self.own.value.items():
+            self._group.setdefault(self._number((d, expr)), v)
+        for key, v in given:
+            self._group.setdefault(self._number(key), v)
+        self._follow()
 
     def _number(self, key: Key) -> int:
         return self.graph.graph.lookup(key).number
 
-    def solve(self, loops: Iterable[tuple[Key, Expr]], given: Iterable[tuple[Key, Expr]]) -> None:
-        """Coordinates from loop variables through the output's own axes, then from those and ``given`` through operands.
-
-        In this order: an operand's axis of one element says nothing about where the output reads it.
-        """
-        for key, value in loops:
-            self.value.setdefault(self._number(key), value)
-        # Backward first: what the loops say of a padded axis must not be hidden by what its neighbour implies.
-        for n in reversed(range(len(self._nodes))):
-            x, ins, outs, in_keys, _ = self._nodes[n]
-            if self._of_output[n] and all(g in self.value for g in outs):
-                self._found(x, False, outs, ins, in_keys, backward(x, tuple(self.value[g] for g in outs)))
-        self._follow(list(self.value), output_only=True)
-        for key, value in given:
-            self.value.setdefault(self._number(key), value)
-        self._follow(list(self.value), output_only=False)
-
-    def _follow(self, pending: list[int], output_only: bool) -> None:
-        at = 0
-        while at < len(pending):
-            for n in self._by_group.get(pending[at], ()):
-                if self._of_output[n] or not output_only:
-                    pending += self._try(n)
-            at += 1
-
-    def _try(self, n: int) -> list[int]:
-        x, ins, outs, in_keys, out_keys = self._nodes[n]
-        missing_in = [g for g in ins if g not in self.value]
-        missing_out = [g for g in outs if g not in self.value]
-        if missing_out and not missing_in:
-            found = forward(x, tuple(self.value[g] for g in ins))
-            return self._found(x, True, ins, outs, out_keys, found)
-        if missing_in and not missing_out:
-            found = backward(x, tuple(self.value[g] for g in outs))
-            return self._found(x, False, outs, ins, in_keys, found)
-        return []
-
-    def _found(
-        self,
-        x: DomainExpr,
-        is_forward: bool,
-        sources: tuple[int, ...],
-        targets: tuple[int, ...],
-        keys: tuple[Key, ...],
-        values: tuple[Expr, ...],
-    ) -> list[int]:
-        step = Step(x, is_forward, sources, tuple((g, k[0]) for g, k in zip(targets, keys, strict=True)))
-        fresh: list[int] = []
-        for g, v in zip(targets, values, strict=True):
-            if g not in self.value:
-                self.value[g] = simplify(v)
-                self.step[g] = step
-                fresh.append(g)
-        return fresh
+    def _follow(self) -> None:
+        """Operands' axes, through their own domain expressions."""
+        nodes = [
+            (x, tuple(map(self._number, ins)), tuple(map(self._number, outs)))
+            for x, ins, outs, own in self.graph.local[self.expr]
+            if not own
+        ]
+        known = self._group
+        while nodes:
+            rest: list[tuple[DomainExpr, tuple[int, ...], tuple[int, ...]]] = []
+            for x, ins, outs in nodes:
+                if all(g in known for g in ins):
+                    for g, v in zip(outs, forward(x, tuple(known[g] for g in ins)), strict=True):
+                        known.setdefault(g, simplify(v))
+                elif all(g in known for g in outs):
+                    for g, v in zip(ins, backward(x, tuple(known[g] for g in outs)), strict=True):
+                        known.setdefault(g, simplify(v))
+                else:
+                    rest.append((x, ins, outs))
+            if len(rest) == len(nodes):
+                return
+            nodes = rest
 
     def coordinate(self, key: Key) -> Expr:
         """The coordinate of an axis under this operation; a broadcast axis has 0."""
         if key[0].is_broadcast:
             return as_expr(0)
-        found = self.value.get(self._number(key))
+        found = self.own.value.get(key[0]) if key[0].tensor is self.expr.output else None
+        if found is None:
+            found = self._group.get(self._number(key))
         if found is None:
             raise IndexingError(
                 f"no loop of {self.expr.output.name} reaches {key_text(key)}",
@@ -118,33 +145,4 @@ class Solver:
 
     def known(self, key: Key) -> bool:
         """True when the axis has a coordinate under this operation."""
-        return key[0].is_broadcast or self._number(key) in self.value
-
-    def way(self, keys: Iterable[Key], stop: frozenset[int] = frozenset()) -> Iterator[tuple[Expr, Expr]]:
-        """Pairs (coordinate, extent) of every axis on the way to ``keys``, and (x, 0) for x that must be 0.
-
-        Groups in ``stop`` are taken as known to be in bounds.
-        """
-        seen: set[int] = set(stop)
-        pending: list[tuple[int, IterDomain]] = []
-        for k in keys:
-            number = self._number(k)
-            if number in self.value:
-                pending.append((number, k[0]))
-        steps: set[int] = set()
-        while pending:
-            number, domain = pending.pop()
-            if number in seen:
-                continue
-            seen.add(number)
-            yield self.value[number], domain.extent
-            step = self.step.get(number)
-            if step is None or id(step) in steps:
-                continue
-            steps.add(id(step))
-            if isinstance(step.expr, Stride) and step.is_forward:
-                yield (self.value[step.sources[0]] - step.expr.start) % step.expr.step, as_expr(0)
-            ends = step.expr.inputs if step.is_forward else step.expr.outputs
-            pending += zip(step.sources, ends, strict=True)
-            # A step fixes all its targets at once; each must be in bounds for the point to be unique.
-            pending += step.targets
+        return key[0].is_broadcast or self._number(key) in self._group
