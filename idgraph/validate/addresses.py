@@ -53,8 +53,9 @@ def check_addresses(
 ) -> AddressReport:
     """Check the index maps of ``f``; stops at the first wrong access and reports its smallest loop point.
 
-    ``engine``: "numpy", "numba" (compiled, all cores), "cuda", or "auto": NumPy, and ``large`` where there is much to do. ``exhaustive`` False, or an operation
-    whose tables would not fit, looks at a random sample of `SAMPLE` points (from ``seed``) and says so.
+    ``engine``: "numpy", "numba" (compiled, all cores), "cuda", or "auto": NumPy, and ``large`` where there is much to
+    do. ``exhaustive`` False, or an operation whose tables would not fit, looks at a random sample of `SAMPLE` points
+    (from ``seed``) and says so.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")

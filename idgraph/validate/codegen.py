@@ -130,6 +130,8 @@ def _read(b: _Body, case: Case, site: Site, k: int, at: Sequence[str], tables: T
     b.indent = 3
     for bound in site.load_bounds:
         b.fail(f"not {_text(bound)}", faults.LOAD_BOUNDS, place)
+    if tables.allowed[k] is None:
+        b.fail("want < 0", faults.LOOSE, place)
     mine = [f"r{k}_{p}" for p in range(len(site.coordinates))]
     for r, x in zip(mine, site.coordinates, strict=True):
         b.add(f"{r} = {_text(x)}")
@@ -140,7 +142,7 @@ def _read(b: _Body, case: Case, site: Site, k: int, at: Sequence[str], tables: T
         b.indent = 4
         b.add(f"want = free{k}[{_place(at)}]")
         b.indent = 3
-    b.fail("want < 0", faults.LOOSE, place)
+        b.fail("want < 0", faults.LOOSE, place)
     b.fail("element != want", faults.ELEMENT, place)
     b.fail(f"{_text(site.address)} != {_expected_address(site, mine, f'layout{place}')}", faults.ADDRESS, place)
     if site.slot is not None:

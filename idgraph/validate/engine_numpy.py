@@ -114,9 +114,11 @@ def _check_read(
     for bound in site.load_bounds:
         found.fault(does & ~_at(bound, inner, size), faults.LOAD_BOUNDS, place)
     at = [_at(c, inner, size) for c in site.coordinates]
+    nothing = want < 0
+    if free is None:
+        found.fault(does & nothing, faults.LOOSE, place)
     found.fault(does & ~_inside(at, site.shape, size), faults.OUTSIDE_READ, place)
     element = _number(at, site.shape, size)
-    nothing = want < 0
     right = element == want
     if free is not None:
         right |= nothing & (element == free)

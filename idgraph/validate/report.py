@@ -59,6 +59,8 @@ class ValueMismatch:
             f"  definition: {self.expected!r} (tolerance {self.tolerance:.3g})",
             f"  {self.wrong} of {self.elements} elements differ",
         ]
+        if not self.elements:
+            return f"wrong run of {self.tensor}: {self.note}"
         return "\n".join([*lines, f"  {self.note}"] if self.note else lines)
 
 
@@ -181,6 +183,8 @@ class Report:
             lines += _address_lines(self.addresses)
         if self.values is not None:
             lines += _value_lines(self.values)
+        elif self.addresses is not None and not self.addresses.ok:
+            lines.append("  values: not run, because an address is wrong")
         if self.counterexample is not None:
             lines.append(str(self.counterexample))
         return "\n".join(lines)

@@ -12,6 +12,7 @@ import numpy as np
 
 from idgraph.emit import Program, Target, emit
 from idgraph.emit.nest import IndexMaps
+from idgraph.errors import IndexingError
 from idgraph.ir import DType, Fusion
 from idgraph.validate.guarded import run_guarded
 from idgraph.validate.inputs import random_inputs
@@ -49,19 +50,26 @@ def check_values(
     """Run ``f`` on ``target`` and compare with the operations' definitions.
 
     Outputs are filled with NaN (odd numbers for integers) first, so an element never written shows. On "cpu" each
-    buffer stands between guard zones that must stay as they were. ``inputs`` default to `random_inputs` with ``seed``.
+    buffer stands between guard zones that must stay as they were, and "python" and "numpy" stop at an address outside.
+    ``inputs`` default to `random_inputs` with ``seed``. ``program`` and ``model`` replace the emitted program and the
+    index maps it is made of.
     """
     started = time.perf_counter()
     at = bind(f, {n: np.shape(a) for n, a in (inputs or {}).items()}, symbols)
     given = inputs if inputs is not None else random_inputs(f, seed, at)
     made = program if program is not None else emit(f, target, model=model)
     named = {n: v for n, v in at.items() if n in f.symbols}
-    touched: tuple[str, ...] = ()
-    if made.target == "cpu":
-        got, touched = run_guarded(made, given, named)
-    else:
-        got = made.run(given, named, poison=True)
+    # First the definition: it refuses an index out of range in the inputs, so a later one is the kernel's fault.
     want = evaluate(f, given, named)
+    touched: tuple[str, ...] = ()
+    try:
+        if made.target == "cpu":
+            got, touched = run_guarded(made, given, named)
+        else:
+            got = made.run(given, named, poison=True)
+    except IndexingError as error:
+        stopped = ValueMismatch(f.outputs[0].name, (), math.nan, math.nan, 0.0, 0, 0, f"the kernel stopped: {error}")
+        return ValueReport(stopped, made.target, (), time.perf_counter() - started)
     mismatch: ValueMismatch | None = None
     errors: list[TensorError] = []
     for t in f.outputs:

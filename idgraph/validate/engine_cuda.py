@@ -1,0 +1,65 @@
+"""The address check on a GPU: the same point function as on the CPU, one thread for many points."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from idgraph.emit.cuda import need_device, simulated
+from idgraph.validate.codegen import grid_source, point_source
+from idgraph.validate.engine_numba import arrays_of, load_source, scan_numba
+from idgraph.validate.engine_numpy import check_points, scan_numpy
+from idgraph.validate.oracle.moves import Array
+from idgraph.validate.scan import Scan
+from idgraph.validate.sites import Case
+from idgraph.validate.tables import Tables
+
+_PIECE: Final = 1 << 28  # points of one launch, so that progress shows
+_VIEW_BYTES: Final = 1 << 32  # a table that is a view must be written out for the device
+
+
+@lru_cache(maxsize=512)
+def _compiled(source: str) -> Any:
+    cuda = need_device()
+    module = load_source(source, "address_check_cuda")
+    module.cuda = cuda
+    module.point = cuda.jit(device=True)(module.point)
+    return cuda.jit(module.grid)
+
+
+def scan_cuda(case: Case, tables: Tables, advance: Callable[[int], None]) -> Scan:
+    """Look at every point on the device; a faulty point is looked at again on the host to say what is wrong."""
+    cuda = need_device()
+    if not case.loops or case.points == 0 or any(0 in a.shape for a in tables.wanted):
+        return scan_numpy(case, tables, advance)
+    arrays = arrays_of(case, tables)
+    if any(not a.flags.c_contiguous and a.nbytes > _VIEW_BYTES for a in arrays):
+        return scan_numba(case, tables, advance)
+    run = _compiled("\n\n\n".join([point_source(case, tables), grid_source(case, tables)]))
+    device = [cuda.to_device(np.ascontiguousarray(a)) for a in arrays]
+    out = cuda.to_device(np.array([case.points, 0], np.int64))
+    blocks, threads = (1, 4) if simulated() else (132 * 8, 256)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # few threads are what small shapes need
+        for lo in range(0, case.points, _PIECE):
+            hi = min(case.points, lo + _PIECE)
+            run[blocks, threads](np.int64(lo), np.int64(hi), out, *device)
+            cuda.synchronize()
+            advance((hi - lo) * (1 + len(case.reads)))
+    bad, writes = (int(v) for v in out.copy_to_host())
+    _fetch(tables.seen, device[0])
+    if tables.terms is not None:
+        _fetch(tables.terms, device[1])
+    if bad == case.points:
+        return Scan(writes, None)
+    code, where = check_points(case, tables, np.asarray([bad], np.int64))
+    return Scan(writes, bad, int(code[0]), int(where[0]))
+
+
+def _fetch(marks: Array, device: Any) -> None:
+    """Marks made on the device."""
+    marks[...] = device.copy_to_host().reshape(marks.shape)

@@ -1,0 +1,41 @@
+"""The two checks together: addresses, then values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from idgraph.emit import Target
+from idgraph.index import IdModel
+from idgraph.ir import Fusion
+from idgraph.validate.addresses import Engine, check_addresses
+from idgraph.validate.inputs import random_inputs
+from idgraph.validate.oracle import bind
+from idgraph.validate.progress import terminal
+from idgraph.validate.report import Report
+from idgraph.validate.values import check_values
+
+
+def run_checks(
+    f: Fusion,
+    target: Target,
+    exhaustive: bool,
+    seed: int,
+    symbols: Mapping[str, int] | None,
+    inputs: Mapping[str, Any] | None,
+    model: IdModel | None,
+    engine: Engine,
+) -> Report:
+    """See `idgraph.validate.validate`."""
+    at = bind(f, {n: np.shape(a) for n, a in (inputs or {}).items()}, symbols)
+    given = inputs if inputs is not None else random_inputs(f, seed, at)
+    m = model if model is not None else IdModel(f)
+    addresses = check_addresses(
+        f, model=m, symbols=at, inputs=given, seed=seed, exhaustive=exhaustive, engine=engine,
+        large="cuda" if target == "cuda" else "numba", progress=terminal,
+    )  # fmt: skip
+    # A kernel with a wrong address is not run: it may write anywhere.
+    values = check_values(f, target, model=model, inputs=given, symbols=at, seed=seed) if addresses.ok else None
+    return Report(f.name, target, seed, addresses, values)
