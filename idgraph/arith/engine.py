@@ -114,6 +114,8 @@ def _normalize(root: Expr) -> Expr:
             args = node.args
             missing = [a for a in args if a.normal_form is None]
             if missing:
+                if node.cond and _decided(node):
+                    continue
                 work.extend(missing)
                 continue
             for a in args:
@@ -134,6 +136,19 @@ def _normalize(root: Expr) -> Expr:
         node.normal_form = done
         work.pop()
     return root.normal_form if root.normal_form is not None else root
+
+
+def _decided(node: Expr) -> bool:
+    """Whether a comparison is decided by the ranges of its operands as written, which may be tighter than normal."""
+    if node.op not in ("lt", "le"):
+        return False
+    for name, apply in _BY_OP[node.op][:1]:
+        found = apply(node)
+        if found is not None:
+            node.why = (name, found)
+            node.normal_form = found
+            return True
+    return False
 
 
 def _rebuilt(node: Expr) -> Expr | None:

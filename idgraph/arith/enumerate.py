@@ -59,7 +59,7 @@ def first_failure(claim: Expr, facts: tuple[Expr, ...], limit: int, chunk: int) 
     if any(_too_wide(e) for e in (claim, *facts)):
         return "no enumeration: values exceed 64 bits"
     if not values:
-        return {} if not claim.evaluate({}) else 1
+        return 1 if claim.evaluate({}) or not all(fact.evaluate({}) for fact in facts) else {}
     import numpy as np  # noqa: PLC0415  # only this loop needs it
 
     names = list(values)

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from idgraph.arith.assume import Fact, facts_of, implied
 from idgraph.arith.bounds import nonneg
 from idgraph.arith.linear import combine, terms
-from idgraph.arith.nodes import ArithError, Expr, add, mul, postorder, rebuild, where
+from idgraph.arith.nodes import ArithError, Expr, add, mul, not_, postorder, rebuild, where
 from idgraph.arith.ranges import interval
 from idgraph.arith.simplify import simplify
 from idgraph.arith.source import Dialect, node_source, source_name
@@ -94,37 +95,58 @@ def integer_type(exprs: Sequence[Expr]) -> IntType | None:
 
 
 def fits(e: Expr, kind: IntType) -> bool:
-    """Whether every value on the way to ``e``, partial sums and products included, fits the type."""
-    low, high = _LIMITS[kind]
-    for node in postorder(e):
-        if node.cond:
+    """Whether every value on the way to ``e``, partial sums and products included, fits the type.
+
+    A branch of a ``where`` counts only where its condition asks for it.
+    """
+    return _fits(e, _LIMITS[kind], [], {})
+
+
+def _fits(e: Expr, limits: tuple[int, int], facts: list[Fact], seen: dict[Expr, None]) -> bool:
+    """``seen`` holds what has been found to fit with no facts."""
+    low, high = limits
+    work = [e]
+    here = seen if not facts else dict(seen)
+    while work:
+        node = work.pop()
+        if node in here:
             continue
-        for lo, hi in _partial(node):
-            if lo is None or hi is None or lo < low or hi > high:
-                return False
+        here[node] = None
+        if node.op == "where":
+            c, a, b = node.args
+            for branch, cond in ((a, c), (b, not_(c))):
+                if not _fits(branch, limits, [*facts, *facts_of(cond)], dict(here)):
+                    return False
+            work.append(c)
+            continue
+        # a term that is subtracted is written, and computed, without its sign
+        work.extend(-a if node.op == "add" and a.coef < 0 else a for a in node.args if a.op != "const")
+        if not node.cond and not all(_inside(part, low, high, facts) for part in _partial(node)):
+            return False
     return True
 
 
-def _partial(node: Expr) -> list[tuple[int | None, int | None]]:
-    """Ranges of the values that evaluating ``node`` makes, in the order in which sources are written."""
-    out = [interval(node)]
+def _inside(part: Expr, low: int, high: int, facts: list[Fact]) -> bool:
+    lo, hi = interval(part)
+    t, c = terms(part)
+    if (lo is None or lo < low) and not (facts and implied((t, c - low), facts)):
+        return False
+    if hi is not None and hi <= high:
+        return True
+    return bool(facts) and implied(({b: -v for b, v in t.items()}, high - c), facts)
+
+
+def _partial(node: Expr) -> list[Expr]:
+    """The values that evaluating ``node`` makes, in the order in which sources are written."""
+    out = [node]
     if node.op == "add":
         plus = [t for t in node.args if (t.value if t.op == "const" else t.coef) > 0]
         minus = [t for t in node.args if t not in plus]
-        lo: int | None = 0
-        hi: int | None = 0
-        for t in (*plus, *minus):
-            x, y = interval(t)
-            lo = None if lo is None or x is None else lo + x
-            hi = None if hi is None or y is None else hi + y
-            out.append((lo, hi))
-        # a term with a minus sign is written as its absolute value
-        out = [interval(node), *out[1:-1], *(interval(-t) for t in minus)]
+        ordered = [*plus, *minus]
+        out.extend(add(ordered[: k + 1]) for k in range(len(plus) and 1, len(ordered) - 1))
+        out.extend(-t for t in minus)  # a term with a minus sign is written as its absolute value
     elif node.op == "mul" and len(node.args) > 2:
-        part = node.args[0]
-        for a in node.args[1:]:
-            part = mul((part, a))
-            out.append(interval(part))
+        out.extend(mul(node.args[:k]) for k in range(2, len(node.args)))
     return out
 
 
@@ -161,7 +183,9 @@ def machine_code(
     reduced = [reduce_strength(simplify(e)) for e in exprs]
     kind = integer_type(reduced)
     if kind is None:
-        raise ArithError("64 bits are not proved to be enough", hint="give every symbol a range", because=[str(e) for e in exprs])
+        raise ArithError(
+            "64 bits are not proved to be enough", hint="give every symbol a range", because=[str(e) for e in exprs]
+        )
     names = rename or {}
     uses: dict[Expr, int] = {}
     for e in reduced:
@@ -175,7 +199,7 @@ def machine_code(
     lets: list[tuple[str, str]] = []
     for n in nodes:
         source = _machine_source(n, [text[a] for a in n.args], dialect, names)
-        if uses[n] > 1 and n.args and n.cached_cost != 0 and not _guarded(n, reduced):
+        if uses[n] > 1 and n.args and n.cached_cost != 0 and not _guarded(n):
             name = _fresh(prefix, len(lets), taken)
             lets.append((name, source))
             source = name
@@ -183,12 +207,9 @@ def machine_code(
     return MachineCode(tuple(lets), tuple(text[e] for e in reduced), kind, sum(expensive(e) for e in set(reduced)))
 
 
-def _guarded(n: Expr, exprs: Sequence[Expr]) -> bool:
+def _guarded(n: Expr) -> bool:
     """Whether ``n`` divides by what may be zero: it may be evaluated only where its select asks for it."""
-    del exprs
-    return any(
-        m.op in ("floordiv", "mod") and not _never_zero(m.args[1]) for m in postorder(n)
-    )
+    return any(m.op in ("floordiv", "mod") and not _never_zero(m.args[1]) for m in postorder(n))
 
 
 def _never_zero(d: Expr) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from idgraph.arith.engine import normal
 from idgraph.arith.enumerate import box
 from idgraph.arith.nodes import ArithError, Expr, IntLike, as_expr, symbol
 from idgraph.arith.prove import Proof, is_true, prove_equal
@@ -159,7 +160,7 @@ class IndexMap:
 
     def _solved(self) -> IndexMap | None:
         images = tuple(symbol(f"y{k}", 0, as_expr(n) - 1) for k, n in enumerate(self.shape))
-        found = solve(self.domain, [simplify(r) for r in self.results], images)
+        found = solve(self.domain, [normal(r) for r in self.results], images)
         if found is None:
             return None
         sizes = tuple(s.symbol_bounds[1] for s in self.domain)

@@ -61,7 +61,13 @@ class _Solver:
         value = value - c
         if not unknown:
             return True
-        digits = _digits(unknown)
+        flipped: dict[Expr, int] = {}  # -w*a is w*(top - a) - w*top for a digit 0 <= a <= top
+        for base, v in unknown.items():
+            lo, hi = interval(base)
+            if v < 0 and lo == 0 and hi is not None:
+                flipped[base] = hi
+                value = value - v * hi
+        digits = _digits({b: abs(v) if b in flipped else v for b, v in unknown.items()})
         if digits is None:
             waiting.append((from_terms(unknown, 0), value))
             return False
@@ -70,6 +76,8 @@ class _Solver:
             part = value if weight == 1 else floordiv(value, weight)
             if top is not None:
                 part = mod(part, top)
+            if atom in flipped:
+                part = flipped[atom] - part
             useful |= self.atom(atom, simplify(part), waiting)
         return useful
 

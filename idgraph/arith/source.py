@@ -100,7 +100,7 @@ def _sum(node: Expr, args: list[str]) -> str:
     for t, text in zip(node.args, args, strict=True):
         if t.op == "const" and t.value < 0:
             negative.append(str(-t.value))
-        elif t.coef == -1 and t.base is not None and len(t.args) == 2:
+        elif t.coef == -1 and text.startswith("(-") and len(t.args) == 2:
             negative.append(text[2:-1])  # "(-x)"
         else:
             out = f"{out} + {text}" if out else text

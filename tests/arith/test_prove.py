@@ -1,0 +1,132 @@
+"""Proofs hold, counterexamples fail, and what is open says what was tried."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from idgraph.arith import (
+    CounterExample,
+    Expr,
+    Proof,
+    Unknown,
+    drop_redundant,
+    is_true,
+    parse,
+    prove,
+    prove_equal,
+    symbol,
+)
+from tools.bench.fuzz_simplify import Generator, points, values_of
+
+
+def test_by_rules_on_boxes_too_large_to_enumerate() -> None:
+    big = {"i": 1 << 40, "j": 1 << 20}
+    found = prove_equal("i//1024*1024 + i%1024", "i", big)
+    assert isinstance(found, Proof) and found.method == "rules"
+    found = prove("(i*1048576 + j)//1048576 == i", big)
+    assert isinstance(found, Proof) and found.method == "rules" and found.rules
+
+
+def test_symbolic_by_rules() -> None:
+    ranges = {"n": (1, None), "m": (1, None), "p": "n", "q": "m"}
+    assert prove("p*m + q < n*m", ranges)
+    assert prove_equal("(p*m + q)//m", "p", ranges)
+    assert prove("n//2 <= n", ranges)
+    assert isinstance(prove("p < n - 1", ranges), Unknown)
+
+
+def test_by_enumeration() -> None:
+    found = prove_equal("i*i%2", "i%2", {"i": 50})
+    assert isinstance(found, Proof) and found.method == "exhaustive" and found.points == 50
+
+
+def test_counterexamples() -> None:
+    found = prove_equal("(i + 32)%64", "(i + 31)%64", {"i": 64})
+    assert isinstance(found, CounterExample) and not found
+    assert found.values == {"i": 0} and (found.left, found.right) == (32, 31)
+    found = prove("i*j < 12", {"i": 4, "j": (0, 5)})
+    assert isinstance(found, CounterExample)
+    assert found.values["i"] * found.values["j"] >= 12
+    assert isinstance(prove("1 == 2"), CounterExample)
+
+
+def test_open_claims_say_what_was_tried() -> None:
+    found = prove("a*a >= a")
+    assert not found
+    assert isinstance(found, Unknown) and "unbounded" in str(found)
+    found = prove_equal("a*b", "b*a + c*d*0 + e", {"a": 5})
+    assert not found
+
+
+def test_facts() -> None:
+    i, j, n = symbol("i", 0), symbol("j", 0), symbol("n", 1)
+    assert is_true(i < n, facts=[i < j, j < n])
+    assert is_true(i + j < n, facts=[i + j + 1 < n])
+    assert not is_true(i < n, facts=[i <= n])
+    assert is_true(i.eq(3), facts=[i >= 3, i <= 3])
+    assert prove(i < 5, facts=[i < n, n.eq(4)])
+
+
+def test_redundant_conjuncts() -> None:
+    i, n = symbol("i"), symbol("n", 1)
+    assert drop_redundant([i < 8, i < 16, i >= 0]) == (i < 8, i >= 0)
+    assert drop_redundant([i < n, i < n + 1, i >= 0, i > -5]) == (i < n, i >= 0)
+    assert drop_redundant([i < 8], facts=[i < 4]) == ()
+    assert drop_redundant([]) == ()
+    assert drop_redundant([i < 8, i < 8]) == (i < 8,)
+
+
+@given(st.integers(0, 2**40))
+def test_verdicts_against_values(seed: int) -> None:
+    pick = random.Random(seed)
+    generator = Generator(seed)
+    for _ in range(4):
+        scope = generator.scope()
+        claim, fact = generator.condition(2, scope), generator.condition(1, scope)
+        for facts in ((), (fact,)):
+            check(claim, facts, pick)
+
+
+def check(claim: Expr, facts: tuple[Expr, ...], pick: random.Random) -> None:
+    env = points((claim, *facts), pick)
+    if env and not len(next(iter(env.values()))):
+        return
+    holds, defined = values_of(claim, env)
+    for f in facts:
+        values, also = values_of(f, env)
+        defined = defined & also & (values != 0)
+    verdict = prove(claim, facts=facts)
+    if isinstance(verdict, Proof) or is_true(claim, facts):
+        assert bool((holds[defined] != 0).all()), (claim, facts)
+    elif isinstance(verdict, CounterExample):
+        assert claim.evaluate(verdict.values) is False
+        assert all(f.evaluate(verdict.values) for f in facts)
+
+
+@given(st.integers(0, 2**40))
+def test_dropping_conjuncts_keeps_the_conjunction(seed: int) -> None:
+    pick = random.Random(seed)
+    generator = Generator(seed)
+    scope = generator.scope()
+    conjuncts = [generator.condition(0, scope) for _ in range(4)]
+    kept = drop_redundant(conjuncts)
+    assert set(kept) <= set(conjuncts)
+    env = points(tuple(conjuncts), pick)
+    if env and not len(next(iter(env.values()))):
+        return
+    all_of = [values_of(c, env) for c in conjuncts]
+    some_of = [values_of(c, env) for c in kept]
+    for k in range(len(next(iter(env.values()))) if env else 1):
+        if all(d[k] for _, d in all_of):
+            assert all(v[k] for v, _ in all_of) == all(v[k] for v, _ in some_of)
+
+
+def test_false_equalities_are_never_accepted() -> None:
+    texts = ["i", "i%8", "i//8*8", "(i + 4)%64", "i//4*4 + i%4", "(i*8 + 3)//8", "i + i%2", "63 - i", "i ^ 1", "i//2*2"]
+    values = {t: [parse(t).evaluate({"i": v}) for v in range(64)] for t in texts}
+    for a, b in itertools.product(texts, texts):
+        assert bool(prove_equal(a, b, {"i": 64})) == (values[a] == values[b])
