@@ -4,140 +4,48 @@ The exports stand in the order in which data flows: errors, index algebra, fusio
 kernels, checks, pictures, imports from PyTorch.
 """
 
-from idgraph import schedule
-from idgraph.arith import (
-    CounterExample,
-    Expr,
-    Proof,
-    Unknown,
-    from_sympy,
-    prove,
-    prove_equal,
-    simplify,
-)  # fmt: skip
+from idgraph import frontends, schedule, viz
+from idgraph.arith import CounterExample, Expr, Proof, Unknown, from_sympy, prove, prove_equal, simplify
+from idgraph.emit import emit
 from idgraph.errors import (
-    EmitError,
-    FrontendError,
-    FusionError,
-    IdGraphError,
-    IndexingError,
-    OperationError,
-    ParseError,
-    ScheduleError,
+    EmitError, FrontendError, FusionError, IdGraphError, IndexingError, OperationError, ParseError, ScheduleError,
 )  # fmt: skip
+from idgraph.frontends import from_torch
 from idgraph.graphs import Cycle, DomainGraph, Explanation, IndexGraph
 from idgraph.index import Access, IdModel, IndexMap, Loop
-from idgraph.ir import (
-    Fusion,
-    IterDomain,
-    Merge,
-    Resize,
-    Roll,
-    Split,
-    Stride,
-    Swizzle,
-    Tensor,
-    TensorExpr,
-)  # fmt: skip
-from idgraph.ir import (
-    parse_fusion as parse,
-)
+from idgraph.ir import Fusion, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, Tensor, TensorExpr
+from idgraph.ir import parse_fusion as parse
 from idgraph.ir.composite import (
-    all,
-    amax,
-    amin,
-    any,
-    cumsum,
-    embedding,
-    gather,
-    index_put,
-    index_select,
-    log_softmax,
-    matmul,
-    mean,
-    prod,
-    scatter,
-    scatter_add,
-    softmax,
-    sum,
-    take_along_dim,
+    all, amax, amin, any, cumsum, embedding, gather, index_put, index_select, log_softmax, matmul, mean, prod, scatter,
+    scatter_add, softmax, sum, take_along_dim,
 )  # fmt: skip
 from idgraph.ir.movement import (
-    broadcast,
-    cat,
-    expand,
-    flatten,
-    flip,
-    full,
-    iota,
-    pad,
-    permute,
-    repeat,
-    reshape,
-    roll,
-    select,
-    slice,
-    slice_scatter,
-    squeeze,
-    stack,
-    transpose,
-    unsqueeze,
+    broadcast, cat, expand, flatten, flip, full, iota, pad, permute, repeat, reshape, roll, select, slice, slice_scatter,
+    squeeze, stack, transpose, unsqueeze,
 )  # fmt: skip
 from idgraph.ir.ops import (
-    abs,
-    add,
-    atan2,
-    bitwise_and,
-    bitwise_not,
-    bitwise_or,
-    bitwise_xor,
-    cast,
-    ceil,
-    copy,
-    cos,
-    div,
-    eq,
-    erf,
-    exp,
-    exp2,
-    expm1,
-    floor,
-    floor_divide,
-    fmod,
-    ge,
-    gt,
-    isinf,
-    isnan,
-    le,
-    log,
-    log1p,
-    log2,
-    logical_and,
-    logical_not,
-    logical_or,
-    logical_xor,
-    lt,
-    maximum,
-    minimum,
-    mul,
-    ne,
-    neg,
-    pow,
-    reciprocal,
-    relu,
-    remainder,
-    round,
-    rsqrt,
-    sigmoid,
-    sign,
-    sin,
-    sqrt,
-    square,
-    sub,
-    tan,
-    tanh,
-    trunc,
-    where,
+    abs, add, atan2, bitwise_and, bitwise_not, bitwise_or, bitwise_xor, cast, ceil, copy, cos, div, eq, erf, exp, exp2,
+    expm1, floor, floor_divide, fmod, ge, gt, isinf, isnan, le, log, log1p, log2, logical_and, logical_not, logical_or,
+    logical_xor, lt, maximum, minimum, mul, ne, neg, pow, reciprocal, relu, remainder, round, rsqrt, sigmoid, sign, sin,
+    sqrt, square, sub, tan, tanh, trunc, where,
 )  # fmt: skip
+from idgraph.validate import Report, validate
 
 set = copy  # nvFuser's word for a copy
+
+
+__all__ = [
+    "Access", "CounterExample", "Cycle", "DomainGraph", "EmitError", "Explanation", "Expr", "FrontendError", "Fusion",
+    "FusionError", "IdGraphError", "IdModel", "IndexGraph", "IndexMap", "IndexingError", "IterDomain", "Loop",
+    "Merge", "OperationError", "ParseError", "Proof", "Report", "Resize", "Roll", "ScheduleError", "Split", "Stride",
+    "Swizzle", "Tensor", "TensorExpr", "Unknown", "abs", "add", "all", "amax", "amin", "any", "atan2", "bitwise_and",
+    "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast", "cast", "cat", "ceil", "copy", "cos", "cumsum", "div",
+    "embedding", "emit", "eq", "erf", "exp", "exp2", "expand", "expm1", "flatten", "flip", "floor", "floor_divide",
+    "fmod", "from_sympy", "from_torch", "frontends", "full", "gather", "ge", "gt", "index_put", "index_select",
+    "iota", "isinf", "isnan", "le", "log", "log1p", "log2", "log_softmax", "logical_and", "logical_not", "logical_or",
+    "logical_xor", "lt", "matmul", "maximum", "mean", "minimum", "mul", "ne", "neg", "pad", "parse", "permute", "pow",
+    "prod", "prove", "prove_equal", "reciprocal", "relu", "remainder", "repeat", "reshape", "roll", "round", "rsqrt",
+    "scatter", "scatter_add", "schedule", "select", "set", "sigmoid", "sign", "simplify", "sin", "slice",
+    "slice_scatter", "softmax", "sqrt", "square", "squeeze", "stack", "sub", "sum", "take_along_dim", "tan", "tanh",
+    "transpose", "trunc", "unsqueeze", "validate", "viz", "where",
+]  # fmt: skip

@@ -1,7 +1,51 @@
-"""Kernels: one plan (loops, lets, predicates, loads, stores, buffers), printed for four targets and run."""
+"""Kernels: one plan (loops, lets, predicates, loads, stores, buffers), printed for four targets and run.
 
-from idgraph.emit.cuda import compile_ptx
-from idgraph.emit.plan import Kernel, Plan
-from idgraph.emit.program import Program, Target, emit
+Importing this package loads no NumPy; emitting does.
+"""
 
-__all__ = ["Kernel", "Plan", "Program", "Target", "compile_ptx", "emit"]
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Literal
+
+from idgraph.ir import Fusion
+
+if TYPE_CHECKING:
+    from idgraph.emit.cuda import available as cuda_available
+    from idgraph.emit.cuda import compile_ptx
+    from idgraph.emit.nest import IndexMaps
+    from idgraph.emit.plan import Kernel, Plan
+    from idgraph.emit.program import Program
+
+__all__ = ["Kernel", "Plan", "Program", "Target", "compile_ptx", "cuda_available", "emit"]
+
+Target = Literal["python", "numpy", "cpu", "cuda"]
+_LATER = {
+    "Kernel": ("plan", "Kernel"), "Plan": ("plan", "Plan"), "Program": ("program", "Program"),
+    "compile_ptx": ("cuda", "compile_ptx"), "cuda_available": ("cuda", "available"),
+}  # fmt: skip
+
+
+def emit(fusion: Fusion, target: Target = "python", *, model: IndexMaps | None = None) -> Program:
+    """Kernels that compute the outputs of ``fusion`` as scheduled.
+
+    ``target`` is "python" (reads like the mathematics), "numpy" (whole grids), "cpu" (numba) or "cuda" (numba.cuda; its
+    source needs no GPU). ``model`` replaces the index maps, for tests of wrong ones. Raises `FusionError`,
+    `ScheduleError` for a race or an inlining no loop nest can do, `EmitError` for what a target cannot express.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("half")
+    >>> t = f.output(f.input("x", shape=(8,))[4:])
+    >>> ig.emit(f, target="numpy").run({"x": range(8)})["t1"]
+    array([4., 5., 6., 7.], dtype=float32)
+    """
+    from idgraph.emit.program import emit as build  # noqa: PLC0415 - loads NumPy
+
+    return build(fusion, target, model=model)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _LATER[name]
+    return getattr(importlib.import_module(f"{__name__}.{module}"), attribute)

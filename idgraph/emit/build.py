@@ -12,6 +12,7 @@ from idgraph.emit.plan import (
     Accumulate,
     Alloc,
     Buffer,
+    Choose,
     Compute,
     Declare,
     If,
@@ -28,6 +29,7 @@ from idgraph.emit.plan import (
     Site,
     Stmt,
     Store,
+    bodies,
     index_exprs,
     names,
     quote,
@@ -321,7 +323,39 @@ def _joined(body: Sequence[Stmt]) -> Body:
             out += [*between, s]
             between = []
     out += between
-    return tuple(s for s in out if not (isinstance(s, Declare) and _within_one(s.name, out)))
+    kept = [s for s in out if not (isinstance(s, Declare) and _within_one(s.name, out))]
+    return _loaded_once(tuple(If(s.condition, _loaded_once(s.body)) if isinstance(s, If) else s for s in kept))
+
+
+def _loaded_once(body: Body) -> Body:
+    """A load that the variable holds already is left out."""
+    held: dict[str, Load] = {}
+    out: list[Stmt] = []
+    for s in body:
+        if isinstance(s, Load):
+            if held.get(s.local.name) == s:
+                continue
+            held[s.local.name] = s
+        elif bodies(s):
+            held = {}
+        else:
+            for name in names(s):
+                if name in held and not isinstance(s, Store) and _sets(s, name):
+                    del held[name]
+            if isinstance(s, (Store, Accumulate)):
+                held = {n: x for n, x in held.items() if x.buffer != s.buffer}
+        out.append(s)
+    return tuple(out)
+
+
+def _sets(s: Stmt, name: str) -> bool:
+    match s:
+        case Compute(local=local) | Choose(local=local):
+            return local.name == name
+        case Declare(name=own) | Let(name=own):
+            return own == name
+        case _:
+            return False
 
 
 def _within_one(name: str, body: Sequence[Stmt]) -> bool:

@@ -85,6 +85,15 @@ def need_device() -> Any:
 
 
 @cache
+def available() -> bool:
+    """True when kernels can run here: a CUDA device, or numba's simulator."""
+    try:
+        need_device()
+    except EmitError:
+        return False
+    return True
+
+
 def namespace() -> dict[str, Any]:
     """The names that kernels use, as device functions inlined into them."""
     cuda = load_cuda()

@@ -72,7 +72,7 @@ def _title(source: object) -> str:
 def _is_aten(graph: Any) -> bool:
     """Made of operations known here, with shapes: nothing needs to be captured again."""
     calls = [n for n in graph.nodes if n.op not in ("placeholder", "output", "get_attr")]
-    shaped = all("val" in n.meta for n in graph.nodes if n.op in ("placeholder", "call_function"))
+    shaped = all("val" in n.meta for n in graph.nodes if n.op == "placeholder" or (n.op == "call_function" and n.users))
     names = {target_name(n.target) for n in calls if n.op == "call_function"}
     return shaped and all(n.op == "call_function" for n in calls) and all(t in HANDLERS or t in OPAQUE for t in names)
 
@@ -237,7 +237,7 @@ def read_graph(found: Captured) -> tuple[Program, dict[str, Callable[..., object
         kwargs = {k: _value(v, n) for k, v in n.kwargs.items()} if kind == "call" else {}
         value = found.bound[n.name] if kind == "constant" else n.meta.get("val")
         node = Node(n.name, kind, target, args, kwargs, meta_of(value, n.name), source_line(n.meta.get("stack_trace")))
-        if kind == "call" and target not in HANDLERS:
+        if kind == "call" and target != GETITEM:
             operations[n.name] = n.target
         nodes.append(node)
     return Program(found.name[:200], tuple(nodes), results), operations

@@ -11,7 +11,7 @@ import numpy as np
 
 from idgraph.errors import FrontendError
 from idgraph.frontends.arrays import Array, is_torch, laid_out, load_torch, to_numpy, to_torch
-from idgraph.frontends.aten import OPAQUE
+from idgraph.frontends.aten import HANDLERS, OPAQUE
 from idgraph.frontends.nodes import Meta, Node, Program, Ref, TensorMeta, Value, Word, short, where_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,11 @@ def operation(node: Node) -> Operation:
     schema: Any = call._schema
     if schema.is_mutable:
         raise FrontendError(f"{where_of(node)}: it writes its operands", hint="run_decompositions() removes it")
-    if node.target not in OPAQUE and any("str" in str(a.type) for a in schema.arguments):
+    if (
+        node.target not in HANDLERS
+        and node.target not in OPAQUE
+        and any("str" in str(a.type) for a in schema.arguments)
+    ):
         raise FrontendError(f"{where_of(node)}: it takes text, and what it would do with it is not known here")
     return call
 

@@ -184,7 +184,7 @@ def axis_key(d: IterDomain) -> str:
 
 def _by_tensor(graph: DomainGraph, marks: Marks, title: str) -> Picture:
     sizes = {g.number: len(g) for g in graph.groups}
-    of = {axis_of(k): g.number for g in graph.groups for k in g}
+    of = {d: graph.group(d).number for t in graph.fusion.tensors for d in own_domains(t)}
     nodes: list[Node] = []
     edges: list[Edge] = []
     clusters: list[Cluster] = []
@@ -194,7 +194,7 @@ def _by_tensor(graph: DomainGraph, marks: Marks, title: str) -> Picture:
         key = f"tensor {t.name}"
         clusters.append(Cluster(key, (Line(_tensor_head(t), "head"),), where(t)))
         for d in own_domains(t):
-            fill, stroke = colours(of[d]) if sizes.get(of[d], 0) > 1 else PLAIN
+            fill, stroke = colours(of[d]) if sizes[of[d]] > 1 else PLAIN
             marked = d in marks.axes or d in paired
             nodes.append(Node(axis_key(d), (Line(repr(d)),), "box", fill, stroke, _axis_title(d), key, marked=marked))
         for n, e in enumerate(own_exprs(t)):
@@ -229,7 +229,7 @@ def _mappings(graph: DomainGraph, of: dict[IterDomain, int], marks: Marks) -> li
                 met = read.domain if isinstance(read, Mapped) else read.resolves if isinstance(read, Fixed) else None
                 if met is not None and of[met] == of[d]:
                     found.setdefault(frozenset((d, met)), _link(d, met, of, marks, f"{e!r}\n{where(e)}"))
-    order = {d: p for p, d in enumerate(d for t in graph.fusion.tensors for d in own_domains(t))}
+    order = {d: p for p, d in enumerate(of)}
     for pair, reason in marks.pairs.items():
         if pair not in found and len(pair) == 2 and all(d in order for d in pair):
             a, b = sorted(pair, key=order.__getitem__)
@@ -247,7 +247,7 @@ def _link(a: IterDomain, b: IterDomain, of: dict[IterDomain, int], marks: Marks,
 
 def _collapsed(graph: DomainGraph, marks: Marks, title: str) -> Picture:
     sizes = {g.number: len(g) for g in graph.groups}
-    of = {axis_of(k): g.number for g in graph.groups for k in g}
+    of = {d: graph.group(d).number for t in graph.fusion.tensors for d in own_domains(t)}
     marked = {e.outputs[0].tensor for e in marks.exprs} | {d.tensor for p in marks.pairs for d in p}
     nodes: list[Node] = []
     for t in graph.fusion.tensors:

@@ -30,7 +30,7 @@ ALARM = 11.5  # font size of the red caption, fixed pitch because it quotes code
 def to_svg(picture: Picture) -> str:
     """The whole document, as text."""
     placed = arrange(picture)
-    least = max(min(_caption_cells(picture) * CELL, 900), len(picture.title) * 9.5, 380)
+    least = max(min(max(_caption_cells(picture) * CELL, cells(picture.title) * 9.5), 900), 380)
     inner = max(placed.width, least)
     head, top = _caption(picture, inner)
     foot, bottom = _legend(picture.legend, inner)

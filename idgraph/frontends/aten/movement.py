@@ -70,7 +70,8 @@ def squeeze(c: Call) -> Tensor:
     x = c.tensor(0, "self")
     if c.node.target == "aten.squeeze.default":
         return movement.squeeze(x)
-    return movement.squeeze(x, [_axis(c, d, x.ndim) for d in c.ints(1, "dim")] if x.ndim else ())
+    dims = [_axis(c, d, x.ndim) for d in c.ints(1, "dim")]
+    return movement.squeeze(x, dims if x.ndim else ())
 
 
 @handles("aten.expand.default")
