@@ -1,0 +1,74 @@
+"""The layout by itself: any graph, cyclic or not, small or deep."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from idgraph.viz.layers import crossings, layered, layers_of, spread
+
+Graph = tuple[int, list[tuple[int, int]]]
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Graph:
+    n = draw(st.integers(1, 14))
+    ends = st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)).filter(lambda e: e[0] != e[1])
+    return n, draw(st.lists(ends, max_size=30))
+
+
+@given(graphs())
+def test_layers_stand_apart_and_boxes_beside_each_other(graph: Graph) -> None:
+    n, edges = graph
+    sizes = [(20.0 + 5 * (v % 4), 10.0 + 3 * (v % 3)) for v in range(n)]
+    placed = layered(sizes, edges)
+    for a in range(n):
+        for b in range(a + 1, n):
+            (xa, ya), (xb, yb) = placed.centres[a], placed.centres[b]
+            beside = abs(xa - xb) >= (sizes[a][0] + sizes[b][0]) / 2 + 20
+            assert beside or abs(ya - yb) >= (sizes[a][1] + sizes[b][1]) / 2
+    assert len(placed.routes) == len(edges)
+    assert all(len(r) % 2 == 0 and len(r) >= 2 for r in placed.routes)
+
+
+@given(graphs())
+def test_arrows_of_an_acyclic_graph_run_down(graph: Graph) -> None:
+    n, edges = graph
+    edges = [(min(e), max(e)) for e in edges]
+    layer = layers_of(n, edges)
+    assert all(layer[a] < layer[b] for a, b in edges)
+    for route in layered([(30.0, 10.0)] * n, edges).routes:
+        assert all(y <= z for (_, y), (_, z) in itertools.pairwise(route))
+
+
+def test_a_ladder_is_untangled() -> None:
+    # Two chains whose boxes are listed crosswise.
+    edges = [(0, 3), (1, 2), (2, 5), (3, 4)]
+    placed = layered([(30.0, 10.0)] * 6, edges)
+    order = [placed.centres[v][0] for v in (0, 3, 4)], [placed.centres[v][0] for v in (1, 2, 5)]
+    assert len({x < y for x, y in zip(*order, strict=True)}) == 1
+
+
+def test_crossings_are_counted() -> None:
+    assert crossings([[0, 1, 2], [3, 4, 5]], [[5], [4], [3], [], [], []]) == 3
+    assert crossings([[0, 1], [2, 3]], [[2, 3], [2, 3], [], []]) == 1
+
+
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=20))
+def test_spread_keeps_order_and_distance(wanted: list[float]) -> None:
+    places = spread(wanted, [1.0] * len(wanted), [10.0] * len(wanted), 4)
+    assert all(b - a >= 14 - 1e-6 for a, b in itertools.pairwise(places))
+
+
+def test_spread_moves_nothing_that_has_room() -> None:
+    assert spread([0, 100, 200], [1, 1, 1], [10, 10, 10], 4) == [0, 100, 200]
+
+
+def test_deep_graphs_take_little_time() -> None:
+    n = 4000
+    began = time.perf_counter()
+    layered([(30.0, 10.0)] * n, [(v, v + 1) for v in range(n - 1)] + [(v, v + 5) for v in range(0, n - 5, 5)])
+    assert time.perf_counter() - began < 10
