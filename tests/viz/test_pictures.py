@@ -132,7 +132,7 @@ def test_large_pictures_are_collapsed_unless_asked() -> None:
 def test_collapsing_never_closes_a_cycle() -> None:
     # An arrow that was cut starts at a tag "producer for consumer".
     ends = [(e.tail.split(" for ")[0], e.head) for e in viz.picture(deep()).edges]
-    made: nx.DiGraph = nx.DiGraph(ends)
+    made: nx.DiGraph[str] = nx.DiGraph(ends)
     assert nx.is_directed_acyclic_graph(made)
 
 
