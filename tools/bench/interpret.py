@@ -93,15 +93,15 @@ def index_bounds(graph: dict[str, Any]) -> dict[str, int]:
         first: Any = nodes[args[0]["ref"]]["out"] if args and isinstance(args[0], dict) and "ref" in args[0] else {}
         shape: list[int] = first["shape"] if "shape" in (first or {}) else []
         if op in ("gather", "scatter", "scatter_add") or op == "index_select":
-            note(args[2], shape[args[1]])
+            note(args[2], shape[int(args[1])])
         elif op == "embedding":
             note(args[1], shape[0])
         elif op in ("index", "index_put", "_unsafe_index"):
-            for t, extent in zip(args[1], shape, strict=False):
-                note(t, extent)
+            for k, extent in enumerate(shape[: len(args[1])]):
+                note(args[1][k], extent)
         elif op.startswith("_unsafe_masked_index"):
-            for t, extent in zip(args[2], shape, strict=False):
-                note(t, extent)
+            for k, extent in enumerate(shape[: len(args[2])]):
+                note(args[2][k], extent)
     return bounds
 
 

@@ -1,0 +1,321 @@
+"""torch programs, as functions, modules, exported programs and graph modules: imported, run, equal to eager."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from idgraph.errors import FrontendError
+from idgraph.frontends import from_torch
+from idgraph.frontends.fx import Import
+from tools.bench.corpus import seeded, with_oracle
+
+Arguments = tuple[torch.Tensor, ...]
+
+
+def rotate_half(x: torch.Tensor) -> torch.Tensor:
+    half = x.shape[-1] // 2
+    return torch.cat((-x[..., half:], x[..., :half]), dim=-1)
+
+
+def rope_half(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Arguments:
+    c, s = cos.unsqueeze(1), sin.unsqueeze(1)
+    return q * c + rotate_half(q) * s, k * c + rotate_half(k) * s
+
+
+def rope_residual(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Arguments:
+    a, b = rope_half(q, k, cos, sin)
+    return a + q, b + k
+
+
+def rope_interleaved(q: torch.Tensor, sin: torch.Tensor, cos: torch.Tensor) -> torch.Tensor:
+    s = torch.repeat_interleave(sin[:, :, None, :], 2, 3)
+    c = torch.repeat_interleave(cos[:, :, None, :], 2, 3)
+    turned = torch.stack((-q[..., 1::2], q[..., ::2]), dim=-1).flatten(-2)
+    return q * c + turned * s
+
+
+def rope_partial(q: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    n = cos.shape[-1]
+    turn, keep = q[..., :n], q[..., n:]
+    return torch.cat((turn * cos.unsqueeze(1) + rotate_half(turn) * sin.unsqueeze(1), keep), dim=-1)
+
+
+def gather_logsoftmax(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return -torch.log_softmax(x, -1).gather(-1, target.unsqueeze(-1)).squeeze(-1)
+
+
+def normal(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
+
+
+def numbers(top: int, *shape: int) -> torch.Tensor:
+    return torch.randint(0, top, shape, generator=torch.Generator().manual_seed(top))
+
+
+FAMILIES: dict[str, tuple[Callable[..., Any], Arguments]] = {
+    "half": (rope_half, (normal(2, 4, 16, 8), normal(2, 2, 16, 8), normal(2, 16, 8), normal(2, 16, 8, seed=1))),
+    "residual": (rope_residual, (normal(2, 4, 16, 8), normal(2, 2, 16, 8), normal(2, 16, 8), normal(2, 16, 8, seed=1))),
+    "interleaved": (rope_interleaved, (normal(2, 16, 4, 8), normal(2, 16, 4), normal(2, 16, 4, seed=1))),
+    "partial": (rope_partial, (normal(2, 4, 16, 12), normal(2, 16, 4), normal(2, 16, 4, seed=1))),
+    "gather": (gather_logsoftmax, (normal(4, 8, 33), numbers(33, 4, 8))),
+}
+
+
+class Wrapped(torch.nn.Module):
+    def __init__(self, f: Callable[..., Any]) -> None:
+        super().__init__()
+        self.f = f
+
+    def forward(self, *args: torch.Tensor) -> object:
+        return self.f(*args)
+
+
+def forms(f: Callable[..., Any], args: Arguments) -> dict[str, Import]:
+    module = Wrapped(f)
+    exported = torch.export.export(module, args)
+    return {
+        "function": from_torch(f, args),
+        "module": from_torch(module, args),
+        "exported": from_torch(exported),
+        "export's module": from_torch(exported.module(), args),
+        "make_fx": from_torch(make_fx(f)(*args), args),
+        "symbolic trace": from_torch(torch.fx.symbolic_trace(f), args),
+    }
+
+
+def flat(value: object) -> list[torch.Tensor]:
+    return [value] if isinstance(value, torch.Tensor) else [t for t in value if isinstance(t, torch.Tensor)]  # type: ignore[attr-defined, union-attr]
+
+
+def assert_equal(found: object, wanted: object) -> None:
+    torch.testing.assert_close(flat(found), flat(wanted), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_families_in_every_form(family: str) -> None:
+    f, args = FAMILIES[family]
+    wanted = f(*args)
+    for form, imported in forms(f, args).items():
+        assert imported.coverage.opaque == {}, form
+        assert_equal(with_oracle(imported).run(*args, target="oracle"), wanted)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_families_through_kernels(family: str) -> None:
+    f, args = FAMILIES[family]
+    imported = from_torch(f, args)
+    assert_equal(imported.run(*args, target="numpy"), f(*args))
+    assert type(imported.run(*args, target="numpy")) is type(f(*args))
+
+
+def test_through_compiled_kernels() -> None:
+    f, args = FAMILIES["residual"]
+    assert_equal(from_torch(f, args).run(*args), f(*args))
+
+
+def test_tensors_remember_the_torch_line() -> None:
+    imported = from_torch(rope_partial, FAMILIES["partial"][1])
+    lines = {e.op: str(e.source_line) for e in imported.fusion.exprs}
+    assert "turn, keep = q[..., :n], q[..., n:]" in lines["slice"] or "rotate_half(turn)" in lines["slice"]
+    assert lines["cat"].startswith("test_from_torch.py:")
+    assert "return torch.cat(" in lines["cat"]
+    assert all("turn" in line or "rotate_half" in line for line in lines.values())
+
+
+def test_names_are_those_of_the_graph() -> None:
+    imported = from_torch(rope_half, FAMILIES["half"][1])
+    assert [t.name for t in imported.fusion.inputs] == ["q", "k", "cos", "sin"]
+    assert {"cat", "cat_1", "neg", "add_1"} <= {t.name for t in imported.fusion.tensors}
+
+
+class Counting(torch.nn.Module):
+    """Parameters, buffers that change, constants, keyword arguments, nested results, an opaque operation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(normal(3))
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor, *, factor: float = 2.0) -> dict[str, Any]:
+        self.calls += 1  # type: ignore[operator]
+        y = x * self.weight * factor
+        order, places = torch.sort(y, dim=-1)
+        return {"a": [y + torch.tensor([1.0, 2.0, 3.0])], "same": x, "b": (order.sum(), places * 2), "none": None}
+
+
+def test_modules_with_state() -> None:
+    module, twin = Counting(), Counting()
+    twin.load_state_dict(module.state_dict())
+    x = normal(4, 3)
+    imported = from_torch(module, (x,), {"factor": 3.0})
+    assert list(imported.coverage.opaque) == ["aten.sort.default"]
+    assert imported.parameters[0].name == "x"
+    with_oracle(imported)
+    for count in (1, 2):
+        found: Any = imported.run(x, factor=3.0, target="oracle")
+        wanted = twin(x, factor=3.0)
+        assert list(found) == list(wanted)
+        assert isinstance(found["a"], list)
+        torch.testing.assert_close(found, wanted)
+        assert float(module.calls) == count  # type: ignore[arg-type]
+    assert found["same"].data_ptr() != x.data_ptr()
+    with torch.no_grad():
+        module.weight.add_(1.0)
+        twin.weight.add_(1.0)
+    torch.testing.assert_close(imported.run(x, factor=3.0, target="oracle"), twin(x, factor=3.0))
+    with pytest.raises(FrontendError, match=r"not nested|captured for"):
+        imported.run(x, factor=4.0, target="oracle")
+    with pytest.raises(FrontendError, match="not nested"):
+        imported.run([x], factor=3.0, target="oracle")
+
+
+def test_arguments_changed_in_place() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x[1:3] += y
+        return x.sum()
+
+    x, y = normal(5), normal(2)
+    imported = with_oracle(from_torch(f, (x.clone(), y)))
+    a, b = x.clone(), x.clone()
+    torch.testing.assert_close(imported.run(a, y, target="oracle"), f(b, y))
+    torch.testing.assert_close(a, b)
+    c = x.numpy().copy()
+    imported.run(c, y.numpy(), target="oracle")
+    assert np.allclose(c, b.numpy())
+
+
+def test_gradients_are_traced() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        leaf = x.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad((torch.nn.functional.gelu(leaf) ** 2).sum(), leaf)
+        return gradient
+
+    x = normal(4, 3)
+    imported = with_oracle(from_torch(f, (x,)))
+    assert imported.coverage.opaque == {}
+    torch.testing.assert_close(imported.run(x, target="oracle"), f(x), rtol=2e-5, atol=2e-5)
+
+
+def test_random_numbers_are_torchs_in_their_order() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        a = torch.rand(4)
+        torch.rand(3)
+        return torch.nn.functional.dropout(x * a, 0.5) + torch.sort(x * torch.rand(4))[0]
+
+    x = normal(4)
+    exported: Any = torch.export.export(Wrapped(f), (x,))
+    exported = exported.run_decompositions()
+    imported = with_oracle(from_torch(exported))
+    seeded(5)
+    wanted = exported.module()(x)
+    seeded(5)
+    torch.testing.assert_close(imported.run(x, target="oracle"), wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("target", ["oracle", "numpy"])
+def test_other_float_types(dtype: torch.dtype, target: str) -> None:
+    def f(x: torch.Tensor, w: torch.Tensor) -> Arguments:
+        y = torch.softmax(x * 2 + w, -1)
+        return y, torch.nn.functional.layer_norm(x, (8,), w), x.mean(-1), y @ x.transpose(0, 1)
+
+    args = normal(4, 8).to(dtype), normal(8).to(dtype)
+    found: Any = with_oracle(from_torch(f, args)).run(*args, target=target)
+    near = {torch.float16: 4e-3, torch.bfloat16: 3e-2, torch.float64: 1e-9}[dtype]
+    torch.testing.assert_close(flat(found), flat(f(*args)), rtol=near, atol=near)
+
+
+def test_strided_arguments() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y
+
+    for x in (normal(3, 4).T, normal(4, 1).expand(4, 3), normal(4, 6)[:, ::2], normal(6, 3)[2:]):
+        y = normal(4, 3)
+        imported = with_oracle(from_torch(f, (x, y)))
+        for target in ("oracle", "numpy"):
+            torch.testing.assert_close(imported.run(x, y, target=target), x + y)
+            torch.testing.assert_close(imported.run(x.contiguous(), y, target=target), x + y)
+    repeated = from_torch(f, (normal(4, 1).expand(4, 3), normal(4, 3)))
+    if repeated.fusion["x"].domain.strides[1] == 0:
+        with pytest.raises(FrontendError, match="share one"):
+            repeated.run(normal(4, 3), normal(4, 3), target="numpy")
+
+
+# what cannot be imported ----------------------------------------------------------------------------------------------
+
+
+def test_dynamic_sizes_name_the_node() -> None:
+    n = torch.export.Dim("n", min=2, max=64)  # pyright: ignore[reportUnknownMemberType]
+    exported = torch.export.export(Wrapped(torch.neg), (normal(8),), dynamic_shapes=(({0: n},),))
+    with pytest.raises(FrontendError, match=r"node 'args_0': its shape \(s\d+\) is dynamic"):
+        from_torch(exported)
+
+
+def test_what_is_no_program() -> None:
+    with pytest.raises(FrontendError, match="int is no function"):
+        from_torch(3, (normal(2),))
+    with pytest.raises(FrontendError, match="needs example arguments"):
+        from_torch(rotate_half)
+
+    def wrong_size(x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(7)
+
+    def asks_values(x: torch.Tensor) -> torch.Tensor:
+        return x if x.sum() > 0 else -x
+
+    for f in (wrong_size, asks_values):
+        with pytest.raises(FrontendError, match=f"{f.__name__} cannot be captured"):
+            from_torch(f, (normal(2),))
+
+
+def test_complex_numbers_are_opaque() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        fft: Any = torch.fft
+        return torch.view_as_real(fft.fft(x)).sum() + x.sum()
+
+    x = normal(8)
+    imported = from_torch(f, (x,))
+    assert imported.coverage.opaque
+    torch.testing.assert_close(imported.run(x, target="numpy"), f(x))
+
+
+def test_an_unknown_target() -> None:
+    imported = from_torch(rotate_half, (normal(4),))
+    with pytest.raises(FrontendError, match="unknown target 'fpga'"):
+        imported.run(normal(4), target="fpga")
+
+
+def test_scheduling_an_import_makes_new_kernels() -> None:
+    x = normal(64)
+    imported = from_torch(rotate_half, (x,))
+    before: Any = imported.run(x, target="numpy")
+    imported.fusion.outputs[0].split(0, 8)
+    torch.testing.assert_close(imported.run(x, target="numpy"), before)
+    assert len(imported.kernels) == 2
+
+
+def test_importing_is_light() -> None:
+    code = "import idgraph.frontends, sys; print([m for m in ('torch', 'numba') if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+def test_without_torch() -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from idgraph.frontends import from_torch\n"
+        "from idgraph.errors import FrontendError\n"
+        "try:\n    from_torch(abs, (1,))\n"
+        "except FrontendError as error:\n    print(error.what, '|', error.hint)\n"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "torch cannot be imported" in out.stdout
+    assert "idgraph[torch]" in out.stdout
