@@ -16,34 +16,24 @@ from idgraph.frontends.fx import from_json
 from idgraph.graphs import Cycle
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, IterDomain
-from idgraph.ir.movement import cat
 from idgraph.schedule import auto
 from idgraph.validate import Report, validate
 from idgraph.viz import draw
 
 GRAPH = "rope_half_residual_real.core.json"
+SMALL_GRAPH = "rope_half_residual.core.json"
 
 
-def load_rope() -> Fusion:
-    """The captured graph that travels with the package: q and k of [2, 32, 4096, 128] in bfloat16."""
-    with as_file(files("idgraph.cli") / "data" / GRAPH) as path:
+def load_rope(small: bool) -> Fusion:
+    """A captured graph that travels with the package: q and k of [2, 32, 4096, 128] bfloat16 ([2, 4, 16, 8] float32)."""
+    with as_file(files("idgraph.cli") / "data" / (SMALL_GRAPH if small else GRAPH)) as path:
         return from_json(path).fusion
-
-
-def small_rope() -> Fusion:
-    """The same computation on one small float32 tensor, built by hand."""
-    f = Fusion("small_rope")
-    q = f.input("q", shape=(2, 4, 16, 8))
-    cos, sin = f.input("cos", shape=(1, 1, 16, 8)), f.input("sin", shape=(1, 1, 16, 8))
-    rotated = cat([-q[..., 4:], q[..., :4]], dim=-1)
-    f.output(q * cos + rotated * sin + q)
-    return f
 
 
 def run_demo(target: str, folder: Path, *, small: bool = False) -> bool:
     """Print what was found; True when every check held."""
     out = console()
-    fusion = small_rope() if small else load_rope()
+    fusion = load_rope(small)
     if target == "auto":
         target = "cuda" if cuda_available() else "cpu"
     _step(out, 1, "the fusion, as captured from PyTorch")
@@ -101,15 +91,11 @@ def _say(
     out: Console, cycles: tuple[Cycle[IterDomain], ...], left: int, report: Report, target: str, seconds: float
 ) -> None:
     kinds = ", ".join(sorted({f"{c.kind} by {c.shift}" if c.kind == "shift" else c.kind for c in cycles}))
-    lines = [
-        f"The exact graph has {len(cycles)} cycles ({kinds}): an axis is, in some steps, itself at another place. A search",
-        "for an index over that graph may go round and return the wrong one.",
-        f"The index graph keeps one node for each axis and operation; {left or 'none'} of its cycles changes an index.",
-        f"{report.points:,} accesses were checked on target {target} in {seconds:.1f} s: "
-        + (
-            "every address and every value is right."
-            if report.ok
-            else "NOT all are right, see the counterexample above."
-        ),
-    ]
-    out.print(Panel("\n".join(lines), title="what was found", title_align="left"))
+    verdict = "every address and every value is right" if report.ok else "NOT all are right, see the counterexample above"
+    text = (
+        f"The exact graph has {len(cycles)} cycles ({kinds}): an axis is, in some steps, itself at another place. A search "
+        "for an index over that graph may go round and return the wrong one. The index graph keeps one node for each axis "
+        f"and operation; {left or 'none'} of its cycles changes an index.\n"
+        f"{report.points:,} accesses were checked on target {target} in {seconds:.1f} s: {verdict}."
+    )
+    out.print(Panel(escape(text), title="what was found", title_align="left"), soft_wrap=False)
