@@ -13,7 +13,13 @@ from idgraph.emit import Target
 from idgraph.index import IdModel
 from idgraph.ir import Fusion
 from idgraph.validate.report import (
-    AddressMismatch, AddressReport, Mismatch, Report, TensorError, ValueMismatch, ValueReport,
+    AddressMismatch,
+    AddressReport,
+    Mismatch,
+    Report,
+    TensorError,
+    ValueMismatch,
+    ValueReport,
 )  # fmt: skip
 
 if TYPE_CHECKING:
