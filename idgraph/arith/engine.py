@@ -114,16 +114,17 @@ def _normalize(root: Expr) -> Expr:
             args = node.args
             missing = [a for a in args if a.normal_form is None]
             if missing:
-                if node.cond and _decided(node):
-                    continue
-                work.extend(missing)
+                if not (node.cond and _decided(node)):
+                    work.extend(missing)
                 continue
             for a in args:
                 if a.normal_form is not a:
-                    target = _rebuilt(node)
+                    target = None if node.cond and _decided(node) else _rebuilt(node)
                     break
             else:
                 target = _step(node)
+            if node.normal_form is not None:
+                continue
             if target is None or target == node or (target.normal_form is None and target in waiting):
                 node.normal_form = node
                 work.pop()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from idgraph.arith.evaluate import evaluate_array
 from idgraph.arith.nodes import ArithZeroDivisionError, Expr, postorder
 from idgraph.arith.ranges import interval
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 _INT64 = 1 << 62
 
@@ -60,8 +59,6 @@ def first_failure(claim: Expr, facts: tuple[Expr, ...], limit: int, chunk: int) 
         return "no enumeration: values exceed 64 bits"
     if not values:
         return 1 if claim.evaluate({}) or not all(fact.evaluate({}) for fact in facts) else {}
-    import numpy as np  # noqa: PLC0415  # only this loop needs it
-
     names = list(values)
     for start in range(0, total, chunk):
         index = np.arange(start, min(start + chunk, total), dtype=np.int64)

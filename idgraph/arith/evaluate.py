@@ -7,7 +7,10 @@ All three walk the distinct nodes once in operand-first order, so depth costs no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from idgraph.arith.nodes import (
     VERBS,
@@ -20,10 +23,6 @@ from idgraph.arith.nodes import (
     rebuild,
     symbol,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 
 def _missing(name: str, env: Mapping[str, Any]) -> ArithError:
@@ -120,8 +119,6 @@ def evaluate_array(e: Expr, env: Mapping[str, npt.NDArray[np.int64] | int]) -> n
 
     A division by zero is an error only where its value is used; values must fit 64 bits.
     """
-    import numpy as np  # noqa: PLC0415  # most uses need one point only
-
     values: dict[Expr, npt.NDArray[Any]] = {}
     undefined: dict[Expr, npt.NDArray[Any]] = {}
     for node in postorder(e):
@@ -145,8 +142,6 @@ def evaluate_array(e: Expr, env: Mapping[str, npt.NDArray[np.int64] | int]) -> n
 
 
 def _array_value(node: Expr, args: list[Any], env: Mapping[str, Any]) -> Any:
-    import numpy as np  # noqa: PLC0415  # most uses need one point only
-
     match node.op:
         case "const":
             return np.asarray(bool(node.value) if node.cond else node.value)
@@ -181,7 +176,7 @@ def _array_value(node: Expr, args: list[Any], env: Mapping[str, Any]) -> Any:
             return np.logical_not(args[0])
 
 
-def substitute(e: Expr, values: Mapping[str, IntLike] | Mapping[Expr, IntLike]) -> Expr:
+def substitute(e: Expr, values: Mapping[str, IntLike] | Mapping[Expr, IntLike] | Mapping[str | Expr, IntLike]) -> Expr:
     """``e`` with symbols replaced at once, found by symbol node or by name.
 
     >>> from idgraph.arith import symbol
@@ -205,7 +200,11 @@ def substitute(e: Expr, values: Mapping[str, IntLike] | Mapping[Expr, IntLike]) 
     return out[e]
 
 
-def _rebound(node: Expr, values: Mapping[str, IntLike] | Mapping[Expr, IntLike], table: dict[str | Expr, Expr]) -> Expr:
+def _rebound(
+    node: Expr,
+    values: Mapping[str, IntLike] | Mapping[Expr, IntLike] | Mapping[str | Expr, IntLike],
+    table: dict[str | Expr, Expr],
+) -> Expr:
     """A symbol that stays, its symbolic bounds rewritten: ``j < n`` must not speak of the old ``n``."""
     lo, hi, step, first = node.symbol_bounds
     bounds = [b for b in (lo, hi) if isinstance(b, Expr)]

@@ -229,9 +229,9 @@ def _machine_source(n: Expr, args: list[str], dialect: Dialect, names: Mapping[s
     if n.op in ("floordiv", "mod") and _power_of_two(n.args[1]) and _shiftable(n.args[0], dialect):
         k = n.args[1].value
         return f"({args[0]} >> {k.bit_length() - 1})" if n.op == "floordiv" else f"({args[0]} & {k - 1})"
-    if n.op == "mul" and n.base is not None and len(n.args) == 2 and n.coef > 1 and n.coef & (n.coef - 1) == 0:
-        if _shiftable(n.base, dialect):
-            return f"({args[1]} << {n.coef.bit_length() - 1})"
+    shifted = n.op == "mul" and len(n.args) == 2 and n.coef > 1 and n.coef & (n.coef - 1) == 0
+    if shifted and n.base is not None and _shiftable(n.base, dialect):
+        return f"({args[1]} << {n.coef.bit_length() - 1})"
     return node_source(n, args, dialect, names)
 
 

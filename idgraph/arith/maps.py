@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
 
 from idgraph.arith.engine import normal
 from idgraph.arith.enumerate import box
 from idgraph.arith.nodes import ArithError, Expr, IntLike, as_expr, symbol
-from idgraph.arith.prove import Proof, is_true, prove_equal
+from idgraph.arith.prove import Proof, prove, prove_equal
 from idgraph.arith.simplify import simplify
 from idgraph.arith.solve import solve
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
 
 MAX_POINTS = 4_000_000
 Property = Literal["injective", "surjective", "bijective"]
@@ -159,25 +158,30 @@ class IndexMap:
         return self._counted("bijective")
 
     def _solved(self) -> IndexMap | None:
+        """An inverse by digits of the results as written, or of their normal forms; not proved yet."""
         images = tuple(symbol(f"y{k}", 0, as_expr(n) - 1) for k, n in enumerate(self.shape))
-        found = solve(self.domain, [normal(r) for r in self.results], images)
-        if found is None:
+        tops = [s.symbol_bounds[1] for s in self.domain]
+        sizes = tuple(as_expr(b) + 1 for b in tops if b is not None)
+        if len(sizes) < len(tops):
             return None
-        sizes = tuple(s.symbol_bounds[1] for s in self.domain)
-        if any(b is None for b in sizes):
-            return None
-        return IndexMap(images, tuple(found), tuple(as_expr(b) + 1 for b in sizes if b is not None))
+        for results in (list(self.results), [normal(r) for r in self.results]):
+            found = solve(self.domain, results, images)
+            if found is not None:
+                back = IndexMap(images, tuple(found), sizes)
+                if self._left(back) or self._right(back):
+                    return back
+        return None
 
     def _left(self, back: IndexMap) -> bool:
         """Whether ``back`` after ``self`` is proved to be the identity (and the image to lie in the codomain)."""
-        inside = all(is_true(r >= 0) and is_true(r < n) for r, n in zip(self.results, self.shape, strict=True))
+        inside = all(_sure(r >= 0) and _sure(r < n) for r, n in zip(self.results, self.shape, strict=True))
         return inside and self._identity(back(*self.results), self.domain)
 
     def _right(self, back: IndexMap) -> bool:
         """Whether ``self`` after ``back`` is proved to be the identity, with ``back`` landing in the domain."""
         for r, s in zip(back.results, self.domain, strict=True):
             lo, hi = s.symbol_bounds[:2]
-            if (lo is not None and not is_true(r >= lo)) or (hi is not None and not is_true(r <= hi)):
+            if (lo is not None and not _sure(r >= lo)) or (hi is not None and not _sure(r <= hi)):
                 return False
             _, _, step, first = s.symbol_bounds
             if step > 1 and not isinstance(prove_equal(r % step, first), Proof):
@@ -198,8 +202,6 @@ class IndexMap:
 
 
 def _count(m: IndexMap, values: dict[str, range], sizes: list[int], what: Property) -> MapVerdict:
-    import numpy as np  # noqa: PLC0415  # only this decision needs it
-
     free = set(values) - {s.name for s in m.domain}
     total, codomain = 1, 1
     for v in values.values():
@@ -234,14 +236,16 @@ def _count(m: IndexMap, values: dict[str, range], sizes: list[int], what: Proper
     return MapProof(what, "exhaustive", total)
 
 
+def _sure(c: Expr) -> bool:
+    return isinstance(prove(c), Proof)
+
+
 def _bound_symbols(s: Expr) -> bool:
     return any(isinstance(b, Expr) for b in s.symbol_bounds[:2])
 
 
 def _sorted_images(images: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """The points in order of their images, and where neighbours have the same one."""
-    import numpy as np  # noqa: PLC0415  # as above
-
     order = np.lexsort(images[::-1])
     ordered = images[:, order]
     return order, (ordered[:, 1:] == ordered[:, :-1]).all(axis=0)

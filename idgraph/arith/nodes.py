@@ -183,7 +183,7 @@ class Expr:
         """Values at many points at once (int64, or bool for a condition); arrays broadcast."""
         return VERBS.evaluate_array(self, env)
 
-    def substitute(self, values: Mapping[str, IntLike] | Mapping[Expr, IntLike]) -> Expr:
+    def substitute(self, values: Mapping[str, IntLike] | Mapping[Expr, IntLike] | Mapping[str | Expr, IntLike]) -> Expr:
         """Symbols replaced, by name or by symbol node, all at once."""
         return VERBS.substitute(self, values)
 

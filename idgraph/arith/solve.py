@@ -38,10 +38,7 @@ class _Solver:
             for s in self.domain:
                 if s not in self.known and self.assemble(s):
                     progress = True
-        for s in self.domain:
-            if s not in self.known and not self.assemble(s):
-                return False
-        return True
+        return all(not (s not in self.known and not self.assemble(s)) for s in self.domain)
 
     def value_of(self, e: Expr) -> Expr | None:
         """``e`` in terms of the images, if all its domain symbols are known."""

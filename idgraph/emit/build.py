@@ -217,9 +217,7 @@ class _Builder:
         # A reduction over nothing never happens at any point, yet its result exists.
         nothing = any(loops[p].extent == 0 for p in skip)
         kept = [c for c in self.maps.write(e).conditions if not c.names & inner and not (nothing and c is FALSE)]
-        mixed = [
-            c for c in self.maps.write(e).conditions if c.names & inner and (c.names & _names(loops)) - inner
-        ]
+        mixed = [c for c in self.maps.write(e).conditions if c.names & inner and (c.names & _names(loops)) - inner]
         if mixed:
             raise EmitError(f"the predicate of {e.output.name} mixes reduced and kept loops: {mixed[0]}")
         load: Body = () if r.buffer is None or r.place is None else (Load(r.acc, r.buffer, r.place),)
@@ -369,5 +367,3 @@ def _describe(e: TensorExpr) -> str:
     args = ", ".join(quote(t.name) for t in e.inputs)
     where = f"  at {quote(f'{e.source_line.file}:{e.source_line.line}')}" if e.source_line else ""
     return f"{quote(e.output.name)} = {e.op}({args}){where}"
-
-

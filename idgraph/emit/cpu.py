@@ -18,7 +18,7 @@ from idgraph.errors import EmitError
 def load_numba() -> Any:
     """numba, or a clear error."""
     try:
-        import numba  # noqa: PLC0415  # heavy
+        import numba  # heavy
     except ImportError as error:
         raise EmitError("target cpu needs numba", because=[str(error)], hint="pip install idgraph[cpu]") from None
     return numba

@@ -50,9 +50,11 @@ def load_cuda() -> Any:
         # NumPy 2.5 dropped the name; numba 0.68 still asks for it when it is imported.
         np.row_stack = np.vstack  # pyright: ignore[reportAttributeAccessIssue]
     try:
-        from numba import cuda  # noqa: PLC0415  # heavy
+        from numba import cuda  # heavy
     except ImportError as error:
-        raise EmitError("target cuda needs numba-cuda", because=[str(error)], hint="pip install idgraph[cuda]") from None
+        raise EmitError(
+            "target cuda needs numba-cuda", because=[str(error)], hint="pip install idgraph[cuda]"
+        ) from None
     if "numba_cuda" not in str(cuda.__file__):
         raise EmitError(
             "numba.cuda is the one that numba ships, which is deprecated and lacks what the kernels use",
@@ -65,7 +67,7 @@ def load_cuda() -> Any:
 def simulated() -> bool:
     """True in numba's simulator, which is chosen by NUMBA_ENABLE_CUDASIM=1 when numba is imported."""
     load_cuda()
-    from numba.core import config  # noqa: PLC0415  # heavy
+    from numba.core import config  # heavy
 
     return bool(config.ENABLE_CUDASIM)
 
@@ -103,7 +105,7 @@ def namespace() -> dict[str, Any]:
             **plain, "cuda": cuda, "np": np, "f16_load": float, "f16_word": np.float16,
             "bf16_load": lambda word: scalars.bf16_load(int(word)),
         }  # fmt: skip
-    from numba.cuda import libdevice  # noqa: PLC0415  # heavy
+    from numba.cuda import libdevice  # heavy
 
     base: dict[str, Any] = {
         "cuda": cuda, "f32": np.float32, "f64": np.float64, "i64": np.int64, "u64": np.uint64, "inf": math.inf,
@@ -155,8 +157,8 @@ def compile_ptx(program: Program, *, checked: bool = False, cc: tuple[int, int] 
 
 def signature(kernel: Kernel, checked: bool) -> tuple[Any, ...]:
     """Types of a kernel's parameters: flat arrays, then 64-bit integers."""
-    from numba.cuda.np import numpy_support  # noqa: PLC0415  # heavy
-    from numba.cuda.types import int64  # noqa: PLC0415  # heavy
+    from numba.cuda.np import numpy_support  # heavy
+    from numba.cuda.types import int64  # heavy
 
     flat = [numpy_support.from_dtype(storage_dtype(b.dtype))[::1] for b in kernel.buffers]
     return (*flat, *(int64 for _ in kernel.scalars), *((int64[::1],) if checked else ()))

@@ -67,9 +67,7 @@ def call(program: Program, kernel: Kernel, flat: Mapping[str, Array], env: Env, 
     function = program.functions(checked)[kernel.name]
     buffers: list[Any] = [flat[b.name] for b in kernel.buffers]
     if program.target in ("python", "numpy"):
-        views = [
-            memory.Memory(a, b.dtype, b.title, a.size) for a, b in zip(buffers, kernel.buffers, strict=True)
-        ]
+        views = [memory.Memory(a, b.dtype, b.title, a.size) for a, b in zip(buffers, kernel.buffers, strict=True)]
         function(*views, *scalars_of(kernel, env))
         return
     # numba has no float16 on the CPU: kernels see 16-bit words.

@@ -54,7 +54,9 @@ def given_array(name: str, value: object) -> Given:
             hint="pass NumPy arrays: np.asarray(x), or x.numpy() of a torch tensor",
         )
     array = np.asarray(value)
-    return Given(array.shape, _dtype_name(array.dtype), element_strides(array.shape, array.strides, array.itemsize), array)
+    return Given(
+        array.shape, _dtype_name(array.dtype), element_strides(array.shape, array.strides, array.itemsize), array
+    )
 
 
 def _dtype_name(dtype: np.dtype[Any]) -> str:
@@ -119,7 +121,11 @@ def _misfit(t: Tensor, g: Given, why: str) -> EmitError:
 
 def _check_symbol(name: str, e: Expr, value: int) -> None:
     low, high, step, rest = e.symbol_bounds
-    if (isinstance(low, int) and value < low) or (isinstance(high, int) and value > high) or value % step != rest % step:
+    if (
+        (isinstance(low, int) and value < low)
+        or (isinstance(high, int) and value > high)
+        or value % step != rest % step
+    ):
         every = f", a multiple of {step}" if step > 1 else ""
         raise EmitError(f"symbol {name} = {value} is outside its declaration: {low} to {high}{every}")
 
@@ -142,9 +148,7 @@ def bind_strides(t: Tensor, env: Env, shape: Sequence[int], actual: Sequence[int
 
 def logical_strides(t: Tensor, env: Mapping[str, int]) -> tuple[int, ...] | None:
     """Elements between neighbours along each axis of ``t.shape``; None where memory is no strided view of it."""
-    found: dict[IterDomain, int] = {
-        d: int(s.evaluate(env)) for d, s in zip(t.allocation, strides(t), strict=True)
-    }
+    found: dict[IterDomain, int] = {d: int(s.evaluate(env)) for d, s in zip(t.allocation, strides(t), strict=True)}
     if any(d not in t.axes for d in t.allocation):
         return None
     if any(d not in found and not d.is_broadcast for d in t.axes):
@@ -245,8 +249,6 @@ def places(t: Tensor, env: Mapping[str, int]) -> Array:
     values: dict[str, Any] = {**env, **{numbers[d]: known[d] for d in t.allocation}}
     from_axes = address_of(t, [symbol(numbers[d]) for d in t.allocation])
     return np.broadcast_to(from_axes.evaluate_array(values), shape)
-
-
 
 
 def _step(x: DomainExpr, known: dict[IterDomain, Array], env: Mapping[str, int]) -> bool:

@@ -180,9 +180,7 @@ def _cycle(rest: list[int], before: list[dict[int, Tensor]], depth: int) -> Sche
     )
 
 
-def _check_extents(
-    part: tuple[TensorExpr, ...], depth: int, loops: Mapping[TensorExpr, tuple[LoopVar, ...]]
-) -> None:
+def _check_extents(part: tuple[TensorExpr, ...], depth: int, loops: Mapping[TensorExpr, tuple[LoopVar, ...]]) -> None:
     first = loops[part[0]][depth]
     for e in part[1:]:
         other = loops[e][depth]
@@ -194,9 +192,7 @@ def _check_extents(
             )
 
 
-def _parallel(
-    part: tuple[TensorExpr, ...], depth: int, loops: Mapping[TensorExpr, tuple[LoopVar, ...]]
-) -> str:
+def _parallel(part: tuple[TensorExpr, ...], depth: int, loops: Mapping[TensorExpr, tuple[LoopVar, ...]]) -> str:
     """One way to run a shared loop: serial gives way to the one parallel way among its expressions."""
     found = {loops[e][depth].parallel: e for e in reversed(part) if loops[e][depth].parallel != "serial"}
     threads = [p for p in found if is_thread(p)]
@@ -235,5 +231,3 @@ def product(extents: Sequence[Expr]) -> Expr:
     for n in extents:
         total = total * n
     return simplify(total)
-
-

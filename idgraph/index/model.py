@@ -313,14 +313,11 @@ class IdModel:
         return loads, tuple(bounds)
 
 
-def _bounds(pairs: Iterable[tuple[Expr, Expr]], known: Sequence[Expr]) -> tuple[Expr, ...]:
-    """Conjuncts 0 <= x < n (or x == 0) that are not proved by ranges or by the others; ``known`` come first."""
+def _bounds(conditions: Iterable[Expr], known: Sequence[Expr]) -> tuple[Expr, ...]:
+    """Conjuncts that are not proved by ranges or by the others; ``known`` come first."""
     made: list[Expr] = list(known)
-    for x, n in pairs:
-        for c in (x.eq(0),) if n == 0 else (x >= 0, x < n):
-            c = simplify(c)
-            if c != TRUE and c not in made:
-                made.append(c)
-    if len(made) <= 1:
-        return tuple(made)
-    return drop_redundant(made)
+    for condition in conditions:
+        c = simplify(condition)
+        if c != TRUE and c not in made:
+            made.append(c)
+    return tuple(made) if len(made) <= 1 else drop_redundant(made)

@@ -59,11 +59,8 @@ class OwnAxes:
                 self.value[d] = simplify(v)
                 self.step[d] = Step(x, is_forward)
 
-    def way(self, domains: Iterable[IterDomain], stop: frozenset[IterDomain]) -> Iterator[tuple[Expr, Expr]]:
-        """Pairs (coordinate, extent) of every axis on the way to ``domains``, and (x, 0) for x that must be 0.
-
-        Axes in ``stop`` are known to be in bounds.
-        """
+    def way(self, domains: Iterable[IterDomain], stop: frozenset[IterDomain]) -> Iterator[Expr]:
+        """Conditions that every axis on the way to ``domains`` is in bounds (those in ``stop`` are known to be)."""
         seen: set[IterDomain] = set(stop)
         pending = [d for d in domains if d in self.value]
         while pending:
@@ -71,12 +68,13 @@ class OwnAxes:
             if d in seen:
                 continue
             seen.add(d)
-            yield self.value[d], d.extent
+            yield self.value[d] >= 0
+            yield self.value[d] < d.extent
             step = self.step.get(d)
             if step is None:
                 continue
             if isinstance(step.expr, Stride) and step.is_forward:
-                yield (self.value[step.expr.source] - step.expr.start) % step.expr.step, as_expr(0)
+                yield ((self.value[step.expr.source] - step.expr.start) % step.expr.step).eq(0)
             # What a step fixes beside this axis must be in bounds too, for the point to be the only one.
             pending += step.expr.inputs
             pending += step.expr.outputs

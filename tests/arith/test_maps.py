@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from idgraph.arith import ArithError, Collision, IndexMap, MapProof, Missed, symbol
+from idgraph.arith import ArithError, Collision, Expr, IndexMap, MapProof, Missed, symbol
 from idgraph.arith.maps import Undecided
 
 i, j = symbol("i", 0, 63), symbol("j", 0, 7)
@@ -39,7 +39,9 @@ SYMBOLIC = [
 
 @pytest.mark.parametrize("f", BIJECTIONS, ids=str)
 def test_bijections_of_constant_boxes(f: IndexMap) -> None:
-    assert f.is_bijective() and f.is_injective() and f.is_surjective()
+    assert f.is_bijective()
+    assert f.is_injective()
+    assert f.is_surjective()
     back = f.inverse()
     box = [range(s.range.hi + 1) for s in f.domain]  # type: ignore[operator]
     for point in itertools.product(*box):
@@ -65,11 +67,13 @@ def test_refutations() -> None:
     double = IndexMap((i,), (i * 2 % 64,), (64,))
     found = double.is_injective()
     assert isinstance(found, Collision)
-    assert double(*found.first.values()) == double(*found.second.values()) and found.first != found.second
+    assert double(*found.first.values()) == double(*found.second.values())
+    assert found.first != found.second
     assert double.is_surjective() == Missed((1,))
     assert isinstance(IndexMap((i,), (i + 1,), (64,)).is_surjective(), Missed)
     padded = IndexMap((i, j), (i * 16 + j,), (1024,))
-    assert padded.is_injective() and not padded.is_surjective()
+    assert padded.is_injective()
+    assert not padded.is_surjective()
     with pytest.raises(ArithError, match="no known inverse"):
         double.inverse()
     with pytest.raises(ArithError, match="nothing goes to"):
@@ -78,7 +82,9 @@ def test_refutations() -> None:
 
 def test_undecided_says_so() -> None:
     found = IndexMap((p,), (p * p,), (n,)).is_injective()
-    assert isinstance(found, Undecided) and found.tried and not found
+    assert isinstance(found, Undecided)
+    assert found.tried
+    assert not found
 
 
 def test_bad_maps() -> None:
@@ -100,7 +106,7 @@ def test_random_permutations_of_digits() -> None:
         total = sizes[0] * sizes[1] * sizes[2]
         x = symbol("x", 0, total - 1)
         digits = [x // (sizes[1] * sizes[2]), x // sizes[2] % sizes[1], x % sizes[2]]
-        changed = []
+        changed: list[Expr] = []
         for d, size in zip(digits, sizes, strict=True):
             kind = pick.randrange(3)
             changed.append(d if kind == 0 else (d + pick.randrange(size)) % size if kind == 1 else size - 1 - d)

@@ -26,9 +26,12 @@ from tools.bench.fuzz_simplify import Generator, points, values_of
 def test_by_rules_on_boxes_too_large_to_enumerate() -> None:
     big = {"i": 1 << 40, "j": 1 << 20}
     found = prove_equal("i//1024*1024 + i%1024", "i", big)
-    assert isinstance(found, Proof) and found.method == "rules"
+    assert isinstance(found, Proof)
+    assert found.method == "rules"
     found = prove("(i*1048576 + j)//1048576 == i", big)
-    assert isinstance(found, Proof) and found.method == "rules" and found.rules
+    assert isinstance(found, Proof)
+    assert found.method == "rules"
+    assert found.rules
 
 
 def test_symbolic_by_rules() -> None:
@@ -41,13 +44,17 @@ def test_symbolic_by_rules() -> None:
 
 def test_by_enumeration() -> None:
     found = prove_equal("i*i%2", "i%2", {"i": 50})
-    assert isinstance(found, Proof) and found.method == "exhaustive" and found.points == 50
+    assert isinstance(found, Proof)
+    assert found.method == "exhaustive"
+    assert found.points == 50
 
 
 def test_counterexamples() -> None:
     found = prove_equal("(i + 32)%64", "(i + 31)%64", {"i": 64})
-    assert isinstance(found, CounterExample) and not found
-    assert found.values == {"i": 0} and (found.left, found.right) == (32, 31)
+    assert isinstance(found, CounterExample)
+    assert not found
+    assert found.values == {"i": 0}
+    assert (found.left, found.right) == (32, 31)
     found = prove("i*j < 12", {"i": 4, "j": (0, 5)})
     assert isinstance(found, CounterExample)
     assert found.values["i"] * found.values["j"] >= 12
@@ -57,7 +64,8 @@ def test_counterexamples() -> None:
 def test_open_claims_say_what_was_tried() -> None:
     found = prove("a*a >= a")
     assert not found
-    assert isinstance(found, Unknown) and "unbounded" in str(found)
+    assert isinstance(found, Unknown)
+    assert "unbounded" in str(found)
     found = prove_equal("a*b", "b*a + c*d*0 + e", {"a": 5})
     assert not found
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idgraph.arith import Range, congruence, fits, integer_type, interval, multiple_of, parse, symbol
+from idgraph.arith import Range, congruence, integer_type, interval, multiple_of, parse, symbol
 from idgraph.arith.bounds import nonneg, positive
 from idgraph.arith.engine import normal
 from idgraph.arith.linear import terms

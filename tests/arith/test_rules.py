@@ -157,7 +157,7 @@ def test_rule_on_random_nodes(name: str) -> None:
 
 def test_table_is_documented() -> None:
     for r in rules():
-        assert r.name and r.lhs and r.rhs, r
+        assert all((r.name, r.lhs, r.rhs)), r
         assert str(r).startswith(f"{r.name}: ")
     assert {r.op for r in rules()} == set(TABLE)
 

@@ -6,13 +6,14 @@ import random
 from typing import Any
 
 import pytest
-import sympy
+import sympy as real_sympy
 from hypothesis import given
 from hypothesis import strategies as st
 
 from idgraph.arith import ArithError, from_sympy, parse, simplify, symbol, to_sympy
 from tools.bench.fuzz_simplify import Generator, difference
 
+sympy: Any = real_sympy
 i, j = sympy.symbols("i j", integer=True)
 
 

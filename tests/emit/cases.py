@@ -264,7 +264,23 @@ BINARY_INT = (
     "bitwise_and", "bitwise_or", "bitwise_xor", "logical_and",
 )  # fmt: skip
 BINARY_BOOL = ("add", "mul", "maximum", "bitwise_and", "bitwise_or", "bitwise_xor", "logical_xor", "eq", "lt", "div")
-SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -0.5, -2.5, 3.75, -7.25, 1e-3, float("inf"), float("-inf"), float("nan")]
+SPECIAL = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    1.5,
+    2.5,
+    -0.5,
+    -2.5,
+    3.75,
+    -7.25,
+    1e-3,
+    float("inf"),
+    float("-inf"),
+    float("nan"),
+]
 
 
 def _arithmetic(dtype: DType, unary: tuple[str, ...], binary: tuple[str, ...]) -> Case:
@@ -395,7 +411,7 @@ def fused_multiply_add() -> ig.Fusion:
 def unused_parts() -> ig.Fusion:
     f = ig.Fusion("unused")
     x, y = f.input("x", (4,)), f.input("y", (3,))
-    y * 2.0  # noqa: B018 - computed by nobody's wish
+    y * 2.0
     f.output(x, x + 1.0)
     return f
 

@@ -115,7 +115,7 @@ def _value(node: ast.expr, env: dict[str, Values]) -> Any:
         case ast.UnaryOp(op=ast.USub(), operand=a):
             return -_value(a, env)
         case ast.UnaryOp(op=ast.Invert(), operand=a):
-            return ~_value(a, env)
+            return np.logical_not(_value(a, env))
         case ast.Compare(left=a, ops=[op], comparators=[b]):
             return _COMPARE[type(op)](_value(a, env), _value(b, env))
         case ast.Call(func=ast.Name(id="where"), args=[c, a, b]):
@@ -158,7 +158,7 @@ def divmods(text: str) -> int:
 
 def points(ranges: dict[str, Bounds]) -> dict[str, Values]:
     """Every point of the ranges; an unbounded side is cut some way from zero, large boxes are thinned."""
-    extents = [n for n, b in ranges.items() if any(o.hi == n for o in ranges.values())]
+    extents = [n for n in ranges if any(o.hi == n for o in ranges.values())]
     names = [*extents, *(n for n in ranges if n not in extents)]
     reach = 5 if len(extents) > 1 else 9
     options: list[list[int]] = []
@@ -175,9 +175,9 @@ def points(ranges: dict[str, Bounds]) -> dict[str, Values]:
     table = np.array(list(grid), dtype=np.int64).reshape(-1, len(names))
     env = {name: table[:, k] for k, name in enumerate(names)}
     keep = np.ones(len(table), np.bool_)
-    for name, b in ranges.items():
-        if isinstance(b.hi, str):
-            keep &= env[name] < env[b.hi]
+    for name, bounds in ranges.items():
+        if isinstance(bounds.hi, str):
+            keep &= env[name] < env[bounds.hi]
     return {name: v[keep] for name, v in env.items()}
 
 
@@ -185,7 +185,7 @@ def differs(case: Case, text: str) -> str | None:
     """Where ``text`` is not equal to the case's expression, or None."""
     env = points(case.ranges)
     a, b = evaluate(case.text, env), evaluate(text, env)
-    bad = np.flatnonzero(np.broadcast_to(a, b.shape) != b) if np.ndim(b) else np.flatnonzero(a != b)
+    bad: Any = np.flatnonzero(np.broadcast_to(a, b.shape) != b) if np.ndim(b) else np.flatnonzero(a != b)
     if not len(bad):
         return None
     at = {name: int(v[bad[0]]) for name, v in env.items()}
