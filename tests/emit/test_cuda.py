@@ -1,0 +1,142 @@
+"""The cuda target without a GPU: values in numba's simulator, and PTX for sm_90."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import idgraph as ig
+from idgraph.emit import compile_ptx, emit
+from tests.emit.cases import CASES
+
+ROOT = Path(__file__).parents[2]
+pytest.importorskip("numba_cuda")
+
+
+def simulated(mode: str, *names: str) -> dict[str, str]:
+    """Outcomes of cases in a process of its own: numba reads the switch when it is imported."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.emit.simulate", mode, *names],
+        cwd=ROOT, env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, capture_output=True, text=True, timeout=300,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, str]:
+    return simulated("plain")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_value_in_the_simulator(name: str, outcomes: dict[str, str]) -> None:
+    assert outcomes[name] == ""
+
+
+def test_checked_in_the_simulator() -> None:
+    found = simulated("checked", "gather", "embedding", "scatter")
+    assert set(found.values()) == {""}
+
+
+def flat(f: ig.Fusion, block: int = 256) -> ig.Fusion:
+    """All outputs' axes on blocks of threads, everything inlined."""
+    (y,) = f.outputs
+    while len(y.loop) > 1:
+        y.merge(0)
+    y.split(0, block).parallelize(0, "blockIdx.x").parallelize(1, "threadIdx.x")
+    ig.schedule.like(f, y)
+    ig.schedule.inline_most(f)
+    return f
+
+
+def instructions(ptx: str) -> list[str]:
+    """The opcodes of the kernel's body."""
+    body = ptx[ptx.index("{") :]
+    return [m.group(1) for m in re.finditer(r"^\t(?:@!?%p\d+ )?([a-z][a-z0-9_.]*)", body, re.MULTILINE)]
+
+
+def test_pointwise_is_one_element_a_thread() -> None:
+    f = ig.Fusion("pointwise")
+    n = f.symbol("n", min=1)
+    x, y = f.input("x", (n,)), f.input("y", (n,))
+    f.output(ig.where(x > y, x, y * 2.0) + 1.0)
+    program = emit(flat(f), "cuda")
+    assert len(program.kernels) == 1
+    (ptx,) = compile_ptx(program)
+    ops = instructions(ptx)
+    assert ".target sm_90" in ptx
+    assert sum(o.startswith("ld.global") for o in ops) == 2
+    assert sum(o.startswith("st.global") for o in ops) == 1
+    assert not [o for o in ops if o.startswith(("div", "rem")) or o.endswith("f64")]
+    assert sum(o.startswith("bra") for o in ops) == 1  # the end of the last block, and no loop
+
+
+def test_rows_of_a_power_of_two_need_no_division() -> None:
+    f = ig.Fusion("rotation")
+    x = f.input("x", (64, 128), "bfloat16")
+    f.output(x + ig.cat([-x[:, 64:], x[:, :64]], dim=1))
+    (ptx,) = compile_ptx(emit(flat(f), "cuda"))
+    ops = instructions(ptx)
+    assert not [o for o in ops if o.startswith(("div", "rem")) or "f64" in o]
+
+
+COMPILED = [
+    "move_rotation", "move_slice_scatter", "gather_log_softmax", "casts_float16", "casts_bfloat16", "promotion",
+    "softmax_one_kernel", "reduction_outside_threads", "matmul_tiled", "symbolic_rotation", "large_private_array",
+    "one_thread_for_a_row", "iota_and_full", "bfloat16_layout", "embedding", "arithmetic_int8", "arithmetic_bool",
+    "inlined_at_1_on_threads", "inlined_at_3_on_threads", "power_of_integers", "rotation_resized",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*COMPILED, *(pytest.param(n, marks=pytest.mark.nightly) for n in CASES if n not in COMPILED)],
+)
+def test_compiles_for_sm_90(name: str) -> None:
+    program = emit(CASES[name]().fusion, "cuda")
+    for checked in (False, True):
+        assert all(".target sm_90" in ptx for ptx in compile_ptx(program, checked=checked))
+
+
+@pytest.mark.slow
+def test_float_arithmetic_compiles() -> None:
+    compile_ptx(emit(CASES["arithmetic_float32"]().fusion, "cuda"))
+
+
+def test_no_device_is_one_clear_error() -> None:
+    from idgraph.emit.cuda import load_cuda, simulated
+
+    if load_cuda().is_available() or simulated():
+        pytest.skip("there is a device")
+    f = ig.Fusion("f")
+    f.output(f.full((2,), 1.0))
+    with pytest.raises(ig.EmitError, match="no CUDA device") as found:
+        emit(f, "cuda").run({})
+    assert "NUMBA_ENABLE_CUDASIM" in found.value.hint
+
+
+def test_too_many_threads() -> None:
+    from idgraph.emit.cuda import launch_shape
+
+    f = ig.Fusion("f")
+    y = f.output(f.input("x", (4, 2048)) + 1.0)
+    y.parallelize(0, "blockIdx.y").parallelize(1, "threadIdx.x")
+    with pytest.raises(ig.EmitError, match=r"2048 is more than the 1024"):
+        launch_shape(emit(f, "cuda").kernels[0], {})
+    y.split(1, 1024).parallelize(1, "threadIdx.y").parallelize(2, "threadIdx.x")
+    with pytest.raises(ig.EmitError, match="2048 threads in a block"):
+        launch_shape(emit(f, "cuda").kernels[0], {})
+
+
+def test_ptx_of_another_target() -> None:
+    f = ig.Fusion("f")
+    f.output(f.full((2,), 1.0))
+    with pytest.raises(ig.EmitError, match="this one is for cpu"):
+        compile_ptx(emit(f, "cpu"))
