@@ -38,9 +38,17 @@ def user_line() -> SourceLine | None:
         if not file.startswith(_OURS):
             # linecache reads a file once; a doctest or a prompt has no file and gives an empty line.
             code = linecache.getline(file, frame.f_lineno).strip()
-            return SourceLine(Path(file).name if not file.startswith("<") else file, frame.f_lineno, code)
+            return SourceLine(_shown(file), frame.f_lineno, code)
         frame = frame.f_back
     return None
+
+
+def _shown(file: str) -> str:
+    """A file by its name; a notebook's cell, which runs from a file with a number for a name, as ``cell``."""
+    if file.startswith("<"):
+        return file
+    path = Path(file)
+    return "cell" if path.parent.name.startswith("ipykernel_") else path.name
 
 
 class IdGraphError(Exception):

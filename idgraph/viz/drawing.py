@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeGuard, cast
 
@@ -17,13 +18,13 @@ from idgraph.viz.picture import Picture
 from idgraph.viz.witness import cycle_picture, explanation_picture
 
 LARGE = 60  # tensors; above that a picture shows one box for each, or for several
-Drawable = Fusion | DomainGraph | IndexGraph | Cycle[Any] | Explanation
-DRAWABLE = (Fusion, DomainGraph, IndexGraph, Cycle, Explanation)
+Drawable = Fusion | DomainGraph | IndexGraph | Cycle[Any] | Explanation | Picture
+DRAWABLE = (Fusion, DomainGraph, IndexGraph, Cycle, Explanation, Picture)
 OPTIONS = {"highlight", "by", "collapse", "title"}
 
 
 def picture(what: object, **options: object) -> Picture:
-    """What will be drawn of a fusion, a graph, a cycle or an explanation.
+    """What will be drawn of a fusion, a graph, a cycle or an explanation. In a notebook it shows itself.
 
     Options: ``title``; ``collapse`` (default: True above 60 tensors) draws large ones with fewer boxes; for graphs
     ``highlight``, a `Cycle` or an `Explanation` to mark in red, None for nothing (default: the first cycle that
@@ -57,6 +58,8 @@ def picture(what: object, **options: object) -> Picture:
             return cycle_picture(cast("Cycle[Any]", what), title=title)
         case Explanation():
             return explanation_picture(what, title=title)
+        case Picture():
+            return replace(what, title=title or what.title)
         case _:
             raise IdGraphError(
                 f"there is no picture of a {type(what).__name__}",

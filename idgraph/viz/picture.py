@@ -104,7 +104,7 @@ class Swatch:
     dashed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Picture:
     """A whole picture. ``ring`` lays the boxes out as one loop in their order, else in layers along the arrows.
 
@@ -119,3 +119,6 @@ class Picture:
     alarm: tuple[str, ...] = ()
     legend: tuple[Swatch, ...] = ()
     ring: bool = False
+
+    def __repr__(self) -> str:
+        return f"Picture({self.title!r}, {len(self.nodes)} boxes, {len(self.edges)} lines)"

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import idgraph as ig
 from idgraph import viz
 from tests.viz.cases import rotation
 
@@ -35,6 +36,16 @@ for what in (m.fusion, m.exact, m.index, m.exact.cycles()[0], m.exact.explain(*m
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.splitlines() == ["['image/svg+xml', 'text/plain'] True"] * 5
+
+
+def test_a_cell_is_called_a_cell() -> None:
+    # The kernel runs a cell from a file of its own, whose number says nothing to a reader.
+    names: dict[str, ig.Fusion] = {}
+    source = "import idgraph as ig\nf = ig.Fusion('f')\nf.input('t', (4,))"
+    exec(compile(source, "/tmp/ipykernel_7/1234.py", "exec"), names)
+    t = names["f"].tensors[0]
+    assert t.source_line is not None
+    assert (t.source_line.file, t.source_line.line) == ("cell", 3)
 
 
 def test_outside_ipython_nothing_is_registered() -> None:
