@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from idgraph.arith.evaluate import evaluate_array
 from idgraph.arith.nodes import ArithZeroDivisionError, Expr, postorder
 from idgraph.arith.ranges import interval
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 _INT64 = 1 << 62
 
@@ -46,6 +47,8 @@ def box(exprs: tuple[Expr, ...]) -> dict[str, range] | str:
 
 def first_failure(claim: Expr, facts: tuple[Expr, ...], limit: int, chunk: int) -> dict[str, int] | int | str:
     """A failing point, or how many points were checked, or why it was not tried."""
+    import numpy as np  # noqa: PLC0415  # half of the time that importing the library would take
+
     symbols = closure(claim, *facts)
     values = box((claim, *facts))
     if isinstance(values, str):

@@ -7,10 +7,7 @@ All three walk the distinct nodes once in operand-first order, so depth costs no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from idgraph.arith.nodes import (
     VERBS,
@@ -23,6 +20,10 @@ from idgraph.arith.nodes import (
     rebuild,
     symbol,
 )
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 
 def _missing(name: str, env: Mapping[str, Any]) -> ArithError:
@@ -119,6 +120,8 @@ def evaluate_array(e: Expr, env: Mapping[str, npt.NDArray[np.int64] | int]) -> n
 
     A division by zero is an error only where its value is used; values must fit 64 bits.
     """
+    import numpy as np  # noqa: PLC0415  # half of the time that importing the library would take
+
     values: dict[Expr, npt.NDArray[Any]] = {}
     undefined: dict[Expr, npt.NDArray[Any]] = {}
     for node in postorder(e):
@@ -142,6 +145,8 @@ def evaluate_array(e: Expr, env: Mapping[str, npt.NDArray[np.int64] | int]) -> n
 
 
 def _array_value(node: Expr, args: list[Any], env: Mapping[str, Any]) -> Any:
+    import numpy as np  # noqa: PLC0415  # half of the time that importing the library would take
+
     match node.op:
         case "const":
             return np.asarray(bool(node.value) if node.cond else node.value)
@@ -163,7 +168,8 @@ def _array_value(node: Expr, args: list[Any], env: Mapping[str, Any]) -> Any:
         case "mod":
             return np.remainder(args[0], args[1])
         case "where":
-            return np.where(args[0], args[1], args[2])
+            chosen: Any = np.where(args[0], args[1], args[2])
+            return chosen
         case "lt":
             return np.less(args[0], args[1])
         case "le":

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, Literal
 
 from idgraph.arith.engine import normal
 from idgraph.arith.enumerate import box
@@ -19,6 +16,10 @@ from idgraph.arith.nodes import ArithError, Expr, IntLike, as_expr, symbol
 from idgraph.arith.prove import Proof, prove, prove_equal
 from idgraph.arith.simplify import simplify
 from idgraph.arith.solve import solve
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 MAX_POINTS = 4_000_000
 Property = Literal["injective", "surjective", "bijective"]
@@ -202,6 +203,8 @@ class IndexMap:
 
 
 def _count(m: IndexMap, values: dict[str, range], sizes: list[int], what: Property) -> MapVerdict:
+    import numpy as np  # noqa: PLC0415  # half of the time that importing the library would take
+
     free = set(values) - {s.name for s in m.domain}
     total, codomain = 1, 1
     for v in values.values():
@@ -246,6 +249,8 @@ def _bound_symbols(s: Expr) -> bool:
 
 def _sorted_images(images: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """The points in order of their images, and where neighbours have the same one."""
+    import numpy as np  # noqa: PLC0415  # half of the time that importing the library would take
+
     order = np.lexsort(images[::-1])
     ordered = images[:, order]
     return order, (ordered[:, 1:] == ordered[:, :-1]).all(axis=0)

@@ -39,7 +39,7 @@ def test_equal_structure_is_one_node() -> None:
     assert const(7) == 7
     assert const(7).__eq__(7)
     assert const(1) != TRUE
-    assert TRUE == (1 < 2)
+    assert TRUE.__eq__(1 < 2)
     assert TRUE != 1
     assert {const(3): "x"}[3] == "x"  # type: ignore[index]
     assert (i + 1) != 1
