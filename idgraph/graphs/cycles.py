@@ -98,12 +98,14 @@ def e_tensor(e: DomainExpr) -> str:
 
 def components(graph: ValGraph[K]) -> list[list[Group[K]]]:
     """Strongly connected components with a cycle, by an iterative Tarjan pass; edges run from inputs to outputs."""
-    after: dict[int, list[int]] = {g.number: [] for g in graph.groups}
+    after: dict[int, list[int]] = {}
+    named = {g.number: g for x in graph.expr_groups for g in (*x.inputs, *x.outputs)}
     loops: set[int] = set()
     for x in graph.expr_groups:
         for a in x.inputs:
             for b in x.outputs:
-                after[a.number].append(b.number)
+                after.setdefault(a.number, []).append(b.number)
+                after.setdefault(b.number, [])
                 if a is b and not transparent(x.expr):
                     loops.add(a.number)
     order: dict[int, int] = {}
@@ -141,7 +143,7 @@ def components(graph: ValGraph[K]) -> list[list[Group[K]]]:
                     if top == node:
                         break
                 if len(members) > 1 or node in loops:
-                    found.append([graph.groups[m] for m in sorted(members)])
+                    found.append([named[m] for m in sorted(members)])
             if work:
                 parent = work[-1][0]
                 low[parent] = min(low[parent], low[node])

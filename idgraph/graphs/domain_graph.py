@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from idgraph.graphs.cycles import Cycle, find_cycles
 from idgraph.graphs.export import domain_networkx
+from idgraph.graphs.memory import no_collection
 from idgraph.graphs.reasons import Explanation, Reason
 from idgraph.graphs.valgraph import ExprGroup, GraphBuilder, Group, ValGraph, key_text
 from idgraph.ir import DomainExpr, Fusion, IterDomain, Mapped, Tensor
@@ -108,7 +109,7 @@ class DomainGraph:
                 for d in axes:
                     if d not in self:
                         continue
-                    number = self.group(d).number
+                    number = self._graph.number(d)
                     if number in seen and not d.is_broadcast:
                         found.append(SelfMapping(t, seen[number], d, self.explain(seen[number], d)))
                     seen.setdefault(number, d)
@@ -149,6 +150,11 @@ def own_domains(tensor: Tensor) -> tuple[IterDomain, ...]:
 
 def exact_builder(fusion: Fusion) -> GraphBuilder[IterDomain]:
     """The exact graph, still growing: coarser graphs fork it."""
+    with no_collection():
+        return _exact(fusion)
+
+
+def _exact(fusion: Fusion) -> GraphBuilder[IterDomain]:
     builder: GraphBuilder[IterDomain] = GraphBuilder("exact")
     for t in fusion.tensors:
         builder.add_new(own_domains(t))

@@ -18,6 +18,7 @@ from idgraph.graphs.cycles import Cycle, find_cycles
 from idgraph.graphs.domain_graph import own_domains, own_exprs
 from idgraph.graphs.export import domain_networkx
 from idgraph.graphs.loops import Nests, Shadow
+from idgraph.graphs.memory import no_collection
 from idgraph.graphs.order import order_nests
 from idgraph.graphs.reasons import Explanation, Reason
 from idgraph.graphs.valgraph import ExprGroup, GraphBuilder, Group, ValGraph, key_text
@@ -168,13 +169,14 @@ class _Builder:
         inlined = [(e, k) for e, operands in distinct.items() for k in operands if self.nests.shared(e.inputs[k])]
         for e, k in inlined:
             self._check_shared(e, k)
-        alone = {e: self._joined_loops(e) for e in distinct}
+        alone = {e: self._joined_loops(e) for e in distinct} if inlined else {}
         for e, k in inlined:
             self._share(e, k)
         made = IndexGraph(self.fusion, self.nests, self.graph.build(), self.local)
-        _refuse_shifts(made)
-        _refuse_collapsed_loops(made, alone)
-        order_nests(self.fusion)
+        if inlined:  # loops that nobody shares can neither collide nor stand in a knot
+            _refuse_shifts(made)
+            _refuse_collapsed_loops(made, alone)
+            order_nests(self.fusion)
         return made
 
     def _joined_loops(self, e: TensorExpr) -> set[tuple[IterDomain, IterDomain]]:
@@ -329,7 +331,7 @@ def _refuse_collapsed_loops(
     for e in graph.fusion.exprs:
         seen: dict[int, IterDomain] = {}
         for d in graph.nests.shadows[e.output].loop:
-            number = graph.group(d, e).number
+            number = graph.graph.number((d, e))
             if number in seen and not is_one(d.extent) and (seen[number], d) not in alone[e]:
                 a, b = seen[number], d
                 raise ScheduleError(
@@ -343,4 +345,5 @@ def _refuse_collapsed_loops(
 
 def build_index_graph(fusion: Fusion) -> IndexGraph:
     """The index graph of a scheduled fusion; raises `ScheduleError` for an inlining that no loop nest can do."""
-    return _Builder(fusion).build()
+    with no_collection():
+        return _Builder(fusion).build()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Generic, TypeVar, cast
 
 from idgraph.arith import Expr, simplify
@@ -22,7 +23,10 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group(Generic[K]):
-    """Keys that are the same, in the order in which they entered the graph. Compare groups by identity."""
+    """Keys that are the same, in the order in which they entered the graph. Compare groups by identity.
+
+    ``number`` is that of the first key: stable from run to run, not consecutive.
+    """
 
     number: int
     keys: tuple[K, ...]
@@ -245,7 +249,7 @@ def find_expr(parent: list[int], n: int) -> int:
 
 
 class ValGraph(Generic[K]):
-    """An immutable view of groups, expression groups and the reasons behind them."""
+    """An immutable view of groups, expression groups and the reasons behind them; group objects are made when asked for."""
 
     def __init__(
         self,
@@ -260,55 +264,65 @@ class ValGraph(Generic[K]):
         self._sets = sets
         self._ids = ids
         self._keys = keys
-        by_root: dict[int, list[int]] = {}
-        for n in range(len(keys)):
-            by_root.setdefault(sets.find(n), []).append(n)
-        self._groups = tuple(
-            Group(number, tuple(keys[m] for m in members)) for number, members in enumerate(by_root.values())
-        )
-        self._of: dict[int, Group[K]] = dict(zip(by_root, self._groups, strict=True))
-        by_expr: dict[int, list[_Node]] = {}
-        for n, node in enumerate(nodes):
-            by_expr.setdefault(find_expr(expr_parent, n), []).append(node)
-        self._expr_groups = tuple(
-            ExprGroup(
-                number,
-                tuple(dict.fromkeys(m.expr for m in members)),
-                tuple(self._group_of(x) for x in members[0].ins),
-                tuple(self._group_of(x) for x in members[0].outs),
-            )
-            for number, members in enumerate(by_expr.values())
-        )
-        self._definitions: dict[int, list[ExprGroup[K]]] = {}
-        self._uses: dict[int, list[ExprGroup[K]]] = {}
-        for x in self._expr_groups:
-            for g in dict.fromkeys(g.number for g in x.outputs):
-                self._definitions.setdefault(g, []).append(x)
-            for g in dict.fromkeys(g.number for g in x.inputs):
-                self._uses.setdefault(g, []).append(x)
+        self._nodes = nodes
+        self._expr_parent = expr_parent
+        self._made: dict[int, Group[K]] = {}
 
-    def _group_of(self, n: int) -> Group[K]:
-        return self._of[self._sets.find(n)]
-
-    @property
-    def groups(self) -> tuple[Group[K], ...]:
-        """All groups, in the order in which their first key entered."""
-        return self._groups
-
-    @property
-    def expr_groups(self) -> tuple[ExprGroup[K], ...]:
-        """All groups of equal domain expressions."""
-        return self._expr_groups
-
-    def lookup(self, key: K) -> Group[K]:
-        """The group of a key; raises `IndexingError` for a key that is not in this graph."""
+    def number(self, key: K) -> int:
+        """A number that two keys share exactly when they are the same; raises `IndexingError` for an unknown key."""
         n = self._ids.get(key)
         if n is None:
             raise IndexingError(
                 f"{key_text(key)} is not in the {self.name} graph",
                 hint="ask for axes of tensors of this fusion, scheduled before the graph was built",
             )
-        return self._group_of(n)
+        return self._sets.find(n)
+
+    def numbered(self, number: int) -> Group[K]:
+        """The group of a number."""
+        found = self._made.get(number)
+        if found is None:
+            members = sorted(self._sets.members(number))
+            found = self._made[number] = Group(members[0], tuple(self._keys[m] for m in members))
+        return found
+
+    @cached_property
+    def groups(self) -> tuple[Group[K], ...]:
+        """All groups, in the order in which their first key entered."""
+        find = self._sets.find
+        return tuple(self.numbered(n) for n in dict.fromkeys(find(x) for x in range(len(self._keys))))
+
+    @cached_property
+    def expr_groups(self) -> tuple[ExprGroup[K], ...]:
+        """All groups of equal domain expressions."""
+        by_expr: dict[int, list[_Node]] = {}
+        for n, node in enumerate(self._nodes):
+            by_expr.setdefault(find_expr(self._expr_parent, n), []).append(node)
+        find = self._sets.find
+        return tuple(
+            ExprGroup(
+                number,
+                tuple(dict.fromkeys(m.expr for m in members)),
+                tuple(self.numbered(find(x)) for x in members[0].ins),
+                tuple(self.numbered(find(x)) for x in members[0].outs),
+            )
+            for number, members in enumerate(by_expr.values())
+        )
+
+    @cached_property
+    def _about(self) -> tuple[dict[int, list[ExprGroup[K]]], dict[int, list[ExprGroup[K]]]]:
+        definitions: dict[int, list[ExprGroup[K]]] = {}
+        uses: dict[int, list[ExprGroup[K]]] = {}
+        for x in self.expr_groups:
+            for g in dict.fromkeys(g.number for g in x.outputs):
+                definitions.setdefault(g, []).append(x)
+            for g in dict.fromkeys(g.number for g in x.inputs):
+                uses.setdefault(g, []).append(x)
+        return definitions, uses
+
+    def lookup(self, key: K) -> Group[K]:
+        """The group of a key; raises `IndexingError` for a key that is not in this graph."""
+        return self.numbered(self.number(key))
 
     def holds(self, key: K) -> bool:
         """True of a key of this graph."""
@@ -316,15 +330,15 @@ class ValGraph(Generic[K]):
 
     def same(self, a: K, b: K) -> bool:
         """True when two keys are in one group."""
-        return self.lookup(a) is self.lookup(b)
+        return self.number(a) == self.number(b)
 
     def definitions(self, group: Group[K]) -> tuple[ExprGroup[K], ...]:
         """Expression groups that make this group."""
-        return tuple(self._definitions.get(group.number, ()))
+        return tuple(self._about[0].get(group.number, ()))
 
     def uses(self, group: Group[K]) -> tuple[ExprGroup[K], ...]:
         """Expression groups that read this group."""
-        return tuple(self._uses.get(group.number, ()))
+        return tuple(self._about[1].get(group.number, ()))
 
     def chain(self, a: K, b: K) -> Explanation:
         """Why two keys are the same: the facts on the path between them in the proof forest."""

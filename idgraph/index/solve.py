@@ -101,7 +101,7 @@ class Solver:
         self._follow()
 
     def _number(self, key: Key) -> int:
-        return self.graph.graph.lookup(key).number
+        return self.graph.graph.number(key)
 
     def _follow(self) -> None:
         """Operands' axes, through their own domain expressions."""
