@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, cast, get_args
+from typing import TYPE_CHECKING, Protocol, cast, get_args
 
 import numpy as np
 
@@ -18,13 +18,16 @@ from idgraph.frontends.reference import Operation, RunValue, call_reference
 from idgraph.frontends.segments import Plan, Segment, is_projection, plan
 from idgraph.ir import Fusion
 
+if TYPE_CHECKING:
+    import torch
+
 KernelKey = tuple[int, int, str]  # segment, version of its fusion, target
 
 
 class Kernels(Protocol):
     """What runs a fusion: arrays by tensor name in, arrays by tensor name out."""
 
-    def run(self, arrays: Mapping[str, Array], /) -> Mapping[str, Array]: ...
+    def run(self, arrays: Mapping[str, Array], /, *, checked: bool = False) -> Mapping[str, Array]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +97,14 @@ class Import:
         calls = sum(self.plan.mapped.values())
         return f"Import({self.program.name!r}, {calls} calls mapped, {len(self.coverage.opaque)} operations opaque)"
 
-    def run(self, *args: object, target: str = "cpu", **kwargs: object) -> object:
+    def run(self, *args: object, target: str = "cpu", checked: bool = True, **kwargs: object) -> object:
         """The program's results for these arguments, through emitted kernels; opaque operations are torch's own.
 
         ``args``: torch tensors or NumPy arrays in the order of ``parameters``, or nested as the captured function takes
         them. Results are a tuple (None where the program has no result), or what the captured function returns; torch
-        tensors when an argument is one, else arrays. Tensors that the program changes in place are changed. Raises
-        `FrontendError` for an argument of another shape or dtype than captured.
+        tensors, on its device, when an argument is one, else arrays. Tensors that the program changes in place are
+        changed. Raises `FrontendError` for an argument of another shape or dtype than captured, and, when ``checked``,
+        `IndexingError` for a loaded index out of range.
         """
         flat = list(args) if self.flatten is None else self.flatten(args, kwargs)
         wanted = self.parameters
@@ -110,22 +114,24 @@ class Import:
         given = {n.name: a for n, a in zip(wanted, flat, strict=True)} | self.bound
         values = {name: argument(self.program[name], value) for name, value in given.items()}
         for number, segment in enumerate(self.segments):
-            self._run_segment(number, segment, values, target)
-        as_torch = any(is_torch(a) for a in given.values())
-        found = [_returned(values[v.name] if isinstance(v, Ref) else v, as_torch) for v in self.program.results]
+            self._run_segment(number, segment, values, target, checked)
+        like = next((a for a in given.values() if is_torch(a)), None)
+        found = [_returned(values[v.name] if isinstance(v, Ref) else v, like) for v in self.program.results]
         for name, value in zip(self.mutated, found, strict=False):
             _write_back(given[name], value, self.program[name])
         results = found[len(self.mutated) :]
         return tuple(results) if self.unflatten is None else self.unflatten(results)
 
-    def _run_segment(self, number: int, segment: Segment, values: dict[str, RunValue], target: str) -> None:
+    def _run_segment(
+        self, number: int, segment: Segment, values: dict[str, RunValue], target: str, checked: bool
+    ) -> None:
         if segment.fusion is not None:
             key = (number, segment.fusion.version, target)  # a schedule step makes new kernels
             kernels = self.kernels.get(key)
             if kernels is None:
                 kernels = self.kernels[key] = emit(segment.fusion, target=_target(target))
             arrays = {name: laid_out(_array(values[name]), _meta(self.program[name])) for name in segment.inputs}
-            out = kernels.run(arrays)
+            out = kernels.run(arrays, checked=checked)
             values.update({name: out[name] for name in segment.outputs})
         for node in segment.calls:
             if is_projection(self.plan, node):
@@ -134,13 +140,13 @@ class Import:
                 values[node.name] = call_reference(self.program, node, values, self.operations.get(node.name))
 
 
-def _returned(value: object, as_torch: bool) -> object:
+def _returned(value: object, like: torch.Tensor | None) -> object:
     """A result in the form asked for; memory of its own, so that changing it changes no argument."""
     if not isinstance(value, np.ndarray):
         return value
     array = cast("Array", value)
     own = array if array.flags.owndata else array.copy()
-    return to_torch(own) if as_torch else own
+    return own if like is None else to_torch(own).to(like.device)
 
 
 def _write_back(given: object, value: object, node: Node) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from idgraph.errors import FrontendError
+from idgraph.errors import FrontendError, IndexingError
 from idgraph.frontends import from_torch
 from idgraph.frontends.fx import Import
 from tools.bench.corpus import seeded, with_oracle
@@ -247,6 +247,18 @@ def test_strided_arguments() -> None:
     if repeated.fusion["x"].domain.strides[1] == 0:
         with pytest.raises(FrontendError, match="share one"):
             repeated.run(normal(4, 3), normal(4, 3), target="numpy")
+
+
+@pytest.mark.parametrize("target", ["oracle", "numpy", "python"])
+def test_an_index_out_of_range_is_an_error(target: str) -> None:
+    def f(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return x.gather(1, target)
+
+    x, good, bad = normal(3, 4), torch.tensor([[3], [0], [1]]), torch.tensor([[3], [4], [1]])
+    imported = with_oracle(from_torch(f, (x, good)))
+    torch.testing.assert_close(imported.run(x, good, target=target), f(x, good))
+    with pytest.raises(IndexingError):
+        imported.run(x, bad, target=target)
 
 
 # what cannot be imported ----------------------------------------------------------------------------------------------
