@@ -10,7 +10,21 @@ from idgraph.graphs import Cycle, DomainGraph, Explanation, ExprGroup, Group, ow
 from idgraph.graphs.cycles import axis_of, e_tensor
 from idgraph.ir import DomainExpr, Fixed, IterDomain, Mapped, Tensor
 from idgraph.viz.fold import folded
-from idgraph.viz.picture import LINE, PALE_RED, PLAIN, RED, WHITE, Cluster, Edge, Line, Node, Picture, Swatch, colours
+from idgraph.viz.picture import (
+    LINE,
+    PALE_RED,
+    PALETTE,
+    PLAIN,
+    RED,
+    WHITE,
+    Cluster,
+    Edge,
+    Line,
+    Node,
+    Picture,
+    Swatch,
+    colours,
+)
 from idgraph.viz.text import clip, wrapped
 from idgraph.viz.words import LIMIT, call_text, counted, cycle_lines, listed, step_owner, step_text, step_title, where
 
@@ -51,7 +65,7 @@ def marks_of(
                 made.made.add((x.number, ring[(p + 1) % len(ring)].number))
             others = sum(c is not highlight and c.changes_index for c in cycles)
             if others:
-                made.alarm += (f"{counted(others, 'more cycle')} that change the index, not marked",)
+                made.alarm += (f"not marked: {counted(others, 'more cycle')} of that sort",)
             return made
         case Explanation():
             head = "The same, because:" if highlight else "Not the same:"
@@ -92,13 +106,20 @@ def _mark_chains(graph: DomainGraph, cycle: Cycle[Any], marks: Marks) -> None:
 
 
 def group_key(g: Group[Any]) -> str:
-    """The stable name of a group in a picture."""
-    return f"group {g.number}"
+    """The stable name of a group in a picture: its first axis."""
+    return f"group {axis_of(g.keys[0]).label}"
 
 
 def step_key(x: ExprGroup[Any]) -> str:
-    """The stable name of an expression group in a picture."""
-    return f"step {x.number}"
+    """The stable name of an expression group in a picture: what its first expression reads and makes."""
+    reads, makes = (" ".join(d.label for d in axes) for axes in (x.expr.inputs, x.expr.outputs))
+    return f"step {reads} -> {makes}"
+
+
+def palette_of(graph: DomainGraph) -> dict[int, tuple[str, str]]:
+    """Colours of the groups by number: one for each group of several axes, in order; the grey one for the others."""
+    several = [g.number for g in graph.groups if len(g) > 1]
+    return {g.number: PLAIN for g in graph.groups} | {number: colours(p) for p, number in enumerate(several)}
 
 
 def _by_group(graph: DomainGraph, marks: Marks, title: str, collapse: bool) -> Picture:
@@ -106,7 +127,8 @@ def _by_group(graph: DomainGraph, marks: Marks, title: str, collapse: bool) -> P
     alone = [g for g in graph.groups if g.number not in linked]
     hidden = alone if collapse and len(alone) > 8 else []
     shown = [g for g in graph.groups if g not in hidden] if hidden else list(graph.groups)
-    nodes = [_group_node(g, marks, collapse) for g in shown]
+    palette = palette_of(graph)
+    nodes = [_group_node(g, palette[g.number], marks, collapse) for g in shown]
     if hidden:
         extents = dict.fromkeys(str(axis_of(g.keys[0]).extent) for g in hidden)
         text = f"{len(hidden)} groups that no expression touches"
@@ -122,16 +144,16 @@ def _by_group(graph: DomainGraph, marks: Marks, title: str, collapse: bool) -> P
             Edge(step_key(x), group_key(g), marked=(x.number, g.number) in marks.made) for g in dict.fromkeys(x.outputs)
         ]
     caption = ("Each coloured box: axes that are the same. Rounded: what makes one axis of another.",)
-    made = Picture(title, tuple(nodes), tuple(edges), (), caption, marks.alarm, _legend(marks, dashed=True))
+    made = Picture(title, tuple(nodes), tuple(edges), (), caption, marks.alarm, _legend(nodes, marks))
     return folded(made) if collapse else made
 
 
-def _group_node(g: Group[Any], marks: Marks, collapse: bool) -> Node:
-    fill, stroke = colours(g.number) if len(g) > 1 else PLAIN
+def _group_node(g: Group[Any], colour: tuple[str, str], marks: Marks, collapse: bool) -> Node:
+    fill, stroke = colour
     axes = [axis_of(k) for k in g]
     head = f"[{axes[0].extent}]  {len(axes)} axes" if len(axes) > 1 else f"[{axes[0].extent}]"
     if collapse:
-        head = f"group {g.number}  {head}"
+        head = f"{clip(axes[0].label, 20)}  {head}"
         names = list(dict.fromkeys(d.tensor.name for d in axes if d.tensor is not None))
         rows = wrapped(listed(names, 8), 34)
     else:
@@ -140,7 +162,9 @@ def _group_node(g: Group[Any], marks: Marks, collapse: bool) -> Node:
     if len(rows) > ROWS:
         lines.append(Line(f"... {len(rows) - ROWS} more lines", "dim"))
     tooltip = "\n".join(_axis_title(d) for d in axes[:40]) + ("\n..." if len(axes) > 40 else "")
-    return Node(group_key(g), tuple(lines), "box", fill, stroke, tooltip, marked=g.number in marks.groups)
+    return Node(
+        group_key(g), tuple(lines), "box", fill, stroke, tooltip, "", g.number in marks.groups, name=axes[0].label
+    )
 
 
 def step_node(exprs: Sequence[DomainExpr], key: str, marked: bool, cluster: str = "") -> Node:
@@ -161,17 +185,18 @@ def _axis_title(d: IterDomain) -> str:
     return f"{d.label}[{d.extent}] {d.kind}, {' '.join(roles) or 'in between'}; {where(t)}"
 
 
-def _legend(marks: Marks, dashed: bool) -> tuple[Swatch, ...]:
-    legend = [
-        Swatch("axes that are the same", *colours(0)),
-        Swatch("axis on its own", *PLAIN),
-        Swatch("axis expression of an operation", WHITE, LINE, "pill"),
-    ]
-    if dashed:
-        legend.append(Swatch("of the schedule", WHITE, LINE, "pill", dashed=True))
-    if marks.exprs or marks.pairs:
-        legend.append(Swatch("marked", PALE_RED, RED, thick=True))
-    return tuple(legend)
+def _legend(nodes: Sequence[Node], marks: Marks) -> tuple[Swatch, ...]:
+    """What the boxes of this picture mean; nothing that is not in it."""
+    pills = [n for n in nodes if n.shape == "pill"]
+    fills = {n.fill for n in nodes} | {fill for n in nodes for line in n.lines for fill, _ in line.chips}
+    entries = (
+        (fills & {fill for fill, _ in PALETTE}, Swatch("axes that are the same", *colours(0))),
+        (PLAIN[0] in fills, Swatch("axis on its own", *PLAIN)),
+        (any(not n.dashed for n in pills), Swatch("axis expression of an operation", WHITE, LINE, "pill")),
+        (any(n.dashed for n in pills), Swatch("of the schedule", WHITE, LINE, "pill", dashed=True)),
+        (marks.exprs or marks.pairs, Swatch("marked", PALE_RED, RED, thick=True)),
+    )
+    return tuple(swatch for wanted, swatch in entries if wanted)
 
 
 # by tensor ------------------------------------------------------------------------------------------------------------
@@ -183,7 +208,7 @@ def axis_key(d: IterDomain) -> str:
 
 
 def _by_tensor(graph: DomainGraph, marks: Marks, title: str) -> Picture:
-    sizes = {g.number: len(g) for g in graph.groups}
+    palette = palette_of(graph)
     of = {d: graph.group(d).number for t in graph.fusion.tensors for d in own_domains(t)}
     nodes: list[Node] = []
     edges: list[Edge] = []
@@ -194,7 +219,7 @@ def _by_tensor(graph: DomainGraph, marks: Marks, title: str) -> Picture:
         key = f"tensor {t.name}"
         clusters.append(Cluster(key, (Line(_tensor_head(t), "head"),), where(t)))
         for d in own_domains(t):
-            fill, stroke = colours(of[d]) if sizes[of[d]] > 1 else PLAIN
+            fill, stroke = palette[of[d]]
             marked = d in marks.axes or d in paired
             nodes.append(Node(axis_key(d), (Line(repr(d)),), "box", fill, stroke, _axis_title(d), key, marked=marked))
         for n, e in enumerate(own_exprs(t)):
@@ -210,9 +235,9 @@ def _by_tensor(graph: DomainGraph, marks: Marks, title: str) -> Picture:
             number = groups_of[e].number
             edges += [Edge(axis_key(d), name, marked=(of[d], number) in marks.steps and marked) for d in e.inputs]
             edges += [Edge(name, axis_key(d), marked=(number, of[d]) in marks.made and marked) for d in e.outputs]
-    edges += _mappings(graph, of, marks)
+    edges += _mappings(graph, of, palette, marks)
     caption = ("A frame for each tensor, axes of one colour are the same; dashed lines join them across operations.",)
-    return Picture(title, tuple(nodes), tuple(edges), tuple(clusters), caption, marks.alarm, _legend(marks, True))
+    return Picture(title, tuple(nodes), tuple(edges), tuple(clusters), caption, marks.alarm, _legend(nodes, marks))
 
 
 def _tensor_head(t: Tensor) -> str:
@@ -220,7 +245,9 @@ def _tensor_head(t: Tensor) -> str:
     return clip(f"{name} = {call_text(t.definition)}" if t.definition is not None else f"{name} = input", LIMIT)
 
 
-def _mappings(graph: DomainGraph, of: dict[IterDomain, int], marks: Marks) -> list[Edge]:
+def _mappings(
+    graph: DomainGraph, of: dict[IterDomain, int], colour: dict[int, tuple[str, str]], marks: Marks
+) -> list[Edge]:
     """A link from each operand's axis to the axis of the output it is one group with; facts of a chain too."""
     found: dict[frozenset[IterDomain], Edge] = {}
     for e in graph.fusion.exprs:
@@ -228,32 +255,32 @@ def _mappings(graph: DomainGraph, of: dict[IterDomain, int], marks: Marks) -> li
             for d, read in zip(t.axes, row, strict=True):
                 met = read.domain if isinstance(read, Mapped) else read.resolves if isinstance(read, Fixed) else None
                 if met is not None and of[met] == of[d]:
-                    found.setdefault(frozenset((d, met)), _link(d, met, of, marks, f"{e!r}\n{where(e)}"))
+                    found.setdefault(frozenset((d, met)), _link(d, met, colour[of[d]], marks, f"{e!r}\n{where(e)}"))
     order = {d: p for p, d in enumerate(of)}
     for pair, reason in marks.pairs.items():
         if pair not in found and len(pair) == 2 and all(d in order for d in pair):
             a, b = sorted(pair, key=order.__getitem__)
-            found[pair] = _link(a, b, of, marks, reason)
+            found[pair] = _link(a, b, colour[of[a]], marks, reason)
     return list(found.values())
 
 
-def _link(a: IterDomain, b: IterDomain, of: dict[IterDomain, int], marks: Marks, title: str) -> Edge:
+def _link(a: IterDomain, b: IterDomain, colour: tuple[str, str], marks: Marks, title: str) -> Edge:
     marked = frozenset((a, b)) in marks.pairs
-    return Edge(axis_key(a), axis_key(b), title, colours(of[a])[1], marked, dashed=True, link=True)
+    return Edge(axis_key(a), axis_key(b), title, colour[1], marked, dashed=True, link=True)
 
 
 # one box for each tensor ----------------------------------------------------------------------------------------------
 
 
 def _collapsed(graph: DomainGraph, marks: Marks, title: str) -> Picture:
-    sizes = {g.number: len(g) for g in graph.groups}
+    palette = palette_of(graph)
     of = {d: graph.group(d).number for t in graph.fusion.tensors for d in own_domains(t)}
     marked = {e.outputs[0].tensor for e in marks.exprs} | {d.tensor for p in marks.pairs for d in p}
     nodes: list[Node] = []
     for t in graph.fusion.tensors:
-        chips = tuple(colours(of[d]) if sizes[of[d]] > 1 else PLAIN for d in t.logical)
+        chips = tuple(palette[of[d]] for d in t.logical)
         name = clip(t.name if t.definition is None else f"{t.name} = {t.definition.op}", 26)
-        tooltip = "\n".join([where(t), *(f"{d!r}: group {of[d]}" for d in t.logical)])
+        tooltip = "\n".join([where(t), *(f"{d!r} is {group_key(graph.group(d))}" for d in t.logical)])
         hot = t in marked
         fill = PALE_RED if hot else WHITE
         lines = (Line(" " + name, "plain", chips),)
@@ -265,5 +292,5 @@ def _collapsed(graph: DomainGraph, marks: Marks, title: str) -> Picture:
             edge = Edge(f"tensor {t.name}", f"tensor {e.output.name}", f"{e!r}\n{where(e)}", marked=hot)
             edges.setdefault((t, e.output), edge)
     caption = ("A box for each tensor; a square for each axis, of one colour where axes are the same.",)
-    legend = _legend(marks, False)[:2] + _legend(marks, False)[3:]
+    legend = _legend(nodes, marks)
     return folded(Picture(title, tuple(nodes), tuple(edges.values()), (), caption, marks.alarm, legend))

@@ -34,9 +34,12 @@ def folded(picture: Picture) -> Picture:
             edges.append(e)
             continue
         if (e.tail, layer[b]) not in tags:
-            tags[e.tail, layer[b]] = f"{e.tail} for {e.head}"
+            tag_key = f"{e.tail} for {e.head}"
+            while tag_key in index:  # a tensor may have any name
+                tag_key += "'"
+            tags[e.tail, layer[b]] = tag_key
             lines = (Line(clip(picture.nodes[a].name or e.tail, 24), "dim"),)
-            tag = Node(tags[e.tail, layer[b]], lines, "pill", WHITE, LINE, picture.nodes[a].title, dashed=True)
+            tag = Node(tag_key, lines, "pill", WHITE, LINE, picture.nodes[a].title, dashed=True)
             nodes.append(replace(tag, column=column[b]))
         edges.append(replace(e, tail=tags[e.tail, layer[b]]))
     entry = Swatch("name of a box that stands elsewhere", WHITE, LINE, "pill", dashed=True)

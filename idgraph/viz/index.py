@@ -53,17 +53,18 @@ def index_picture(graph: IndexGraph, highlight: Highlight, *, title: str = "", c
     caption = (
         "A frame for each operation, a box for each coordinate in it, written in the operation's loop variables; under "
         "it the axes that have it.",
-        "Boxes of one colour, joined by a line, are one coordinate: a loop that the operations share.",
+        "Boxes of one colour are one coordinate; dashed lines join the loops that operations share.",
     )
-    legend = (
-        Swatch("shared by operations", *colours(0)),
-        Swatch("of one operation only", *PLAIN),
-        Swatch("shared loop", WHITE, colours(0)[1], "line", thick=True, dashed=True),
-        Swatch("axis expression", WHITE, LINE, "pill"),
-        Swatch("of the schedule", WHITE, LINE, "pill", dashed=True),
+    dashed = any(n.dashed for n in nodes)
+    entries = (
+        (spanning, Swatch("shared by operations", *colours(0))),
+        (True, Swatch("of one operation only", *PLAIN)),
+        (spanning, Swatch("shared loop", WHITE, colours(0)[1], "line", thick=True, dashed=True)),
+        (any(n.shape == "pill" for n in nodes), Swatch("axis expression", WHITE, LINE, "pill")),
+        (dashed, Swatch("of the schedule", WHITE, LINE, "pill", dashed=True)),
+        (marks.alarm, Swatch("marked", WHITE, RED, thick=True)),
     )
-    if marks.alarm:
-        legend += (Swatch("marked", WHITE, RED, thick=True),)
+    legend = tuple(swatch for wanted, swatch in entries if wanted)
     return Picture(shown, tuple(nodes), tuple(edges), tuple(clusters), caption, marks.alarm, legend)
 
 
@@ -128,7 +129,8 @@ def _node(part: _Part, cluster: str, spanning: dict[int, int], marks: Marks) -> 
 
 
 def _key(part: _Part) -> str:
-    return f"group {part.group.number} in {part.expr.output.name}"
+    axis, _, *operand = part.keys[0]
+    return f"group {axis.label} in {part.expr.output.name}" + (f", operand {operand[0]}" if operand else "")
 
 
 def _steps(
@@ -155,14 +157,16 @@ def _steps(
 
 
 def _links(graph: IndexGraph, parts: dict[TensorExpr, dict[int, _Part]], spanning: dict[int, int]) -> Iterator[Edge]:
-    """From each producer to its consumers: the coordinates they share, or a pale arrow where they share none."""
+    """From each producer to its consumers: the loops they share, or a pale arrow where they share none."""
     for e in graph.fusion.exprs:
         for t in dict.fromkeys(e.inputs):
             made = t.definition
             if made is None:
                 continue
             shared = [n for n in parts[e] if n in parts[made]]
-            for n in shared:
+            # What follows from a shared loop has its colour only: a line for each would hide the loops.
+            loops = [n for n in shared if parts[e][n].loop is not None and parts[made][n].loop is not None]
+            for n in loops or shared:
                 a, b = parts[made][n], parts[e][n]
                 why = graph.explain(a.keys[0], b.keys[0])
                 yield Edge(_key(a), _key(b), str(why), colours(spanning[n])[1], dashed=True, link=True)

@@ -31,7 +31,7 @@ PALETTE = (
 
 
 def colours(number: int) -> tuple[str, str]:
-    """Fill and border of the group with this number; colours come again after ten.
+    """Fill and border number so and so; colours come again after ten.
 
     >>> colours(0) == colours(10)
     True

@@ -174,3 +174,14 @@ def test_graphviz_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ig.IdGraphError, match="not installed"):
         viz.graphviz_svg(rotation())
+
+
+def test_a_tensor_named_like_a_tag() -> None:
+    f = ig.Fusion("f")
+    x = first = f.input("x", (8,))
+    for n in range(70):
+        x = ig.pad(x, (1, 0), name="x for y" if n == 5 else None)
+    y = ig.pad(x, (0, 0), name="y")
+    f.output(y[:8] + first)
+    keys = [n.key for n in viz.picture(f).nodes]
+    assert len(keys) == len(set(keys))
