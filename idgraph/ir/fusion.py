@@ -325,7 +325,7 @@ class Fusion:
         tensor.definition = expr
         expr.outputs = (tensor,)
         for t in dict.fromkeys(inputs):
-            t.uses = (*t.uses, expr)
+            t.add_use(expr)
         self._tensors[name] = tensor
         self._exprs.append(expr)
         self._made += 1
@@ -336,8 +336,8 @@ class Fusion:
         """Let ``use`` read ``new``, a copy of ``old`` made just now, instead; keeps producers before consumers."""
         use.inputs = tuple(new if t is old else t for t in use.inputs)
         use.args = tuple(new if a is old else a for a in use.args)
-        old.uses = tuple(u for u in old.uses if u is not use)
-        new.uses = (*new.uses, use)
+        old.drop_use(use)
+        new.add_use(use)
         maker = new.definition
         if maker is not None:
             self._exprs.remove(maker)

@@ -55,7 +55,10 @@ class Tensor:
 
     __slots__ = (
         "__weakref__", "_name", "alignment", "definition", "domain", "dtype", "fusion", "inline_position", "log",
-        "memory", "offset", "uses",
+        "_readers",
+        "_uses",
+        "memory",
+        "offset",
     )  # fmt: skip
 
     def __init__(self, fusion: Fusion, name: str, dtype: DType, domain: TensorDomain) -> None:
@@ -64,7 +67,8 @@ class Tensor:
         self.dtype: DType = dtype
         self.domain = domain
         self.definition: TensorExpr | None = None
-        self.uses: tuple[TensorExpr, ...] = ()
+        self._readers: list[TensorExpr] = []
+        self._uses: tuple[TensorExpr, ...] | None = ()
         self.inline_position = 0
         self.memory: Memory = "auto"
         self.alignment = 16
@@ -82,6 +86,23 @@ class Tensor:
     def name(self, value: str) -> None:
         self.fusion.rename(self, value)
         self._name = value
+
+    @property
+    def uses(self) -> tuple[TensorExpr, ...]:
+        """The operations that read it, each once, in the order in which they were built."""
+        if self._uses is None:  # kept between additions: a tensor may have a hundred thousand readers
+            self._uses = tuple(self._readers)
+        return self._uses
+
+    def add_use(self, expr: TensorExpr) -> None:
+        """Note a reader; for `Fusion` only."""
+        self._readers.append(expr)
+        self._uses = None
+
+    def drop_use(self, expr: TensorExpr) -> None:
+        """Forget a reader; for `Fusion` only."""
+        self._readers.remove(expr)
+        self._uses = None
 
     @property
     def root(self) -> tuple[IterDomain, ...]:

@@ -1,0 +1,149 @@
+"""Cost of the graphs per tensor operation, over three shapes of fusion, beside networkx and a bare union-find.
+
+    python -m tools.bench.graphs [--sizes 100,1000,10000,100000] [--json FILE]
+
+Prints microseconds of processor time per operation for building the fusion, the exact, almost exact and index graph,
+for the same unions in networkx and in a bare union-find over ints, and the memory per operation of the graphs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import networkx as nx
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+import idgraph as ig
+from idgraph.ir import Mapped
+
+SHAPE = (4, 8, 16, 32)
+
+
+def chain(n: int) -> ig.Fusion:
+    """A long pointwise chain."""
+    f = ig.Fusion("chain")
+    t = other = f.input("a", shape=SHAPE)
+    for _ in range(n):
+        t = t + other
+    f.output(t)
+    return f
+
+
+def residual(n: int) -> ig.Fusion:
+    """Reshape there and back, rotation of the last axis, residual add: eight operations a round."""
+    f = ig.Fusion("residual")
+    t = f.input("a", shape=SHAPE)
+    for _ in range(max(1, n // 8)):
+        u = ig.reshape(ig.reshape(t, 32, 512), SHAPE)
+        rotated = ig.cat([u[..., 16:], u[..., :16]], dim=-1)
+        t = ig.exp(rotated + t) * u
+    f.output(t)
+    return f
+
+
+def fan(n: int) -> ig.Fusion:
+    """One tensor read by everything."""
+    f = ig.Fusion("fan")
+    t = ig.exp(f.input("a", shape=SHAPE))
+    f.output(*[t * float(k) for k in range(n - 1)])
+    return f
+
+
+SHAPES: dict[str, Callable[[int], ig.Fusion]] = {"pointwise chain": chain, "reshape/slice/cat/residual": residual, "fan-out": fan}
+
+
+def unions(f: ig.Fusion) -> list[tuple[int, int]]:
+    """What the exact graph maps directly, as ints."""
+    number = {d: k for k, d in enumerate(d for t in f.tensors for d in (*t.root, *t.logical))}
+    return [
+        (number[axis], number[read.domain])
+        for e in f.exprs
+        for t, row in zip(e.inputs, e.reads, strict=True)
+        for axis, read in zip(t.axes, row, strict=True)
+        if isinstance(read, Mapped) and read.domain in number
+    ]
+
+
+def bare(pairs: list[tuple[int, int]]) -> None:
+    """A union-find without keys, groups, reasons or congruence."""
+    parent = list(range(1 + max(max(p) for p in pairs)))
+    for a, b in pairs:
+        while parent[a] != a:
+            parent[a] = a = parent[parent[a]]
+        while parent[b] != b:
+            parent[b] = b = parent[parent[b]]
+        parent[b] = a
+
+
+def components(pairs: list[tuple[int, int]]) -> None:
+    """The same with networkx."""
+    g: nx.Graph[int] = nx.Graph()
+    g.add_edges_from(pairs)
+    list(nx.connected_components(g))
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds of processor time."""
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def measure(name: str, n: int) -> dict[str, object]:
+    """One row: microseconds per operation of each part."""
+    made: list[ig.Fusion] = []
+    build = timed(lambda: made.append(SHAPES[name](n)))
+    f = made[0]
+    m = ig.IdModel(f)
+    parts = {"build": build}
+    parts["exact"] = timed(lambda: m.exact)
+    parts["almost exact"] = timed(lambda: m.almost_exact)
+    parts["index"] = timed(lambda: m.index)
+    parts["cycles"] = timed(lambda: m.exact.cycles())
+    pairs = unions(f)
+    parts["union-find"] = timed(lambda: bare(pairs))
+    parts["networkx"] = timed(lambda: components(pairs))
+    count = len(f.exprs)
+    row: dict[str, object] = {"shape": name, "operations": count}
+    row.update({k: round(v / count * 1e6, 2) for k, v in parts.items()})
+    row["three graphs"] = round(sum(parts[k] for k in ("exact", "almost exact", "index")) / count * 1e6, 2)
+    del m
+    fresh = ig.IdModel(f)
+    tracemalloc.start()
+    _ = (fresh.exact, fresh.almost_exact, fresh.index)
+    row["bytes"] = round(tracemalloc.get_traced_memory()[0] / count)
+    tracemalloc.stop()
+    return row
+
+
+def main() -> None:
+    """Measure, print one table, write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", default="100,1000,10000,100000")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    sizes = [int(s) for s in options.sizes.split(",")]
+    out = Console()
+    work = [(name, n) for name in SHAPES for n in sizes]
+    rows = [measure(name, n) for name, n in track(work, console=Console(stderr=True), description="graphs")]
+    table = Table(title="microseconds of processor time per tensor operation (rank 4)", title_justify="left")
+    for column in rows[0]:
+        table.add_column(column, justify="left" if column == "shape" else "right")
+    for row in rows:
+        table.add_row(*(str(v) for v in row.values()))
+    out.print(table)
+    if options.json is not None:
+        machine = {"machine": platform.processor() or platform.machine(), "python": platform.python_version()}
+        options.json.write_text(json.dumps({**machine, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
