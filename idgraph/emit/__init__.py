@@ -33,10 +33,11 @@ def emit(fusion: Fusion, target: Target = "python", *, model: IndexMaps | None =
     source needs no GPU). ``model`` replaces the index maps, for tests of wrong ones. Raises `FusionError`,
     `ScheduleError` for a race or an inlining no loop nest can do, `EmitError` for what a target cannot express.
 
-    >>> import idgraph as ig
+    >>> import idgraph as ig, numpy as np
+    >>> from idgraph.emit import emit  # or ig.emit
     >>> f = ig.Fusion("half")
     >>> t = f.output(f.input("x", shape=(8,))[4:])
-    >>> ig.emit(f, target="numpy").run({"x": range(8)})["t1"]
+    >>> emit(f, target="numpy").run({"x": np.arange(8, dtype=np.float32)})["t1"]
     array([4., 5., 6., 7.], dtype=float32)
     """
     from idgraph.emit.program import emit as build  # noqa: PLC0415 - loads NumPy

@@ -51,7 +51,8 @@ def accumulator(e: TensorExpr) -> Accumulator:
     >>> accumulator(ig.sum(ig.Fusion("f").input("x", shape=(4,), dtype="bfloat16")).definition)
     Accumulator(op='sum', dtype='float64')
     """
-    op: AccumulateOp = next((r for r in REDUCTIONS if r == e.op), "sum")
+    found: list[AccumulateOp] = [r for r in REDUCTIONS if r == e.op]
+    op: AccumulateOp = found[0] if found else "sum"
     dtype = e.output.dtype
     match op:
         case "sum" | "prod":
@@ -92,6 +93,9 @@ def identity(a: Accumulator) -> Scalar:
             return _LIMITS[a.dtype][0 if low else 1]
 
 
+_ZERO = Number(0)
+
+
 @dataclass(slots=True)
 class Value:
     """Statements that make the value of one expression, being collected.
@@ -102,7 +106,7 @@ class Value:
 
     expr: TensorExpr
     local: Local
-    result: Operand = Number(0)
+    result: Operand = _ZERO
     body: tuple[Stmt, ...] = ()
     guards: list[Expr] = field(default_factory=list[Expr])
     exists: dict[int, Expr] = field(default_factory=dict[int, Expr])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,9 @@ from idgraph.errors import EmitError
 def load_numba() -> Any:
     """numba, or a clear error."""
     try:
-        import numba  # heavy
+        return import_module("numba")
     except ImportError as error:
         raise EmitError("target cpu needs numba", because=[str(error)], hint="pip install idgraph[cpu]") from None
-    return numba
 
 
 @cache

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,7 +51,7 @@ def load_cuda() -> Any:
         # NumPy 2.5 dropped the name; numba 0.68 still asks for it when it is imported.
         np.row_stack = np.vstack  # pyright: ignore[reportAttributeAccessIssue]
     try:
-        from numba import cuda  # heavy
+        cuda: Any = import_module("numba.cuda")
     except ImportError as error:
         raise EmitError(
             "target cuda needs numba-cuda", because=[str(error)], hint="pip install idgraph[cuda]"
@@ -67,9 +68,7 @@ def load_cuda() -> Any:
 def simulated() -> bool:
     """True in numba's simulator, which is chosen by NUMBA_ENABLE_CUDASIM=1 when numba is imported."""
     load_cuda()
-    from numba.core import config  # heavy
-
-    return bool(config.ENABLE_CUDASIM)
+    return bool(import_module("numba.core.config").ENABLE_CUDASIM)
 
 
 def need_device() -> Any:
@@ -96,6 +95,11 @@ def available() -> bool:
     return True
 
 
+def _word_value(word: Any) -> float:
+    """The simulator's arrays give NumPy scalars, which overflow where Python's integers do not."""
+    return scalars.bf16_load(int(word))
+
+
 def namespace() -> dict[str, Any]:
     """The names that kernels use, as device functions inlined into them."""
     cuda = load_cuda()
@@ -103,9 +107,9 @@ def namespace() -> dict[str, Any]:
         plain: dict[str, Any] = {k: v for k, v in vars(scalars).items() if not k.startswith("__")}
         return {
             **plain, "cuda": cuda, "np": np, "f16_load": float, "f16_word": np.float16,
-            "bf16_load": lambda word: scalars.bf16_load(int(word)),
+            "bf16_load": _word_value,
         }  # fmt: skip
-    from numba.cuda import libdevice  # heavy
+    libdevice: Any = import_module("numba.cuda.libdevice")
 
     base: dict[str, Any] = {
         "cuda": cuda, "f32": np.float32, "f64": np.float64, "i64": np.int64, "u64": np.uint64, "inf": math.inf,
@@ -157,10 +161,9 @@ def compile_ptx(program: Program, *, checked: bool = False, cc: tuple[int, int] 
 
 def signature(kernel: Kernel, checked: bool) -> tuple[Any, ...]:
     """Types of a kernel's parameters: flat arrays, then 64-bit integers."""
-    from numba.cuda.np import numpy_support  # heavy
-    from numba.cuda.types import int64  # heavy
-
-    flat = [numpy_support.from_dtype(storage_dtype(b.dtype))[::1] for b in kernel.buffers]
+    from_dtype: Any = import_module("numba.cuda.np.numpy_support").from_dtype
+    int64: Any = import_module("numba.cuda.types").int64
+    flat: list[Any] = [from_dtype(storage_dtype(b.dtype))[::1] for b in kernel.buffers]
     return (*flat, *(int64 for _ in kernel.scalars), *((int64[::1],) if checked else ()))
 
 
@@ -202,7 +205,7 @@ def run(
         if b.place in ("output", "global"):
             host = global_buffer(program, b, env, poison)
             flat[b.name] = cuda.to_device(host) if poison else cuda.device_array(host.shape, host.dtype)
-    functions = program.functions(checked)
+    functions: dict[str, Any] = dict(program.functions(checked))
     with warnings.catch_warnings():
         # Few threads are what small shapes need; the simulator's threads warn of the infinities that kernels make.
         warnings.simplefilter("ignore")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -53,10 +53,9 @@ def given_array(name: str, value: object) -> Given:
             f"input {name} is a {type(value).__name__}, no array",
             hint="pass NumPy arrays: np.asarray(x), or x.numpy() of a torch tensor",
         )
-    array = np.asarray(value)
-    return Given(
-        array.shape, _dtype_name(array.dtype), element_strides(array.shape, array.strides, array.itemsize), array
-    )
+    array: Array = np.asarray(cast("Array", value))
+    own = element_strides(array.shape, array.strides, array.itemsize)
+    return Given(array.shape, _dtype_name(array.dtype), own, array)
 
 
 def _dtype_name(dtype: np.dtype[Any]) -> str:
@@ -103,14 +102,14 @@ def bind(fusion: Fusion, given: Mapping[str, Given], symbols: Mapping[str, int] 
     return env
 
 
-def _chosen(fusion: Fusion, symbols: Mapping[str, int] | None) -> Env:
+def _chosen(fusion: Fusion, symbols: Mapping[str, Any] | None) -> Env:
     env: Env = {}
     for name, value in (symbols or {}).items():
         if name not in fusion.symbols:
             raise EmitError(f"{name!r} is no symbol of fusion {fusion.name}", hint=f"symbols: {list(fusion.symbols)}")
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
             raise EmitError(f"symbol {name} = {value!r} is no integer")
-        env[name] = int(value)
+        env[name] = int(cast("int", value))
     return env
 
 
@@ -170,7 +169,7 @@ def fits(shape: Sequence[int], have: Sequence[int] | None, want: Sequence[int]) 
 
 
 def flat_input(t: Tensor, g: Given, env: Env) -> Array:
-    """The buffer that the declaration of ``t`` describes, as words that kernels see; shared with the array if it can be."""
+    """The buffer that the declaration of ``t`` describes, as words kernels see; shared with the array if it can be."""
     array: Array = g.data
     data = array.view(np.uint16) if t.dtype == "bfloat16" else array
     shape = g.shape

@@ -79,7 +79,7 @@ Node = Leaf | Nest
 
 def needed(fusion: Fusion) -> tuple[TensorExpr, ...]:
     """The expressions that the outputs depend on, producers first."""
-    wanted = {t for t in fusion.outputs}
+    wanted = set(fusion.outputs)
     for e in reversed(fusion.exprs):
         if any(t in wanted for t in e.outputs):
             wanted.update(e.inputs)

@@ -82,8 +82,8 @@ class Program:
     ) -> dict[str, Any]:
         """Outputs by name, from arrays by input name.
 
-        Arrays have exactly the declared shapes and dtypes (bfloat16: ``ml_dtypes.bfloat16``); one that lies in memory as
-        declared is not copied. ``symbols`` gives extents that no input's shape tells. ``checked`` tests every loaded
+        Arrays have exactly the declared shapes and dtypes (bfloat16: ``ml_dtypes.bfloat16``); one that lies in memory
+        as declared is not copied. ``symbols`` gives extents that no input's shape tells. ``checked`` tests every loaded
         index; ``poison`` fills outputs with NaN first. On "cuda", arrays with ``__cuda_array_interface__`` are taken as
         they are, and then outputs are device arrays too (bfloat16 as 16-bit words).
 

@@ -411,7 +411,7 @@ def fused_multiply_add() -> ig.Fusion:
 def unused_parts() -> ig.Fusion:
     f = ig.Fusion("unused")
     x, y = f.input("x", (4,)), f.input("y", (3,))
-    y * 2.0
+    ig.neg(y)  # nobody reads it
     f.output(x, x + 1.0)
     return f
 
@@ -644,8 +644,9 @@ def rotation_resized() -> ig.Fusion:
     t1, t2 = t0[:8], t0[8:]
     t3 = ig.cat([t2, t1])
     t4 = f.output(t0 + t3)
-    ig.schedule.resize_to_inputs(f, t1.definition)
-    ig.schedule.resize_to_inputs(f, t2.definition)
+    for t in (t1, t2):
+        assert t.definition is not None
+        ig.schedule.resize_to_inputs(f, t.definition)
     ig.schedule.like(f, t4)
     ig.schedule.inline_most(f)
     return f

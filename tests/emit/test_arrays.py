@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 import idgraph as ig
@@ -12,6 +14,7 @@ from idgraph.emit import emit
 from idgraph.emit.layout import bind, flat_input, given_array
 from idgraph.emit.program import Target
 
+Array = npt.NDArray[Any]
 TARGETS: tuple[Target, ...] = ("python", "numpy", "cpu")
 
 
@@ -62,22 +65,22 @@ def test_stride_zero_needs_a_constant_array() -> None:
     assert np.array_equal(got["t1"], np.broadcast_to(row * 2, (3, 4)))
 
 
-@pytest.mark.parametrize(
-    ("declared", "make", "shared"),
-    [
-        ({}, lambda a: a[:3, :4].copy(), True),
-        ({}, lambda a: a[:3, :4], False),
-        ({"strides": (8, 1)}, lambda a: a[:3, :4], True),
-        ({"strides": (1, 8)}, lambda a: a.T[:3, :4], True),
-        ({"contiguity": (False, True)}, lambda a: a[1:4, 2:6], True),
-        ({"contiguity": (False, False)}, lambda a: a.T[1:4, 2:6], True),
-        ({"contiguity": (False, True)}, lambda a: a.T[1:4, 2:6], False),
-        ({"contiguity": (False, False)}, lambda a: a[::-1][:3, :4], False),
-        ({"strides": (0, 1)}, lambda a: np.broadcast_to(a[0, :4], (3, 4)), True),
-        ({"offset": 2}, lambda a: a[:3, :4].copy(), False),
-    ],
-)
-def test_memory_is_shared_where_it_fits(declared: dict[str, Any], make: Any, shared: bool) -> None:
+LAYOUTS: list[tuple[dict[str, Any], Callable[[Array], Array], bool]] = [
+    ({}, lambda a: a[:3, :4].copy(), True),
+    ({}, lambda a: a[:3, :4], False),
+    ({"strides": (8, 1)}, lambda a: a[:3, :4], True),
+    ({"strides": (1, 8)}, lambda a: a.T[:3, :4], True),
+    ({"contiguity": (False, True)}, lambda a: a[1:4, 2:6], True),
+    ({"contiguity": (False, False)}, lambda a: a.T[1:4, 2:6], True),
+    ({"contiguity": (False, True)}, lambda a: a.T[1:4, 2:6], False),
+    ({"contiguity": (False, False)}, lambda a: a[::-1][:3, :4], False),
+    ({"strides": (0, 1)}, lambda a: np.broadcast_to(a[0, :4], (3, 4)), True),
+    ({"offset": 2}, lambda a: a[:3, :4].copy(), False),
+]
+
+
+@pytest.mark.parametrize(("declared", "make", "shared"), LAYOUTS)
+def test_memory_is_shared_where_it_fits(declared: dict[str, Any], make: Callable[[Array], Array], shared: bool) -> None:
     f = doubled(**declared)
     a = np.arange(64, dtype=np.float32).reshape(8, 8)
     x = make(a)

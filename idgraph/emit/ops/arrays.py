@@ -68,7 +68,8 @@ def toint(x: Any) -> Array:
 
 def choose(condition: Any, a: Any, b: Any) -> Array:
     """a where the condition holds, else b."""
-    return np.where(condition, a, b)
+    chosen: Any = np.where(condition, a, b)
+    return chosen
 
 
 div, maximum, minimum = np.divide, np.maximum, np.minimum

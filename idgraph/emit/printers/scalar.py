@@ -1,4 +1,4 @@
-"""Loops over scalars: plain Python, numba for the CPU, and numba.cuda, where blocks and threads take some of the loops."""
+"""Loops over scalars: plain Python, numba for the CPU, and numba.cuda, whose blocks and threads take some loops."""
 
 from __future__ import annotations
 
