@@ -106,8 +106,8 @@ def _coordinates(graph: IndexGraph, parts: dict[TensorExpr, dict[int, _Part]]) -
         for e, mine in parts.items():
             solver = model.solver(e)
             for part in mine.values():
-                key = part.keys[0]
-                if solver.known(key):
+                key = next(filter(solver.known, part.keys), None)
+                if key is not None:
                     part.coordinate = str(solver.coordinate(key))
     except IdGraphError:
         return
