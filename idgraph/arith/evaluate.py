@@ -168,8 +168,8 @@ def _array_value(node: Expr, args: list[Any], env: Mapping[str, Any]) -> Any:
         case "mod":
             return np.remainder(args[0], args[1])
         case "where":
-            chosen: Any = np.where(args[0], args[1], args[2])
-            return chosen
+            choose: Any = np.where  # its stub types no mixed branches
+            return choose(args[0], args[1], args[2])
         case "lt":
             return np.less(args[0], args[1])
         case "le":

@@ -11,6 +11,7 @@ from idgraph.arith import Expr, parse, rules, simplify, symbol
 from idgraph.arith.engine import TABLE, kind, normal, one_value
 from idgraph.arith.nodes import rebuild
 from tools.bench.fuzz_simplify import Generator, difference
+from tools.docs.rule_table import FILE, document
 
 # A, B, C: constants drawn anew for each instance; i, j, k: non-negative; s: signed; p < n, q < m, r < n*m symbolic.
 TEMPLATES: dict[str, tuple[str, ...]] = {
@@ -166,3 +167,7 @@ def test_one_value_needs_a_range() -> None:
     assert one_value(symbol("i")) is None
     assert one_value(symbol("i", 3, 3)) == 3
     assert simplify(symbol("i", 0, 3) // 4) == 0
+
+
+def test_the_document_is_up_to_date() -> None:
+    assert FILE.read_text(encoding="utf-8") == document(), "run python -m tools.docs.rule_table"

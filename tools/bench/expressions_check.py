@@ -119,8 +119,8 @@ def _value(node: ast.expr, env: dict[str, Values]) -> Any:
         case ast.Compare(left=a, ops=[op], comparators=[b]):
             return _COMPARE[type(op)](_value(a, env), _value(b, env))
         case ast.Call(func=ast.Name(id="where"), args=[c, a, b]):
-            chosen: Any = np.where(_value(c, env), _value(a, env), _value(b, env))
-            return chosen
+            choose: Any = np.where  # its stub types no mixed branches
+            return choose(_value(c, env), _value(a, env), _value(b, env))
         case ast.Call(func=ast.Name(id=("min" | "max") as name), args=args):
             pick = np.minimum if name == "min" else np.maximum
             out = _value(args[0], env)

@@ -13,7 +13,9 @@ from typing import Any
 
 from tools.bench.expressions_check import Bounds
 
-Builder = Callable[[str, Any, list[Any]], Any]
+# text and ranges to: a call that simplifies what has been built, and a reader of its result
+Prepared = tuple[Callable[[], Any], Callable[[Any], str]]
+Prepare = Callable[[str, dict[str, Bounds]], Prepared]
 
 
 class NotExpressible(Exception):
@@ -61,12 +63,12 @@ def _python(op: str, args: list[Any]) -> Any:
 
 
 # ---- tinygrad --------------------------------------------------------------------------------------------------
-def tinygrad() -> Callable[[str, dict[str, Bounds]], Callable[[], str]]:
+def tinygrad() -> Prepare:
     """tinygrad's symbolic rewriting of UOps; symbolic extents become constant bounds."""
     ops = importlib.import_module("tinygrad.uop.ops")
     big = 1 << 20
 
-    def prepare(text: str, ranges: dict[str, Bounds]) -> Callable[[], str]:
+    def prepare(text: str, ranges: dict[str, Bounds]) -> Prepared:
         symbols = {
             name: ops.UOp.variable(name, -big if b.lo is None else b.lo, (b.hi - 1) if isinstance(b.hi, int) else big)
             for name, b in ranges.items()
@@ -94,10 +96,10 @@ def tinygrad() -> Callable[[str, dict[str, Bounds]], Callable[[], str]]:
 
         e = walk(text, lambda x: x if isinstance(x, int) else symbols[x], node)
 
-        def run() -> str:
-            return _tinygrad_text(e.simplify()) if not isinstance(e, (int, bool)) else str(e)
+        def run() -> Any:
+            return e.simplify() if not isinstance(e, (int, bool)) else e
 
-        return run
+        return run, lambda out: str(out) if isinstance(out, (int, bool)) else _tinygrad_text(out)
 
     return prepare
 
@@ -127,11 +129,11 @@ def _tinygrad_text(u: Any) -> str:
 
 
 # ---- isl -------------------------------------------------------------------------------------------------------
-def isl() -> Callable[[str, dict[str, Bounds]], Callable[[], str]]:
+def isl() -> Prepare:
     """isl: gist in the context of the ranges, then its expression generator."""
     islpy = importlib.import_module("islpy")
 
-    def prepare(text: str, ranges: dict[str, Bounds]) -> Callable[[], str]:
+    def prepare(text: str, ranges: dict[str, Bounds]) -> Prepared:
         def node(op: str, args: list[str]) -> str:
             match op:
                 case "//":
@@ -160,11 +162,10 @@ def isl() -> Callable[[str, dict[str, Bounds]], Callable[[], str]]:
         except islpy.Error as error:
             raise NotExpressible(str(error)) from None
 
-        def run() -> str:
-            out = islpy.AstBuild.from_context(domain).expr_from_pw_aff(value.coalesce().gist(domain))
-            return _isl_text(islpy, out)
+        def run() -> Any:
+            return islpy.AstBuild.from_context(domain).expr_from_pw_aff(value.coalesce().gist(domain))
 
-        return run
+        return run, lambda out: _isl_text(islpy, out)
 
     return prepare
 
@@ -190,7 +191,7 @@ def _isl_text(islpy: Any, e: Any) -> str:
 
 
 # ---- TVM -------------------------------------------------------------------------------------------------------
-def tvm() -> Callable[[str, dict[str, Bounds]], Callable[[], str]]:
+def tvm() -> Prepare:
     """TVM's Analyzer on 64-bit variables."""
     root = importlib.import_module("tvm")
     tirx = importlib.import_module("tvm.tirx")
@@ -200,7 +201,7 @@ def tvm() -> Callable[[str, dict[str, Bounds]], Callable[[], str]]:
         else importlib.import_module("tvm.arith")
     )
 
-    def prepare(text: str, ranges: dict[str, Bounds]) -> Callable[[], str]:
+    def prepare(text: str, ranges: dict[str, Bounds]) -> Prepared:
         symbols = {name: tirx.Var(name, "int64") for name in ranges}
 
         def value(x: Any) -> Any:
@@ -218,7 +219,7 @@ def tvm() -> Callable[[str, dict[str, Bounds]], Callable[[], str]]:
 
         e = walk(text, lambda x: value(x) if isinstance(x, int) else symbols[x], node)
 
-        def run() -> str:
+        def run() -> Any:
             analyzer = sym.Analyzer()
             for name, b in ranges.items():
                 hi = symbols[b.hi] if isinstance(b.hi, str) else b.hi
@@ -226,9 +227,9 @@ def tvm() -> Callable[[str, dict[str, Bounds]], Callable[[], str]]:
                     analyzer.bind(symbols[name], root.ir.Range.from_min_extent(value(b.lo), value(hi) - b.lo))
                 elif b.lo is not None:
                     analyzer.update(symbols[name], sym.ConstIntBound(b.lo, (1 << 63) - 1), True)
-            return _tvm_text(analyzer.simplify(e))
+            return analyzer.simplify(e)
 
-        return run
+        return run, _tvm_text
 
     return prepare
 
@@ -255,13 +256,13 @@ def _tvm_text(e: Any) -> str:
 
 
 # ---- PyTorch Inductor ------------------------------------------------------------------------------------------
-def inductor() -> Callable[[str, dict[str, Bounds]], Callable[[], str]]:
+def inductor() -> Prepare:
     """PyTorch Inductor's simplify_with_ranges on its own sympy functions."""
     sympy = importlib.import_module("sympy")
     functions = importlib.import_module("torch.utils._sympy.functions")
     sizevars = importlib.import_module("torch._inductor.sizevars")
 
-    def prepare(text: str, ranges: dict[str, Bounds]) -> Callable[[], str]:
+    def prepare(text: str, ranges: dict[str, Bounds]) -> Prepared:
         allocator = sizevars.SizeVarAllocator()
         symbols = {
             name: sympy.Symbol(name, integer=True, nonnegative=True if b.lo is not None and b.lo >= 0 else None)
@@ -287,10 +288,7 @@ def inductor() -> Callable[[str, dict[str, Bounds]], Callable[[], str]]:
             if b.lo == 0 and b.hi is not None
         }
 
-        def run() -> str:
-            return _sympy_text(allocator.simplify_with_ranges(e, sizes))
-
-        return run
+        return lambda: allocator.simplify_with_ranges(e, sizes), _sympy_text
 
     return prepare
 
@@ -324,23 +322,20 @@ def _sympy_text(e: Any) -> str:
             raise NotExpressible(kind)
 
 
-def idgraph() -> Callable[[str, dict[str, Bounds]], Callable[[], str]]:
+def idgraph() -> Prepare:
     """This library."""
     arith = importlib.import_module("idgraph.arith")
 
-    def prepare(text: str, ranges: dict[str, Bounds]) -> Callable[[], str]:
+    def prepare(text: str, ranges: dict[str, Bounds]) -> Prepared:
         api = {n: (b.lo, b.hi, b.step) for n, b in ranges.items() if b.lo is not None or b.hi is not None}
         e = arith.parse(text, api)
 
-        def run() -> str:
-            return str(arith.simplify(e))
-
-        return run
+        return lambda: arith.simplify(e), str
 
     return prepare
 
 
-PEERS: dict[str, tuple[str, Callable[[], Callable[[str, dict[str, Bounds]], Callable[[], str]]]]] = {
+PEERS: dict[str, tuple[str, Callable[[], Prepare]]] = {
     "idgraph": ("idgraph", idgraph),
     "tinygrad": ("tinygrad", tinygrad),
     "isl": ("islpy", isl),
