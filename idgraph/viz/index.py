@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from idgraph.errors import IdGraphError
+from idgraph.errors import ScheduleError
 from idgraph.graphs import Group, IndexGraph, key_of, key_text, own_domains
 from idgraph.graphs.index_graph import Key
 from idgraph.index import IdModel
@@ -33,11 +33,15 @@ def index_picture(graph: IndexGraph, highlight: Highlight, *, title: str = "", c
     shown = title or f"Index graph of {graph.fusion.name}"
     groups_of = {e: x for x in graph.expr_groups for e in x.exprs}
     marks = marks_of(highlight, groups_of, graph.cycles())
+    model = None if collapse else _same_model(graph)
+    if model is not None:
+        graph = model.index
     parts = {e: _parts(graph, e) for e in graph.fusion.exprs}
     spanning = _spanning(parts)
     if collapse:
         return _collapsed(graph, parts, spanning, marks, shown)
-    _coordinates(graph, parts)
+    if model is not None:
+        _coordinates(model, parts)
     nodes: list[Node] = []
     edges: list[Edge] = []
     clusters: list[Cluster] = []
@@ -97,20 +101,23 @@ def _spanning(parts: dict[TensorExpr, dict[int, _Part]]) -> dict[int, int]:
     return {number: p for p, number in enumerate(n for n, times in seen.items() if times > 1)}
 
 
-def _coordinates(graph: IndexGraph, parts: dict[TensorExpr, dict[int, _Part]]) -> None:
-    """Write each box's coordinate, unless the fusion was scheduled anew since the graph was built."""
+def _same_model(graph: IndexGraph) -> IdModel | None:
+    """A model with an equal index graph, to ask for coordinates; None where the fusion was scheduled anew since."""
+    model = IdModel(graph.fusion)
     try:
-        model = IdModel(graph.fusion)
-        if str(model.index) != str(graph):
-            return
-        for e, mine in parts.items():
-            solver = model.solver(e)
-            for part in mine.values():
-                key = next(filter(solver.known, part.keys), None)
-                if key is not None:
-                    part.coordinate = str(solver.coordinate(key))
-    except IdGraphError:
-        return
+        return model if str(model.index) == str(graph) else None
+    except ScheduleError:
+        return None
+
+
+def _coordinates(model: IdModel, parts: dict[TensorExpr, dict[int, _Part]]) -> None:
+    """Write each box's coordinate, where the loops reach it."""
+    for e, mine in parts.items():
+        solver = model.solver(e)
+        for part in mine.values():
+            key = next(filter(solver.known, part.keys), None)
+            if key is not None:
+                part.coordinate = str(solver.coordinate(key))
 
 
 def _node(part: _Part, cluster: str, spanning: dict[int, int], marks: Marks) -> Node:

@@ -91,6 +91,8 @@ def test_promoted_loops_are_drawn() -> None:
     text = viz.to_dot(ig.IdModel(resolved()).index)
     assert "a promoted loop" in text
     assert "loop i1" in text
+    made = viz.picture(ig.IdModel(resolved()).index)
+    assert all(n.lines[0].style == "head" for n in made.nodes if n.shape == "box"), "a box without its coordinate"
 
 
 def test_cycle_alone_tells_the_coordinate_at_every_stop() -> None:
