@@ -124,5 +124,8 @@ def emit(fusion: Fusion, target: Target = "python", *, model: IndexMaps | None =
     if target not in get_args(Target):
         raise EmitError(f"unknown target {target!r}", hint=f"one of {', '.join(get_args(Target))}")
     fusion.verify()
-    maps: IndexMaps = IdModel(fusion) if model is None else model
+    maps = model
+    if maps is None:
+        maps = IdModel(fusion)
+        maps.verify()
     return Program(fusion, target, build_plan(fusion, maps, threads=target == "cuda"))
