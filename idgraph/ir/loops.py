@@ -177,7 +177,8 @@ def swizzle(tensor: Tensor, kind: str, x: int, y: int) -> None:
                 hint='split to a power of two first, or use kind "cyclic"',
             )
     out_x = tensor.fusion.new_domain(a.extent, a.kind, tensor)
-    out_y = tensor.fusion.new_domain(b.extent, b.kind, tensor)
+    # A broadcast axis turned by an iteration axis is no broadcast: its coordinate is not 0.
+    out_y = tensor.fusion.new_domain(b.extent, result_kind((a, b), b.extent), tensor)
     expr = Swizzle(a, b, out_x, out_y, known, user_line())
     out_x.definitions = out_y.definitions = (expr,)
     _replace(tensor, expr, [out_x if d is a else out_y if d is b else d for d in tensor.loop])

@@ -1,4 +1,4 @@
-"""Random schedules: steps on the loops of a fusion's tensors, with or without shared (inlined) loops."""
+"""Random schedules: steps on the loops of a fusion's tensors, with loops of their own or shared by inlining."""
 
 from __future__ import annotations
 
@@ -26,28 +26,64 @@ def _mergeable(t: Tensor) -> list[int]:
 def _change(draw: Draw, t: Tensor) -> Change:
     """One legal step for ``t`` now, as something that can be repeated on a tensor with like loops."""
     count = len(t.loop)
+    axis = draw(st.integers(0, count - 1))
     kinds = ["reorder", "parallelize"] + ["split"] * 3 * (count < _LOOPS) + ["merge"] * 2 * bool(_mergeable(t))
     match draw(st.sampled_from(sorted(kinds, reverse=True))):
         case "split":
-            axis, factor, inner = draw(st.integers(0, count - 1)), draw(st.integers(1, 5)), draw(st.booleans())
+            factor, inner = draw(st.integers(1, 5)), draw(st.booleans())
             return lambda u: u.split(axis, factor, inner=not inner)
         case "merge":
-            axis = draw(st.sampled_from(_mergeable(t)))
-            return lambda u: u.merge(axis)
+            first = draw(st.sampled_from(_mergeable(t)))
+            return lambda u: u.merge(first)
         case "parallelize":
-            axis, parallel = draw(st.integers(0, count - 1)), draw(st.sampled_from(("serial", "unroll")))
+            parallel = draw(st.sampled_from(("serial", "unroll")))
             return lambda u: u.parallelize(axis, parallel)
         case _:
             order = draw(st.permutations(range(count)))
             return lambda u: u.reorder(order)
 
 
+def _own_change(draw: Draw, t: Tensor) -> None:
+    """A step that only a tensor with loops of its own may take: wider or permuted loops."""
+    count = len(t.loop)
+    axis, other = draw(st.integers(0, count - 1)), draw(st.integers(0, count - 1))
+    if (
+        draw(st.booleans())
+        or axis == other
+        or (t.loop[axis].kind == "reduction") != (t.loop[other].kind == "reduction")
+    ):
+        t.resize(axis, draw(st.integers(0, 2)), draw(st.integers(0, 2)))
+    else:
+        t.swizzle("cyclic", axis, other)
+
+
+def _grows(x: Resize) -> bool:
+    """Loops over what is grown would not reach every element of the result."""
+    return int(x.left) > 0 or int(x.right) > 0
+
+
+def _start(draw: Draw, t: Tensor) -> None:
+    """Memory in another order, or loops over the axes that the producer sees instead of those that consumers see."""
+    match draw(st.sampled_from(("plain", "plain", "memory", "upstream"))):
+        case "memory":
+            t.set_allocation(draw(st.permutations(t.axes)))
+        case "upstream" if t.domain.exprs and not any(isinstance(x, Resize) and _grows(x) for x in t.domain.exprs):
+            t.set_loop(t.root)
+        case _:
+            return
+
+
 def _free(draw: Draw, f: Fusion, max_steps: int) -> None:
     """Every tensor for itself; nothing is inlined."""
     for e in f.exprs:
         for t in e.outputs:
-            if t.loop:
-                for _ in range(draw(st.integers(0, max_steps))):
+            _start(draw, t)
+            if not t.loop:
+                continue
+            for _ in range(draw(st.integers(0, max_steps))):
+                if draw(st.integers(0, 4)) == 4:
+                    _own_change(draw, t)
+                else:
                     _change(draw, t)(t)
 
 
@@ -58,22 +94,24 @@ def _can_follow(t: Tensor, together: set[Tensor]) -> bool:
     if not all(len(e.output.logical) == len(t.loop) for e in t.uses):
         return False
     if all(e.op in _POINTWISE for e in t.uses):
-        return True
+        return all(e.output.log == t.uses[0].output.log for e in t.uses)
     e = t.uses[0]
     alone = len(t.uses) == 1 and e.inputs.count(t) == 1 and t not in t.fusion.outputs
     return alone and e.op in ("cat", "pad", "slice") and all(isinstance(x, Resize) for x in e.output.domain.exprs)
 
 
 def _follow(t: Tensor) -> None:
-    """Resize ``t``'s loops to those of a consumer that cuts, pads or joins it."""
+    """Resize ``t``'s loops to those of its consumers, where these cut, pad or join it, or were themselves resized."""
     e = t.uses[0]
-    if e.op in _POINTWISE:
-        return
-    out = e.output
-    read = dict(zip((r.domain for r in e.reads[e.inputs.index(t)] if isinstance(r, Mapped)), range(t.ndim)))
-    for x in out.domain.exprs:
-        if isinstance(x, Resize) and x.source in read:
-            t.resize(read[x.source], x.left, x.right)
+    if e.op not in _POINTWISE:
+        operand = e.reads[e.inputs.index(t)]
+        read = {r.domain: p for p, r in enumerate(operand) if isinstance(r, Mapped)}
+        for x in e.output.domain.exprs:
+            if isinstance(x, Resize) and x.source in read:
+                t.resize(read[x.source], x.left, x.right)
+    for step in e.output.log:
+        axis, left, right = (int(str(a)) for a in step.args)  # nothing but resizes so far
+        t.resize(axis, left, right)
 
 
 def _shared(draw: Draw, f: Fusion, max_steps: int) -> None:
@@ -101,12 +139,12 @@ def _shared(draw: Draw, f: Fusion, max_steps: int) -> None:
 
 @st.composite
 def schedules(draw: Draw, f: Fusion, *, max_steps: int = 4) -> Fusion:
-    """``f`` itself, scheduled in place: splits, merges, reorders and parallel kinds, and loops shared by inlining.
+    """``f`` itself, scheduled in place: splits, merges, reorders, resizes, swizzles, memory order, inlining.
 
-    Either every tensor gets loops of its own, or one tensor is chosen and those of its producers that can have its
-    loops get the same steps, and inline positions. Each step is legal by itself. Whether all inlined loops agree is
-    known only when an `IdModel` is built, which refuses some (a producer inlined into uses that need different
-    elements): catch `ScheduleError` there and reject the example. Shrinks to no step at all.
+    Either every tensor gets loops of its own (some wider than the tensor, some over the axes its producer sees), or one
+    tensor is chosen and those of its producers that can have its loops get the same steps, and inline positions. Each
+    step is legal by itself. Whether all inlined loops agree, and whether loops cover what is read, is known only when
+    an `IdModel` verifies, which refuses some: catch `ScheduleError` there and reject the example. Shrinks to no step.
 
     >>> from hypothesis import find
     >>> from idgraph.testing import fusions
@@ -114,7 +152,7 @@ def schedules(draw: Draw, f: Fusion, *, max_steps: int = 4) -> Fusion:
     >>> sum(len(t.log) for t in f.tensors)
     1
     """
-    if draw(st.integers(0, 3)):
+    if draw(st.integers(0, 2)):
         _shared(draw, f, max_steps)
     else:
         _free(draw, f, max_steps)
