@@ -48,6 +48,7 @@ class Step:
 TABLE: Final[dict[str, list[Rule]]] = {}
 _BY_OP: Final[dict[str, list[tuple[str, Apply]]]] = {}
 _depth: list[int] = [0]
+_busy: set[Expr] = set()  # nodes whose rules are being tried, by this call of normal() or by one further out
 
 
 def rule(ops: str, name: str, lhs: str, rhs: str, when: str = "") -> Callable[[Apply], Apply]:
@@ -122,7 +123,13 @@ def _normalize(root: Expr) -> Expr:
                     target = None if node.cond and _decided(node) else _rebuilt(node)
                     break
             else:
-                target = _step(node)
+                if node in _busy:  # a rule asks for the normal form of what it is trying to rewrite
+                    return root
+                _busy.add(node)
+                try:
+                    target = _step(node)
+                finally:
+                    _busy.discard(node)
             if node.normal_form is not None:
                 continue
             if target is None or target == node or (target.normal_form is None and target in waiting):

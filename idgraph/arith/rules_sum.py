@@ -63,24 +63,6 @@ def recombine(node: Expr) -> Expr | None:
     return None
 
 
-@rule("add", "complement", "(x + 1) % 2", "1 - x % 2", "it is cheaper with the other terms")
-def complement(node: Expr) -> Expr | None:
-    t, c = terms(node)
-    for base, v in t.items():
-        if base.op != "mod" or base.args[1].op != "const" or base.args[1].value != 2:
-            continue
-        tx, cx = terms(base.args[0])
-        x = from_terms(tx, cx - 1) if cx % 2 else from_terms(tx, cx + 1)
-        flipped = terms(normal(mod(x, const(2))))
-        out = dict(t)
-        add_to(out, {base: v}, -1)
-        add_to(out, flipped[0], -v)
-        found = normal(from_terms(out, c + v - v * flipped[1]))
-        if cost(found) < cost(node):
-            return found
-    return None
-
-
 @rule("add", "recombine-congruent", "d*(y//d) + x%d", "y", "x = y mod d")
 def recombine_congruent(node: Expr) -> Expr | None:
     t, c = terms(node)
@@ -267,4 +249,23 @@ def min_plus_max(node: Expr) -> Expr | None:
             if t.get(other) == v:
                 out = {x: k for x, k in t.items() if x is not base and x != other}
                 return add((from_terms(out, c), *(mul((const(v), a)) for a in base.args)))
+    return None
+
+
+@rule("add", "complement", "(x + 1) % 2", "1 - x % 2", "it is cheaper with the other terms")
+def complement(node: Expr) -> Expr | None:
+    t, c = terms(node)
+    for base, v in t.items():
+        if base.op != "mod" or base.args[1].op != "const" or base.args[1].value != 2:
+            continue
+        tx, cx = terms(base.args[0])
+        flipped = terms(normal(mod(from_terms(tx, cx + 1), base.args[1])))
+        out = dict(t)
+        add_to(out, {base: v}, -1)
+        add_to(out, flipped[0], -v)
+        turned = from_terms(out, c + v - v * flipped[1])
+        options = [turned, *(attempt(turned) for attempt in (recombine, recombine_congruent, digits, quotient_out))]
+        for found in options:
+            if found is not None and cost(found) < cost(node):
+                return found
     return None

@@ -7,20 +7,32 @@ from typing import TYPE_CHECKING
 from idgraph.arith import and_, is_true, simplify
 from idgraph.errors import ScheduleError
 from idgraph.graphs import key_of
-from idgraph.ir import DomainExpr, Resize, Stride, Tensor, TensorExpr
+from idgraph.ir import DomainExpr, IterDomain, Resize, Stride, Tensor, TensorExpr
 
 if TYPE_CHECKING:
     from idgraph.index.model import IdModel
 
 
-def cuts(t: Tensor) -> tuple[DomainExpr, ...]:
-    """Schedule steps of a tensor after which its loops no longer visit every element."""
-    found: list[DomainExpr] = []
+def cuts(model: IdModel, t: Tensor) -> tuple[tuple[DomainExpr, tuple[IterDomain, ...]], ...]:
+    """Expressions through which t's loops do not reach every element, with the axes a reader must stay inside of.
+
+    A cut or stride that the schedule made; or, for loops upstream of the logical axes, a resize that grows.
+    """
+    found: list[tuple[DomainExpr, tuple[IterDomain, ...]]] = []
     for x in t.domain.loop_exprs:
-        if (isinstance(x, Resize) and not (is_true(x.left >= 0) and is_true(x.right >= 0))) or (
-            isinstance(x, Stride) and not is_true(x.out.extent.eq(x.source.extent))
-        ):
-            found.append(x)
+        if isinstance(x, Resize) and not (is_true(x.left >= 0) and is_true(x.right >= 0)):
+            found.append((x, x.outputs))
+        elif isinstance(x, Stride) and not is_true(x.out.extent.eq(x.source.extent)):
+            found.append((x, x.outputs))
+    if t.definition is not None and t.loop != t.logical and t.domain.exprs:
+        steps = model.solver(t.definition).own.step
+        for d in t.logical:
+            step = steps.get(d)
+            while step is not None and step.is_forward:
+                x = step.expr
+                if isinstance(x, Resize) and not (is_true(x.left <= 0) and is_true(x.right <= 0)):
+                    found.append((x, x.inputs))
+                step = steps.get(x.inputs[0])
     return tuple(found)
 
 
@@ -28,21 +40,23 @@ def check_cover(model: IdModel) -> None:
     """Raise `ScheduleError` where a cut tensor is an output, or is read outside of what its loops compute."""
     fusion = model.fusion
     for t in fusion.tensors:
-        steps = cuts(t) if t.definition is not None else ()
+        steps = cuts(model, t) if t.definition is not None else ()
         if not steps:
             continue
         if t in fusion.outputs:
-            raise _outside(t, steps[0], f"{t.name} is an output, all of its elements are needed")
+            raise _outside(t, steps[0][0], f"{t.name} is an output, all of its elements are needed")
         for e in t.uses:
             for k in e.operands_of(t):
                 _check_read(model, e, k, t, steps)
 
 
-def _check_read(model: IdModel, e: TensorExpr, k: int, t: Tensor, steps: tuple[DomainExpr, ...]) -> None:
+def _check_read(
+    model: IdModel, e: TensorExpr, k: int, t: Tensor, steps: tuple[tuple[DomainExpr, tuple[IterDomain, ...]], ...]
+) -> None:
     read = model.read(e, k)
     solver, key = model.solver(e), key_of(e, k)
-    for x in steps:
-        for d in x.outputs:
+    for x, inside_of in steps:
+        for d in inside_of:
             if not solver.known(key(d)):
                 raise _outside(t, x, f"{e!r} reads it at a coordinate that its loops do not lead to")
             c = solver.coordinate(key(d))

@@ -66,10 +66,9 @@ def toint(x: Any) -> Array:
     return np.asarray(x).astype(np.int64)
 
 
-def choose(condition: Any, a: Any, b: Any) -> Array:
+def choose(condition: Array, a: Array, b: Array) -> Array:
     """a where the condition holds, else b."""
-    chosen: Any = np.where(condition, a, b)
-    return chosen
+    return np.where(condition, a, b)
 
 
 div, maximum, minimum = np.divide, np.maximum, np.minimum
