@@ -52,8 +52,13 @@ def renamed(case: Case, suffix: str) -> Case:
     return Case(case.kind, new(case.text), ranges, new(case.minimal))
 
 
+def key(case: Case) -> str:
+    """What tells a case from the others: one text may stand under several ranges."""
+    return f"{case.text} {case.ranges}"
+
+
 def measure(peer: str, cases: Sequence[Case], best: dict[str, int]) -> Row:
-    """All cases by one peer; ``best`` holds the smallest known cost of each text and is lowered where this one's is."""
+    """All cases by one peer; ``best`` holds the smallest known cost of each case and is lowered where this one's is."""
     prepare = PEERS[peer][1]()
     row = Row(peer, len(cases))
     cold: list[float] = []
@@ -88,8 +93,8 @@ def measure(peer: str, cases: Sequence[Case], best: dict[str, int]) -> Row:
             row.wrong_cases.append(wrong)
             continue
         found = cost(text or "")
-        solved[case.kind] += found <= best[case.text]
-        best[case.text] = min(best[case.text], found)
+        solved[case.kind] += found <= best[key(case)]
+        best[key(case)] = min(best[key(case)], found)
     row.solved = solved.total()
     row.kinds = {k: f"{solved[k]}/{total[k]}" for k in total}
     row.cold_median_us = _at(cold, 0.5)
@@ -124,10 +129,10 @@ def main() -> None:
     args = parser.parse_args()
     warnings.simplefilter("ignore")  # peers warn about their own dependencies
     known = load()
-    sets = {"known": (known, {c.text: cost(c.minimal) for c in known})}
+    sets = {"known": (known, {key(c): cost(c.minimal) for c in known})}
     if args.unseen:
         fresh = unseen(args.unseen, args.seed)
-        sets["unseen"] = (fresh, {c.text: cost(c.text) for c in fresh})
+        sets["unseen"] = (fresh, {key(c): cost(c.text) for c in fresh})
     report: dict[str, object] = {
         "machine": platform.processor() or platform.machine(),
         "python": platform.python_version(),
