@@ -186,43 +186,79 @@ def launch_shape(kernel: Kernel, env: Mapping[str, int]) -> tuple[tuple[int, ...
     return tuple(sizes.get(f"blockIdx.{d}", 1) for d in "xyz"), threads
 
 
+class Prepared:
+    """A CUDA program with its buffers on the device: `launch` starts its kernels, `results` are its outputs.
+
+    Launching again computes again into the same buffers; nothing waits for the device.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        inputs: Mapping[str, Any],
+        symbols: Mapping[str, int] | None = None,
+        checked: bool = False,
+        poison: bool = False,
+    ) -> None:
+        from idgraph.emit.launch import fault_size, global_buffer, raise_fault, scalars_of  # noqa: PLC0415  # as above
+
+        cuda, fusion = need_device(), program.fusion
+        self.program = program
+        self._on_device = any(_is_device(a) for a in inputs.values())
+        given = {name: _device_given(a) if _is_device(a) else given_array(name, a) for name, a in inputs.items()}
+        self.env = bind(fusion, given, symbols)
+        self._homes = {b.title: b.name for b in program.plan.buffers if b.place != "private"}
+        self._flat: dict[str, Any] = {}
+        for t in fusion.inputs:
+            g = given[t.name]
+            device = _is_device(g.data)
+            self._flat[self._homes[t.name]] = (
+                _device_flat(t, g, self.env) if device else cuda.to_device(flat_input(t, g, self.env))
+            )
+        for b in program.plan.buffers:
+            if b.place in ("output", "global"):
+                host = global_buffer(program, b, self.env, poison)
+                self._flat[b.name] = cuda.to_device(host) if poison else cuda.device_array(host.shape, host.dtype)
+        functions = program.functions(checked)
+        self._kernels: list[tuple[Kernel, Any, list[Any], Any]] = []
+        for kernel in program.plan.kernels:
+            fault = cuda.to_device(np.zeros(fault_size(kernel), np.int64)) if checked else None
+            arguments = [*(self._flat[b.name] for b in kernel.buffers), *map(np.int64, scalars_of(kernel, self.env))]
+            blocks, threads = launch_shape(kernel, self.env)
+            arguments += [] if fault is None else [fault]
+            self._kernels.append((kernel, functions[kernel.name][blocks, threads], arguments, fault))
+        self._raise = raise_fault
+
+    def launch(self) -> None:
+        """Start all kernels in order; a checked program raises `IndexingError` for a loaded index out of range."""
+        with warnings.catch_warnings():
+            # Few threads are what small shapes need; the simulator's threads warn of the infinities kernels make.
+            warnings.simplefilter("ignore")
+            for kernel, function, arguments, fault in self._kernels:
+                function(*arguments)
+                if fault is not None and site_numbers(kernel):
+                    found = fault.copy_to_host()
+                    if found[0]:
+                        self._raise(kernel, found, self.env)
+
+    def results(self) -> dict[str, Any]:
+        """Outputs by name: on the device when some input was, else NumPy arrays."""
+        made: dict[str, Any] = {}
+        for t in self.program.fusion.outputs:
+            buffer = self._flat[self._homes[t.name]]
+            made[t.name] = (
+                _device_output(t, buffer, self.env) if self._on_device else output_array(t, _host(buffer), self.env)
+            )
+        return made
+
+
 def run(
     program: Program, inputs: Mapping[str, Any], symbols: Mapping[str, int] | None, checked: bool, poison: bool
 ) -> dict[str, Any]:
-    """Run on the device; outputs are on the device when some input was, else NumPy arrays."""
-    from idgraph.emit.launch import fault_size, global_buffer, raise_fault, scalars_of  # noqa: PLC0415  # as above
-
-    cuda, fusion = need_device(), program.fusion
-    on_device = any(_is_device(a) for a in inputs.values())
-    given = {name: _device_given(a) if _is_device(a) else given_array(name, a) for name, a in inputs.items()}
-    env = bind(fusion, given, symbols)
-    homes = {b.title: b.name for b in program.plan.buffers if b.place != "private"}
-    flat: dict[str, Any] = {}
-    for t in fusion.inputs:
-        g = given[t.name]
-        flat[homes[t.name]] = _device_flat(t, g, env) if _is_device(g.data) else cuda.to_device(flat_input(t, g, env))
-    for b in program.plan.buffers:
-        if b.place in ("output", "global"):
-            host = global_buffer(program, b, env, poison)
-            flat[b.name] = cuda.to_device(host) if poison else cuda.device_array(host.shape, host.dtype)
-    functions: dict[str, Any] = dict(program.functions(checked))
-    with warnings.catch_warnings():
-        # Few threads are what small shapes need; the simulator's threads warn of the infinities that kernels make.
-        warnings.simplefilter("ignore")
-        for kernel in program.plan.kernels:
-            fault = cuda.to_device(np.zeros(fault_size(kernel), np.int64)) if checked else None
-            arguments = [*(flat[b.name] for b in kernel.buffers), *map(np.int64, scalars_of(kernel, env))]
-            blocks, threads = launch_shape(kernel, env)
-            functions[kernel.name][blocks, threads](*arguments, *([] if fault is None else [fault]))
-            if fault is not None and site_numbers(kernel):
-                found = fault.copy_to_host()
-                if found[0]:
-                    raise_fault(kernel, found, env)
-    made_outputs: dict[str, Any] = {}
-    for t in fusion.outputs:
-        buffer = flat[homes[t.name]]
-        made_outputs[t.name] = _device_output(t, buffer, env) if on_device else output_array(t, _host(buffer), env)
-    return made_outputs
+    """Run once on the device."""
+    prepared = Prepared(program, inputs, symbols, checked, poison)
+    prepared.launch()
+    return prepared.results()
 
 
 def compiled(program: Program, checked: bool) -> dict[str, Any]:
