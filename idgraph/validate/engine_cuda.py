@@ -5,11 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import lru_cache
+from importlib import import_module
 from typing import Any, Final
 
 import numpy as np
 
-from idgraph.emit.cuda import need_device, simulated
+from idgraph.emit.cuda import load_cuda, need_device, simulated
 from idgraph.validate.codegen import grid_source, point_source
 from idgraph.validate.engine_numba import arrays_of, load_source, scan_numba
 from idgraph.validate.engine_numpy import check_points, scan_numpy
@@ -22,13 +23,37 @@ _PIECE: Final = 1 << 28  # points of one launch, so that progress shows
 _VIEW_BYTES: Final = 1 << 32  # a table that is a view must be written out for the device
 
 
-@lru_cache(maxsize=512)
-def _compiled(source: str) -> Any:
-    cuda = need_device()
+def _kernel(source: str) -> Any:
+    """The grid function; its point function is inlined, since a device function would ask for a device."""
+    cuda = load_cuda()
     module = load_source(source, "address_check_cuda")
     module.cuda = cuda
-    module.point = cuda.jit(device=True)(module.point)
-    return cuda.jit(module.grid)
+    module.point = module.point if simulated() else cuda.jit(device=True, inline="always")(module.point)
+    return module.grid
+
+
+@lru_cache(maxsize=512)
+def _compiled(source: str) -> Any:
+    return need_device().jit(_kernel(source))
+
+
+def _source(case: Case, tables: Tables) -> str:
+    return "\n\n\n".join([point_source(case, tables), grid_source(case, tables)])
+
+
+def address_check_ptx(case: Case, tables: Tables, cc: tuple[int, int] = (9, 0)) -> str:
+    """PTX of one operation's check; needs the CUDA compiler libraries but no device."""
+    types: Any = import_module("numba.cuda.types")  # heavy, and untyped
+    support: Any = import_module("numba.cuda.np.numpy_support")
+    flat = [np.ascontiguousarray(a) for a in arrays_of(case, tables)]
+    kinds = [numba_array(support.from_dtype(a.dtype), a.ndim) for a in flat]
+    head = (types.int64, types.int64, types.int64[::1])
+    return load_cuda().compile_ptx(_kernel(_source(case, tables)), (*head, *kinds), cc=cc)[0]
+
+
+def numba_array(element: Any, ndim: int) -> Any:
+    """The type of a C-contiguous array."""
+    return element[(*(slice(None) for _ in range(ndim - 1)), slice(None, None, 1))]
 
 
 def scan_cuda(case: Case, tables: Tables, advance: Callable[[int], None]) -> Scan:
@@ -39,7 +64,7 @@ def scan_cuda(case: Case, tables: Tables, advance: Callable[[int], None]) -> Sca
     arrays = arrays_of(case, tables)
     if any(not a.flags.c_contiguous and a.nbytes > _VIEW_BYTES for a in arrays):
         return scan_numba(case, tables, advance)
-    run = _compiled("\n\n\n".join([point_source(case, tables), grid_source(case, tables)]))
+    run = _compiled(_source(case, tables))
     device = [cuda.to_device(np.ascontiguousarray(a)) for a in arrays]
     out = cuda.to_device(np.array([case.points, 0], np.int64))
     blocks, threads = (1, 4) if simulated() else (132 * 8, 256)

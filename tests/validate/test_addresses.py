@@ -16,7 +16,10 @@ import idgraph as ig
 from idgraph.ir import Fusion
 from idgraph.testing import scheduled_fusions
 from idgraph.validate import addresses, check_addresses, check_values, random_inputs, validate
+from idgraph.validate.engine_cuda import address_check_ptx
 from idgraph.validate.layout import laid_out, layout_of
+from idgraph.validate.sites import build_case
+from idgraph.validate.tables import build_tables
 
 
 def rotation(shape: tuple[int, ...] = (4, 8), **options: Any) -> Fusion:
@@ -239,6 +242,21 @@ def test_gpu_engine_in_the_simulator() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "same"
+
+
+@pytest.mark.slow
+def test_gpu_engine_compiles() -> None:
+    """PTX of every kind of access, without a device: reductions, loads, slots, a layout table."""
+    f = ig.Fusion("f")
+    x, i = f.input("x", shape=(2, 6)), f.input("i", shape=(2, 1), dtype="int64")
+    t = x + ig.cat([-x[:, 3:], x[:, :3]], 1)
+    f.output(t, ig.sum(t, 1), ig.gather(x, 1, i))
+    _tiled(t)
+    m = ig.IdModel(f)
+    for e in f.exprs[-3:]:
+        case = build_case(m, e, {})
+        tables = build_tables(case, {"i": np.zeros((2, 1), np.int64)}, {})
+        assert ".visible .entry" in address_check_ptx(case, tables)
 
 
 @pytest.mark.gpu
