@@ -6,6 +6,8 @@ Importing this package loads no NumPy; emitting does.
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
 from idgraph.ir import Fusion
@@ -50,3 +52,12 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, attribute = _LATER[name]
     return getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
+
+
+class _Callable(ModuleType):
+    """``ig.emit`` is the function; where a tool puts the package in its place, calling that does the same."""
+
+    __call__ = staticmethod(emit)
+
+
+sys.modules[__name__].__class__ = _Callable

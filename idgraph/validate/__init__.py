@@ -6,7 +6,9 @@ Importing this package loads no NumPy; validating does.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from idgraph.emit import Target
@@ -72,3 +74,12 @@ def __getattr__(name: str) -> object:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
+
+
+class _Callable(ModuleType):
+    """``ig.validate`` is the function; where a tool puts the package in its place, calling that does the same."""
+
+    __call__ = staticmethod(validate)
+
+
+sys.modules[__name__].__class__ = _Callable
