@@ -12,7 +12,7 @@ from idgraph.arith.cost import cost
 from idgraph.arith.engine import normal, rule
 from idgraph.arith.linear import Terms, combine, content, minus, sum_interval, terms
 from idgraph.arith.nodes import FALSE, TRUE, Expr, and_, compare, const, from_terms, mul, not_, or_
-from idgraph.arith.ranges import congruence
+from idgraph.arith.ranges import congruence, interval
 from idgraph.arith.rules_divide import splits
 
 
@@ -64,20 +64,40 @@ def order_quotient(node: Expr) -> Expr | None:
     t, c = minus(node.args[1], node.args[0])
     c -= node.op == "lt"
     quotients = [(b, v) for b, v in t.items() if b.op == "floordiv" and abs(v) == 1]
-    if len(quotients) != 1:
+    for base, v in quotients:
+        x, d = base.args
+        if (d.op != "const" and len(t) > 1) or not positive(d, node.symbols):
+            continue
+        rest = from_terms({b: k for b, k in t.items() if b is not base}, c)
+        if v > 0:  # x//d >= -rest  <=>  x >= -rest*d
+            out = compare("le", mul((const(-1), rest, d)), x)
+        else:  # x//d <= rest  <=>  x < (rest + 1)*d
+            out = compare("lt", x, mul((rest + 1, d)))
+        if len(quotients) == 1 or order_known(out) is not None:
+            out = normal(out)
+            if cost(out) < cost(node):
+                return out
+    return None
+
+
+@rule("lt le", "order-wrap", "x % d < c", "x >= k*d", "x runs over k*d once, from at least c before it to below c after it")
+def order_wrap(node: Expr) -> Expr | None:
+    t, c = minus(node.args[1], node.args[0])
+    c -= node.op == "lt"
+    if len(t) != 1:
         return None
-    base, v = quotients[0]
-    x, d = base.args
-    if d.op != "const" and len(t) > 1:
+    base, v = next(iter(t.items()))
+    if abs(v) != 1 or base.op != "mod" or base.args[1].op != "const" or base.args[1].value <= 0:
         return None
-    if not positive(d, node.symbols):
+    x, d = base.args[0], base.args[1].value
+    lo, hi = interval(x)
+    if lo is None or hi is None or hi // d != lo // d + 1:
         return None
-    rest = from_terms({b: k for b, k in t.items() if b is not base}, c)
-    if v > 0:  # x//d >= -rest  <=>  x >= -rest*d
-        out = compare("le", mul((const(-1), rest, d)), x)
-    else:  # x//d <= rest  <=>  x < (rest + 1)*d
-        out = compare("lt", x, mul((rest + 1, d)))
-    out = normal(out)
+    edge = hi // d * d
+    bound = c + 1 if v < 0 else -c  # the condition is x%d < bound, or (v > 0) its negation
+    if lo % d < bound or hi - edge >= bound:
+        return None
+    out = normal(compare("le", const(edge), x) if v < 0 else compare("lt", x, const(edge)))
     return out if cost(out) < cost(node) else None
 
 

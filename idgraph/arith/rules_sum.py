@@ -200,6 +200,19 @@ def _quotient_out(t: Terms, c: int, base: Expr, v: int, atom: Expr, rest: Expr, 
     return found if cost(found) < bound else None
 
 
+@rule("add", "halves", "x//2 + (x + 1)//2", "x")
+def halves(node: Expr) -> Expr | None:
+    t, c = terms(node)
+    for base, v in t.items():
+        if base.op != "floordiv" or base.args[1].op != "const" or base.args[1].value != 2:
+            continue
+        upper = normal(floordiv(base.args[0] + 1, base.args[1]))
+        if upper != base and t.get(upper) == v:
+            rest = {b: k for b, k in t.items() if b is not base and b != upper}
+            return add((from_terms(rest, c), mul((const(v), base.args[0]))))
+    return None
+
+
 @rule("add", "select-merge", "where(p, x, y) + where(p, z, w)", "where(p, x + z, y + w)", "it is cheaper")
 def select_merge(node: Expr) -> Expr | None:
     t, c = terms(node)

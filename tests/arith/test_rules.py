@@ -39,6 +39,8 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "order-known": ("i < A", "p < n", "q*n + p < n*m", "s <= A + s"),
     "order-sum": ("s//A*A <= s", "s//4*4 + s%4 < i + s"),
     "order-quotient": ("s//A < B", "i//A >= B", "s//n >= 1", "j <= i//A"),
+    "order-wrap": ("(i + 5)%10 < 5", "(i + A)%10 >= A", "(s + 9)%12 < 4"),
+    "halves": ("s//2 + (s + 1)//2", "A*((s + 1)//2) + A*(s//2) + i"),
     "order-normal": ("A*s < B", "s*4 + k < A", "s*2 <= 2*i + 1"),
     "order-select": ("where(i < A, 1, 0) < 1", "where(i < 2, s, 99) <= s"),
     "order-extremum": ("min(i, s) < 0", "max(s, -1) >= 0", "min(i, s) >= -1"),
