@@ -217,28 +217,28 @@ class Expr:
 
     # ---- operators -------------------------------------------------------------------------------------------
     def __add__(self, other: IntLike) -> Expr:
-        return add((self, _coerce(other)))
+        return add2(self, _coerce(other))
 
     def __radd__(self, other: int) -> Expr:
-        return add((_coerce(other), self))
+        return add2(_coerce(other), self)
 
     def __sub__(self, other: IntLike) -> Expr:
-        return add((self, mul((MINUS_ONE, _coerce(other)))))
+        return add2(self, mul2(MINUS_ONE, _coerce(other)))
 
     def __rsub__(self, other: int) -> Expr:
-        return add((_coerce(other), mul((MINUS_ONE, self))))
+        return add2(_coerce(other), mul2(MINUS_ONE, self))
 
     def __neg__(self) -> Expr:
-        return mul((MINUS_ONE, self))
+        return mul2(MINUS_ONE, self)
 
     def __pos__(self) -> Expr:
         return self
 
     def __mul__(self, other: IntLike) -> Expr:
-        return mul((self, _coerce(other)))
+        return mul2(self, _coerce(other))
 
     def __rmul__(self, other: int) -> Expr:
-        return mul((_coerce(other), self))
+        return mul2(_coerce(other), self)
 
     def __floordiv__(self, other: IntLike) -> Expr:
         return floordiv(self, _coerce(other))
@@ -526,6 +526,36 @@ def add(args: Iterable[Expr]) -> Expr:
                 base = t if t.base is None else t.base
                 terms[base] = terms.get(base, 0) + t.coef
     return from_terms(terms, constant)
+
+
+def add2(a: Expr, b: Expr) -> Expr:
+    """``add((a, b))``, quicker for two single terms."""
+    if a.cond or b.cond or a.op == "add" or b.op == "add":
+        return add((a, b))
+    if a.op == "const":
+        a, b = b, a
+    if b.op == "const":
+        if a.op == "const":
+            return const(a.value + b.value)
+        return make("add", (a, b)) if b.value else a
+    x = a if a.base is None else a.base
+    y = b if b.base is None else b.base
+    if x is y or x == y:
+        return scale(x, a.coef + b.coef)
+    if y.key < x.key:
+        a, b = b, a
+    return make("add", (a, b))
+
+
+def mul2(a: Expr, b: Expr) -> Expr:
+    """``mul((a, b))``, quicker for a constant and one factor."""
+    if a.op == "const":
+        a, b = b, a
+    if b.op != "const" or a.op == "const" or a.op == "mul" or a.cond or b.cond:
+        return mul((a, b))
+    if b.value == 1:
+        return a
+    return make("mul", (b, a)) if b.value else ZERO
 
 
 def mul(args: Iterable[Expr]) -> Expr:

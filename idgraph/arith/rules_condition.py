@@ -80,7 +80,7 @@ def order_quotient(node: Expr) -> Expr | None:
     return None
 
 
-@rule("lt le", "order-wrap", "x % d < c", "x >= k*d", "x runs over k*d once, from at least c before it to below c after it")
+@rule("lt le", "order-wrap", "x % d < c", "x >= k*d", "x runs over k*d once, at least c before it, below c after")
 def order_wrap(node: Expr) -> Expr | None:
     t, c = minus(node.args[1], node.args[0])
     c -= node.op == "lt"

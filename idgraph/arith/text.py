@@ -19,6 +19,7 @@ from idgraph.arith.nodes import (
     IntLike,
     Range,
     add,
+    add2,
     and_,
     as_expr,
     ceildiv,
@@ -28,7 +29,7 @@ from idgraph.arith.nodes import (
     maximum,
     minimum,
     mod,
-    mul,
+    mul2,
     not_,
     or_,
     symbol,
@@ -436,9 +437,9 @@ def _compare(op: str, a: Expr, b: Expr) -> Expr:
 def _unary(op: str, b: Expr) -> Expr:
     match op:
         case "neg":
-            return mul((const(-1), b))
+            return mul2(const(-1), b)
         case "~" if not b.cond:
-            return add((mul((const(-1), b)), const(-1)))
+            return add((mul2(const(-1), b), const(-1)))
         case "~" | "not":
             return not_(b)
         case _:
@@ -448,11 +449,11 @@ def _unary(op: str, b: Expr) -> Expr:
 def _binary(op: str, a: Expr, b: Expr) -> Expr:
     match op:
         case "+":
-            return add((a, b))
+            return add2(a, b)
         case "-":
-            return add((a, mul((const(-1), b))))
+            return add2(a, mul2(const(-1), b))
         case "*":
-            return mul((a, b))
+            return mul2(a, b)
         case "//":
             return floordiv(a, b)
         case "%":
