@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from idgraph.frontends.importer import GETITEM
 from idgraph.frontends.nodes import Kind, Meta, Node, Program, Ref, TensorMeta, Value, Word, short
 
 _FRAME = re.compile(r'File "([^"\n]*)", line (\d+), in [^\n]*(?:\n(?!  File)\s*([^\n]*))?')
+_HERE = str(Path(__file__).parent)
 _KINDS: dict[str, Kind] = {"placeholder": "placeholder", "get_attr": "constant", "call_function": "call"}
 
 
@@ -95,13 +97,24 @@ def _captured(
             return _traced(torch, module, args, kwargs, title)
         except Exception as error:
             raise FrontendError(
-                f"{title} cannot be captured: {short(_first_line(error), 200)[1:-1]}",
-                because=[f"torch.export: {short(_first_line(refused), 200)[1:-1]}"],
-            ) from error
+                f"{title} cannot be captured: {_first_line(error)}",
+                where=_raised_at(refused) or _raised_at(error),
+                because=[f"torch.export: {_first_line(refused)}", f"make_fx: {_first_line(error)}"],
+            ) from None
 
 
 def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+    first = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {short(first, 200)[1:-1]}"
+
+
+def _raised_at(error: Exception) -> SourceLine | None:
+    """The user's line that torch could not capture."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        found = _user_line(frame.filename, frame.lineno or 0, frame.line or "")
+        if found is not None:
+            return found
+    return None
 
 
 def _as_module(torch: Any, f: Callable[..., object]) -> object:
@@ -307,9 +320,16 @@ def source_line(trace: object) -> SourceLine | None:
     """
     if not isinstance(trace, str):
         return None
-    here = str(Path(__file__).parent)
     for file, line, code in reversed(_FRAME.findall(trace[-20_000:])):
-        if not file.startswith(here) and "/torch/" not in file:
-            found = SourceLine(file if file.startswith("<") else Path(file).name, int(line), code.strip())
-            return found if str(found).isprintable() else None
+        found = _user_line(file, int(line), code)
+        if found is not None:
+            return found
     return None
+
+
+def _user_line(file: str, line: int, code: str) -> SourceLine | None:
+    """A line of the user's: outside of torch and of this package."""
+    if file.startswith(_HERE) or "/torch/" in file.replace("\\", "/") or file == "<string>":
+        return None
+    found = SourceLine(file if file.startswith("<") else Path(file).name, line, code.strip())
+    return found if str(found).isprintable() else None

@@ -19,6 +19,7 @@ X = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
 Y = torch.randn(3, 4, generator=torch.Generator().manual_seed(1))
 P = X.abs() + 0.5
 CUBE = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(2))
+WIDE = torch.randn(2, 4, 3, 5, generator=torch.Generator().manual_seed(3))
 N = torch.tensor([[5, -3, 0, 7], [1, 2, -8, 4], [9, -1, 6, 3]])
 M = torch.tensor([[2, 3, 1, -2], [3, -1, 2, 5], [4, 2, -5, 1]])
 B = X > 0
@@ -162,6 +163,12 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "logsumexp": (aten.logsumexp.default, (CUBE, [0, 2]), {}),
     "layer_norm": (aten.native_layer_norm.default, (CUBE, [3, 4], X, Y, 1e-5), {}),
     "layer_norm plain": (aten.native_layer_norm.default, (CUBE, [4], None, None, 1e-5), {}),
+    "group_norm": (aten.native_group_norm.default, (WIDE, X[0], Y[0], 2, 4, 15, 2, 1e-5), {}),
+    "group_norm plain": (aten.native_group_norm.default, (WIDE, None, None, 2, 4, 15, 4, 1e-5), {}),
+    "unfold": (aten.unfold.default, (CUBE, -1, 2, 1), {}),
+    "unfold with gaps": (aten.unfold.default, (WIDE, 3, 2, 3), {}),
+    "nearest": (aten.upsample_nearest2d.vec, (WIDE, [6, 15], None), {}),
+    "nearest by factors": (aten.upsample_nearest2d.vec, (WIDE, None, [2.0, 3.0]), {}),
     "mm": (aten.mm.default, (X, Y.T), {}),
     "bmm": (aten.bmm.default, (CUBE, CUBE.transpose(1, 2)), {}),
     "addmm": (aten.addmm.default, (Y[:, :3], X, Y.T), {"beta": 0.5, "alpha": 2}),
@@ -245,7 +252,8 @@ OPAQUE_CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "convolution": (aten.convolution.default, (CUBE[:, :, None], KERNEL, None, *CONVOLUTION), {}),
     "arange of fractions": (aten.arange.start_step, (0, 2, 0.5), {}),
     "trunc division of ints": (aten.div.Tensor_mode, (N, M), {"rounding_mode": "trunc"}),
-    "sum of places": (aten.argmax.default, (X, 1), {}),
+    "nearest by fractions": (aten.upsample_nearest2d.vec, (WIDE, None, [2.05, 2.25]), {}),
+    "places of the largest": (aten.argmax.default, (X, 1), {}),
 }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from idgraph.errors import FrontendError, IdGraphError, ParseError
-from idgraph.frontends.fx import from_json
+from idgraph.frontends.fx import from_json, import_program
 from idgraph.frontends.reading import MAX_BYTES, parse_program
 from tools.bench.corpus import with_oracle
 
@@ -218,3 +219,35 @@ def test_sizes_that_agree_with_nothing_are_not_trusted() -> None:
     text = GOOD.replace('"n_nodes":', '"n_nodes":true,"x":')
     with pytest.raises(ParseError, match="n_nodes"):
         parse_program(text.encode())
+
+
+def mutate(g: Any, choose: random.Random) -> None:
+    """One field somewhere in one node becomes something else, or goes."""
+    values: list[Any] = [None, True, 0, -1, 3, 2**63, 1.5, "x", [], [0], [[]], {"ref": "q"}, {"dtype": "bool"}, {}]
+    place: Any = choose.choice(g["nodes"])
+    while True:
+        keys: list[Any] = list(place) if hasattr(place, "keys") else list(range(len(place)))
+        if not keys:
+            return
+        key = choose.choice(keys)
+        if hasattr(place[key], "__getitem__") and type(place[key]) is not str and place[key] and choose.random() < 0.8:
+            place = place[key]
+        elif choose.random() < 0.2:
+            del place[key]
+            return
+        else:
+            place[key] = choose.choice(values)
+            return
+
+
+@pytest.mark.parametrize("path", sorted((Path(__file__).parent / "graphs").glob("*core.json")), ids=lambda p: p.stem)
+def test_any_change_ends_in_an_import_or_one_error(path: Path) -> None:
+    choose = random.Random(path.stem)
+    text = path.read_text()
+    for _ in range(60):
+        g = json.loads(text)
+        mutate(g, choose)
+        try:
+            import_program(parse_program(json.dumps(g).encode()))
+        except (ParseError, FrontendError) as error:
+            one_line(error)

@@ -284,8 +284,10 @@ def test_what_is_no_program() -> None:
         return x if x.sum() > 0 else -x
 
     for f in (wrong_size, asks_values):
-        with pytest.raises(FrontendError, match=f"{f.__name__} cannot be captured"):
+        with pytest.raises(FrontendError, match=f"{f.__name__} cannot be captured") as caught:
             from_torch(f, (normal(2),))
+        assert "test_from_torch.py:" in caught.value.where
+        assert "return x" in caught.value.where
 
 
 def test_complex_numbers_are_opaque() -> None:

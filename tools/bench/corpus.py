@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
 import sys
 import time
 from collections import Counter
@@ -129,6 +131,14 @@ def table(rows: list[Row]) -> Table:
     return made
 
 
+def report(rows: list[Row], target: str) -> str:
+    """The rows as JSON, one line each, with the machine and the versions."""
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    head = {"machine": machine, "torch": torch.__version__, "target": target}
+    lines = ",\n  ".join(json.dumps(asdict(r) | {"seconds": round(r.seconds, 2)}) for r in rows)
+    return json.dumps(head)[:-1] + f', "graphs": [\n  {lines}\n]}}\n'
+
+
 def main() -> int:
     """Print the tables; exit 1 where a graph differs or fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -154,7 +164,7 @@ def main() -> int:
     for r in bad:
         console.print(f"{r.name}: {r.values}", markup=False)
     if given.json is not None:
-        given.json.write_text(json.dumps([asdict(r) for r in rows], indent=1) + "\n", encoding="utf-8")
+        given.json.write_text(report(rows, given.target), encoding="utf-8")
     return 1 if bad else 0
 
 

@@ -180,6 +180,41 @@ def split(c: Call) -> Parts:
     return _split(x, dim, [min(size, extent - a) for a in range(0, extent, size)] or [0])
 
 
+@handles("aten.unfold.default")
+def unfold(c: Call) -> Tensor:
+    """Windows of ``size`` along an axis, ``step`` apart, as a new last axis: one strided slice for each place."""
+    x, size, step = c.tensor(0, "self"), c.int(2, "size"), c.int(3, "step")
+    dim = _axis(c, c.int(1, "dimension"), x.ndim)
+    extent = int(x.axes[dim].extent) if x.ndim else 0
+    if not 1 <= size <= extent or step < 1:
+        raise Unmapped(f"windows of {size}, {step} apart, of {extent} elements")
+    last = (extent - size) // step * step
+    return movement.stack([movement.slice(x, dim, k, k + last + 1, step) for k in range(size)], x.ndim)
+
+
+@handles(
+    "aten.upsample_nearest1d.vec", "aten.upsample_nearest2d.vec", "aten.upsample_nearest3d.vec",
+    "aten.upsample_nearest1d.default", "aten.upsample_nearest2d.default", "aten.upsample_nearest3d.default",
+)  # fmt: skip
+def upsample_nearest(c: Call) -> Tensor:
+    """Each element repeated a whole number of times along the last axes."""
+    x = c.tensor(0, "input")
+    c.get(1, "output_size", None)
+    if c.node.target.endswith(".vec"):
+        scales = () if c.get(2, "scale_factors", None) is None else c.items(2, "scale_factors")
+    else:
+        scales = tuple(c.get(k, f"scales_{k}", None) for k in range(2, len(c.args)))
+    wanted = c.meta.shape
+    if len(wanted) != x.ndim or any(int(d.extent) < 1 or n % int(d.extent) for d, n in zip(x.axes, wanted)):
+        raise Unmapped("its factors are no whole numbers")
+    factors = [n // int(d.extent) for d, n in zip(x.axes, wanted)]
+    if any(s is not None and s != k for s, k in zip(reversed(scales), reversed(factors))):
+        raise Unmapped("its factors are no whole numbers")
+    between = movement.unsqueeze(x, [2 * p + 1 for p in range(x.ndim)])
+    wide = movement.expand(between, [v for d, k in zip(x.axes, factors) for v in (int(d.extent), k)])
+    return movement.reshape(wide, wanted)
+
+
 @handles("aten.unbind.int")
 def unbind(c: Call) -> Parts:
     """Each index of an axis."""

@@ -192,6 +192,27 @@ def layer_norm(c: Call) -> Parts:
     return narrowed(scaled, x), mu, rstd
 
 
+@handles("aten.native_group_norm.default")
+def group_norm(c: Call) -> Parts:
+    """((x - mean) * rstd * weight + bias, mean, rstd) over groups of channels and all places."""
+    x, weight, bias = c.tensor(0, "input"), c.tensor_or_none(1, "weight"), c.tensor_or_none(2, "bias")
+    batch, channels, places = c.int(3, "N"), c.int(4, "C"), c.int(5, "HxW")
+    groups, eps = c.int(6, "group"), c.number(7, "eps")
+    if groups < 1 or channels % groups or x.shape[:2] != (batch, channels):
+        raise c.error(f"{groups} groups of {channels} channels of shape {x.shape}")
+    if 0 in (batch, channels, places):
+        raise Unmapped("a group normalisation of no elements")
+    grouped = movement.reshape(wide_of(x), (batch, groups, channels // groups * places))
+    variance, mu = _moments(grouped, (2,), 0)
+    rstd = ops.rsqrt(ops.add(variance, eps))
+    out = movement.reshape(ops.mul(ops.sub(grouped, mu), rstd), x.shape)
+    wide = [1, channels, *(1 for _ in range(x.ndim - 2))]
+    out = ops.mul(out, movement.reshape(wide_of(weight), wide)) if weight is not None else out
+    out = ops.add(out, movement.reshape(wide_of(bias), wide)) if bias is not None else out
+    flat_mu, flat_rstd = movement.squeeze(mu, 2), movement.squeeze(rstd, 2)
+    return narrowed(out, x), narrowed(flat_mu, x), narrowed(flat_rstd, x)
+
+
 @handles("aten._native_batch_norm_legit_functional.default")
 def batch_norm(c: Call) -> Parts:
     """(normalised, mean, rstd, running mean, running variance) over all axes but the second, in training."""
