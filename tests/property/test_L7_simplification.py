@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from idgraph.arith import Expr, parse, simplify, symbol
-from tools.bench.expressions_check import Case, cost, differs, divmods, load
+from tools.bench.expressions_check import Case, cost, differs, divmods, load, read_ranges
 from tools.bench.fuzz_simplify import Generator, run
+from tools.bench.inductor_capture import FILE as INDUCTOR
 
 CASES = load()
 
@@ -118,3 +119,17 @@ def test_facts_only_help() -> None:
     assert simplify(i // n, facts=[i < n]) == 0
     assert simplify(i % 8, facts=[i < 4]) == i
     assert simplify(i % 8, facts=[i < 9]) == i % 8
+
+
+def inductor_lines() -> list[str]:
+    return [x for x in INDUCTOR.read_text(encoding="utf-8").splitlines() if x and not x.startswith("#")]
+
+
+@pytest.mark.parametrize("line", inductor_lines())
+def test_never_worse_than_inductor(line: str) -> None:
+    """On index expressions that PyTorch Inductor itself simplified."""
+    text, ranges, theirs = (part.strip() for part in line.split(" | "))
+    case = Case("inductor", text, read_ranges(ranges), theirs)
+    ours = str(simplify(text, case.api_ranges))
+    assert differs(case, ours) is None
+    assert cost(ours) <= cost(theirs)
