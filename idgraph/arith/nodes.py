@@ -3,6 +3,8 @@
 A node is built once per structure and shared.  ``+`` and ``*`` are canonical (flattened, sorted by a structural
 order, like terms collected, constants folded); nothing here looks at ranges, that is the simplifier's work.
 Equality is structural; the table of shared nodes is only a cache and may be emptied at any time.
+
+Long: nodes, their operators and the canonical constructors that the operators call are one recursive definition.
 """
 
 from __future__ import annotations
