@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
@@ -75,30 +76,38 @@ def check_addresses(
     total = sum(c.checks for c in cases)
     name = engine if engine != "auto" else large if total > SMALL else "numpy"
     scan = _scanner(name)
-    accesses = points = 0
-    sampled: list[str] = []
-    mismatch: AddressMismatch | None = None
     rng = np.random.default_rng(seed)
+    looked: list[_Looked] = []
     with progress(f"addresses of {f.name}", total) as advance:
         for case in cases:
             whole = exhaustive and case.checks <= EXHAUSTIVE_CHECKS and table_bytes(case) <= TABLE_BYTES
             if whole:
                 tables = build_tables(case, values, at)
-                found = scan(case, tables, advance)
-                points += case.checks
-                mismatch = find_mismatch(case, tables, found)
+                looked.append(_Looked(find_mismatch(case, tables, scan(case, tables, advance)), case.points))
             else:
-                mismatch, looked = _sample(case, values, at, rng)
-                points += looked * (1 + len(case.reads))
-                sampled.append(
-                    f"{case.expr.name}: {looked:,} of {case.points:,} points, seed {seed}; coverage not checked"
-                )
+                looked.append(_sample(case, values, at, rng))
                 advance(case.checks)
-            accesses += 1 + len(case.reads)
-            if mismatch is not None:
+            if looked[-1].mismatch is not None:
                 break
-    widened = tuple(c.expr.name for c in cases if c.widened)
-    return AddressReport(mismatch, accesses, points, name, time.perf_counter() - started, tuple(sampled), widened)
+    done = list(zip(cases, looked, strict=False))
+    return AddressReport(
+        looked[-1].mismatch if looked else None,
+        accesses=sum(1 + len(c.reads) for c, _ in done),
+        points=sum(n.points * (1 + len(c.reads)) for c, n in done),
+        engine=name,
+        seconds=time.perf_counter() - started,
+        sampled=tuple(f"{c.expr.name}: {n.part}, seed {seed}; coverage not checked" for c, n in done if n.part),
+        widened=tuple(c.expr.name for c in cases if c.widened),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """What came of one operation; ``part`` says how much of it was a sample, empty where all was looked at."""
+
+    mismatch: AddressMismatch | None
+    points: int
+    part: str = ""
 
 
 def _scanner(name: str) -> Scanner:
@@ -130,17 +139,18 @@ def _index_values(
     return {n: np.ascontiguousarray(a, dtype=np.int64) for n, a in found.items()}
 
 
-def _sample(
-    case: Case, values: Mapping[str, Array], symbols: Mapping[str, int], rng: np.random.Generator
-) -> tuple[AddressMismatch | None, int]:
+def _sample(case: Case, values: Mapping[str, Array], symbols: Mapping[str, int], rng: np.random.Generator) -> _Looked:
+    """Random points, in the order of the loops."""
     tables = build_tables(case, values, symbols, marks=False)
     count = min(SAMPLE, case.points)
     flat = np.sort(rng.integers(0, max(case.points, 1), count)) if count < case.points else np.arange(count)
-    for start in range(0, flat.size, CHUNK):
-        part = flat[start : start + CHUNK]
-        code, where = check_points(case, tables, part)
+    part = f"{count:,} of {case.points:,} points"
+    for start in range(0, count, CHUNK):
+        points = flat[start : start + CHUNK]
+        code, where = check_points(case, tables, points)
         wrong = np.flatnonzero(code >= 2)
         if wrong.size:
             k = int(wrong[0])
-            return describe(case, tables, int(part[k]), int(code[k]), int(where[k])), start + k
-    return None, int(flat.size)
+            found = describe(case, tables, int(points[k]), int(code[k]), int(where[k]))
+            return _Looked(found, start + k + 1, part)
+    return _Looked(None, count, part)

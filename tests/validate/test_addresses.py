@@ -200,6 +200,14 @@ def test_arrays_lie_as_declared() -> None:
     assert view[0].tolist() == view[1].tolist()
 
 
+def test_a_tensor_beyond_memory_is_refused() -> None:
+    """One clear error instead of running out of memory."""
+    f = ig.Fusion("f")
+    f.output(ig.neg(f.input("x", shape=(1 << 20, 1 << 20))))
+    with pytest.raises(ig.OperationError, match="more than the 2,147,483,648 that the oracle numbers"):
+        check_addresses(f)
+
+
 def test_engine_is_checked() -> None:
     """An unknown engine is an error."""
     with pytest.raises(ig.EmitError, match="unknown engine"):

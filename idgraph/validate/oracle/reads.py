@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Final
 
 import numpy as np
 
@@ -15,10 +16,18 @@ from idgraph.validate.oracle.moves import INDEXED, MOVES, Array, index_reads, mo
 from idgraph.validate.oracle.pointwise import POINTWISE
 
 
+LARGEST: Final = 1 << 31  # 8 GiB of numbers; beyond that no machine that runs the tests has the memory
+
+
 def element_numbers(tensor: Tensor, symbols: Symbols) -> Array:
     """Row-major element numbers of ``tensor.shape``: int32 where they fit (real sizes are checked too), else int64."""
     shape = shape_of(tensor, symbols)
     count = math.prod(shape)
+    if count > LARGEST:
+        raise OperationError(
+            f"{tensor.name} has {count:,} elements, more than the {LARGEST:,} that the oracle numbers",
+            hint="check a smaller size of the same fusion",
+        )
     return np.arange(count, dtype=np.int32 if count < 2**31 else np.int64).reshape(shape)
 
 
