@@ -13,6 +13,7 @@ from rich.markup import escape
 from idgraph.cli.demo import run_demo
 from idgraph.cli.loading import load
 from idgraph.cli.show import access_row, console, index_table, print_cycles, tensor_table
+from idgraph.emit import Target
 from idgraph.emit import emit as emit_program
 from idgraph.errors import IdGraphError, IndexingError
 from idgraph.index import IdModel
@@ -41,12 +42,12 @@ def cli() -> None:
 
 @cli.command()
 @click.argument("name", type=click.Choice(["rope"]))
-@click.option("--target", type=click.Choice(("auto", *TARGETS)), default="auto", show_default=True)
+@click.option("--target", type=click.Choice(TARGETS), help="Default: cuda where there is a device, else cpu.")
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("out"), show_default=True, help="Folder for pictures."
 )
 @click.option("--small", is_flag=True, help="A small attention instead of a Llama-size one.")
-def demo(name: str, target: str, out: Path, small: bool) -> None:
+def demo(name: str, target: Target | None, out: Path, small: bool) -> None:
     """Run the main job: RoPE with residual from a captured graph to a checked kernel."""
     sys.exit(0 if run_demo(target, out, small=small) else 1)
 
@@ -58,7 +59,7 @@ def demo(name: str, target: str, out: Path, small: bool) -> None:
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--sample/--exhaustive", default=False, help="Check a sample of the points (for very large spaces).")
 @json_option
-def check(file: str, target: str, automatic: bool, seed: int, sample: bool, as_json: bool) -> None:
+def check(file: str, target: Target, automatic: bool, seed: int, sample: bool, as_json: bool) -> None:
     """Check a fusion: its form, its schedule, every address and every value."""
     fusion = load(file)
     fusion.verify()
@@ -162,7 +163,7 @@ def explain(file: str, first: str, second: str) -> None:
 @file_argument
 @target_option
 @auto_option
-def emit(file: str, target: str, automatic: bool) -> None:
+def emit(file: str, target: Target, automatic: bool) -> None:
     """Print the source of the kernels."""
     fusion = load(file)
     if automatic:

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.panel import Panel
 
 from idgraph.cli.show import console, index_table, tensor_table
-from idgraph.emit import Program, cuda_available, emit
+from idgraph.emit import Program, Target, cuda_available, emit
 from idgraph.frontends.fx import from_json
 from idgraph.graphs import Cycle
 from idgraph.index import IdModel
@@ -25,16 +25,16 @@ SMALL_GRAPH = "rope_half_residual.core.json"
 
 
 def load_rope(small: bool) -> Fusion:
-    """A captured graph that travels with the package: q and k of [2, 32, 4096, 128] bfloat16 ([2, 4, 16, 8] float32)."""
+    """A captured graph that travels with the package: q, k of [2, 32, 4096, 128] bfloat16 ([2, 4, 16, 8] float32)."""
     with as_file(files("idgraph.cli") / "data" / (SMALL_GRAPH if small else GRAPH)) as path:
         return from_json(path).fusion
 
 
-def run_demo(target: str, folder: Path, *, small: bool = False) -> bool:
+def run_demo(target: Target | None, folder: Path, *, small: bool = False) -> bool:
     """Print what was found; True when every check held."""
     out = console()
     fusion = load_rope(small)
-    if target == "auto":
+    if target is None:
         target = "cuda" if cuda_available() else "cpu"
     _step(out, 1, "the fusion, as captured from PyTorch")
     out.print(tensor_table(fusion))
@@ -91,11 +91,13 @@ def _say(
     out: Console, cycles: tuple[Cycle[IterDomain], ...], left: int, report: Report, target: str, seconds: float
 ) -> None:
     kinds = ", ".join(sorted({f"{c.kind} by {c.shift}" if c.kind == "shift" else c.kind for c in cycles}))
-    verdict = "every address and every value is right" if report.ok else "NOT all are right, see the counterexample above"
+    verdict = (
+        "every address and every value is right" if report.ok else "NOT all are right, see the counterexample above"
+    )
     text = (
-        f"The exact graph has {len(cycles)} cycles ({kinds}): an axis is, in some steps, itself at another place. A search "
-        "for an index over that graph may go round and return the wrong one. The index graph keeps one node for each axis "
-        f"and operation; {left or 'none'} of its cycles changes an index.\n"
+        f"The exact graph has {len(cycles)} cycles ({kinds}): an axis is, in some steps, itself at another place. A "
+        "search for an index over that graph may go round and return the wrong one. The index graph keeps one node for "
+        f"each axis and operation; {left or 'none'} of its cycles changes an index.\n"
         f"{report.points:,} accesses were checked on target {target} in {seconds:.1f} s: {verdict}."
     )
     out.print(Panel(escape(text), title="what was found", title_align="left"), soft_wrap=False)

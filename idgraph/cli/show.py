@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console
@@ -14,8 +15,9 @@ from idgraph.ir import Fusion, TensorExpr
 
 
 def console() -> Console:
-    """Standard output; plain text when it is no terminal."""
-    return Console(highlight=False, soft_wrap=True)
+    """Standard output; where it is no terminal, plain text 140 columns wide."""
+    wide = None if sys.stdout.isatty() else 140
+    return Console(highlight=False, soft_wrap=True, width=wide)
 
 
 def tensor_table(fusion: Fusion) -> Table:

@@ -219,7 +219,7 @@ class Prepared:
             if b.place in ("output", "global"):
                 host = global_buffer(program, b, self.env, poison)
                 self._flat[b.name] = cuda.to_device(host) if poison else cuda.device_array(host.shape, host.dtype)
-        functions = program.functions(checked)
+        functions: dict[str, Any] = dict(program.functions(checked))
         self._kernels: list[tuple[Kernel, Any, list[Any], Any]] = []
         for kernel in program.plan.kernels:
             fault = cuda.to_device(np.zeros(fault_size(kernel), np.int64)) if checked else None

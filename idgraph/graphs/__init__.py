@@ -1,7 +1,11 @@
 """Which axes are the same: exact and index graphs, with reasons, cycles and loop nests."""
 
 from idgraph.graphs.coarser import (
-    build_almost_exact, build_broadcast, build_loop, build_permissive, build_permissive_resize,
+    build_almost_exact,
+    build_broadcast,
+    build_loop,
+    build_permissive,
+    build_permissive_resize,
 )  # fmt: skip
 from idgraph.graphs.cycles import Cycle
 from idgraph.graphs.domain_graph import DomainGraph, SelfMapping, build_exact, exact_builder, own_domains, own_exprs
@@ -13,6 +17,6 @@ from idgraph.graphs.valgraph import ExprGroup, Group, ValGraph, key_text
 __all__ = [
     "Cycle", "DomainGraph", "Explanation", "ExprGroup", "Fact", "Group", "IndexGraph", "Nests", "Reason", "SelfMapping",
     "Shadow", "ValGraph", "build_almost_exact", "build_broadcast", "build_exact", "build_index_graph", "build_loop",
-    "build_permissive", "build_permissive_resize", "canonical_operand", "exact_builder", "key_of", "key_text", "own_domains",
-    "own_exprs",
+    "build_permissive", "build_permissive_resize", "canonical_operand", "exact_builder", "key_of", "key_text",
+    "own_domains", "own_exprs",
 ]  # fmt: skip

@@ -83,7 +83,7 @@ def transparent(e: DomainExpr) -> tuple[tuple[IterDomain, IterDomain, IterDomain
 
 
 def padded(exprs: Sequence[DomainExpr]) -> set[IterDomain]:
-    """Axes that loops made by ``exprs`` (in order) may run past: split without remainder left, grown, or made of such."""
+    """Axes that loops made by ``exprs`` (in order) may run past: split with a remainder, grown, or made of such."""
     found: set[IterDomain] = set()
     for e in reversed(exprs):
         match e:

@@ -1,8 +1,9 @@
-"""Disjoint sets over integers that remember the reason of every union (a proof forest, Nieuwenhuis and Oliveras 2005)."""
+"""Disjoint sets over integers that remember the reason of every union: a proof forest (Nieuwenhuis, Oliveras 2005)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from idgraph.graphs.reasons import Reason
 
@@ -101,8 +102,8 @@ class DisjointSets:
             raise KeyError((a, b))
         there = up[: place[down[meet]] + 1]
         back = down[: meet + 1]
-        edges = [(x, y, self._why[x]) for x, y in zip(there, there[1:], strict=False)]
-        edges += [(y, x, self._why[x]) for x, y in reversed(list(zip(back, back[1:], strict=False)))]
+        edges = [(x, y, self._why[x]) for x, y in pairwise(there)]
+        edges += [(y, x, self._why[x]) for x, y in reversed(list(pairwise(back)))]
         return edges
 
     def _climb(self, x: int) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from idgraph.graphs.cycles import Cycle, find_cycles
 from idgraph.graphs.export import domain_networkx
@@ -116,7 +116,7 @@ class DomainGraph:
         unique = {(id(s.first), id(s.second)): s for s in found}
         return tuple(unique.values())
 
-    def to_networkx(self) -> nx.MultiDiGraph:
+    def to_networkx(self) -> nx.MultiDiGraph[Any]:
         """Groups and expression groups as a bipartite networkx graph that keeps every attribute."""
         return domain_networkx(self.name, self.groups, self.expr_groups)
 

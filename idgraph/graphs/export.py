@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     import networkx as nx
 
 
-def domain_networkx(name: str, groups: Sequence[Group[Any]], exprs: Sequence[ExprGroup[Any]]) -> nx.MultiDiGraph:
+def domain_networkx(name: str, groups: Sequence[Group[Any]], exprs: Sequence[ExprGroup[Any]]) -> nx.MultiDiGraph[Any]:
     """Bipartite: nodes ``("group", n)`` and ``("expr", n)``, edges with their position."""
     import networkx as nx
 
-    made: nx.MultiDiGraph = nx.MultiDiGraph(name=name)
+    made: nx.MultiDiGraph[Any] = nx.MultiDiGraph(name=name)
     for g in groups:
         made.add_node(("group", g.number), kind="group", keys=g.keys, labels=tuple(map(key_text, g.keys)))
     for x in exprs:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from idgraph.errors import IndexingError, ScheduleError
 from idgraph.graphs.coordinates import padded, transparent
@@ -112,7 +112,7 @@ class IndexGraph:
         """Always empty: uses with different coordinates are never one group."""
         return ()
 
-    def to_networkx(self) -> nx.MultiDiGraph:
+    def to_networkx(self) -> nx.MultiDiGraph[Any]:
         """Groups and expression groups as a bipartite networkx graph that keeps every attribute."""
         return domain_networkx(self.name, self.groups, self.expr_groups)
 
@@ -288,8 +288,8 @@ def _not_shared(e: TensorExpr, t: Tensor, j: int, mine: IterDomain, theirs: Iter
     others = [u for u in t.uses if u is not e]
     copy = f", or give this use its own copy: ig.schedule.recompute({t.name}, use)" if others else ""
     return ScheduleError(
-        f"tensor {t.name} is inlined at {t.inline_position}, but its loop {j}, {mine!r}, is not loop {j}, {theirs!r}, of "
-        f"its consumer {e.output.name}",
+        f"tensor {t.name} is inlined at {t.inline_position}, but its loop {j}, {mine!r}, is not loop {j}, {theirs!r}, "
+        f"of its consumer {e.output.name}",
         where=t.source_line,
         because=[
             f"{_at(e)} does not read it at the coordinate of that loop",
@@ -324,9 +324,7 @@ def _refuse_shifts(graph: IndexGraph) -> None:
         )
 
 
-def _refuse_collapsed_loops(
-    graph: IndexGraph, alone: Mapping[TensorExpr, set[tuple[IterDomain, IterDomain]]]
-) -> None:
+def _refuse_collapsed_loops(graph: IndexGraph, alone: Mapping[TensorExpr, set[tuple[IterDomain, IterDomain]]]) -> None:
     """Two loops of one operation in one group: inlining asks one loop variable to be two."""
     for e in graph.fusion.exprs:
         seen: dict[int, IterDomain] = {}

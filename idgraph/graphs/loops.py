@@ -117,7 +117,7 @@ class Nests:
     # shadows ------------------------------------------------------------------------------------------------------
 
     def _feeds(self, t: Tensor) -> Iterator[tuple[IterDomain, bool]]:
-        """Broadcast logical axes that feed a shared loop of t or of a producer inlined into t; True when transformed."""
+        """Broadcast logical axes that feed a shared loop of t or of a producer inlined into it; True if transformed."""
         k = max([self.shared(t), *(self.shared(p) for p in t.definition.inputs)] if t.definition else [self.shared(t)])
         if not k:
             return

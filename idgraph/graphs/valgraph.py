@@ -249,7 +249,7 @@ def find_expr(parent: list[int], n: int) -> int:
 
 
 class ValGraph(Generic[K]):
-    """An immutable view of groups, expression groups and the reasons behind them; group objects are made when asked for."""
+    """An immutable view of groups, expression groups and reasons; group objects are made when asked for."""
 
     def __init__(
         self,

@@ -6,27 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from idgraph.arith import TRUE, Expr, and_
-from idgraph.ir import IterDomain, Tensor, TensorExpr
-from idgraph.ir.domains import Parallel
-
-
-@dataclass(frozen=True, slots=True)
-class Loop:
-    """One loop of an operation: variable ``symbol`` named ``name`` runs from 0 to ``extent`` - 1.
-
-    ``domain`` is the axis that gives the extent: the output's own loop axis, or where the loop is promoted the axis
-    (or replay) it is promoted to.
-    """
-
-    name: str
-    extent: Expr
-    parallel: Parallel
-    domain: IterDomain
-    symbol: Expr
-
-    def __str__(self) -> str:
-        how = "" if self.parallel == "serial" else f" on {self.parallel}"
-        return f"{self.name} in [0, {self.extent}){how}"
+from idgraph.index.contiguity import contiguous, index_bits, vector_width
+from idgraph.index.loop import Loop
+from idgraph.ir import Tensor, TensorExpr
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +60,15 @@ class Access:
 
     def contiguous(self, loop: str | int | Loop) -> bool:
         """True when one step of the loop is proved to move the address by one element, at every point."""
-        from idgraph.index.contiguity import contiguous
-
         return contiguous(self, loop)
 
     def vector_width(self, loop: str | int | Loop) -> int:
         """Largest proved number of elements (a power of two, at most 16 bytes) that one aligned access may move."""
-        from idgraph.index.contiguity import vector_width
-
         return vector_width(self, loop).width
 
     @property
     def index_bits(self) -> int:
-        """32 when the address and every value on the way to it is proved to fit int32 wherever the access happens, else 64."""
-        from idgraph.index.contiguity import index_bits
-
+        """32 when the address and every value on the way to it is proved to fit int32, else 64."""
         return index_bits(self)
 
     def __str__(self) -> str:

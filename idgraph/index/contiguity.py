@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
 from idgraph.arith.ranges import multiple_of
 from idgraph.errors import IndexingError
-from idgraph.index.access import Access, Loop
+from idgraph.index.loop import Loop
 from idgraph.ir import item_size
+
+if TYPE_CHECKING:
+    from idgraph.index.access import Access
 
 INT32 = 2**31 - 1
 

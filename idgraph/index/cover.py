@@ -1,4 +1,4 @@
-"""Loops that were cut (a negative resize, a stride) compute a part of a tensor only: every reader must stay inside it."""
+"""Loops that were cut (a negative resize, a stride) compute a part of a tensor: every reader must stay inside it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,20 @@ if TYPE_CHECKING:
     from idgraph.index.model import IdModel
 
 
-def cuts(model: IdModel, t: Tensor) -> tuple[tuple[DomainExpr, tuple[IterDomain, ...]], ...]:
+# What cuts, and the axes a reader must stay inside of.
+Cut = tuple[DomainExpr, tuple[IterDomain, ...]]
+
+
+def cuts(model: IdModel, t: Tensor) -> tuple[Cut, ...]:
     """Expressions through which t's loops do not reach every element, with the axes a reader must stay inside of.
 
     A cut or stride that the schedule made; or, for loops upstream of the logical axes, a resize that grows.
     """
-    found: list[tuple[DomainExpr, tuple[IterDomain, ...]]] = []
+    found: list[Cut] = []
     for x in t.domain.loop_exprs:
-        if isinstance(x, Resize) and not (is_true(x.left >= 0) and is_true(x.right >= 0)):
-            found.append((x, x.outputs))
-        elif isinstance(x, Stride) and not is_true(x.out.extent.eq(x.source.extent)):
+        if (isinstance(x, Resize) and not (is_true(x.left >= 0) and is_true(x.right >= 0))) or (
+            isinstance(x, Stride) and not is_true(x.out.extent.eq(x.source.extent))
+        ):
             found.append((x, x.outputs))
     if t.definition is not None and t.loop != t.logical and t.domain.exprs:
         steps = model.solver(t.definition).own.step
@@ -50,9 +54,7 @@ def check_cover(model: IdModel) -> None:
                 _check_read(model, e, k, t, steps)
 
 
-def _check_read(
-    model: IdModel, e: TensorExpr, k: int, t: Tensor, steps: tuple[tuple[DomainExpr, tuple[IterDomain, ...]], ...]
-) -> None:
+def _check_read(model: IdModel, e: TensorExpr, k: int, t: Tensor, steps: tuple[Cut, ...]) -> None:
     read = model.read(e, k)
     solver, key = model.solver(e), key_of(e, k)
     for x, inside_of in steps:

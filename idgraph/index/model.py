@@ -9,17 +9,27 @@ from typing import TypeVar, cast
 from idgraph.arith import TRUE, Expr, as_expr, drop_redundant, simplify, symbol
 from idgraph.errors import IndexingError
 from idgraph.graphs import (
-    DomainGraph, IndexGraph, Nests, build_almost_exact, build_broadcast, build_index_graph, build_loop,
-    build_permissive, build_permissive_resize, canonical_operand, exact_builder, key_of,
+    DomainGraph,
+    IndexGraph,
+    Nests,
+    build_almost_exact,
+    build_broadcast,
+    build_index_graph,
+    build_loop,
+    build_permissive,
+    build_permissive_resize,
+    canonical_operand,
+    exact_builder,
+    key_of,
 )  # fmt: skip
 from idgraph.graphs.index_graph import Key
 from idgraph.graphs.valgraph import GraphBuilder
-from idgraph.index.access import Access, Loop
+from idgraph.index.access import Access
 from idgraph.index.cover import check_cover
 from idgraph.index.layout import address_of
+from idgraph.index.loop import Loop
 from idgraph.index.solve import Solver
 from idgraph.ir import Fixed, Fusion, IterDomain, Loaded, Mapped, Tensor, TensorExpr
-
 
 T = TypeVar("T")
 
@@ -291,8 +301,10 @@ class IdModel:
             found = self._writes[e] = _bounds(solver.own.way(wanted, direct), ())
         return found
 
-    def _read_conditions(self, e: TensorExpr, operand: int, solver: Solver, write: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        """The write's conditions and that the operand has the element: every axis from logical to the root it is read at."""
+    def _read_conditions(
+        self, e: TensorExpr, operand: int, solver: Solver, write: tuple[Expr, ...]
+    ) -> tuple[Expr, ...]:
+        """The write's conditions, and that every axis from logical to the root that is read is in bounds."""
         mapped = [r.domain for r in e.reads[operand] if isinstance(r, Mapped)]
         known = frozenset(e.output.logical)
         return _bounds(solver.own.way((d for d in mapped if d not in known), known), write)

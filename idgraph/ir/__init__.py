@@ -1,6 +1,6 @@
 """Axes, tensors, operations and fusions, with a text form that prints and parses back."""
 
-from idgraph.ir import create, gather, pointwise, reduce, reshape, shape  # noqa: F401 - they register the primitives
+from idgraph.ir import create, gather, pointwise, reduce, reshape, shape
 from idgraph.ir.domains import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle
 from idgraph.ir.dtypes import DTYPES, DType, Scalar, is_float, is_integer, item_size
 from idgraph.ir.exprs import AxisRead, Fixed, Loaded, Mapped, TensorExpr
@@ -8,6 +8,9 @@ from idgraph.ir.fusion import Fusion, current_fusion
 from idgraph.ir.parsing import copy_fusion, parse_fusion
 from idgraph.ir.printing import print_fusion
 from idgraph.ir.tensor import Tensor, TensorDomain
+
+# Importing these modules registers the primitive operations.
+PRIMITIVES = (create, gather, pointwise, reduce, reshape, shape)
 
 __all__ = [
     "DTYPES", "AxisRead", "DType", "DomainExpr", "Fixed", "Fusion", "IterDomain", "Loaded", "Mapped", "Merge", "Resize",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from idgraph.arith import Expr
 from idgraph.errors import SourceLine
@@ -42,8 +42,7 @@ class Loaded:
 
 
 AxisRead = Mapped | Fixed | Loaded
-Argument = "Tensor | Scalar | Expr"
-Attr = bool | int | float | str | Expr | None | tuple["Attr", ...]
+Attr: TypeAlias = "bool | int | float | str | Expr | tuple[Attr, ...] | None"
 
 
 def plain_text(value: Attr) -> str:
@@ -57,7 +56,7 @@ class TensorExpr:
     """One operation: ``op`` applied to ``args`` (tensors, numbers) with ``attrs``, making ``outputs``.
 
     ``inputs`` are the tensors among ``args``, one entry for each operand (a tensor read twice stands there twice);
-    ``reads[k]`` says for each axis of ``inputs[k].axes`` how the operation reads it. ``source_line`` is the user's line.
+    ``reads[k]`` says for each axis of ``inputs[k].axes`` how it is read. ``source_line`` is the user's line.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")

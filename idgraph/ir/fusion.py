@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeGuard, cast
@@ -132,7 +132,7 @@ class Fusion:
             raise OperationError(
                 f"{name!r} is no name for a symbol",
                 where=user_line(),
-                hint="an ASCII identifier other than i0, i1, ... (loop variables), ld0, ... (loaded values), min, max, where",
+                hint="an ASCII identifier other than i0, ... (loops), ld0, ... (loaded values), min, max, where",
             )
         made = symbol(name, min, max, multiple_of)
         known = self._symbols.get(name)
@@ -286,7 +286,7 @@ class Fusion:
             raise
 
     @contextmanager
-    def at_line(self, line: SourceLine | None) -> Iterator[None]:
+    def at_line(self, line: SourceLine | None) -> Generator[None, None, None]:
         """Operations built inside say they were written at ``line`` (for front ends)."""
         before, self._forced_line = self._forced_line, line
         try:

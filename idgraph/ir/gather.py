@@ -128,7 +128,7 @@ def build_embedding(
 def build_index(
     fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
 ) -> Tensor:
-    """``index(x, i0, i1, ...; dims)``: x indexed along adjacent ``dims`` by tensors that broadcast against each other."""
+    """``index(x, i0, i1, ...; dims)``: x indexed along adjacent ``dims`` by broadcasting index tensors."""
     if len(args) < 2:
         raise OperationError("takes a tensor and at least one index tensor")
     x, *indices = one_tensor(args, len(args))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from idgraph.arith import Expr, as_expr, is_true, maximum, minimum, simplify
 from idgraph.errors import OperationError
@@ -108,8 +109,9 @@ def basic_index(tensor: Tensor, items: tuple[object, ...]) -> Tensor:
             place += 1
             continue
         if isinstance(item, slice):
-            if not (item.start is None and item.stop is None and item.step in (None, 1)):
-                slices.append((axis, item.start, item.stop, item.step))
+            part = cast("slice[object, object, object]", item)
+            if not (part.start is None and part.stop is None and part.step in (None, 1)):
+                slices.append((axis, part.start, part.stop, part.step))
             place += 1
         elif isinstance(item, (int, Expr)) and not isinstance(item, bool):
             n = tensor.axes[axis].extent

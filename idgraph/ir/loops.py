@@ -27,11 +27,13 @@ from idgraph.ir.domains import (
     IterDomain,
     Kind,
     Merge,
+    Parallel,
     Resize,
     Roll,
     Split,
     Stride,
     Swizzle,
+    SwizzleKind,
     is_one,
 )
 from idgraph.ir.exprs import Attr
@@ -53,9 +55,14 @@ class Step:
     at: int = field(default=0, compare=False)
 
 
+def is_int(value: object) -> bool:
+    """An int that is no bool, whatever the annotation of a caller's argument says."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _axis(tensor: Tensor, axis: int, step: str) -> int:
     count = len(tensor.loop)
-    if isinstance(axis, bool) or not isinstance(axis, int) or not -count <= axis < count:
+    if not is_int(axis) or not -count <= axis < count:
         raise ScheduleError(
             f"{step}: tensor {tensor.name} has no loop axis {axis!r}",
             where=user_line(),
@@ -161,7 +168,7 @@ def swizzle(tensor: Tensor, kind: str, x: int, y: int) -> None:
     """See `Tensor.swizzle`."""
     at_x, at_y = _axis(tensor, x, "swizzle"), _axis(tensor, y, "swizzle")
     a, b = tensor.loop[at_x], tensor.loop[at_y]
-    known = next((k for k in SWIZZLES if k == kind), None)
+    known: SwizzleKind | None = next((k for k in SWIZZLES if k == kind), None)
     if known is None:
         raise ScheduleError(f"swizzle: unknown kind {kind!r}", where=user_line(), hint=f"one of {', '.join(SWIZZLES)}")
     if at_x == at_y:
@@ -252,7 +259,7 @@ def reset(tensor: Tensor) -> None:
 def parallelize(tensor: Tensor, axis: int, parallel: str) -> None:
     """See `Tensor.parallelize`."""
     at = _axis(tensor, axis, "parallelize")
-    known = next((p for p in PARALLEL if p == parallel), None)
+    known: Parallel | None = next((p for p in PARALLEL if p == parallel), None)
     if known is None:
         raise ScheduleError(
             f"parallelize: unknown way {parallel!r} for {tensor.loop[at].label}",
@@ -274,7 +281,7 @@ def parallelize(tensor: Tensor, axis: int, parallel: str) -> None:
 def inline(tensor: Tensor, position: int) -> None:
     """See `Tensor.inline`."""
     count = len(tensor.loop)
-    if isinstance(position, bool) or not isinstance(position, int) or not -count - 1 <= position <= count:
+    if not is_int(position) or not -count - 1 <= position <= count:
         raise ScheduleError(
             f"inline: tensor {tensor.name} has {count} loop axes, position {position!r} is past them",
             where=user_line(),

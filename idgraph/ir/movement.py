@@ -17,14 +17,14 @@ from idgraph.ir.reduce import check_axis
 from idgraph.ir.tensor import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 Dims = int | Sequence[int] | None
 Extents = Sequence[int | Expr]
 
 
 @contextmanager
-def at_user_line(op: str) -> Iterator[None]:
+def at_user_line(op: str) -> Generator[None, None, None]:
     """Errors of argument checks outside a builder get the operation and the user's line too."""
     try:
         yield

@@ -86,6 +86,14 @@ class _Reader:
             self.now = next(self.tokens)
         return token
 
+    def at(self, text: str) -> bool:
+        """True when the next token is this one."""
+        return self.now.text == text
+
+    def take_word(self, word: str) -> _Token | None:
+        """Take the next token if it is this one."""
+        return self.take() if self.at(word) else None
+
     def skip_lines(self) -> None:
         while self.now.kind == "newline":
             self.take()
@@ -314,13 +322,12 @@ def parse_fusion(text: str) -> Fusion:
         raise ParseError(f"the text has {len(text)} characters", hint=f"at most {MAX_TEXT}")
     reader = _Reader(text)
     reader.skip_lines()
-    if reader.now.text != "fusion":
+    if reader.take_word("fusion") is None:
         reader.fail("expected 'fusion'")
-    reader.take()
     fusion = Fusion(reader.name())
     reader.mark("{")
     reader.skip_lines()
-    while reader.now.text != "}":
+    while not reader.at("}"):
         line = reader.now.line
         try:
             _statement(reader, fusion)
@@ -330,7 +337,7 @@ def parse_fusion(text: str) -> Fusion:
             raise ParseError(
                 f"line {line}: {error.what}", because=error.because, hint=error.hint or _excerpt(text, line)
             ) from error
-        if reader.now.text != "}":
+        if not reader.at("}"):
             reader.mark("\n")
         reader.skip_lines()
     reader.mark("}")

@@ -16,7 +16,6 @@ from idgraph.ir.tensor import Tensor, TensorDomain
 if TYPE_CHECKING:
     from idgraph.ir.fusion import Fusion
 
-Operands = "tuple[Tensor | Scalar | Expr, ...]"
 
 UNARY_SAME = ("neg", "abs", "relu", "sign", "square", "floor", "ceil", "round", "trunc", "copy", "bitwise_not")
 UNARY_FLOAT = (
@@ -45,7 +44,7 @@ def operand_dtype(arg: Tensor | Scalar | Expr) -> DType:
 
 def result_dtype(args: Sequence[Tensor | Scalar | Expr]) -> DType:
     """torch's promotion over operands."""
-    tensors = [a.dtype for a in args if isinstance(a, Tensor)]
+    tensors: list[DType] = [a.dtype for a in args if isinstance(a, Tensor)]
     return promote(tensors, [operand_dtype(a) for a in args if not isinstance(a, Tensor)])
 
 

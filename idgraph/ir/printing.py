@@ -6,7 +6,7 @@ import json
 import math
 from typing import TYPE_CHECKING
 
-from idgraph.arith import Expr, congruence
+from idgraph.arith import Expr
 from idgraph.ir.exprs import Attr
 from idgraph.ir.tensor import Tensor
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from idgraph.ir.fusion import Fusion
     from idgraph.ir.tensor import Tensor
 
-Arg = "Tensor | Scalar | Expr"
 Builder = Callable[["Fusion", "tuple[Tensor | Scalar | Expr, ...]", Mapping[str, Attr], "str | None"], "Tensor"]
 
 _BUILDERS: dict[str, Builder] = {}

@@ -21,8 +21,6 @@ from idgraph.ir.tensor import Tensor, TensorDomain
 if TYPE_CHECKING:
     from idgraph.ir.fusion import Fusion
 
-Args = "tuple[Tensor | Scalar | Expr, ...]"
-
 
 def moved_domain(
     root: Sequence[IterDomain], logical: Sequence[IterDomain], exprs: Sequence[DomainExpr] = ()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from idgraph.arith import Expr
 from idgraph.errors import OperationError, ScheduleError, SourceLine
 from idgraph.ir import loops
 from idgraph.ir.domains import DomainExpr, IterDomain
-from idgraph.ir.dtypes import DType
+from idgraph.ir.dtypes import DType, Scalar
 from idgraph.ir.exprs import TensorExpr
 from idgraph.ir.registry import apply
 
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from idgraph.ir.fusion import Fusion
 
 Memory = Literal["auto", "local", "shared", "global"]
-Index = int | Expr | slice | None
-Operand = "Tensor | Scalar | Expr"
+Operand: TypeAlias = "Tensor | Scalar | Expr"
 
 
 @dataclass(slots=True)
@@ -54,9 +53,17 @@ class Tensor:
     """
 
     __slots__ = (
-        "__weakref__", "_name", "alignment", "definition", "domain", "dtype", "fusion", "inline_position", "log",
+        "__weakref__",
+        "_name",
         "_readers",
         "_uses",
+        "alignment",
+        "definition",
+        "domain",
+        "dtype",
+        "fusion",
+        "inline_position",
+        "log",
         "memory",
         "offset",
     )  # fmt: skip
@@ -212,7 +219,7 @@ class Tensor:
     def __ge__(self, other: Operand) -> Tensor:
         return apply(self.fusion, "ge", (self, other))
 
-    def __getitem__(self, index: Index | tuple[Index, ...] | object) -> Tensor:
+    def __getitem__(self, index: object) -> Tensor:
         """NumPy's basic indexing: ints, slices (steps, negative bounds), None, Ellipsis.
 
         >>> import idgraph as ig
@@ -220,7 +227,7 @@ class Tensor:
         >>> t[0, ::-2].shape, t[..., None, 8:].shape
         ((16,), (4, 1, 24))
         """
-        items = index if isinstance(index, tuple) else (index,)
+        items = cast("tuple[object, ...]", index) if isinstance(index, tuple) else (index,)
         return self.fusion.index(self, items)
 
     def __iter__(self) -> object:
@@ -260,7 +267,7 @@ class Tensor:
         return self
 
     def swizzle(self, kind: str, x: int, y: int) -> Tensor:
-        """Loop axis ``y`` is permuted by ``x``: y ^ x ("xor", extents powers of two) or (x + y) mod extent ("cyclic")."""
+        """Loop axis ``y`` permuted by ``x``: y ^ x ("xor", powers of two) or (x + y) mod extent ("cyclic")."""
         loops.swizzle(self, kind, x, y)
         return self
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def _reads(e: TensorExpr) -> list[str]:
     found: list[str] = []
-    own = {d for d in (*e.output.root, *e.output.logical)}
+    own = {*e.output.root, *e.output.logical}
     for x in e.output.domain.exprs:
         own |= {*x.inputs, *x.outputs}
     for k, (t, row) in enumerate(zip(e.inputs, e.reads, strict=True)):

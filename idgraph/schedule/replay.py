@@ -119,7 +119,7 @@ def like_consumer(producer: Tensor, e: TensorExpr, k: int) -> None:
     """Loops of a producer as its consumer ``e.output`` has them: e's own resizes and reshapes replayed first."""
     consumer = e.output
     image = _producer_axes(e, k)
-    own = {d for d in image}
+    own = set(image)
     # Of several definitions of one axis (cat) only the operand's own leads to its axes.
     path = [
         x for x in consumer.domain.exprs if not isinstance(x, Resize) or x.source in own or x.source in _made(consumer)
@@ -132,7 +132,7 @@ def _made(t: Tensor) -> set[IterDomain]:
 
 
 def like_producer(consumer: Tensor, e: TensorExpr, k: int) -> None:
-    """Loops of a consumer as operand ``k`` of its definition has them, where its logical axes are the root axes read."""
+    """Loops of a consumer as operand ``k`` of its definition has them, where its logical axes are the root axes."""
     producer = e.inputs[k]
     image = {axis: root for root, axis in _producer_axes(e, k).items() if root in consumer.logical}
     replay_loops(consumer, image, producer.domain.loop_exprs, producer)
@@ -142,7 +142,7 @@ def like(fusion: Fusion, reference: Tensor) -> None:
     """Schedule every computed tensor as ``reference``: its loop axes are replayed through every operation on the way.
 
     Producers come first through the consumers that read them (slices, pads, cats and reshapes on the way are replayed,
-    so that all loops are exactly mapped); tensors of other branches follow their own producers. Parallel types go along.
+    so that all loops are exactly mapped); tensors of other branches follow their producers. Parallel types go along.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")

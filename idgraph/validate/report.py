@@ -72,8 +72,8 @@ class AddressReport:
     """The address check: how much was looked at, and how. True when every access was right.
 
     ``points`` counts (access, loop point) pairs. ``exhaustive`` is False where some operation was too large and only a
-    sample of its points was looked at (``sampled`` names them). ``widened`` names operations whose loops a broadcast or
-    an inlining made wider than their tensor: those visit an element at least once, all others exactly once.
+    sample of its points was looked at (``sampled`` names them). ``widened`` names operations with a promoted loop
+    (inlined where a consumer's axis gives the extent): those visit an element at least once, all others exactly once.
     """
 
     mismatch: AddressMismatch | None

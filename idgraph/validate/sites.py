@@ -88,16 +88,15 @@ def build_case(m: IdModel, e: TensorExpr, symbols: Mapping[str, int]) -> Case:
     still = {loops[j].name: 0 for j in reduced}
     settled = tuple(write.coordinates[p].substitute(still) for p in write.kept)
     numbered = tuple((loop.name, number(loop.extent, symbols)) for loop in loops)
-    widened = _is_widened(m, e, loops, symbols)
+    widened = _is_widened(e, loops)
     cut = any(s.name == "resize" for s in out.log)
     must_cover = out in m.fusion.outputs or not cut
     return Case(e, numbered, reduced, write, reads, settled, must_cover, widened)
 
 
-def _is_widened(m: IdModel, e: TensorExpr, loops: Sequence[Loop], symbols: Mapping[str, int]) -> bool:
-    """Promotion gave some loop more points than the tensor's own axis has."""
-    own = (number(d.extent, symbols) for d in e.output.loop)
-    return any(number(loop.extent, symbols) > n for loop, n in zip(loops, own, strict=True))
+def _is_widened(e: TensorExpr, loops: Sequence[Loop]) -> bool:
+    """Some loop takes its extent from another axis (promotion), so that elements are computed again and again."""
+    return any(loop.domain is not d for loop, d in zip(loops, e.output.loop, strict=True))
 
 
 def _bound(e: Expr, symbols: Mapping[str, int]) -> Expr:

@@ -4,7 +4,11 @@ import pytest
 
 import idgraph as ig
 
-GOOD = "fusion f {\n  t0 = input(shape=(4,))\n  t1 = slice(t0, dims=(0,), starts=(0,), stops=(2,), steps=(1,))\n  output t1\n}"
+GOOD = """fusion f {
+  t0 = input(shape=(4,))
+  t1 = slice(t0, dims=(0,), starts=(0,), stops=(2,), steps=(1,))
+  output t1
+}"""
 
 BAD = {
     "empty": ("", "expected 'fusion'"),

@@ -128,7 +128,7 @@ def test_groups_do_not_depend_on_the_order_of_operations() -> None:
     def partition(flip: bool) -> set[frozenset[str]]:
         f = ig.Fusion("f")
         t = f.input("t", shape=(24,))
-        parts = {}
+        parts: dict[str, ig.Tensor] = {}
         for name in ("low", "high")[:: -1 if flip else 1]:
             parts[name] = ig.slice(t, 0, 0 if name == "low" else 8, 8 if name == "low" else 24, name=name)
         f.output(ig.add(t, ig.cat([parts["high"], parts["low"]], name="joined"), name="sum"))

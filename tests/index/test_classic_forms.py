@@ -196,5 +196,7 @@ def test_answers_follow_the_schedule() -> None:
     exact = m.exact
     assert str(m.write(t.definition).address) == "i0"
     t.split(0, 4)
-    assert str(m.write(t.definition).address) == "i0*4 + i1" and str(m.write(t.definition).predicate) == "i0*4 + i1 < 30"
+    assert (
+        str(m.write(t.definition).address) == "i0*4 + i1" and str(m.write(t.definition).predicate) == "i0*4 + i1 < 30"
+    )
     assert m.exact is not exact and len(exact.groups) == 1

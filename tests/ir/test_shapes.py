@@ -1,5 +1,7 @@
 """Shapes of every movement operation against NumPy, over random arguments."""
 
+from typing import Any, cast
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -21,11 +23,13 @@ def test_slices(shape: list[int], data: st.DataObject) -> None:
 
 @given(extents, st.data())
 def test_mixed_index(shape: list[int], data: st.DataObject) -> None:
-    items = [data.draw(st.one_of(st.integers(-n, n - 1), st.just(slice(None)))) if n else slice(None) for n in shape]
+    items: list[object] = [
+        data.draw(st.one_of(st.integers(-n, n - 1), st.just(slice(None)))) if n else slice(None) for n in shape
+    ]
     for _ in range(data.draw(st.integers(0, 2))):
         items.insert(data.draw(st.integers(0, len(items))), None)
     t = ig.Fusion("f").input("t", shape=shape)
-    assert t[tuple(items)].shape == np.zeros(shape)[tuple(items)].shape
+    assert t[tuple(items)].shape == np.zeros(shape)[cast(Any, tuple(items))].shape
 
 
 @given(extents, st.data())

@@ -132,6 +132,8 @@ def measure(f: ig.Fusion, small: bool) -> tuple[Row, str]:
     ig.schedule.auto(f)
     began = time.perf_counter()
     report = ig.validate(f, target="cuda")
+    if report.values is None or report.addresses is None:
+        raise SystemExit(f"{f.name}: not checked\n{report}")
     text = f"{report}\n  validated in {time.perf_counter() - began:.1f} s"
     inputs: dict[str, Any] = random_inputs(f, 0, {})
     prepared = Prepared(emit(f, target="cuda"), inputs)
@@ -173,7 +175,12 @@ def main() -> None:
     if options.json is not None:
         device = "simulator" if simulated() else load_cuda().get_current_device().name
         name = device.decode() if isinstance(device, bytes) else str(device)
-        facts = {"device": name, "machine": platform.machine(), "numpy": np.__version__, "rows": [asdict(r) for r in rows]}
+        facts = {
+            "device": name,
+            "machine": platform.machine(),
+            "numpy": np.__version__,
+            "rows": [asdict(r) for r in rows],
+        }
         options.json.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 

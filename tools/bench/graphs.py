@@ -57,7 +57,11 @@ def fan(n: int) -> ig.Fusion:
     return f
 
 
-SHAPES: dict[str, Callable[[int], ig.Fusion]] = {"pointwise chain": chain, "reshape/slice/cat/residual": residual, "fan-out": fan}
+SHAPES: dict[str, Callable[[int], ig.Fusion]] = {
+    "pointwise chain": chain,
+    "reshape/slice/cat/residual": residual,
+    "fan-out": fan,
+}
 
 
 def unions(f: ig.Fusion) -> list[tuple[int, int]]:
@@ -97,17 +101,23 @@ def timed(work: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
+def graph_times(f: ig.Fusion) -> dict[str, float]:
+    """Seconds for each graph of a fusion, and for the cycles of the exact one."""
+    m = ig.IdModel(f)
+    return {
+        "exact": timed(lambda: m.exact),
+        "almost exact": timed(lambda: m.almost_exact),
+        "index": timed(lambda: m.index),
+        "cycles": timed(lambda: m.exact.cycles()),
+    }
+
+
 def measure(name: str, n: int) -> dict[str, object]:
     """One row: microseconds per operation of each part."""
     made: list[ig.Fusion] = []
     build = timed(lambda: made.append(SHAPES[name](n)))
     f = made[0]
-    m = ig.IdModel(f)
-    parts = {"build": build}
-    parts["exact"] = timed(lambda: m.exact)
-    parts["almost exact"] = timed(lambda: m.almost_exact)
-    parts["index"] = timed(lambda: m.index)
-    parts["cycles"] = timed(lambda: m.exact.cycles())
+    parts = {"build": build, **graph_times(f)}
     pairs = unions(f)
     parts["union-find"] = timed(lambda: bare(pairs))
     parts["networkx"] = timed(lambda: components(pairs))
@@ -115,7 +125,6 @@ def measure(name: str, n: int) -> dict[str, object]:
     row: dict[str, object] = {"shape": name, "operations": count}
     row.update({k: round(v / count * 1e6, 2) for k, v in parts.items()})
     row["three graphs"] = round(sum(parts[k] for k in ("exact", "almost exact", "index")) / count * 1e6, 2)
-    del m
     fresh = ig.IdModel(f)
     tracemalloc.start()
     _ = (fresh.exact, fresh.almost_exact, fresh.index)

@@ -57,7 +57,7 @@ def key(case: Case) -> str:
     return f"{case.text} {case.ranges}"
 
 
-def measure(peer: str, cases: Sequence[Case], best: dict[str, int]) -> Row:
+def measure(peer: str, cases: Sequence[Case], best: dict[str, int], tag: str = "a") -> Row:
     """All cases by one peer; ``best`` holds the smallest known cost of each case and is lowered where this one's is."""
     prepare = PEERS[peer][1]()
     row = Row(peer, len(cases))
@@ -70,7 +70,7 @@ def measure(peer: str, cases: Sequence[Case], best: dict[str, int]) -> Row:
         text = None
         try:
             for k in range(3):
-                fresh = renamed(case, f"_{k}x")
+                fresh = renamed(case, f"_{tag}{k}x")
                 run, show = prepare(fresh.text, fresh.ranges)
                 start = time.perf_counter()
                 out = run()
@@ -78,7 +78,7 @@ def measure(peer: str, cases: Sequence[Case], best: dict[str, int]) -> Row:
                 start = time.perf_counter()
                 run()
                 warm.append(time.perf_counter() - start)
-                text = re.sub(rf"_{k}x\b", "", show(out))
+                text = re.sub(rf"_{tag}{k}x\b", "", show(out))
             wrong = differs(case, text or "")
         except NotExpressible:
             row.not_expressible += 1
@@ -141,7 +141,7 @@ def main() -> None:
         peers = args.peer or installed()
         rows = [measure(p, cases, best) for p in peers]
         if name == "unseen":  # the best of all is known only now
-            rows = [measure(p, cases, best) for p in peers]
+            rows = [measure(p, cases, best, "b") for p in peers]
         print(f"{name}: {len(cases)} expressions")
         print(table(rows))
         report[name] = [asdict(r) for r in rows]

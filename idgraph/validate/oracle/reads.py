@@ -15,7 +15,6 @@ from idgraph.validate.oracle.binding import Symbols, numbers, shape_of
 from idgraph.validate.oracle.moves import INDEXED, MOVES, Array, index_reads, move, region
 from idgraph.validate.oracle.pointwise import POINTWISE
 
-
 LARGEST: Final = 1 << 31  # 8 GiB of numbers; beyond that no machine that runs the tests has the memory
 
 

@@ -1,0 +1,28 @@
+"""Loops of an operation, as index maps name them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from idgraph.arith import Expr
+from idgraph.ir import IterDomain
+from idgraph.ir.domains import Parallel
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """One loop of an operation: variable ``symbol`` named ``name`` runs from 0 to ``extent`` - 1.
+
+    ``domain`` is the axis that gives the extent: the output's own loop axis, or where the loop is promoted the axis
+    (or replay) it is promoted to.
+    """
+
+    name: str
+    extent: Expr
+    parallel: Parallel
+    domain: IterDomain
+    symbol: Expr
+
+    def __str__(self) -> str:
+        how = "" if self.parallel == "serial" else f" on {self.parallel}"
+        return f"{self.name} in [0, {self.extent}){how}"
