@@ -22,29 +22,46 @@ def terms(x: Expr) -> tuple[Terms, int]:
     found = x.lin
     if found is not None:
         return found
+    if x.op == "add" or x.op == "mul":
+        work = [x]  # sums under products under sums: innermost first, so that depth costs no recursion
+        while work:
+            missing = [a for a in work[-1].args if a.lin is None and _has_sum(a)]
+            if missing:
+                work.extend(missing)
+            else:
+                last = work.pop()
+                last.lin = _read(last)
+        return x.lin if x.lin is not None else _read(x)
+    found = x.lin = _read(x)
+    return found
+
+
+def _has_sum(a: Expr) -> bool:
+    """Whether ``a`` is a sum, or a product with a sum as a factor."""
+    return a.op == "add" or (a.op == "mul" and any(f.op == "add" for f in a.args))
+
+
+def _read(x: Expr) -> tuple[Terms, int]:
     match x.op:
         case "add":
             out: Terms = {}
             constant = 0
             for t in x.args:
-                base = t if t.base is None else t.base
                 if t.op == "const":
                     constant += t.value
-                elif base.op == "add" or (base.op == "mul" and any(f.op == "add" for f in base.args)):
+                elif t.op == "mul" and _has_sum(t):
                     more, k = terms(t)
                     constant += k
                     add_to(out, more, 1)
                 else:
-                    add_to(out, {base: t.coef}, 1)
-            found = (out, constant)
-        case "mul" if any(f.op == "add" for f in x.args):
-            found = _multiplied(x)
+                    add_to(out, {t if t.base is None else t.base: t.coef}, 1)
+            return (out, constant)
+        case "mul" if _has_sum(x):
+            return _multiplied(x)
         case "const":
-            found = (dict[Expr, int](), x.value)
+            return ({}, x.value)
         case _:
-            found = ({x if x.base is None else x.base: x.coef}, 0)
-    x.lin = found
-    return found
+            return ({x if x.base is None else x.base: x.coef}, 0)
 
 
 def _multiplied(x: Expr) -> tuple[Terms, int]:
