@@ -176,6 +176,8 @@ def _step(node: Expr) -> Expr | None:
     if found is not None:
         node.why = ("one-value", found)
         return found
+    if node.op == "add" and all(_simple(t) for t in node.args):
+        return None  # every rule of sums needs a quotient, a remainder or a selection
     for name, apply in _BY_OP.get(kind(node), ()):
         try:
             found = apply(node)
@@ -185,6 +187,11 @@ def _step(node: Expr) -> Expr | None:
             node.why = (name, found)
             return found
     return None
+
+
+def _simple(t: Expr) -> bool:
+    base = t if t.base is None else t.base
+    return base.op == "sym" or base.op == "const"
 
 
 def derivation(e: Expr) -> Iterator[Step]:

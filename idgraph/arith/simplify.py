@@ -96,9 +96,10 @@ def _under(node: Expr, facts: tuple[Expr, ...]) -> Expr:
 def _fixed_point(node: Expr) -> Expr:
     seen = [node]
     for _ in range(_ROUNDS):
-        new = _once(seen[-1])
-        if new == seen[-1]:
-            return new
+        last = seen[-1]
+        new = _once(last)
+        if new == last or (normal(new) is normal(last) and cost(new) < cost(last)):
+            return new  # the same normal form has the same cheapest form
         if new in seen:  # equal costs going round: the least of the ring, whoever starts
             return min(seen[seen.index(new) :], key=lambda x: (x.cached_cost, x.cached_divmods, x.key))
         seen.append(new)
