@@ -83,7 +83,7 @@ def prove(cond: Expr | str, ranges: Mapping[str, Any] | None = None, facts: Iter
     """Decide ``cond`` under the symbols' ranges and ``facts``.
 
     >>> print(prove("i//4*4 + i%4 < 100", {"i": 100}))
-    proved i//4*4 + i%4 < 100 by recombine, order-known
+    proved i//4*4 + i%4 < 100 by order-known
     """
     claim = read(cond, ranges)
     if not claim.cond:
