@@ -87,11 +87,28 @@ class IdGraphError(Exception):
 
 
 class OperationError(IdGraphError, ValueError):
-    """An operation was built with shapes, types or bounds that have no meaning."""
+    """An operation was built with shapes, types or bounds that have no meaning.
+
+    >>> import idgraph as ig
+    >>> t = ig.Fusion("f").input("t", shape=(4, 6))
+    >>> ig.reshape(t, 5, 5)
+    Traceback (most recent call last):
+    idgraph.errors.OperationError: reshape: t has shape (4, 6), 24 elements; (5, 5) has 25
+      ...
+    """
 
 
 class FusionError(IdGraphError):
-    """A fusion is not well formed; ``violations`` holds every finding, each with its line."""
+    """A fusion is not well formed; ``violations`` holds every finding, each with its line.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = f.input("t", shape=(4,)) + 1
+    >>> f.verify()
+    Traceback (most recent call last):
+    idgraph.errors.FusionError: fusion f is not well formed: 1 violation(s)
+      because fusion f has no output: f.output(tensor)
+    """
 
     def __init__(self, what: str, violations: Sequence[str] = (), *, hint: str = "") -> None:
         self.violations = tuple(violations)
@@ -99,20 +116,59 @@ class FusionError(IdGraphError):
 
 
 class ScheduleError(IdGraphError):
-    """A schedule that is not legal: a wrong axis, an inlining past a consumer, a race between parallel axes."""
+    """A schedule that is not legal: a wrong axis, an inlining past a consumer, a race between parallel axes.
+
+    >>> import idgraph as ig
+    >>> t = ig.Fusion("f").input("a", shape=(4,)) + 1
+    >>> t.inline(2)
+    Traceback (most recent call last):
+    idgraph.errors.ScheduleError: inline: tensor t1 has 1 loop axes, position 2 is past them
+      ...
+    """
 
 
 class IndexingError(IdGraphError):
-    """A question about indices that has no answer (an access that does not exist, an axis no loop reaches)."""
+    """A question about indices that has no answer (an access that does not exist, an axis no loop reaches).
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> a, b = f.input("a", shape=(4,)), f.input("b", shape=(4,))
+    >>> ig.IdModel(f).access((a + 1).definition, b)
+    Traceback (most recent call last):
+    idgraph.errors.IndexingError: t2[I2] = add(a[I0], 1) neither reads nor writes b
+      ...
+    """
 
 
 class ParseError(IdGraphError, ValueError):
-    """Text or JSON that does not say a fusion or an index expression."""
+    """Text or JSON that does not say a fusion or an index expression.
+
+    >>> import idgraph as ig
+    >>> ig.parse("fusion f {")
+    Traceback (most recent call last):
+    idgraph.errors.ParseError: line 1: expected a name, found the end of the text
+      ...
+    """
 
 
 class EmitError(IdGraphError):
-    """A fusion that a target cannot express, or arrays that do not fit its inputs."""
+    """A fusion that a target cannot express, or arrays that do not fit its inputs.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = f.output(f.input("a", shape=(4,)) + 1)
+    >>> ig.emit(f, target="fpga")
+    Traceback (most recent call last):
+    idgraph.errors.EmitError: unknown target 'fpga'
+      hint: one of python, numpy, cpu, cuda
+    """
 
 
 class FrontendError(IdGraphError):
-    """A program of another system that could not be imported."""
+    """A program of another system that could not be imported.
+
+    >>> import idgraph as ig
+    >>> ig.frontends.fx.from_json("no_such_file.json")
+    Traceback (most recent call last):
+    idgraph.errors.FrontendError: 'no_such_file.json' cannot be read: No such file or directory
+    """

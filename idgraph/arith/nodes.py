@@ -197,7 +197,7 @@ class Expr:
         return VERBS.text(self)
 
     def __repr__(self) -> str:
-        return f"Expr({str(self)!r})"
+        return str(self)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("Expr does not pickle; print it and parse the text")

@@ -16,7 +16,13 @@ _CHUNK = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The claim holds at every point; truthy."""
+    """The claim holds at every point; truthy.
+
+    >>> import idgraph as ig
+    >>> p = ig.prove_equal("(i*32 + j)//32", "i", {"i": 4, "j": 32})
+    >>> bool(p), type(p).__name__
+    (True, 'Proof')
+    """
 
     claim: Expr
     method: Literal["rules", "exhaustive"]
@@ -33,7 +39,13 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class CounterExample:
-    """A point within the ranges at which the claim fails; falsy."""
+    """A point within the ranges at which the claim fails; falsy.
+
+    >>> import idgraph as ig
+    >>> wrong = ig.prove_equal("(i + 32)%64", "i", {"i": 64})
+    >>> bool(wrong), wrong.values, wrong.left, wrong.right
+    (False, {'i': 0}, 32, 0)
+    """
 
     claim: Expr
     values: Mapping[str, int]
@@ -51,7 +63,13 @@ class CounterExample:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Neither proved nor refuted; falsy.  ``tried`` says what was done."""
+    """Neither proved nor refuted; falsy.  ``tried`` says what was done.
+
+    >>> import idgraph as ig
+    >>> u = ig.prove_equal("a*a*b", "a*b*b")
+    >>> bool(u)
+    False
+    """
 
     claim: Expr
     tried: tuple[str, ...] = ()

@@ -29,6 +29,13 @@ class Cycle(Generic[K]):
     ``shift`` is the coordinate after going once round ``exprs`` in their order, minus before (modulo ``modulus`` where
     a roll wraps); None for a reorder. ``net`` is the coordinate after one round as an expression of ``c``, the
     coordinate before.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = f.input("t", shape=(8,))
+    >>> out = f.output(t + ig.pad(t, (3, -3)))
+    >>> [(c.kind, c.shift, c.net, c.closing.op) for c in ig.IdModel(f).exact.cycles()]
+    [('shift', 3, c + 3, 'add')]
     """
 
     graph: str

@@ -52,7 +52,20 @@ def key_of(e: TensorExpr, operand: int | None) -> Callable[[IterDomain], Key]:
 
 
 class IndexGraph:
-    """Equal group = equal coordinate at every point of the loops. Ask with axis and operation."""
+    """Equal group = equal coordinate at every point of the loops. Ask with axis and operation.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> a = ig.copy(f.input("a", shape=(1, 8)))
+    >>> b = f.output(a + f.input("b", shape=(4, 8)))
+    >>> m = ig.IdModel(f)
+    >>> one, row = a.logical
+    >>> m.index.mapped((row, a.definition), (row, b.definition))
+    False
+    >>> _ = a.inline(1)  # the loop over rows is shared, so the broadcast axis has one coordinate; the columns have two
+    >>> m.index.mapped((one, a.definition), (one, b.definition)), m.index.mapped((row, a.definition), (row, b.definition))
+    (True, False)
+    """
 
     name = "index"
 

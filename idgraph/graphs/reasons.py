@@ -77,7 +77,16 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A chain of facts from one key to another; falsy with ``parting`` where the two are not mapped."""
+    """A chain of facts from one key to another; falsy with ``parting`` where the two are not mapped.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = f.input("t", shape=(8,))
+    >>> u = t + 1
+    >>> why = ig.IdModel(f).exact.explain(t.logical[0], u.logical[0])
+    >>> bool(why), len(why), why.facts[0].reason.because
+    (True, 1, 'access')
+    """
 
     mapped: bool
     facts: tuple[Fact, ...]

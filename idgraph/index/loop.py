@@ -15,6 +15,12 @@ class Loop:
 
     ``domain`` is the axis that gives the extent: the output's own loop axis, or where the loop is promoted the axis
     (or replay) it is promoted to.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = f.output(f.input("a", shape=(30,)) + 1).split(0, 8).parallelize(1, "threadIdx.x")
+    >>> [str(x) for x in ig.IdModel(f).loops(t.definition)]
+    ['i0 in [0, 4)', 'i1 in [0, 8) on threadIdx.x']
     """
 
     name: str

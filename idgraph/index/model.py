@@ -36,7 +36,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class IndexMap:
-    """All accesses of one operation; prints as a table."""
+    """All accesses of one operation; prints as a table.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = f.output(f.input("a", shape=(10,))[2:])
+    >>> [str(a) for a in ig.IdModel(f).index_map(t.definition).accesses]
+    ['slice writes t1[i0] at i0', 'slice reads a[i0 + 2] at i0 + 2']
+    """
 
     expr: TensorExpr
     loops: tuple[Loop, ...]

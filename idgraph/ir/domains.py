@@ -77,6 +77,11 @@ class Split:
     """``source -> outer, inner``: source = outer * inner.extent + inner. The last part may be padded.
 
     An inner split has ``inner.extent == factor``, an outer split ``outer.extent == factor``.
+
+    >>> import idgraph as ig
+    >>> t = ig.Fusion("f").input("t", shape=(30,)) + 1
+    >>> t.split(0, 8).domain.loop_exprs
+    [Split(I1[30] -> I2[4], I3[8]; 8)]
     """
 
     source: IterDomain
@@ -108,7 +113,13 @@ class Split:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Merge:
-    """``outer, inner -> out``: out = outer * inner.extent + inner."""
+    """``outer, inner -> out``: out = outer * inner.extent + inner.
+
+    >>> import idgraph as ig
+    >>> t = ig.Fusion("f").input("t", shape=(4, 6)) + 1
+    >>> t.merge(0).domain.loop_exprs
+    [Merge(I2[4], I3[6] -> I4[24])]
+    """
 
     outer: IterDomain
     inner: IterDomain
@@ -136,7 +147,12 @@ class Merge:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Resize:
-    """``source -> out``: out = source + left, of extent ``left + source.extent + right``; negative sides cut."""
+    """``source -> out``: out = source + left, of extent ``left + source.extent + right``; negative sides cut.
+
+    >>> import idgraph as ig
+    >>> ig.Fusion("f").input("t", shape=(64,))[32:].domain.exprs
+    (Resize(I1[64] -> I2[32]; -32, 0),)
+    """
 
     source: IterDomain
     out: IterDomain
@@ -165,7 +181,12 @@ class Resize:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stride:
-    """``source -> out``: source = start + step * out. Slices with a step and flips (step -1)."""
+    """``source -> out``: source = start + step * out. Slices with a step and flips (step -1).
+
+    >>> import idgraph as ig
+    >>> ig.Fusion("f").input("t", shape=(9,))[1::2].domain.exprs
+    (Stride(I1[9] -> I2[4]; 1, 2),)
+    """
 
     source: IterDomain
     out: IterDomain
@@ -194,7 +215,12 @@ class Stride:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Roll:
-    """``source -> out``: out = (source + shift) mod extent, torch's roll."""
+    """``source -> out``: out = (source + shift) mod extent, torch's roll.
+
+    >>> import idgraph as ig
+    >>> ig.roll(ig.Fusion("f").input("t", shape=(9,)), 2, 0).domain.exprs
+    (Roll(I1[9] -> I2[9]; 2),)
+    """
 
     source: IterDomain
     out: IterDomain
@@ -222,7 +248,13 @@ class Roll:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Swizzle:
-    """``x, y -> x', y'``: x' = x; y' = x ^ y ("xor") or (x + y) mod y.extent ("cyclic"). A permutation of each row."""
+    """``x, y -> x', y'``: x' = x; y' = x ^ y ("xor") or (x + y) mod y.extent ("cyclic"). A permutation of each row.
+
+    >>> import idgraph as ig
+    >>> t = ig.Fusion("f").input("t", shape=(8, 8)) + 1
+    >>> t.swizzle("xor", 0, 1).domain.loop_exprs
+    [Swizzle(I2[8], I3[8] -> I4[8], I5[8]; xor)]
+    """
 
     x: IterDomain
     y: IterDomain

@@ -62,9 +62,9 @@ class TensorExpr:
     >>> f = ig.Fusion("f")
     >>> t1 = f.input("t0", shape=(64,))[:32]
     >>> t1.definition
-    t1[I1] = slice(t0[I0]; dim=0, start=0, stop=32, step=1)
+    t1[I2] = slice(t0[I0]; dims=(0,), starts=(0,), stops=(32,), steps=(1,))
     >>> t1.definition.op, t1.definition.reads
-    ('slice', ((Mapped(domain=I2[64]),),))
+    ('slice', ((Mapped(domain=I1[64]),),))
     """
 
     __slots__ = ("args", "attrs", "inputs", "name", "op", "outputs", "reads", "source_line")

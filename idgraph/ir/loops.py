@@ -14,6 +14,8 @@ signature, before -> after (loop extents):
 
 from __future__ import annotations
 
+import re
+
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -338,6 +340,34 @@ def reachable(start: Iterable[IterDomain], exprs: Sequence[DomainExpr]) -> set[I
         pending = rest
 
 
+def axis_place(tensor: Tensor, d: IterDomain) -> str:
+    """Where an axis stands in its tensor (``root0``, ``logical1``, ``made3.0``): names change, places do not."""
+    for name, axes in (("root", tensor.root), ("logical", tensor.logical)):
+        if d in axes:
+            return f"{name}{axes.index(d)}"
+    for n, e in enumerate(_related(tensor)):
+        for word, axes in (("made", e.outputs), ("read", e.inputs)):
+            if d in axes:
+                return f"{word}{n}.{axes.index(d)}"
+    raise ScheduleError(f"{d.label} is not an axis of tensor {tensor.name}", where=user_line())
+
+
+def axis_at(tensor: Tensor, place: str) -> IterDomain | None:
+    """The axis at a place that `axis_place` named; None where there is none."""
+    found = re.fullmatch(r"(root|logical|made|read)(\d{1,6})(?:\.(\d))?", place)
+    if found is None:
+        return None
+    word, n, part = found.group(1), int(found.group(2)), found.group(3)
+    if word in ("root", "logical"):
+        axes = tensor.root if word == "root" else tensor.logical
+        return axes[n] if n < len(axes) and part is None else None
+    exprs = _related(tensor)
+    if n >= len(exprs) or part is None:
+        return None
+    axes = exprs[n].outputs if word == "made" else exprs[n].inputs
+    return axes[int(part)] if int(part) < len(axes) else None
+
+
 def _check_cover(tensor: Tensor, domains: Sequence[IterDomain], step: str) -> None:
     exprs = _related(tensor)
     own = {d for e in exprs for d in (*e.inputs, *e.outputs)} | set(tensor.logical) | set(tensor.root)
@@ -373,7 +403,7 @@ def set_loop(tensor: Tensor, domains: Sequence[IterDomain]) -> None:
     """See `Tensor.set_loop`."""
     _check_cover(tensor, domains, "set_loop")
     tensor.domain.loop = tuple(domains)
-    log_step(tensor, "set_loop", tuple(d.name for d in domains))
+    log_step(tensor, "set_loop", tuple(axis_place(tensor, d) for d in domains))
 
 
 def set_allocation(tensor: Tensor, domains: Sequence[IterDomain], contiguity: Sequence[bool] | bool) -> None:
@@ -399,7 +429,7 @@ def set_allocation(tensor: Tensor, domains: Sequence[IterDomain], contiguity: Se
         raise ScheduleError(f"set_allocation: {tensor.name}: {fault}", where=user_line())
     tensor.domain.allocation = tuple(domains)
     tensor.domain.strides = tensor.fusion.free_strides(tensor, flags)
-    log_step(tensor, "set_allocation", tuple(d.name for d in domains), tuple(flags))
+    log_step(tensor, "set_allocation", tuple(axis_place(tensor, d) for d in domains), tuple(flags))
 
 
 def _replace(tensor: Tensor, expr: DomainExpr, loop: Sequence[IterDomain]) -> None:

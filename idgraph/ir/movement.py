@@ -167,7 +167,7 @@ def reshape(x: Tensor, *shape: int | Expr | Extents, name: str | None = None) ->
     >>> import idgraph as ig
     >>> t = ig.reshape(ig.Fusion("f").input("x", shape=(6, 4)), 3, -1)
     >>> t.shape, t.domain.exprs
-    ((3, 8), (Merge(I1[6], I2[4] -> I3[24]), Split(I3[24] -> I4[3], I5[8]; 8)))
+    ((3, 8), (Merge(I2[6], I3[4] -> I4[24]), Split(I4[24] -> I5[3], I6[8]; 8)))
     """
     return apply_op("reshape", checked(x, "reshape"), shape=_extents(shape, "reshape"), name=name)
 
@@ -250,7 +250,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, name: str | None = None) -> 
     >>> import idgraph as ig
     >>> t = ig.Fusion("f").input("x", shape=(64,))
     >>> ig.cat([t[32:], t[:32]], dim=0).domain.exprs
-    (Resize(I6[32] -> I5[64]; 0, 32), Resize(I7[32] -> I5[64]; 32, 0))
+    (Resize(I7[32] -> I6[64]; 0, 32), Resize(I8[32] -> I6[64]; 32, 0))
     """
     if not tensors:
         raise OperationError("cat: no tensor to join", where=user_line())

@@ -15,6 +15,7 @@ from idgraph.ir.domains import IterDomain
 from idgraph.ir.dtypes import Scalar
 from idgraph.ir.exprs import Attr
 from idgraph.ir.fusion import Fusion
+from idgraph.ir.loops import axis_at
 from idgraph.ir.registry import apply, primitives
 from idgraph.ir.tensor import Tensor
 
@@ -236,16 +237,19 @@ def _symbol(reader: _Reader, fusion: Fusion) -> None:
     fusion.symbol(name, min=bounds.get("min", 0), max=bounds.get("max"), multiple_of=bounds.get("multiple_of", 1))
 
 
-def _domains(tensor: Tensor, names: Attr) -> list[IterDomain]:
-    own = {d.name: d for d in (*tensor.root, *tensor.logical, *tensor.loop)}
-    for e in (*tensor.domain.exprs, *tensor.domain.loop_exprs):
-        own.update({d.name: d for d in (*e.inputs, *e.outputs)})
-    if not isinstance(names, tuple):
-        raise ParseError(f"schedule {tensor.name}: {names!r} is not a tuple of axis names")
-    missing = [n for n in names if n not in own]
-    if missing:
-        raise ParseError(f"schedule {tensor.name}: no axis {missing[0]!r}", hint=f"axes: {', '.join(own)}")
-    return [own[str(n)] for n in names]
+def _domains(tensor: Tensor, places: Attr) -> list[IterDomain]:
+    if not isinstance(places, tuple):
+        raise ParseError(f"schedule {tensor.name}: {places!r} is not a tuple of axes")
+    found: list[IterDomain] = []
+    for place in places:
+        axis = axis_at(tensor, place) if isinstance(place, str) else None
+        if axis is None:
+            raise ParseError(
+                f"schedule {tensor.name}: no axis {place!r}",
+                hint='"root0", "logical1", or "made3.0" for the first axis that the fourth domain expression makes',
+            )
+        found.append(axis)
+    return found
 
 
 def _schedule(tensor: Tensor, step: str, args: Sequence[Attr], kwargs: dict[str, Attr]) -> None:

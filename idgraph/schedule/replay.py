@@ -149,9 +149,10 @@ def like(fusion: Fusion, reference: Tensor) -> None:
     >>> t0 = f.input("t0", shape=(64,))
     >>> t1, t2 = t0[:32], t0[32:]
     >>> t4 = f.output(t0 + ig.cat([t2, t1], dim=0))
-    >>> t4.split(0, 8) and ig.schedule.like(f, t4)
-    >>> t1.loop, t1.domain.loop_exprs[0]
-    ((I11[8], I12[8]), Resize(I2[32] -> I10[64]; 32, 0))
+    >>> _ = t4.split(0, 8)
+    >>> ig.schedule.like(f, t4)
+    >>> t1.domain.loop_exprs
+    [Resize(I2[32] -> I17[64]; 32, 0), Split(I17[64] -> I18[8], I19[8]; 8)]
     """
     if reference not in fusion or reference.definition is None:
         raise ScheduleError(
@@ -189,7 +190,7 @@ def resize_to_inputs(fusion: Fusion, expr: TensorExpr) -> None:
     >>> t2 = f.output(t1[32:])
     >>> ig.schedule.resize_to_inputs(f, t2.definition)
     >>> t1.loop, t1.domain.loop_exprs
-    ((I5[32],), [Resize(I1[64] -> I5[32]; -32, 0)])
+    ((I4[32],), [Resize(I1[64] -> I4[32]; -32, 0)])
     """
     out = expr.output
     resizes = [x for x in out.domain.exprs if isinstance(x, Resize)]
