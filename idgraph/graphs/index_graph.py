@@ -59,12 +59,12 @@ class IndexGraph:
     >>> a = ig.copy(f.input("a", shape=(1, 8)))
     >>> b = f.output(a + f.input("b", shape=(4, 8)))
     >>> m = ig.IdModel(f)
-    >>> one, row = a.logical
+    >>> row = a.logical[1]
     >>> m.index.mapped((row, a.definition), (row, b.definition))
     False
     >>> _ = a.inline(1)  # the loop over rows is shared, so the broadcast axis has one coordinate; the columns have two
-    >>> m.index.mapped((one, a.definition), (one, b.definition)), m.index.mapped((row, a.definition), (row, b.definition))
-    (True, False)
+    >>> [m.index.mapped((d, a.definition), (d, b.definition)) for d in a.logical]
+    [True, False]
     """
 
     name = "index"
