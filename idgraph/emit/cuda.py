@@ -226,14 +226,16 @@ class Prepared:
             arguments = [*(self._flat[b.name] for b in kernel.buffers), *map(np.int64, scalars_of(kernel, self.env))]
             blocks, threads = launch_shape(kernel, self.env)
             arguments += [] if fault is None else [fault]
-            self._kernels.append((kernel, functions[kernel.name][blocks, threads], arguments, fault))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # few threads are what small shapes need
+                configured = functions[kernel.name][blocks, threads]
+            self._kernels.append((kernel, configured, arguments, fault))
         self._raise = raise_fault
 
     def launch(self) -> None:
         """Start all kernels in order; a checked program raises `IndexingError` for a loaded index out of range."""
         with warnings.catch_warnings():
-            # Few threads are what small shapes need; the simulator's threads warn of the infinities kernels make.
-            warnings.simplefilter("ignore")
+            warnings.simplefilter("ignore")  # the simulator's threads warn of the infinities that kernels make
             for kernel, function, arguments, fault in self._kernels:
                 function(*arguments)
                 if fault is not None and site_numbers(kernel):
