@@ -154,6 +154,14 @@ class Expr:
         return frozenset(s.name for s in self.symbols)
 
     @property
+    def loads(self) -> Mapping[str, tuple[Any, tuple[Expr, ...]]]:
+        """Data-dependent symbols, each with the tensor and the coordinates it is loaded from.
+
+        Empty here: only the expressions of an access know where their symbols come from.
+        """
+        return {}
+
+    @property
     def range(self) -> Range:
         """Sound inclusive bounds of the value, ``None`` where unbounded."""
         return VERBS.interval(self)

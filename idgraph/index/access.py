@@ -11,6 +11,41 @@ from idgraph.index.loop import Loop
 from idgraph.ir import Tensor, TensorExpr
 
 
+class Coordinate(Expr):
+    """An expression of an access that holds loaded values; ``loads`` says where these come from.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, i = f.input("x", shape=(4, 33)), f.input("i", shape=(4, 1), dtype="int64")
+    >>> a = ig.IdModel(f).access(ig.gather(x, 1, i).definition, x)
+    >>> {name: (t.name, where) for name, (t, where) in a.coordinates[1].loads.items()}
+    {'ld1': ('i', (i0, 0))}
+    >>> a.coordinates[1].evaluate({"ld1": 7}), a.coordinates[0].loads
+    (7, {})
+    """
+
+    __slots__ = ("sources",)
+    sources: Mapping[str, tuple[Tensor, tuple[Expr, ...]]]
+
+    @property
+    def loads(self) -> Mapping[str, tuple[Tensor, tuple[Expr, ...]]]:
+        """Symbol name -> (index tensor, its coordinates)."""
+        return self.sources
+
+
+def with_loads(x: Expr, loads: Mapping[str, tuple[Tensor, tuple[Expr, ...]]]) -> Expr:
+    """``x`` itself, or an equal expression that knows where its loaded values come from."""
+    used = {name: source for name, source in loads.items() if name in x.names}
+    if not used:
+        return x
+    made = Coordinate.__new__(Coordinate)
+    for slot in Expr.__slots__:
+        if hasattr(x, slot):
+            setattr(made, slot, getattr(x, slot))
+    made.sources = used
+    return made
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """One tensor as one operation touches it; all expressions are in loop variables, symbols and loaded values.

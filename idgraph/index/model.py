@@ -24,7 +24,7 @@ from idgraph.graphs import (
 )  # fmt: skip
 from idgraph.graphs.index_graph import Key
 from idgraph.graphs.valgraph import GraphBuilder
-from idgraph.index.access import Access
+from idgraph.index.access import Access, with_loads
 from idgraph.index.cover import check_cover
 from idgraph.index.layout import address_of
 from idgraph.index.loop import Loop
@@ -282,8 +282,12 @@ class IdModel:
         )
         allocation = tuple(solver.coordinate(key(d)) for d in t.allocation)
         loads, bounds = self._loads(e, operand, solver)
+        address = address_of(t, allocation)
+        if loads:
+            logical, allocation = (tuple(with_loads(x, loads) for x in axes) for axes in (logical, allocation))
+            address = with_loads(address, loads)
         return Access(
-            e, t, operand, self.loops(e), logical, allocation, address_of(t, allocation),
+            e, t, operand, self.loops(e), logical, allocation, address,
             self._slots(t, key, solver), conditions, loads, bounds,
         )  # fmt: skip
 

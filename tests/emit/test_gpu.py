@@ -34,6 +34,8 @@ def test_index_out_of_range_on_the_device() -> None:
         emit(f, "cuda").run({"logits": np.zeros((4, 9), np.float32), "index": index}, checked=True)
 
 
+# numba's own copy kernels for arrays with strides run on a small grid and say so.
+@pytest.mark.filterwarnings("ignore:.*Grid size")
 def test_device_arrays_stay_on_the_device() -> None:
     from idgraph.emit.cuda import load_cuda
 
