@@ -61,7 +61,7 @@ def _check_read(model: IdModel, e: TensorExpr, k: int, t: Tensor, steps: tuple[C
         for d in inside_of:
             if not solver.known(key(d)):
                 raise _outside(t, x, f"{e!r} reads it at a coordinate that its loops do not lead to")
-            c = solver.coordinate(key(d))
+            c = solver.place(key(d))
             inside = and_(c >= 0, c < d.extent)
             facts = (*read.conditions, *read.load_bounds)
             if not is_true(simplify(inside, facts=facts), facts):

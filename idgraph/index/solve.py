@@ -141,6 +141,10 @@ class Solver:
             )
         return found
 
+    def place(self, key: Key) -> Expr:
+        """The coordinate as the path gives it: an axis cut down to one element may be read beside that element."""
+        return self._group.get(self._number(key), as_expr(0)) if key[0].is_broadcast else self.coordinate(key)
+
     def known(self, key: Key) -> bool:
         """True when the axis has a coordinate under this operation."""
         return key[0].is_broadcast or self._number(key) in self._group

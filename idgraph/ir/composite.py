@@ -10,13 +10,15 @@ from idgraph.ir.dtypes import Scalar, check_dtype, is_float
 from idgraph.ir.exprs import Attr
 from idgraph.ir.fusion import apply_op
 from idgraph.ir.indexing import attr
-from idgraph.ir.movement import Dims, at_user_line, expand, pad, reshape, resolve_dims, unsqueeze
+from idgraph.ir.movement import Dims, at_user_line, expand, pad, reshape, resolve_dims, squeeze, unsqueeze
 from idgraph.ir.ops import add, cast, checked, div, eq, exp, ge, le, log, maximum, sub, where
 from idgraph.ir.tensor import Tensor
 
 
 def _reduce(op: str, x: Tensor, dim: Dims, keepdim: bool, name: str | None, dtype: str | None = None) -> Tensor:
-    dims = resolve_dims(checked(x, op), dim, op)
+    # torch: no axis named means every axis; any and all take an empty list at its word.
+    everything = not isinstance(dim, int) and not dim and op not in ("any", "all")
+    dims = resolve_dims(checked(x, op), None if everything else dim, op)
     attrs: dict[str, Attr] = {"dims": dims}
     if keepdim:
         attrs["keepdim"] = True
@@ -98,7 +100,7 @@ def mean(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None
     if not is_float(checked(x, "mean").dtype):
         raise OperationError(f"mean: {x.name} is {x.dtype}", where=user_line(), hint="cast it to float32 first")
     count = as_expr(1)
-    for d in resolve_dims(x, dim, "mean"):
+    for d in resolve_dims(x, dim if isinstance(dim, int) or dim else None, "mean"):
         count = count * x.axes[d].extent
     total = sum(x, dim, keepdim)
     return div(total, float(int(count)) if count.is_const else count, name=name)
@@ -127,14 +129,20 @@ def log_softmax(x: Tensor, dim: int, *, name: str | None = None) -> Tensor:
 
 
 def matmul(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
-    """[..., M, K] x [..., K, N] -> [..., M, N]; leading axes broadcast.
+    """[..., M, K] x [..., K, N] -> [..., M, N]; leading axes broadcast. A 1-d operand is a row or a column.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
     >>> ig.matmul(f.input("a", shape=(2, 3)), f.input("b", shape=(3, 4))).shape
     (2, 4)
     """
-    return apply_op("matmul", checked(a, "matmul"), checked(b, "matmul"), name=name)
+    row, column = checked(a, "matmul").ndim == 1, checked(b, "matmul").ndim == 1
+    if not (row or column):
+        return apply_op("matmul", a, b, name=name)
+    with at_user_line("matmul"):
+        product = apply_op("matmul", unsqueeze(a, 0) if row else a, unsqueeze(b, 1) if column else b)
+    drop = [p for p, d in ((-1, column), (-2, row)) if d]
+    return squeeze(product, [p % product.ndim for p in drop], name=name)
 
 
 def gather(x: Tensor, dim: int, index: Tensor, *, name: str | None = None) -> Tensor:

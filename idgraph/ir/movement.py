@@ -281,11 +281,19 @@ def roll(x: Tensor, shifts: int | Expr | Sequence[int | Expr], dims: Dims = None
     >>> ig.roll(ig.Fusion("f").input("x", shape=(64,)), 3, 0).domain.exprs
     (Roll(I1[64] -> I2[64]; 3),)
     """
-    amounts = tuple(attr(s) for s in ((shifts,) if isinstance(shifts, (int, Expr)) else shifts))
+    given = (shifts,) if isinstance(shifts, (int, Expr)) else tuple(shifts)
+    amounts = tuple(attr(s) for s in given)
     if dims is None:
         flat = apply_op("roll", flatten(x), shifts=amounts, dims=(0,))
         return reshape(flat, *x.shape, name=name)
-    return apply_op("roll", checked(x, "roll"), shifts=amounts, dims=resolve_dims(x, dims, "roll"), name=name)
+    wanted = (dims,) if isinstance(dims, int) else tuple(dims)
+    if len(wanted) == len(amounts):  # an axis named twice turns twice, as in torch
+        turned: dict[int, Expr] = {}
+        for d, amount in zip(wanted, given, strict=True):
+            (at,) = resolve_dims(checked(x, "roll"), d, "roll")
+            turned[at] = turned[at] + amount if at in turned else as_expr(amount)
+        wanted, amounts = tuple(turned), tuple(map(attr, turned.values()))
+    return apply_op("roll", checked(x, "roll"), shifts=amounts, dims=resolve_dims(x, wanted, "roll"), name=name)
 
 
 def flip(x: Tensor, dims: int | Sequence[int], *, name: str | None = None) -> Tensor:

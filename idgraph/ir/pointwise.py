@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from idgraph.ir.fusion import Fusion
 
 
-UNARY_SAME = ("neg", "abs", "relu", "sign", "square", "floor", "ceil", "round", "trunc", "copy", "bitwise_not")
+UNARY_NUMBER = ("neg", "abs", "relu", "square", "floor", "ceil", "round", "trunc")
+UNARY_SAME = (*UNARY_NUMBER, "sign", "copy", "bitwise_not")
 UNARY_FLOAT = (
     "exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh", "sigmoid", "erf",
     "reciprocal",
@@ -136,6 +137,14 @@ def _as_number(args: Sequence[Tensor | Scalar | Expr]) -> DType:
     return dtype
 
 
+def _as_difference(args: Sequence[Tensor | Scalar | Expr]) -> DType:
+    if any(operand_dtype(a) == "bool" for a in args):
+        raise OperationError(
+            "an operand is bool; torch has no difference with a truth value", hint="cast it, or use logical_xor"
+        )
+    return result_dtype(args)
+
+
 def _as_bits(args: Sequence[Tensor | Scalar | Expr]) -> DType:
     dtype = result_dtype(args)
     if is_float(dtype):
@@ -164,11 +173,14 @@ def _register(names: Sequence[str], count: int, rule: Callable[[Sequence[Tensor 
         primitive(op)(build)
 
 
-_register(UNARY_SAME, 1, _as_same)
+_register(UNARY_NUMBER, 1, _as_number)
+_register(("sign", "copy"), 1, _as_same)
+_register(("bitwise_not",), 1, _as_bits)
 _register(UNARY_FLOAT, 1, _as_float)
 _register(UNARY_BOOL, 1, _as_bool)
 _register(("add", "mul", "maximum", "minimum", "pow"), 2, _as_same)
-_register(("sub", "remainder", "fmod", "floor_divide"), 2, _as_number)
+_register(("sub",), 2, _as_difference)
+_register(("remainder", "fmod", "floor_divide"), 2, _as_number)
 _register(BINARY_FLOAT, 2, _as_float)
 _register(BINARY_BITS, 2, _as_bits)
 _register(COMPARE, 2, _as_bool)

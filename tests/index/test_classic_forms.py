@@ -3,6 +3,7 @@
 import pytest
 
 import idgraph as ig
+from idgraph.arith import symbol
 
 
 def maps(t: ig.Tensor) -> ig.IndexMap:
@@ -126,6 +127,12 @@ def test_gather_has_a_loaded_coordinate() -> None:
     assert a.address.evaluate({"i0": 2, "ld1": 5}) == 71
     assert [str(b) for b in a.load_bounds] == ["ld1 >= 0", "ld1 < 33"]
     assert str(a.predicate) == "True"
+    # A coordinate knows its own loads, and is otherwise the same expression.
+    row, column = a.coordinates
+    assert dict(row.loads) == {} and dict(column.loads) == a.loads == a.address.loads
+    assert column == symbol("ld1") and hash(column) == hash(symbol("ld1"))
+    assert column.evaluate({"ld1": 5, "i0": 2}) == 5
+    assert dict(ig.IdModel(f).write(t.definition).coordinates[0].loads) == {}
 
 
 def test_strided_transposed_expanded_and_offset_inputs() -> None:

@@ -123,6 +123,17 @@ def test_cut_loops_must_cover_their_readers() -> None:
     b.set_loop(b.loop)
 
 
+def test_loops_cut_to_one_element_must_cover_their_readers() -> None:
+    f = ig.Fusion("f")
+    a = ig.copy(f.input("a", shape=(2,)))
+    first, second = a[:1], a[1:]
+    f.output(ig.cat([second, first]))
+    assert first.definition
+    ig.schedule.resize_to_inputs(f, first.definition)
+    with pytest.raises(ig.ScheduleError, match="computes a part of it only"):
+        ig.IdModel(f).verify()
+
+
 def test_cut_output_is_refused() -> None:
     f = ig.Fusion("f")
     f.output(ig.copy(f.input("a", shape=(64,)))).resize(0, 0, -1)
