@@ -167,15 +167,16 @@ class _Parts:
 
 
 class _Builder:
-    def __init__(self, fusion: Fusion) -> None:
+    def __init__(self, fusion: Fusion, exprs: Sequence[TensorExpr]) -> None:
         self.fusion = fusion
+        self.exprs = exprs
         self.nests = Nests(fusion)
         self.graph: GraphBuilder[Key] = GraphBuilder("index")
         self.local: dict[TensorExpr, list[LocalExpr]] = {}
         self._parts: dict[Tensor, _Parts] = {}
 
     def build(self) -> IndexGraph:
-        distinct = {e: _distinct(e) for e in self.fusion.exprs}
+        distinct = {e: _distinct(e) for e in self.exprs}
         for e, operands in distinct.items():
             self._expression(e, operands)
         # Sharing is checked on each operation alone, before any loop joins two of them.
@@ -339,7 +340,7 @@ def _refuse_shifts(graph: IndexGraph) -> None:
 
 def _refuse_collapsed_loops(graph: IndexGraph, alone: Mapping[TensorExpr, set[tuple[IterDomain, IterDomain]]]) -> None:
     """Two loops of one operation in one group: inlining asks one loop variable to be two."""
-    for e in graph.fusion.exprs:
+    for e in alone:
         seen: dict[int, IterDomain] = {}
         for d in graph.nests.shadows[e.output].loop:
             number = graph.graph.number((d, e))
@@ -354,7 +355,10 @@ def _refuse_collapsed_loops(graph: IndexGraph, alone: Mapping[TensorExpr, set[tu
             seen.setdefault(number, d)
 
 
-def build_index_graph(fusion: Fusion) -> IndexGraph:
-    """The index graph of a scheduled fusion; raises `ScheduleError` for an inlining that no loop nest can do."""
+def build_index_graph(fusion: Fusion, exprs: Sequence[TensorExpr] | None = None) -> IndexGraph:
+    """The index graph of a scheduled fusion; raises `ScheduleError` for an inlining that no loop nest can do.
+
+    ``exprs`` leaves out the others; with everything that shares a loop with them they are judged as in the whole.
+    """
     with no_collection():
-        return _Builder(fusion).build()
+        return _Builder(fusion, fusion.exprs if exprs is None else exprs).build()

@@ -1,12 +1,14 @@
 """An automatic schedule: every loop nest flattened over its kept axes, cut into blocks and threads, inlined within.
 
-Each output (and each tensor that must be stored, because it is reduced or gathered from) is a reference: its kept axes
-become one axis, split by the block size onto blockIdx.x and threadIdx.x; what feeds it alone follows and is inlined.
+Each output (and each tensor that must be stored, because it is reduced, gathered from, or needed in several parts) is
+a reference: its kept axes become one axis, split by the block size onto blockIdx.x and threadIdx.x; what feeds it alone
+follows and is inlined.
 """
 
 from __future__ import annotations
 
-from idgraph.ir import Fusion, Loaded, Tensor
+from idgraph.arith import is_true
+from idgraph.ir import Fixed, Fusion, Loaded, Resize, Stride, Tensor, TensorExpr
 from idgraph.ir.loops import reset
 from idgraph.schedule.inline import inline_most
 from idgraph.schedule.replay import like_consumer
@@ -28,22 +30,43 @@ def auto(fusion: Fusion, *, block: int = BLOCK) -> None:
         if t.definition is not None:
             reset(t)
     stored = _stored(fusion)
-    done: set[Tensor] = set()
+    whole: set[Tensor] = set()
     for e in reversed(fusion.exprs):
         t = e.output
-        if t in stored:
+        leader = None if t in stored else _leader(t, whole)
+        if leader is None:
+            stored.add(t)
+            whole.add(t)
             _reference(t, block)
-            done.add(t)
-        for k, p in enumerate(e.inputs):
-            if p.definition is not None and p not in stored and p not in done and e.output in done:
-                like_consumer(p, e, k)
-                done.add(p)
+            continue
+        use, k = leader
+        like_consumer(t, use, k)
+        if use.output in whole and _reads_all(use, k):
+            whole.add(t)
     inline_most(fusion, [t for t in fusion.tensors if t not in stored])
 
 
+def _leader(t: Tensor, whole: set[Tensor]) -> tuple[TensorExpr, int] | None:
+    """The use whose loops ``t`` follows: the last that needs all of it. None where several uses need parts only, so
+    that no loops of theirs visit all that the others read."""
+    uses = [(use, use.operands_of(t)[0]) for use in t.uses]
+    complete = [(use, k) for use, k in uses if use.output in whole and _reads_all(use, k)]
+    if complete:
+        return complete[-1]
+    return uses[-1] if len(uses) == 1 else None
+
+
+def _reads_all(e: TensorExpr, k: int) -> bool:
+    """True where all of the output needs all of operand ``k``: nothing is sliced off, skipped or selected."""
+    cut = any(
+        isinstance(x, Stride) or (isinstance(x, Resize) and not (is_true(x.left >= 0) and is_true(x.right >= 0)))
+        for x in e.output.domain.exprs
+    )
+    return not cut and not any(isinstance(r, Fixed) and r.why == "select" for r in e.reads[k])
+
+
 def _stored(fusion: Fusion) -> set[Tensor]:
-    """Tensors that get a nest of their own: outputs, reductions, what is gathered from, what has several readers
-    that do not read it alike."""
+    """Tensors that always get a nest of their own: outputs, reductions, what is gathered from."""
     kept: set[Tensor] = set(fusion.outputs)
     for e in fusion.exprs:
         if e.is_reduction:

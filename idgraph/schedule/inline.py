@@ -30,7 +30,7 @@ def inline_most(fusion: Fusion, tensors: Sequence[Tensor] | None = None) -> None
     for t in sorted((t for t in chosen if t in order and t.uses), key=lambda t: -order[t]):
         for position in range(_limit(t), -1, -1):
             t.inline_position = position
-            if not position or nest_conflict(fusion) is None:
+            if not position or nest_conflict(fusion, sharing(t)) is None:
                 break
         if t.inline_position:
             t.inline(t.inline_position)
@@ -41,10 +41,24 @@ def _limit(t: Tensor) -> int:
     return min([reduced[0] if reduced else len(t.loop), *(len(e.output.loop) for e in t.uses)])
 
 
-def nest_conflict(fusion: Fusion) -> ScheduleError | None:
-    """Why the present inlining is not legal, or None."""
+def sharing(t: Tensor) -> tuple[TensorExpr, ...]:
+    """The operations that share a loop with that of ``t``, through tensors inlined, in order: no other can conflict."""
+    found: set[TensorExpr] = set()
+    open_ = [e for e in (t.definition,) if e is not None]
+    while open_:
+        e = open_.pop()
+        if e in found:
+            continue
+        found.add(e)
+        open_ += [p.definition for p in e.inputs if p.definition is not None and p.inline_position]
+        open_ += e.output.uses if e.output.inline_position else ()
+    return tuple(e for e in t.fusion.exprs if e in found)
+
+
+def nest_conflict(fusion: Fusion, exprs: Sequence[TensorExpr] | None = None) -> ScheduleError | None:
+    """Why the present inlining (of ``exprs``, by default of all) is not legal, or None."""
     try:
-        build_index_graph(fusion)
+        build_index_graph(fusion, exprs)
     except ScheduleError as error:
         return error
     return None

@@ -89,7 +89,7 @@ def build_case(m: IdModel, e: TensorExpr, symbols: Mapping[str, int]) -> Case:
     settled = tuple(write.coordinates[p].substitute(still) for p in write.kept)
     numbered = tuple((loop.name, number(loop.extent, symbols)) for loop in loops)
     widened = _is_widened(e, loops)
-    cut = any(s.name == "resize" for s in out.log)
+    cut = any(s.name in ("resize", "stride") for s in out.log)
     must_cover = out in m.fusion.outputs or not cut
     return Case(e, numbered, reduced, write, reads, settled, must_cover, widened)
 

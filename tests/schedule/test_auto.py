@@ -1,0 +1,47 @@
+"""The automatic schedule where tensors are read in parts: all that a reader needs is computed, whoever leads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import idgraph as ig
+
+CASES: dict[str, Callable[[ig.Tensor], ig.Tensor]] = {
+    "two halves": lambda x: ig.cat([-(y := ig.exp(x))[:, 4:], y[:, :4]], dim=1),
+    "halves and whole": lambda x: (y := ig.exp(x)) + ig.cat([-y[:, 4:], y[:, :4]], dim=1),
+    "three parts": lambda x: ig.cat([(y := ig.exp(x))[:, :3] * y[:, 3:6], y[:, 6:]], dim=1),
+    "halves of a half": lambda x: ig.cat([-(y := ig.exp(x)[:, :4])[:, 2:], y[:, :2], ig.sin(x)[:, 4:]], dim=1),
+    "even and odd": lambda x: ig.stack([-(y := ig.exp(x))[:, 1::2], y[:, ::2]], dim=2),
+    "selected rows": lambda x: ig.select(y := ig.exp(x), 0, 1) + ig.select(y, 0, 2),
+    "one row and all": lambda x: ig.select(y := ig.exp(x), 0, 1) + y,
+    "every second": lambda x: ig.exp(x)[::2],
+    "every second of every second": lambda x: ig.exp(x)[::2][:, 1::2],
+    "a cut": lambda x: ig.exp(x)[1:, 2:5],
+    "cut by a pad": lambda x: ig.pad(y := ig.exp(x), (-1, -2)) + ig.pad(y, (-2, -1)),
+    "a part through a reshape": lambda x: ig.reshape(y := ig.exp(x), (32,))[4:20] + ig.reshape(y, (32,))[:16],
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_read_in_parts_is_all_computed(name: str) -> None:
+    f = ig.Fusion("parts")
+    f.output(CASES[name](f.input("x", shape=(4, 8))))
+    ig.schedule.auto(f)
+    report = ig.validate(f, target="numpy")
+    assert report.ok, report
+
+
+def test_inlining_is_judged_nest_by_nest() -> None:
+    """Operations that share no loop with a tensor have no say in whether it can be inlined."""
+    f = ig.Fusion("chain")
+    x = f.input("x", shape=(4, 8))
+    for _ in range(3):
+        y = ig.exp(x)
+        x = y / ig.sum(y, 1, keepdim=True)
+    f.output(x)
+    ig.schedule.inline_most(f)
+    ig.IdModel(f).verify()
+    assert all(t.inline_position for t in f.tensors if t.definition is not None and t.uses)
+    assert ig.validate(f, target="numpy").ok
