@@ -68,7 +68,10 @@ def call(program: Program, kernel: Kernel, flat: Mapping[str, Array], env: Env, 
     buffers: list[Any] = [flat[b.name] for b in kernel.buffers]
     if program.target in ("python", "numpy"):
         views = [memory.Memory(a, b.dtype, b.title, a.size) for a, b in zip(buffers, kernel.buffers, strict=True)]
-        function(*views, *scalars_of(kernel, env))
+        values: list[Any] = scalars_of(kernel, env)
+        if program.target == "numpy":  # a grid is masked, not skipped: by an empty axis too, and a number as an array
+            values = [np.int64(v) for v in values]
+        function(*views, *values)
         return
     # numba has no float16 on the CPU: kernels see 16-bit words.
     buffers = [a.view(np.uint16) if a.dtype == np.float16 else a for a in buffers]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from idgraph.arith import TRUE, Expr, and_, as_expr, symbol
+from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, symbol
 from idgraph.index import Access, IdModel, Loop
 from idgraph.ir import Tensor, TensorExpr
 from idgraph.validate.layout import Layout, layout_of
@@ -82,12 +82,12 @@ def build_case(m: IdModel, e: TensorExpr, symbols: Mapping[str, int]) -> Case:
     """The accesses of ``e`` with all symbols bound."""
     loops = m.loops(e)
     out = e.output
+    numbered = tuple((loop.name, number(loop.extent, symbols)) for loop in loops)
     reduced = frozenset(j for j, d in enumerate(out.loop) if d.kind == "reduction")
     write = _site(m.write(e), 0, symbols)
     reads = tuple(_read_site(m, e, k, symbols) for k in range(len(e.inputs)))
     still = {loops[j].name: 0 for j in reduced}
     settled = tuple(write.coordinates[p].substitute(still) for p in write.kept)
-    numbered = tuple((loop.name, number(loop.extent, symbols)) for loop in loops)
     widened = _is_widened(e, loops)
     cut = any(s.name in ("resize", "stride") for s in out.log)
     must_cover = out in m.fusion.outputs or not cut
@@ -100,7 +100,11 @@ def _is_widened(e: TensorExpr, loops: Sequence[Loop]) -> bool:
 
 
 def _bound(e: Expr, symbols: Mapping[str, int]) -> Expr:
-    return e.substitute(symbols)
+    try:
+        return e.substitute(symbols)
+    except ZeroDivisionError:
+        # Divided by the extent of an axis without elements: no point visits it, and -1 is no element if one does.
+        return FALSE if e.is_condition else as_expr(-1)
 
 
 def _site(a: Access, place: int, symbols: Mapping[str, int]) -> Site:

@@ -274,3 +274,31 @@ def test_gpu_engine() -> None:
     a, b = check_addresses(f, engine="cuda"), check_addresses(f, engine="numpy")
     assert a.ok
     assert a.points == b.points
+
+
+def flat(x: ig.Tensor) -> ig.Tensor:
+    return ig.flatten(x)
+
+
+def rolled(x: ig.Tensor) -> ig.Tensor:
+    return ig.roll(x, 1, 1)
+
+
+def softmax(x: ig.Tensor) -> ig.Tensor:
+    return ig.softmax(x, 1)
+
+
+@pytest.mark.parametrize("target", ["python", "numpy"])
+@pytest.mark.parametrize("move", [flat, rolled, softmax])
+@pytest.mark.parametrize("inlined", [False, True])
+def test_symbolic_axis_that_turns_out_empty(move: Callable[[ig.Tensor], ig.Tensor], inlined: bool, target: Any) -> None:
+    f = ig.Fusion("f")
+    n = f.symbol("n")
+    x = f.input("x", shape=(4, n))
+    t = f.output(ig.cat([move(x), f.input("y", shape=(4, 3) if move is not flat else (5,))], -1))
+    if inlined:
+        ig.schedule.like(f, t)
+        ig.schedule.inline_most(f)
+    for size in (0, 2):
+        report = validate(f, target=target, symbols={"n": size})
+        assert report.ok, str(report)

@@ -138,6 +138,15 @@ def evaluate_pointwise(
     return out
 
 
+def _nothing(x: Array, sign: int) -> float:
+    """The extreme of no element at all (a symbolic axis may turn out empty): what leaves any other value as it is."""
+    if x.dtype.kind == "f":
+        return sign * np.inf
+    if x.dtype.kind == "b":
+        return sign > 0
+    return np.iinfo(x.dtype).max if sign > 0 else np.iinfo(x.dtype).min
+
+
 def accumulate(op: str, x: Array, axes: tuple[int, ...], dtype: DType, rounded: bool) -> Array:
     """A reduction over ``axes``: sums and products of floats in float64, of integers in int64."""
     with np.errstate(all="ignore"):
@@ -148,9 +157,11 @@ def accumulate(op: str, x: Array, axes: tuple[int, ...], dtype: DType, rounded: 
             case "prod":
                 return np.asarray(np.prod(stored(x, dtype, rounded), axis=axes, dtype=wide))
             case "amax":
-                return np.asarray(np.max(x, axis=axes))
+                return np.asarray(
+                    np.max(x, axis=axes, initial=_nothing(x, -1)) if x.size == 0 else np.max(x, axis=axes)
+                )
             case "amin":
-                return np.asarray(np.min(x, axis=axes))
+                return np.asarray(np.min(x, axis=axes, initial=_nothing(x, 1)) if x.size == 0 else np.min(x, axis=axes))
             case "any":
                 return np.asarray(np.any(x != 0, axis=axes))
             case _:
