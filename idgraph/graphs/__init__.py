@@ -1,5 +1,6 @@
 """Which axes are the same: exact and index graphs, with reasons, cycles and loop nests."""
 
+from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.coarser import (
     build_almost_exact,
     build_broadcast,
@@ -8,15 +9,16 @@ from idgraph.graphs.coarser import (
     build_permissive_resize,
 )  # fmt: skip
 from idgraph.graphs.cycles import Cycle
-from idgraph.graphs.domain_graph import DomainGraph, SelfMapping, build_exact, exact_builder, own_domains, own_exprs
+from idgraph.graphs.domain_graph import DomainGraph, SelfMapping, build_exact, exact_builder
+from idgraph.graphs.forms import Forms, Plans, own_domains, own_exprs
 from idgraph.graphs.index_graph import IndexGraph, build_index_graph, canonical_operand, key_of
 from idgraph.graphs.loops import Nests, Shadow
 from idgraph.graphs.reasons import Explanation, Fact, Reason
 from idgraph.graphs.valgraph import ExprGroup, Group, ValGraph, key_text
 
 __all__ = [
-    "Cycle", "DomainGraph", "Explanation", "ExprGroup", "Fact", "Group", "IndexGraph", "Nests", "Reason", "SelfMapping",
-    "Shadow", "ValGraph", "build_almost_exact", "build_broadcast", "build_exact", "build_index_graph", "build_loop",
-    "build_permissive", "build_permissive_resize", "canonical_operand", "exact_builder", "key_of", "key_text",
-    "own_domains", "own_exprs",
+    "Cycle", "DomainGraph", "Explanation", "ExprGroup", "Fact", "Forms", "GraphBuilder", "Group", "IndexGraph", "Nests",
+    "Plans", "Reason", "SelfMapping", "Shadow", "ValGraph", "build_almost_exact", "build_broadcast", "build_exact",
+    "build_index_graph", "build_loop", "build_permissive", "build_permissive_resize", "canonical_operand",
+    "exact_builder", "key_of", "key_text", "own_domains", "own_exprs",
 ]  # fmt: skip

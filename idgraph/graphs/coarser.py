@@ -7,102 +7,69 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from idgraph.arith import simplify
-from idgraph.graphs.coordinates import padded, transparent
-from idgraph.graphs.domain_graph import DomainGraph, exact_builder, own_exprs
+from idgraph.graphs.builder import GraphBuilder
+from idgraph.graphs.domain_graph import DomainGraph, exact_builder
+from idgraph.graphs.forms import Forms, Plan, Plans, own_exprs
+from idgraph.graphs.keys import KeyList
 from idgraph.graphs.loops import Nests
-from idgraph.graphs.reasons import Reason
-from idgraph.graphs.valgraph import GraphBuilder
-from idgraph.ir import DomainExpr, Fixed, Fusion, IterDomain, Merge, Resize, Split, Stride
-from idgraph.ir.pointwise import same_extent
+from idgraph.ir import DomainExpr, Fixed, Fusion, IterDomain, Merge, Resize, Stride, Tensor
 
 Builder = GraphBuilder[IterDomain]
 
 
-class _Distinct:
-    """Refuses unions that would glue two axes of one tensor's root, logical or loop list."""
+def build_almost_exact(fusion: Fusion, exact: Builder | None = None, plans: Plans | None = None) -> DomainGraph:
+    """Exact, and: size-one merges and splits change nothing; merges and divisible splits of one axis are one relation.
 
-    def __init__(self, builder: Builder) -> None:
-        self._builder = builder
+    Never two axes of one tensor's root, logical or loop list, unless the exact graph has them in one group. Where the
+    mappings together would do that, those in the group are dropped, all of them, so their order does not matter.
+    """
+    exact, plans = exact or exact_builder(fusion, plans), plans or Plans()
+    pairs = [(exact.key_number(a), exact.key_number(b), x) for t in fusion.tensors for x, a, b in _once(t, plans.of(t))]
+    left_out: frozenset[int] = frozenset()
+    while True:
+        builder = exact.fork("almost exact")
+        for a, b, x in pairs:
+            builder.join(a, b, ("size one", None, None, 0, (x,)))
+        builder.join_parts(left_out)
+        glued = _glued(fusion, exact, builder) if builder.unions > exact.unions else set[int]()
+        if not glued:
+            return DomainGraph("almost exact", fusion, builder.build())
+        kept = [p for p in pairs if builder.sets.find(p[0]) not in glued]
+        dropped = frozenset(_touching(builder, glued)) | left_out
+        if len(kept) == len(pairs) and dropped == left_out:  # they follow from mappings elsewhere
+            kept, dropped = [], frozenset(range(len(builder.nodes)))
+        pairs, left_out = kept, dropped
 
-    def map(self, a: IterDomain, b: IterDomain, why: Reason) -> None:
-        """Map two axes unless that joins two axes of one list (or they are one already)."""
-        builder = self._builder
-        if builder.same(a, b):
-            return
-        mine = {x for d in builder.members(a) for x in _lists(d)}
-        if any(x in mine for d in builder.members(b) for x in _lists(d)):
-            return
-        builder.map(a, b, why)
+
+def _once(t: Tensor, plan: Plan) -> Iterator[tuple[DomainExpr, IterDomain, IterDomain]]:
+    """Size-one pairs, one for each expression: of two axes of one element only one is the merged axis."""
+    seen: set[DomainExpr] = set()
+    for x, a, b, _ in plan.transparent:
+        if x not in seen:
+            seen.add(x)
+            yield x, plan.domains[a], plan.domains[b]
 
 
-def _lists(d: IterDomain) -> list[tuple[str, str]]:
-    """The lists (root, logical, loop of its tensor) in which an axis stands."""
-    t = d.tensor
-    if t is None:
-        return []
-    return [(t.name, name) for name, axes in (("root", t.root), ("logical", t.logical), ("loop", t.loop)) if d in axes]
-
-
-def _all_exprs(fusion: Fusion) -> Iterator[DomainExpr]:
+def _glued(fusion: Fusion, exact: Builder, builder: Builder) -> set[int]:
+    """Groups with two axes of one list of a tensor that the exact graph keeps apart."""
+    found: set[int] = set()
+    number, was, now = exact.key_number, exact.sets.find, builder.sets.find
     for t in fusion.tensors:
-        yield from own_exprs(t)
+        for axes in {t.root, t.logical, t.loop}:
+            seen: dict[int, int] = {}
+            for d in axes:
+                n = number(d)
+                if seen.setdefault(now(n), was(n)) != was(n):
+                    found.add(now(n))
+    return found
 
 
-def _size_one(fusion: Fusion) -> Iterator[tuple[DomainExpr, IterDomain, IterDomain]]:
-    """Pairs of axes that differ by an axis of one element only, which no loop runs past."""
-    for t in fusion.tensors:
-        loose = padded(own_exprs(t))
-        for x in own_exprs(t):
-            for a, b, beside in transparent(x):
-                if beside not in loose:
-                    yield x, a, b
-
-
-def build_almost_exact(fusion: Fusion, exact: Builder | None = None) -> DomainGraph:
-    """Exact, and: size-one merges and splits change nothing; equal divisible splits; a merge split again as it was."""
-    builder = (exact or exact_builder(fusion)).fork("almost exact")
-    distinct = _Distinct(builder)
-    exprs = list(_all_exprs(fusion))
-    for x, a, b in _size_one(fusion):
-        distinct.map(a, b, Reason("size one", steps=(x,)))
-    splits = [x for x in exprs if isinstance(x, Split) and _divisible(x)]
-    merges = [x for x in exprs if isinstance(x, Merge)]
-    before = -1
-    while before != builder.unions:  # a union may make two more sources equal
-        before = builder.unions
-        _equal_splits(builder, distinct, splits)
-        _split_merges(builder, distinct, splits, merges)
-    return DomainGraph("almost exact", fusion, builder.build())
-
-
-def _divisible(x: Split) -> bool:
-    return same_extent(x.outer.extent * x.inner.extent, x.source.extent)
-
-
-def _equal_splits(builder: Builder, distinct: _Distinct, splits: list[Split]) -> None:
-    """Divisible splits of one axis with one inner extent, whichever side the factor was given for."""
-    seen: dict[tuple[int, object], Split] = {}
-    for x in splits:
-        key = (builder.number(x.source), simplify(x.inner.extent))
-        first = seen.setdefault(key, x)
-        if first is not x:
-            why = Reason("congruence", steps=(first, x))
-            distinct.map(first.outer, x.outer, why)
-            distinct.map(first.inner, x.inner, why)
-
-
-def _split_merges(builder: Builder, distinct: _Distinct, splits: list[Split], merges: list[Merge]) -> None:
-    """``Split(Merge(a, b), b.extent)`` gives a and b back."""
-    made: dict[tuple[int, object], Merge] = {}
-    for m in merges:
-        made.setdefault((builder.number(m.out), simplify(m.inner.extent)), m)
-    for x in splits:
-        m = made.get((builder.number(x.source), simplify(x.inner.extent)))
-        if m is not None and same_extent(m.outer.extent, x.outer.extent):
-            why = Reason("congruence", steps=(m, x))
-            distinct.map(m.outer, x.outer, why)
-            distinct.map(m.inner, x.inner, why)
+def _touching(builder: Builder, groups: set[int]) -> Iterator[int]:
+    """Merges and divisible splits with an axis in one of the groups."""
+    nodes, find = builder.nodes, builder.sets.find
+    for n in range(len(nodes)):
+        if nodes.form[n].parts >= 0 and any(find(x) in groups for x in (*nodes.ins[n], *nodes.outs[n])):
+            yield n
 
 
 def _broadcast(builder: Builder, fusion: Fusion) -> None:
@@ -110,22 +77,30 @@ def _broadcast(builder: Builder, fusion: Fusion) -> None:
         for t, row in zip(e.inputs, e.reads, strict=True):
             for p, (axis, read) in enumerate(zip(t.axes, row, strict=True)):
                 if isinstance(read, Fixed) and read.resolves is not None:
-                    builder.map(axis, read.resolves, Reason("broadcast", e, t, p))
+                    builder.map(axis, read.resolves, ("broadcast", e, t, p, ()))
 
 
 def _forward(builder: Builder, fusion: Fusion) -> None:
     for x in _all_exprs(fusion):
         if isinstance(x, Merge) and x.outer.is_broadcast != x.inner.is_broadcast:
             kept = x.inner if x.outer.is_broadcast else x.outer
-            builder.map(kept, x.out, Reason("forward", steps=(x,)))
-    for x, a, b in _size_one(fusion):
-        builder.map(a, b, Reason("size one", steps=(x,)))
+            builder.map(kept, x.out, ("forward", None, None, 0, (x,)))
+    plans = Plans()
+    for t in fusion.tensors:
+        plan = plans.of(t)
+        for x, a, b, _ in plan.transparent:
+            builder.map(plan.domains[a], plan.domains[b], ("size one", None, None, 0, (x,)))
 
 
 def _resized(builder: Builder, fusion: Fusion) -> None:
     for x in _all_exprs(fusion):
         if isinstance(x, (Resize, Stride)):
-            builder.map(x.source, x.out, Reason("resize", steps=(x,)))
+            builder.map(x.source, x.out, ("resize", None, None, 0, (x,)))
+
+
+def _all_exprs(fusion: Fusion) -> Iterator[DomainExpr]:
+    for t in fusion.tensors:
+        yield from own_exprs(t)
 
 
 Part = Callable[[Builder, Fusion], None]
@@ -155,12 +130,11 @@ def build_permissive_resize(fusion: Fusion, exact: Builder | None = None) -> Dom
 
 def build_loop(fusion: Fusion, nests: Nests) -> DomainGraph:
     """Loop axes that share one real loop: those left of an inlined tensor's position with its consumers'."""
-    builder: Builder = GraphBuilder("loop")
-    for t in fusion.tensors:
-        for d in t.loop:
-            builder.add(d)
+    keys: KeyList[IterDomain] = KeyList()
+    keys.enter(list(dict.fromkeys(d for t in fusion.tensors for d in t.loop)))
+    builder: Builder = GraphBuilder("loop", keys, Forms())
     for t in fusion.tensors:
         for e in t.uses:
             for j in range(nests.shared(t)):
-                builder.map(t.loop[j], e.output.loop[j], Reason("inline", e, t, j))
+                builder.map(t.loop[j], e.output.loop[j], ("inline", e, t, j, ()))
     return DomainGraph("loop", fusion, builder.build())

@@ -6,20 +6,19 @@ constant, *reorder* does anything else. Axes that enter the cycle from the side 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Generic, TypeVar
 
-from idgraph.arith import Expr, Proof, as_expr, prove_equal, simplify, symbol
+from idgraph.arith import Expr
 from idgraph.errors import SourceLine
-from idgraph.graphs.coordinates import forward, transparent
-from idgraph.graphs.valgraph import ExprGroup, Group, ValGraph
+from idgraph.graphs.rounds import Composer, CycleKind, axis_of
+from idgraph.graphs.valgraph import Group, ValGraph
+from idgraph.graphs.ways import Net, Way, find_ways
 from idgraph.ir import IterDomain, Tensor, TensorExpr
-from idgraph.ir.domains import DomainExpr, Roll
+from idgraph.ir.domains import DomainExpr
 
-K = TypeVar("K")
-CycleKind = Literal["identity", "shift", "reorder"]
+K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +80,6 @@ class Cycle(Generic[K]):
         return "\n".join(lines)
 
 
-def axis_of(key: object) -> IterDomain:
-    """The axis of a key: the key itself, or the first part of an index-graph key."""
-    if isinstance(key, IterDomain):
-        return key
-    if isinstance(key, tuple):
-        first: object = key[0]  # pyright: ignore[reportUnknownVariableType]
-        if isinstance(first, IterDomain):
-            return first
-    raise TypeError(f"{key!r} is no key of a domain graph")
-
-
 def e_tensor(e: DomainExpr) -> str:
     """``of t3 = cat(...) at file:line`` for a domain expression on the root-to-logical path of a tensor."""
     t = e.outputs[0].tensor
@@ -103,200 +91,51 @@ def e_tensor(e: DomainExpr) -> str:
     return f"of the schedule of {t.name}"
 
 
-def components(graph: ValGraph[K]) -> list[list[Group[K]]]:
-    """Strongly connected components with a cycle, by an iterative Tarjan pass; edges run from inputs to outputs."""
-    after: dict[int, list[int]] = {}
-    named = {g.number: g for x in graph.expr_groups for g in (*x.inputs, *x.outputs)}
-    loops: set[int] = set()
-    for x in graph.expr_groups:
-        for a in x.inputs:
-            for b in x.outputs:
-                after.setdefault(a.number, []).append(b.number)
-                after.setdefault(b.number, [])
-                if a is b and not transparent(x.expr):
-                    loops.add(a.number)
-    order: dict[int, int] = {}
-    low: dict[int, int] = {}
-    on: set[int] = set()
-    stack: list[int] = []
-    found: list[list[Group[K]]] = []
-    for root in after:
-        if root in order:
-            continue
-        work = [(root, 0)]
-        while work:
-            node, at = work.pop()
-            if at == 0:
-                order[node] = low[node] = len(order)
-                stack.append(node)
-                on.add(node)
-            pushed = False
-            for k in range(at, len(after[node])):
-                to = after[node][k]
-                if to not in order:
-                    work += [(node, k + 1), (to, 0)]
-                    pushed = True
-                    break
-                if to in on:
-                    low[node] = min(low[node], order[to])
-            if pushed:
-                continue
-            if low[node] == order[node]:
-                members: list[int] = []
-                while True:
-                    top = stack.pop()
-                    on.discard(top)
-                    members.append(top)
-                    if top == node:
-                        break
-                if len(members) > 1 or node in loops:
-                    found.append([named[m] for m in sorted(members)])
-            if work:
-                parent = work[-1][0]
-                low[parent] = min(low[parent], low[node])
-    return sorted(found, key=lambda members: members[0].number)
-
-
 def find_cycles(graph: ValGraph[K]) -> tuple[Cycle[K], ...]:
-    """Every elementary cause once: a shortest cycle through each expression that stands on one, without repeats."""
-    found: list[Cycle[K]] = []
-    for members in components(graph):
-        inside = {g.number for g in members}
-        edges = [
-            x
-            for x in graph.expr_groups
-            if any(g.number in inside for g in x.inputs) and any(g.number in inside for g in x.outputs)
-        ]
-        covered: set[int] = set()
-        for x in edges:
-            # A step that keeps its axis, beside one of a single element, is no cause of a cycle.
-            if x.number in covered or (transparent(x.expr) and set(x.inputs) & set(x.outputs)):
-                continue
-            way = _shortest_through(x, edges, inside)
-            covered.update(step.number for _, step, _ in way)
-            found.append(_cycle(graph, way))
-    return tuple(found)
+    """Every elementary cause once: a cycle through each expression that stands on one, without repeats."""
+    net = Net(graph.nodes, graph.find)
+    found = find_ways(net)
+    if not found:
+        return ()
+    composer = Composer(graph, net)
+    order: dict[TensorExpr, int] = {}
+    return tuple(_cycle(graph, net, composer, way, order) for way in found)
 
 
-def _shortest_through(
-    first: ExprGroup[K], edges: Sequence[ExprGroup[K]], inside: set[int]
-) -> list[tuple[Group[K], ExprGroup[K], Group[K]]]:
-    """The shortest way from an output of ``first`` back to one of its inputs, ``first`` in front."""
-    by_input: dict[int, list[ExprGroup[K]]] = {}
-    for x in edges:
-        for g in dict.fromkeys(g for g in x.inputs if g.number in inside):
-            by_input.setdefault(g.number, []).append(x)
-    goals = {g.number for g in first.inputs if g.number in inside}
-    before: dict[int, tuple[Group[K], ExprGroup[K], Group[K]] | None] = {}
-    queue: deque[Group[K]] = deque()
-    for g in first.outputs:
-        if g.number in inside and g.number not in before:
-            before[g.number] = None
-            queue.append(g)
-    while queue:
-        g = queue.popleft()
-        if g.number in goals:
-            way: list[tuple[Group[K], ExprGroup[K], Group[K]]] = []
-            at = before[g.number]
-            start = g
-            while at is not None:
-                way.insert(0, at)
-                start = at[0]
-                at = before[start.number]
-            return [(g, first, start), *way]
-        for x in by_input.get(g.number, []):
-            for to in x.outputs:
-                if to.number in inside and to.number not in before:
-                    before[to.number] = (g, x, to)
-                    queue.append(to)
-    raise AssertionError("an edge inside a strongly connected component stands on a cycle")
-
-
-def _known_sides(graph: ValGraph[K], start: Group[K], c: Expr) -> dict[int, Expr]:
-    """Coordinates that follow forward from the start's alone: what a split leaves beside the way is known too."""
-    known = {start.number: c}
-    pending = [start]
-    while pending:
-        for x in graph.uses(pending.pop()):
-            if all(g.number in known for g in x.inputs):
-                values = forward(x.expr, tuple(known[g.number] for g in x.inputs))
-                for g, v in zip(x.outputs, values, strict=True):
-                    if g.number not in known:
-                        known[g.number] = simplify(v)
-                        pending.append(g)
-    return known
-
-
-def _cycle(graph: ValGraph[K], way: list[tuple[Group[K], ExprGroup[K], Group[K]]]) -> Cycle[K]:
-    start = way[0][0]
-    c = symbol("c", 0, axis_of(start.keys[0]).extent - 1)
-    sides = _known_sides(graph, start, c)
-    value: Expr = c
-    for source, step, to in way:
-        inputs: list[Expr] = []
-        taken = False
-        for g in step.inputs:
-            if g is source and not taken:
-                inputs.append(value)
-                taken = True
-            else:
-                extent = axis_of(g.keys[0]).extent
-                inputs.append(sides.setdefault(g.number, symbol(f"side{g.number}", 0, extent - 1)))
-        value = simplify(forward(step.expr, tuple(inputs))[step.outputs.index(to)])
-    kind, shift, modulus = _classify(value, c, [s.expr for _, s, _ in way])
-    exprs = tuple(_told(s) for _, s, _ in way)
-    closing = _closing(graph, way)
+def _cycle(graph: ValGraph[K], net: Net, composer: Composer, way: Way, order: dict[TensorExpr, int]) -> Cycle[K]:
+    made = composer.around(way)
+    exprs = tuple(_told(graph, net, step.node) for step in way)
+    closing = _closing(graph, way, order)
     lines = dict.fromkeys(t.source_line for e in exprs if (t := e.outputs[0].tensor) is not None and t.source_line)
     if closing is not None and closing.source_line is not None:
         lines[closing.source_line] = None
-    return Cycle(graph.name, kind, shift, modulus, value, tuple(g for g, _, _ in way), exprs, closing, tuple(lines))
+    groups = tuple(graph.numbered(step.source) for step in way)
+    return Cycle(graph.name, made.kind, made.shift, made.modulus, made.net, groups, exprs, closing, tuple(lines))
 
 
-def _told(step: ExprGroup[K]) -> DomainExpr:
+def _told(graph: ValGraph[K], net: Net, node: int) -> DomainExpr:
     """Of equal expressions one that an operation made rather than a schedule: the report names its line."""
-    for e in step.exprs:
+    for n in net.equal[node]:
+        e = graph.nodes.form[n].expr
         t = e.outputs[0].tensor
         if t is not None and any(x is e for x in t.domain.exprs):
             return e
-    return step.expr
+    return graph.nodes.form[node].expr
 
 
-def _classify(net: Expr, c: Expr, exprs: Sequence[DomainExpr]) -> tuple[CycleKind, Expr | None, Expr | None]:
-    zero = as_expr(0)
-    moved = simplify(net - c)
-    if moved == 0:
-        return "identity", zero, None
-    if c not in moved.symbols and not any(str(s).startswith("side") for s in moved.symbols):
-        return "shift", moved, None
-    if isinstance(prove_equal(net, c), Proof):
-        return "identity", zero, None
-    turns = [e for e in exprs if isinstance(e, Roll)]
-    if turns:
-        n, total = turns[0].source.extent, zero
-        for e in turns:
-            total = total + e.shift
-        total = simplify(total % n)
-        if isinstance(prove_equal(net, (c + total) % n), Proof):
-            return "shift", total, n
-    return "reorder", None, None
-
-
-def _closing(graph: ValGraph[K], way: list[tuple[Group[K], ExprGroup[K], Group[K]]]) -> TensorExpr | None:
+def _closing(graph: ValGraph[K], way: Way, order: dict[TensorExpr, int]) -> TensorExpr | None:
     """The operation whose mapping joined the two ends: the latest one on the chains inside the cycle's groups."""
     latest: TensorExpr | None = None
-    latest_at = -1
-    for k, (source, step, _) in enumerate(way):
-        _, before, _ = way[k - 1]
-        made = [key for key in source if any(axis_of(key) in e.outputs for e in before.exprs)]
-        read = [key for key in source if any(axis_of(key) in e.inputs for e in step.exprs)]
-        if not made or not read:
-            continue
-        for fact in graph.chain(made[0], read[0]).facts:
-            e = fact.reason.expr
-            if e is None:
+    nodes, find = graph.nodes, graph.find
+    for k, step in enumerate(way):
+        made = next(x for x in nodes.outs[way[k - 1].node] if find(x) == step.source)
+        read = next(x for x in nodes.ins[step.node] if find(x) == step.source)
+        for _, _, why in graph.path(made, read):
+            e = why[1]
+            if isinstance(e, int) or e is None:
                 continue
-            exprs = e.output.fusion.exprs
-            at = exprs.index(e)
-            if at > latest_at:
-                latest, latest_at = e, at
+            if not order:
+                order.update((x, n) for n, x in enumerate(e.output.fusion.exprs))
+            if latest is None or order[e] > order[latest]:
+                latest = e
     return latest

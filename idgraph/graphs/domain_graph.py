@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.cycles import Cycle, find_cycles
 from idgraph.graphs.export import domain_networkx
+from idgraph.graphs.forms import Plan, Plans
+from idgraph.graphs.keys import KeyList
 from idgraph.graphs.memory import no_collection
-from idgraph.graphs.reasons import Explanation, Reason
-from idgraph.graphs.valgraph import ExprGroup, GraphBuilder, Group, ValGraph, key_text
-from idgraph.ir import DomainExpr, Fusion, IterDomain, Mapped, Tensor
+from idgraph.graphs.reasons import Explanation
+from idgraph.graphs.valgraph import ExprGroup, Group, ValGraph, key_text
+from idgraph.ir import Fusion, IterDomain, Mapped, Tensor
 from idgraph.ir.views import render
 
 if TYPE_CHECKING:
@@ -137,42 +140,33 @@ class DomainGraph:
         )
 
 
-def own_exprs(tensor: Tensor) -> tuple[DomainExpr, ...]:
-    """Domain expressions of a tensor: root to logical, then its schedule."""
-    return (*tensor.domain.exprs, *tensor.domain.loop_exprs)
-
-
-def own_domains(tensor: Tensor) -> tuple[IterDomain, ...]:
-    """All axes of a tensor, each once: root, logical, what lies between, loop."""
-    between = (d for e in own_exprs(tensor) for d in (*e.inputs, *e.outputs))
-    return tuple(dict.fromkeys((*tensor.root, *tensor.logical, *between, *tensor.loop, *tensor.allocation)))
-
-
-def exact_builder(fusion: Fusion) -> GraphBuilder[IterDomain]:
-    """The exact graph, still growing: coarser graphs fork it."""
+def exact_builder(fusion: Fusion, plans: Plans | None = None) -> GraphBuilder[IterDomain]:
+    """The exact graph, still growing: coarser graphs fork it. ``plans`` may be shared with other graphs."""
     with no_collection():
-        return _exact(fusion)
+        return _exact(fusion, plans or Plans())
 
 
-def _exact(fusion: Fusion) -> GraphBuilder[IterDomain]:
-    builder: GraphBuilder[IterDomain] = GraphBuilder("exact")
+def _exact(fusion: Fusion, plans: Plans) -> GraphBuilder[IterDomain]:
+    keys: KeyList[IterDomain] = KeyList()
+    entered: dict[Tensor, tuple[Plan, int]] = {}
     for t in fusion.tensors:
-        builder.add_new(own_domains(t))
-        for e in own_exprs(t):
-            builder.add_expr(e, _key)
-    ids = builder.ids
+        plan = plans.of(t)
+        entered[t] = plan, keys.enter(plan.domains)
+    builder = GraphBuilder("exact", keys, plans.forms)
+    for plan, first in entered.values():
+        for form, ins, outs in plan.exprs:
+            builder.add_node(form, tuple([first + p for p in ins]), tuple([first + p for p in outs]))
     for e in fusion.exprs:
+        out, base = entered[e.output]
         for t, row in zip(e.inputs, e.reads, strict=True):
-            for p, (axis, read) in enumerate(zip(t.axes, row, strict=True)):
-                if isinstance(read, Mapped) and axis.is_broadcast == read.domain.is_broadcast:
-                    builder.join(ids[axis], ids[read.domain], Reason("access", e, t, p))
+            mine, first = entered[t]
+            for p, (at, read) in enumerate(zip(mine.axes, row, strict=True)):
+                if isinstance(read, Mapped) and mine.domains[at].is_broadcast == read.domain.is_broadcast:
+                    builder.join(first + at, base + out.place[read.domain], ("access", e, t, p, ()))
+    builder.settle()
     return builder
 
 
 def build_exact(fusion: Fusion) -> DomainGraph:
     """Producer logical with consumer root axes, same position, never a broadcast with something else."""
     return DomainGraph("exact", fusion, exact_builder(fusion).build())
-
-
-def _key(d: IterDomain) -> IterDomain:
-    return d

@@ -7,21 +7,22 @@ to another only through loops that inlining shares. So slice + cat + residual le
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from idgraph.errors import IndexingError, ScheduleError
-from idgraph.graphs.coordinates import padded, transparent
+from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.cycles import Cycle, find_cycles
-from idgraph.graphs.domain_graph import own_domains, own_exprs
 from idgraph.graphs.export import domain_networkx
+from idgraph.graphs.forms import Plan, Plans, own_domains, own_exprs
 from idgraph.graphs.loops import Nests, Shadow
 from idgraph.graphs.memory import no_collection
 from idgraph.graphs.order import order_nests
-from idgraph.graphs.reasons import Explanation, Reason
-from idgraph.graphs.valgraph import ExprGroup, GraphBuilder, Group, ValGraph, key_text
+from idgraph.graphs.reasons import Explanation
+from idgraph.graphs.valgraph import ExprGroup, Group, ValGraph, key_text
 from idgraph.ir import DomainExpr, Fixed, Fusion, IterDomain, Mapped, Tensor, TensorExpr
 from idgraph.ir.domains import is_one
 from idgraph.ir.views import render
@@ -45,10 +46,16 @@ def key_of(e: TensorExpr, operand: int | None) -> Callable[[IterDomain], Key]:
     """Keys of an operand's axes under ``e`` (None: of its output's)."""
     if operand is None:
         return lambda d: (d, e)
-    k = canonical_operand(e, operand)
-    if any(e.inputs[j] is e.inputs[k] for j in range(k)):
+    k = _slot(e, canonical_operand(e, operand))
+    if k is not None:
         return lambda d: (d, e, k)
     return lambda d: (d, e)
+
+
+def _slot(e: TensorExpr, k: int) -> int | None:
+    """The third part of the keys of canonical operand ``k``; None where no operand before it reads its tensor."""
+    t = e.inputs[k]
+    return k if any(e.inputs[j] is t for j in range(k)) else None
 
 
 class IndexGraph:
@@ -69,9 +76,7 @@ class IndexGraph:
 
     name = "index"
 
-    def __init__(
-        self, fusion: Fusion, nests: Nests, graph: ValGraph[Key], local: dict[TensorExpr, list[LocalExpr]]
-    ) -> None:
+    def __init__(self, fusion: Fusion, nests: Nests, graph: ValGraph[Key], local: LocalExprs) -> None:
         self.fusion = fusion
         self.nests = nests
         self.graph = graph
@@ -152,41 +157,113 @@ class IndexGraph:
         return "\n".join("{" + ", ".join(map(key_text, g)) + "}" for g in self.groups)
 
 
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """One use of a tensor by an operation: its axes have the numbers from ``first``, in the order of the plan.
+
+    ``operand`` is None for the output; ``slot`` the third part of the keys, None where they have two.
+    """
+
+    expr: TensorExpr
+    operand: int | None
+    slot: int | None
+    tensor: Tensor
+    plan: Plan
+    first: int
+
+    def key(self, d: IterDomain) -> Key:
+        return (d, self.expr) if self.slot is None else (d, self.expr, self.slot)
+
+
+class _UseKeys:
+    """Keys of all uses; the keys themselves are made when somebody asks, a model has millions."""
+
+    def __init__(self) -> None:
+        self.of: dict[TensorExpr, list[_Use]] = {}
+        self._uses: list[_Use] = []
+        self._firsts: list[int] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def enter(self, e: TensorExpr, operand: int | None, t: Tensor, plan: Plan) -> None:
+        slot = None if operand is None else _slot(e, operand)
+        use = _Use(e, operand, slot, t, plan, self._count)
+        self.of.setdefault(e, []).append(use)
+        self._uses.append(use)
+        self._firsts.append(self._count)
+        self._count += len(plan.domains)
+
+    def number(self, key: Key) -> int | None:
+        slot = key[2] if len(key) == 3 else None
+        for use in self.of.get(key[1], ()):
+            place = use.plan.place.get(key[0])
+            if place is not None and use.slot == slot:
+                return use.first + place
+        return None
+
+    def at(self, number: int) -> Key:
+        use = self._uses[bisect_right(self._firsts, number) - 1]
+        return use.key(use.plan.domains[number - use.first])
+
+    def copy(self) -> _UseKeys:
+        return self  # complete before the graph starts to grow
+
+
 # A domain expression under one operation: its keys, and whether it belongs to the output (not to an operand).
 LocalExpr = tuple[DomainExpr, tuple[Key, ...], tuple[Key, ...], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """What every use of a tensor enters: its axes, its domain expressions, and the pairs a size-one neighbour joins."""
+class LocalExprs:
+    """For each operation the domain expressions of its tensors, as it uses them."""
 
-    domains: tuple[IterDomain, ...]
-    exprs: tuple[DomainExpr, ...]
-    pairs: tuple[tuple[DomainExpr, IterDomain, IterDomain, IterDomain | None], ...]
-    loose: frozenset[IterDomain]
+    def __init__(self, keys: _UseKeys) -> None:
+        self._keys = keys
+
+    def __getitem__(self, e: TensorExpr) -> list[LocalExpr]:
+        return [
+            (form.expr, tuple(map(use.key, form.expr.inputs)), tuple(map(use.key, form.expr.outputs)), not n)
+            for n, use in enumerate(self._keys.of[e])
+            for form, _, _ in use.plan.exprs
+        ]
 
 
 class _Builder:
-    def __init__(self, fusion: Fusion, exprs: Sequence[TensorExpr]) -> None:
+    def __init__(self, fusion: Fusion, exprs: Sequence[TensorExpr], plans: Plans) -> None:
         self.fusion = fusion
         self.exprs = exprs
         self.nests = Nests(fusion)
-        self.graph: GraphBuilder[Key] = GraphBuilder("index")
-        self.local: dict[TensorExpr, list[LocalExpr]] = {}
-        self._parts: dict[Tensor, _Parts] = {}
+        self._plans = plans
+        self._keys = _UseKeys()
+        self._with_shadows: dict[Tensor, Plan] = {}
 
     def build(self) -> IndexGraph:
-        distinct = {e: _distinct(e) for e in self.exprs}
-        for e, operands in distinct.items():
-            self._expression(e, operands)
+        for e in self.exprs:
+            self._keys.enter(e, None, e.output, self._plan(e.output))
+            for k in _distinct(e):
+                self._keys.enter(e, k, e.inputs[k], self._plan(e.inputs[k]))
+        self.graph: GraphBuilder[Key] = GraphBuilder("index", self._keys, self._plans.forms)
+        for uses in self._keys.of.values():
+            own = uses[0]
+            self._enter(own, frozenset())
+            for use in uses[1:]:
+                self._enter(use, self._outside(own, use) if use.plan.transparent else frozenset())
+                self._read(use, own)
+        self.graph.settle()
         # Sharing is checked on each operation alone, before any loop joins two of them.
-        inlined = [(e, k) for e, operands in distinct.items() for k in operands if self.nests.shared(e.inputs[k])]
+        inlined = [
+            (e, use.operand)
+            for e, uses in self._keys.of.items()
+            for use in uses
+            if use.operand is not None and use.tensor.inline_position and self.nests.shared(use.tensor)
+        ]
         for e, k in inlined:
             self._check_shared(e, k)
-        alone = {e: self._joined_loops(e) for e in distinct} if inlined else {}
+        alone = {e: self._joined_loops(e) for e in self.exprs} if inlined else {}
         for e, k in inlined:
             self._share(e, k)
-        made = IndexGraph(self.fusion, self.nests, self.graph.build(), self.local)
+        made = IndexGraph(self.fusion, self.nests, self.graph.build(), LocalExprs(self._keys))
         if inlined:  # loops that nobody shares can neither collide nor stand in a knot
             _refuse_shifts(made)
             _refuse_collapsed_loops(made, alone)
@@ -202,65 +279,56 @@ class _Builder:
             if first.setdefault(n := self.graph.number((d, e)), d) is not d
         }
 
-    def _expression(self, e: TensorExpr, operands: list[int]) -> None:
-        self.local[e] = []
-        own = self._enter(e, e.output, key_of(e, None), frozenset())
-        for k in operands:
-            outside = self._outside(e, k) if self._of(e.inputs[k]).pairs else frozenset[IterDomain]()
-            self._read(e, k, self._enter(e, e.inputs[k], key_of(e, k), outside), own)
-
-    def _outside(self, e: TensorExpr, k: int) -> frozenset[IterDomain]:
-        """Axes of an operand, and what its schedule makes of them, that ``e`` may ask for out of range (under a false
-        predicate): those read through a resize, and those that the output's loops run past."""
-        out, t = e.output, e.inputs[k]
-        loose = self._of(out).loose
-        found = {
-            axis
-            for axis, read in zip(t.axes, e.reads[k], strict=True)
-            if isinstance(read, Mapped) and (read.domain in loose or read.domain not in out.logical)
-        }
-        for x in self._of(t).exprs:
-            if any(d in found for d in x.inputs):
-                found.update(x.outputs)
-        return frozenset(found)
-
-    def _of(self, t: Tensor) -> _Parts:
-        found = self._parts.get(t)
+    def _plan(self, t: Tensor) -> Plan:
+        """The plan of a tensor with its stand-ins."""
+        shadow = self.nests.shadows[t]
+        if not shadow.exprs:
+            return self._plans.of(t)
+        found = self._with_shadows.get(t)
         if found is None:
-            exprs = (*own_exprs(t), *self.nests.shadows[t].exprs)
-            loose = padded(exprs)
-            pairs = tuple((x, a, b, by) for x in exprs for a, b, by in transparent(x) if by not in loose)
-            stand_ins = (d for x in self.nests.shadows[t].exprs for d in (*x.inputs, *x.outputs))
+            stand_ins = (d for x in shadow.exprs for d in (*x.inputs, *x.outputs))
             domains = tuple(dict.fromkeys((*own_domains(t), *stand_ins)))
-            found = self._parts[t] = _Parts(domains, exprs, pairs, frozenset(loose))
+            found = self._with_shadows[t] = self._plans.plan(t, domains, (*own_exprs(t), *shadow.exprs))
         return found
 
-    def _enter(
-        self, e: TensorExpr, t: Tensor, key: Callable[[IterDomain], Key], outside: frozenset[IterDomain]
-    ) -> dict[IterDomain, int]:
-        """Enter a use of a tensor; returns the number of each of its axes."""
-        parts = self._of(t)
-        first = self.graph.add_new([key(d) for d in parts.domains])
-        numbers = dict(zip(parts.domains, range(first, first + len(parts.domains)), strict=True))
-        local = self.local[e]
-        for x in parts.exprs:
-            self.graph.add_expr(x, key)
-            local.append((x, tuple(map(key, x.inputs)), tuple(map(key, x.outputs)), t is e.output))
-        for x, a, b, beside in parts.pairs:
-            if beside not in outside:
-                self.graph.join(numbers[a], numbers[b], Reason("size one", steps=(x,)))
-        return numbers
+    def _outside(self, own: _Use, use: _Use) -> frozenset[IterDomain]:
+        """Axes of an operand, and what its schedule makes of them, that the operation may ask for out of range (under a
+        false predicate): those read through a resize, and those that the output's loops run past."""
+        e, loose, logical = use.expr, own.plan.loose, own.tensor.logical
+        domains = use.plan.domains
+        found = {
+            domains[at]
+            for at, read in zip(use.plan.axes, e.reads[use.operand or 0], strict=True)
+            if isinstance(read, Mapped) and (read.domain in loose or read.domain not in logical)
+        }
+        for form, _, _ in use.plan.exprs:
+            if any(d in found for d in form.expr.inputs):
+                found.update(form.expr.outputs)
+        return frozenset(found)
 
-    def _read(self, e: TensorExpr, k: int, mine: dict[IterDomain, int], own: dict[IterDomain, int]) -> None:
-        t, join = e.inputs[k], self.graph.join
+    def _enter(self, use: _Use, outside: frozenset[IterDomain]) -> None:
+        """Enter a use of a tensor: its expressions, and what a neighbour of one element makes the same."""
+        plan, first, graph = use.plan, use.first, self.graph
+        for form, ins, outs in plan.exprs:
+            graph.add_node(form, tuple([first + p for p in ins]), tuple([first + p for p in outs]))
+        for x, a, b, beside in plan.transparent:
+            if beside not in outside:
+                graph.join(first + a, first + b, ("size one", None, None, 0, (x,)))
+
+    def _read(self, use: _Use, own: _Use) -> None:
+        e, t, first, base, place = use.expr, use.tensor, use.first, own.first, own.plan.place
+        join, domains = self.graph.join, use.plan.domains
         theirs, out = self.nests.shadows[t], self.nests.shadows[e.output]
-        for p, (axis, read) in enumerate(zip(t.axes, e.reads[k], strict=True)):
+        for p, (at, read) in enumerate(zip(use.plan.axes, e.reads[use.operand or 0], strict=True)):
+            axis = domains[at]
             if isinstance(read, Mapped):
-                join(mine[axis], own[read.domain], Reason("access", e, t, p))
+                join(first + at, base + place[read.domain], ("access", e, t, p, ()))
                 if axis in theirs.axis and read.domain in out.axis:
-                    join(mine[theirs.axis[axis]], own[out.axis[read.domain]], Reason("promotion", e, t, p))
+                    mine, other = use.plan.place[theirs.axis[axis]], place[out.axis[read.domain]]
+                    join(first + mine, base + other, ("promotion", e, t, p, ()))
             elif isinstance(read, Fixed) and read.resolves is not None and axis in theirs.axis:
-                join(mine[theirs.axis[axis]], own[out.of(read.resolves)], Reason("promotion", e, t, p))
+                mine, other = use.plan.place[theirs.axis[axis]], place[out.of(read.resolves)]
+                join(first + mine, base + other, ("promotion", e, t, p, ()))
 
     def _check_shared(self, e: TensorExpr, k: int) -> None:
         t, key, own = e.inputs[k], key_of(e, k), key_of(e, None)
@@ -286,7 +354,7 @@ class _Builder:
         for j in range(self.nests.shared(t)):
             d = mine.loop[j]
             because = "inline" if d is t.loop[j] else "promotion"
-            self.graph.map((d, definition), key(d), Reason(because, e, t, j))
+            self.graph.map((d, definition), key(d), (because, e, t, j, ()))
 
 
 def _distinct(e: TensorExpr) -> list[int]:
@@ -355,10 +423,13 @@ def _refuse_collapsed_loops(graph: IndexGraph, alone: Mapping[TensorExpr, set[tu
             seen.setdefault(number, d)
 
 
-def build_index_graph(fusion: Fusion, exprs: Sequence[TensorExpr] | None = None) -> IndexGraph:
+def build_index_graph(
+    fusion: Fusion, exprs: Sequence[TensorExpr] | None = None, *, plans: Plans | None = None
+) -> IndexGraph:
     """The index graph of a scheduled fusion; raises `ScheduleError` for an inlining that no loop nest can do.
 
     ``exprs`` leaves out the others; with everything that shares a loop with them they are judged as in the whole.
+    ``plans`` may be shared with other graphs of the fusion as it is scheduled now.
     """
     with no_collection():
-        return _Builder(fusion, fusion.exprs if exprs is None else exprs).build()
+        return _Builder(fusion, fusion.exprs if exprs is None else exprs, plans or Plans()).build()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from idgraph.errors import SourceLine
 from idgraph.ir import DomainExpr, Tensor, TensorExpr
@@ -12,6 +12,12 @@ from idgraph.ir import DomainExpr, Tensor, TensorExpr
 Because = Literal[
     "access", "broadcast", "resize", "forward", "inline", "promotion", "congruence", "backward", "size one"
 ]
+
+# What a union keeps: the fields of a `Reason`, or for congruence the numbers of two equal expressions of the graph.
+# Plain tuples, since a model has millions; a `Reason` is made when asked for.
+Told: TypeAlias = tuple[Because, TensorExpr | None, Tensor | None, int, tuple[DomainExpr, ...]]
+Equal: TypeAlias = tuple[Literal["congruence", "backward"], int, int]
+Why: TypeAlias = Told | Equal
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +70,16 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One step of an explanation: ``left`` and ``right`` are the same for ``reason``."""
+    """One step of an explanation: ``left`` and ``right`` are the same for ``reason``.
+
+    ``premises`` are the pairs of keys whose sameness a congruence rests on; explain them in turn to go deeper.
+    """
 
     left: object
     right: object
     reason: Reason
     text: str
+    premises: tuple[tuple[object, object], ...] = ()
 
     def __str__(self) -> str:
         return self.text

@@ -10,8 +10,10 @@ from idgraph.arith import TRUE, Expr, as_expr, drop_redundant, simplify, symbol
 from idgraph.errors import IndexingError
 from idgraph.graphs import (
     DomainGraph,
+    GraphBuilder,
     IndexGraph,
     Nests,
+    Plans,
     build_almost_exact,
     build_broadcast,
     build_index_graph,
@@ -23,7 +25,6 @@ from idgraph.graphs import (
     key_of,
 )  # fmt: skip
 from idgraph.graphs.index_graph import Key
-from idgraph.graphs.valgraph import GraphBuilder
 from idgraph.index.access import Access, with_loads
 from idgraph.index.cover import check_cover
 from idgraph.index.layout import address_of
@@ -103,9 +104,14 @@ class IdModel:
     # graphs -------------------------------------------------------------------------------------------------------
 
     @property
+    def _plans(self) -> Plans:
+        """What every graph enters for a tensor."""
+        return self._keep("plans", Plans)
+
+    @property
     def _exact(self) -> GraphBuilder[IterDomain]:
         """The exact graph's builder, which the coarser graphs fork."""
-        return self._keep("exact builder", lambda: exact_builder(self.fusion))
+        return self._keep("exact builder", lambda: exact_builder(self.fusion, self._plans))
 
     @property
     def exact(self) -> DomainGraph:
@@ -115,7 +121,7 @@ class IdModel:
     @property
     def almost_exact(self) -> DomainGraph:
         """Exact, with size-one merges and splits transparent and equal divisible splits joined."""
-        return self._keep("almost_exact", lambda: build_almost_exact(self.fusion, self._exact))
+        return self._keep("almost_exact", lambda: build_almost_exact(self.fusion, self._exact, self._plans))
 
     @property
     def broadcast(self) -> DomainGraph:
@@ -140,7 +146,7 @@ class IdModel:
     @property
     def index(self) -> IndexGraph:
         """The index graph; raises `ScheduleError` for an inlining that no loop nest can do."""
-        return self._keep("index", lambda: build_index_graph(self.fusion))
+        return self._keep("index", lambda: build_index_graph(self.fusion, plans=self._plans))
 
     def verify(self) -> None:
         """Raise `ScheduleError` unless every loop nest can be done and every read finds a computed element."""

@@ -1,0 +1,196 @@
+"""Growing a ValGraph: direct unions first, then closed under congruence of domain expressions.
+
+Two domain expressions of one form whose inputs are the same have the same outputs (forward), and the other way round
+(backward); a merge maps backward only where its extents are equal too. What the closure is does not depend on the
+order in which keys, expressions and mappings were entered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from copy import copy
+from typing import Generic, Literal, TypeVar
+
+from idgraph.errors import IndexingError
+from idgraph.graphs.disjoint import DisjointSets
+from idgraph.graphs.forms import Form, Forms
+from idgraph.graphs.keys import Keys
+from idgraph.graphs.reasons import Why
+from idgraph.graphs.valgraph import Nodes, ValGraph, key_text
+from idgraph.ir import DomainExpr, IterDomain, Split
+
+K = TypeVar("K", bound=Hashable)
+
+
+class GraphBuilder(Generic[K]):
+    """Grows a graph over numbered keys; asking it, or `settle`, closes it under congruence; `build` freezes it.
+
+    >>> import idgraph as ig
+    >>> from idgraph.graphs.keys import KeyList
+    >>> f = ig.Fusion("f")
+    >>> t, u = (f.input(name, shape=(30,)) + 1 for name in "ab")
+    >>> steps = [v.split(0, 8).domain.loop_exprs[0] for v in (t, u)]
+    >>> keys = KeyList()
+    >>> _ = keys.enter([*t.logical, *t.loop, *u.logical, *u.loop])
+    >>> b = GraphBuilder("example", keys, Forms())
+    >>> [b.add_expr(x, lambda d: d) for x in steps]
+    [0, 1]
+    >>> b.map(t.logical[0], u.logical[0], ("access", None, None, 0, ()))
+    >>> [b.same(x, y) for x, y in zip(t.loop, u.loop)]
+    [True, True]
+    """
+
+    def __init__(self, name: str, keys: Keys[K], forms: Forms) -> None:
+        self.name = name
+        self.keys = keys
+        self.forms = forms
+        self.sets: DisjointSets[Why] = DisjointSets(len(keys))
+        self.nodes = Nodes()
+        self.unions = 0
+        self._signed = 0  # nodes before this one are in the tables below
+        self._uses: dict[int, list[int]] = {}
+        self._known: dict[tuple[int, ...], int] = {}
+        self._pending: list[tuple[int, int, Why]] = []
+        self._parts = False
+        self._left_out: frozenset[int] = frozenset()
+
+    def fork(self, name: str) -> GraphBuilder[K]:
+        """A copy to go on with: coarser graphs start from the exact one."""
+        self.settle()
+        made = copy(self)
+        made.name, made.sets, made.nodes = name, self.sets.copy(), self.nodes.copy()
+        made._uses = {k: v.copy() for k, v in self._uses.items()}
+        made._known, made._pending = self._known.copy(), []
+        return made
+
+    # entering -----------------------------------------------------------------------------------------------------
+
+    def key_number(self, key: K) -> int:
+        """The number of a key itself; raises `IndexingError` for a key that was not entered."""
+        found = self.keys.number(key)
+        if found is None:
+            raise IndexingError(f"{key_text(key)} is not in the {self.name} graph")
+        return found
+
+    def add_expr(self, e: DomainExpr, key: Callable[[IterDomain], K]) -> int:
+        """Enter a domain expression between the keys of its axes; returns its number."""
+        ins, outs = (tuple(self.key_number(key(d)) for d in axes) for axes in (e.inputs, e.outputs))
+        return self.add_node(self.forms.of(e), ins, outs)
+
+    def add_node(self, form: Form, ins: tuple[int, ...], outs: tuple[int, ...]) -> int:
+        """Enter a domain expression between keys by number; returns its own number."""
+        return self.nodes.add(form, ins, outs)
+
+    def map(self, a: K, b: K, why: Why) -> None:
+        """State that two keys are the same."""
+        self.join(self.key_number(a), self.key_number(b), why)
+
+    def join(self, a: int, b: int, why: Why) -> None:
+        """`map` for keys by number. What it implies follows when the graph is asked."""
+        if self._uses:
+            self._unite(a, b, why)
+        else:
+            self.unions += self.sets.union(a, b, why)
+
+    def join_parts(self, left_out: frozenset[int] = frozenset()) -> None:
+        """From now on ``whole = outer * n + inner`` is one relation, whether a merge or a divisible split states it.
+
+        Expressions ``left_out``, by number, take no part.
+        """
+        self.settle()
+        self._parts, self._left_out = True, left_out
+        for n in range(self._signed):
+            if self.nodes.form[n].parts >= 0 and n not in left_out:
+                self._sign_parts(n)
+        self.settle()
+
+    # asking -------------------------------------------------------------------------------------------------------
+
+    def same(self, a: K, b: K) -> bool:
+        """True when the two are one by now."""
+        return self.number(a) == self.number(b)
+
+    def number(self, key: K) -> int:
+        """The present representative of a key's group."""
+        self.settle()
+        return self.sets.find(self.key_number(key))
+
+    def build(self) -> ValGraph[K]:
+        """The finished, immutable graph."""
+        self.settle()
+        return ValGraph(self.name, self.sets, self.keys, self.nodes)
+
+    # congruence ---------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Close the graph under congruence."""
+        nodes, find, uses = self.nodes, self.sets.find, self._uses
+        first, self._signed = self._signed, len(nodes)
+        for n in range(first, self._signed):
+            for x in {find(x) for x in (*nodes.ins[n], *nodes.outs[n])}:
+                found = uses.get(x)
+                if found is None:
+                    uses[x] = [n]
+                else:
+                    found.append(n)
+        for n in range(first, self._signed):
+            self._sign(n)
+        pending = self._pending
+        while pending:
+            self._unite(*pending.pop())
+
+    def _unite(self, a: int, b: int, why: Why) -> None:
+        sets = self.sets
+        ra, rb = sets.find(a), sets.find(b)
+        if ra == rb:
+            return
+        sets.union(a, b, why)
+        self.unions += 1
+        keep = sets.parent[ra]
+        gone = rb if keep == ra else ra
+        moved = self._uses.pop(gone, None)
+        if moved:
+            self._uses.setdefault(keep, []).extend(moved)
+            for n in moved:
+                self._sign(n)
+
+    def _sign(self, n: int) -> None:
+        """Look an expression up by its inputs and by its outputs; equal ones are merged."""
+        nodes, find, known = self.nodes, self.sets.find, self._known
+        form = nodes.form[n]
+        other = known.setdefault((4 * form.forward, *map(find, nodes.ins[n])), n)
+        if other != n and nodes.unite(other, n):
+            self._equate("congruence", other, n)
+        other = known.setdefault((4 * form.backward + 1, *map(find, nodes.outs[n])), n)
+        if other != n and nodes.unite(other, n):
+            self._equate("backward", other, n)
+        if self._parts and form.parts >= 0 and n not in self._left_out:
+            self._sign_parts(n)
+
+    def _equate(self, because: Literal["congruence", "backward"], a: int, b: int) -> None:
+        nodes = self.nodes
+        why: Why = (because, a, b)
+        for x, y in zip((*nodes.ins[a], *nodes.outs[a]), (*nodes.ins[b], *nodes.outs[b]), strict=True):
+            if x != y:
+                self._pending.append((x, y, why))
+
+    def _sign_parts(self, n: int) -> None:
+        find, number = self.sets.find, self.nodes.form[n].parts
+        whole, outer, inner = self._division(n)
+        known = self._known
+        other = known.setdefault((4 * number + 2, find(whole)), n)
+        if other != n:
+            _, a, b = self._division(other)
+            self._pending.append((a, outer, ("backward", other, n)))
+            self._pending.append((b, inner, ("backward", other, n)))
+        other = known.setdefault((4 * number + 3, find(outer), find(inner)), n)
+        if other != n:
+            self._pending.append((self._division(other)[0], whole, ("congruence", other, n)))
+
+    def _division(self, n: int) -> tuple[int, int, int]:
+        """(whole, outer, inner) of a merge or split."""
+        nodes = self.nodes
+        one, two = nodes.ins[n], nodes.outs[n]
+        if not isinstance(nodes.form[n].expr, Split):
+            one, two = two, one
+        return one[0], two[0], two[1]

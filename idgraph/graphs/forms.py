@@ -1,0 +1,163 @@
+"""Forms of domain expressions as small integers, so that congruence compares numbers and not extents.
+
+Extents are numbered by proof: ``2*n`` and ``n + n`` have one number. Two expressions have one form exactly when they
+have equal attributes and equal extents wherever their coordinates depend on them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from idgraph.arith import Expr, simplify
+from idgraph.graphs.coordinates import padded, transparent
+from idgraph.ir import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, Tensor
+from idgraph.ir.pointwise import same_extent
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What makes a domain expression equal to another one.
+
+    ``forward``: equal numbers map inputs to outputs; ``backward``: outputs to inputs (a merge needs equal extents for
+    that). ``parts``: of a merge or a divisible split, which are both ``whole = outer * n + inner`` with
+    0 <= inner < n, the number of ``n``; -1 for others and for n = 0.
+    """
+
+    expr: DomainExpr
+    forward: int
+    backward: int
+    parts: int
+
+
+class Forms:
+    """Numbers forms and extents; shared by all graphs of a fusion.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> n = f.symbol("n", min=1)
+    >>> forms = Forms()
+    >>> forms.extent(2 * n) == forms.extent(n + n), forms.extent(n) == forms.extent(n + n)
+    (True, False)
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._extents: dict[Expr, int] = {}
+        self._symbolic: dict[frozenset[str], list[tuple[Expr, int]]] = {}
+
+    def extent(self, e: Expr) -> int:
+        """A number that provably equal extents share."""
+        found = self._extents.get(e)
+        if found is None:
+            found = self._extents[e] = self._new_extent(simplify(e))
+        return found
+
+    def _new_extent(self, e: Expr) -> int:
+        known = self._extents.get(e)
+        if known is not None:
+            return known
+        number = len(self._extents)
+        if not e.is_const:
+            alike = self._symbolic.setdefault(e.names, [])
+            number = next((n for other, n in alike if same_extent(other, e)), number)
+            alike.append((e, number))
+        self._extents[e] = number
+        return number
+
+    def _number(self, *parts: object) -> int:
+        return self._numbers.setdefault(parts, len(self._numbers))
+
+    def of(self, x: DomainExpr) -> Form:
+        """The form of a domain expression."""
+        extent, number = self.extent, self._number
+        match x:
+            case Split():
+                inner = extent(x.inner.extent)
+                same = number("split", extent(x.factor), x.inner_split, extent(x.source.extent), inner)
+                divides = x.inner.extent != 0 and same_extent(x.outer.extent * x.inner.extent, x.source.extent)
+                return Form(x, same, same, inner if divides else -1)
+            case Merge():
+                inner = extent(x.inner.extent)
+                back = number("merge back", extent(x.outer.extent), inner)
+                return Form(x, number("merge"), back, inner if x.inner.extent != 0 else -1)
+            case Resize():
+                same = number("resize", extent(x.left), extent(x.right), extent(x.source.extent))
+            case Stride():
+                ends = (extent(x.source.extent), extent(x.out.extent))
+                same = number("stride", extent(x.start), extent(x.step), *ends)
+            case Roll():
+                same = number("roll", extent(x.shift), extent(x.source.extent))
+            case Swizzle():
+                same = number("swizzle", x.kind, extent(x.y.extent))
+            case _:
+                assert_never(x)
+        return Form(x, same, same, -1)
+
+
+def own_exprs(tensor: Tensor) -> tuple[DomainExpr, ...]:
+    """Domain expressions of a tensor: root to logical, then its schedule."""
+    return (*tensor.domain.exprs, *tensor.domain.loop_exprs)
+
+
+def own_domains(tensor: Tensor) -> tuple[IterDomain, ...]:
+    """All axes of a tensor, each once: root, logical, what lies between, loop."""
+    domain = tensor.domain
+    if domain.root is domain.logical is domain.loop and domain.allocation == domain.logical:
+        return domain.root
+    between = (d for e in own_exprs(tensor) for d in (*e.inputs, *e.outputs))
+    return tuple(dict.fromkeys((*domain.root, *domain.logical, *between, *domain.loop, *domain.allocation)))
+
+
+# A domain expression between places of a plan: its form, the places it reads, the places it makes.
+PlannedExpr = tuple[Form, tuple[int, ...], tuple[int, ...]]
+# Places of two axes with one coordinate as long as a third (None: nothing) stays at 0, and the expression that says so.
+Transparent = tuple[DomainExpr, int, int, IterDomain | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What every use of one tensor enters into a graph: its axes by place, expressions and size-one pairs over places.
+
+    ``axes`` are the places of ``tensor.axes``. ``loose`` are the axes that loops may run past.
+    """
+
+    domains: tuple[IterDomain, ...]
+    place: dict[IterDomain, int]
+    axes: tuple[int, ...]
+    exprs: tuple[PlannedExpr, ...]
+    transparent: tuple[Transparent, ...]
+    loose: frozenset[IterDomain]
+
+
+_NONE: frozenset[IterDomain] = frozenset()
+
+
+class Plans:
+    """Plans of the tensors of a fusion as it is scheduled now, made when first asked for."""
+
+    def __init__(self) -> None:
+        self.forms = Forms()
+        self._own: dict[Tensor, Plan] = {}
+
+    def of(self, t: Tensor) -> Plan:
+        """The plan of a tensor alone."""
+        found = self._own.get(t)
+        if found is None:
+            found = self._own[t] = self.plan(t, own_domains(t), own_exprs(t))
+        return found
+
+    def plan(self, t: Tensor, domains: tuple[IterDomain, ...], exprs: tuple[DomainExpr, ...]) -> Plan:
+        """A plan of these axes and expressions of a tensor."""
+        place = dict(zip(domains, range(len(domains)), strict=True))
+        axes = tuple(place[d] for d in t.domain.logical if d.kind != "reduction")
+        if not exprs:
+            return Plan(domains, place, axes, (), (), _NONE)
+        loose = padded(exprs)
+        pairs = tuple(
+            (x, place[a], place[b], by) for x in exprs for a, b, by in transparent(x) if by is None or by not in loose
+        )
+        planned = tuple(
+            (self.forms.of(x), tuple(place[d] for d in x.inputs), tuple(place[d] for d in x.outputs)) for x in exprs
+        )
+        return Plan(domains, place, axes, planned, pairs, frozenset(loose))

@@ -1,0 +1,65 @@
+"""Numbers of keys: a graph works on integers, keys are looked up when somebody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Keys(Protocol[K]):
+    """A numbering of keys from 0."""
+
+    def __len__(self) -> int: ...
+
+    def number(self, key: K) -> int | None:
+        """The number of a key, None where it has none."""
+        ...
+
+    def at(self, number: int) -> K:
+        """The key of a number."""
+        ...
+
+    def copy(self) -> Keys[K]:
+        """The same numbering, to go on with."""
+        ...
+
+
+class KeyList(Generic[K]):
+    """Keys numbered in the order in which they entered.
+
+    >>> keys = KeyList[str]()
+    >>> keys.enter(["a", "b"]), keys.number("b"), keys.at(0), keys.number("c")
+    (0, 1, 'a', None)
+    """
+
+    __slots__ = ("_listed", "_numbers")
+
+    def __init__(self) -> None:
+        self._listed: list[K] = []
+        self._numbers: dict[K, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._listed)
+
+    def enter(self, keys: Sequence[K]) -> int:
+        """Number keys known to be new; returns the first of their consecutive numbers."""
+        first = len(self._listed)
+        self._listed.extend(keys)
+        self._numbers.update(zip(keys, range(first, first + len(keys)), strict=True))
+        return first
+
+    def number(self, key: K) -> int | None:
+        """The number of a key, None where it has none."""
+        return self._numbers.get(key)
+
+    def at(self, number: int) -> K:
+        """The key of a number."""
+        return self._listed[number]
+
+    def copy(self) -> KeyList[K]:
+        """The same numbering, to go on with."""
+        made = KeyList[K]()
+        made._listed, made._numbers = self._listed.copy(), self._numbers.copy()
+        return made
