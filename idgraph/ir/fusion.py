@@ -13,7 +13,7 @@ from idgraph.errors import FusionError, IdGraphError, OperationError, SourceLine
 from idgraph.ir.domains import IterDomain, Kind, is_one
 from idgraph.ir.dtypes import Scalar, check_dtype, scalar_dtype
 from idgraph.ir.exprs import Attr, AxisRead, TensorExpr
-from idgraph.ir.indexing import basic_index
+from idgraph.ir.indexing import attr, basic_index, listed, plain
 from idgraph.ir.printing import print_fusion
 from idgraph.ir.registry import apply
 from idgraph.ir.tensor import Tensor, TensorDomain
@@ -102,11 +102,13 @@ class Fusion:
         return dict(self._symbols)
 
     def __getitem__(self, name: str) -> Tensor:
-        try:
-            return self._tensors[name]
-        except KeyError:
+        found = self._tensors.get(name) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
+        if found is None:
             known = ", ".join(self._tensors)
-            raise OperationError(f"fusion {self.name} has no tensor {name!r}", hint=f"it has {known}") from None
+            raise OperationError(
+                f"fusion {self.name} has no tensor {name!r}", where=user_line(), hint=f"it has {known}"
+            )
+        return found
 
     def __contains__(self, tensor: object) -> bool:
         return isinstance(tensor, Tensor) and self._tensors.get(tensor.name) is tensor
@@ -134,6 +136,14 @@ class Fusion:
                 where=user_line(),
                 hint="an ASCII identifier other than i0, ... (loops), ld0, ... (loaded values), min, max, where",
             )
+        if not is_int(multiple_of) or multiple_of < 1 or not is_int(min) or not (max is None or is_int(max)):
+            raise OperationError(
+                f"symbol {name}: min={min!r}, max={max!r}, multiple_of={multiple_of!r} say no range",
+                where=user_line(),
+                hint="ints, multiple_of at least 1",
+            )
+        if max is not None and -(-min // multiple_of) * multiple_of > max:
+            raise OperationError(f"symbol {name}: no multiple of {multiple_of} from {min} to {max}", where=user_line())
         made = symbol(name, min, max, multiple_of)
         known = self._symbols.get(name)
         if known is not None and known != made:
@@ -165,11 +175,16 @@ class Fusion:
         where = user_line()
         if name in self._tensors:
             raise OperationError(f"fusion {self.name} already has a tensor {name!r}", where=where)
-        extents = [self._extent(name, p, e) for p, e in enumerate(shape)]
+        extents = [self._extent(name, p, e) for p, e in enumerate(listed(shape, f"{name}: shape"))]
         kind = check_dtype(dtype)
         if not is_int(alignment) or alignment < 1 or alignment & (alignment - 1):
             raise OperationError(f"input {name}: alignment {alignment!r} is no power of two (bytes)", where=where)
-        if not is_true(as_expr(offset) >= 0):
+        start = attr(offset)
+        if strides is not None:
+            strides = [attr(n) for n in listed(strides, f"{name}: strides")]
+        if contiguity is not None:
+            contiguity = listed(contiguity, f"{name}: contiguity")
+        if not is_true(as_expr(start) >= 0):
             raise OperationError(f"input {name}: offset {offset} may be negative", where=where)
         if strides is not None and contiguity is not None:
             raise OperationError(f"input {name}: give strides or contiguity, not both", where=where)
@@ -188,7 +203,7 @@ class Fusion:
         tensor = Tensor(self, name, kind, TensorDomain(logical, logical, logical, logical, fixed))
         for d in logical:
             d.tensor = tensor
-        tensor.alignment, tensor.offset = alignment, offset
+        tensor.alignment, tensor.offset = alignment, start
         if contiguity is not None:
             tensor.domain.strides = self.free_strides(tensor, contiguity)
         self._tensors[name] = tensor
@@ -200,6 +215,7 @@ class Fusion:
 
     def output(self, *tensors: Tensor) -> Tensor:
         """Mark tensors of this fusion as outputs; returns the first."""
+        known = set(self._outputs)
         for t in tensors:
             if t not in self:
                 name = t.name if isinstance(t, Tensor) else repr(t)  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -208,7 +224,8 @@ class Fusion:
                     where=user_line(),
                     hint="build it from tensors of this fusion",
                 )
-            if t not in self._outputs:
+            if t not in known:
+                known.add(t)
                 self._outputs.append(t)
         if not tensors:
             raise OperationError("output needs a tensor", where=user_line())
@@ -223,7 +240,7 @@ class Fusion:
         >>> Fusion("f").full((2, 3), 1.5).dtype
         'float32'
         """
-        extents = tuple(self.extent("full", p, e) for p, e in enumerate(shape))
+        extents = tuple(self.extent("full", p, e) for p, e in enumerate(listed(shape, "full")))
         chosen = check_dtype(dtype if dtype is not None else scalar_dtype(value))
         return apply(self, "full", (), {"shape": extents, "value": value, "dtype": chosen}, name)
 
@@ -371,6 +388,7 @@ class Fusion:
         self.version += 1
 
     def _extent(self, name: str, axis: int, extent: object) -> Expr:
+        extent = plain(extent)
         if is_int(extent) and extent >= 0:
             return as_expr(extent)
         if isinstance(extent, Expr) and is_true(extent >= 0):
