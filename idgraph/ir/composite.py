@@ -9,8 +9,8 @@ from idgraph.errors import OperationError, user_line
 from idgraph.ir.dtypes import Scalar, check_dtype, is_float
 from idgraph.ir.exprs import Attr
 from idgraph.ir.fusion import apply_op
-from idgraph.ir.indexing import attr
-from idgraph.ir.movement import Dims, at_user_line, expand, pad, reshape, resolve_dims, squeeze, unsqueeze
+from idgraph.ir.indexing import attr, listed
+from idgraph.ir.movement import Dims, at_user_line, expand, pad, reshape, resolve_dim, resolve_dims, squeeze, unsqueeze
 from idgraph.ir.ops import add, cast, checked, div, eq, exp, ge, le, log, maximum, sub, where
 from idgraph.ir.tensor import Tensor
 
@@ -154,7 +154,7 @@ def gather(x: Tensor, dim: int, index: Tensor, *, name: str | None = None) -> Te
     >>> ig.gather(x, 1, i).shape
     (4, 1)
     """
-    (at,) = resolve_dims(checked(x, "gather"), dim, "gather")
+    at = resolve_dim(checked(x, "gather"), dim, "gather")
     return apply_op("gather", x, checked(index, "gather"), dim=at, name=name)
 
 
@@ -167,7 +167,7 @@ def take_along_dim(x: Tensor, index: Tensor, dim: int, *, name: str | None = Non
     >>> ig.take_along_dim(x, i, 1).shape
     (4, 2)
     """
-    (at,) = resolve_dims(checked(x, "take_along_dim"), dim, "take_along_dim")
+    at = resolve_dim(checked(x, "take_along_dim"), dim, "take_along_dim")
     return apply_op("take_along_dim", x, checked(index, "take_along_dim"), dim=at, name=name)
 
 
@@ -179,7 +179,7 @@ def index_select(x: Tensor, dim: int, index: Tensor, *, name: str | None = None)
     >>> ig.index_select(f.input("x", shape=(4, 8)), 1, f.input("i", shape=(3,), dtype="int64")).shape
     (4, 3)
     """
-    (at,) = resolve_dims(checked(x, "index_select"), dim, "index_select")
+    at = resolve_dim(checked(x, "index_select"), dim, "index_select")
     return apply_op("index_select", x, checked(index, "index_select"), dim=at, name=name)
 
 
@@ -241,7 +241,7 @@ def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor, *, name: str | 
     >>> ig.scatter_add(x, 1, i, s).shape
     (4, 9)
     """
-    (at,) = resolve_dims(checked(x, "scatter_add"), dim, "scatter_add")
+    at = resolve_dim(checked(x, "scatter_add"), dim, "scatter_add")
     with at_user_line("scatter_add"):
         hit, _ = _one_hot(x, at, checked(index, "scatter_add"), "scatter_add")
         values = _to_last(_cut(checked(src, "scatter_add"), index, "scatter_add"), at)
@@ -259,7 +259,7 @@ def scatter(x: Tensor, dim: int, index: Tensor, src: Tensor | Scalar, *, name: s
     >>> ig.scatter(x, 1, i, 1.0).shape
     (4, 9)
     """
-    (at,) = resolve_dims(checked(x, "scatter"), dim, "scatter")
+    at = resolve_dim(checked(x, "scatter"), dim, "scatter")
     with at_user_line("scatter"):
         hit, _ = _one_hot(x, at, checked(index, "scatter"), "scatter")
         if not isinstance(src, Tensor):
@@ -298,6 +298,9 @@ def index_put(
     (9, 4)
     """
     checked(x, "index_put")
+    for t in listed(indices, "index_put: indices"):
+        checked(t, "index_put")
+    checked(values, "index_put")
     if not indices or len(indices) > x.ndim or len({t.ndim for t in indices}) != 1 or indices[0].ndim != 1:
         raise OperationError("index_put: takes one 1-d index for each of the leading axes", where=user_line())
     count, rest = indices[0].axes[0].extent, x.shape[len(indices) :]
@@ -322,7 +325,7 @@ def cumsum(x: Tensor, dim: int, *, name: str | None = None) -> Tensor:
     >>> ig.cumsum(ig.Fusion("f").input("x", shape=(4, 8)), 1).shape
     (4, 8)
     """
-    (at,) = resolve_dims(checked(x, "cumsum"), dim, "cumsum")
+    at = resolve_dim(checked(x, "cumsum"), dim, "cumsum")
     n = attr(x.axes[at].extent)
     shape = [1] * (x.ndim + 1)
     shape[at] = -1

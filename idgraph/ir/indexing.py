@@ -3,25 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from operator import index
+from typing import Any, SupportsIndex, cast
 
 from idgraph.arith import Expr, as_expr, is_true, maximum, minimum, simplify
-from idgraph.errors import OperationError
+from idgraph.errors import OperationError, user_line
 from idgraph.ir.exprs import Attr
 from idgraph.ir.pointwise import shape_text
 from idgraph.ir.registry import apply
 from idgraph.ir.tensor import Tensor
 
 
+def plain(value: object) -> object:
+    """NumPy's integers as ints; anything else as it is."""
+    if isinstance(value, (int, Expr)) or not hasattr(type(value), "__index__") or type(value).__name__ == "bool":
+        return value
+    return index(cast(SupportsIndex, value))
+
+
 def attr(e: Expr | int) -> int | Expr:
     """An int where the expression is constant."""
-    if isinstance(e, int):
-        return e
-    return int(e) if e.is_const else e
+    value = plain(e)
+    if isinstance(value, Expr):
+        return int(value) if value.is_const else value
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise OperationError(f"{value!r} is neither an int nor an integer expression", where=user_line())
+    return value
+
+
+def listed(values: object, what: str) -> Sequence[Any]:
+    """``values`` if it is a list or a tuple (or another sequence that is no text), else an error that says ``what``."""
+    if isinstance(values, Sequence) and not isinstance(values, (str, bytes)):
+        return cast("Sequence[Any]", values)
+    raise OperationError(f"{what}: {type(values).__name__} is no list or tuple", where=user_line())
 
 
 def _clamp(value: object, n: Expr, low: int, default: Expr) -> Expr:
     """A slice bound as NumPy resolves it: negative counts from the end, then clamped to [low, n + low]."""
+    value = plain(value)
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, (int, Expr)):
@@ -47,8 +66,7 @@ def larger(a: Expr, b: Expr) -> Expr:
 
 def resolve_slice(n: Expr, start: object, stop: object, step: object) -> tuple[Expr, Expr, int]:
     """(start, stop, step) inside an axis of ``n`` elements, as NumPy means them."""
-    if step is None:
-        step = 1
+    start, stop, step = plain(start), plain(stop), 1 if step is None else plain(step)
     if isinstance(step, bool) or not isinstance(step, int) or step == 0:
         raise OperationError(f"slice step {step!r} is not a non-zero int")
     if step > 0:
@@ -103,7 +121,8 @@ def basic_index(tensor: Tensor, items: tuple[object, ...]) -> Tensor:
     selects: list[tuple[int, Expr]] = []
     new: list[int] = []
     axis = place = 0
-    for item in full:
+    for given in full:
+        item = plain(given)
         if item is None:
             new.append(place)
             place += 1
@@ -115,8 +134,8 @@ def basic_index(tensor: Tensor, items: tuple[object, ...]) -> Tensor:
             place += 1
         elif isinstance(item, (int, Expr)) and not isinstance(item, bool):
             n = tensor.axes[axis].extent
-            index = n + item if isinstance(item, int) and item < 0 else as_expr(item)
-            selects.append((axis, simplify(index)))
+            at = n + item if isinstance(item, int) and item < 0 else as_expr(item)
+            selects.append((axis, simplify(at)))
         else:
             raise OperationError(
                 f"index {item!r} of tensor {tensor.name} is none of int, slice, None, Ellipsis",
@@ -124,8 +143,8 @@ def basic_index(tensor: Tensor, items: tuple[object, ...]) -> Tensor:
             )
         axis += 1
     result = slice_dims(tensor, slices) if slices else tensor
-    for axis, index in reversed(selects):
-        result = apply(tensor.fusion, "select", (result,), {"dim": axis, "index": attr(index)})
+    for axis, at in reversed(selects):
+        result = apply(tensor.fusion, "select", (result,), {"dim": axis, "index": attr(at)})
     if new:
         result = apply(tensor.fusion, "unsqueeze", (result,), {"dims": tuple(new)})
     return apply(tensor.fusion, "copy", (tensor,)) if result is tensor else result

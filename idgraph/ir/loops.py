@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from idgraph.arith import Expr, as_expr, ceildiv, is_true, simplify
 from idgraph.errors import ScheduleError, user_line
@@ -72,6 +72,30 @@ def _axis(tensor: Tensor, axis: int, step: str) -> int:
     return axis % count
 
 
+def _amount(tensor: Tensor, value: object, step: str) -> Expr:
+    """A size or distance given to a step: an int or an integer expression."""
+    if isinstance(value, Expr) and not value.is_condition:
+        return value
+    if not is_int(value):
+        raise ScheduleError(
+            f"{step}: {value!r} for tensor {tensor.name} is neither an int nor an integer expression", where=user_line()
+        )
+    return as_expr(cast("int", value))
+
+
+def _domains(tensor: Tensor, values: object, step: str) -> list[IterDomain]:
+    """A list of axes given to a step."""
+    given = cast("Sequence[object]", values) if isinstance(values, (list, tuple)) else (values,)
+    found = [d for d in given if isinstance(d, IterDomain)]
+    if len(found) != len(given):
+        raise ScheduleError(
+            f"{step}: {values!r} are not all axes of tensor {tensor.name}",
+            where=user_line(),
+            hint=f"axes are objects: {tensor.name}.loop, {tensor.name}.logical, ...",
+        )
+    return found
+
+
 def log_step(tensor: Tensor, name: str, *args: Attr, **kwargs: Attr) -> None:
     """Note a step that was taken, for the text form."""
     tensor.log.append(Step(name, args, kwargs, tensor.fusion.version))
@@ -103,7 +127,7 @@ def split(tensor: Tensor, axis: int, factor: int | Expr, inner: bool) -> None:
     """See `Tensor.split`."""
     at = _axis(tensor, axis, "split")
     source = tensor.loop[at]
-    size = as_expr(factor)
+    size = _amount(tensor, factor, "split")
     if not is_true(size >= 1):
         raise ScheduleError(
             f"split: factor {factor} of axis {source.label} is not provably positive",
@@ -148,6 +172,10 @@ def merge(tensor: Tensor, axis: int, other: int | None) -> None:
 def reorder(tensor: Tensor, order: Mapping[int, int] | Sequence[int]) -> None:
     """See `Tensor.reorder`."""
     count = len(tensor.loop)
+    if not isinstance(order, (Mapping, list, tuple)):
+        raise ScheduleError(
+            f"reorder: {order!r} is neither {{old: new}} nor a list of old positions", where=user_line()
+        )
     pairs = dict(order) if isinstance(order, Mapping) else {old: new for new, old in enumerate(order)}
     if not isinstance(order, Mapping) and len(order) != count:
         raise ScheduleError(
@@ -197,6 +225,7 @@ def resize(tensor: Tensor, axis: int, left: int | Expr, right: int | Expr) -> No
     """See `Tensor.resize`."""
     at = _axis(tensor, axis, "resize")
     source = tensor.loop[at]
+    left, right = (int(a) if a.is_const else a for a in (_amount(tensor, a, "resize") for a in (left, right)))
     extent = simplify(source.extent + left + right)
     fits = is_true(extent >= 0) and is_true(source.extent + left >= 0) and is_true(source.extent + right >= 0)
     if not fits:
@@ -216,10 +245,10 @@ def resize(tensor: Tensor, axis: int, left: int | Expr, right: int | Expr) -> No
 
 def roll(tensor: Tensor, axis: int, shift: int | Expr) -> None:
     """See `Tensor.roll`."""
-    at = _axis(tensor, axis, "roll")
+    at, amount = _axis(tensor, axis, "roll"), _amount(tensor, shift, "roll")
     source = tensor.loop[at]
     out = tensor.fusion.new_domain(source.extent, source.kind, tensor)
-    expr = Roll(source, out, as_expr(shift), user_line())
+    expr = Roll(source, out, amount, user_line())
     out.definitions = (expr,)
     _replace(tensor, expr, [out if d is source else d for d in tensor.loop])
     log_step(tensor, "roll", at, shift)
@@ -229,10 +258,10 @@ def stride(tensor: Tensor, axis: int, start: int | Expr, step: int, extent: int 
     """See `Tensor.stride`."""
     at = _axis(tensor, axis, "stride")
     source = tensor.loop[at]
-    size, first = as_expr(extent), as_expr(start)
-    last = simplify(first + (size - 1) * step)
+    size, first = _amount(tensor, extent, "stride"), _amount(tensor, start, "stride")
+    last = simplify(first + (size - 1) * _amount(tensor, step, "stride"))
     inside = all(is_true(x >= 0) and is_true(x < source.extent) for x in (first, last)) and is_true(size >= 1)
-    if step == 0 or not (inside or size == 0):
+    if not is_int(step) or step == 0 or not (inside or size == 0):
         raise ScheduleError(
             f"stride: {start} + {step} * c for {extent} elements is not inside axis {source.label} of tensor "
             f"{tensor.name}, of extent {source.extent}",
@@ -400,6 +429,7 @@ def _check_cover(tensor: Tensor, domains: Sequence[IterDomain], step: str) -> No
 
 def set_loop(tensor: Tensor, domains: Sequence[IterDomain]) -> None:
     """See `Tensor.set_loop`."""
+    domains = _domains(tensor, domains, "set_loop")
     _check_cover(tensor, domains, "set_loop")
     tensor.domain.loop = tuple(domains)
     log_step(tensor, "set_loop", tuple(axis_place(tensor, d) for d in domains))
@@ -407,8 +437,14 @@ def set_loop(tensor: Tensor, domains: Sequence[IterDomain]) -> None:
 
 def set_allocation(tensor: Tensor, domains: Sequence[IterDomain], contiguity: Sequence[bool] | bool) -> None:
     """See `Tensor.set_allocation`."""
-    domains = [d for d in domains if d.kind != "reduction"]
-    flags = [contiguity] * len(domains) if isinstance(contiguity, bool) else list(contiguity)
+    domains = [d for d in _domains(tensor, domains, "set_allocation") if d.kind != "reduction"]
+    flags = (
+        [contiguity] * len(domains)
+        if isinstance(contiguity, bool)
+        else [bool(c) for c in contiguity]
+        if isinstance(contiguity, (list, tuple))
+        else []
+    )
     if len(flags) != len(domains):
         raise ScheduleError(
             f"set_allocation: {len(domains)} axes and {len(flags)} contiguity flags for tensor {tensor.name}",

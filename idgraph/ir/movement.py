@@ -11,7 +11,7 @@ from idgraph.errors import IdGraphError, OperationError, user_line
 from idgraph.ir.dtypes import Scalar
 from idgraph.ir.exprs import Attr
 from idgraph.ir.fusion import Fusion, apply_op, current_fusion
-from idgraph.ir.indexing import attr, resolve_slice, slice_dims
+from idgraph.ir.indexing import attr, listed, plain, resolve_slice, slice_dims
 from idgraph.ir.ops import checked
 from idgraph.ir.reduce import check_axis
 from idgraph.ir.tensor import Tensor
@@ -39,11 +39,18 @@ def at_user_line(op: str) -> Generator[None, None, None]:
 def resolve_dims(x: Tensor, dim: Dims, op: str) -> tuple[int, ...]:
     """Positions of ``dim`` (None: all axes), counted from the front, each once."""
     with at_user_line(op):
-        wanted = tuple(range(x.ndim)) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
-        found = tuple(check_axis(x, d) for d in wanted)
+        given = plain(dim)
+        wanted = range(x.ndim) if given is None else [given] if isinstance(given, int) else listed(given, "dims")
+        found = tuple(check_axis(x, plain(d)) for d in wanted)
         if len(set(found)) != len(found):
-            raise OperationError(f"dims {wanted} name an axis of {x.name} twice")
+            raise OperationError(f"dims {tuple(wanted)} name an axis of {x.name} twice")
         return found
+
+
+def resolve_dim(x: Tensor, dim: int, op: str) -> int:
+    """Position of the one axis ``dim``, counted from the front."""
+    with at_user_line(op):
+        return check_axis(x, plain(dim))
 
 
 def _flat(args: Sequence[object]) -> tuple[object, ...]:
@@ -53,7 +60,7 @@ def _flat(args: Sequence[object]) -> tuple[object, ...]:
 
 def _extents(args: Sequence[object], op: str) -> tuple[Attr, ...]:
     found: list[Attr] = []
-    for e in _flat(args):
+    for e in map(plain, _flat(args)):
         if isinstance(e, bool) or not isinstance(e, (int, Expr)):
             raise OperationError(f"{op}: {e!r} is no extent", where=user_line())
         found.append(attr(e))
@@ -61,7 +68,7 @@ def _extents(args: Sequence[object], op: str) -> tuple[Attr, ...]:
 
 
 def _ints(args: Sequence[object], op: str) -> tuple[int, ...]:
-    found = tuple(a for a in _flat(args) if isinstance(a, int) and not isinstance(a, bool))
+    found = tuple(a for a in map(plain, _flat(args)) if isinstance(a, int) and not isinstance(a, bool))
     if len(found) != len(_flat(args)):
         raise OperationError(f"{op}: {args!r} are not all ints", where=user_line())
     return found
@@ -74,8 +81,9 @@ def unsqueeze(x: Tensor, dim: int | Sequence[int], *, name: str | None = None) -
     >>> ig.unsqueeze(ig.Fusion("f").input("x", shape=(4, 8)), 1).shape
     (4, 1, 8)
     """
-    dims = (dim,) if isinstance(dim, int) else tuple(dim)
-    return apply_op("unsqueeze", checked(x, "unsqueeze"), dims=dims, name=name)
+    given = plain(dim)
+    dims = (given,) if isinstance(given, int) else tuple(map(plain, listed(given, "unsqueeze: dim")))
+    return apply_op("unsqueeze", checked(x, "unsqueeze"), dims=_ints(dims, "unsqueeze"), name=name)
 
 
 def broadcast(x: Tensor, is_broadcast: Sequence[bool | int | Expr], *, name: str | None = None) -> Tensor:
@@ -86,7 +94,7 @@ def broadcast(x: Tensor, is_broadcast: Sequence[bool | int | Expr], *, name: str
     >>> ig.broadcast(x, [True, False]).shape, ig.broadcast(x, (3, 4)).shape
     ((1, 4), (3, 4))
     """
-    flags = list(is_broadcast)
+    flags = list(listed(is_broadcast, "broadcast"))
     if not all(isinstance(b, bool) for b in flags):
         return expand(x, *flags, name=name)
     checked(x, "broadcast")
@@ -155,7 +163,7 @@ def transpose(x: Tensor, dim0: int, dim1: int, *, name: str | None = None) -> Te
     >>> ig.transpose(ig.Fusion("f").input("x", shape=(2, 3, 4)), 0, -1).shape
     (4, 3, 2)
     """
-    a, b = (resolve_dims(checked(x, "transpose"), d, "transpose")[0] for d in (dim0, dim1))
+    a, b = (resolve_dim(checked(x, "transpose"), d, "transpose") for d in (dim0, dim1))
     order = list(range(x.ndim))
     order[a], order[b] = order[b], order[a]
     return permute(x, order, name=name)
@@ -181,7 +189,7 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1, *, name: str | Non
     """
     if checked(x, "flatten").ndim == 0:
         return reshape(x, 1, name=name)
-    first, last = (resolve_dims(x, d, "flatten")[0] for d in (start_dim, end_dim))
+    first, last = (resolve_dim(x, d, "flatten") for d in (start_dim, end_dim))
     if first > last:
         raise OperationError(f"flatten: start_dim {first} is right of end_dim {last}", where=user_line())
     total = as_expr(1)
@@ -206,7 +214,7 @@ def slice(
     >>> t.shape, t.domain.exprs
     ((32,), (Resize(I1[64] -> I2[32]; -32, 0),))
     """
-    (at,) = resolve_dims(checked(x, "slice"), dim, "slice")
+    at = resolve_dim(checked(x, "slice"), dim, "slice")
     with at_user_line("slice"):
         return slice_dims(x, [(at, start, end, step)], name)
 
@@ -218,8 +226,10 @@ def select(x: Tensor, dim: int, index: int | Expr, *, name: str | None = None) -
     >>> ig.select(ig.Fusion("f").input("x", shape=(4, 8)), 1, -1).shape
     (4,)
     """
-    (at,) = resolve_dims(checked(x, "select"), dim, "select")
-    place = x.axes[at].extent + index if isinstance(index, int) and index < 0 else index
+    at = resolve_dim(checked(x, "select"), dim, "select")
+    with at_user_line("select"):
+        place = attr(index)
+    place = x.axes[at].extent + place if isinstance(place, int) and place < 0 else place
     return apply_op("select", x, dim=at, index=attr(place), name=name)
 
 
@@ -230,7 +240,7 @@ def pad(x: Tensor, pad: Sequence[int | Expr], value: Scalar = 0, *, name: str | 
     >>> ig.pad(ig.Fusion("f").input("x", shape=(4, 8)), (1, -2, 3, 0)).shape
     (7, 7)
     """
-    pairs = list(pad)
+    pairs = list(listed(pad, "pad"))
     if len(pairs) % 2 or len(pairs) > 2 * checked(x, "pad").ndim:
         raise OperationError(
             f"pad: {len(pairs)} numbers for tensor {x.name} with {x.ndim} axes",
@@ -252,9 +262,9 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, name: str | None = None) -> 
     >>> ig.cat([t[32:], t[:32]], dim=0).domain.exprs
     (Resize(I7[32] -> I6[64]; 0, 32), Resize(I8[32] -> I6[64]; 32, 0))
     """
-    if not tensors:
+    if not listed(tensors, "cat"):
         raise OperationError("cat: no tensor to join", where=user_line())
-    (at,) = resolve_dims(checked(tensors[0], "cat"), dim, "cat")
+    at = resolve_dim(checked(tensors[0], "cat"), dim, "cat")
     return apply_op("cat", *tensors, dim=at, name=name)
 
 
@@ -266,12 +276,19 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, name: str | None = None) -
     >>> ig.stack([t, t], dim=-1).shape
     (4, 8, 2)
     """
-    if not tensors:
+    if not listed(tensors, "stack"):
         raise OperationError("stack: no tensor to join", where=user_line())
     rank = checked(tensors[0], "stack").ndim + 1
-    if not -rank <= dim < rank:
-        raise OperationError(f"stack: the result has {rank} axes, {dim} is none of them", where=user_line())
-    return cat([unsqueeze(t, dim % rank) for t in tensors], dim % rank, name=name)
+    dim = resolve_stacked(dim, rank)
+    return cat([unsqueeze(t, dim) for t in tensors], dim, name=name)
+
+
+def resolve_stacked(dim: object, rank: int) -> int:
+    """Position of the new axis in a result of ``rank`` axes."""
+    place = plain(dim)
+    if isinstance(place, bool) or not isinstance(place, int) or not -rank <= place < rank:
+        raise OperationError(f"stack: the result has {rank} axes, {dim!r} is none of them", where=user_line())
+    return place % rank
 
 
 def roll(x: Tensor, shifts: int | Expr | Sequence[int | Expr], dims: Dims = None, *, name: str | None = None) -> Tensor:
@@ -281,16 +298,18 @@ def roll(x: Tensor, shifts: int | Expr | Sequence[int | Expr], dims: Dims = None
     >>> ig.roll(ig.Fusion("f").input("x", shape=(64,)), 3, 0).domain.exprs
     (Roll(I1[64] -> I2[64]; 3),)
     """
-    given = (shifts,) if isinstance(shifts, (int, Expr)) else tuple(shifts)
+    amount = plain(shifts)
+    given = (amount,) if isinstance(amount, (int, Expr)) else listed(amount, "roll: shifts")
     amounts = tuple(attr(s) for s in given)
     if dims is None:
         flat = apply_op("roll", flatten(x), shifts=amounts, dims=(0,))
         return reshape(flat, *x.shape, name=name)
-    wanted = (dims,) if isinstance(dims, int) else tuple(dims)
+    along = plain(dims)
+    wanted = (along,) if isinstance(along, int) else tuple(listed(along, "roll: dims"))
     if len(wanted) == len(amounts):  # an axis named twice turns twice, as in torch
         turned: dict[int, Expr] = {}
         for d, amount in zip(wanted, given, strict=True):
-            (at,) = resolve_dims(checked(x, "roll"), d, "roll")
+            at = resolve_dim(checked(x, "roll"), d, "roll")
             turned[at] = turned[at] + amount if at in turned else as_expr(amount)
         wanted, amounts = tuple(turned), tuple(map(attr, turned.values()))
     return apply_op("roll", checked(x, "roll"), shifts=amounts, dims=resolve_dims(x, wanted, "roll"), name=name)
@@ -324,7 +343,7 @@ def slice_scatter(
     >>> ig.slice_scatter(x, s, 0, 2, 5).shape
     (8,)
     """
-    (at,) = resolve_dims(checked(x, "slice_scatter"), dim, "slice_scatter")
+    at = resolve_dim(checked(x, "slice_scatter"), dim, "slice_scatter")
     with at_user_line("slice_scatter"):
         a, b, c = resolve_slice(x.axes[at].extent, start, end, step)
     attrs: dict[str, Attr] = {"dim": at, "start": attr(a), "stop": attr(b), "step": c}

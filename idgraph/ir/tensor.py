@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from idgraph.arith import Expr
-from idgraph.errors import OperationError, ScheduleError, SourceLine
+from idgraph.errors import OperationError, ScheduleError, SourceLine, user_line
 from idgraph.ir import loops
 from idgraph.ir.domains import DomainExpr, IterDomain
 from idgraph.ir.dtypes import DType, Scalar
@@ -258,7 +258,7 @@ class Tensor:
 
     def merge(self, axis: int, other: int | None = None) -> Tensor:
         """Loop axes ``axis`` and ``other`` (default: the next one) become one, ``axis`` outermost."""
-        loops.merge(self, axis, axis + 1 if other is None and axis != -1 else other)
+        loops.merge(self, axis, axis + 1 if other is None and loops.is_int(axis) and axis != -1 else other)
         return self
 
     def reorder(self, order: Mapping[int, int] | Sequence[int]) -> Tensor:
@@ -316,4 +316,6 @@ class Tensor:
                 self.memory = known
                 loops.log_step(self, "set_memory", memory)
                 return self
-        raise ScheduleError(f"unknown memory {memory!r} for {self.name}", hint="auto, local, shared or global")
+        raise ScheduleError(
+            f"unknown memory {memory!r} for {self.name}", where=user_line(), hint="auto, local, shared or global"
+        )

@@ -155,8 +155,9 @@ def like(fusion: Fusion, reference: Tensor) -> None:
     [Resize(I2[32] -> I17[64]; 32, 0), Split(I17[64] -> I18[8], I19[8]; 8)]
     """
     if reference not in fusion or reference.definition is None:
+        named = reference.name if isinstance(reference, Tensor) else repr(reference)  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ScheduleError(
-            f"like: {reference.name} is not a computed tensor of fusion {fusion.name}",
+            f"like: {named} is not a computed tensor of fusion {fusion.name}",
             where=user_line(),
             hint="take an output, or another tensor that an operation makes",
         )
@@ -192,6 +193,12 @@ def resize_to_inputs(fusion: Fusion, expr: TensorExpr) -> None:
     >>> t1.loop, t1.domain.loop_exprs
     ((I4[32],), [Resize(I1[64] -> I4[32]; -32, 0)])
     """
+    if not isinstance(expr, TensorExpr) or expr.output not in fusion:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ScheduleError(
+            f"resize_to_inputs: {expr!r} is not an operation of fusion {fusion.name}",
+            where=user_line(),
+            hint="name a slice, a pad or a cat by its output: t.definition (None for an input)",
+        )
     out = expr.output
     resizes = [x for x in out.domain.exprs if isinstance(x, Resize)]
     if not resizes:

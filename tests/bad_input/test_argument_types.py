@@ -1,0 +1,72 @@
+"""Arguments of a wrong type: an error of this library with the user's line; NumPy's integers are integers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import idgraph as ig
+
+BAD: list[Any] = [1.5, "1", {"a": 1}, object(), True, np.float32(1), None]
+OPERATIONS: dict[str, Callable[[Any, Any, Any], object]] = {
+    "roll": lambda f, t, v: ig.roll(t, v, 0),
+    "select": lambda f, t, v: ig.select(t, 0, v),
+    "select dim": lambda f, t, v: ig.select(t, v, 0),
+    "gather dim": lambda f, t, v: ig.gather(t, v, ig.cast(t, "int64")),
+    "unsqueeze": lambda f, t, v: ig.unsqueeze(t, v),
+    "stack dim": lambda f, t, v: ig.stack([t, t], v if v is not True else 9),
+    "transpose": lambda f, t, v: ig.transpose(t, v, 0),
+    "pad": lambda f, t, v: ig.pad(t, v),
+    "pad amount": lambda f, t, v: ig.pad(t, (v, 0)),
+    "cat": lambda f, t, v: ig.cat(v),
+    "index_put": lambda f, t, v: ig.index_put(t, [v], t),
+    "full": lambda f, t, v: ig.full(v, 1.0, fusion=f),
+    "cast": lambda f, t, v: ig.cast(t, v),
+    "shape": lambda f, t, v: f.input("a", shape=v),
+    "strides": lambda f, t, v: f.input("a", shape=(2,), strides=(v,)),
+    "offset": lambda f, t, v: f.input("a", shape=(2,), offset=v),
+    "symbol": lambda f, t, v: f.symbol("n", multiple_of=v),
+    "tensor by name": lambda f, t, v: f[v],
+}
+STEPS: dict[str, Callable[[Any, Any, Any], object]] = {
+    "split": lambda f, t, v: t.split(0, v),
+    "split axis": lambda f, t, v: t.split(v, 2),
+    "merge": lambda f, t, v: t.merge(v),
+    "reorder": lambda f, t, v: t.reorder(v),
+    "resize": lambda f, t, v: t.resize(0, v, 0),
+    "stride": lambda f, t, v: t.stride(0, v, 1, 1),
+    "inline": lambda f, t, v: t.inline(v),
+    "set_loop": lambda f, t, v: t.set_loop(v),
+    "set_allocation": lambda f, t, v: t.set_allocation([v]),
+    "set_memory": lambda f, t, v: t.set_memory(v),
+    "like": lambda f, t, v: ig.schedule.like(f, v),
+    "resize_to_inputs": lambda f, t, v: ig.schedule.resize_to_inputs(f, v),
+}
+
+
+@pytest.mark.parametrize("value", BAD, ids=str)
+@pytest.mark.parametrize("name", [*OPERATIONS, *STEPS])
+def test_an_error_with_a_line(name: str, value: Any) -> None:
+    f = ig.Fusion("f")
+    t = ig.copy(f.input("t", shape=(4, 6)))
+    with pytest.raises(ig.OperationError if name in OPERATIONS else ig.ScheduleError) as caught:
+        {**OPERATIONS, **STEPS}[name](f, t, value)
+    assert "test_argument_types.py" in str(caught.value)
+
+
+def test_a_symbol_without_values() -> None:
+    f = ig.Fusion("f")
+    with pytest.raises(ig.OperationError, match="no multiple of 4 from 5 to 7"):
+        f.symbol("n", min=5, max=7, multiple_of=4)
+
+
+def test_integers_of_numpy() -> None:
+    f = ig.Fusion("f")
+    one: Any = np.int64(1)
+    two: Any = np.int32(2)
+    t: Any = f.input("t", shape=(4 * one, two))
+    assert t.shape == (4, 2) and t[one:, one].shape == (3,)
+    assert ig.sum(t, one).shape == (4,) and ig.reshape(t, two, -1).shape == (2, 4)
+    assert ig.pad(t, (one, two)).shape == (4, 5) and ig.roll(t, one, one).shape == (4, 2)
+    assert ig.stack([t, t], two).shape == (4, 2, 2) and ig.unsqueeze(t, one).shape == (4, 1, 2)
