@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from importlib import import_module
 from typing import Any
 
@@ -49,5 +50,23 @@ def _bits_float(bits: Any) -> Any:
 
 
 def compiled(function: Callable[..., Any], kernel: Kernel) -> Callable[..., Any]:
-    """``function`` compiled at its first call; the outermost loop over blocks runs on all cores."""
-    return load_numba().njit(function, error_model="numpy", parallel=runs_parallel(kernel))
+    """``function`` compiled at its first call; the outermost loop over blocks runs on all cores.
+
+    Kernels that differ in the names of their variables only, as those of the layers of a model do, are compiled once.
+    """
+    code = function.__code__
+    constants = tuple((type(c).__name__, repr(c)) for c in code.co_consts)
+    return _shared(_Body((code.co_code, constants, code.co_names, code.co_argcount), function), runs_parallel(kernel))
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """A kernel's code without the names of its variables, which bytecode numbers."""
+
+    code: tuple[object, ...]
+    function: Callable[..., Any] = field(compare=False)
+
+
+@lru_cache(maxsize=1024)
+def _shared(body: _Body, parallel: bool) -> Callable[..., Any]:
+    return load_numba().njit(body.function, error_model="numpy", parallel=parallel)

@@ -16,7 +16,8 @@ from idgraph.frontends.nodes import Node, Program, Ref, TensorMeta, short, where
 from idgraph.frontends.reading import read_program
 from idgraph.frontends.reference import Operation, RunValue, call_reference
 from idgraph.frontends.segments import Plan, Segment, is_projection, plan
-from idgraph.ir import Fusion
+from idgraph.ir import Fusion, parse_fusion
+from idgraph.schedule import auto
 
 if TYPE_CHECKING:
     import torch
@@ -129,7 +130,7 @@ class Import:
             key = (number, segment.fusion.version, target)  # a schedule step makes new kernels
             kernels = self.kernels.get(key)
             if kernels is None:
-                kernels = self.kernels[key] = emit(segment.fusion, target=_target(target))
+                kernels = self.kernels[key] = emit(for_target(segment.fusion, _target(target)), target=_target(target))
             arrays = {name: laid_out(_array(values[name]), _meta(self.program[name])) for name in segment.inputs}
             out = kernels.run(arrays, checked=checked)
             values.update({name: out[name] for name in segment.outputs})
@@ -138,6 +139,20 @@ class Import:
                 values[node.name] = _part(node, values)
             else:
                 values[node.name] = call_reference(self.program, node, values, self.operations.get(node.name))
+
+
+def for_target(fusion: Fusion, target: Target) -> Fusion:
+    """The fusion itself, or for a GPU, where a kernel without threads is of no use, an automatically scheduled copy.
+
+    On the CPU a schedule costs more to compile than it saves: 8.3 s instead of 7.9 s for an attention of 7e7 points.
+    A fusion that the user scheduled is taken as it is.
+    """
+    made = [e.output for e in fusion.exprs]
+    if target != "cuda" or any(t.inline_position or t.loop != t.logical for t in made):
+        return fusion
+    copy = parse_fusion(str(fusion))
+    auto(copy)
+    return copy
 
 
 def _returned(value: object, like: torch.Tensor | None) -> object:

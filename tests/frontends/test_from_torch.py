@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from idgraph.errors import FrontendError, IndexingError
 from idgraph.frontends import from_torch
-from idgraph.frontends.fx import Import
+from idgraph.frontends.fx import Import, for_target
 from tools.bench.corpus import seeded, with_oracle
 
 Arguments = tuple[torch.Tensor, ...]
@@ -333,3 +333,22 @@ def test_without_torch() -> None:
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "torch cannot be imported" in out.stdout
     assert "idgraph[torch]" in out.stdout
+
+
+def test_a_gpu_gets_scheduled_kernels_unless_the_user_scheduled() -> None:
+    imported = from_torch(rope_half, FAMILIES["half"][1])
+    fusion = imported.fusion
+    before = str(fusion)
+    copy = for_target(fusion, "cuda")
+    assert "blockIdx.x" in {d.parallel for t in copy.outputs for d in t.loop}
+    assert str(fusion) == before and for_target(fusion, "cpu") is fusion
+    fusion.outputs[0].split(0, 2)
+    assert for_target(fusion, "cuda") is fusion
+
+
+def test_an_integer_sum_in_the_type_asked_for() -> None:
+    def f(x: torch.Tensor) -> Arguments:
+        return x.sum(0, dtype=torch.int32), x.sum(dtype=torch.int8), x.sum(1)
+
+    x = numbers(100, 4, 5)
+    assert_equal(from_torch(f, (x,)).run(x, target="numpy"), f(x))

@@ -36,7 +36,7 @@ def sum_(c: Call) -> Tensor:
     keep = False if whole else c.flag(2, "keepdim")
     dtype = c.dtype(x.dtype if is_float(x.dtype) else "int64")
     wide = ops.cast(x, dtype) if x.dtype != dtype else x
-    return composite.sum(wide, dims, keep) if dims else ops.copy(wide)
+    return narrowed(composite.sum(wide, dims, keep), wide) if dims else ops.copy(wide)
 
 
 @handles("aten.mean.default", "aten.mean.dim")
