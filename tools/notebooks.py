@@ -7,8 +7,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import json
+import os
 import re
 import sys
 import tempfile
@@ -51,11 +53,12 @@ def executed(source: Path, *, cwd: Path) -> Notebook:
     notebook = cast(Any, jupytext.read(source, fmt="py:percent"))  # pyright: ignore[reportUnknownMemberType]
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"cell-{number:02}"  # a random id would make every update a change
-    with tempfile.TemporaryDirectory() as sockets:  # sockets on disk: no port is opened
+    # Sockets on disk: no port is opened.
+    with tempfile.TemporaryDirectory() as private, _own_folders(private):
         client = nbclient.NotebookClient(
             notebook, timeout=CELL_SECONDS, kernel_name="python3", record_timing=False,
             resources={"metadata": {"path": str(cwd)}},
-            config=Config({"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}}),
+            config=Config({"KernelManager": {"transport": "ipc", "ip": f"{private}/kernel"}}),
         )  # fmt: skip
         try:
             client.execute(env=clean_environment() | {"PYTHONPATH": str(ROOT)})
@@ -69,6 +72,22 @@ def executed(source: Path, *, cwd: Path) -> Notebook:
     for cell in notebook.cells:
         cell["metadata"] = {}
     return cast(Notebook, json.loads(nbformat.writes(notebook)))  # pyright: ignore[reportUnknownMemberType]
+
+
+@contextlib.contextmanager
+def _own_folders(private: str) -> Iterator[None]:
+    """Keeps IPython and Jupyter, here and in the kernel, out of HOME: where it does not exist they would warn."""
+    names = ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update({name: f"{private}/{name.lower()}" for name in names})
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def shown(notebook: Notebook) -> Iterator[str]:

@@ -54,6 +54,18 @@ def test_update_check_change(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.slow
+def test_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "no" / "home"
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("IPYTHONDIR", raising=False)
+    (tmp_path / "lesson.py").write_text(SOURCE)
+    shown = notebooks.executed(tmp_path / "lesson.py", cwd=tmp_path)
+    assert [o["output_type"] for o in shown["cells"][1]["outputs"]] == ["stream", "execute_result"]
+    assert shown["cells"][1]["outputs"][0]["name"] == "stdout"
+    assert not home.exists()
+
+
+@pytest.mark.slow
 def test_a_failing_cell_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "lesson.py").write_text("# %%\n1 // 0\n")
     assert notebooks.main([], tmp_path) == 1
