@@ -12,6 +12,7 @@ from idgraph.graphs.domain_graph import DomainGraph, exact_builder
 from idgraph.graphs.forms import Forms, Plan, Plans, own_exprs
 from idgraph.graphs.keys import KeyList
 from idgraph.graphs.loops import Nests
+from idgraph.graphs.memory import no_collection
 from idgraph.ir import DomainExpr, Fixed, Fusion, IterDomain, Merge, Resize, Stride, Tensor
 
 Builder = GraphBuilder[IterDomain]
@@ -23,7 +24,11 @@ def build_almost_exact(fusion: Fusion, exact: Builder | None = None, plans: Plan
     Never two axes of one tensor's root, logical or loop list, unless the exact graph has them in one group. Where the
     mappings together would do that, those in the group are dropped, all of them, so their order does not matter.
     """
-    exact, plans = exact or exact_builder(fusion, plans), plans or Plans()
+    with no_collection():
+        return _almost_exact(fusion, exact or exact_builder(fusion, plans), plans or Plans())
+
+
+def _almost_exact(fusion: Fusion, exact: Builder, plans: Plans) -> DomainGraph:
     pairs = [(exact.key_number(a), exact.key_number(b), x) for t in fusion.tensors for x, a, b in _once(t, plans.of(t))]
     left_out: frozenset[int] = frozenset()
     while True:
@@ -107,10 +112,11 @@ Part = Callable[[Builder, Fusion], None]
 
 
 def _build(name: str, fusion: Fusion, exact: Builder | None, *parts: Part) -> DomainGraph:
-    builder = (exact or exact_builder(fusion)).fork(name)
-    for part in parts:
-        part(builder, fusion)
-    return DomainGraph(name, fusion, builder.build())
+    with no_collection():
+        builder = (exact or exact_builder(fusion)).fork(name)
+        for part in parts:
+            part(builder, fusion)
+        return DomainGraph(name, fusion, builder.build())
 
 
 def build_broadcast(fusion: Fusion, exact: Builder | None = None) -> DomainGraph:

@@ -13,7 +13,7 @@ from idgraph.arith import Expr, Proof, as_expr, prove_equal, simplify, symbol
 from idgraph.graphs.coordinates import forward
 from idgraph.graphs.valgraph import ValGraph
 from idgraph.graphs.ways import Net, Way
-from idgraph.ir import IterDomain
+from idgraph.ir import IterDomain, Stride
 
 CycleKind = Literal["identity", "shift", "reorder"]
 _SIDE_STEPS = 64  # expressions looked at to find what enters a cycle from the side
@@ -61,7 +61,10 @@ class Composer:
             ins, outs = self._net.ins[step.node], self._net.outs[step.node]
             at = ins.index(step.source)
             values = [value if k == at else self._side(g, known, ahead) for k, g in enumerate(ins)]
-            made = forward(self._graph.nodes.form[step.node].expr, tuple(values))
+            expr = self._graph.nodes.form[step.node].expr
+            if isinstance(expr, Stride) and expr.step != -1:
+                inside.append(((value - expr.start) % expr.step).eq(0))  # between the steps there is no element
+            made = forward(expr, tuple(values))
             for g, v in zip(outs, made, strict=True):
                 if g not in known:
                     known[g] = simplify(v)

@@ -1,7 +1,9 @@
-"""Ways around: for each domain expression that stands on a cycle of a graph, one cycle through it.
+"""Ways around: a basis of the cycles of a graph, so that whatever holds once round each holds round every cycle.
 
 One pass for strongly connected components (Tarjan 1972), then breadth first from the busiest group of each, forwards
-and backwards: the cycle through an expression goes there and back by these two trees, cut short where they meet.
+and backwards. Every step outside the forward tree closes one cycle: from it back to the root by one tree, and on to
+where it starts by the other, cut short where the two meet. If all of these give the coordinate back, so does every
+way around: by induction over the backward tree, there and back through any group is then the identity.
 """
 
 from __future__ import annotations
@@ -87,7 +89,7 @@ def components(net: Net) -> dict[int, int]:
 
 
 def find_ways(net: Net) -> list[Way]:
-    """A cycle through each expression that stands on one; expressions that an earlier cycle runs through are done."""
+    """Every cause of a cycle once: as many cycles as there are steps besides a tree, without repeats."""
     component = components(net)
     if not component:
         return []
@@ -111,14 +113,19 @@ def _ways_of(steps: list[Step]) -> list[Way]:
         entering.setdefault(step.to, []).append(step)
     root = max(leaving, key=lambda g: len(leaving[g]) + len(entering[g]))  # the first of the busiest
     there, back = _tree(root, leaving, forwards=True), _tree(root, entering, forwards=False)
-    found: list[Way] = []
-    covered: set[int] = set()
+    in_tree = set(there.values())
+    found: dict[frozenset[int], Way] = {}
     for step in steps:
-        if step.node not in covered:
+        if step not in in_tree:
             way = _around(step, there, back)
-            covered.update(s.node for s in way)
-            found.append(way)
-    return found
+            found.setdefault(frozenset(s.node for s in way), way)
+    return [_from_first(way) for way in found.values()]
+
+
+def _from_first(way: Way) -> Way:
+    """The same cycle from the expression that entered the graph first."""
+    at = min(range(len(way)), key=lambda k: way[k].node)
+    return way[at:] + way[:at]
 
 
 def _tree(root: int, steps: dict[int, list[Step]], forwards: bool) -> dict[int, Step | None]:

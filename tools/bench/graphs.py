@@ -9,6 +9,7 @@ for the same unions in networkx and in a bare union-find over ints, and the memo
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import platform
 import time
@@ -115,8 +116,10 @@ def graph_times(f: ig.Fusion) -> dict[str, float]:
 def measure(name: str, n: int) -> dict[str, object]:
     """One row: microseconds per operation of each part."""
     made: list[ig.Fusion] = []
+    gc.collect()  # the row before leaves a fusion behind
     build = timed(lambda: made.append(SHAPES[name](n)))
     f = made[0]
+    gc.collect()
     parts = {"build": build, **graph_times(f)}
     pairs = unions(f)
     parts["union-find"] = timed(lambda: bare(pairs))
