@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from idgraph.arith import Expr, and_
+from idgraph.arith import FALSE, TRUE, Expr, and_
 from idgraph.emit.nest import IndexMaps
 from idgraph.emit.plan import AccumulateOp, Checked, Choose, Compute, Index, Local, Number, Operand, Site, Stmt
 from idgraph.errors import EmitError
@@ -196,11 +196,23 @@ def _pointwise(v: Value, operands: tuple[Operand, ...]) -> Compute:
 def _choice(v: Value, operands: Mapping[int, Operand]) -> Choose:
     e = v.expr
     if e.op == "pad":
-        return Choose(v.local, ((v.exists[0], operands[0]),), Number(_number(e, "value")))
+        return _settled(v.local, [(v.exists[0], operands[0])], Number(_number(e, "value")))
     if e.op == "slice_scatter":
-        return Choose(v.local, ((v.exists[1], operands[1]),), operands[0])
-    *cases, last = range(len(e.inputs))
-    return Choose(v.local, tuple((v.exists[k], operands[k]) for k in cases), operands[last])
+        return _settled(v.local, [(v.exists[1], operands[1])], operands[0])
+    # Parts that these loops never reach (an empty one, one that was cut away) may not be computed at all.
+    *cases, last = [k for k in range(len(e.inputs)) if v.exists[k] != FALSE] or [0]
+    return _settled(v.local, [(v.exists[k], operands[k]) for k in cases], operands[last])
+
+
+def _settled(local: Local, cases: Sequence[tuple[Expr, Operand]], default: Operand) -> Choose:
+    """A choice without the cases that never hold, nor what follows one that always does."""
+    kept: list[tuple[Expr, Operand]] = []
+    for condition, value in cases:
+        if condition == TRUE:
+            return Choose(local, tuple(kept), value)
+        if condition != FALSE:
+            kept.append((condition, value))
+    return Choose(local, tuple(kept), default)
 
 
 def _number(e: TensorExpr, key: str) -> Scalar:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from idgraph.emit.cuda_vectors import native_bf16, plain_vectors, vectors
 from idgraph.emit.layout import (
     Env,
     Given,
@@ -100,14 +101,14 @@ def _word_value(word: Any) -> float:
     return scalars.bf16_load(int(word))
 
 
-def namespace() -> dict[str, Any]:
+def namespace(cc: tuple[int, int]) -> dict[str, Any]:
     """The names that kernels use, as device functions inlined into them."""
     cuda = load_cuda()
     if simulated():
         plain: dict[str, Any] = {k: v for k, v in vars(scalars).items() if not k.startswith("__")}
         return {
             **plain, "cuda": cuda, "np": np, "f16_load": float, "f16_word": np.float16,
-            "bf16_load": _word_value,
+            "bf16_load": _word_value, **plain_vectors(),
         }  # fmt: skip
     libdevice: Any = import_module("numba.cuda.libdevice")
 
@@ -128,15 +129,17 @@ def namespace() -> dict[str, Any]:
     def bits_float(word: Any) -> Any:
         return libdevice.int_as_float(np.int32(word))
 
-    base.update(float_bits=jit(float_bits), bits_float=jit(bits_float), **bits)
+    base.update(float_bits=jit(float_bits), bits_float=jit(bits_float), **bits, **vectors())
+    if cc >= (8, 0):
+        base.update(native_bf16())
     return rebound(base, jit)
 
 
-def kernel_functions(program: Program, checked: bool) -> dict[str, Any]:
+def kernel_functions(program: Program, checked: bool, cc: tuple[int, int]) -> dict[str, Any]:
     """The kernels of a CUDA program as Python functions, not yet compiled."""
     from idgraph.emit.launch import function_of  # noqa: PLC0415  # launch picks this module for CUDA programs
 
-    names = namespace()
+    names = namespace(cc)
     return {
         k.name: function_of(program.kernel_source(k, checked), k.name, dict(names), "cuda")
         for k in program.plan.kernels
@@ -153,7 +156,7 @@ def compile_ptx(program: Program, *, checked: bool = False, cc: tuple[int, int] 
     cuda = load_cuda()
     if simulated():
         raise EmitError("the simulator compiles no PTX", hint="unset NUMBA_ENABLE_CUDASIM")
-    functions = kernel_functions(program, checked)
+    functions = kernel_functions(program, checked, cc)
     return [
         cuda.compile_ptx(functions[k.name], signature(k, checked), cc=cc)[0] for k in program.plan.kernels
     ]  # fmt: skip
@@ -266,7 +269,8 @@ def run(
 def compiled(program: Program, checked: bool) -> dict[str, Any]:
     """The kernels, compiled at their first launch."""
     cuda = need_device()
-    return {name: cuda.jit(f) for name, f in kernel_functions(program, checked).items()}
+    cc = (0, 0) if simulated() else tuple(int(n) for n in cuda.get_current_device().compute_capability)
+    return {name: cuda.jit(f) for name, f in kernel_functions(program, checked, (cc[0], cc[1])).items()}
 
 
 # arrays on the device -------------------------------------------------------------------------------------------------
@@ -303,6 +307,12 @@ def _device_flat(t: Tensor, g: Given, env: Env) -> Any:
     words = storage_dtype(t.dtype)
     want = logical_strides(t, env)
     address = int(g.data.__cuda_array_interface__["data"][0])
+    if size and address % t.alignment and g.data is not None:
+        raise EmitError(
+            f"the array for {t.name} starts at an address that {t.alignment} bytes do not divide",
+            where=t.source_line,
+            hint=f'declare what it has: f.input("{t.name}", ..., alignment={address & -address})',
+        )
     if size and t.offset == 0 and want is not None and fits(g.shape, g.strides, want):
         return cuda.as_cuda_array(_View(g.data, address, (size,), (words.itemsize,), words.str))
     if 0 in g.shape:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from idgraph.arith import Expr
 from idgraph.emit import cpu, cuda
+from idgraph.emit.cuda_vectors import plain_vectors
 from idgraph.emit.layout import Env, bind, empty_buffer, empty_words, flat_input, given_array, output_array
 from idgraph.emit.ops import arrays, memory, scalars
 from idgraph.emit.plan import Buffer, Kernel, Site
@@ -111,7 +112,7 @@ def compile_functions(program: Program, checked: bool) -> Functions:
         case "cuda":
             return cuda.compiled(program, checked)
         case "python":
-            base: dict[str, Any] = {**vars(scalars), "private": memory.private, "out_of_range": None}
+            base: dict[str, Any] = {**vars(scalars), **plain_vectors(), "private": memory.private, "out_of_range": None}
         case "numpy":
             base = {**vars(arrays), "private": memory.private, "require": None}
         case _:

@@ -29,6 +29,7 @@ class Buffer:
     dtype: DType
     size: Expr
     place: Place
+    alignment: int = 16  # bytes that its first element is a multiple of
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +187,27 @@ class Store:
     value: Operand
 
 
+@dataclass(frozen=True, slots=True)
+class VectorLoad:
+    """``locals`` = the elements from ``address`` on, in one aligned access."""
+
+    locals: tuple[Local, ...]
+    buffer: Buffer
+    address: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class VectorStore:
+    """Write ``values`` from ``address`` on, in one aligned access."""
+
+    buffer: Buffer
+    address: Expr
+    values: tuple[Operand, ...]
+
+
 Stmt = (
     Loop | If | Single | Checked | Note | Declare | Alloc | Let | Load | Compute | Choose | Accumulate | Store
+    | VectorLoad | VectorStore
 )  # fmt: skip
 
 
@@ -280,6 +300,10 @@ def index_exprs(s: Stmt) -> tuple[Expr, ...]:
             return (*_of(v), *(() if a is None else (a,)))
         case Store(address=a, value=v):
             return (a, *_of(v))
+        case VectorLoad(address=a):
+            return (a,)
+        case VectorStore(address=a, values=values):
+            return (a, *(e for o in values for e in _of(o)))
         case Single() | Note() | Declare():
             return ()
         case _:
@@ -303,6 +327,10 @@ def names(s: Stmt) -> frozenset[str]:
             return frozenset({acc.name, *_variables(value)})
         case Store(value=value):
             return frozenset(_variables(value))
+        case VectorLoad(locals=made):
+            return frozenset(x.name for x in made)
+        case VectorStore(values=values):
+            return frozenset(_variables(*values))
         case Loop() | If() | Single() | Checked() | Note() | Alloc():
             return frozenset()
         case _:
@@ -356,5 +384,9 @@ def _head(s: Stmt) -> str:
             return f"{to} <- {op} {_operand(value)}"
         case Store(buffer, address, value):
             return f"{buffer.name}[{address}] = {_operand(value)}"
+        case VectorLoad(made, buffer, address):
+            return f"{', '.join(x.name for x in made)} = {buffer.name}[{address} ...]"
+        case VectorStore(buffer, address, values):
+            return f"{buffer.name}[{address} ...] = {', '.join(map(_operand, values))}"
         case _:
             assert_never(s)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args
 
 from idgraph.emit.build import build_plan
+from idgraph.emit.lanes import with_lanes
 from idgraph.emit.nest import IndexMaps
 from idgraph.emit.plan import Kernel, Plan, quote
 from idgraph.emit.printers import kernel_source
@@ -128,4 +129,5 @@ def emit(fusion: Fusion, target: Target = "python", *, model: IndexMaps | None =
     if maps is None:
         maps = IdModel(fusion)
         maps.verify()
-    return Program(fusion, target, build_plan(fusion, maps, threads=target == "cuda"))
+    plan = build_plan(fusion, maps, threads=target == "cuda")
+    return Program(fusion, target, with_lanes(plan) if target == "cuda" else plan)

@@ -104,7 +104,7 @@ def homes(fusion: Fusion, exprs: Sequence[TensorExpr], maps: IndexMaps, threads:
         n = numbers[t]
         value = Local(f"t{n}", t.dtype)
         if t.definition is None:
-            made[t] = Home(t, value, Buffer(f"buf{n}", t.name, t.dtype, buffer_size(t), "input"))
+            made[t] = Home(t, value, Buffer(f"buf{n}", t.name, t.dtype, buffer_size(t), "input", t.alignment))
             continue
         k = t.inline_position
         if t.memory == "shared":

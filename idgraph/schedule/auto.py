@@ -7,13 +7,17 @@ follows and is inlined.
 
 from __future__ import annotations
 
+from math import gcd
+
 from idgraph.arith import is_true
-from idgraph.ir import Fixed, Fusion, Loaded, Resize, Stride, Tensor, TensorExpr
+from idgraph.ir import Fixed, Fusion, Loaded, Resize, Stride, Tensor, TensorExpr, item_size
 from idgraph.ir.loops import reset
 from idgraph.schedule.inline import inline_most
 from idgraph.schedule.replay import like_consumer
 
 BLOCK = 256
+VECTOR_BYTES = 16
+MAX_PARTS = 4
 
 
 def auto(fusion: Fusion, *, block: int = BLOCK) -> None:
@@ -24,7 +28,7 @@ def auto(fusion: Fusion, *, block: int = BLOCK) -> None:
     >>> t = f.output(f.input("a", shape=(64, 32)) * 2.0 + 1.0)
     >>> ig.schedule.auto(f)
     >>> [(str(d.extent), d.parallel) for d in t.loop]
-    [('8', 'blockIdx.x'), ('256', 'threadIdx.x')]
+    [('2', 'blockIdx.x'), ('256', 'threadIdx.x'), ('4', 'vectorize')]
     """
     for t in fusion.tensors:
         if t.definition is not None:
@@ -92,8 +96,47 @@ def _reference(t: Tensor, block: int) -> None:
         t.reorder(order)
     if not kept:
         return
+    parts, width = (1, 1) if len(order) > kept and any(rank(p) == 1 for p in range(len(t.loop))) else _lanes(t, kept)
+    if width > 1:
+        t.split(kept - 1, width).parallelize(kept, "vectorize")
+    if parts > 1:
+        t.split(kept - 1, parts, inner=False).reorder({kept - 1: kept}).parallelize(kept, "unroll")
     for _ in range(kept - 1):
         t.merge(0)
     t.split(0, block)
     t.parallelize(0, "blockIdx.x")
     t.parallelize(1, "threadIdx.x")
+
+
+def _lanes(t: Tensor, kept: int) -> tuple[int, int]:
+    """(parts, width) for the last kept loop axis: equal parts that cuts leave, and elements of one vector access."""
+    extent = t.loop[kept - 1].extent
+    if not extent.is_const or extent == 0:
+        return 1, 1
+    n, width = int(extent), VECTOR_BYTES // item_size(t.dtype)
+    part = n
+    for cut in _cuts(t, n):
+        part = gcd(part, cut)
+    parts = n // part
+    if parts > MAX_PARTS:
+        parts = 1
+    while width > 1 and (n // parts) % width:
+        width //= 2
+    return parts, width
+
+
+def _cuts(t: Tensor, n: int) -> set[int]:
+    """Places at which resizes of what feeds ``t`` cut an axis of ``n`` elements."""
+    found: set[int] = set()
+    seen: set[Tensor] = set()
+    stack = [t]
+    while stack:
+        u = stack.pop()
+        if u in seen or u.definition is None:
+            continue
+        seen.add(u)
+        for x in u.domain.exprs:
+            if isinstance(x, Resize) and n in (x.source.extent, x.out.extent):
+                found.update(abs(int(c)) for c in (x.left, x.right) if c.is_const)
+        stack.extend(u.definition.inputs)
+    return found - {0}

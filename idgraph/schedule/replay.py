@@ -80,6 +80,8 @@ class _Replay:
                     return
                 t.resize(at[0], e.left, e.right)
             case Stride():
+                if not same_extent(t.loop[at[0]].extent, e.source.extent):
+                    return  # a broadcast axis that the reader resolves has none of the elements in question
                 t.stride(at[0], e.start, int(e.step), e.out.extent)
             case Roll():
                 t.roll(at[0], e.shift)

@@ -1,6 +1,7 @@
 """Legal schedules of whole fusions, and the illegal ones with their reasons."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import pytest
 
@@ -185,5 +186,51 @@ def test_auto_gives_blocks_and_threads() -> None:
     ig.schedule.auto(f)
     ig.IdModel(f).verify()
     y = f["y"]
-    assert [d.parallel for d in y.loop] == ["blockIdx.x", "threadIdx.x"]
+    assert [d.parallel for d in y.loop] == ["blockIdx.x", "threadIdx.x", "vectorize"]
     assert ig.parse(str(f)) == f
+
+
+def test_auto_puts_both_halves_of_a_rotation_in_one_thread() -> None:
+    f = ig.Fusion("f")
+    t = f.input("t", shape=(4, 64), dtype="bfloat16")
+    out = f.output(t + ig.cat([t[:, 32:], t[:, :32]], dim=1))
+    ig.schedule.auto(f)
+    assert [(str(d.extent), d.parallel) for d in out.loop] == [
+        ("1", "blockIdx.x"),
+        ("256", "threadIdx.x"),
+        ("2", "unroll"),
+        ("8", "vectorize"),
+    ]
+    assert {x.inline_position for x in f.tensors if x.definition and x.uses} == {4}
+
+
+def test_like_through_a_flip_of_a_resolved_broadcast() -> None:
+    f = ig.Fusion("f")
+    x, y = f.input("x", shape=(3, 4)), f.input("y", shape=(1, 4))
+    t = f.output(ig.flip(ig.exp(y) + x, 0))
+    ig.schedule.like(f, t)
+    ig.schedule.inline_most(f)
+    assert ig.validate(f, target="numpy").ok
+
+
+@pytest.mark.parametrize("target", ["python", "numpy"])
+def test_parts_that_are_never_reached(target: Literal["python", "numpy"]) -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(6, 4))
+    joined = ig.cat([x * 2.0, x[:, :0], x[:, :1]], 1)
+    t = f.output(joined[:, 1:4])  # of the three parts only the first is left
+    t.merge(0).split(0, 5)
+    ig.schedule.like(f, t)
+    ig.schedule.inline_most(f)
+    report = ig.validate(f, target=target)
+    assert report.ok, str(report)
+
+
+def test_cut_away_part_needs_no_cover() -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(4,))
+    turned = ig.cat([x[3:], x[:3]])
+    t = f.output((turned + x)[1:])
+    t.split(0, 256)
+    ig.schedule.like(f, t)
+    assert ig.validate(f, target="numpy").ok

@@ -24,10 +24,13 @@ from idgraph.emit.plan import (
     Local,
     Loop,
     Note,
+    Operand,
     Plan,
     Single,
     Stmt,
     Store,
+    VectorLoad,
+    VectorStore,
     quote,
     walk,
 )
@@ -83,7 +86,10 @@ class _Scalar:
         return text if self.target == "python" or e.is_const else f"u64({text})"
 
     def loaded(self, b: Buffer, address: Expr) -> str:
-        text = f"{b.name}[{self.address(address)}]"
+        return self.decoded(b, f"{b.name}[{self.address(address)}]")
+
+    def decoded(self, b: Buffer, text: str) -> str:
+        """The value of an element as the buffer holds it."""
         if self.target == "python":
             return text
         if b.dtype == "bfloat16":
@@ -92,10 +98,14 @@ class _Scalar:
             return f"f16_load({text})"
         return f"i64({text})" if value_type(b.dtype) == "int" else text
 
-    def stored(self, b: Buffer, address: Expr, value: str) -> str:
+    def encoded(self, b: Buffer, value: str) -> str:
+        """A value as the buffer holds it."""
         if self.target != "python" and b.dtype in ("bfloat16", "float16"):
-            value = f"{'bf16' if b.dtype == 'bfloat16' else 'f16'}_word({value})"
-        return f"{b.name}[{self.address(address)}] = {value}"
+            return f"{'bf16' if b.dtype == 'bfloat16' else 'f16'}_word({value})"
+        return value
+
+    def stored(self, b: Buffer, address: Expr, value: str) -> str:
+        return f"{b.name}[{self.address(address)}] = {self.encoded(b, value)}"
 
     # statements ---------------------------------------------------------------------------------------------------
 
@@ -144,8 +154,32 @@ class _Scalar:
                 dtype = value.dtype if isinstance(value, Local) else buffer.dtype
                 text = operand_text(value, dtype, self.index)
                 self.put(depth, self.stored(buffer, address, text))
+            case VectorLoad(made, buffer, address):
+                self.vector_load(made, buffer, address, depth)
+            case VectorStore(buffer, address, values):
+                self.vector_store(buffer, address, values, depth)
             case _:
                 assert_never(s)
+
+    def place(self, address: Expr) -> str:
+        text = self.index(address)
+        return text if self.target == "python" else f"u64({text})"
+
+    def vector_load(self, made: tuple[Local, ...], buffer: Buffer, address: Expr, depth: int) -> None:
+        decode = self.decoded(buffer, "{}")
+        names = [x.name if decode == "{}" else f"{x.name}_w" for x in made]
+        self.put(depth, f"{', '.join(names)} = vload{len(made)}({buffer.name}, {self.place(address)})")
+        if decode != "{}":
+            for x, word in zip(made, names, strict=True):
+                self.put(depth, f"{x.name} = {decode.format(word)}")
+
+    def vector_store(self, buffer: Buffer, address: Expr, values: tuple[Operand, ...], depth: int) -> None:
+        texts = [
+            self.encoded(buffer, operand_text(v, v.dtype if isinstance(v, Local) else buffer.dtype, self.index))
+            for v in values
+        ]
+        args = f"{buffer.name}, {self.place(address)}, ({', '.join(texts)})"
+        self.put(depth, f"vstore{len(values)}({args})")
 
     def loop(self, s: Loop, depth: int, outermost: bool) -> None:
         note = f"  # {s.note}" if s.note else ""

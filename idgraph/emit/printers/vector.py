@@ -32,6 +32,8 @@ from idgraph.emit.plan import (
     Single,
     Stmt,
     Store,
+    VectorLoad,
+    VectorStore,
     bodies,
     quote,
 )
@@ -126,6 +128,8 @@ class _Vector:
                 self.choose(s, at)
             case Accumulate():
                 self.accumulate(s, at)
+            case VectorLoad() | VectorStore():
+                raise AssertionError("whole grids have no lanes")
             case Store(buffer, address, value):
                 dtype = value.dtype if isinstance(value, Local) else buffer.dtype
                 text = operand_text(value, dtype, self.index)

@@ -1,0 +1,211 @@
+"""Loads and stores of neighbouring elements as one access of up to 16 bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import count
+
+from idgraph.arith import TRUE, Expr, as_expr, multiple_of, simplify
+from idgraph.emit.plan import (
+    Buffer,
+    Choose,
+    Compute,
+    Declare,
+    If,
+    Load,
+    Local,
+    Note,
+    Operand,
+    Stmt,
+    Store,
+    VectorLoad,
+    VectorStore,
+    names,
+)
+from idgraph.ir import item_size
+
+BYTES = 16
+# Types whose bits travel as integer words; bool and float16 have other forms in the compilers.
+VECTOR_TYPES = ("bfloat16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64")
+
+
+def join_accesses(body: Sequence[Stmt], read_only: frozenset[str]) -> list[Stmt]:
+    """Straight code with equal loads of inputs made once, and neighbouring loads and stores joined.
+
+    Loads of inputs move to the front of the code they stand in, which no statement in it can notice; stores move to its
+    end where nothing in it reads what they write.
+    """
+    return _join_stores(_join_loads(_join_conditions(body), read_only, {}, count()))
+
+
+def _join_conditions(body: Sequence[Stmt]) -> list[Stmt]:
+    """Neighbouring tests of one condition as one; comments and first values that stand between them move in front."""
+    made: list[Stmt] = []
+    for s in body:
+        if isinstance(s, If):
+            s = replace(s, body=tuple(_join_conditions(s.body)))
+            at = next((n for n in range(len(made) - 1, -1, -1) if not isinstance(made[n], (Note, Declare))), -1)
+            last = made[at] if at >= 0 else None
+            between = {d.name for d in made[at + 1 :] if isinstance(d, Declare)}
+            if isinstance(last, If) and last.condition == s.condition and not between & _touched(last.body):
+                first_values = [d for d in made[at + 1 :] if isinstance(d, Declare)]
+                notes = [n for n in made[at + 1 :] if isinstance(n, Note)]
+                joined = replace(s, body=tuple(_join_conditions((*last.body, *notes, *s.body))))
+                made[at:] = [*first_values, joined]
+                continue
+        made.append(s)
+    return made
+
+
+def _touched(body: Sequence[Stmt]) -> set[str]:
+    return {name for s in _flat(body) for name in names(s)}
+
+
+def split_address(address: Expr) -> tuple[Expr, int]:
+    """``address`` as (rest, constant)."""
+    if address.is_const:
+        return as_expr(0), int(address)
+    if address.op == "add":
+        constant = sum(int(a) for a in address.args if a.is_const)
+        return simplify(address - constant), constant
+    return address, 0
+
+
+def _chunks(offsets: set[int], rest: Expr, buffer: Buffer) -> list[tuple[int, int]]:
+    """(first, width): aligned runs among ``offsets``, each as wide as proved; single elements are left out."""
+    found: list[tuple[int, int]] = []
+    if buffer.dtype not in VECTOR_TYPES:
+        return found
+    left = set(offsets)
+    width = BYTES // item_size(buffer.dtype)
+    while width > 1:
+        if buffer.alignment % (width * item_size(buffer.dtype)) == 0 and multiple_of(rest, width):
+            for first in sorted(left):
+                run = range(first, first + width)
+                if first % width == 0 and all(n in left for n in run):
+                    found.append((first, width))
+                    left.difference_update(run)
+        width //= 2
+    return found
+
+
+def _join_loads(
+    body: Sequence[Stmt], read_only: frozenset[str], now: dict[str, Local], numbers: Iterator[int]
+) -> list[Stmt]:
+    """``now`` says which load's value a local holds at the present statement: a name is loaded into many times."""
+    wanted: dict[tuple[str, Expr], dict[int, Load]] = {}
+    rest: list[Stmt] = []
+    for s in body:
+        if isinstance(s, Load) and s.buffer.name in read_only and s.guard == TRUE:
+            base, constant = split_address(s.address)
+            loads = wanted.setdefault((s.buffer.name, base), {})
+            if constant not in loads:
+                loads[constant] = replace(s, local=Local(f"{s.local.name}_v{next(numbers)}", s.local.dtype))
+            now[s.local.name] = loads[constant].local
+        elif isinstance(s, If):
+            rest.append(replace(s, body=tuple(_join_loads(s.body, read_only, dict(now), numbers))))
+            for name in _defined(s.body):
+                now.pop(name, None)
+        else:
+            rest.append(_renamed(s, now))
+            for name in _defined((s,)):
+                now.pop(name, None)
+    made: list[Stmt] = []
+    for (_, base), loads in wanted.items():
+        buffer = next(iter(loads.values())).buffer
+        joined = _chunks(set(loads), base, buffer)
+        inside = {n for first, width in joined for n in range(first, first + width)}
+        for first, width in joined:
+            locals_ = tuple(loads[n].local for n in range(first, first + width))
+            made.append(VectorLoad(locals_, buffer, simplify(base + first)))
+        made += [s for n, s in loads.items() if n not in inside]
+    return [*made, *rest]
+
+
+def _defined(body: Sequence[Stmt]) -> set[str]:
+    """Locals that code sets, other than by loads that are joined (those have names of their own)."""
+    found: set[str] = set()
+    for s in _flat(body):
+        match s:
+            case Load(local) | Compute(local) | Choose(local):
+                found.add(local.name)
+            case Declare(name):
+                found.add(name)
+            case _:
+                pass
+    return found
+
+
+def _join_stores(body: Sequence[Stmt]) -> list[Stmt]:
+    body = [replace(s, body=tuple(_join_stores(s.body))) if isinstance(s, If) else s for s in body]
+    wanted: dict[tuple[str, Expr], dict[int, Store]] = {}
+    rest: list[Stmt] = []
+    inside_if = [s for t in body if isinstance(t, If) for s in _flat(t.body)]
+    kept = {s.buffer.name for s in (*body, *inside_if) if isinstance(s, (Load, VectorLoad))}
+    kept |= {s.buffer.name for s in inside_if if isinstance(s, (Store, VectorStore))}
+    values = _set_once(body)
+    for s in body:
+        movable = isinstance(s, Store) and s.buffer.place != "private" and s.buffer.name not in kept
+        if movable and isinstance(s, Store) and (not isinstance(s.value, Local) or s.value.name in values):
+            base, constant = split_address(s.address)
+            stores = wanted.setdefault((s.buffer.name, base), {})
+            if constant in stores:  # written twice: keep the order as it stands
+                return list(body)
+            stores[constant] = s
+        else:
+            rest.append(s)
+    made: list[Stmt] = []
+    for (_, base), stores in wanted.items():
+        buffer = next(iter(stores.values())).buffer
+        joined = _chunks(set(stores), base, buffer)
+        inside = {n for first, width in joined for n in range(first, first + width)}
+        for first, width in joined:
+            made.append(
+                VectorStore(buffer, simplify(base + first), tuple(stores[n].value for n in range(first, first + width)))
+            )
+        made += [s for n, s in stores.items() if n not in inside]
+    return [*rest, *made]
+
+
+def _set_once(body: Sequence[Stmt]) -> set[str]:
+    """Locals that hold one value from where they are set to the end: set once here, nowhere in a nested condition.
+
+    A declaration and the one statement that replaces its first value count as one.
+    """
+    times: Counter[str] = Counter()
+    for s in body:
+        match s:
+            case Load(local) | Compute(local) | Choose(local):
+                times[local.name] += 1
+            case VectorLoad(made):
+                times.update(x.name for x in made)
+            case If(body=inner):
+                times.update(_defined(inner))
+            case _:
+                pass
+    return {name for name, n in times.items() if n == 1}
+
+
+def _flat(body: Sequence[Stmt]) -> list[Stmt]:
+    return [x for s in body for x in ((s, *_flat(s.body)) if isinstance(s, If) else (s,))]
+
+
+def _renamed(s: Stmt, now: dict[str, Local]) -> Stmt:
+    """The statement reading, for each local, the load that it holds."""
+    if not now:
+        return s
+
+    def operand(o: Operand) -> Operand:
+        return now.get(o.name, o) if isinstance(o, Local) else o
+
+    match s:
+        case Compute(operands=operands):
+            return replace(s, operands=tuple(map(operand, operands)))
+        case Choose(cases=cases, default=default):
+            return replace(s, cases=tuple((c, operand(o)) for c, o in cases), default=operand(default))
+        case Store(value=value):
+            return replace(s, value=operand(value))
+        case _:
+            return s

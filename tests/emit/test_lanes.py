@@ -1,0 +1,125 @@
+"""Unrolled and vectorised loops as lanes: the same values as loops, and the accesses that a GPU wants.
+
+The lane form is CUDA's; here it is printed as plain Python and run, so that every case is checked without a device.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import idgraph as ig
+from idgraph.emit import Program, compile_ptx
+from idgraph.emit.build import build_plan
+from idgraph.emit.lanes import with_lanes
+from idgraph.emit.plan import Load, Loop, Store, VectorLoad, VectorStore, walk
+from idgraph.testing import fusions
+from idgraph.validate import random_inputs
+from idgraph.validate.oracle import evaluate
+
+
+def lane_program(f: ig.Fusion) -> Program:
+    """The fusion as CUDA's plan, printed for Python."""
+    return Program(f, "python", with_lanes(build_plan(f, ig.IdModel(f), threads=False)))
+
+
+def check(f: ig.Fusion) -> Program:
+    """Lanes give the definition's values."""
+    inputs: dict[str, Any] = random_inputs(f, 0, {})
+    program = lane_program(f)
+    found, wanted = program.run(inputs, poison=True), evaluate(f, inputs)
+    for t in f.outputs:
+        np.testing.assert_allclose(
+            found[t.name].astype(np.float64), np.asarray(wanted[t.name], np.float64), rtol=2e-2, atol=2e-2
+        )
+    return program
+
+
+def rotation(dtype: str = "float32") -> ig.Fusion:
+    f = ig.Fusion("rotation")
+    t = f.input("t", shape=(4, 64), dtype=dtype)
+    f.output(t + ig.cat([t[:, 32:], t[:, :32]], dim=1))
+    return f
+
+
+def _interleaved() -> ig.Fusion:
+    f = ig.Fusion("interleaved")
+    x, c = f.input("x", shape=(3, 16)), f.input("c", shape=(3, 8))
+    even, odd = x[:, ::2], x[:, 1::2]
+    f.output(ig.flatten(ig.stack([even * c - odd, odd * c + even], dim=-1), 1))
+    return f
+
+
+def _one(build: Callable[[ig.Tensor], ig.Tensor], shape: tuple[int, ...], dtype: str = "float32") -> ig.Fusion:
+    f = ig.Fusion("f")
+    f.output(build(f.input("x", shape=shape, dtype=dtype)))
+    return f
+
+
+CASES: dict[str, Callable[[], ig.Fusion]] = {
+    "rotation": rotation,
+    "rotation bf16": lambda: rotation("bfloat16"),
+    "rotation f16": lambda: rotation("float16"),
+    "rotation i64": lambda: rotation("int64"),
+    "interleaved": _interleaved,
+    "three parts": lambda: _one(lambda x: ig.cat([x[:, 16:], x[:, :8], x[:, 8:16]], 1) * x, (5, 24)),
+    "uneven cut": lambda: _one(lambda x: ig.cat([x[:, 5:], x[:, :5]], 1) + x, (5, 24)),
+    "pad": lambda: _one(lambda x: ig.pad(x, (4, 4)) + 1.0, (3, 24)),
+    "pad one": lambda: _one(lambda x: ig.pad(x, (1, 3)) + 1.0, (3, 20)),
+    "roll": lambda: _one(lambda x: ig.roll(x, 3, 1) + x, (3, 16)),
+    "flip": lambda: _one(lambda x: ig.flip(x, 1) - x, (3, 16)),
+    "transpose": lambda: _one(lambda x: x.T + 1.0, (8, 12)),
+    "slice with a step": lambda: _one(lambda x: x[:, ::2] * x[:, 1::2], (3, 16)),
+    "row sums": lambda: _one(lambda x: x / ig.sum(x, 1, keepdim=True), (3, 16)),
+    "twice": lambda: _one(lambda x: (x * x)[:, 4:12] + x[:, :8] * x[:, 8:], (3, 16)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_lanes_give_the_values_of_loops(name: str) -> None:
+    f = CASES[name]()
+    ig.schedule.auto(f)
+    check(f)
+
+
+@given(fusions())
+@settings(max_examples=150)
+def test_random_fusions_scheduled_automatically(f: ig.Fusion) -> None:
+    ig.schedule.auto(f)
+    check(f)
+
+
+def test_a_rotation_reads_each_element_once_without_a_test() -> None:
+    f = rotation()
+    ig.schedule.auto(f)
+    statements = [s for k in lane_program(f).kernels for s in walk(k.body)]
+    assert [len(s.locals) for s in statements if isinstance(s, VectorLoad)] == [4, 4]
+    assert [len(s.values) for s in statements if isinstance(s, VectorStore)] == [4, 4]
+    assert not [s for s in statements if isinstance(s, (Load, Store))]
+    assert not [s for s in statements if isinstance(s, Loop) and s.parallel in ("unroll", "vectorize")]
+
+
+def test_ptx_of_a_bf16_rotation() -> None:
+    f = rotation("bfloat16")
+    ig.schedule.auto(f)
+    (ptx,) = compile_ptx(ig.emit(f, target="cuda"))
+    assert ptx.count("ld.global.v4") == 2 and ptx.count("st.global.v4") == 2
+    assert not any(word in ptx for word in ("rem.s64", "div.s64", "rem.u64", "div.u64", ".local"))
+
+
+def test_an_input_that_is_not_aligned_is_read_element_by_element() -> None:
+    f = ig.Fusion("f")
+    f.output(f.input("x", shape=(4, 16), alignment=4) + 1.0)
+    ig.schedule.auto(f)
+    statements = [s for k in check(f).kernels for s in walk(k.body)]
+    assert not [s for s in statements if isinstance(s, VectorLoad)]
+
+
+def test_an_offset_input_is_read_in_the_widest_aligned_parts() -> None:
+    f = ig.Fusion("f")
+    f.output(f.input("x", shape=(4, 16), offset=2) + 1.0)
+    ig.schedule.auto(f)
+    statements = [s for k in check(f).kernels for s in walk(k.body)]
+    assert {len(s.locals) for s in statements if isinstance(s, VectorLoad)} == {2}
