@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from idgraph.arith import and_, is_true, simplify
+from idgraph.arith import FALSE, and_, is_true, simplify
 from idgraph.errors import ScheduleError
 from idgraph.graphs import key_of
 from idgraph.ir import DomainExpr, IterDomain, Resize, Stride, Tensor, TensorExpr
@@ -56,6 +56,8 @@ def check_cover(model: IdModel) -> None:
 
 def _check_read(model: IdModel, e: TensorExpr, k: int, t: Tensor, steps: tuple[Cut, ...]) -> None:
     read = model.read(e, k)
+    if read.predicate == FALSE:
+        return  # these loops never read it
     solver, key = model.solver(e), key_of(e, k)
     for x, inside_of in steps:
         for d in inside_of:
