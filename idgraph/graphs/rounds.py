@@ -111,7 +111,7 @@ def _classify(net: Expr, c: Expr, extent: Expr, inside: list[Expr]) -> tuple[Cyc
     moved = simplify(moved, facts=facts)
     if not _moves(moved):
         return _shifted(moved)
-    if extent.is_const and int(extent) <= _POINTS and net.names == frozenset({"c"}):
+    if extent.is_const and int(extent) <= _POINTS and net.names <= {"c"}:
         return _by_points(net, int(extent), facts)
     total = simplify(net.substitute({"c": _ZERO}))
     if isinstance(prove_equal(net, (c + total) % extent), Proof):
@@ -121,7 +121,8 @@ def _classify(net: Expr, c: Expr, extent: Expr, inside: list[Expr]) -> tuple[Cyc
 
 def _by_points(net: Expr, n: int, facts: list[Expr]) -> tuple[CycleKind, Expr | None, Expr | None]:
     at = [{"c": c} for c in range(n)]
-    pairs = [(p["c"], int(net.evaluate(p))) for p in at if all(f.evaluate(p) for f in facts)]
+    alone = [f for f in facts if f.names <= {"c"}]
+    pairs = [(p["c"], int(net.evaluate(p))) for p in at if all(f.evaluate(p) for f in alone)]
     shifts = {y - x for x, y in pairs}
     if len(shifts) == 1:
         return _shifted(as_expr(shifts.pop()))

@@ -50,10 +50,12 @@ def components(net: Net) -> dict[int, int]:
     after: dict[int, list[int]] = {}
     loops: set[int] = set()
     for n, ins in net.ins.items():
+        if net.keeps(n):
+            continue
         outs = net.outs[n]
         for a in ins:
             after.setdefault(a, []).extend(outs)
-            if a in outs and not net.keeps(n):
+            if a in outs:
                 loops.add(a)
     order: dict[int, int] = {}
     low: dict[int, int] = {}
