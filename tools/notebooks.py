@@ -15,7 +15,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -75,7 +75,7 @@ def executed(source: Path, *, cwd: Path) -> Notebook:
 
 
 @contextlib.contextmanager
-def _own_folders(private: str) -> Iterator[None]:
+def _own_folders(private: str) -> Generator[None]:
     """Keeps IPython and Jupyter, here and in the kernel, out of HOME: where it does not exist they would warn."""
     names = ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
     before = {name: os.environ.get(name) for name in names}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -12,12 +13,12 @@ from rich.markup import escape
 
 from idgraph.cli.demo import run_demo
 from idgraph.cli.loading import load
-from idgraph.cli.show import access_row, console, index_table, print_cycles, tensor_table
+from idgraph.cli.show import access_row, console, index_table, print_cycles, say, tensor_table
 from idgraph.emit import Target
 from idgraph.emit import emit as emit_program
 from idgraph.errors import IdGraphError, IndexingError
 from idgraph.index import IdModel
-from idgraph.ir import Fusion, IterDomain
+from idgraph.ir import Fusion, IterDomain, Tensor
 from idgraph.schedule import auto
 from idgraph.validate import validate
 from idgraph.viz import draw
@@ -31,7 +32,10 @@ target_option = click.option("--target", type=click.Choice(TARGETS), default="cp
 auto_option = click.option("--auto/--as-scheduled", "automatic", default=False, help="Schedule automatically first.")
 
 
-@click.group()
+@click.group(
+    context_settings={"max_content_width": 110},
+    epilog="Exit status: 0 it holds, 1 a check failed, 2 bad input (one line on stderr says what).",
+)
 @click.version_option(package_name="idgraph")
 def cli() -> None:
     """Index analysis for tensor compilers.
@@ -69,7 +73,7 @@ def check(file: str, target: Target, automatic: bool, seed: int, sample: bool, a
     if as_json:
         facts: dict[str, Any] = {"file": file, "ok": report.ok, "points": report.points, "target": target, "seed": seed}
         facts["counterexample"] = None if report.counterexample is None else str(report.counterexample)
-        click.echo(json.dumps(facts))
+        say(json.dumps(facts))
     else:
         console().print(escape(str(report)))
     sys.exit(0 if report.ok else 1)
@@ -80,18 +84,26 @@ def check(file: str, target: Target, automatic: bool, seed: int, sample: bool, a
 @click.option("--graph", type=click.Choice(("fusion", *GRAPHS)), default="fusion", show_default=True)
 @click.option("--form", type=click.Choice(("text", "table", "dot", "svg")), default="table", show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), help="Write to a file instead of standard output.")
-def show(file: str, graph: str, form: str, output: Path | None) -> None:
+@json_option
+def show(file: str, graph: str, form: str, output: Path | None, as_json: bool) -> None:
     """Show a fusion or one of its graphs as text, table, DOT or SVG."""
     fusion = load(file)
-    if form == "table" and graph == "fusion":
+    if form == "table" and graph == "fusion" and output is None and not as_json:
         console().print(tensor_table(fusion))
         return
     what = fusion if graph == "fusion" else getattr(IdModel(fusion), graph)
     text = str(what) if form in ("text", "table") else draw(what, form)
+    if as_json:
+        text = json.dumps({"file": file, "graph": graph, "tensors": [_facts(t) for t in fusion.tensors], "text": text})
     if output is None:
-        click.echo(text)
+        say(text)
     else:
         output.write_text(text, encoding="utf-8")
+
+
+def _facts(t: Tensor) -> dict[str, Any]:
+    made = t.definition.op if t.definition is not None else "input"
+    return {"name": t.name, "op": made, "shape": [str(n) for n in t.shape], "dtype": t.dtype}
 
 
 @cli.command()
@@ -114,12 +126,14 @@ def index(file: str, tensor: str | None, automatic: bool, as_json: bool) -> None
     if not as_json:
         console().print(index_table(model, chosen))
         return
+    rows: list[dict[str, Any]] = []
     for e in chosen:
         found = model.index_map(e)
         keys = ("access", "tensor", "coordinates", "address", "predicate")
         accesses = [dict(zip(keys, access_row(a), strict=True)) for a in found.accesses]
         loops = {x.name: str(x.extent) for x in found.loops}
-        click.echo(json.dumps({"operation": e.name, "op": e.op, "loops": loops, "accesses": accesses}))
+        rows.append({"operation": e.name, "op": e.op, "loops": loops, "accesses": accesses})
+    say(json.dumps({"file": file, "operations": rows}))
 
 
 @cli.command()
@@ -132,10 +146,12 @@ def cycles(file: str, graph: str, as_json: bool) -> None:
     if not as_json:
         print_cycles(console(), found)
         return
+    rows: list[dict[str, Any]] = []
     for c in found:
         closing = None if c.closing is None else c.closing.name
         facts = {"kind": c.kind, "shift": None if c.shift is None else str(c.shift), "closed_by": closing}
-        click.echo(json.dumps({**facts, "exprs": [str(e) for e in c.exprs], "tensors": [t.name for t in c.tensors]}))
+        rows.append({**facts, "exprs": [str(e) for e in c.exprs], "tensors": [t.name for t in c.tensors]})
+    say(json.dumps({"file": file, "graph": graph, "cycles": rows}))
 
 
 def _axis(fusion: Fusion, text: str) -> IterDomain:
@@ -151,11 +167,15 @@ def _axis(fusion: Fusion, text: str) -> IterDomain:
 @file_argument
 @click.argument("first")
 @click.argument("second")
-def explain(file: str, first: str, second: str) -> None:
+@json_option
+def explain(file: str, first: str, second: str, as_json: bool) -> None:
     """Say why two axes are the same in the exact graph, or where they part. Axes are TENSOR:AXIS, like t1:0."""
     fusion = load(file)
     found = IdModel(fusion).exact.explain(_axis(fusion, first), _axis(fusion, second))
-    console().print(escape(str(found)))
+    if as_json:
+        say(json.dumps({"file": file, "first": first, "second": second, "same": bool(found), "why": str(found)}))
+    else:
+        console().print(escape(str(found)))
     sys.exit(0 if found else 1)
 
 
@@ -163,26 +183,59 @@ def explain(file: str, first: str, second: str) -> None:
 @file_argument
 @target_option
 @auto_option
-def emit(file: str, target: Target, automatic: bool) -> None:
+@json_option
+def emit(file: str, target: Target, automatic: bool, as_json: bool) -> None:
     """Print the source of the kernels."""
     fusion = load(file)
     if automatic:
         auto(fusion)
-    click.echo(emit_program(fusion, target=target).source)
+    program = emit_program(fusion, target=target)
+    if as_json:
+        kernels = [k.name for k in program.plan.kernels]
+        say(json.dumps({"file": file, "target": target, "kernels": kernels, "source": program.source}))
+    else:
+        say(program.source)
 
 
 def main() -> NoReturn:
-    """Entry point: errors of the library become one clear message and exit code 2."""
+    """Entry point: 0 holds, 1 a check failed, 2 bad input, with one line on stderr that says what is wrong."""
     try:
-        cli(standalone_mode=False)
-    except click.ClickException as error:
+        status = _run()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough; the interpreter would complain when it flushes at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 0
+    sys.exit(status)
+
+
+def _run() -> int:
+    try:
+        status = cli(standalone_mode=False)
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
-        sys.exit(2)
-    except click.Abort:
-        sys.exit(130)
+        return 2
+    except click.ClickException as error:
+        return _bad(error.format_message())
+    except (click.Abort, KeyboardInterrupt):
+        return 130  # as a shell reports an interrupt
     except IdGraphError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(2)
+        because = [f"because {fact}" for fact in error.because]
+        return _bad("; ".join([error.what, *([f"at {error.where}"] if error.where else []), *because, *_hint(error)]))
     except BrokenPipeError:
-        sys.exit(0)
-    sys.exit(0)
+        raise
+    except OSError as error:
+        return _bad(f"{error.filename or 'output'}: {error.strerror or error}")
+    return status if isinstance(status, int) else 0
+
+
+def _hint(error: IdGraphError) -> list[str]:
+    return [f"hint: {error.hint}"] if error.hint else []
+
+
+def _bad(text: str) -> int:
+    """One line, whatever the text holds."""
+    line = " ".join(text.split())
+    click.echo(f"error: {''.join(c if c.isprintable() else '?' for c in line)}", err=True)
+    return 2

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import runpy
+import sys
+import traceback
 from pathlib import Path
 
 from idgraph.errors import IdGraphError, ParseError
@@ -15,36 +18,59 @@ MAX_BYTES = 64_000_000
 def load(path: str) -> Fusion:
     """The fusion of a file: ``.py`` is run and must leave one Fusion in its globals, ``.json`` is a captured graph.
 
-    Everything else is read as text. Raises `IdGraphError` with one clear line; only a ``.py`` file is ever executed.
+    Everything else is read as text. Raises `IdGraphError`; only a ``.py`` file is ever executed, and what it prints
+    goes to stderr.
     """
     file = Path(path)
-    try:
-        size = file.stat().st_size
-    except OSError as error:
-        raise ParseError(f"cannot read {path}: {error.strerror}") from error
-    if size > MAX_BYTES:
-        raise ParseError(f"{path} has {size} bytes", hint=f"at most {MAX_BYTES}")
     if file.suffix == ".json":
         return from_json(file).fusion
+    try:
+        with file.open("rb") as stream:  # a pipe or a device may have no end
+            data = stream.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "no file name"
+        raise ParseError(f"cannot read {path!r}: {reason}") from error
+    if len(data) > MAX_BYTES:
+        raise ParseError(f"{path!r} is longer than {MAX_BYTES} bytes")
     if file.suffix == ".py":
         return _run(file)
     try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ParseError(f"cannot read {path}: it is no UTF-8 text file") from error
-    return parse_fusion(text)
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ParseError(f"cannot read {path!r}: not UTF-8 text at byte {error.start}") from error
+    try:
+        return parse_fusion(text)
+    except RecursionError:
+        raise ParseError(f"{path!r}: nested too deep") from None
 
 
 def _run(file: Path) -> Fusion:
+    """Run a program as ``python FILE`` does: its own folder is searched for modules."""
+    folder = str(file.resolve().parent)
+    sys.path.insert(0, folder)
     try:
-        names = runpy.run_path(str(file))
+        with contextlib.redirect_stdout(sys.stderr):
+            names = runpy.run_path(str(file))
     except IdGraphError:
         raise
+    except SystemExit as error:
+        raise ParseError(f"{str(file)!r} ended itself with exit status {error.code}") from error
     except Exception as error:
-        raise ParseError(f"{file} failed: {type(error).__name__}: {error}") from error
+        raise ParseError(f"{str(file)!r} failed{_line_in(file, error)}: {type(error).__name__}: {error}") from error
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
     found = {id(v): v for v in names.values() if isinstance(v, Fusion)}
     if len(found) != 1:
         raise ParseError(
-            f"{file} leaves {len(found)} fusions in its globals", hint="build exactly one ig.Fusion at the top level"
+            f"{str(file)!r} leaves {len(found)} fusions in its globals",
+            hint="build exactly one ig.Fusion at the top level",
         )
     return next(iter(found.values()))
+
+
+def _line_in(file: Path, error: Exception) -> str:
+    """The last line of ``file`` that led to the error."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [f.lineno for f in frames if f.filename == str(file) and f.lineno is not None]
+    return f" at line {lines[-1]}" if lines else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 
+import click
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -14,10 +15,26 @@ from idgraph.index import Access, IdModel
 from idgraph.ir import Fusion, TensorExpr
 
 
+class _Output(Console):
+    """rich ends the process with status 1, which here means that a check failed, when a pipe is closed."""
+
+    def on_broken_pipe(self) -> None:
+        """Leave the error to `idgraph.cli.main`."""
+        raise BrokenPipeError
+
+
 def console() -> Console:
     """Standard output; where it is no terminal, plain text 140 columns wide."""
     wide = None if sys.stdout.isatty() else 140
-    return Console(highlight=False, soft_wrap=True, width=wide)
+    return _Output(highlight=False, soft_wrap=True, width=wide)
+
+
+def say(text: str) -> None:
+    """Print a line. click, too, would end the process with status 1 where a pipe is closed (by the error number)."""
+    try:
+        click.echo(text)
+    except BrokenPipeError:
+        raise BrokenPipeError from None
 
 
 def tensor_table(fusion: Fusion) -> Table:

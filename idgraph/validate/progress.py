@@ -36,3 +36,15 @@ def terminal(title: str, total: int) -> Generator[Advance]:
             bar.advance(task, count)
 
         yield advance
+
+
+@contextmanager
+def busy(title: str) -> Generator[None]:
+    """A moving sign on stderr for work of unknown length; nothing where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console  # noqa: PLC0415
+
+    with Console(stderr=True).status(title):
+        yield

@@ -13,7 +13,7 @@ from idgraph.ir import Fusion
 from idgraph.validate.addresses import Engine, check_addresses
 from idgraph.validate.inputs import random_inputs
 from idgraph.validate.oracle import bind
-from idgraph.validate.progress import terminal
+from idgraph.validate.progress import busy, terminal
 from idgraph.validate.report import Report
 from idgraph.validate.values import check_values
 
@@ -37,5 +37,8 @@ def run_checks(
         large="cuda" if target == "cuda" else "numba", progress=terminal,
     )  # fmt: skip
     # A kernel with a wrong address is not run: it may write anywhere.
-    values = check_values(f, target, model=model, inputs=given, symbols=at, seed=seed) if addresses.ok else None
+    values = None
+    if addresses.ok:
+        with busy(f"values of {f.name}: compiling and running {len(f.exprs)} operations for {target}"):
+            values = check_values(f, target, model=model, inputs=given, symbols=at, seed=seed)
     return Report(f.name, target, seed, addresses, values)

@@ -1,0 +1,202 @@
+"""The command line as a script sees it: commands on every kind of file, exit codes, one line for bad input, pipes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from idgraph.cli import main
+
+GRAPH = Path(__file__).parents[1] / "frontends" / "graphs" / "rope_half_residual.core.json"
+ROTATION = """import idgraph as ig
+print("building")
+f = ig.Fusion("rotation")
+t0 = f.input("t0", shape=(64,))
+t3 = ig.cat([t0[32:], t0[:32]], dim=0)
+t4 = f.output(t0 + t3)
+"""
+FILES = ("rotation.py", "rotation.txt", "graph.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run(*arguments: str, cwd: Path) -> Shown:
+    """The command in this process, as quick as it can be; `spawn` is the real thing."""
+    out, err, before = io.StringIO(), io.StringIO(), sys.argv
+    sys.argv = ["idgraph", *arguments]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), contextlib.chdir(cwd):
+            main()
+    except SystemExit as done:
+        return Shown(done.code if isinstance(done.code, int) else -1, out.getvalue(), err.getvalue())
+    finally:
+        sys.argv = before
+
+
+def spawn(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "idgraph", *arguments], cwd=cwd, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("files")
+    (made / "rotation.py").write_text(ROTATION)
+    (made / "graph.json").write_bytes(GRAPH.read_bytes())
+    shown = run("show", "rotation.py", "--form", "text", cwd=made)
+    (made / "rotation.txt").write_text(shown.stdout)
+    return made
+
+
+def test_help_names_every_command(folder: Path) -> None:
+    shown = run("--help", cwd=folder)
+    assert shown.returncode == 0
+    assert "Exit status: 0 it holds, 1 a check failed, 2 bad input" in " ".join(shown.stdout.split())
+    for command in ("demo", "check", "show", "index", "cycles", "explain", "emit"):
+        assert f"  {command} " in shown.stdout
+        assert run(command, "--help", cwd=folder).returncode == 0
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("command", ["check --target numpy", "show", "index", "index --auto", "cycles", "emit"])
+def test_each_command_on_each_kind_of_file(folder: Path, file: str, command: str) -> None:
+    name, *options = command.split()
+    plain = run(name, file, *options, cwd=folder)
+    assert plain.returncode == 0, plain.stderr
+    assert plain.stdout and "\x1b" not in plain.stdout
+    found = json.loads(run(name, file, *options, "--json", cwd=folder).stdout)
+    assert found["file"] == file
+
+
+def test_what_a_program_prints_is_not_mixed_in(folder: Path) -> None:
+    shown = spawn("check", "rotation.py", "--json", "--target", "numpy", cwd=folder)
+    assert json.loads(shown.stdout)["ok"] is True
+    assert shown.stderr == "building\n"
+
+
+def test_cycles_and_index_maps(folder: Path) -> None:
+    found = json.loads(run("cycles", "rotation.py", "--json", cwd=folder).stdout)["cycles"]
+    assert {(c["kind"], abs(int(c["shift"]))) for c in found} == {("shift", 32)}
+    shown = json.loads(run("index", "rotation.py", "--tensor", "t4", "--json", cwd=folder).stdout)
+    assert [a["coordinates"] for a in shown["operations"][0]["accesses"]] == ["(i0)"] * 3
+
+
+def test_explain_says_yes_or_no(folder: Path) -> None:
+    assert run("explain", "rotation.py", "t0:0", "t4:0", cwd=folder).returncode == 0
+    apart = run("explain", "rotation.py", "t1:0", "t4:0", cwd=folder)
+    assert apart.returncode == 1 and "are not the same" in apart.stdout
+
+
+def test_a_failed_check_is_1(folder: Path) -> None:
+    wrong = ROTATION + (
+        "from idgraph.cli import commands\n"
+        "class Failed:\n"
+        "    ok, points, counterexample = False, 1, 'here'\n"
+        "commands.validate = lambda *a, **k: Failed()\n"
+    )
+    (folder / "wrong.py").write_text(wrong)
+    shown = spawn("check", "wrong.py", "--json", cwd=folder)
+    assert shown.returncode == 1
+    assert json.loads(shown.stdout)["counterexample"] == "here"
+
+
+BAD: dict[str, tuple[str | bytes | None, str]] = {
+    "missing.txt": (None, "No such file"),
+    "missing.json": (None, "No such file"),
+    "missing.py": (None, "No such file"),
+    "half.json": (GRAPH.read_text()[:3000], "not JSON"),
+    "list.json": ("[1, 2]", "an object with nodes"),
+    "deep.json": ("[" * 100_000, "nested too deep"),
+    "binary.json": (bytes(range(256)), "not UTF-8"),
+    "binary.txt": (bytes(range(128, 256)), "not UTF-8"),
+    "binary.py": (bytes(range(256)), "SyntaxError"),
+    "empty.txt": ("", "expected 'fusion'"),
+    "empty.json": ("", "not JSON"),
+    "empty.py": ("", "leaves 0 fusions"),
+    "two.py": ("import idgraph as ig\na, b = ig.Fusion('a'), ig.Fusion('b')\n", "leaves 2 fusions"),
+    "raises.py": ("x = 1\nraise ValueError('a\\nb')\n", "failed at line 2: ValueError: a b"),
+    "exits.py": ("import sys\nsys.exit(0)\n", "exit status 0"),
+    "syntax.py": ("x = (\n", "SyntaxError"),
+    "endless.py": ("def f(): f()\nf()\n", "RecursionError"),
+    "operation.py": (
+        "import idgraph as ig\nx = ig.Fusion('f').input('x', shape=(4,))\nig.cat([x, x], dim=3)\n",
+        "has no axis 3; at operation.py:3",
+    ),
+    "schedule.py": (
+        "import idgraph as ig\nf = ig.Fusion('f')\nx = ig.exp(f.input('x', (4, 4)))\nf.output(x.T)\nx.inline(1)\n",
+        "is not loop 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_line_and_2(tmp_path: Path, name: str) -> None:
+    content, said = BAD[name]
+    if content is not None:
+        (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    shown = run("check", name, cwd=tmp_path)
+    assert shown.returncode == 2
+    assert shown.stdout == ""
+    assert len(shown.stderr.splitlines()) == 1 and shown.stderr.startswith("error: ")
+    assert said in shown.stderr
+
+
+@pytest.mark.parametrize("name", ["folder", "folder.py", "folder.json", "folder.txt"])
+def test_a_folder_is_no_file(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    shown = run("show", name, cwd=tmp_path)
+    assert shown.returncode == 2 and "Is a directory" in shown.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no endless device")
+def test_an_endless_file(tmp_path: Path) -> None:
+    shown = run("show", "/dev/zero", cwd=tmp_path)
+    assert shown.returncode == 2 and "longer than" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["bogus", "check", "show rotation.py --form gif", "index rotation.py --tensor nothing", "explain rotation.py t0 t4",
+     "explain rotation.py t0:9 t4:0", "explain rotation.py no:0 t4:0", "show rotation.py --output no/such/folder.txt"],
+)  # fmt: skip
+def test_bad_arguments_are_2(folder: Path, arguments: str) -> None:
+    shown = run(*arguments.split(), cwd=folder)
+    assert shown.returncode == 2
+    assert len(shown.stderr.replace("building\n", "").splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "command", ["show graph.json", "show graph.json --form svg", "index graph.json", "emit graph.json"]
+)
+def test_a_pipe_closed_early_is_no_error(folder: Path, command: str) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as closed:
+        shown = subprocess.run(
+            [sys.executable, "-m", "idgraph", *command.split()],
+            cwd=folder, stdout=closed, stderr=subprocess.PIPE, text=True, check=False, timeout=120,
+        )  # fmt: skip
+    assert (shown.returncode, shown.stderr) == (0, "")
+
+
+@pytest.mark.slow
+def test_the_demo(tmp_path: Path) -> None:
+    shown = spawn("demo", "rope", "--small", "--out", "pictures here", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert "every address and every value is right" in " ".join(shown.stdout.replace("│", " ").split())
+    assert shown.stderr == ""
+    assert {p.name for p in (tmp_path / "pictures here").iterdir()} >= {"fusion.svg", "exact.svg", "index.svg"}
