@@ -236,11 +236,14 @@ class IdModel:
 
     def index_map(self, e: TensorExpr) -> IndexMap:
         """All accesses of an operation: its output, then its operands."""
+        self._check(e)
         reads = tuple(self.read(e, k) for k in range(len(e.inputs)))
         return IndexMap(e, self.loops(e), (self.write(e), *reads))
 
     def _check(self, e: TensorExpr) -> None:
         self._refresh()
+        if not isinstance(e, TensorExpr):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise IndexingError(f"{e!r} is no operation", hint="t.definition names one; that of an input is None")
         if e.output not in self.fusion:
             raise IndexingError(f"{e!r} is not an operation of fusion {self.fusion.name}", where=e.source_line)
 

@@ -1,5 +1,7 @@
 """Closed forms of the classic schedules, readable; the property tests check them at every point."""
 
+from typing import Any
+
 import pytest
 
 import idgraph as ig
@@ -207,3 +209,17 @@ def test_answers_follow_the_schedule() -> None:
         str(m.write(t.definition).address) == "i0*4 + i1" and str(m.write(t.definition).predicate) == "i0*4 + i1 < 30"
     )
     assert m.exact is not exact and len(exact.groups) == 1
+
+
+def test_the_definition_of_an_input_is_no_operation() -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(4,))
+    f.output(x + 1.0)
+    nothing: Any = x.definition
+    m = ig.IdModel(f)
+    with pytest.raises(ig.IndexingError, match="that of an input is None"):
+        m.loops(nothing)
+    with pytest.raises(ig.IndexingError, match="that of an input is None"):
+        m.index_map(nothing)
+    with pytest.raises(ig.IndexingError, match="that of an input is None"):
+        m.access(nothing, x)
