@@ -20,6 +20,7 @@ from idgraph.graphs.valgraph import Nodes, ValGraph, key_text
 from idgraph.ir import DomainExpr, IterDomain, Split
 
 K = TypeVar("K", bound=Hashable)
+_TABLES = 5  # kinds of signatures, kept in one dictionary
 
 
 class GraphBuilder(Generic[K]):
@@ -51,7 +52,7 @@ class GraphBuilder(Generic[K]):
         self._uses: dict[int, list[int]] = {}
         self._known: dict[tuple[int, ...], int] = {}
         self._pending: list[tuple[int, int, Why]] = []
-        self._parts = False
+        self._parts = self._loose = False
         self._left_out: frozenset[int] = frozenset()
 
     def fork(self, name: str) -> GraphBuilder[K]:
@@ -102,6 +103,17 @@ class GraphBuilder(Generic[K]):
         for n in range(self._signed):
             if self.nodes.form[n].parts >= 0 and n not in left_out:
                 self._sign_parts(n)
+        self.settle()
+
+    def join_loose(self) -> None:
+        """From now on expressions with equal attributes are congruent forward whatever the extents of what they read.
+
+        So a broadcast that is scheduled like the axis it resolves to stays with it.
+        """
+        self.settle()
+        self._loose = True
+        for n in range(self._signed):
+            self._sign_loose(n)
         self.settle()
 
     # asking -------------------------------------------------------------------------------------------------------
@@ -158,14 +170,23 @@ class GraphBuilder(Generic[K]):
         """Look an expression up by its inputs and by its outputs; equal ones are merged."""
         nodes, find, known = self.nodes, self.sets.find, self._known
         form = nodes.form[n]
-        other = known.setdefault((4 * form.forward, *map(find, nodes.ins[n])), n)
+        other = known.setdefault((_TABLES * form.forward, *map(find, nodes.ins[n])), n)
         if other != n and nodes.unite(other, n):
             self._equate("congruence", other, n)
-        other = known.setdefault((4 * form.backward + 1, *map(find, nodes.outs[n])), n)
+        other = known.setdefault((_TABLES * form.backward + 1, *map(find, nodes.outs[n])), n)
         if other != n and nodes.unite(other, n):
             self._equate("backward", other, n)
         if self._parts and form.parts >= 0 and n not in self._left_out:
             self._sign_parts(n)
+        if self._loose:
+            self._sign_loose(n)
+
+    def _sign_loose(self, n: int) -> None:
+        nodes = self.nodes
+        other = self._known.setdefault((_TABLES * nodes.form[n].loose + 4, *map(self.sets.find, nodes.ins[n])), n)
+        if other != n:
+            why: Why = ("congruence", other, n)
+            self._pending += [(x, y, why) for x, y in zip(nodes.outs[other], nodes.outs[n], strict=True)]
 
     def _equate(self, because: Literal["congruence", "backward"], a: int, b: int) -> None:
         nodes = self.nodes
@@ -178,12 +199,12 @@ class GraphBuilder(Generic[K]):
         find, number = self.sets.find, self.nodes.form[n].parts
         whole, outer, inner = self._division(n)
         known = self._known
-        other = known.setdefault((4 * number + 2, find(whole)), n)
+        other = known.setdefault((_TABLES * number + 2, find(whole)), n)
         if other != n:
             _, a, b = self._division(other)
             self._pending.append((a, outer, ("backward", other, n)))
             self._pending.append((b, inner, ("backward", other, n)))
-        other = known.setdefault((4 * number + 3, find(outer), find(inner)), n)
+        other = known.setdefault((_TABLES * number + 3, find(outer), find(inner)), n)
         if other != n:
             self._pending.append((self._division(other)[0], whole, ("congruence", other, n)))
 

@@ -90,6 +90,7 @@ def _forward(builder: Builder, fusion: Fusion) -> None:
         if isinstance(x, Merge) and x.outer.is_broadcast != x.inner.is_broadcast:
             kept = x.inner if x.outer.is_broadcast else x.outer
             builder.map(kept, x.out, ("forward", None, None, 0, (x,)))
+    builder.join_loose()
     plans = Plans()
     for t in fusion.tensors:
         plan = plans.of(t)

@@ -20,13 +20,15 @@ class Form:
     """What makes a domain expression equal to another one.
 
     ``forward``: equal numbers map inputs to outputs; ``backward``: outputs to inputs (a merge needs equal extents for
-    that). ``parts``: of a merge or a divisible split, which are both ``whole = outer * n + inner`` with
+    that). ``loose``: equal attributes whatever the extents, as a broadcast is split like what it resolves to.
+    ``parts``: of a merge or a divisible split, which are both ``whole = outer * n + inner`` with
     0 <= inner < n, the number of ``n``; -1 for others and for n = 0.
     """
 
     expr: DomainExpr
     forward: int
     backward: int
+    loose: int
     parts: int
 
 
@@ -74,25 +76,37 @@ class Forms:
         match x:
             case Split():
                 inner = extent(x.inner.extent)
-                same = number("split", extent(x.factor), x.inner_split, extent(x.source.extent), inner)
-                divides = x.inner.extent != 0 and same_extent(x.outer.extent * x.inner.extent, x.source.extent)
-                return Form(x, same, same, inner if divides else -1)
+                loose = number("split", extent(x.factor), x.inner_split)
+                same = number(loose, extent(x.source.extent), inner)
+                divides = x.inner.extent != 0 and _product(x.outer.extent, x.inner.extent, x.source.extent)
+                return Form(x, same, same, loose, inner if divides else -1)
             case Merge():
                 inner = extent(x.inner.extent)
                 back = number("merge back", extent(x.outer.extent), inner)
-                return Form(x, number("merge"), back, inner if x.inner.extent != 0 else -1)
+                same = number("merge")
+                return Form(x, same, back, same, inner if x.inner.extent != 0 else -1)
             case Resize():
-                same = number("resize", extent(x.left), extent(x.right), extent(x.source.extent))
+                loose = number("resize", extent(x.left), extent(x.right))
+                same = number(loose, extent(x.source.extent))
             case Stride():
-                ends = (extent(x.source.extent), extent(x.out.extent))
-                same = number("stride", extent(x.start), extent(x.step), *ends)
+                loose = number("stride", extent(x.start), extent(x.step), extent(x.out.extent))
+                same = number(loose, extent(x.source.extent))
             case Roll():
-                same = number("roll", extent(x.shift), extent(x.source.extent))
+                loose = number("roll", extent(x.shift))
+                same = number(loose, extent(x.source.extent))
             case Swizzle():
-                same = number("swizzle", x.kind, extent(x.y.extent))
+                loose = number("swizzle", x.kind)
+                same = number(loose, extent(x.y.extent))
             case _:
                 assert_never(x)
-        return Form(x, same, same, -1)
+        return Form(x, same, same, loose, -1)
+
+
+def _product(a: Expr, b: Expr, c: Expr) -> bool:
+    """True where a * b = c by proof."""
+    if a.is_const and b.is_const and c.is_const:
+        return int(a) * int(b) == int(c)
+    return same_extent(a * b, c)
 
 
 def own_exprs(tensor: Tensor) -> tuple[DomainExpr, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from hypothesis import strategies as st
@@ -23,17 +23,18 @@ def _mergeable(t: Tensor) -> list[int]:
     return [p for p in range(len(kinds) - 1) if kinds[p] == kinds[p + 1]]
 
 
-def _change(draw: Draw, t: Tensor) -> Change:
-    """One legal step for ``t`` now, as something that can be repeated on a tensor with like loops."""
+def _change(draw: Draw, t: Tensor, others: Sequence[Tensor] = ()) -> Change:
+    """One legal step for ``t`` now, as something that can be repeated on ``others``, which have like loops."""
     count = len(t.loop)
+    mergeable = [p for p in _mergeable(t) if all(p in _mergeable(u) for u in others)]
     axis = draw(st.integers(0, count - 1))
-    kinds = ["reorder", "parallelize"] + ["split"] * 3 * (count < _LOOPS) + ["merge"] * 2 * bool(_mergeable(t))
+    kinds = ["reorder", "parallelize"] + ["split"] * 3 * (count < _LOOPS) + ["merge"] * 2 * bool(mergeable)
     match draw(st.sampled_from(sorted(kinds, reverse=True))):
         case "split":
             factor, inner = draw(st.integers(1, 5)), draw(st.booleans())
             return lambda u: u.split(axis, factor, inner=not inner)
         case "merge":
-            first = draw(st.sampled_from(_mergeable(t)))
+            first = draw(st.sampled_from(mergeable))
             return lambda u: u.merge(first)
         case "parallelize":
             parallel = draw(st.sampled_from(("serial", "unroll")))
@@ -128,7 +129,7 @@ def _shared(draw: Draw, f: Fusion, max_steps: int) -> None:
             _follow(t)
     ordered = [t for t in made if t in together]
     for _ in range(draw(st.integers(0, max_steps))):
-        change = _change(draw, reference)
+        change = _change(draw, reference, ordered)
         for t in ordered:
             change(t)
     for t in reversed(ordered):
