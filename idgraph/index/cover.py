@@ -42,6 +42,7 @@ def cuts(model: IdModel, t: Tensor) -> tuple[Cut, ...]:
 
 def check_cover(model: IdModel) -> None:
     """Raise `ScheduleError` where a cut tensor is an output, or is read outside of what its loops compute."""
+    check_written(model)
     fusion = model.fusion
     for t in fusion.tensors:
         steps = cuts(model, t) if t.definition is not None else ()
@@ -52,6 +53,22 @@ def check_cover(model: IdModel) -> None:
         for e in t.uses:
             for k in e.operands_of(t):
                 _check_read(model, e, k, t, steps)
+
+
+def check_written(model: IdModel) -> None:
+    """Raise `ScheduleError` where an output is inlined into a loop of another extent that may be empty."""
+    for t in model.fusion.outputs:
+        if t.definition is None or not t.inline_position:
+            continue
+        for loop, d in zip(model.loops(t.definition)[: t.inline_position], t.loop, strict=False):
+            if loop.domain is not d and not is_true(loop.extent >= 1):
+                raise ScheduleError(
+                    f"{t.name} is an output, and inlined at {t.inline_position} into a loop that may be empty: it "
+                    "would not be written",
+                    where=t.source_line,
+                    because=[f"the loop has the extent {loop.extent} of {loop.domain.label}, not {d.extent}"],
+                    hint=f"inline {t.name} at 0, or give the extent a min of 1",
+                )
 
 
 def _check_read(model: IdModel, e: TensorExpr, k: int, t: Tensor, steps: tuple[Cut, ...]) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from idgraph.errors import ScheduleError, user_line
 from idgraph.graphs import build_index_graph
+from idgraph.index import IdModel
+from idgraph.index.cover import check_written
 from idgraph.ir import Fusion, Tensor, TensorExpr
 from idgraph.ir.registry import apply
 
@@ -30,7 +32,7 @@ def inline_most(fusion: Fusion, tensors: Sequence[Tensor] | None = None) -> None
     for t in sorted((t for t in chosen if t in order and t.uses), key=lambda t: -order[t]):
         for position in range(_limit(t), -1, -1):
             t.inline_position = position
-            if not position or nest_conflict(fusion, sharing(t)) is None:
+            if not position or (nest_conflict(fusion, sharing(t)) is None and _is_written(fusion, t)):
                 break
         if t.inline_position:
             t.inline(t.inline_position)
@@ -53,6 +55,17 @@ def sharing(t: Tensor) -> tuple[TensorExpr, ...]:
         open_ += [p.definition for p in e.inputs if p.definition is not None and p.inline_position]
         open_ += e.output.uses if e.output.inline_position else ()
     return tuple(e for e in t.fusion.exprs if e in found)
+
+
+def _is_written(fusion: Fusion, t: Tensor) -> bool:
+    """An output must not follow a loop that may be empty."""
+    if t not in fusion.outputs:
+        return True
+    try:
+        check_written(IdModel(fusion))
+    except ScheduleError:
+        return False
+    return True
 
 
 def nest_conflict(fusion: Fusion, exprs: Sequence[TensorExpr] | None = None) -> ScheduleError | None:

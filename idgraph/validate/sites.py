@@ -90,7 +90,9 @@ def build_case(m: IdModel, e: TensorExpr, symbols: Mapping[str, int]) -> Case:
     settled = tuple(write.coordinates[p].substitute(still) for p in write.kept)
     widened = _is_widened(e, loops)
     cut = any(s.name in ("resize", "stride") for s in out.log)
-    must_cover = out in m.fusion.outputs or not cut
+    # Inlined into a loop that turned out empty: nobody reads it there, so it need not be made.
+    unread = any(extent == 0 for _, extent in numbered[: out.inline_position])
+    must_cover = out in m.fusion.outputs or not (cut or unread)
     return Case(e, numbered, reduced, write, reads, settled, must_cover, widened)
 
 

@@ -234,3 +234,16 @@ def test_cut_away_part_needs_no_cover() -> None:
     t.split(0, 256)
     ig.schedule.like(f, t)
     assert ig.validate(f, target="numpy").ok
+
+
+def test_an_output_does_not_follow_a_loop_that_may_be_empty() -> None:
+    f = ig.Fusion("f")
+    y = f.output(ig.copy(f.input("y", shape=(1, 2)), name="copied"))
+    f.output(y + f.input("x", shape=(f.symbol("n"), 2)))
+    y.inline(2)
+    with pytest.raises(ig.ScheduleError, match="copied is an output, and inlined at 2 into a loop that may be empty"):
+        ig.IdModel(f).verify()
+    y.inline(0)
+    ig.schedule.inline_most(f)
+    assert y.inline_position == 0
+    assert ig.validate(f, target="numpy", symbols={"n": 0}).ok

@@ -302,3 +302,12 @@ def test_symbolic_axis_that_turns_out_empty(move: Callable[[ig.Tensor], ig.Tenso
     for size in (0, 2):
         report = validate(f, target=target, symbols={"n": size})
         assert report.ok, str(report)
+
+
+def test_inlined_into_an_empty_loop() -> None:
+    f = ig.Fusion("f")
+    y = ig.copy(f.input("y", shape=(1, 2)))
+    f.output(y + f.input("x", shape=(0, 2)))
+    y.inline(1)
+    report = validate(f, target="numpy")
+    assert report.ok, str(report)
