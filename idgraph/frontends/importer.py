@@ -24,6 +24,15 @@ GETITEM = "_operator.getitem"
 _PLACEMENT = frozenset(
     {"layout", "device", "pin_memory", "memory_format", "non_blocking", "requires_grad", "generator"}
 )
+# Their results lie in the memory of their first operand.
+_VIEWS = frozenset(
+    f"aten.{name}"
+    for name in (
+        "alias.default", "as_strided.default", "detach.default", "diagonal.default", "expand.default",
+        "permute.default", "select.int", "slice.Tensor", "squeeze.default", "squeeze.dim", "squeeze.dims", "t.default",
+        "transpose.int", "unfold.default", "unsqueeze.default", "view.default",
+    )
+)  # fmt: skip
 _MISSING = object()
 
 
@@ -55,6 +64,8 @@ class Call:
     fusion: Fusion
     args: tuple[object, ...]
     kwargs: Mapping[str, object]
+    memory: Tensor | None = None  # of the first operand: the tensor that it is a view of, row-major, or itself
+    operand_offset: int = 0  # elements from the start of that memory to the first operand
     used: set[int | str] = field(default_factory=set[int | str])
 
     def get(self, position: int, name: str, default: object = _MISSING) -> object:
@@ -222,7 +233,7 @@ class Builder:
             raise Unmapped(OPAQUE.get(node.target, "no handler: its meaning in index terms is not known here"))
         args = tuple(self._value(v) for v in node.args)
         kwargs = {k: self._value(v) for k, v in node.kwargs.items()}
-        call = Call(node, self.fusion, args, kwargs)
+        call = Call(node, self.fusion, args, kwargs, *self._memory(node))
         with self.fusion.at_line(program_line(node)):
             try:
                 result = handler(call)
@@ -240,6 +251,21 @@ class Builder:
                 ) from None
         self._check(node, result)
         self.values[node.name] = result
+
+    def _memory(self, node: Node) -> tuple[Tensor | None, int]:
+        """The row-major tensor that is the memory of the first operand (None: unknown), and where in it that begins."""
+        source = node.args[0] if node.args else None
+        meta = self.program[source.name].meta if isinstance(source, Ref) else None
+        offset = meta.offset if isinstance(meta, TensorMeta) else 0
+        while isinstance(source, Ref):
+            made = self.program[source.name]
+            if made.kind == "call" and made.target in _VIEWS:
+                source = made.args[0] if made.args else None
+                continue
+            plain = isinstance(made.meta, TensorMeta) and made.meta.contiguous and made.meta.offset == 0
+            found = self.values.get(made.name)
+            return (found if plain and made.target != GETITEM and isinstance(found, Tensor) else None), offset
+        return None, offset
 
     def _value(self, value: Value) -> object:
         match value:

@@ -352,3 +352,34 @@ def test_an_integer_sum_in_the_type_asked_for() -> None:
 
     x = numbers(100, 4, 5)
     assert_equal(from_torch(f, (x,)).run(x, target="numpy"), f(x))
+
+
+def test_views_by_strides_and_diagonals() -> None:
+    def f(x: torch.Tensor, y: torch.Tensor) -> Arguments:
+        out = torch.empty_like(x)
+        out[:, ::2], out[:, 1::2] = x[:, 1::2], -x[:, ::2]
+        strided = x.as_strided((3, 4), (8, 1)), x.as_strided((4, 3), (1, 4), 2), (x * 2).as_strided((2, 2), (1, 1), 5)
+        diagonals = x.diagonal(), x.diagonal(1), x.diagonal(-3), y.diagonal(1, 2, 0), y.diagonal(9)
+        return out, *strided, *diagonals, x.as_strided((), (), 3)
+
+    args = normal(6, 4), normal(3, 2, 5)
+    imported = from_torch(f, args)
+    assert imported.coverage.opaque == {}
+    assert_equal(imported.run(*args, target="numpy"), f(*args))
+
+
+def test_strides_of_a_view_reach_into_its_memory() -> None:
+    def f(x: torch.Tensor) -> Arguments:
+        part = x[1:]
+        return part.as_strided((2, 2), (4, 1), 0), part.as_strided((2, 3), (2, 1)), x.t()[1].as_strided((3,), (2,))
+
+    x = normal(3, 4)
+    assert_equal(from_torch(f, (x,)).run(x, target="numpy"), f(x))
+
+
+def test_strides_of_unknown_memory_are_refused() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x.as_strided((2, 2), (1, 4))
+
+    with pytest.raises(FrontendError, match="memory of its operand is not known"):
+        from_torch(f, (normal(3, 4).t(),))

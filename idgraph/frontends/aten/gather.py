@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from idgraph.frontends.importer import Call, Unmapped, handles
@@ -145,6 +146,55 @@ def _put(c: Call, x: Tensor, dims: list[int], found: list[Tensor], values: Tenso
 
 def _expanded(t: Tensor, shape: tuple[int, ...]) -> Tensor:
     return t if tuple(t.shape) == shape else movement.expand(t, shape)
+
+
+@handles("aten.as_strided.default")
+def as_strided(c: Call) -> Tensor:
+    """Elements of x's memory, which may hold more than x, at storage_offset + sum of i * stride."""
+    view, size, strides = c.tensor(0, "self"), c.ints(1, "size"), c.ints(2, "stride")
+    source = c.int_or_none(3, "storage_offset")
+    offset = c.operand_offset if source is None else source
+    x = c.memory
+    if x is None or x.dtype != view.dtype:
+        # Not opaque either: torch would be handed the elements of the view, not the memory it lies in.
+        raise c.error("the memory of its operand is not known here")
+    count = math.prod(int(d.extent) for d in x.axes)
+    last = offset + sum((n - 1) * s for n, s in zip(size, strides, strict=True))
+    if len(size) != len(strides) or min(strides, default=0) < 0 or (0 not in size and not 0 <= offset <= last < count):
+        raise c.error(f"sizes {size} with strides {strides} from {offset} reach outside of {count} elements")
+    return _at_places(c, x, size, strides, offset)
+
+
+@handles("aten.diagonal.default")
+def diagonal(c: Call) -> Tensor:
+    """x[i, i + offset] of two axes, the new axis last."""
+    x, offset = c.tensor(0, "self"), c.int(1, "offset", 0)
+    a, b = c.int(2, "dim1", 0), c.int(3, "dim2", 1)
+    if not (-x.ndim <= a < x.ndim and -x.ndim <= b < x.ndim) or a % x.ndim == b % x.ndim:
+        raise c.error(f"dims {a} and {b} of a tensor with {x.ndim} axes")
+    a, b = a % x.ndim, b % x.ndim
+    shape = [int(d.extent) for d in x.axes]
+    steps = [math.prod(shape[p + 1 :]) for p in range(x.ndim)]
+    rest = [p for p in range(x.ndim) if p not in (a, b)]
+    length = max(min(shape[a], shape[b] - offset) if offset >= 0 else min(shape[a] + offset, shape[b]), 0)
+    start = offset * steps[b] if offset >= 0 else -offset * steps[a]
+    return _at_places(
+        c, x, (*(shape[p] for p in rest), length), (*(steps[p] for p in rest), steps[a] + steps[b]), start
+    )
+
+
+def _at_places(c: Call, x: Tensor, size: Sequence[int], strides: Sequence[int], offset: int) -> Tensor:
+    """Elements of x in row-major order, number offset + sum of i * stride of each."""
+    if 0 in size:
+        return c.fusion.full(size, False if x.dtype == "bool" else 0, x.dtype)
+    place: Tensor | None = None
+    for p, (n, step) in enumerate(zip(size, strides, strict=True)):
+        steps = movement.reshape(c.fusion.iota(n, 0, step, "int64"), [n if q == p else 1 for q in range(len(size))])
+        place = steps if place is None else ops.add(place, steps)
+    flat = movement.reshape(x, (math.prod(int(d.extent) for d in x.axes),))
+    if place is None:
+        return movement.select(flat, 0, offset)
+    return apply_op("index", flat, ops.add(place, offset), dims=(0,))
 
 
 @handles("aten.gather.default")

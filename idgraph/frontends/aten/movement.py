@@ -258,9 +258,11 @@ def _extents(x: Tensor) -> tuple[int, ...]:
     return tuple(int(d.extent) for d in x.axes)
 
 
-@handles("aten.zeros.default", "aten.ones.default", "aten.empty.memory_format")
+@handles("aten.zeros.default", "aten.ones.default", "aten.empty.memory_format", "aten.empty_permuted.default")
 def zeros(c: Call) -> Tensor:
     """Zeros or ones; what torch leaves unset is 0 here."""
+    if "permuted" in c.node.target:
+        c.ints(1, "physical_layout")
     return _filled(c, c.ints(0, "size"), int("ones" in c.node.target), c.dtype("float32"))
 
 
