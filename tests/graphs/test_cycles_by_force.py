@@ -141,7 +141,7 @@ def test_one_way_around(case: tuple[ig.Fusion, ig.Tensor, Array]) -> None:
 @settings(max_examples=PROFILE)
 @given(loops_back(tuple(STEPS)))
 def test_many_ways_around(case: tuple[ig.Fusion, ig.Tensor, Array]) -> None:
-    """With cats there are many ways; where all cycles reported are identities, every element comes back to its place."""
+    """With cats there are many ways; where all cycles are identities, every element comes back to its place."""
     f, _, a = case
     m = ig.IdModel(f)
     for g in (m.exact, m.almost_exact, m.permissive):
