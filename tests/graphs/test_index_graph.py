@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import idgraph as ig
+from idgraph.ir import TensorExpr
 
 
 def valid(f: ig.Fusion) -> None:
@@ -11,12 +12,12 @@ def valid(f: ig.Fusion) -> None:
     assert report.ok, str(report)
 
 
-def defined(t: ig.Tensor) -> ig.ir.TensorExpr:
+def defined(t: ig.Tensor) -> TensorExpr:
     assert t.definition is not None
     return t.definition
 
 
-def groups_of(m: ig.IdModel, e: ig.ir.TensorExpr) -> set[frozenset[ig.IterDomain]]:
+def groups_of(m: ig.IdModel, e: TensorExpr) -> set[frozenset[ig.IterDomain]]:
     """The groups of one operation's uses, by axis."""
     return {frozenset(k[0] for k in g) for g in m.index.groups if all(k[1] is e for k in g)}
 

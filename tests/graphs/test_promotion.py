@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import idgraph as ig
+from idgraph.ir import TensorExpr
 
 
 def valid(f: ig.Fusion) -> None:
@@ -13,7 +14,7 @@ def valid(f: ig.Fusion) -> None:
     assert report.ok, str(report)
 
 
-def defined(t: ig.Tensor) -> ig.ir.TensorExpr:
+def defined(t: ig.Tensor) -> TensorExpr:
     assert t.definition is not None
     return t.definition
 
