@@ -45,14 +45,18 @@ Body = tuple[Stmt, ...]
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One value of each unrolled loop variable; locals made inside get ``suffix``."""
+    """One value of each unrolled loop variable; ``numbers`` are those values, outermost first."""
 
-    suffix: str
+    numbers: tuple[int, ...]
     values: Mapping[Expr, int]
 
     def index(self, e: Expr) -> Expr:
         """An index expression in this lane."""
         return simplify(e.substitute(self.values)) if self.values else e
+
+    def name(self, local: str, depth: int) -> str:
+        """A local that was set inside ``depth`` of the unrolled loops."""
+        return local + "".join(f"_{n}" for n in self.numbers[:depth])
 
 
 def with_lanes(plan: Plan) -> Plan:
@@ -70,7 +74,7 @@ def _unrolled(body: Body, read_only: frozenset[str]) -> Body:
     for s in body:
         match s:
             case Loop() if _can_unroll(s):
-                made += join_accesses(_expand((s,), [Lane("", {})], frozenset()), read_only)
+                made += join_accesses(_expand((s,), [Lane((), {})], {}), read_only)
             case Loop() | If() | Single() | Checked():
                 made.append(replace(s, body=_unrolled(s.body, read_only)))
             case _:
@@ -97,62 +101,67 @@ def _can_unroll(s: Loop) -> bool:
     return lanes <= MAX_LANES
 
 
-def _expand(body: Sequence[Stmt], lanes: Sequence[Lane], inside: frozenset[str]) -> list[Stmt]:
-    """Each statement for all lanes before the next one; ``inside`` are the locals that differ from lane to lane."""
+def _expand(body: Sequence[Stmt], lanes: Sequence[Lane], depths: dict[str, int]) -> list[Stmt]:
+    """Each statement for all lanes before the next one; ``depths`` says how deep each local was set so far."""
     made: list[Stmt] = []
-    known = inside | _locals_of(body)
     for s in body:
         match s:
             case Loop():
                 var = symbol(s.var, 0, s.extent - 1)
                 inner = [
-                    Lane(f"{lane.suffix}_{n}", {**lane.values, var: n}) for lane in lanes for n in range(int(s.extent))
+                    Lane((*lane.numbers, n), {**lane.values, var: n}) for lane in lanes for n in range(int(s.extent))
                 ]
-                made += _expand(s.body, inner, known)
+                made += _expand(s.body, inner, dict(depths))
             case If(condition, inner_body):
-                made += _conditional(condition, inner_body, lanes, known)
+                made += _conditional(condition, inner_body, lanes, depths)
             case Note():
                 made.append(s)
             case _:
-                made += [_in_lane(s, lane, known) for lane in lanes]
+                before = dict(depths)
+                name = _sets(s)
+                if name is not None and lanes:
+                    depths[name] = len(lanes[0].numbers)
+                made += [_in_lane(s, lane, before) for lane in lanes]
     return made
 
 
-def _conditional(condition: Expr, body: Body, lanes: Sequence[Lane], known: frozenset[str]) -> list[Stmt]:
+def _conditional(condition: Expr, body: Body, lanes: Sequence[Lane], depths: dict[str, int]) -> list[Stmt]:
     """Lanes for which the condition holds run the body; those with one undecided condition share one test."""
     by_condition: dict[Expr, list[Lane]] = {}
     for lane in lanes:
         by_condition.setdefault(lane.index(condition), []).append(lane)
     made: list[Stmt] = []
+    after = dict(depths)
     for decided, some in by_condition.items():
         if decided == FALSE:
             continue
-        inner = _expand(body, some, known)
+        now = dict(depths)
+        inner = _expand(body, some, now)
+        after.update(now)
         made += inner if decided == TRUE else [If(decided, tuple(inner))]
+    depths.update(after)
     return made
 
 
-def _locals_of(body: Sequence[Stmt]) -> frozenset[str]:
-    found: set[str] = set()
-    for s in walk(tuple(body)):
-        match s:
-            case Load(local) | Compute(local) | Choose(local):
-                found.add(local.name)
-            case Declare(name):
-                found.add(name)
-            case _:
-                pass
-    return frozenset(found)
+def _sets(s: Stmt) -> str | None:
+    """The local that a straight statement sets."""
+    match s:
+        case Load(local) | Compute(local) | Choose(local):
+            return local.name
+        case Declare(name):
+            return name
+        case _:
+            return None
 
 
-def _in_lane(s: Stmt, lane: Lane, known: frozenset[str]) -> Stmt:
-    def local(x: Local) -> Local:
-        return Local(x.name + lane.suffix, x.dtype) if x.name in known else x
+def _in_lane(s: Stmt, lane: Lane, depths: Mapping[str, int]) -> Stmt:
+    def made(x: Local) -> Local:
+        return Local(lane.name(x.name, len(lane.numbers)), x.dtype)
 
     def operand(o: Operand) -> Operand:
         match o:
             case Local():
-                return local(o)
+                return Local(lane.name(o.name, depths.get(o.name, 0)), o.dtype)
             case Index(value):
                 return Index(lane.index(value))
             case Number():
@@ -162,13 +171,13 @@ def _in_lane(s: Stmt, lane: Lane, known: frozenset[str]) -> Stmt:
 
     match s:
         case Declare(name, dtype, value):
-            return Declare(name + lane.suffix if name in known else name, dtype, value)
+            return Declare(lane.name(name, len(lane.numbers)), dtype, value)
         case Load(to, buffer, address, guard):
-            return Load(local(to), buffer, lane.index(address), lane.index(guard))
+            return Load(made(to), buffer, lane.index(address), lane.index(guard))
         case Compute(to, op, operands, compute):
-            return Compute(local(to), op, tuple(map(operand, operands)), compute)
+            return Compute(made(to), op, tuple(map(operand, operands)), compute)
         case Choose(to, cases, default):
-            return _chosen(local(to), [(lane.index(c), operand(o)) for c, o in cases], operand(default))
+            return _chosen(made(to), [(lane.index(c), operand(o)) for c, o in cases], operand(default))
         case Store(buffer, address, value):
             return Store(buffer, lane.index(address), operand(value))
         case (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import gcd
 
 from idgraph.arith import is_true
-from idgraph.ir import Fixed, Fusion, Loaded, Resize, Stride, Tensor, TensorExpr, item_size
+from idgraph.ir import Fixed, Fusion, Loaded, Merge, Resize, Stride, Tensor, TensorExpr, item_size
 from idgraph.ir.loops import reset
 from idgraph.schedule.inline import inline_most
 from idgraph.schedule.replay import like_consumer
@@ -85,6 +85,9 @@ def _stored(fusion: Fusion) -> set[Tensor]:
 
 def _reference(t: Tensor, block: int) -> None:
     """Kept axes flattened and cut into blocks and threads; reduced axes inside them, axes of one element last."""
+    if _interleaves(t):
+        _interleaved(t, block)
+        return
 
     def rank(p: int) -> int:
         d = t.loop[p]
@@ -102,6 +105,35 @@ def _reference(t: Tensor, block: int) -> None:
     if parts > 1:
         t.split(kept - 1, parts, inner=False).reorder({kept - 1: kept}).parallelize(kept, "unroll")
     for _ in range(kept - 1):
+        t.merge(0)
+    t.split(0, block)
+    t.parallelize(0, "blockIdx.x")
+    t.parallelize(1, "threadIdx.x")
+
+
+def _interleaves(t: Tensor) -> bool:
+    """True where a few tensors lie interleaved in the last axis: joined on a short last axis, then flattened."""
+    exprs = t.domain.exprs
+    if not exprs or not all(isinstance(x, Merge) for x in exprs) or not isinstance(exprs[-1], Merge):
+        return False
+    last, n = exprs[-1], exprs[-1].inner.extent
+    own = [d for d in t.root if not d.is_broadcast]
+    short = n.is_const and 1 < int(n) <= MAX_PARTS
+    return (
+        short and last.inner is own[-1] and last.out is t.loop[-1] and own[-2].extent.is_const and t.loop == t.logical
+    )
+
+
+def _interleaved(t: Tensor, block: int) -> None:
+    """Loops over the axes before flattening, so that what the parts share is computed once for all of them."""
+    own = [d for d in t.root if not d.is_broadcast]
+    t.set_loop(own)
+    rows, parts, width = len(own) - 1, int(own[-1].extent), VECTOR_BYTES // item_size(t.dtype)
+    width = max(1, width // parts)
+    while int(own[-2].extent) % width:
+        width //= 2
+    t.split(rows - 1, width).parallelize(rows, "vectorize").parallelize(rows + 1, "unroll")
+    for _ in range(rows - 1):
         t.merge(0)
     t.split(0, block)
     t.parallelize(0, "blockIdx.x")
