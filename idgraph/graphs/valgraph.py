@@ -235,7 +235,8 @@ class ValGraph(Generic[K]):
         because, m, n = why
         reason = Reason(because, steps=(nodes.form[m].expr, nodes.form[n].expr))
         premises = tuple((at(p), at(q)) for p, q in self._premises(why, {x, y}))
-        return Fact(left, right, reason, f"{text}{reason}", premises)
+        since = " and ".join(f"{key_text(p)} = {key_text(q)}" for p, q in premises)
+        return Fact(left, right, reason, f"{text}{reason}" + (f", since {since}" if since else ""), premises)
 
     def _premises(self, why: Equal, equated: set[int]) -> list[tuple[int, int]]:
         """The pairs of elements whose sameness made two expressions equal, and so ``equated`` their other sides."""

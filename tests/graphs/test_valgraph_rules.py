@@ -286,6 +286,7 @@ def test_explain_is_the_shortest_chain_as_data_and_as_text() -> None:
     (fact,) = why
     assert why.mapped and fact.left is t.loop[0] and fact.right is u.loop[0] and fact.reason.because == "congruence"
     assert fact.premises == ((t.logical[0], u.logical[0]),)
+    assert str(why).endswith("since t1.I2 = t2.I4")
     deeper = g.explain(t.logical[0], u.logical[0])
     assert [x.reason.because for x in deeper] == ["access"]
     assert "t1.I2 = t2.I4: mul -> t2 reads axis 0 of t1" in str(deeper) and "test_valgraph_rules.py" in str(deeper)
