@@ -7,9 +7,7 @@ to another only through loops that inlining shares. So slice + cat + residual le
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -22,40 +20,14 @@ from idgraph.graphs.loops import Nests, Shadow
 from idgraph.graphs.memory import no_collection
 from idgraph.graphs.order import order_nests
 from idgraph.graphs.reasons import Explanation
+from idgraph.graphs.uses import Key, LocalExprs, Use, UseKeys, distinct_operands, key_of
 from idgraph.graphs.valgraph import ExprGroup, Group, ValGraph, key_text
-from idgraph.ir import DomainExpr, Fixed, Fusion, IterDomain, Mapped, Tensor, TensorExpr
+from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Tensor, TensorExpr
 from idgraph.ir.domains import is_one
 from idgraph.ir.views import render
 
 if TYPE_CHECKING:
     import networkx as nx
-
-Key = tuple[IterDomain, TensorExpr] | tuple[IterDomain, TensorExpr, int]
-
-
-def canonical_operand(e: TensorExpr, k: int) -> int:
-    """The first operand that reads the same tensor in the same way as operand ``k``."""
-    t, row = e.inputs[k], e.reads[k]
-    for j in range(k):
-        if e.inputs[j] is t and e.reads[j] == row:
-            return j
-    return k
-
-
-def key_of(e: TensorExpr, operand: int | None) -> Callable[[IterDomain], Key]:
-    """Keys of an operand's axes under ``e`` (None: of its output's)."""
-    if operand is None:
-        return lambda d: (d, e)
-    k = _slot(e, canonical_operand(e, operand))
-    if k is not None:
-        return lambda d: (d, e, k)
-    return lambda d: (d, e)
-
-
-def _slot(e: TensorExpr, k: int) -> int | None:
-    """The third part of the keys of canonical operand ``k``; None where no operand before it reads its tensor."""
-    t = e.inputs[k]
-    return k if any(e.inputs[j] is t for j in range(k)) else None
 
 
 class IndexGraph:
@@ -157,91 +129,19 @@ class IndexGraph:
         return "\n".join("{" + ", ".join(map(key_text, g)) + "}" for g in self.groups)
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
-    """One use of a tensor by an operation: its axes have the numbers from ``first``, in the order of the plan.
-
-    ``operand`` is None for the output; ``slot`` the third part of the keys, None where they have two.
-    """
-
-    expr: TensorExpr
-    operand: int | None
-    slot: int | None
-    tensor: Tensor
-    plan: Plan
-    first: int
-
-    def key(self, d: IterDomain) -> Key:
-        return (d, self.expr) if self.slot is None else (d, self.expr, self.slot)
-
-
-class _UseKeys:
-    """Keys of all uses; the keys themselves are made when somebody asks, a model has millions."""
-
-    def __init__(self) -> None:
-        self.of: dict[TensorExpr, list[_Use]] = {}
-        self._uses: list[_Use] = []
-        self._firsts: list[int] = []
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    def enter(self, e: TensorExpr, operand: int | None, t: Tensor, plan: Plan) -> None:
-        slot = None if operand is None else _slot(e, operand)
-        use = _Use(e, operand, slot, t, plan, self._count)
-        self.of.setdefault(e, []).append(use)
-        self._uses.append(use)
-        self._firsts.append(self._count)
-        self._count += len(plan.domains)
-
-    def number(self, key: Key) -> int | None:
-        slot = key[2] if len(key) == 3 else None
-        for use in self.of.get(key[1], ()):
-            place = use.plan.place.get(key[0])
-            if place is not None and use.slot == slot:
-                return use.first + place
-        return None
-
-    def at(self, number: int) -> Key:
-        use = self._uses[bisect_right(self._firsts, number) - 1]
-        return use.key(use.plan.domains[number - use.first])
-
-    def copy(self) -> _UseKeys:
-        return self  # complete before the graph starts to grow
-
-
-# A domain expression under one operation: its keys, and whether it belongs to the output (not to an operand).
-LocalExpr = tuple[DomainExpr, tuple[Key, ...], tuple[Key, ...], bool]
-
-
-class LocalExprs:
-    """For each operation the domain expressions of its tensors, as it uses them."""
-
-    def __init__(self, keys: _UseKeys) -> None:
-        self._keys = keys
-
-    def __getitem__(self, e: TensorExpr) -> list[LocalExpr]:
-        return [
-            (form.expr, tuple(map(use.key, form.expr.inputs)), tuple(map(use.key, form.expr.outputs)), not n)
-            for n, use in enumerate(self._keys.of[e])
-            for form, _, _ in use.plan.exprs
-        ]
-
-
 class _Builder:
     def __init__(self, fusion: Fusion, exprs: Sequence[TensorExpr], plans: Plans) -> None:
         self.fusion = fusion
         self.exprs = exprs
         self.nests = Nests(fusion)
         self._plans = plans
-        self._keys = _UseKeys()
+        self._keys = UseKeys()
         self._with_shadows: dict[Tensor, Plan] = {}
 
     def build(self) -> IndexGraph:
         for e in self.exprs:
             self._keys.enter(e, None, e.output, self._plan(e.output))
-            for k in _distinct(e):
+            for k in distinct_operands(e):
                 self._keys.enter(e, k, e.inputs[k], self._plan(e.inputs[k]))
         self.graph: GraphBuilder[Key] = GraphBuilder("index", self._keys, self._plans.forms)
         for uses in self._keys.of.values():
@@ -291,7 +191,7 @@ class _Builder:
             found = self._with_shadows[t] = self._plans.plan(t, domains, (*own_exprs(t), *shadow.exprs))
         return found
 
-    def _outside(self, own: _Use, use: _Use) -> frozenset[IterDomain]:
+    def _outside(self, own: Use, use: Use) -> frozenset[IterDomain]:
         """Axes of an operand, and what its schedule makes of them, that the operation may ask for out of range (under a
         false predicate): those read through a resize, and those that the output's loops run past."""
         e, loose, logical = use.expr, own.plan.loose, own.tensor.logical
@@ -306,7 +206,7 @@ class _Builder:
                 found.update(form.expr.outputs)
         return frozenset(found)
 
-    def _enter(self, use: _Use, outside: frozenset[IterDomain]) -> None:
+    def _enter(self, use: Use, outside: frozenset[IterDomain]) -> None:
         """Enter a use of a tensor: its expressions, and what a neighbour of one element makes the same."""
         plan, first, graph = use.plan, use.first, self.graph
         for form, ins, outs in plan.exprs:
@@ -315,7 +215,7 @@ class _Builder:
             if beside not in outside:
                 graph.join(first + a, first + b, ("size one", None, None, 0, (x,)))
 
-    def _read(self, use: _Use, own: _Use) -> None:
+    def _read(self, use: Use, own: Use) -> None:
         e, t, first, base, place = use.expr, use.tensor, use.first, own.first, own.plan.place
         join, domains = self.graph.join, use.plan.domains
         theirs, out = self.nests.shadows[t], self.nests.shadows[e.output]
@@ -355,11 +255,6 @@ class _Builder:
             d = mine.loop[j]
             because = "inline" if d is t.loop[j] else "promotion"
             self.graph.map((d, definition), key(d), (because, e, t, j, ()))
-
-
-def _distinct(e: TensorExpr) -> list[int]:
-    """Operand numbers, one for each different way of reading a tensor."""
-    return [k for k in range(len(e.inputs)) if canonical_operand(e, k) == k]
 
 
 def _at(e: TensorExpr) -> str:
