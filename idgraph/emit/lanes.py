@@ -65,7 +65,8 @@ def with_lanes(plan: Plan) -> Plan:
 
 
 def _kernel(kernel: Kernel) -> Kernel:
-    read_only = frozenset(b.name for b in kernel.buffers if b.place == "input")
+    written = {s.buffer.name for s in walk(kernel.body) if isinstance(s, (Store, Accumulate)) and s.buffer is not None}
+    read_only = frozenset(b.name for b in kernel.buffers if b.name not in written)
     return replace(kernel, body=_unrolled(kernel.body, read_only))
 
 

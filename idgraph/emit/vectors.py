@@ -73,6 +73,26 @@ def split_address(address: Expr) -> tuple[Expr, int]:
     return address, 0
 
 
+class _Places:
+    """Addresses as (base, offset): those a constant apart, by proof, share a base."""
+
+    def __init__(self) -> None:
+        self._bases: dict[str, list[Expr]] = {}
+
+    def of(self, buffer: Buffer, address: Expr) -> tuple[Expr, int]:
+        """The base that an address of ``buffer`` shares with earlier ones, or its own."""
+        base, constant = split_address(address)
+        known = self._bases.setdefault(buffer.name, [])
+        if base in known:
+            return base, constant
+        for other in known:
+            apart = simplify(address - other)
+            if apart.is_const:
+                return other, int(apart)
+        known.append(base)
+        return base, constant
+
+
 def _chunks(offsets: set[int], rest: Expr, buffer: Buffer) -> list[tuple[int, int]]:
     """(first, width): aligned runs among ``offsets``, each as wide as proved; single elements are left out."""
     found: list[tuple[int, int]] = []
@@ -96,10 +116,11 @@ def _join_loads(
 ) -> list[Stmt]:
     """``now`` says which load's value a local holds at the present statement: a name is loaded into many times."""
     wanted: dict[tuple[str, Expr], dict[int, Load]] = {}
+    places = _Places()
     rest: list[Stmt] = []
     for s in body:
         if isinstance(s, Load) and s.buffer.name in read_only and s.guard == TRUE:
-            base, constant = split_address(s.address)
+            base, constant = places.of(s.buffer, s.address)
             loads = wanted.setdefault((s.buffer.name, base), {})
             if constant not in loads:
                 loads[constant] = replace(s, local=Local(f"{s.local.name}_v{next(numbers)}", s.local.dtype))
@@ -141,6 +162,7 @@ def _defined(body: Sequence[Stmt]) -> set[str]:
 def _join_stores(body: Sequence[Stmt]) -> list[Stmt]:
     body = [replace(s, body=tuple(_join_stores(s.body))) if isinstance(s, If) else s for s in body]
     wanted: dict[tuple[str, Expr], dict[int, Store]] = {}
+    places = _Places()
     rest: list[Stmt] = []
     inside_if = [s for t in body if isinstance(t, If) for s in _flat(t.body)]
     kept = {s.buffer.name for s in (*body, *inside_if) if isinstance(s, (Load, VectorLoad))}
@@ -149,7 +171,7 @@ def _join_stores(body: Sequence[Stmt]) -> list[Stmt]:
     for s in body:
         movable = isinstance(s, Store) and s.buffer.place != "private" and s.buffer.name not in kept
         if movable and isinstance(s, Store) and (not isinstance(s.value, Local) or s.value.name in values):
-            base, constant = split_address(s.address)
+            base, constant = places.of(s.buffer, s.address)
             stores = wanted.setdefault((s.buffer.name, base), {})
             if constant in stores:  # written twice: keep the order as it stands
                 return list(body)
