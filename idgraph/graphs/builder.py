@@ -169,11 +169,13 @@ class GraphBuilder(Generic[K]):
     def _sign(self, n: int) -> None:
         """Look an expression up by its inputs and by its outputs; equal ones are merged."""
         nodes, find, known = self.nodes, self.sets.find, self._known
-        form = nodes.form[n]
-        other = known.setdefault((_TABLES * form.forward, *map(find, nodes.ins[n])), n)
+        form, ins, outs = nodes.form[n], nodes.ins[n], nodes.outs[n]
+        tag = _TABLES * form.forward
+        other = known.setdefault((tag, find(ins[0])) if len(ins) == 1 else (tag, find(ins[0]), find(ins[1])), n)
         if other != n and nodes.unite(other, n):
             self._equate("congruence", other, n)
-        other = known.setdefault((_TABLES * form.backward + 1, *map(find, nodes.outs[n])), n)
+        tag = _TABLES * form.backward + 1
+        other = known.setdefault((tag, find(outs[0])) if len(outs) == 1 else (tag, find(outs[0]), find(outs[1])), n)
         if other != n and nodes.unite(other, n):
             self._equate("backward", other, n)
         if self._parts and form.parts >= 0 and n not in self._left_out:

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
-from idgraph.arith import Expr, as_expr, is_true, simplify
-from idgraph.ir.domains import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, is_one
+from idgraph.arith import Expr, as_expr, is_true
+from idgraph.ir.domains import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle
+from idgraph.ir.pointwise import same_extent
+
+_ONE = as_expr(1)
 
 
 def forward(e: DomainExpr, values: tuple[Expr, ...]) -> tuple[Expr, ...]:
@@ -79,7 +82,14 @@ def transparent(e: DomainExpr) -> tuple[tuple[IterDomain, IterDomain, IterDomain
         case _:
             return ()
     # The extents must agree too: an axis of one element split by 8 is not its padded part.
-    return tuple((a, b, other) for a, b, other in pairs if is_one(other.extent) and a.extent == b.extent)
+    return tuple((a, b, other) for a, b, other in pairs if other.extent == _ONE and a.extent == b.extent)
+
+
+def is_product(a: Expr, b: Expr, c: Expr) -> bool:
+    """True where a * b = c by proof."""
+    if a.is_const and b.is_const and c.is_const:
+        return int(a) * int(b) == int(c)
+    return same_extent(a * b, c)
 
 
 def padded(exprs: Sequence[DomainExpr]) -> set[IterDomain]:
@@ -88,9 +98,9 @@ def padded(exprs: Sequence[DomainExpr]) -> set[IterDomain]:
     for e in reversed(exprs):
         match e:
             case Split():
-                loose = simplify(e.outer.extent * e.inner.extent - e.source.extent) != 0
+                loose = not is_product(e.outer.extent, e.inner.extent, e.source.extent)
             case Resize():
-                loose = not (is_true(e.left <= 0) and is_true(e.right <= 0))
+                loose = not all(int(x) <= 0 if x.is_const else is_true(x <= 0) for x in (e.left, e.right))
             case _:
                 loose = False
         if loose or any(d in found for d in e.outputs):

@@ -156,13 +156,17 @@ def _exact(fusion: Fusion, plans: Plans) -> GraphBuilder[IterDomain]:
     for plan, first in entered.values():
         for form, ins, outs in plan.exprs:
             builder.add_node(form, tuple([first + p for p in ins]), tuple([first + p for p in outs]))
+    union = builder.sets.union  # nothing is settled yet, so a union has no consequences to follow
     for e in fusion.exprs:
         out, base = entered[e.output]
         for t, row in zip(e.inputs, e.reads, strict=True):
             mine, first = entered[t]
             for p, (at, read) in enumerate(zip(mine.axes, row, strict=True)):
-                if isinstance(read, Mapped) and mine.domains[at].is_broadcast == read.domain.is_broadcast:
-                    builder.join(first + at, base + out.place[read.domain], ("access", e, t, p, ()))
+                if not isinstance(read, Mapped):
+                    continue
+                d = read.domain
+                if (mine.domains[at].kind == "broadcast") == (d.kind == "broadcast"):
+                    builder.unions += union(first + at, base + out.place[d], ("access", e, t, p, ()))
     builder.settle()
     return builder
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from idgraph.arith import Expr, simplify
-from idgraph.graphs.coordinates import padded, transparent
+from idgraph.graphs.coordinates import is_product, padded, transparent
 from idgraph.ir import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, Tensor
 from idgraph.ir.pointwise import same_extent
 
@@ -78,7 +78,7 @@ class Forms:
                 inner = extent(x.inner.extent)
                 loose = number("split", extent(x.factor), x.inner_split)
                 same = number(loose, extent(x.source.extent), inner)
-                divides = x.inner.extent != 0 and _product(x.outer.extent, x.inner.extent, x.source.extent)
+                divides = x.inner.extent != 0 and is_product(x.outer.extent, x.inner.extent, x.source.extent)
                 return Form(x, same, same, loose, inner if divides else -1)
             case Merge():
                 inner = extent(x.inner.extent)
@@ -100,13 +100,6 @@ class Forms:
             case _:
                 assert_never(x)
         return Form(x, same, same, loose, -1)
-
-
-def _product(a: Expr, b: Expr, c: Expr) -> bool:
-    """True where a * b = c by proof."""
-    if a.is_const and b.is_const and c.is_const:
-        return int(a) * int(b) == int(c)
-    return same_extent(a * b, c)
 
 
 def own_exprs(tensor: Tensor) -> tuple[DomainExpr, ...]:

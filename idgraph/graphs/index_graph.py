@@ -217,7 +217,7 @@ class _Builder:
 
     def _read(self, use: Use, own: Use) -> None:
         e, t, first, base, place = use.expr, use.tensor, use.first, own.first, own.plan.place
-        join, domains = self.graph.join, use.plan.domains
+        join, domains = self.graph.sets.union, use.plan.domains  # nothing is settled yet
         theirs, out = self.nests.shadows[t], self.nests.shadows[e.output]
         for p, (at, read) in enumerate(zip(use.plan.axes, e.reads[use.operand or 0], strict=True)):
             axis = domains[at]
