@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from idgraph.graphs.builder import GraphBuilder
-from idgraph.graphs.cycles import Cycle, find_cycles
-from idgraph.graphs.export import domain_networkx
 from idgraph.graphs.forms import Plan, Plans
+from idgraph.graphs.graph_view import GraphView
 from idgraph.graphs.keys import KeyList
 from idgraph.graphs.memory import no_collection
 from idgraph.graphs.reasons import Explanation
-from idgraph.graphs.valgraph import ExprGroup, Group, ValGraph, key_text
+from idgraph.graphs.valgraph import Group, key_text
 from idgraph.ir import Fusion, IterDomain, Mapped, Tensor
-from idgraph.ir.views import render
 
 if TYPE_CHECKING:
-    import networkx as nx
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +35,7 @@ class SelfMapping:
         return f"{self.tensor.name} is mapped onto itself: {self.first} = {self.second}\n{self.reason}"
 
 
-class DomainGraph:
+class DomainGraph(GraphView[IterDomain]):
     """Which axes are the same. Built once, then immutable.
 
     >>> import idgraph as ig
@@ -51,56 +49,20 @@ class DomainGraph:
     ['shift', 'shift']
     """
 
-    def __init__(self, name: str, fusion: Fusion, graph: ValGraph[IterDomain]) -> None:
-        self.name = name
-        self.fusion = fusion
-        self._graph = graph
-
-    @property
-    def groups(self) -> tuple[Group[IterDomain], ...]:
-        """Groups of axes that are the same."""
-        return self._graph.groups
-
-    @property
-    def expr_groups(self) -> tuple[ExprGroup[IterDomain], ...]:
-        """Groups of domain expressions that are the same."""
-        return self._graph.expr_groups
-
     def group(self, domain: IterDomain) -> Group[IterDomain]:
         """The group of an axis; raises `IndexingError` for an axis the graph does not hold."""
-        return self._graph.lookup(domain)
+        return self.graph.lookup(domain)
 
     def __contains__(self, domain: object) -> bool:
-        return isinstance(domain, IterDomain) and self._graph.holds(domain)
+        return isinstance(domain, IterDomain) and self.graph.holds(domain)
 
     def mapped(self, a: IterDomain, b: IterDomain) -> bool:
         """True when the two axes are the same."""
-        return self._graph.same(a, b)
+        return self.graph.same(a, b)
 
     def explain(self, a: IterDomain, b: IterDomain) -> Explanation:
         """Why two axes are the same (a chain of facts), or where they part."""
-        return self._graph.chain(a, b)
-
-    def definitions(self, group: Group[IterDomain]) -> tuple[ExprGroup[IterDomain], ...]:
-        """Expression groups that make a group."""
-        return self._graph.definitions(group)
-
-    def uses(self, group: Group[IterDomain]) -> tuple[ExprGroup[IterDomain], ...]:
-        """Expression groups that read a group."""
-        return self._graph.uses(group)
-
-    @cached_property
-    def _cycles(self) -> tuple[Cycle[IterDomain], ...]:
-        return find_cycles(self._graph)
-
-    def cycles(self) -> tuple[Cycle[IterDomain], ...]:
-        """Every cause of a cycle once, with kind and witness."""
-        return self._cycles
-
-    @property
-    def is_cyclic(self) -> bool:
-        """True when some axis is made, in some steps, of itself."""
-        return bool(self._cycles)
+        return self.graph.chain(a, b)
 
     @cached_property
     def self_mappings(self) -> tuple[SelfMapping, ...]:
@@ -112,27 +74,12 @@ class DomainGraph:
                 for d in axes:
                     if d not in self:
                         continue
-                    number = self._graph.number(d)
+                    number = self.graph.number(d)
                     if number in seen and not d.is_broadcast:
                         found.append(SelfMapping(t, seen[number], d, self.explain(seen[number], d)))
                     seen.setdefault(number, d)
         unique = {(id(s.first), id(s.second)): s for s in found}
         return tuple(unique.values())
-
-    def to_networkx(self) -> nx.MultiDiGraph[Any]:
-        """Groups and expression groups as a bipartite networkx graph that keeps every attribute."""
-        return domain_networkx(self.name, self.groups, self.expr_groups)
-
-    def to_dot(self, **options: object) -> str:
-        """Graphviz text."""
-        return render("dot", self, **options)
-
-    def to_svg(self, **options: object) -> str:
-        """A self-contained SVG picture; needs no graphviz."""
-        return render("svg", self, **options)
-
-    def __repr__(self) -> str:
-        return f"DomainGraph({self.name!r}, {len(self.groups)} groups of {self.fusion.name})"
 
     def __str__(self) -> str:
         return "\n".join(

@@ -8,29 +8,22 @@ to another only through loops that inlining shares. So slice + cat + residual le
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
 
 from idgraph.errors import IndexingError, ScheduleError
 from idgraph.graphs.builder import GraphBuilder
-from idgraph.graphs.cycles import Cycle, find_cycles
-from idgraph.graphs.export import domain_networkx
 from idgraph.graphs.forms import Plan, Plans, own_domains, own_exprs
+from idgraph.graphs.graph_view import GraphView
 from idgraph.graphs.loops import Nests, Shadow
 from idgraph.graphs.memory import no_collection
 from idgraph.graphs.order import order_nests
 from idgraph.graphs.reasons import Explanation
 from idgraph.graphs.uses import Key, LocalExprs, Use, UseKeys, distinct_operands, key_of
-from idgraph.graphs.valgraph import ExprGroup, Group, ValGraph, key_text
+from idgraph.graphs.valgraph import Group, ValGraph, key_text
 from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Tensor, TensorExpr
 from idgraph.ir.domains import is_one
-from idgraph.ir.views import render
-
-if TYPE_CHECKING:
-    import networkx as nx
 
 
-class IndexGraph:
+class IndexGraph(GraphView[Key]):
     """Equal group = equal coordinate at every point of the loops. Ask with axis and operation.
 
     >>> import idgraph as ig
@@ -46,23 +39,10 @@ class IndexGraph:
     [True, False]
     """
 
-    name = "index"
-
     def __init__(self, fusion: Fusion, nests: Nests, graph: ValGraph[Key], local: LocalExprs) -> None:
-        self.fusion = fusion
+        super().__init__("index", fusion, graph)
         self.nests = nests
-        self.graph = graph
         self.local = local
-
-    @property
-    def groups(self) -> tuple[Group[Key], ...]:
-        """Groups of (axis, operation) with equal coordinates."""
-        return self.graph.groups
-
-    @property
-    def expr_groups(self) -> tuple[ExprGroup[Key], ...]:
-        """Groups of equal domain expressions."""
-        return self.graph.expr_groups
 
     def group(self, domain: IterDomain, expr: TensorExpr, operand: int | None = None) -> Group[Key]:
         """The group of an axis as ``expr`` uses it; raises `IndexingError` where it does not."""
@@ -76,43 +56,10 @@ class IndexGraph:
         """Why two uses have equal coordinates, or the first place where they part."""
         return self.graph.chain(self._key(a), self._key(b))
 
-    def definitions(self, group: Group[Key]) -> tuple[ExprGroup[Key], ...]:
-        """Expression groups that make a group."""
-        return self.graph.definitions(group)
-
-    def uses(self, group: Group[Key]) -> tuple[ExprGroup[Key], ...]:
-        """Expression groups that read a group."""
-        return self.graph.uses(group)
-
-    @cached_property
-    def _cycles(self) -> tuple[Cycle[Key], ...]:
-        return find_cycles(self.graph)
-
-    def cycles(self) -> tuple[Cycle[Key], ...]:
-        """Cycles left in the index graph: of a legal schedule only identities."""
-        return self._cycles
-
-    @property
-    def is_cyclic(self) -> bool:
-        """True when some coordinate is made, in some steps, of itself (there and back)."""
-        return bool(self._cycles)
-
     @property
     def self_mappings(self) -> tuple[()]:
         """Always empty: uses with different coordinates are never one group."""
         return ()
-
-    def to_networkx(self) -> nx.MultiDiGraph[Any]:
-        """Groups and expression groups as a bipartite networkx graph that keeps every attribute."""
-        return domain_networkx(self.name, self.groups, self.expr_groups)
-
-    def to_dot(self, **options: object) -> str:
-        """Graphviz text."""
-        return render("dot", self, **options)
-
-    def to_svg(self, **options: object) -> str:
-        """A self-contained SVG picture; needs no graphviz."""
-        return render("svg", self, **options)
 
     def _key(self, key: Key) -> Key:
         if len(key) == 3:
@@ -121,9 +68,6 @@ class IndexGraph:
                 raise IndexingError(f"{e!r} has no operand {k}", hint=f"it has {len(e.inputs)} operands")
             return key_of(e, k)(d)
         return key
-
-    def __repr__(self) -> str:
-        return f"IndexGraph({len(self.groups)} groups of {self.fusion.name})"
 
     def __str__(self) -> str:
         return "\n".join("{" + ", ".join(map(key_text, g)) + "}" for g in self.groups)

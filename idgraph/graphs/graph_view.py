@@ -1,0 +1,70 @@
+"""What every graph can be asked, whatever its keys: groups, definitions and uses, cycles, exports, pictures."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic
+
+from idgraph.graphs.cycles import Cycle, find_cycles
+from idgraph.graphs.export import domain_networkx
+from idgraph.graphs.valgraph import ExprGroup, Group, K, ValGraph
+from idgraph.ir import Fusion
+from idgraph.ir.views import render
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+
+class GraphView(Generic[K]):
+    """The part that graphs over axes and graphs over (axis, operation) share. Built once, then immutable."""
+
+    def __init__(self, name: str, fusion: Fusion, graph: ValGraph[K]) -> None:
+        self.name = name
+        self.fusion = fusion
+        self.graph = graph
+
+    @property
+    def groups(self) -> tuple[Group[K], ...]:
+        """Groups of keys that are the same."""
+        return self.graph.groups
+
+    @property
+    def expr_groups(self) -> tuple[ExprGroup[K], ...]:
+        """Groups of domain expressions that are the same."""
+        return self.graph.expr_groups
+
+    def definitions(self, group: Group[K]) -> tuple[ExprGroup[K], ...]:
+        """Expression groups that make a group."""
+        return self.graph.definitions(group)
+
+    def uses(self, group: Group[K]) -> tuple[ExprGroup[K], ...]:
+        """Expression groups that read a group."""
+        return self.graph.uses(group)
+
+    @cached_property
+    def _cycles(self) -> tuple[Cycle[K], ...]:
+        return find_cycles(self.graph)
+
+    def cycles(self) -> tuple[Cycle[K], ...]:
+        """Every cause of a cycle once, with kind and witness. Of a legal schedule's index graph: only identities."""
+        return self._cycles
+
+    @property
+    def is_cyclic(self) -> bool:
+        """True when some axis is made, in some steps, of itself."""
+        return bool(self._cycles)
+
+    def to_networkx(self) -> nx.MultiDiGraph[Any]:
+        """Groups and expression groups as a bipartite networkx graph that keeps every attribute."""
+        return domain_networkx(self.name, self.groups, self.expr_groups)
+
+    def to_dot(self, **options: object) -> str:
+        """Graphviz text."""
+        return render("dot", self, **options)
+
+    def to_svg(self, **options: object) -> str:
+        """A self-contained SVG picture; needs no graphviz."""
+        return render("svg", self, **options)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, {len(self.groups)} groups of {self.fusion.name})"
