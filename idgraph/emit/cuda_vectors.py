@@ -31,7 +31,10 @@ def plain_vectors() -> dict[str, Any]:
 
 
 def vectors() -> dict[str, Any]:
-    """``vloadN(array, at)`` gives N elements, ``vstoreN(array, at, values)`` writes them; ``at`` is proved aligned."""
+    """``vloadN(array, at)`` gives N elements, ``vstoreN(array, at, values)`` writes them; ``at`` is proved aligned.
+
+    Long: load and store share the layout of words, and numba wants each intrinsic as one function with its codegen.
+    """
     intrinsic: Any = import_module("numba.cuda.extending").intrinsic
     types: Any = import_module("numba.cuda.types")
     ir: Any = import_module("llvmlite.ir")

@@ -45,7 +45,7 @@ STEPS: dict[str, Callable[[Any, Any, Any], object]] = {
 }
 
 
-@pytest.mark.parametrize("value", BAD, ids=str)
+@pytest.mark.parametrize("value", BAD, ids=[type(v).__name__ for v in BAD])
 @pytest.mark.parametrize("name", [*OPERATIONS, *STEPS])
 def test_an_error_with_a_line(name: str, value: Any) -> None:
     f = ig.Fusion("f")
