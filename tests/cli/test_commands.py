@@ -123,7 +123,7 @@ BAD: dict[str, tuple[str | bytes | None, str]] = {
     "deep.json": ("[" * 100_000, "nested too deep"),
     "binary.json": (bytes(range(256)), "not UTF-8"),
     "binary.txt": (bytes(range(128, 256)), "not UTF-8"),
-    "binary.py": (bytes(range(256)), "SyntaxError"),
+    "binary.py": (bytes(range(256)), "binary.py' failed"),
     "empty.txt": ("", "expected 'fusion'"),
     "empty.json": ("", "not JSON"),
     "empty.py": ("", "leaves 0 fusions"),
