@@ -241,6 +241,9 @@ class Expr:
     def __neg__(self) -> Expr:
         return mul2(MINUS_ONE, self)
 
+    def __abs__(self) -> Expr:
+        return const(abs(self.value)) if self.is_const else maximum(self, -self)
+
     def __pos__(self) -> Expr:
         return self
 

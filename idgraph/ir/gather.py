@@ -26,16 +26,21 @@ def check_index(index: Tensor) -> None:
         raise OperationError(f"index {index.name} is {index.dtype}", hint="an index tensor holds integers: ig.cast it")
 
 
+def _same_rank(args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr]) -> tuple[Tensor, Tensor, int]:
+    """(tensor, index of the same rank, gathered axis)."""
+    x, index = one_tensor(args, 2)
+    check_index(index)
+    if x.ndim != index.ndim:
+        raise OperationError(f"index {index.name} has {index.ndim} axes, {x.name} has {x.ndim}; they must agree")
+    return x, index, check_axis(x, attrs.get("dim"))
+
+
 @primitive("gather")
 def build_gather(
     fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
 ) -> Tensor:
     """``gather(x, index; dim)``: out[i, j] = x[index[i, j], j]. The index may be smaller than x in the other axes."""
-    x, index = one_tensor(args, 2)
-    check_index(index)
-    if x.ndim != index.ndim:
-        raise OperationError(f"index {index.name} has {index.ndim} axes, {x.name} has {x.ndim}; they must agree")
-    dim = check_axis(x, attrs.get("dim"))
+    x, index, dim = _same_rank(args, attrs)
     logical = [fusion.new_domain(d.extent) for d in index.axes]
     reads: list[AxisRead] = []
     root: list[IterDomain] = []
@@ -66,11 +71,7 @@ def build_take_along_dim(
     fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
 ) -> Tensor:
     """``take_along_dim(x, index; dim)``: like gather, the other axes broadcast against each other."""
-    x, index = one_tensor(args, 2)
-    check_index(index)
-    if x.ndim != index.ndim:
-        raise OperationError(f"index {index.name} has {index.ndim} axes, {x.name} has {x.ndim}; they must agree")
-    dim = check_axis(x, attrs.get("dim"))
+    x, index, dim = _same_rank(args, attrs)
     logical: list[IterDomain] = []
     for p, (a, b) in enumerate(zip(x.axes, index.axes, strict=True)):
         if p == dim:

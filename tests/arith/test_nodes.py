@@ -176,3 +176,9 @@ def test_import_is_light() -> None:
     code = "import sys, idgraph.arith; print([m for m in ('sympy', 'numba', 'torch') if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "[]"
+
+
+def test_absolute_value() -> None:
+    i = symbol("i", -3, 5)
+    assert abs(const(-32)) == 32
+    assert [abs(i).evaluate({"i": n}) for n in (-3, 0, 5)] == [3, 0, 5]

@@ -8,11 +8,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import idgraph as ig
-from idgraph.emit import compile_ptx, emit
+from idgraph.emit import compile_ptx, cuda, emit
 from tests.emit.cases import CASES
 
 ROOT = Path(__file__).parents[2]
@@ -140,3 +141,16 @@ def test_ptx_of_another_target() -> None:
     f.output(f.full((2,), 1.0))
     with pytest.raises(ig.EmitError, match="this one is for cpu"):
         compile_ptx(emit(f, "cpu"))
+
+
+def test_a_device_array_less_aligned_than_declared_is_refused() -> None:
+    """A stand-in with the interface of a device array: the check comes before the device is touched."""
+
+    interface = {"shape": (8,), "strides": None, "typestr": "<f4", "data": (0x1004, False), "version": 3}
+    array = SimpleNamespace(__cuda_array_interface__=interface)
+    f = ig.Fusion("f")
+    t = f.input("x", shape=(8,))
+    f.output(t + 1.0)
+    with pytest.raises(ig.EmitError, match="16 bytes do not divide") as caught:
+        cuda._device_flat(t, cuda._device_given(array), {})  # pyright: ignore[reportPrivateUsage]
+    assert "alignment=4" in str(caught.value)
