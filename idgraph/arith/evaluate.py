@@ -7,7 +7,8 @@ All three walk the distinct nodes once in operand-first order, so depth costs no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from operator import index
+from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 
 from idgraph.arith.nodes import (
     VERBS,
@@ -34,6 +35,14 @@ def _missing(name: str, env: Mapping[str, Any]) -> ArithError:
     )
 
 
+def _whole(name: str, value: object) -> int:
+    """An integer of any kind; a float is none, even 2.0: a rounded coordinate is a wrong one."""
+    try:
+        return index(cast("SupportsIndex", value))
+    except TypeError:
+        raise ArithError(f"the value of {name!r} is {value!r}, no integer", hint=f"pass {{{name!r}: 3}}") from None
+
+
 def evaluate(e: Expr, env: Mapping[str, int]) -> int | bool:
     """The value of ``e`` with symbols bound by name; names it does not need are ignored.
 
@@ -41,6 +50,8 @@ def evaluate(e: Expr, env: Mapping[str, int]) -> int | bool:
     >>> evaluate(parse("where(i < 4, i, i % 4)"), {"i": 6})
     2
     """
+    if not isinstance(env, (dict, Mapping)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ArithError(f"values are given by name, got {type(env).__name__}", hint='such as {"i0": 3}')
     values: dict[Expr, int | bool] = {}
     work = [e]
     while work:
@@ -76,7 +87,7 @@ def _value(node: Expr, args: list[int | bool], env: Mapping[str, int]) -> int | 
         case "sym":
             if node.name not in env:
                 raise _missing(node.name, env)
-            return int(env[node.name])
+            return _whole(node.name, env[node.name])
         case "add":
             return sum(args)
         case "mul":

@@ -13,7 +13,7 @@ from idgraph.arith.cost import cost
 from idgraph.arith.engine import Step, derivation, normal
 from idgraph.arith.nodes import TRUE, VERBS, ArithTypeError, Expr, and_, as_expr, postorder, rebuild
 from idgraph.arith.sympy_bridge import from_sympy, is_sympy
-from idgraph.arith.text import RangeLike, parse, ranged_symbols
+from idgraph.arith.text import RangeLike, check_ranges, parse, ranged_symbols
 
 RULE_MODULES = (rules_divide, rules_symbolic, rules_sum, rules_select, rules_condition)
 _ROUNDS = 6
@@ -68,7 +68,7 @@ def _simplified_text(text: str, ranges: Mapping[str, RangeLike] | None, facts: I
     known = tuple(facts)
     if known:
         return _under(parse(text, ranges), known)
-    key = (text, tuple(ranges.items()) if ranges else ())
+    key = (text, tuple(check_ranges(ranges).items()) if ranges is not None else ())
     try:
         found = _TEXTS.get(key)
     except TypeError:  # a range given as a list

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, cast
 
 from idgraph.arith.nodes import (
     FALSE,
@@ -165,6 +165,16 @@ def _print_product_abs(t: Expr, done: dict[Expr, tuple[str, int]]) -> str:
 
 
 # ---- reading -------------------------------------------------------------------------------------------------
+def check_ranges(ranges: object) -> Mapping[str, RangeLike]:
+    """``ranges`` itself where it is a mapping from names; `ArithError` for anything else."""
+    if not isinstance(ranges, Mapping):
+        raise ArithError(f"ranges are a mapping from names, got {type(ranges).__name__}", hint='such as {"i": 64}')
+    strange = [name for name in cast("Mapping[object, RangeLike]", ranges) if not isinstance(name, str)]
+    if strange:
+        raise ArithError(f"ranges are given by name, {strange[0]!r} is none", hint='such as {"i": 64}')
+    return cast("Mapping[str, RangeLike]", ranges)
+
+
 def ranged_symbols(ranges: Mapping[str, RangeLike] | None) -> dict[str, Expr]:
     """Symbols for API ranges: ``64`` is 0 <= s < 64, ``"n"`` is 0 <= s < n, a pair or triple is half-open as
     Python's ``range`` (start, stop, step) with ``None`` for no bound; a :class:`Range` is inclusive.
@@ -173,8 +183,8 @@ def ranged_symbols(ranges: Mapping[str, RangeLike] | None) -> dict[str, Expr]:
     Range(lo=0, hi=63)
     """
     out: dict[str, Expr] = {}
-    if ranges:
-        for name in ranges:
+    if ranges is not None:
+        for name in check_ranges(ranges):
             _resolve(name, ranges, out, ())
     return out
 

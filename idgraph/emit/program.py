@@ -12,7 +12,7 @@ from idgraph.emit.plan import Kernel, Plan, quote
 from idgraph.emit.printers import kernel_source
 from idgraph.errors import EmitError
 from idgraph.index import IdModel
-from idgraph.ir import Fusion
+from idgraph.ir import Fusion, check_fusion
 
 Target = Literal["python", "numpy", "cpu", "cuda"]
 
@@ -124,7 +124,7 @@ def emit(fusion: Fusion, target: Target = "python", *, model: IndexMaps | None =
     """
     if target not in get_args(Target):
         raise EmitError(f"unknown target {target!r}", hint=f"one of {', '.join(get_args(Target))}")
-    fusion.verify()
+    check_fusion(fusion, "emit", EmitError).verify()
     maps = model
     if maps is None:
         maps = IdModel(fusion)

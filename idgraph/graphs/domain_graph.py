@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+from idgraph.errors import IndexingError, user_line
 from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.forms import Plan, Plans
 from idgraph.graphs.graph_view import GraphView
@@ -14,9 +14,6 @@ from idgraph.graphs.memory import no_collection
 from idgraph.graphs.reasons import Explanation
 from idgraph.graphs.valgraph import Group, key_text
 from idgraph.ir import Fusion, IterDomain, Mapped, Tensor
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +48,18 @@ class DomainGraph(GraphView[IterDomain]):
 
     def group(self, domain: IterDomain) -> Group[IterDomain]:
         """The group of an axis; raises `IndexingError` for an axis the graph does not hold."""
-        return self.graph.lookup(domain)
+        return self.graph.lookup(_axis(domain))
 
     def __contains__(self, domain: object) -> bool:
         return isinstance(domain, IterDomain) and self.graph.holds(domain)
 
     def mapped(self, a: IterDomain, b: IterDomain) -> bool:
         """True when the two axes are the same."""
-        return self.graph.same(a, b)
+        return self.graph.same(_axis(a), _axis(b))
 
     def explain(self, a: IterDomain, b: IterDomain) -> Explanation:
         """Why two axes are the same (a chain of facts), or where they part."""
-        return self.graph.chain(a, b)
+        return self.graph.chain(_axis(a), _axis(b))
 
     @cached_property
     def self_mappings(self) -> tuple[SelfMapping, ...]:
@@ -85,6 +82,14 @@ class DomainGraph(GraphView[IterDomain]):
         return "\n".join(
             "{" + ", ".join(key_text(k) for k in g) + "}" for g in self.groups if len(g) > 1 or len(self.groups) < 40
         )
+
+
+def _axis(d: IterDomain) -> IterDomain:
+    if not isinstance(d, IterDomain):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise IndexingError(
+            f"{d!r} is no axis of a tensor", where=user_line(), hint="an IterDomain, such as t.logical[0] or t.loop[0]"
+        )
+    return d
 
 
 def exact_builder(fusion: Fusion, plans: Plans | None = None) -> GraphBuilder[IterDomain]:

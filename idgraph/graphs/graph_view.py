@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic
 
+from idgraph.errors import IndexingError, user_line
 from idgraph.graphs.cycles import Cycle, find_cycles
 from idgraph.graphs.export import domain_networkx
 from idgraph.graphs.valgraph import ExprGroup, Group, K, ValGraph
@@ -35,11 +36,24 @@ class GraphView(Generic[K]):
 
     def definitions(self, group: Group[K]) -> tuple[ExprGroup[K], ...]:
         """Expression groups that make a group."""
-        return self.graph.definitions(group)
+        return self.graph.definitions(self._own(group))
 
     def uses(self, group: Group[K]) -> tuple[ExprGroup[K], ...]:
         """Expression groups that read a group."""
-        return self.graph.uses(group)
+        return self.graph.uses(self._own(group))
+
+    def _own(self, group: Group[K]) -> Group[K]:
+        """The group itself; raises `IndexingError` for anything else, another graph's group too."""
+        hint = f"ask the graph itself: g.group({'axis, operation' if self.name == 'index' else 'axis'})"
+        if not isinstance(group, Group):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise IndexingError(f"{group!r} is no group of the {self.name} graph", where=user_line(), hint=hint)
+        if not self.graph.owns(group):
+            raise IndexingError(
+                f"{group!r} is a group of another graph, or of the {self.name} graph before the fusion changed",
+                where=user_line(),
+                hint=hint,
+            )
+        return group
 
     @cached_property
     def _cycles(self) -> tuple[Cycle[K], ...]:

@@ -8,8 +8,9 @@ to another only through loops that inlining shares. So slice + cat + residual le
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
-from idgraph.errors import IndexingError, ScheduleError
+from idgraph.errors import IndexingError, ScheduleError, user_line
 from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.forms import Plan, Plans, own_domains, own_exprs
 from idgraph.graphs.graph_view import GraphView
@@ -21,6 +22,7 @@ from idgraph.graphs.uses import Key, LocalExprs, Use, UseKeys, distinct_operands
 from idgraph.graphs.valgraph import Group, ValGraph, key_text
 from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Tensor, TensorExpr
 from idgraph.ir.domains import is_one
+from idgraph.ir.loops import is_int
 
 
 class IndexGraph(GraphView[Key]):
@@ -62,15 +64,31 @@ class IndexGraph(GraphView[Key]):
         return ()
 
     def _key(self, key: Key) -> Key:
+        """The canonical key; raises `IndexingError` for what is no pair of an axis and an operation."""
+        _check_key(key)
         if len(key) == 3:
             d, e, k = key
-            if not 0 <= k < len(e.inputs):
-                raise IndexingError(f"{e!r} has no operand {k}", hint=f"it has {len(e.inputs)} operands")
+            if not is_int(k) or not 0 <= k < len(e.inputs):
+                raise IndexingError(
+                    f"{e!r} has no operand {k!r}", where=user_line(), hint=f"it has {len(e.inputs)} operands, from 0"
+                )
             return key_of(e, k)(d)
         return key
 
     def __str__(self) -> str:
         return "\n".join("{" + ", ".join(map(key_text, g)) + "}" for g in self.groups)
+
+
+def _check_key(key: object) -> None:
+    parts: tuple[object, ...] = cast("tuple[object, ...]", key) if isinstance(key, tuple) else (None,)
+    if len(parts) in (2, 3) and isinstance(parts[0], IterDomain) and isinstance(parts[1], TensorExpr):
+        return
+    raise IndexingError(
+        f"{key!r} is no use of an axis by an operation",
+        where=user_line(),
+        hint="name both: the axis and the operation that touches it, such as (t.logical[0], u.definition); "
+        "the definition of an input is None",
+    )
 
 
 class _Builder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from idgraph.errors import IndexingError
 from idgraph.graphs.disjoint import DisjointSets
@@ -141,13 +141,19 @@ class ValGraph(Generic[K]):
 
     def key_number(self, key: K) -> int:
         """The number of a key itself; raises `IndexingError` for an unknown key."""
-        n = self._keys.number(key)
+        n = self._known(key)
         if n is None:
             raise IndexingError(
                 f"{key_text(key)} is not in the {self.name} graph",
                 hint="ask for axes of tensors of this fusion, scheduled before the graph was built",
             )
         return n
+
+    def _known(self, key: K) -> int | None:
+        try:
+            return self._keys.number(key)
+        except TypeError:  # what cannot be hashed, or is a key of another kind of graph, is no key of this one
+            return None
 
     def number(self, key: K) -> int:
         """A number that two keys share exactly when they are the same; raises `IndexingError` for an unknown key."""
@@ -199,7 +205,11 @@ class ValGraph(Generic[K]):
 
     def holds(self, key: K) -> bool:
         """True of a key of this graph."""
-        return self._keys.number(key) is not None
+        return self._known(key) is not None
+
+    def owns(self, group: Group[Any]) -> bool:
+        """True of a group of this very graph."""
+        return bool(group.keys) and self.holds(group.keys[0]) and self.lookup(group.keys[0]) is group
 
     def same(self, a: K, b: K) -> bool:
         """True when two keys are in one group."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar, cast
 
 from idgraph.arith import TRUE, Expr, as_expr, drop_redundant, simplify, symbol
-from idgraph.errors import IndexingError
+from idgraph.errors import IndexingError, user_line
 from idgraph.graphs import (
     DomainGraph,
     GraphBuilder,
@@ -30,7 +30,8 @@ from idgraph.index.cover import check_cover
 from idgraph.index.layout import address_of
 from idgraph.index.loop import Loop
 from idgraph.index.solve import Solver
-from idgraph.ir import Fixed, Fusion, IterDomain, Loaded, Mapped, Tensor, TensorExpr
+from idgraph.ir import Fixed, Fusion, IterDomain, Loaded, Mapped, Tensor, TensorExpr, check_fusion
+from idgraph.ir.loops import is_int
 
 T = TypeVar("T")
 
@@ -81,7 +82,7 @@ class IdModel:
     """
 
     def __init__(self, fusion: Fusion) -> None:
-        self.fusion = fusion
+        self.fusion = check_fusion(fusion, "IdModel", IndexingError)
         self._version = fusion.version
         self._kept: dict[str, object] = {}
         self._solvers: dict[TensorExpr, Solver] = {}
@@ -183,9 +184,14 @@ class IdModel:
 
     def promotion(self, domain: IterDomain) -> IterDomain:
         """The axis that gives the loop of ``domain`` its extent; itself where nothing is promoted."""
-        found = self._promoted.get(domain)
+        known = isinstance(domain, IterDomain)  # pyright: ignore[reportUnnecessaryIsInstance]
+        found = self._promoted.get(domain) if known else None
         if found is None:
-            raise IndexingError(f"{domain.label} is not a loop axis of an operation of {self.fusion.name}")
+            raise IndexingError(
+                f"{domain.label if known else repr(domain)} is not a loop axis of an operation of {self.fusion.name}",
+                where=user_line(),
+                hint="ask for one of t.loop, of a tensor that an operation makes",
+            )
         return found
 
     def loops(self, e: TensorExpr) -> tuple[Loop, ...]:
@@ -206,24 +212,25 @@ class IdModel:
     def read(self, e: TensorExpr, operand: int) -> Access:
         """The access of operand number ``operand``."""
         self._check(e)
-        if not 0 <= operand < len(e.inputs):
-            raise IndexingError(f"{e!r} has no operand {operand}", where=e.source_line)
+        if not is_int(operand) or not 0 <= operand < len(e.inputs):
+            raise IndexingError(f"{e!r} has no operand {operand!r}", where=e.source_line)
         return self._access(e, operand)
 
     def access(self, e: TensorExpr, t: Tensor, operand: int | None = None) -> Access:
         """The access of tensor ``t`` by operation ``e``; ``operand`` says which where e reads t in several ways."""
         self._check(e)
+        if not isinstance(t, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise IndexingError(f"{t!r} is no tensor", where=user_line(), hint=f"{e!r} touches {_touched(e)}")
         if operand is not None:
-            if not 0 <= operand < len(e.inputs) or e.inputs[operand] is not t:
-                raise IndexingError(f"operand {operand} of {e!r} is not {t.name}", where=e.source_line)
+            if not is_int(operand) or not 0 <= operand < len(e.inputs) or e.inputs[operand] is not t:
+                raise IndexingError(f"operand {operand!r} of {e!r} is not {t.name}", where=e.source_line)
             return self.read(e, operand)
         if t is e.output:
             return self.write(e)
         places = e.operands_of(t)
         if not places:
-            names = ", ".join(dict.fromkeys(x.name for x in (*e.outputs, *e.inputs)))
             raise IndexingError(
-                f"{e!r} neither reads nor writes {t.name}", where=e.source_line, hint=f"it touches {names}"
+                f"{e!r} neither reads nor writes {t.name}", where=e.source_line, hint=f"it touches {_touched(e)}"
             )
         distinct = {canonical_operand(e, k) for k in places}
         if len(distinct) > 1:
@@ -343,6 +350,10 @@ class IdModel:
                 value = symbol(f"ld{read.operand}")
                 bounds += [value >= 0, value < axis.extent]
         return loads, tuple(bounds)
+
+
+def _touched(e: TensorExpr) -> str:
+    return ", ".join(dict.fromkeys(x.name for x in (*e.outputs, *e.inputs)))
 
 
 def _bounds(conditions: Iterable[Expr], known: Sequence[Expr]) -> tuple[Expr, ...]:

@@ -4,7 +4,7 @@ from idgraph.ir import create, gather, pointwise, reduce, reshape, shape
 from idgraph.ir.domains import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle
 from idgraph.ir.dtypes import DTYPES, DType, Scalar, is_float, is_integer, item_size
 from idgraph.ir.exprs import AxisRead, Fixed, Loaded, Mapped, TensorExpr
-from idgraph.ir.fusion import Fusion, current_fusion
+from idgraph.ir.fusion import Fusion, check_fusion, current_fusion
 from idgraph.ir.parsing import copy_fusion, parse_fusion
 from idgraph.ir.printing import print_fusion
 from idgraph.ir.tensor import Tensor, TensorDomain
@@ -14,6 +14,6 @@ PRIMITIVES = (create, gather, pointwise, reduce, reshape, shape)
 
 __all__ = [
     "DTYPES", "AxisRead", "DType", "DomainExpr", "Fixed", "Fusion", "IterDomain", "Loaded", "Mapped", "Merge", "Resize",
-    "Roll", "Scalar", "Split", "Stride", "Swizzle", "Tensor", "TensorDomain", "TensorExpr", "copy_fusion",
-    "current_fusion", "is_float", "is_integer", "item_size", "parse_fusion", "print_fusion",
+    "Roll", "Scalar", "Split", "Stride", "Swizzle", "Tensor", "TensorDomain", "TensorExpr", "check_fusion",
+    "copy_fusion", "current_fusion", "is_float", "is_integer", "item_size", "parse_fusion", "print_fusion",
 ]  # fmt: skip

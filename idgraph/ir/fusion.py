@@ -439,6 +439,17 @@ class Fusion:
         return hash(self.name)
 
 
+def check_fusion(value: object, who: str, error: type[IdGraphError] = IdGraphError) -> Fusion:
+    """``value`` itself where it is a fusion; anything else is an ``error`` that says what ``who`` needs."""
+    if not isinstance(value, Fusion):
+        raise error(
+            f"{who} needs a Fusion, got {type(value).__name__}",
+            where=user_line(),
+            hint='f = ig.Fusion("f"), a tensor\'s .fusion, or ig.parse(text)',
+        )
+    return value
+
+
 def fusion_of(tensors: Sequence[object], op: str) -> Fusion:
     """The fusion of the first tensor among operands."""
     for t in tensors:

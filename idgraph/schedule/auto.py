@@ -10,7 +10,8 @@ from __future__ import annotations
 from math import gcd
 
 from idgraph.arith import is_true
-from idgraph.ir import Fixed, Fusion, Loaded, Merge, Resize, Stride, Tensor, TensorExpr, item_size
+from idgraph.errors import ScheduleError
+from idgraph.ir import Fixed, Fusion, Loaded, Merge, Resize, Stride, Tensor, TensorExpr, check_fusion, item_size
 from idgraph.ir.loops import reset
 from idgraph.schedule.inline import inline_most
 from idgraph.schedule.replay import like_consumer
@@ -30,7 +31,7 @@ def auto(fusion: Fusion, *, block: int = BLOCK) -> None:
     >>> [(str(d.extent), d.parallel) for d in t.loop]
     [('2', 'blockIdx.x'), ('256', 'threadIdx.x'), ('4', 'vectorize')]
     """
-    for t in fusion.tensors:
+    for t in check_fusion(fusion, "auto", ScheduleError).tensors:
         if t.definition is not None:
             reset(t)
     stored = _stored(fusion)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from idgraph.errors import ScheduleError, user_line
 from idgraph.graphs import build_index_graph
 from idgraph.index import IdModel
 from idgraph.index.cover import check_written
-from idgraph.ir import Fusion, Tensor, TensorExpr
+from idgraph.ir import Fusion, Tensor, TensorExpr, check_fusion
 from idgraph.ir.registry import apply
 
 
@@ -27,7 +28,8 @@ def inline_most(fusion: Fusion, tensors: Sequence[Tensor] | None = None) -> None
     >>> [(t.name, t.inline_position) for t in f.tensors]
     [('t0', 0), ('t1', 1), ('t2', 1), ('t3', 0)]
     """
-    chosen = fusion.tensors if tensors is None else tensors
+    check_fusion(fusion, "inline_most", ScheduleError)
+    chosen = fusion.tensors if tensors is None else _named(fusion, tensors)
     order = {e.output: n for n, e in enumerate(fusion.exprs)}
     for t in sorted((t for t in chosen if t in order and t.uses), key=lambda t: -order[t]):
         for position in range(_limit(t), -1, -1):
@@ -36,6 +38,19 @@ def inline_most(fusion: Fusion, tensors: Sequence[Tensor] | None = None) -> None
                 break
         if t.inline_position:
             t.inline(t.inline_position)
+
+
+def _named(fusion: Fusion, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    listed = tensors if isinstance(tensors, (list, tuple)) else [tensors]
+    for t in listed:
+        if t not in fusion:
+            named = t.name if isinstance(t, Tensor) else repr(t)
+            raise ScheduleError(
+                f"inline_most: {named} is no tensor of fusion {fusion.name}",
+                where=user_line(),
+                hint="a list of its tensors, or nothing for all of them",
+            )
+    return cast("Sequence[Tensor]", listed)
 
 
 def _limit(t: Tensor) -> int:
@@ -89,6 +104,8 @@ def recompute(t: Tensor, use: TensorExpr, *, name: str | None = None) -> Tensor:
     >>> ig.schedule.recompute(x, t1.definition, name="x1").uses == (t1.definition,)
     True
     """
+    if not isinstance(t, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ScheduleError(f"recompute: {t!r} is no tensor", where=user_line(), hint="recompute(t, u.definition)")
     e = t.definition
     if e is None or use not in t.uses:
         why = "is an input, every use reads it for itself" if e is None else f"is not read by {use!r}"

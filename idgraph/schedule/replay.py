@@ -23,6 +23,7 @@ from idgraph.ir import (
     Swizzle,
     Tensor,
     TensorExpr,
+    check_fusion,
 )  # fmt: skip
 from idgraph.ir.loops import reset
 from idgraph.ir.pointwise import same_extent
@@ -156,6 +157,7 @@ def like(fusion: Fusion, reference: Tensor) -> None:
     >>> t1.domain.loop_exprs
     [Resize(I2[32] -> I17[64]; 32, 0), Split(I17[64] -> I18[8], I19[8]; 8)]
     """
+    check_fusion(fusion, "like", ScheduleError)
     if reference not in fusion or reference.definition is None:
         named = reference.name if isinstance(reference, Tensor) else repr(reference)  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ScheduleError(
@@ -195,6 +197,7 @@ def resize_to_inputs(fusion: Fusion, expr: TensorExpr) -> None:
     >>> t1.loop, t1.domain.loop_exprs
     ((I4[32],), [Resize(I1[64] -> I4[32]; -32, 0)])
     """
+    check_fusion(fusion, "resize_to_inputs", ScheduleError)
     if not isinstance(expr, TensorExpr) or expr.output not in fusion:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ScheduleError(
             f"resize_to_inputs: {expr!r} is not an operation of fusion {fusion.name}",

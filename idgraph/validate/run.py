@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from idgraph.emit import Target
+from idgraph.errors import OperationError, user_line
 from idgraph.index import IdModel
-from idgraph.ir import Fusion
+from idgraph.ir import Fusion, check_fusion
+from idgraph.ir.fusion import is_int
 from idgraph.validate.addresses import Engine, check_addresses
 from idgraph.validate.inputs import random_inputs
 from idgraph.validate.oracle import bind
@@ -29,6 +31,9 @@ def run_checks(
     engine: Engine,
 ) -> Report:
     """See `idgraph.validate.validate`."""
+    check_fusion(f, "validate", OperationError)
+    if not is_int(seed) or seed < 0:
+        raise OperationError(f"validate: seed {seed!r} is no number", where=user_line(), hint="an int from 0")
     at = bind(f, {n: np.shape(a) for n, a in (inputs or {}).items()}, symbols)
     given = inputs if inputs is not None else random_inputs(f, seed, at)
     m = model if model is not None else IdModel(f)
