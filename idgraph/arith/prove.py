@@ -9,13 +9,14 @@ from typing import Any, Literal
 from idgraph.arith.enumerate import first_failure
 from idgraph.arith.nodes import TRUE, ArithTypeError, Expr
 from idgraph.arith.simplify import read, simplify, trace
+from idgraph.display import Printed
 
 MAX_POINTS = 2_000_000
 _CHUNK = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class Proof(Printed):
     """The claim holds at every point; truthy.
 
     >>> import idgraph as ig
@@ -38,7 +39,7 @@ class Proof:
 
 
 @dataclass(frozen=True, slots=True)
-class CounterExample:
+class CounterExample(Printed):
     """A point within the ranges at which the claim fails; falsy.
 
     >>> import idgraph as ig
@@ -62,7 +63,7 @@ class CounterExample:
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(Printed):
     """Neither proved nor refuted; falsy.  ``tried`` says what was done.
 
     >>> import idgraph as ig

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, cast, get_args
 
 import numpy as np
 
+from idgraph.display import Printed, Shown
 from idgraph.emit import Target, emit
 from idgraph.errors import FrontendError
 from idgraph.frontends.arrays import Array, dtype_name, is_torch, laid_out, to_numpy, to_torch
@@ -32,7 +33,7 @@ class Kernels(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Coverage:
+class Coverage(Printed):
     """``mapped``: ATen operation name -> number of calls; ``opaque``: name -> why it is not mapped.
 
     >>> print(Coverage({"aten.add.Tensor": 2}, {"aten.sort.default": "order depends on values"}))
@@ -54,7 +55,7 @@ class Coverage:
 
 
 @dataclass(slots=True)
-class Import:
+class Import(Shown):
     """An imported program: its ``fusion``, its ``coverage``, and `run`.
 
     Results of opaque operations are inputs of ``fusion``; ``segments`` are the fusions that run between them. ``bound``

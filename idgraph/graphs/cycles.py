@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from idgraph.arith import Expr
+from idgraph.display import Printed
 from idgraph.errors import SourceLine
 from idgraph.graphs.rounds import Composer, CycleKind, axis_of
 from idgraph.graphs.valgraph import Group, ValGraph
@@ -22,7 +23,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
-class Cycle(Generic[K]):
+class Cycle(Printed, Generic[K]):
     """One way around: ``groups[i]`` is read by ``exprs[i]``, which makes ``groups[i + 1]`` (the last makes the first).
 
     ``shift`` is the coordinate after going once round ``exprs`` in their order, minus before (modulo ``modulus`` where

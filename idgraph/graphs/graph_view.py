@@ -5,18 +5,18 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic
 
+from idgraph.display import Shown, render
 from idgraph.errors import IndexingError, user_line
 from idgraph.graphs.cycles import Cycle, find_cycles
 from idgraph.graphs.export import domain_networkx
 from idgraph.graphs.valgraph import ExprGroup, Group, K, ValGraph
 from idgraph.ir import Fusion
-from idgraph.ir.views import render
 
 if TYPE_CHECKING:
     import networkx as nx
 
 
-class GraphView(Generic[K]):
+class GraphView(Shown, Generic[K]):
     """The part that graphs over axes and graphs over (axis, operation) share. Built once, then immutable."""
 
     def __init__(self, name: str, fusion: Fusion, graph: ValGraph[K]) -> None:

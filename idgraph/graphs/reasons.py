@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from idgraph.display import Printed
 from idgraph.errors import SourceLine
 from idgraph.ir import DomainExpr, Tensor, TensorExpr
 
@@ -86,7 +87,7 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Printed):
     """A chain of facts from one key to another; falsy with ``parting`` where the two are not mapped.
 
     >>> import idgraph as ig

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from idgraph.arith import TRUE, Expr, and_
+from idgraph.display import Printed
 from idgraph.index.contiguity import contiguous, index_bits, vector_width
 from idgraph.index.loop import Loop
 from idgraph.ir import Tensor, TensorExpr
@@ -47,7 +48,7 @@ def with_loads(x: Expr, loads: Mapping[str, tuple[Tensor, tuple[Expr, ...]]]) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class Access(Printed):
     """One tensor as one operation touches it; all expressions are in loop variables, symbols and loaded values.
 
     ``coordinates`` has one entry for each axis of ``tensor.shape``, ``logical`` one for each logical axis (with reduced

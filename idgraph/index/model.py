@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar, cast
 
 from idgraph.arith import TRUE, Expr, as_expr, drop_redundant, simplify, symbol
+from idgraph.display import Printed
 from idgraph.errors import IndexingError, user_line
 from idgraph.graphs import (
     DomainGraph,
@@ -37,7 +38,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class IndexMap:
+class IndexMap(Printed):
     """All accesses of one operation; prints as a table.
 
     >>> import idgraph as ig

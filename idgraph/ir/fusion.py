@@ -9,6 +9,7 @@ from typing import TypeGuard, cast
 from weakref import ReferenceType, ref
 
 from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
+from idgraph.display import Shown, render
 from idgraph.errors import FusionError, IdGraphError, OperationError, SourceLine, user_line
 from idgraph.ir.domains import IterDomain, Kind, is_one
 from idgraph.ir.dtypes import Scalar, check_dtype, scalar_dtype
@@ -18,7 +19,6 @@ from idgraph.ir.printing import print_fusion
 from idgraph.ir.registry import apply
 from idgraph.ir.tensor import Tensor, TensorDomain
 from idgraph.ir.verify import violations
-from idgraph.ir.views import render
 
 _current: ContextVar[ReferenceType[Fusion] | None] = ContextVar("idgraph_current_fusion", default=None)
 
@@ -47,7 +47,7 @@ def check_name(name: object, what: str) -> str:
     return name
 
 
-class Fusion:
+class Fusion(Shown):
     """A named DAG of operations.
 
     >>> import idgraph as ig

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from idgraph.display import Printed
+
 
 @dataclass(frozen=True, slots=True)
-class AddressMismatch:
+class AddressMismatch(Printed):
     """One access that goes wrong at one point of its loops, the first in the order of the loops.
 
     ``operand`` is None for the write. ``element`` is the row-major element number the access has, ``expected`` the one
@@ -40,7 +42,7 @@ class AddressMismatch:
 
 
 @dataclass(frozen=True, slots=True)
-class ValueMismatch:
+class ValueMismatch(Printed):
     """One element of an output whose value is not what the definition says."""
 
     tensor: str
@@ -139,7 +141,7 @@ class ValueReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Report(Printed):
     """What `validate` found. ``counterexample`` is None when all is well.
 
     >>> import idgraph as ig

@@ -1,9 +1,9 @@
 """Pictures of fusions, graphs, cycles and explanations: Graphviz text, self-contained SVG, display in notebooks.
 
-Importing this package makes ``to_dot()`` and ``to_svg()`` of fusions and graphs work; inside IPython it shows them.
+Importing this package makes ``to_dot()`` and ``to_svg()`` of fusions and graphs work, and notebooks show them.
 """
 
-from idgraph.ir.views import register_renderer
+from idgraph.display import register_display, register_renderer
 from idgraph.viz import notebook
 from idgraph.viz.drawing import draw, drawable, graphviz_svg, picture, to_dot, to_svg, write
 from idgraph.viz.picture import Cluster, Edge, Line, Node, Picture, Swatch
@@ -15,4 +15,4 @@ __all__ = [
 
 register_renderer("dot", to_dot)
 register_renderer("svg", to_svg)
-notebook.enable()
+register_display("svg", notebook.shown)

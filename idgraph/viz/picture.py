@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from idgraph.display import Shown
+
 INK = "#1f2430"
 DIM = "#667085"
 LINE = "#7a8496"
@@ -105,7 +107,7 @@ class Swatch:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Picture:
+class Picture(Shown):
     """A whole picture. ``ring`` lays the boxes out as one loop in their order, else in layers along the arrows.
 
     ``alarm`` are caption lines in red.

@@ -1,0 +1,78 @@
+"""Where pictures and tables plug in: `idgraph.viz` registers its renderers here, so that nothing shown imports it.
+
+A class that derives from `Shown` displays itself in notebooks; its text form is everybody else's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from idgraph.errors import IdGraphError
+
+
+class Printer(Protocol):
+    """IPython's pretty printer, as far as it is used here."""
+
+    def text(self, text: str, /) -> None: ...
+
+
+_RENDERERS: dict[str, Callable[..., str]] = {}
+_DISPLAYS: dict[str, Callable[[object], str | None]] = {}
+
+
+def register_renderer(kind: str, renderer: Callable[..., str]) -> None:
+    """Name a function that draws an object as text of ``kind`` ("dot", "svg", "html")."""
+    _RENDERERS[kind] = renderer
+
+
+def register_display(kind: str, display: Callable[[object], str | None]) -> None:
+    """Name the function that notebooks show an object with, as "svg" or "html"; None where it has no such form."""
+    _DISPLAYS[kind] = display
+
+
+def render(kind: str, what: object, **options: object) -> str:
+    """Draw ``what``; raises where no renderer is loaded."""
+    renderer = _RENDERERS.get(kind)
+    if renderer is None:
+        raise IdGraphError(f"no {kind} renderer is loaded", hint="import idgraph.viz")
+    return renderer(what, **options)
+
+
+class Shown:
+    """What displays itself in a notebook, as a picture or a table; the text form where it cannot.
+
+    The two methods are the ones that IPython, and every front end that follows it, asks for.
+
+    >>> class Thing(Shown):
+    ...     pass
+    >>> Thing()._repr_svg_() is None, Thing()._repr_html_() is None
+    (True, True)
+    """
+
+    __slots__ = ()
+
+    def _repr_svg_(self) -> str | None:
+        return _shown("svg", self)
+
+    def _repr_html_(self) -> str | None:
+        return _shown("html", self)
+
+
+class Printed(Shown):
+    """What says more in its printed text than in its repr: notebooks show that text where they show no table."""
+
+    __slots__ = ()
+
+    def _repr_pretty_(self, printer: Printer, cycle: bool) -> None:
+        printer.text("..." if cycle else str(self))
+
+
+def _shown(kind: str, what: object) -> str | None:
+    display = _DISPLAYS.get(kind)
+    if display is None:
+        return None
+    try:
+        return display(what)
+    except IdGraphError:
+        return None  # the text form is shown
