@@ -1,10 +1,13 @@
-"""Kernels on a GPU: every address and value checked at real sizes, then timed beside a device copy of the same bytes.
+"""Kernels on a GPU beside a matched copy, torch eager and torch.compile; every address and value checked first.
 
-    python -m tools.bench.gpu [--small] [--only NAME] [--json FILE]
+    python -m tools.bench.gpu [--rows rope,swin] [--quick] [--small] [--no-compile] [--json FILE]
 
-Each row: a fusion at the size of a real model, scheduled by ``ig.schedule.auto``, validated exhaustively on the device
-(addresses) and against float64 (values, NaN-poisoned outputs), then launched many times between two events. ``copy`` is
-a device copy that moves the same number of bytes (each input once, each output once), timed in the same run.
+Each row (`tools.bench.gpu_rows`): a fusion at the size of a real model, scheduled by ``ig.schedule.auto``. Addresses
+are checked exhaustively on the device. Values: outputs filled with NaN first, then every element compared on the device
+with the PyTorch function in float64 (cases that only move elements: bit for bit). Then the kernels are launched many
+times between two events, beside a device copy that moves the same number of bytes (each input once, each output once), and
+PyTorch eager, compiled (default) and compiled (max-autotune, no CUDA graphs), all in this run. ``--quick`` times
+without the checks and without torch.compile; ``--small`` takes tiny shapes, which the simulator can run (untimed).
 """
 
 from __future__ import annotations
@@ -12,9 +15,10 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import re
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -24,231 +28,260 @@ from rich.console import Console
 from rich.table import Table
 
 import idgraph as ig
+from idgraph.emit import Program, compile_ptx, emit
 from idgraph.emit.cuda import Prepared, load_cuda, simulated
-from idgraph.emit.program import emit
-from idgraph.ir import item_size
-from idgraph.validate import random_inputs
+from idgraph.ir import DType, is_float, item_size
+from idgraph.validate import check_addresses, tolerance
+from idgraph.validate.inputs import index_limits
+from tools.bench.gpu_rows import CASES, Case
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Row:
-    """One measured case; times in microseconds, bytes counted once for each input and output."""
+    """One measured case; times in microseconds, ``bytes`` counted once for each input and output."""
 
     name: str
-    points: int
-    ok: bool
-    address_checks_per_second: float
-    largest_error: float
-    bytes: int
-    microseconds: float
-    copy_microseconds: float
-    of_copy: float
+    key: str
+    bar: float
+    checks: int = 0
+    checks_per_second: float = float("nan")
+    ok: bool = False
+    error: float = float("nan")
+    bytes: int = 0
+    us: float = float("nan")
+    copy_us: float = float("nan")
+    eager_us: float = float("nan")
+    compile_us: float = float("nan")
+    autotune_us: float = float("nan")
+    of_copy: float = float("nan")
+    kernels: int = 0
+    ptx: list[dict[str, int]] = field(default_factory=list[dict[str, int]])
+    note: str = ""
 
 
-def rotation(small: bool) -> ig.Fusion:
-    """t0 + cat(t0[n/2:], t0[:n/2]), float32."""
-    f = ig.Fusion("rotation + residual")
-    n = 1 << (12 if small else 28)
-    t0 = f.input("t0", shape=(n,))
-    f.output(t0 + ig.cat([t0[n // 2 :], t0[: n // 2]]))
-    return f
+class _OnDevice:
+    """Device memory of ``owner`` with a shape and a type of its own; bfloat16 goes as 16-bit words."""
+
+    def __init__(self, owner: Any, address: int, shape: tuple[int, ...], kind: str) -> None:
+        self.owner = owner
+        self.__cuda_array_interface__ = {
+            "shape": shape, "strides": None, "typestr": kind, "data": (address, False), "version": 3,
+        }  # fmt: skip
 
 
-def _rope(name: str, small: bool, dtype: str, residual: bool) -> ig.Fusion:
-    f = ig.Fusion(name)
-    batch, heads, length, width = (2, 4, 16, 8) if small else (2, 32, 4096, 128)
-    cos, sin = (f.input(n, shape=(batch, 1, length, width), dtype=dtype) for n in ("cos", "sin"))
-    for n in ("q", "k"):
-        x = f.input(n, shape=(batch, heads, length, width), dtype=dtype)
-        half = width // 2
-        out = x * cos + ig.cat([-x[..., half:], x[..., :half]], dim=-1) * sin
-        f.output(out + x if residual else out)
-    return f
+def _words(dtype: DType, words: str) -> str:
+    return words if dtype == "bfloat16" else np.dtype(dtype).str
 
 
-def rope(small: bool) -> ig.Fusion:
-    """Rotate-half RoPE of q and k, bfloat16."""
-    return _rope("RoPE q,k bf16", small, "bfloat16", residual=False)
-
-
-def rope_residual(small: bool) -> ig.Fusion:
-    """The same with residual."""
-    return _rope("RoPE + residual bf16", small, "bfloat16", residual=True)
-
-
-def rope_interleaved(small: bool) -> ig.Fusion:
-    """GPT-J's convention: pairs (2i, 2i + 1), float32."""
-    f = ig.Fusion("RoPE interleaved f32")
-    batch, length, heads, width = (2, 16, 4, 8) if small else (2, 4096, 32, 128)
-    x = f.input("q", shape=(batch, length, heads, width))
-    cos, sin = (f.input(n, shape=(batch, length, 1, width // 2)) for n in ("cos", "sin"))
-    even, odd = x[..., ::2], x[..., 1::2]
-    f.output(ig.flatten(ig.stack([even * cos - odd * sin, odd * cos + even * sin], dim=-1), 3))
-    return f
-
-
-def take_along(small: bool) -> ig.Fusion:
-    """One element of each row, by an int64 index."""
-    f = ig.Fusion("take_along_dim, extent 1")
-    rows, columns = (64, 40) if small else (16384, 32768)
-    x = f.input("x", shape=(rows, columns))
-    f.output(ig.take_along_dim(x, f.input("index", shape=(rows, 1), dtype="int64"), 1) * 2.0)
-    return f
-
-
-def qkv_rope(small: bool) -> ig.Fusion:
-    """A joined QKV projection (32, 8 and 8 heads) split, q and k rotated, all made contiguous; bfloat16."""
-    f = ig.Fusion("QKV split + RoPE bf16")
-    batch, length, width, heads, groups = (2, 16, 8, 4, 2) if small else (2, 4096, 128, 32, 8)
-    qkv = f.input("qkv", shape=(batch, length, (heads + 2 * groups) * width), dtype="bfloat16")
-    cos, sin = (f.input(n, shape=(batch, 1, length, width), dtype="bfloat16") for n in ("cos", "sin"))
-    start, half = 0, width // 2
-    for n, rotated in ((heads, True), (groups, True), (groups, False)):
-        part = ig.reshape(qkv[..., start * width : (start + n) * width], batch, length, n, width)
-        x = ig.transpose(part, 1, 2)
-        start += n
-        turned = ig.cat([-x[..., half:], x[..., :half]], dim=-1)
-        f.output(x * cos + turned * sin if rotated else ig.copy(x))
-    return f
-
-
-def swin(small: bool) -> ig.Fusion:
-    """Swin's cyclic shift and window partition, bfloat16."""
-    f = ig.Fusion("Swin shift + windows bf16")
-    batch, side, width, window = (1, 14, 8, 7) if small else (32, 112, 192, 7)
-    x = f.input("x", shape=(batch, side, side, width), dtype="bfloat16")
-    moved = ig.roll(x, (-3, -3), (1, 2))
-    n = side // window
-    windows = ig.permute(ig.reshape(moved, batch, n, window, n, window, width), 0, 1, 3, 2, 4, 5)
-    f.output(ig.reshape(windows, batch * n * n, window, window, width))
-    return f
-
-
-def pixel_shuffle(small: bool) -> ig.Fusion:
-    """Depth to space by 2, bfloat16."""
-    f = ig.Fusion("pixel shuffle bf16")
-    batch, depth, side = (1, 8, 8) if small else (16, 256, 256)
-    x = f.input("x", shape=(batch, depth, side, side), dtype="bfloat16")
-    parts = ig.permute(ig.reshape(x, batch, depth // 4, 2, 2, side, side), 0, 1, 4, 2, 5, 3)
-    f.output(ig.reshape(parts, batch, depth // 4, 2 * side, 2 * side))
-    return f
-
-
-def embedding(small: bool) -> ig.Fusion:
-    """Rows of a table, bfloat16, int64 ids."""
-    f = ig.Fusion("embedding bf16")
-    count, rows, width = (16, 50, 8) if small else (16384, 32000, 4096)
-    ids = f.input("ids", shape=(count,), dtype="int64")
-    f.output(ig.embedding(ids, f.input("table", shape=(rows, width), dtype="bfloat16")))
-    return f
-
-
-def gather(small: bool) -> ig.Fusion:
-    """gather along the last axis, float32, int64 index of the same shape."""
-    f = ig.Fusion("gather f32")
-    n = 32 if small else 8192
-    x, index = f.input("x", shape=(n, n)), f.input("index", shape=(n, n), dtype="int64")
-    f.output(ig.gather(x, 1, index))
-    return f
-
-
-CASES: tuple[Callable[[bool], ig.Fusion], ...] = (
-    rotation, rope, rope_residual, rope_interleaved, take_along, qkv_rope, swin, pixel_shuffle, embedding, gather,
-)  # fmt: skip
-
-
-def moved_bytes(f: ig.Fusion) -> int:
+def moved_bytes(f: ig.Fusion, gathered: tuple[str, ...]) -> int:
     """Bytes of each input and output once; of a gathered tensor only what is gathered."""
     total = 0
-    gathered = {e.inputs[0].name: e.output for e in f.exprs if e.op == "take_along_dim"}
-    gathered |= {e.inputs[1].name: e.output for e in f.exprs if e.op == "embedding"}
     for t in (*f.inputs, *f.outputs):
-        shape = gathered[t.name].shape if t.name in gathered else t.shape
-        total += int(np.prod([int(n) for n in shape])) * item_size(t.dtype)
+        shape = f.outputs[0].shape if t.name in gathered else t.shape
+        total += int(np.prod([int(n) for n in shape], dtype=np.int64)) * item_size(t.dtype)
     return total
 
 
-def timed(work: Callable[[], None], repeat: int) -> float:
-    """Microseconds of one call: the median of five windows of ``repeat`` calls, each between two events."""
+def timed(work: Callable[[], object], least: float = 60_000.0) -> float:
+    """Microseconds of one call: the median of five windows of about ``least`` / 5, each between two events."""
     cuda = load_cuda()
     for _ in range(3):
         work()
     cuda.synchronize()
-    windows: list[float] = []
-    for _ in range(5):
+
+    def window(repeat: int) -> float:
         begin, end = cuda.event(), cuda.event()
         begin.record()
         for _ in range(repeat):
             work()
         end.record()
         end.synchronize()
-        windows.append(float(cuda.event_elapsed_time(begin, end)) * 1000 / repeat)
-    return sorted(windows)[2]
+        return float(cuda.event_elapsed_time(begin, end)) * 1000 / repeat
+
+    repeat = max(5, min(200, int(least / 5 / max(window(3), 1.0))))
+    return sorted(window(repeat) for _ in range(5))[2]
 
 
-def device_copy(count: int) -> Callable[[], None]:
-    """A device copy that reads and writes ``count`` bytes together, by torch.
-
-    numba's own ``copy_to_device`` spends 85 us of host time a call, more than the copy of most rows takes.
-    """
-    torch: Any = import_module("torch")
+def device_copy(torch: Any, count: int) -> Callable[[], object]:
+    """A device copy that reads and writes ``count`` bytes together, by torch."""
     source, target = (torch.empty(count // 2, dtype=torch.uint8, device="cuda") for _ in range(2))
     return lambda: target.copy_(source)
 
 
-def measure(f: ig.Fusion, small: bool) -> tuple[Row, str]:
+def device_inputs(torch: Any, f: ig.Fusion) -> dict[str, Any]:
+    """Random tensors on the device: away from zero, both signs; indices inside the axes they point into."""
+    torch.manual_seed(0)
+    limits = index_limits(f, {})
+    made: dict[str, Any] = {}
+    for t in f.inputs:
+        shape, kind = tuple(int(n) for n in t.shape), getattr(torch, t.dtype)
+        if is_float(t.dtype):
+            x = torch.rand(shape, device="cuda") + 0.25
+            made[t.name] = (x * (torch.randint(0, 2, shape, device="cuda", dtype=torch.int8) * 2 - 1)).to(kind)
+        else:
+            made[t.name] = torch.randint(0, limits.get(t.name, 10), shape, device="cuda").to(kind)
+    return made
+
+
+def prepared(torch: Any, program: Program, inputs: Mapping[str, Any]) -> tuple[Prepared, list[Any]]:
+    """The program on the device and its outputs, filled with NaN, as torch tensors."""
+    given = {
+        t.name: _OnDevice(x, x.data_ptr(), tuple(x.shape), _words(t.dtype, "<u2"))
+        for t in program.fusion.inputs
+        for x in (inputs[t.name],)
+    }
+    ready = Prepared(program, given)
+    found: list[Any] = []
+    results = ready.results()
+    for t in program.fusion.outputs:
+        about = results[t.name].__cuda_array_interface__
+        made = _OnDevice(results, about["data"][0], tuple(about["shape"]), _words(t.dtype, "<i2"))
+        x = torch.as_tensor(made, device="cuda")
+        x = x.view(torch.bfloat16) if t.dtype == "bfloat16" else x
+        x.fill_(float("nan") if is_float(t.dtype) else 85)
+        found.append(x)
+    return ready, found
+
+
+def compare(torch: Any, case: Case, f: ig.Fusion, inputs: Mapping[str, Any], found: list[Any]) -> tuple[bool, float]:
+    """Every element against float64 (or bit for bit); the largest error, relative to what is allowed."""
+    wide = {n: x.double() if x.is_floating_point() and not case.exact else x for n, x in inputs.items()}
+    worst = 0.0
+    for t, x, want in zip(f.outputs, found, case.torch(torch, wide), strict=True):
+        if case.exact or not is_float(t.dtype):
+            if not bool(torch.equal(x, want)):
+                return False, float("inf")
+            continue
+        allowed = tolerance(t.dtype) * (want.abs() + want.abs().max())
+        ratio = ((x.double() - want).abs() / allowed).max()
+        worst = max(worst, float(torch.nan_to_num(ratio, nan=float("inf"))))
+    return worst <= 1.0, worst
+
+
+def ptx_facts(program: Program) -> list[dict[str, int]]:
+    """What matters in each kernel's PTX."""
+    made: list[dict[str, int]] = []
+    for ptx in compile_ptx(program):
+        body = ptx[ptx.index("{") :]
+        ops = [m.group(1) for m in re.finditer(r"^\t(?:@!?%p\d+ )?([a-z][a-z0-9_.]*)", body, re.MULTILINE)]
+        wide = [o for o in ops if re.match(r"(ld|st)\.global.*\.v4\.[a-z]32|(ld|st)\.global.*\.v2\.[a-z]64", o)]
+        made.append(
+            {
+                "instructions": len(ops),
+                "global": sum(o.startswith(("ld.global", "st.global")) for o in ops),
+                "global16": len(wide),
+                "div64": sum(bool(re.match(r"(div|rem)\.[su]64", o)) for o in ops),
+                "div32": sum(bool(re.match(r"(div|rem)\.[su]32", o)) for o in ops),
+                "local": sum(".local" in o for o in ops),
+            }
+        )
+    return made
+
+
+def compiled_times(torch: Any, case: Case, inputs: Mapping[str, Any], row: Row) -> None:
+    """torch.compile, default and max-autotune, as the fusion's PyTorch function."""
+
+    def work(x: Mapping[str, Any]) -> tuple[Any, ...]:
+        return case.torch(torch, x)
+
+    for mode in ("default", "max-autotune-no-cudagraphs"):
+        torch.compiler.reset()
+        try:
+            fast = torch.compile(work, mode=None if mode == "default" else mode)
+            us = timed(lambda fast=fast: fast(inputs))
+        except Exception as error:  # whatever a compiler raises is its result
+            row.note += f"{mode}: {type(error).__name__} "
+            continue
+        if mode == "default":
+            row.compile_us = us
+        else:
+            row.autotune_us = us
+
+
+def check(f: ig.Fusion, row: Row, inputs: Mapping[str, Any]) -> str:
+    """Every address, on the device."""
+    zeros = {t.name: np.broadcast_to(np.zeros((), np.float32), tuple(int(n) for n in t.shape)) for t in f.inputs}
+    given = {t.name: zeros[t.name] if is_float(t.dtype) else inputs[t.name].cpu().numpy() for t in f.inputs}
+    report = check_addresses(f, inputs=given, engine="cuda")
+    row.checks, row.checks_per_second, row.ok = report.points, report.points / report.seconds, report.ok
+    return "" if report.ok and report.exhaustive else str(report.mismatch or f"sampled {report.sampled}")
+
+
+def measure(case: Case, options: argparse.Namespace) -> Row:
     """Validate, then time."""
-    ig.schedule.auto(f)
-    began = time.perf_counter()
-    report = ig.validate(f, target="cuda")
-    if report.values is None or report.addresses is None:
-        raise SystemExit(f"{f.name}: not checked\n{report}")
-    text = f"{report}\n  validated in {time.perf_counter() - began:.1f} s"
-    inputs: dict[str, Any] = random_inputs(f, 0, {})
-    prepared = Prepared(emit(f, target="cuda"), inputs)
-    count = moved_bytes(f)
+    torch: Any = import_module("torch")
+    f = case.build(options.small)
+    (case.schedule or ig.schedule.auto)(f)
+    program = emit(f, target="cuda")
+    row = Row(f.name, case.key, case.bar, bytes=moved_bytes(f, case.gathered), kernels=len(program.kernels))
     if simulated():
-        mine = theirs = float("nan")
-    else:
-        mine = timed(prepared.launch, 3 if small else 30)
-        theirs = timed(device_copy(count), 3 if small else 30)
-    errors = [e.largest for e in report.values.errors]
-    row = Row(
-        f.name, report.points, report.ok, report.points / max(report.addresses.seconds, 1e-9),
-        max(errors, default=0.0), count, mine, theirs, theirs / mine,
-    )  # fmt: skip
-    return row, text
+        report = ig.validate(f, target="cuda")
+        row.ok, row.checks = report.ok, report.points
+        return row
+    row.ptx = ptx_facts(program)
+    inputs = device_inputs(torch, f)
+    if not options.quick:
+        row.note = check(f, row, inputs)
+    ready, found = prepared(torch, program, inputs)
+    ready.launch()
+    load_cuda().synchronize()
+    same, row.error = compare(torch, case, f, inputs, found)
+    row.ok = same and (options.quick or row.ok)
+    row.us, row.copy_us = timed(ready.launch), timed(device_copy(torch, row.bytes))
+    row.of_copy = row.copy_us / row.us
+    row.eager_us = timed(lambda: case.torch(torch, inputs))
+    if not (options.quick or options.no_compile):
+        compiled_times(torch, case, inputs, row)
+    return row
+
+
+def table_of(rows: list[Row]) -> Table:
+    """What a reader wants first: the share of a matched copy, ours and theirs."""
+    table = Table(title="share of a device copy of the same bytes", title_justify="left")
+    for column in ("row", "checked", "G checks/s", "us", "idgraph", "bar", "eager", "compile", "autotune", "kernels"):
+        table.add_column(column, justify="left" if column == "row" else "right")
+    for r in rows:
+        peers = [f"{r.copy_us / us:.3f}" for us in (r.eager_us, r.compile_us, r.autotune_us)]
+        rate = f"{r.checks_per_second / 1e9:.2f}"
+        ok = f"ok {r.checks:.3g}" if r.ok else "WRONG"
+        table.add_row(r.name, ok, rate, f"{r.us:.1f}", f"{r.of_copy:.3f}", f"{r.bar:.2f}", *peers, str(r.kernels))
+    return table
 
 
 def main() -> None:
     """All cases, one table, JSON with the machine named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", default="", help="keys of rows, comma separated; all without it")
+    parser.add_argument("--quick", action="store_true", help="no address check, no torch.compile")
+    parser.add_argument("--no-compile", action="store_true", help="no torch.compile")
     parser.add_argument("--small", action="store_true", help="tiny shapes, for the simulator")
-    parser.add_argument("--only", default="")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    out = Console(width=140)
+    out, began = Console(width=140), time.perf_counter()
+    wanted = [k for k in options.rows.split(",") if k] or [c.key for c in CASES]
+    unknown = [k for k in wanted if k not in {c.key for c in CASES}]
+    if unknown:
+        parser.error(f"no row {unknown[0]}; rows: {', '.join(c.key for c in CASES)}")
     rows: list[Row] = []
     for case in CASES:
-        if options.only in case.__name__:
-            row, text = measure(case(options.small), options.small)
-            out.print(text, highlight=False, markup=False)
-            rows.append(row)
-    table = Table(title="kernels on the device", title_justify="left")
-    for column in asdict(rows[0]):
-        table.add_column(column)
-    for row in rows:
-        table.add_row(*(f"{v:.4g}" if isinstance(v, float) else str(v) for v in asdict(row).values()))
-    out.print(table)
+        if case.key in wanted:
+            started = time.perf_counter()
+            rows.append(measure(case, options))
+            r = rows[-1]
+            took = f"{time.perf_counter() - started:.1f} s"
+            text = f"{r.key}: of copy {r.of_copy:.3f}, ok {r.ok}, error {r.error:.2g} of what is allowed, {took}"
+            out.print(f"{text} {r.ptx} {r.note}", highlight=False, markup=False)
+            if not simulated():
+                import_module("torch").cuda.empty_cache()
+    out.print(table_of(rows))
+    out.print(f"{time.perf_counter() - began:.0f} s in all")
     if options.json is not None:
         device = "simulator" if simulated() else load_cuda().get_current_device().name
         name = device.decode() if isinstance(device, bytes) else str(device)
         facts = {
-            "device": name,
-            "machine": platform.machine(),
-            "numpy": np.__version__,
-            "rows": [asdict(r) for r in rows],
-        }
+            "device": name, "machine": platform.machine(), "numpy": np.__version__,
+            "torch": str(import_module("torch").__version__), "rows": [asdict(r) for r in rows],
+        }  # fmt: skip
         options.json.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 

@@ -1,0 +1,251 @@
+"""The cases of `tools.bench.gpu`: each a fusion at the size of a real model, and the same work in PyTorch.
+
+A case is added by one entry of `CASES`: ``build(small)`` makes the fusion, ``torch(torch, x)`` computes its outputs, in
+their order, from tensors by input name. The PyTorch function runs eagerly, compiled, and in float64 as the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import idgraph as ig
+
+Tensors = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """``bar`` is the share of a matched device copy to reach; ``exact`` cases move elements only, bit for bit.
+
+    ``gathered`` names inputs of which no more bytes count than the first output has (tables that are gathered from).
+    ``schedule`` replaces `ig.schedule.auto`.
+    """
+
+    key: str
+    bar: float
+    build: Callable[[bool], ig.Fusion]
+    torch: Callable[[Any, Tensors], tuple[Any, ...]]
+    exact: bool = False
+    gathered: tuple[str, ...] = ()
+    schedule: Callable[[ig.Fusion], object] | None = None
+
+
+def rotation(small: bool) -> ig.Fusion:
+    """t0 + cat(t0[n/2:], t0[:n/2]), float32."""
+    f = ig.Fusion("rotation + residual")
+    n = 1 << (12 if small else 28)
+    t0 = f.input("t0", shape=(n,))
+    f.output(t0 + ig.cat([t0[n // 2 :], t0[: n // 2]]))
+    return f
+
+
+def rotation_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
+    """The same."""
+    t0 = x["t0"]
+    n = t0.shape[0] // 2
+    return (t0 + torch.cat([t0[n:], t0[:n]]),)
+
+
+def _half(torch: Any, x: Any) -> Any:
+    n = x.shape[-1] // 2
+    return torch.cat([-x[..., n:], x[..., :n]], dim=-1)
+
+
+def _turned(x: ig.Tensor, half: int) -> ig.Tensor:
+    return ig.cat([-x[..., half:], x[..., :half]], dim=-1)
+
+
+def _rope(name: str, small: bool, residual: bool, transposed: bool = False) -> ig.Fusion:
+    """q and k [batch, heads, length, width]; ``transposed``: they lie in memory as [batch, length, heads, width]."""
+    f = ig.Fusion(name)
+    batch, heads, length, width = (2, 4, 16, 16) if small else (2, 32, 4096, 128)
+    cos, sin = (f.input(n, shape=(batch, 1, length, width), dtype="bfloat16") for n in ("cos", "sin"))
+    for n in ("q", "k"):
+        if transposed:
+            x = ig.transpose(f.input(n, shape=(batch, length, heads, width), dtype="bfloat16"), 1, 2)
+        else:
+            x = f.input(n, shape=(batch, heads, length, width), dtype="bfloat16")
+        out = x * cos + _turned(x, width // 2) * sin
+        f.output(out + x if residual else out)
+    return f
+
+
+def rope(small: bool) -> ig.Fusion:
+    """Rotate-half RoPE of q and k, bfloat16."""
+    return _rope("RoPE q,k bf16", small, residual=False)
+
+
+def rope_residual(small: bool) -> ig.Fusion:
+    """The same with residual."""
+    return _rope("RoPE + residual bf16", small, residual=True)
+
+
+def rope_views(small: bool) -> ig.Fusion:
+    """The same of transposed views, as attention has them."""
+    return _rope("RoPE q,k of transposed views", small, residual=False, transposed=True)
+
+
+def rope_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
+    """The same."""
+    return tuple(x[n] * x["cos"] + _half(torch, x[n]) * x["sin"] for n in ("q", "k"))
+
+
+def rope_residual_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
+    """The same."""
+    return tuple(x[n] * x["cos"] + _half(torch, x[n]) * x["sin"] + x[n] for n in ("q", "k"))
+
+
+def rope_views_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
+    """The same."""
+    qk = [x[n].transpose(1, 2) for n in ("q", "k")]
+    return tuple((t * x["cos"] + _half(torch, t) * x["sin"]).contiguous() for t in qk)
+
+
+def rope_interleaved(small: bool) -> ig.Fusion:
+    """GPT-J's convention: pairs (2i, 2i + 1), float32."""
+    f = ig.Fusion("RoPE interleaved f32")
+    batch, length, heads, width = (2, 16, 4, 8) if small else (2, 4096, 32, 128)
+    x = f.input("q", shape=(batch, length, heads, width))
+    cos, sin = (f.input(n, shape=(batch, length, 1, width // 2)) for n in ("cos", "sin"))
+    even, odd = x[..., ::2], x[..., 1::2]
+    f.output(ig.flatten(ig.stack([even * cos - odd * sin, odd * cos + even * sin], dim=-1), 3))
+    return f
+
+
+def rope_interleaved_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
+    """The same."""
+    even, odd = x["q"][..., ::2], x["q"][..., 1::2]
+    cos, sin = x["cos"], x["sin"]
+    return (torch.stack([even * cos - odd * sin, odd * cos + even * sin], dim=-1).flatten(3),)
+
+
+def _qkv_sizes(small: bool) -> tuple[int, int, int, int, int]:
+    return (2, 16, 16, 4, 2) if small else (2, 4096, 128, 32, 8)
+
+
+def qkv_rope(small: bool) -> ig.Fusion:
+    """A joined QKV projection (32, 8 and 8 heads) split, q and k rotated, all made contiguous; bfloat16."""
+    f = ig.Fusion("QKV split + RoPE bf16")
+    batch, length, width, heads, groups = _qkv_sizes(small)
+    qkv = f.input("qkv", shape=(batch, length, (heads + 2 * groups) * width), dtype="bfloat16")
+    cos, sin = (f.input(n, shape=(batch, 1, length, width), dtype="bfloat16") for n in ("cos", "sin"))
+    start = 0
+    for n, rotated in ((heads, True), (groups, True), (groups, False)):
+        part = ig.reshape(qkv[..., start * width : (start + n) * width], batch, length, n, width)
+        x = ig.transpose(part, 1, 2)
+        start += n
+        f.output(x * cos + _turned(x, width // 2) * sin if rotated else ig.copy(x))
+    return f
+
+
+def qkv_rope_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
+    """The same; the head counts stand 4 : 1 : 1 (2 : 1 : 1 when small)."""
+    qkv, width = x["qkv"], x["cos"].shape[-1]
+    batch, length, total = qkv.shape
+    heads = total // width
+    groups = 8 if heads == 48 else heads // 4
+    made: list[Any] = []
+    for part in qkv.split([(heads - 2 * groups) * width, groups * width, groups * width], dim=-1):
+        t = part.reshape(batch, length, -1, width).transpose(1, 2)
+        turned = len(made) < 2
+        made.append((t * x["cos"] + _half(torch, t) * x["sin"]).contiguous() if turned else t.contiguous())
+    return tuple(made)
+
+
+def _swin_sizes(small: bool) -> tuple[int, int, int, int]:
+    return (1, 14, 16, 7) if small else (32, 112, 192, 7)
+
+
+def swin(small: bool) -> ig.Fusion:
+    """Swin's cyclic shift and window partition, bfloat16."""
+    f = ig.Fusion("Swin shift + windows bf16")
+    batch, side, width, window = _swin_sizes(small)
+    x = f.input("x", shape=(batch, side, side, width), dtype="bfloat16")
+    moved = ig.roll(x, (-3, -3), (1, 2))
+    n = side // window
+    windows = ig.permute(ig.reshape(moved, batch, n, window, n, window, width), 0, 1, 3, 2, 4, 5)
+    f.output(ig.reshape(windows, batch * n * n, window, window, width))
+    return f
+
+
+def swin_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
+    """The same."""
+    t = x["x"]
+    batch, side, _, width = t.shape
+    n = side // 7
+    moved = torch.roll(t, (-3, -3), (1, 2)).reshape(batch, n, 7, n, 7, width)
+    return (moved.permute(0, 1, 3, 2, 4, 5).reshape(batch * n * n, 7, 7, width),)
+
+
+def pixel_shuffle(small: bool) -> ig.Fusion:
+    """Depth to space by 2, bfloat16."""
+    f = ig.Fusion("pixel shuffle bf16")
+    batch, depth, side = (1, 8, 8) if small else (16, 256, 256)
+    x = f.input("x", shape=(batch, depth, side, side), dtype="bfloat16")
+    parts = ig.permute(ig.reshape(x, batch, depth // 4, 2, 2, side, side), 0, 1, 4, 2, 5, 3)
+    f.output(ig.reshape(parts, batch, depth // 4, 2 * side, 2 * side))
+    return f
+
+
+def pixel_shuffle_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
+    """The same."""
+    return (torch.nn.functional.pixel_shuffle(x["x"], 2),)
+
+
+def take_along(small: bool) -> ig.Fusion:
+    """One element of each row, by an int64 index."""
+    f = ig.Fusion("take_along_dim, extent 1")
+    rows, columns = (64, 40) if small else (16384, 32768)
+    x = f.input("x", shape=(rows, columns))
+    f.output(ig.take_along_dim(x, f.input("index", shape=(rows, 1), dtype="int64"), 1) * 2.0)
+    return f
+
+
+def take_along_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
+    """The same."""
+    return (torch.take_along_dim(x["x"], x["index"], 1) * 2.0,)
+
+
+def embedding(small: bool) -> ig.Fusion:
+    """Rows of a table, bfloat16, int64 ids."""
+    f = ig.Fusion("embedding bf16")
+    count, rows, width = (16, 50, 16) if small else (16384, 32000, 4096)
+    ids = f.input("ids", shape=(count,), dtype="int64")
+    f.output(ig.embedding(ids, f.input("table", shape=(rows, width), dtype="bfloat16")))
+    return f
+
+
+def embedding_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
+    """The same."""
+    return (torch.nn.functional.embedding(x["ids"], x["table"]),)
+
+
+def gather(small: bool) -> ig.Fusion:
+    """gather along the last axis, float32, int64 index of the same shape."""
+    f = ig.Fusion("gather f32")
+    n = 32 if small else 8192
+    x, index = f.input("x", shape=(n, n)), f.input("index", shape=(n, n), dtype="int64")
+    f.output(ig.gather(x, 1, index))
+    return f
+
+
+def gather_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
+    """The same."""
+    return (torch.gather(x["x"], 1, x["index"]),)
+
+
+CASES: tuple[Case, ...] = (
+    Case("rotation", 0.99, rotation, rotation_torch),
+    Case("rope", 0.99, rope, rope_torch),
+    Case("rope_views", 0.99, rope_views, rope_views_torch),
+    Case("rope_residual", 0.98, rope_residual, rope_residual_torch),
+    Case("rope_interleaved", 0.97, rope_interleaved, rope_interleaved_torch),
+    Case("qkv_rope", 0.97, qkv_rope, qkv_rope_torch),
+    Case("swin", 0.97, swin, swin_torch, exact=True),
+    Case("pixel_shuffle", 0.97, pixel_shuffle, pixel_shuffle_torch, exact=True),
+    Case("embedding", 0.97, embedding, embedding_torch, exact=True, gathered=("table",)),
+    Case("gather", 0.85, gather, gather_torch, exact=True),
+    Case("take_along", 0.0, take_along, take_along_torch, gathered=("x",)),
+)
