@@ -2,6 +2,7 @@
 
 from idgraph.arith.cost import cost, divmods
 from idgraph.arith.engine import Rule, Step, rules
+from idgraph.arith.interchange import affine_map, affine_set, tvm_index_map
 from idgraph.arith.machine import MachineCode, expensive, fits, integer_type, machine_code, reduce_strength
 from idgraph.arith.maps import Collision, IndexMap, MapProof, MapVerdict, Missed, Undecided
 from idgraph.arith.nodes import (
@@ -66,6 +67,8 @@ __all__ = [
     "Undecided",
     "Unknown",
     "Verdict",
+    "affine_map",
+    "affine_set",
     "and_",
     "as_expr",
     "ceildiv",
@@ -99,6 +102,7 @@ __all__ = [
     "to_source",
     "to_sympy",
     "trace",
+    "tvm_index_map",
     "where",
     "xor",
 ]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
-from idgraph.arith import TRUE, Expr, and_
+from idgraph.arith import TRUE, ArithError, Expr, affine_map, affine_set, and_, tvm_index_map
 from idgraph.display import Printed
 from idgraph.index.contiguity import contiguous, index_bits, vector_width
 from idgraph.index.loop import Loop
 from idgraph.ir import Tensor, TensorExpr
+
+Part = Literal["coordinates", "allocation", "address"]  # what of an access an interchange text says
 
 
 class Coordinate(Expr):
@@ -106,6 +109,48 @@ class Access(Printed):
     def index_bits(self) -> int:
         """32 when the address and every value on the way to it is proved to fit int32, else 64."""
         return index_bits(self)
+
+    def affine_map(self, of: Part = "coordinates") -> str:
+        """MLIR's text of the access: loops, outermost first, to coordinates (or ``allocation``, or the ``address``).
+
+        Symbols follow in alphabetical order. Raises IdGraphError for what is not affine: a swizzle, a loaded value.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t = f.output(ig.exp(f.input("a", shape=(6, 8)))).merge(0).split(0, 5)
+        >>> a = ig.IdModel(f).access(t.definition, t)
+        >>> a.affine_map("address")
+        'affine_map<(d0, d1) -> (d0 * 5 + d1)>'
+        >>> a.affine_set()
+        'affine_set<(d0, d1) : ((d0 * 5 + d1) * -1 + 47 >= 0)>'
+        >>> a.tvm_index_map()
+        'lambda i0, i1: [(((5 * i0) + i1) // 8), (((5 * i0) + i1) % 8)]'
+        """
+        return affine_map(self._dims(), self._part(of), self._symbols())
+
+    def affine_set(self) -> str:
+        """MLIR's text of the predicate, over the same dimensions and symbols as `affine_map`."""
+        return affine_set(self._dims(), self.conditions, self._symbols())
+
+    def tvm_index_map(self, of: Part = "coordinates") -> str:
+        """The lambda that ``tvm.tir.IndexMap.from_func`` takes, from loops to coordinates; symbols are free names."""
+        return tvm_index_map(self._dims(), self._part(of))
+
+    def _dims(self) -> list[str]:
+        return [loop.name for loop in self.loops]
+
+    def _part(self, of: Part) -> tuple[Expr, ...]:
+        if of == "address":
+            return (self.address,)
+        if of not in ("coordinates", "allocation"):
+            raise ArithError(
+                f"an access has no {of!r} to write down", hint='of="coordinates", "allocation" or "address"'
+            )
+        return self.coordinates if of == "coordinates" else self.allocation
+
+    def _symbols(self) -> list[str]:
+        every = (*self.coordinates, *self.allocation, self.address, *self.conditions)
+        return sorted({name for x in every for name in x.names} - {*self._dims(), *self.loads})
 
     def __str__(self) -> str:
         verb = "writes" if self.is_write else "reads"

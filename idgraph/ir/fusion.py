@@ -373,8 +373,8 @@ class Fusion(Shown):
         """Where an input was declared."""
         return self._input_lines.get(tensor.name)
 
-    def rename(self, tensor: Tensor, name: str) -> None:
-        """Keep the table of names in step; used by the setter of `Tensor.name`."""
+    def note_name(self, tensor: Tensor, name: str) -> None:
+        """Keep the table of names in step; for the setter of `Tensor.name` only, which is how a tensor is renamed."""
         check_name(name, "tensor")
         if name != tensor.name and name in self._tensors:
             raise OperationError(f"fusion {self.name} already has a tensor {name!r}", where=user_line())

@@ -91,7 +91,7 @@ class Tensor:
 
     @name.setter
     def name(self, value: str) -> None:
-        self.fusion.rename(self, value)
+        self.fusion.note_name(self, value)
         self._name = value
 
     @property

@@ -1,0 +1,209 @@
+"""Index expressions as other compilers write them: MLIR's affine maps and sets, TVM's index maps.
+
+Both mean by `floordiv`/`//` and `mod`/`%` what is meant here: floor. An affine map knows sums, products with a constant
+or a symbol, and divisions by one that is positive; what it cannot say is refused by name. (MLIR, *Affine dialect*,
+sections "Affine expressions" and "Semi-affine maps"; TVM, `tir.IndexMap`.)
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from idgraph.arith.nodes import ArithError, Expr, IntLike, as_expr, postorder
+from idgraph.arith.ranges import interval
+
+_ATOM, _PRODUCT, _SUM = 3, 2, 1  # how tightly a piece of affine text binds
+
+
+def affine_map(dims: Sequence[str], results: Iterable[IntLike], symbols: Sequence[str] = ()) -> str:
+    """``affine_map<(d0, ...)[s0, ...] -> (...)>``: name ``dims[k]`` becomes ``dk``, ``symbols[k]`` becomes ``sk``.
+
+    Raises ArithError for what an affine map cannot say (xor, min, max, where, a product of two dims, a divisor that is
+    not proved positive) and for a name that is neither.
+
+    >>> from idgraph.arith import symbol
+    >>> i, j, n = symbol("i", 0, 63), symbol("j"), symbol("n", 1)
+    >>> affine_map(["i", "j"], [i // 8, i % 8 + j * n - 3], ["n"])
+    'affine_map<(d0, d1)[s0] -> (d0 floordiv 8, d0 mod 8 + d1 * s0 - 3)>'
+    """
+    head, names = _head(dims, symbols)
+    return f"affine_map<{head} -> ({', '.join(_affine(as_expr(x), names) for x in results)})>"
+
+
+def affine_set(dims: Sequence[str], conditions: Iterable[Expr], symbols: Sequence[str] = ()) -> str:
+    """``affine_set<(d0, ...)[s0, ...] : (... >= 0, ... == 0)>``: where all conditions hold.
+
+    Comparisons joined by ``&`` become constraints; ``|``, ``!=`` and negations have no affine set and raise ArithError.
+
+    >>> from idgraph.arith import symbol
+    >>> i = symbol("i", 0, 63)
+    >>> affine_set(["i"], [(i >= 2) & (i < 12)])
+    'affine_set<(d0) : (d0 - 2 >= 0, d0 * -1 + 11 >= 0)>'
+    >>> affine_set(["i"], [])
+    'affine_set<(d0) : (0 == 0)>'
+    """
+    head, names = _head(dims, symbols)
+    constraints = [text for c in conditions for text in _constraints(c, names)]
+    return f"affine_set<{head} : ({', '.join(constraints) or '0 == 0'})>"
+
+
+def tvm_index_map(dims: Sequence[str], results: Iterable[IntLike]) -> str:
+    """``lambda i, j: [...]`` for ``tvm.tir.IndexMap.from_func``; other names in it are variables of the reader.
+
+    ``min``, ``max``, ``where`` and conditions are written as functions of ``T``, TVM's script module. Raises
+    ArithError for a name that Python would not take.
+
+    >>> from idgraph.arith import symbol, where
+    >>> i = symbol("i", 0, 63)
+    >>> tvm_index_map(["i"], [i // 8, where(i < 32, i, 0)])
+    'lambda i: [(i // 8), T.if_then_else((i < 32), i, 0)]'
+    """
+    for name in dims:
+        _identifier(name)
+    return f"lambda {', '.join(dims)}: [{', '.join(_tvm(as_expr(x)) for x in results)}]"
+
+
+# affine ---------------------------------------------------------------------------------------------------------------
+
+
+def _head(dims: Sequence[str], symbols: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """The text before the arrow, and what each name is called in it."""
+    names = {name: f"d{k}" for k, name in enumerate(dims)} | {name: f"s{k}" for k, name in enumerate(symbols)}
+    if len(names) != len(dims) + len(symbols):
+        raise ArithError(f"a name stands twice among dims {list(dims)} and symbols {list(symbols)}")
+    of_dims = ", ".join(f"d{k}" for k in range(len(dims)))
+    of_symbols = ", ".join(f"s{k}" for k in range(len(symbols)))
+    return f"({of_dims})[{of_symbols}]" if symbols else f"({of_dims})", names
+
+
+def _affine(x: Expr, names: Mapping[str, str]) -> str:
+    done: dict[Expr, tuple[str, int]] = {}
+    order = postorder(x)
+    for node in reversed(order):  # the outermost first: `where` is to blame, not its condition
+        if node.op not in ("const", "sym", "add", "mul", "floordiv", "mod"):
+            raise _not_affine(node, f"uses {node.op}")
+    for node in order:
+        done[node] = _affine_node(node, names, done)
+    return done[x][0]
+
+
+def _affine_node(node: Expr, names: Mapping[str, str], done: Mapping[Expr, tuple[str, int]]) -> tuple[str, int]:
+    match node.op:
+        case "const":
+            return str(node.value), _ATOM
+        case "sym":
+            if node.name not in names:
+                raise ArithError(
+                    f"affine map: {node.name} is neither a dimension nor a symbol of the map",
+                    hint="a loaded value is no affine index: look it up before the map; a symbol belongs in symbols=",
+                )
+            return names[node.name], _ATOM
+        case "add":
+            return _affine_sum(node, done), _SUM
+        case "mul":
+            if sum(not _symbolic(a, names) for a in node.args) > 1:
+                raise _not_affine(node, "is a product of two dimensions")
+            last = [a for a in node.args if a.op == "const"]
+            factors = [a for a in node.args if a.op != "const" and not _symbolic(a, names)]
+            factors += [a for a in node.args if a.op != "const" and _symbolic(a, names)] + last
+            return " * ".join(
+                [_at_least(done[factors[0]], _PRODUCT), *(_tight(done[a]) for a in factors[1:])]
+            ), _PRODUCT
+        case "floordiv" | "mod":
+            x, divisor = node.args
+            lo, _ = interval(divisor)
+            if not _symbolic(divisor, names) or lo is None or lo < 1:
+                raise _not_affine(node, f"divides by {divisor}, no constant or symbol that is proved positive")
+            return f"{_at_least(done[x], _PRODUCT)} {node.op} {_tight(done[divisor])}", _PRODUCT
+        case _:
+            raise _not_affine(node, "is not affine")
+
+
+def _affine_sum(node: Expr, done: Mapping[Expr, tuple[str, int]]) -> str:
+    text = ""
+    for a in sorted(node.args, key=lambda a: a.op == "const"):
+        piece = done[a][0]
+        if not text:
+            text = piece
+        elif a.op == "const" and a.value < 0:
+            text += f" - {-a.value}"
+        else:
+            text += f" + {piece}"
+    return text
+
+
+def _at_least(piece: tuple[str, int], level: int) -> str:
+    return piece[0] if piece[1] >= level else f"({piece[0]})"
+
+
+def _tight(piece: tuple[str, int]) -> str:
+    return _at_least(piece, _ATOM)
+
+
+def _symbolic(x: Expr, names: Mapping[str, str]) -> bool:
+    """Constants and symbols only: what a semi-affine expression may multiply or divide by."""
+    return all(names.get(name, "d").startswith("s") for name in x.names)
+
+
+def _not_affine(node: Expr, why: str) -> ArithError:
+    return ArithError(f"affine map: {node} {why}", hint="TVM's index maps (tvm_index_map) and sympy can say it")
+
+
+def _constraints(c: Expr, names: Mapping[str, str]) -> list[str]:
+    match c.op:
+        case "and":
+            return [text for a in c.args for text in _constraints(a, names)]
+        case "lt":
+            return [f"{_affine(c.args[1] - c.args[0] - 1, names)} >= 0"]
+        case "le":
+            return [f"{_affine(c.args[1] - c.args[0], names)} >= 0"]
+        case "eq":
+            return [f"{_affine(c.args[0] - c.args[1], names)} == 0"]
+        case "const":
+            return [] if c.value else ["-1 >= 0"]
+        case _:
+            raise ArithError(
+                f"affine set: {c} is no conjunction of comparisons", hint="write one set for each alternative"
+            )
+
+
+# TVM ------------------------------------------------------------------------------------------------------------------
+
+_SIGN: Final = {
+    "add": " + ", "mul": " * ", "floordiv": " // ", "mod": " % ", "xor": " ^ ", "lt": " < ", "le": " <= ",
+    "eq": " == ", "ne": " != ",
+}  # fmt: skip
+_CALL: Final = {"min": "T.min", "max": "T.max", "and": "T.And", "or": "T.Or", "not": "T.Not", "where": "T.if_then_else"}
+
+
+def _tvm(x: Expr) -> str:
+    done: dict[Expr, str] = {}
+    for node in postorder(x):
+        args = [done[a] for a in node.args]
+        if node.op == "const":
+            done[node] = str(bool(node.value)) if node.cond else str(node.value)
+        elif node.op == "sym":
+            done[node] = _identifier(node.name)
+        elif node.op in _SIGN:
+            done[node] = f"({_SIGN[node.op].join(args)})"
+        else:
+            done[node] = _nested(_CALL[node.op], args)
+    return done[x]
+
+
+def _nested(call: str, args: list[str]) -> str:
+    """A call of two operands at a time, where more are joined."""
+    text = args[-1]
+    if call in ("T.min", "T.max", "T.And", "T.Or"):
+        for a in reversed(args[:-1]):
+            text = f"{call}({a}, {text})"
+        return text
+    return f"{call}({', '.join(args)})"
+
+
+def _identifier(name: str) -> str:
+    if name.isidentifier() and name.isascii() and not keyword.iskeyword(name) and name != "T":
+        return name
+    raise ArithError(f"index map: {name!r} is no name that Python takes", hint="rename the symbol")
