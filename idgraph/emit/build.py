@@ -13,6 +13,7 @@ from idgraph.emit.plan import (
     Alloc,
     Buffer,
     Choose,
+    Combine,
     Compute,
     Declare,
     If,
@@ -35,7 +36,7 @@ from idgraph.emit.plan import (
     quote,
     walk,
 )
-from idgraph.emit.races import check_races, thread_ways
+from idgraph.emit.races import check_barriers, check_races, thread_ways
 from idgraph.emit.storage import Home, Threads, homes, memory_dtype, private_buffer
 from idgraph.errors import EmitError
 from idgraph.index import strides
@@ -70,6 +71,8 @@ def build_plan(fusion: Fusion, maps: IndexMaps, threads: bool) -> Plan:
     for t in stored:
         rename.update({s: s for x in strides(t) for s in x.names if s not in rename})
     kernels = tuple(_kernel(f"kernel{k}", body, rename) for k, body in enumerate(bodies))
+    for kernel in kernels:
+        check_barriers(kernel)
     return Plan(kernels, tuple({**kept, **extra}.values()), rename, titles)
 
 
@@ -177,7 +180,7 @@ class _Builder:
         if home.private is not None:
             out.append(Store(home.private, home.place(_own_slots(self.maps.loops(e), skip)), value))
         if home.memory is not None:
-            missing = self.threads.missing(e)
+            missing = self.threads.missing(e, skip)
             write = Store(home.memory, access.address, value)
             out.append(Single(missing, (write,)) if missing else write)
         return tuple(out)
@@ -221,12 +224,15 @@ class _Builder:
         if mixed:
             raise EmitError(f"the predicate of {e.output.name} mixes reduced and kept loops: {mixed[0]}")
         load: Body = () if r.buffer is None or r.place is None else (Load(r.acc, r.buffer, r.place),)
-        body = (*load, finish(e, r.acc, home.value), *self.store(e, home.value, skip))
+        body = (finish(e, r.acc, home.value), *self.store(e, home.value, skip))
         out: list[Stmt] = [Note(f"{quote(e.output.name)} is complete")]
         guard = and_(*kept)
         if home.is_local and guard is not TRUE:
             out.append(Declare(home.value.name, e.output.dtype, 0))
-        return [*out, *self.around(e, r.inner, _guarded(guard, body))]
+        # Threads exchange before any condition: all of them have to come to the barrier.
+        dims = tuple(self.threads.ways[e][p] for p in skip if self.threads.on_thread(e, p))
+        exchange: Body = (Combine(r.acc, accumulator(e).op, dims),) if dims else ()
+        return [*out, *self.around(e, r.inner, (*load, *exchange, *_guarded(guard, body)))]
 
     # operands -----------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from idgraph.emit.cuda_blocks import exchanges
 from idgraph.emit.cuda_vectors import native_bf16, plain_vectors, vectors
 from idgraph.emit.layout import (
     Env,
@@ -101,6 +102,17 @@ def _word_value(word: Any) -> float:
     return scalars.bf16_load(int(word))
 
 
+def _plus(a: Any, b: Any) -> Any:
+    return a + b
+
+
+def _times(a: Any, b: Any) -> Any:
+    return a * b
+
+
+_PAIRS: dict[str, Any] = {"sum": _plus, "prod": _times, "amax": scalars.maximum, "amin": scalars.minimum}
+
+
 def namespace(cc: tuple[int, int]) -> dict[str, Any]:
     """The names that kernels use, as device functions inlined into them."""
     cuda = load_cuda()
@@ -109,6 +121,7 @@ def namespace(cc: tuple[int, int]) -> dict[str, Any]:
         return {
             **plain, "cuda": cuda, "np": np, "f16_load": float, "f16_word": np.float16,
             "bf16_load": _word_value, **plain_vectors(),
+            **exchanges(cuda, cuda.jit(device=True), _PAIRS, shuffles=False),
         }  # fmt: skip
     libdevice: Any = import_module("numba.cuda.libdevice")
 
@@ -132,7 +145,9 @@ def namespace(cc: tuple[int, int]) -> dict[str, Any]:
     base.update(float_bits=jit(float_bits), bits_float=jit(bits_float), **bits, **vectors())
     if cc >= (8, 0):
         base.update(native_bf16())
-    return rebound(base, jit)
+    names = rebound(base, jit)
+    pairs = {**{k: jit(f) for k, f in _PAIRS.items()}, "amax": names["maximum"], "amin": names["minimum"]}
+    return {**names, **exchanges(cuda, jit, pairs, shuffles=True)}
 
 
 def kernel_functions(program: Program, checked: bool, cc: tuple[int, int]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from idgraph.emit.plan import (
     Alloc,
     Checked,
     Choose,
+    Combine,
     Compute,
     Declare,
     If,
@@ -97,7 +98,7 @@ def _can_unroll(s: Loop) -> bool:
             if not _is_lanes(inner):
                 return False
             lanes *= max(1, int(inner.extent))
-        elif isinstance(inner, (Single, Checked, Alloc, Let, Accumulate)):
+        elif isinstance(inner, (Single, Checked, Alloc, Let, Accumulate, Combine)):
             return False
     return lanes <= MAX_LANES
 
@@ -190,6 +191,7 @@ def _in_lane(s: Stmt, lane: Lane, depths: Mapping[str, int]) -> Stmt:
             | Alloc()
             | Let()
             | Accumulate()
+            | Combine()
             | VectorLoad()
             | VectorStore()
         ):

@@ -179,6 +179,18 @@ class Accumulate:
 
 
 @dataclass(frozen=True, slots=True)
+class Combine:
+    """The threads of a block along ``dims`` make one value of what each holds in ``acc``; then all of them hold it.
+
+    Every thread of the block gets here: it is an exchange and a barrier.
+    """
+
+    acc: Local
+    op: AccumulateOp
+    dims: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Store:
     """Write ``value`` at ``address``."""
 
@@ -206,7 +218,7 @@ class VectorStore:
 
 
 Stmt = (
-    Loop | If | Single | Checked | Note | Declare | Alloc | Let | Load | Compute | Choose | Accumulate | Store
+    Loop | If | Single | Checked | Note | Declare | Alloc | Let | Load | Compute | Choose | Accumulate | Combine | Store
     | VectorLoad | VectorStore
 )  # fmt: skip
 
@@ -304,7 +316,7 @@ def index_exprs(s: Stmt) -> tuple[Expr, ...]:
             return (a,)
         case VectorStore(address=a, values=values):
             return (a, *(e for o in values for e in _of(o)))
-        case Single() | Note() | Declare():
+        case Single() | Note() | Declare() | Combine():
             return ()
         case _:
             assert_never(s)
@@ -325,6 +337,8 @@ def names(s: Stmt) -> frozenset[str]:
             return frozenset({local.name, *_variables(default, *(o for _, o in cases))})
         case Accumulate(acc, _, value):
             return frozenset({acc.name, *_variables(value)})
+        case Combine(acc):
+            return frozenset({acc.name})
         case Store(value=value):
             return frozenset(_variables(value))
         case VectorLoad(locals=made):
@@ -382,6 +396,8 @@ def _head(s: Stmt) -> str:
         case Accumulate(acc, op, value, buffer, address):
             to = acc.name if buffer is None else f"{buffer.name}[{address}]"
             return f"{to} <- {op} {_operand(value)}"
+        case Combine(acc, op, dims):
+            return f"{acc.name} <- {op} of all {', '.join(dims)}"
         case Store(buffer, address, value):
             return f"{buffer.name}[{address}] = {_operand(value)}"
         case VectorLoad(made, buffer, address):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from idgraph.arith import Expr, simplify
 from idgraph.emit.nest import IndexMaps, LoopVar, Nest, Node, is_thread, live_uses, reduced
+from idgraph.emit.plan import Checked, Combine, If, Kernel, Loop, Single, Stmt
 from idgraph.emit.storage import Home
 from idgraph.errors import ScheduleError
 from idgraph.ir import Tensor, TensorExpr
@@ -47,7 +48,7 @@ def _line(e: TensorExpr) -> str:
 def _check_expr(e: TensorExpr, loops: Sequence[LoopVar], ways: Mapping[TensorExpr, tuple[str, ...]]) -> None:
     t = e.output
     for p in reduced(e, loops):
-        if is_thread(ways[e][p]):
+        if ways[e][p].startswith("blockIdx"):
             raise ScheduleError(
                 f"{t.name} would race: its reduced axis {t.loop[p].name} runs on {ways[e][p]}",
                 where=e.source_line,
@@ -55,7 +56,7 @@ def _check_expr(e: TensorExpr, loops: Sequence[LoopVar], ways: Mapping[TensorExp
                     f"every {ways[e][p]} updates the same element of {t.name}: {e!r}",
                     "a read and a write of one element by several threads have no order",
                 ],
-                hint="run the reduced axis serially, or put another axis on the threads",
+                hint="run the reduced axis serially or on the threads of a block, which combine what each one has",
             )
     used: dict[str, int] = {}
     for p, way in enumerate(ways[e]):
@@ -148,3 +149,36 @@ def _race(t: Tensor, made: TensorExpr, use: TensorExpr, writer: str, reader: str
 
 def _same(a: Expr | None, b: Expr) -> bool:
     return a is not None and (a == b or simplify(a - b) == 0)
+
+
+def check_barriers(kernel: Kernel) -> None:
+    """Raise `ScheduleError` where threads combine values under a condition that only some of them meet."""
+
+    def visit(body: Sequence[Stmt], threads: frozenset[str], why: str) -> None:
+        for s in body:
+            match s:
+                case Combine(acc, _, dims) if why:
+                    raise ScheduleError(
+                        f"{acc.name} is combined over {', '.join(dims)} where not every thread of the block comes",
+                        because=[why, "threads that combine values wait for all others"],
+                        hint="let the loops around the reduction fill their threads: split without a rest",
+                    )
+                case Loop(var, extent, way, inner):
+                    on_threads = way.startswith("threadIdx")
+                    part = on_threads and any(simplify(e - extent) != 0 for e in kernel.launch[way])
+                    uneven = "" if on_threads else _only_some(extent, threads, f"loop {var} ends at {extent}")
+                    mine = f"loop {var} leaves threads of {way} idle" if part else uneven
+                    visit(inner, threads | {var} if on_threads else threads, why or mine)
+                case If(condition, inner):
+                    visit(inner, threads, why or _only_some(condition, threads, f"the condition {condition}"))
+                case Single() | Checked():
+                    visit(s.body, threads, why or "a part for some threads only")
+                case _:
+                    pass
+
+    visit(kernel.body, frozenset(), "")
+
+
+def _only_some(e: Expr, threads: frozenset[str], why: str) -> str:
+    """``why`` where the value of ``e`` may differ between the threads of a block."""
+    return why if any(n in threads or n.startswith("ld") for n in e.names) else ""

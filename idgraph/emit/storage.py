@@ -69,9 +69,11 @@ class Threads:
         """True when loop ``p`` of ``e`` runs on blocks or threads of this target."""
         return self.used and is_thread(self.ways[e][p])
 
-    def missing(self, e: TensorExpr) -> tuple[str, ...]:
-        """Thread dimensions of the kernel on which no loop of ``e`` runs: its threads repeat the work."""
-        return tuple(d for d in self.dims[e] if d not in self.ways[e]) if self.used else ()
+    def missing(self, e: TensorExpr, skip: Sequence[int] = ()) -> tuple[str, ...]:
+        """Thread dimensions of the kernel on which no loop of ``e`` (but those in ``skip``) runs: its threads repeat
+        the work."""
+        ways = [w for p, w in enumerate(self.ways[e]) if p not in skip]
+        return tuple(d for d in self.dims[e] if d not in ways) if self.used else ()
 
 
 def private_buffer(

@@ -6,7 +6,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.emit import emit
-from idgraph.emit.plan import Loop
+from idgraph.emit.plan import Combine, Loop, walk
 from idgraph.emit.program import Target
 
 TARGETS: tuple[Target, ...] = ("python", "numpy", "cpu", "cuda")
@@ -20,19 +20,41 @@ def racing(f: ig.Fusion, *words: str) -> None:
             assert word in str(found.value)
 
 
-@pytest.mark.parametrize("way", ["threadIdx.x", "blockIdx.y"])
-def test_a_reduced_axis_on_threads_races(way: str) -> None:
+@pytest.mark.parametrize("way", ["blockIdx.x", "blockIdx.y"])
+def test_a_reduced_axis_on_blocks_races(way: str) -> None:
     f = ig.Fusion("f")
     s = f.output(ig.sum(f.input("x", (4, 8)), 1, name="total"))
     s.parallelize(1, way)
     racing(f, "total would race", way, "test_schedules.py")
 
 
-def test_a_split_reduced_axis_on_threads_races() -> None:
+def test_a_split_reduced_axis_on_blocks_races() -> None:
     f = ig.Fusion("f")
     s = f.output(ig.amax(f.input("x", (4, 8)), 1))
-    s.split(1, 4).parallelize(2, "threadIdx.x")
+    s.split(1, 4).parallelize(1, "blockIdx.x")
     racing(f, "would race")
+
+
+def test_threads_combine_what_each_reduced() -> None:
+    f = ig.Fusion("f")
+    s = f.output(ig.amax(f.input("x", (4, 64)), 1))
+    s.split(1, 32).parallelize(2, "threadIdx.x").parallelize(0, "blockIdx.x")
+    (kernel,) = emit(f, "cuda").kernels
+    assert [c.dims for c in walk(kernel.body) if isinstance(c, Combine)] == [("threadIdx.x",)]
+    assert not any(isinstance(c, Combine) for k in emit(f, "cpu").kernels for c in walk(k.body))
+
+
+def test_no_thread_waits_for_one_that_never_comes() -> None:
+    f = ig.Fusion("f")
+    shared = ig.exp(f.input("z", (8, 1)))
+    for name, rows in (("x", 4), ("y", 2)):
+        s = ig.sum(f.input(name, (8, rows, 64)), 2)
+        t = f.output(s + shared)
+        s.split(2, 32).parallelize(3, "threadIdx.x").parallelize(1, "threadIdx.y").inline(2)
+        t.parallelize(1, "threadIdx.y")
+    shared.inline(1)
+    with pytest.raises(ig.ScheduleError, match="not every thread of the block comes"):
+        emit(f, "cuda")
 
 
 def test_an_element_of_another_thread() -> None:

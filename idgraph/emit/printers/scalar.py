@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
 from idgraph.arith import TRUE, Expr, is_true, simplify, to_source
+from idgraph.emit.cuda_blocks import by_shuffles
 from idgraph.emit.nest import is_thread
 from idgraph.emit.ops.formulas import COMBINE, formula, literal, operand_text, value_type
 from idgraph.emit.plan import (
@@ -15,6 +17,7 @@ from idgraph.emit.plan import (
     Buffer,
     Checked,
     Choose,
+    Combine,
     Compute,
     Declare,
     If,
@@ -34,6 +37,7 @@ from idgraph.emit.plan import (
     quote,
     walk,
 )
+from idgraph.errors import EmitError
 from idgraph.ir import DType
 
 _CHOOSE = "({1} if {0} else {2})"
@@ -150,6 +154,8 @@ class _Scalar:
                 self.choose(s, depth)
             case Accumulate():
                 self.accumulate(s, depth)
+            case Combine():
+                self.combine(s, depth)
             case Store(buffer, address, value):
                 dtype = value.dtype if isinstance(value, Local) else buffer.dtype
                 text = operand_text(value, dtype, self.index)
@@ -242,6 +248,32 @@ class _Scalar:
         else:
             self.put(depth, f"{s.acc.name} = {text}")
 
+    def combine(self, s: Combine, depth: int) -> None:
+        """The threads of a block exchange their values; other targets run the same loops one after the other."""
+        if self.target != "cuda":
+            return
+        sizes = {d: self.threads(d) for d in (f"threadIdx.{a}" for a in "xyz")}
+        count, block = math.prod(sizes[d] for d in s.dims), math.prod(sizes.values())
+        # Truth is the largest or the smallest of integers.
+        op, kind = {"any": ("amax", "int"), "all": ("amin", "int")}.get(s.op, (s.op, value_type(s.acc.dtype)))
+        value = f"i64({s.acc.name})" if value_type(s.acc.dtype) == "bool" else s.acc.name
+        if s.dims == ("threadIdx.x",) and by_shuffles(count, block):
+            text = f"block_{op}_{kind}({value}, {count})"
+        else:
+            others = tuple(d for d in sizes if d not in s.dims)
+            text = f"tree_{op}_{kind}({value}, {_linear(s.dims, sizes)}, {_linear(others, sizes)}, {count})"
+        self.put(depth, f"{s.acc.name} = {text}{' != 0' if value_type(s.acc.dtype) == 'bool' else ''}")
+
+    def threads(self, dim: str) -> int:
+        """Threads of a block along ``dim``; they must be known where threads exchange values."""
+        extents = self.kernel.launch.get(dim, ())
+        if not all(e.is_const for e in extents):
+            raise EmitError(
+                f"{dim} has {', '.join(map(str, extents))} threads; those that combine values need a known number",
+                hint="split the axis by a constant and put the inner part on the threads",
+            )
+        return max([int(e) for e in extents], default=1)
+
     def typed(self, value: bool | int | float, dtype: DType) -> str:
         text = literal(value, dtype)
         return f"i64({text})" if value_type(dtype) == "int" and self.target != "python" else text
@@ -255,6 +287,17 @@ class _Scalar:
                 return f"np.empty({size}, np.{_np(b.dtype)})"
             case _:
                 return f"cuda.local.array({max(1, int(b.size))}, np.{_np(b.dtype)})"
+
+
+def _linear(dims: Sequence[str], sizes: Mapping[str, int]) -> str:
+    """The number of a thread among those along ``dims``, the first one fastest."""
+    terms: list[str] = []
+    step = 1
+    for d in sorted(dims):
+        if sizes[d] > 1:
+            terms.append(f"i64(cuda.{d}){f' * {step}' if step > 1 else ''}")
+        step *= sizes[d]
+    return " + ".join(terms) or "0"
 
 
 def _np(dtype: DType) -> str:

@@ -19,6 +19,7 @@ from idgraph.emit.plan import (
     Buffer,
     Checked,
     Choose,
+    Combine,
     Compute,
     Declare,
     If,
@@ -128,6 +129,8 @@ class _Vector:
                 self.choose(s, at)
             case Accumulate():
                 self.accumulate(s, at)
+            case Combine():
+                raise AssertionError("whole grids have no threads")
             case VectorLoad() | VectorStore():
                 raise AssertionError("whole grids have no lanes")
             case Store(buffer, address, value):

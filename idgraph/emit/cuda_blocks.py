@@ -1,0 +1,93 @@
+"""What the threads of a block do together: one value made of what each of them holds.
+
+Part of the one room for numba-cuda's specifics, see `idgraph.emit.cuda`. ``block_OP_TYPE(x, count)`` combines along
+threadIdx.x by warp shuffles and one exchange through shared memory; ``tree_OP_TYPE(x, index, group, count)`` does it
+for any number of threads along any dimensions, in shared memory only, which the simulator can do too. Both give every
+thread the same value, bit by bit: the order of the operands is fixed by the thread numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+OPS = ("sum", "prod", "amax", "amin")
+KINDS: Mapping[str, Any] = {"f32": np.float32, "f64": np.float64, "int": np.int64}
+WARP = 32
+# Globals that `exchanges` gives each copy of the functions below.
+cuda: Any = None
+combine: Any = None
+dtype: Any = None
+everyone: Any = None
+
+
+def by_shuffles(count: int, block: int) -> bool:
+    """True where ``count`` threads in x, of ``block`` in all, are whole warps or an aligned part of one.
+
+    >>> by_shuffles(512, 512), by_shuffles(8, 128), by_shuffles(8, 16), by_shuffles(96, 96), by_shuffles(24, 96)
+    (True, True, False, True, False)
+    """
+    return block % WARP == 0 and (count % WARP == 0 or (count < WARP and count & (count - 1) == 0))
+
+
+def exchanges(device: Any, jit: Callable[[Any], Any], pairs: Mapping[str, Any], shuffles: bool) -> dict[str, Any]:
+    """The functions by name; ``pairs`` has a device function of two values for each of `OPS`."""
+    made: dict[str, Any] = {}
+    for op in OPS:
+        for kind, held in KINDS.items():
+            names = {"cuda": device, "combine": pairs[op], "dtype": held, "everyone": np.uint32(0xFFFFFFFF)}
+            made[f"tree_{op}_{kind}"] = names["tree"] = jit(_with(tree, names, len(made)))
+            made[f"block_{op}_{kind}"] = jit(_with(block if shuffles else along_x, names, len(made)))
+    return made
+
+
+def _with(f: Any, names: Mapping[str, Any], number: int) -> FunctionType:
+    """``f`` with global names of its own, on lines of its own: the simulator tells shared arrays apart by line."""
+    code = f.__code__
+    return FunctionType(code.replace(co_firstlineno=code.co_firstlineno + 1000 * number), dict(names), f.__name__)
+
+
+def tree(x: Any, index: Any, group: Any, count: Any) -> Any:
+    """One value of ``count`` threads, halved in shared memory; ``group`` numbers those that combine with each other."""
+    held = cuda.shared.array(1024, dtype)
+    at = group * count + index
+    cuda.syncthreads()  # whoever still reads from an earlier exchange
+    held[at] = x
+    left: Any = count
+    while left > 1:
+        half = (left + 1) // 2
+        cuda.syncthreads()
+        if index < left - half:
+            held[at] = combine(held[at], held[at + half])
+        left = half
+    cuda.syncthreads()
+    return held[group * count]
+
+
+def along_x(x: Any, count: Any) -> Any:
+    """`tree` along threadIdx.x."""
+    return tree(x, cuda.threadIdx.x, cuda.threadIdx.y + cuda.blockDim.y * cuda.threadIdx.z, count)
+
+
+def block(x: Any, count: Any) -> Any:
+    """One value of ``count`` threads along threadIdx.x: within warps by shuffles, then all warps' values in order."""
+    step = min(count, 32) // 2
+    while step > 0:
+        x = combine(x, cuda.shfl_xor_sync(everyone, x, step))
+        step = step // 2
+    if count > 32:
+        held = cuda.shared.array(32, dtype)
+        warps = count // 32
+        thread = cuda.threadIdx.x
+        row = (cuda.threadIdx.y + cuda.blockDim.y * cuda.threadIdx.z) * warps
+        cuda.syncthreads()  # whoever still reads from an earlier exchange
+        if thread % 32 == 0:
+            held[row + thread // 32] = x
+        cuda.syncthreads()
+        x = held[row]
+        for n in range(1, warps):
+            x = combine(x, held[row + n])
+    return x
