@@ -13,11 +13,12 @@ from idgraph.display import Printed, Shown
 from idgraph.emit import Target, emit
 from idgraph.errors import FrontendError
 from idgraph.frontends.arrays import Array, dtype_name, is_torch, laid_out, to_numpy, to_torch
-from idgraph.frontends.nodes import Node, Program, Ref, TensorMeta, short, where_of
+from idgraph.frontends.nodes import Node, Program, Ref, TensorMeta, program_line, short, where_of
 from idgraph.frontends.reading import read_program
 from idgraph.frontends.reference import Operation, RunValue, call_reference
 from idgraph.frontends.segments import Plan, Segment, is_projection, plan
 from idgraph.ir import Fusion, parse_fusion
+from idgraph.reports import IndexReport, OpaqueFacts, Part, report_parts
 from idgraph.schedule import auto
 
 if TYPE_CHECKING:
@@ -94,6 +95,23 @@ class Import(Shown):
     def parameters(self) -> tuple[Node, ...]:
         """The placeholders that `run` takes, in order."""
         return tuple(n for n in self.program.nodes if n.kind != "call" and n.name not in self.bound)
+
+    def report(self, *, auto: bool = False, advance: Callable[[int], None] | None = None) -> IndexReport:
+        """What the program does to indices, segment by segment: tables, JSON, an HTML page; see `idgraph.reports`.
+
+        ``auto`` reports each segment as `ig.schedule.auto` would schedule a copy of it, else as it is scheduled now.
+        """
+        parts = [
+            Part(s.fusion, tuple(self._told(n) for n in s.calls if not is_projection(self.plan, n)))
+            for s in self.segments
+        ]
+        coverage = self.coverage
+        return report_parts(
+            self.program.name, parts, mapped=coverage.mapped, opaque=coverage.opaque, auto=auto, advance=advance
+        )
+
+    def _told(self, node: Node) -> OpaqueFacts:
+        return OpaqueFacts(node.name, node.target, self.plan.reasons.get(node.name, ""), program_line(node))
 
     def __repr__(self) -> str:
         calls = sum(self.plan.mapped.values())

@@ -1,0 +1,158 @@
+"""From a fusion to the facts of its segment: cycles, index maps and what they allow, memory traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from idgraph.arith import Expr, simplify, symbol
+from idgraph.graphs import Cycle
+from idgraph.graphs.cycles import e_tensor
+from idgraph.graphs.domain_graph import SelfMapping
+from idgraph.index import Access, IdModel, Loop
+from idgraph.index.contiguity import contiguous, loaded_along, vector_width
+from idgraph.ir import Fusion, Resize, Roll, Stride, Tensor, TensorExpr, item_size
+from idgraph.reports.facts import (
+    AccessFacts,
+    CycleFacts,
+    LoadFacts,
+    LoopFacts,
+    OpaqueFacts,
+    OperationFacts,
+    Pattern,
+    SegmentFacts,
+    SelfMappingFacts,
+    TensorFacts,
+    amount,
+    total,
+)
+from idgraph.reports.traffic import traffic_of
+
+Advance = Callable[[int], None]
+
+
+def segment_facts(
+    f: Fusion,
+    model: IdModel | None = None,
+    number: int = 0,
+    calls: tuple[OpaqueFacts, ...] = (),
+    advance: Advance | None = None,
+) -> SegmentFacts:
+    """Everything told of one fusion as it is scheduled now; ``advance`` hears of every operation that is done."""
+    m = model if model is not None else IdModel(f)
+    m.verify()
+    operations: list[OperationFacts] = []
+    for e in f.exprs:
+        operations.append(operation_facts(m, e))
+        if advance is not None:
+            advance(1)
+    told = (*f.inputs, *(t for t in f.outputs if t.definition is not None))
+    return SegmentFacts(
+        number, f.name, tuple(_tensor(f, t) for t in told), tuple(operations),
+        tuple(map(cycle_facts, m.exact.cycles())),
+        tuple(_self_mapping(s) for s in m.exact.self_mappings),
+        traffic_of(f), calls, f,
+    )  # fmt: skip
+
+
+def _self_mapping(s: SelfMapping) -> SelfMappingFacts:
+    return SelfMappingFacts(s.tensor.name, str(s.first), str(s.second), str(s.reason))
+
+
+def _number(x: Expr) -> int | str:
+    made = amount(x)
+    return made if isinstance(made, int) else str(made)
+
+
+def _shape(t: Tensor) -> tuple[int | str, ...]:
+    return tuple(_number(d.extent) for d in t.axes)
+
+
+def _tensor(f: Fusion, t: Tensor) -> TensorFacts:
+    role: Literal["input", "output"] = "input" if t.definition is None else "output"
+    given = t.domain.strides
+    strides = None if all(s is None for s in given) else tuple("free" if s is None else _number(s) for s in given)
+    return TensorFacts(t.name, role, _shape(t), t.dtype, strides, t.source_line)
+
+
+def operation_facts(m: IdModel, e: TensorExpr) -> OperationFacts:
+    """One operation with all of its accesses."""
+    found = m.index_map(e)
+    loops = tuple(LoopFacts(x.name, _number(x.extent), x.parallel) for x in found.loops)
+    accesses = tuple(access_facts(a) for a in found.accesses)
+    return OperationFacts(e.output.name, e.op, repr(e), e.source_line, loops, e.output.inline_position, accesses)
+
+
+def lane_loop(loops: tuple[Loop, ...]) -> Loop | None:
+    """The loop whose steps are lanes: the vectorised one, else the innermost with more than one step."""
+    wide = [x for x in loops if x.extent != 1]
+    return next((x for x in wide if x.parallel == "vectorize"), wide[-1] if wide else None)
+
+
+def access_facts(a: Access) -> AccessFacts:
+    """What one access does, and what is proved of it."""
+    loop = lane_loop(a.loops)
+    step, pattern = _pattern(a, loop)
+    width, why = 1, "one element"
+    if loop is not None:
+        found = vector_width(a, loop)
+        width = found.width
+        why = _why(found.reason, pattern, loop, step)
+    along = tuple(x.name for x in a.loops if x.extent != 1 and contiguous(a, x))
+    loads = tuple(LoadFacts(n, t.name, tuple(map(str, where))) for n, (t, where) in a.loads.items())
+    points = total([1])
+    for x in a.loops:
+        points = amount(x.extent * points)
+    return AccessFacts(
+        "write" if a.is_write else "read", a.operand, a.tensor.name, _shape(a.tensor), a.tensor.dtype,
+        tuple(map(str, a.coordinates)), str(a.address), str(a.predicate), loop.name if loop is not None else "",
+        step, pattern, along, width, width * item_size(a.tensor.dtype), why, a.index_bits, points, loads,
+        tuple(map(str, a.load_bounds)),
+    )  # fmt: skip
+
+
+def _pattern(a: Access, loop: Loop | None) -> tuple[str | None, Pattern]:
+    """Elements from one step of the loop to the next, and what that is called."""
+    if loop is None:
+        return "0", "one element"
+    if loaded_along(a, loop):
+        return None, "data-dependent"
+    i = symbol(loop.name, 0, simplify(loop.extent - 2))
+    here, there = (a.address.substitute({loop.symbol: x}) for x in (i, i + 1))
+    step = simplify(there - here)
+    if any(s.name == loop.name for s in step.symbols):
+        return None, "irregular"
+    if step == 1:
+        return "1", "contiguous"
+    return str(step), "same element" if step == 0 else "strided"
+
+
+def _why(reason: str, pattern: Pattern, loop: Loop, step: str | None) -> str:
+    if pattern == "same element":
+        return f"every step of {loop.name} touches the same element: one load serves them all"
+    if pattern == "strided":
+        return f"a step of {loop.name} moves {step} elements"
+    return reason
+
+
+def cycle_facts(c: Cycle[Any]) -> CycleFacts:
+    """A cycle in words, with the lines that made it."""
+    resizes = any(isinstance(e, (Resize, Roll, Stride)) for e in c.exprs)
+    steps = tuple(f"{e}   {e_tensor(e)}".rstrip() for e in c.exprs)
+    closing = c.closing
+    return CycleFacts(
+        c.graph, c.kind, None if c.shift is None else str(c.shift), None if c.modulus is None else str(c.modulus),
+        str(c.net), resizes, c.changes_index, tuple(t.name for t in c.tensors), steps, c.lines,
+        None if closing is None else f"{closing.output.name} = {closing.op}",
+        None if closing is None else closing.source_line, _consequence(c), c,
+    )  # fmt: skip
+
+
+def _consequence(c: Cycle[Any]) -> str:
+    if not c.changes_index:
+        return "harmless: once around gives the same coordinate back"
+    wrap = "" if c.modulus is None else f" modulo {c.modulus}"
+    return (
+        f"a search over the {c.graph} graph may go round and return {c.net}{wrap} where c is right; the index graph "
+        "keeps the uses apart, so the coordinates in this report do not"
+    )

@@ -1,0 +1,232 @@
+"""What a report holds: plain facts about segments, operations, accesses, cycles and memory traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from idgraph.arith import Expr, as_expr, simplify
+from idgraph.errors import SourceLine
+from idgraph.graphs import Cycle
+from idgraph.ir import Fusion
+
+Amount = int | Expr  # an int where no symbol is left
+Pattern = Literal["contiguous", "same element", "strided", "irregular", "data-dependent", "one element"]
+
+
+def amount(x: Amount) -> Amount:
+    """An int where ``x`` is constant, else the simplified expression.
+
+    >>> amount(as_expr(6) * 7)
+    42
+    """
+    made = simplify(as_expr(x))
+    return int(made) if made.is_const else made
+
+
+def total(amounts: Iterable[Amount]) -> Amount:
+    """The sum.
+
+    >>> total([1, 2, 3])
+    6
+    """
+    made = as_expr(0)
+    for x in amounts:
+        made = made + x
+    return amount(made)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFacts:
+    """An input or output of a segment. ``strides`` are elements, None where row-major; ``shape`` has ints or text."""
+
+    name: str
+    role: Literal["input", "output", "intermediate"]
+    shape: tuple[int | str, ...]
+    dtype: str
+    strides: tuple[int | str, ...] | None
+    line: SourceLine | None
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes of memory that one tensor costs; ``exact`` is False where ``read`` is a bound (``why`` says of what).
+
+    ``read``: of distinct elements that some operation reads, ``written``: of all elements where they are stored. What
+    is inlined stays with its thread and costs nothing.
+    """
+
+    tensor: str
+    role: Literal["input", "output", "intermediate"]
+    read: Amount
+    written: Amount
+    size: Amount
+    exact: bool
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFacts:
+    """A value loaded to index with: symbol ``name`` is ``tensor[coordinates]``."""
+
+    name: str
+    tensor: str
+    coordinates: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessFacts:
+    """One operation reads or writes one tensor.
+
+    ``address`` counts elements. ``loop`` is the one that the claims are about: the vectorised loop, else the innermost
+    with more than one step. ``step`` is the number of elements from one step of it to the next (None: differs from step
+    to step), ``pattern`` its name. ``contiguous_along`` are all loops whose step is one element. ``vector_width``
+    elements may move in one aligned access of ``vector_bytes``; ``why`` says what stops a wider one. ``points`` is the
+    number of points of its loops, ``bounds`` are what the loaded indices must obey.
+    """
+
+    kind: Literal["read", "write"]
+    operand: int | None
+    tensor: str
+    shape: tuple[int | str, ...]
+    dtype: str
+    coordinates: tuple[str, ...]
+    address: str
+    predicate: str
+    loop: str
+    step: str | None
+    pattern: Pattern
+    contiguous_along: tuple[str, ...]
+    vector_width: int
+    vector_bytes: int
+    why: str
+    index_bits: int
+    points: Amount
+    loads: tuple[LoadFacts, ...] = ()
+    bounds: tuple[str, ...] = ()
+
+    @property
+    def contiguous(self) -> bool:
+        """Neighbouring steps of ``loop`` touch neighbouring elements (or there is one element only)."""
+        return self.pattern in ("contiguous", "one element")
+
+    @property
+    def vectorisable(self) -> bool:
+        """More than one element may move at once."""
+        return self.vector_width > 1
+
+    @property
+    def data_dependent(self) -> bool:
+        """Where it goes depends on loaded values."""
+        return bool(self.loads)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopFacts:
+    """One loop of an operation, with the number of its steps."""
+
+    name: str
+    extent: int | str
+    parallel: str
+
+
+@dataclass(frozen=True, slots=True)
+class OperationFacts:
+    """One operation: what it makes, its loops outermost first, and its accesses, the write first."""
+
+    name: str
+    op: str
+    text: str
+    line: SourceLine | None
+    loops: tuple[LoopFacts, ...]
+    inlined_at: int
+    accesses: tuple[AccessFacts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CycleFacts:
+    """One way around in a graph. ``resizes``: a slice, pad, cat, roll or stride is on it.
+
+    ``steps`` are its axis expressions with their owners, ``lines`` the user's, ``closed_by`` the operation whose
+    mapping joins the two ends. ``consequence`` says what a search over the graph may do there.
+    """
+
+    graph: str
+    kind: Literal["identity", "shift", "reorder"]
+    shift: str | None
+    modulus: str | None
+    net: str
+    resizes: bool
+    changes_index: bool
+    tensors: tuple[str, ...]
+    steps: tuple[str, ...]
+    lines: tuple[SourceLine, ...]
+    closed_by: str | None
+    closing_line: SourceLine | None
+    consequence: str
+    cycle: Cycle[Any] | None = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SelfMappingFacts:
+    """Two axes of one tensor that the exact graph takes for one, as in ``t + t.T``."""
+
+    tensor: str
+    first: str
+    second: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueFacts:
+    """A call without index meaning: it runs as the reference, and the fusion is cut around it."""
+
+    name: str
+    op: str
+    reason: str
+    line: SourceLine | None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """One fusion (or none, where nothing is mapped) and the opaque calls after it."""
+
+    number: int
+    name: str
+    tensors: tuple[TensorFacts, ...]
+    operations: tuple[OperationFacts, ...]
+    cycles: tuple[CycleFacts, ...]
+    self_mappings: tuple[SelfMappingFacts, ...]
+    traffic: tuple[Traffic, ...]
+    calls: tuple[OpaqueFacts, ...]
+    fusion: Fusion | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def accesses(self) -> tuple[AccessFacts, ...]:
+        """All accesses, operation by operation."""
+        return tuple(a for e in self.operations for a in e.accesses)
+
+    @property
+    def bytes_read(self) -> Amount:
+        """Of the inputs: distinct elements that some operation reads."""
+        return total(t.read for t in self.traffic if t.role == "input")
+
+    @property
+    def bytes_written(self) -> Amount:
+        """Of the outputs."""
+        return total(t.written for t in self.traffic if t.role == "output")
+
+    @property
+    def bytes_between(self) -> Amount:
+        """Of intermediates that are stored: written once, and read again. Inlining them saves this."""
+        return total(x for t in self.traffic if t.role != "input" for x in _between(t))
+
+    @property
+    def exact(self) -> bool:
+        """No byte count is only a bound."""
+        return all(t.exact for t in self.traffic)
+
+
+def _between(t: Traffic) -> tuple[Amount, ...]:
+    return (t.read, t.written) if t.role == "intermediate" else (t.read,)

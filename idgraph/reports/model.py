@@ -1,0 +1,199 @@
+"""The report of a whole program: its segments, what was imported, totals, and its forms (text, JSON, HTML)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from idgraph.display import Printed, render
+from idgraph.errors import IdGraphError
+from idgraph.index import IdModel
+from idgraph.ir import Fusion, parse_fusion
+from idgraph.reports.collect import Advance, segment_facts
+from idgraph.reports.facts import AccessFacts, Amount, CycleFacts, OpaqueFacts, SegmentFacts, total
+from idgraph.reports.plain import plain_report
+from idgraph.schedule import auto as schedule_automatically
+
+
+@dataclass(frozen=True, slots=True)
+class IndexReport(Printed):
+    """What a program does to indices: cycles, coordinates, contiguity and vector width, loaded indices, bytes moved.
+
+    ``segments`` are fusions with the opaque calls between them; ``mapped`` counts the imported calls by name,
+    ``opaque`` says of others why they are not mapped. ``schedule`` is "as given" or "auto". ``print(report)`` is tables,
+    `to_json` and `to_html` are its other forms, `save` writes one of them.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("rotation")
+    >>> t0 = f.input("t0", shape=(64,))
+    >>> t4 = f.output(t0 + ig.cat([t0[32:], t0[:32]], dim=0))
+    >>> r = ig.report(f)
+    >>> [(c.kind, c.shift) for c in r.resize_cycles], r.bytes_read, r.bytes_written
+    ([('shift', '-32'), ('shift', '32')], 256, 256)
+    >>> [(a.tensor, a.coordinates, a.vector_width) for a in r.segments[0].operations[0].accesses]
+    [('t1', ('i0',), 4), ('t0', ('i0 + 32',), 4)]
+    """
+
+    name: str
+    segments: tuple[SegmentFacts, ...]
+    mapped: Mapping[str, int] = field(default_factory=dict[str, int])
+    opaque: Mapping[str, str] = field(default_factory=dict[str, str])
+    schedule: str = "as given"
+
+    @property
+    def cycles(self) -> tuple[CycleFacts, ...]:
+        """Every cycle of every segment's exact graph."""
+        return tuple(c for s in self.segments for c in s.cycles)
+
+    @property
+    def resize_cycles(self) -> tuple[CycleFacts, ...]:
+        """The cycles with a slice, pad, cat, roll or stride on them."""
+        return tuple(c for c in self.cycles if c.resizes)
+
+    @property
+    def accesses(self) -> tuple[AccessFacts, ...]:
+        """Every access of every operation."""
+        return tuple(a for s in self.segments for a in s.accesses)
+
+    @property
+    def contiguous(self) -> tuple[AccessFacts, ...]:
+        """Accesses whose lanes are neighbours in memory."""
+        return tuple(a for a in self.accesses if a.contiguous)
+
+    @property
+    def vectorisable(self) -> tuple[AccessFacts, ...]:
+        """Accesses that may move more than one element at once."""
+        return tuple(a for a in self.accesses if a.vectorisable)
+
+    @property
+    def data_dependent(self) -> tuple[AccessFacts, ...]:
+        """Accesses at loaded indices."""
+        return tuple(a for a in self.accesses if a.data_dependent)
+
+    @property
+    def calls(self) -> tuple[OpaqueFacts, ...]:
+        """Opaque calls, in the order in which they run."""
+        return tuple(c for s in self.segments for c in s.calls)
+
+    @property
+    def bytes_read(self) -> Amount:
+        """Of the segments' inputs: distinct elements that some operation reads."""
+        return total(s.bytes_read for s in self.segments)
+
+    @property
+    def bytes_written(self) -> Amount:
+        """Of the segments' outputs."""
+        return total(s.bytes_written for s in self.segments)
+
+    @property
+    def bytes_between(self) -> Amount:
+        """Of stored intermediates, written and read again."""
+        return total(s.bytes_between for s in self.segments)
+
+    @property
+    def exact(self) -> bool:
+        """No byte count is only a bound."""
+        return all(s.exact for s in self.segments)
+
+    def to_dict(self) -> dict[str, object]:
+        """The report as plain lists, mappings, numbers and text; `idgraph.reports.plain` describes every key."""
+        return plain_report(self)
+
+    def to_json(self, indent: int | None = None) -> str:
+        """The report as JSON text; its keys are described in `idgraph.reports.plain`, "schema" names their version."""
+        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
+
+    def to_html(self) -> str:
+        """One self-contained HTML page with pictures: no script, style or image comes from elsewhere."""
+        return render("html", self)
+
+    def to_text(self, width: int = 120, rows: int | None = 40) -> str:
+        """Tables as text, ``width`` characters wide, at most ``rows`` rows each (None: all)."""
+        from idgraph.reports.tables import as_text  # noqa: PLC0415 - loads rich
+
+        return as_text(self, width, rows)
+
+    def save(self, path: str | Path) -> Path:
+        """Write ``.html``, ``.json`` or ``.txt``, by the file's name; returns the path."""
+        file = Path(path)
+        match file.suffix:
+            case ".html" | ".htm":
+                text = self.to_html()
+            case ".json":
+                text = self.to_json(indent=1) + "\n"
+            case ".txt":
+                text = self.to_text(rows=None) + "\n"
+            case _:
+                raise IdGraphError(
+                    f"a report is not written as {file.suffix or 'a file without a suffix'}",
+                    hint="name the file report.html, report.json or report.txt",
+                )
+        file.write_text(text, encoding="utf-8", errors="replace")
+        return file
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def __rich__(self) -> object:
+        from idgraph.reports.tables import tables  # noqa: PLC0415 - loads rich
+
+        return tables(self)
+
+
+Progress = Callable[[int], Advance]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One segment to be reported: a fusion, and the opaque calls that run after it."""
+
+    fusion: Fusion | None
+    calls: tuple[OpaqueFacts, ...] = ()
+
+
+def report_parts(
+    name: str,
+    parts: Sequence[Part],
+    *,
+    mapped: Mapping[str, int] | None = None,
+    opaque: Mapping[str, str] | None = None,
+    auto: bool = False,
+    advance: Advance | None = None,
+) -> IndexReport:
+    """The report of a program in segments; ``auto`` schedules a copy of each fusion first."""
+    made: list[SegmentFacts] = []
+    for number, part in enumerate(parts):
+        if part.fusion is None:
+            made.append(SegmentFacts(number, name, (), (), (), (), (), part.calls))
+            continue
+        f = _scheduled(part.fusion) if auto else part.fusion
+        made.append(segment_facts(f, None, number, part.calls, advance))
+    return IndexReport(name, tuple(made), dict(mapped or {}), dict(opaque or {}), "auto" if auto else "as given")
+
+
+def _scheduled(f: Fusion) -> Fusion:
+    copy = parse_fusion(str(f))
+    schedule_automatically(copy)
+    return copy
+
+
+def report(f: Fusion, *, model: IdModel | None = None, auto: bool = False) -> IndexReport:
+    """What a fusion does to indices, as it is scheduled now; ``auto``: as `ig.schedule.auto` would schedule a copy.
+
+    For an imported model there is ``imp.report()``. Raises `ScheduleError` for a schedule that is not legal.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("turn")
+    >>> t = f.output(f.input("x", shape=(8, 16)).T + 1.0)
+    >>> a = ig.report(f).segments[0].operations[0].accesses[1]
+    >>> a.tensor, a.loop, a.step, a.pattern, a.contiguous_along, a.why
+    ('x', 'i1', '16', 'strided', ('i0',), 'a step of i1 moves 16 elements')
+    """
+    if not isinstance(f, Fusion):  # pyright: ignore[reportUnnecessaryIsInstance] - users are not type checkers
+        raise IdGraphError(f"there is no report of a {type(f).__name__}", hint="ig.report(fusion), or imp.report()")
+    f.verify()
+    if auto or model is None:
+        return report_parts(f.name, [Part(f)], auto=auto)
+    return IndexReport(f.name, (segment_facts(f, model),))

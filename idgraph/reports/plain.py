@@ -1,0 +1,178 @@
+"""A report as plain data, for scripts: the same keys in the same order, always; "schema" changes when they do.
+
+- schema: "idgraph-report/1"; name: of the program; schedule: "as given" or "auto"
+- totals: counts (operations, accesses, contiguous, vectorisable, data_dependent, cycles, resize_cycles,
+  changing_cycles, opaque_calls) and bytes (bytes_read, bytes_written, bytes_between); exact: no byte count is only a bound
+- mapped: ATen name -> number of calls; opaque: ATen name -> why it is not mapped
+- segments, in the order in which they run, each with number, name, bytes_read, bytes_written, bytes_between and
+  - tensors, its inputs and outputs: name, role, shape, dtype, strides (elements; null: row-major), line
+  - operations: name (of its output), op, text, line, inlined_at, loops (name, extent, parallel), and
+    accesses: kind ("read", "write"), operand, tensor, shape, dtype, coordinates, address (elements), predicate, loop,
+    step, pattern, contiguous, contiguous_along, vector_width (elements), vector_bytes, why, index_bits, points,
+    loads (name, tensor, coordinates), bounds; `idgraph.reports.AccessFacts` says what each means
+  - cycles: graph, kind, shift, modulus, net, resizes, changes_index, tensors, steps, lines, closed_by, closing_line,
+    consequence
+  - self_mappings: tensor, first, second, reason
+  - traffic: tensor, role, read, written, size (bytes), exact, why
+  - calls, the opaque ones after it: name, op, reason, line
+
+A line is {"file", "line", "code"} or null. A number that depends on symbols is text, like "n*128". Coordinates,
+addresses and predicates are text in loop variables, which `ig.simplify` reads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from idgraph.errors import SourceLine
+from idgraph.reports.facts import (
+    AccessFacts,
+    Amount,
+    CycleFacts,
+    OpaqueFacts,
+    OperationFacts,
+    SegmentFacts,
+    TensorFacts,
+    Traffic,
+)
+
+if TYPE_CHECKING:
+    from idgraph.reports.model import IndexReport
+
+SCHEMA = "idgraph-report/1"
+Plain = dict[str, object]
+
+
+def plain_report(r: IndexReport) -> Plain:
+    """The whole report; the table above names every key."""
+    return {
+        "schema": SCHEMA,
+        "name": r.name,
+        "schedule": r.schedule,
+        "totals": totals(r),
+        "mapped": dict(sorted(r.mapped.items())),
+        "opaque": dict(sorted(r.opaque.items())),
+        "segments": [_segment(s) for s in r.segments],
+    }
+
+
+def totals(r: IndexReport) -> Plain:
+    """Counts and bytes of the whole program."""
+    return {
+        "operations": sum(len(s.operations) for s in r.segments),
+        "accesses": len(r.accesses),
+        "contiguous": len(r.contiguous),
+        "vectorisable": len(r.vectorisable),
+        "data_dependent": len(r.data_dependent),
+        "cycles": len(r.cycles),
+        "resize_cycles": len(r.resize_cycles),
+        "changing_cycles": sum(c.changes_index for c in r.cycles),
+        "opaque_calls": len(r.calls),
+        "bytes_read": _amount(r.bytes_read),
+        "bytes_written": _amount(r.bytes_written),
+        "bytes_between": _amount(r.bytes_between),
+        "exact": r.exact,
+    }
+
+
+def _amount(x: Amount) -> int | str:
+    return x if isinstance(x, int) else str(x)
+
+
+def _line(line: SourceLine | None) -> Plain | None:
+    return None if line is None else {"file": line.file, "line": line.line, "code": line.code}
+
+
+def _segment(s: SegmentFacts) -> Plain:
+    return {
+        "number": s.number,
+        "name": s.name,
+        "tensors": [_tensor(t) for t in s.tensors],
+        "operations": [_operation(e) for e in s.operations],
+        "cycles": [_cycle(c) for c in s.cycles],
+        "self_mappings": [
+            {"tensor": m.tensor, "first": m.first, "second": m.second, "reason": m.reason} for m in s.self_mappings
+        ],
+        "traffic": [_traffic(t) for t in s.traffic],
+        "bytes_read": _amount(s.bytes_read),
+        "bytes_written": _amount(s.bytes_written),
+        "bytes_between": _amount(s.bytes_between),
+        "calls": [_call(c) for c in s.calls],
+    }
+
+
+def _tensor(t: TensorFacts) -> Plain:
+    strides = None if t.strides is None else list(t.strides)
+    facts: Plain = {"name": t.name, "role": t.role, "shape": list(t.shape), "dtype": t.dtype}
+    return {**facts, "strides": strides, "line": _line(t.line)}
+
+
+def _operation(e: OperationFacts) -> Plain:
+    return {
+        "name": e.name,
+        "op": e.op,
+        "text": e.text,
+        "line": _line(e.line),
+        "inlined_at": e.inlined_at,
+        "loops": [{"name": x.name, "extent": x.extent, "parallel": x.parallel} for x in e.loops],
+        "accesses": [_access(a) for a in e.accesses],
+    }
+
+
+def _access(a: AccessFacts) -> Plain:
+    return {
+        "kind": a.kind,
+        "operand": a.operand,
+        "tensor": a.tensor,
+        "shape": list(a.shape),
+        "dtype": a.dtype,
+        "coordinates": list(a.coordinates),
+        "address": a.address,
+        "predicate": a.predicate,
+        "loop": a.loop,
+        "step": a.step,
+        "pattern": a.pattern,
+        "contiguous": a.contiguous,
+        "contiguous_along": list(a.contiguous_along),
+        "vector_width": a.vector_width,
+        "vector_bytes": a.vector_bytes,
+        "why": a.why,
+        "index_bits": a.index_bits,
+        "points": _amount(a.points),
+        "loads": [{"name": x.name, "tensor": x.tensor, "coordinates": list(x.coordinates)} for x in a.loads],
+        "bounds": list(a.bounds),
+    }
+
+
+def _cycle(c: CycleFacts) -> Plain:
+    return {
+        "graph": c.graph,
+        "kind": c.kind,
+        "shift": c.shift,
+        "modulus": c.modulus,
+        "net": c.net,
+        "resizes": c.resizes,
+        "changes_index": c.changes_index,
+        "tensors": list(c.tensors),
+        "steps": list(c.steps),
+        "lines": [_line(x) for x in c.lines],
+        "closed_by": c.closed_by,
+        "closing_line": _line(c.closing_line),
+        "consequence": c.consequence,
+    }
+
+
+def _traffic(t: Traffic) -> Plain:
+    return {
+        "tensor": t.tensor,
+        "role": t.role,
+        "read": _amount(t.read),
+        "written": _amount(t.written),
+        "size": _amount(t.size),
+        "exact": t.exact,
+        "why": t.why,
+    }
+
+
+def _call(c: OpaqueFacts) -> Plain:
+    return {"name": c.name, "op": c.op, "reason": c.reason, "line": _line(c.line)}

@@ -1,0 +1,98 @@
+"""How facts are put: bytes, shares, places, one line for an access. Tables and pages share these words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from idgraph.errors import SourceLine
+from idgraph.reports.facts import AccessFacts, Amount, CycleFacts, SegmentFacts
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def bytes_text(x: Amount, exact: bool = True) -> str:
+    """Bytes in the unit that reads well; a bound says so.
+
+    >>> bytes_text(512), bytes_text(3 << 20), bytes_text(1500, exact=False)
+    ('512 B', '3.00 MiB', 'at most 1.46 KiB')
+    """
+    most = "" if exact else "at most "
+    if not isinstance(x, int):
+        return f"{most}{x} B"
+    size, unit = float(x), 0
+    while size >= 1024 and unit < len(_UNITS) - 1:
+        size, unit = size / 1024, unit + 1
+    return f"{most}{x} B" if unit == 0 else f"{most}{size:.3g} {_UNITS[unit]}" if size >= 100 else (
+        f"{most}{size:.2f} {_UNITS[unit]}"
+    )  # fmt: skip
+
+
+def count_text(x: Amount) -> str:
+    """A count with separators.
+
+    >>> count_text(1234567)
+    '1,234,567'
+    """
+    return f"{x:,}" if isinstance(x, int) else str(x)
+
+
+def share(part: int, whole: int) -> str:
+    """``3 of 4 (75%)``.
+
+    >>> share(3, 4), share(0, 0)
+    ('3 of 4 (75%)', 'none')
+    """
+    return f"{part} of {whole} ({100 * part // whole}%)" if whole else "none"
+
+
+def place(line: SourceLine | None) -> str:
+    """``file:line`` of a line, or nothing."""
+    return "" if line is None else f"{line.file}:{line.line}"
+
+
+def tuple_text(items: Sequence[object]) -> str:
+    """``(4, n)``."""
+    return f"({', '.join(map(str, items))})"
+
+
+def lanes_text(a: AccessFacts) -> str:
+    """What the lanes of an access do."""
+    if a.pattern == "one element":
+        return "one element"
+    if a.vector_width > 1:
+        return f"{a.vector_width} elements, {a.vector_bytes} B"
+    return "one at a time"
+
+
+def limit_text(a: AccessFacts) -> str:
+    """What stops a wider access; nothing where it is as wide as it can be."""
+    return "" if a.vector_bytes >= 16 else a.why
+
+
+def cycle_text(c: CycleFacts) -> str:
+    """Kind and shift in a few words."""
+    if c.kind == "shift":
+        wrap = "" if c.modulus is None else f" modulo {c.modulus}"
+        return f"shift by {c.shift}{wrap}"
+    return f"reorder: c becomes {c.net}" if c.kind == "reorder" else "identity"
+
+
+def grouped(segment: SegmentFacts) -> dict[str, list[tuple[str, AccessFacts]]]:
+    """Accesses that are not fully vectorised, by pattern: (operation, access), the ones with most points first."""
+    found: dict[str, list[tuple[str, AccessFacts]]] = {}
+    for e in segment.operations:
+        for a in e.accesses:
+            if a.pattern not in ("one element", "same element") and a.vector_bytes < 16:
+                found.setdefault(a.pattern, []).append((e.name, a))
+    for rows in found.values():
+        rows.sort(key=lambda row: -row[1].points if isinstance(row[1].points, int) else 0)
+    order = ("irregular", "strided", "data-dependent", "contiguous")
+    return {kind: found[kind] for kind in order if kind in found}
+
+
+GROUPS = {
+    "irregular": "neighbouring steps are not evenly apart",
+    "strided": "neighbouring steps are several elements apart",
+    "data-dependent": "each step goes where a loaded value says",
+    "contiguous": "neighbouring elements, but no 16-byte access is proved",
+}
