@@ -2,16 +2,17 @@
 
 A loop of constant extent marked "unroll" or "vectorize" becomes lanes. A condition that a lane decides is decided here
 (the halves of a rotation, in one thread, need no test); equal loads of an input are made once; loads and stores of
-neighbouring elements become one vector access where the address of the first is proved aligned.
+neighbouring elements become one vector access where the address of the first is proved aligned. A loaded index is one
+variable for all lanes that load it from one place, so rows that it selects are read as vectors too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from idgraph.arith import FALSE, TRUE, Expr, simplify, symbol
+from idgraph.arith import FALSE, TRUE, Expr, as_expr, simplify, symbol
 from idgraph.emit.plan import (
     Accumulate,
     Alloc,
@@ -46,14 +47,26 @@ Body = tuple[Stmt, ...]
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One value of each unrolled loop variable; ``numbers`` are those values, outermost first."""
+    """One value of each unrolled loop variable; ``numbers`` are those values, outermost first.
+
+    ``lets`` are the loaded indices of this lane: the variable that stands for each name.
+    """
 
     numbers: tuple[int, ...]
     values: Mapping[Expr, int]
+    lets: dict[str, str] = field(default_factory=dict[str, str])
 
     def index(self, e: Expr) -> Expr:
         """An index expression in this lane."""
-        return simplify(e.substitute(self.values)) if self.values else e
+        if not self.values:
+            return e
+        loaded = {s: symbol(self.lets[s.name], *s.symbol_bounds) for s in e.symbols if s.name in self.lets}
+        return simplify(e.substitute({**self.values, **loaded}))
+
+    def point(self, loops: Sequence[str]) -> tuple[Expr, ...]:
+        """The values of loop variables in this lane."""
+        numbers = {s.name: n for s, n in self.values.items()}
+        return tuple(as_expr(numbers[v]) if v in numbers else symbol(v) for v in loops)
 
     def name(self, local: str, depth: int) -> str:
         """A local that was set inside ``depth`` of the unrolled loops."""
@@ -76,7 +89,7 @@ def _unrolled(body: Body, read_only: frozenset[str]) -> Body:
     for s in body:
         match s:
             case Loop() if _can_unroll(s):
-                made += join_accesses(_expand((s,), [Lane((), {})], {}), read_only)
+                made += join_accesses(_Expansion(read_only).expand((s,), [Lane((), {})], {}), read_only)
             case Loop() | If() | Single() | Checked():
                 made.append(replace(s, body=_unrolled(s.body, read_only)))
             case _:
@@ -98,51 +111,96 @@ def _can_unroll(s: Loop) -> bool:
             if not _is_lanes(inner):
                 return False
             lanes *= max(1, int(inner.extent))
-        elif isinstance(inner, (Single, Checked, Alloc, Let, Accumulate, Combine)):
+        elif isinstance(inner, (Single, Alloc, Accumulate, Combine)):
             return False
     return lanes <= MAX_LANES
 
 
-def _expand(body: Sequence[Stmt], lanes: Sequence[Lane], depths: dict[str, int]) -> list[Stmt]:
-    """Each statement for all lanes before the next one; ``depths`` says how deep each local was set so far."""
-    made: list[Stmt] = []
-    for s in body:
-        match s:
-            case Loop():
-                var = symbol(s.var, 0, s.extent - 1)
-                inner = [
-                    Lane((*lane.numbers, n), {**lane.values, var: n}) for lane in lanes for n in range(int(s.extent))
-                ]
-                made += _expand(s.body, inner, dict(depths))
-            case If(condition, inner_body):
-                made += _conditional(condition, inner_body, lanes, depths)
-            case Note():
-                made.append(s)
-            case _:
-                before = dict(depths)
-                name = _sets(s)
-                if name is not None and lanes:
-                    depths[name] = len(lanes[0].numbers)
-                made += [_in_lane(s, lane, before) for lane in lanes]
-    return made
+@dataclass(slots=True)
+class _Expansion:
+    """Statements once for each lane. ``held`` says which element of an input a local holds."""
 
+    read_only: frozenset[str]
+    held: dict[str, Load] = field(default_factory=dict[str, Load])
 
-def _conditional(condition: Expr, body: Body, lanes: Sequence[Lane], depths: dict[str, int]) -> list[Stmt]:
-    """Lanes for which the condition holds run the body; those with one undecided condition share one test."""
-    by_condition: dict[Expr, list[Lane]] = {}
-    for lane in lanes:
-        by_condition.setdefault(lane.index(condition), []).append(lane)
-    made: list[Stmt] = []
-    after = dict(depths)
-    for decided, some in by_condition.items():
-        if decided == FALSE:
-            continue
-        now = dict(depths)
-        inner = _expand(body, some, now)
-        after.update(now)
-        made += inner if decided == TRUE else [If(decided, tuple(inner))]
-    depths.update(after)
-    return made
+    def expand(self, body: Sequence[Stmt], lanes: Sequence[Lane], depths: dict[str, int]) -> list[Stmt]:
+        """Each statement for all lanes before the next one; ``depths`` says how deep each local was set so far."""
+        made: list[Stmt] = []
+        for s in body:
+            match s:
+                case Loop():
+                    var = symbol(s.var, 0, s.extent - 1)
+                    inner = [
+                        Lane((*lane.numbers, n), {**lane.values, var: n}, dict(lane.lets))
+                        for lane in lanes
+                        for n in range(int(s.extent))
+                    ]
+                    made += self.expand(s.body, inner, dict(depths))
+                case If(condition, inner_body):
+                    made += self.conditional(condition, inner_body, lanes, depths)
+                case Checked():
+                    made += self.checked(s, lanes, depths)
+                case Let(name, value):
+                    made += self.let(name, value, lanes, depths)
+                case Note():
+                    made.append(s)
+                case _:
+                    before = dict(depths)
+                    name = _sets(s)
+                    if name is not None and lanes:
+                        depths[name] = len(lanes[0].numbers)
+                    for lane in lanes:
+                        made.append(_in_lane(s, lane, before))
+                        self.note_held(made[-1])
+        return made
+
+    def note_held(self, s: Stmt) -> None:
+        name = _sets(s)
+        if name is not None:
+            self.held.pop(name, None)
+        if isinstance(s, Load) and s.buffer.name in self.read_only:
+            self.held[s.local.name] = s
+
+    def let(self, name: str, value: Operand, lanes: Sequence[Lane], depths: Mapping[str, int]) -> list[Stmt]:
+        """One variable for all lanes whose value is one element of an input."""
+        made: list[Stmt] = []
+        known: dict[object, str] = {}
+        for lane in lanes:
+            mine = _operand_in_lane(value, lane, depths)
+            load = self.held.get(mine.name) if isinstance(mine, Local) else None
+            same = mine if load is None else (load.buffer.name, load.address, load.guard)
+            if same not in known:
+                known[same] = lane.name(name, len(lane.numbers))
+                made.append(Let(known[same], mine))
+            lane.lets[name] = known[same]
+        return made
+
+    def checked(self, s: Checked, lanes: Sequence[Lane], depths: dict[str, int]) -> list[Stmt]:
+        """All lanes run where the loaded values of all are in range: a checked run stops at the first that is not."""
+        first: dict[tuple[Expr, str], Lane] = {}
+        for lane in lanes:
+            first.setdefault((lane.index(s.condition), lane.lets.get(s.value, s.value)), lane)
+        made: list[Stmt] = self.expand(s.body, lanes, depths)
+        for (condition, value), lane in reversed(first.items()):
+            made = [Checked(condition, value, s.site, tuple(made), lane.point(s.site.loops))]
+        return made
+
+    def conditional(self, condition: Expr, body: Body, lanes: Sequence[Lane], depths: dict[str, int]) -> list[Stmt]:
+        """Lanes for which the condition holds run the body; those with one undecided condition share one test."""
+        by_condition: dict[Expr, list[Lane]] = {}
+        for lane in lanes:
+            by_condition.setdefault(lane.index(condition), []).append(lane)
+        made: list[Stmt] = []
+        after = dict(depths)
+        for decided, some in by_condition.items():
+            if decided == FALSE:
+                continue
+            now = dict(depths)
+            inner = self.expand(body, some, now)
+            after.update(now)
+            made += inner if decided == TRUE else [If(decided, tuple(inner))]
+        depths.update(after)
+        return made
 
 
 def _sets(s: Stmt) -> str | None:
@@ -156,20 +214,24 @@ def _sets(s: Stmt) -> str | None:
             return None
 
 
+def _operand_in_lane(o: Operand, lane: Lane, depths: Mapping[str, int]) -> Operand:
+    match o:
+        case Local():
+            return Local(lane.name(o.name, depths.get(o.name, 0)), o.dtype)
+        case Index(value):
+            return Index(lane.index(value))
+        case Number():
+            return o
+        case _:
+            assert_never(o)
+
+
 def _in_lane(s: Stmt, lane: Lane, depths: Mapping[str, int]) -> Stmt:
     def made(x: Local) -> Local:
         return Local(lane.name(x.name, len(lane.numbers)), x.dtype)
 
     def operand(o: Operand) -> Operand:
-        match o:
-            case Local():
-                return Local(lane.name(o.name, depths.get(o.name, 0)), o.dtype)
-            case Index(value):
-                return Index(lane.index(value))
-            case Number():
-                return o
-            case _:
-                assert_never(o)
+        return _operand_in_lane(o, lane, depths)
 
     match s:
         case Declare(name, dtype, value):

@@ -99,12 +99,16 @@ class Single:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """``body`` where ``condition`` on a loaded value holds; where not, a checked run reports ``site``."""
+    """``body`` where ``condition`` on a loaded value holds; where not, a checked run reports ``site``.
+
+    ``point`` are the values of the site's loops, where these are no variables any more (unrolled lanes).
+    """
 
     condition: Expr
     value: str
     site: Site
     body: tuple[Stmt, ...]
+    point: tuple[Expr, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,8 +300,8 @@ def index_exprs(s: Stmt) -> tuple[Expr, ...]:
             return (e,)
         case If(condition=c):
             return (c,)
-        case Checked(condition=c, site=site):
-            return (c, site.extent)
+        case Checked(condition=c, site=site, point=point):
+            return (c, site.extent, *point)
         case Alloc(buffer):
             return (buffer.size,)
         case Let(value=v):

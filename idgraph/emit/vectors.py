@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
 from idgraph.arith import TRUE, Expr, as_expr, multiple_of, simplify
 from idgraph.emit.plan import (
     Buffer,
+    Checked,
     Choose,
     Compute,
     Declare,
     If,
+    Let,
     Load,
     Local,
     Note,
@@ -37,13 +39,15 @@ def join_accesses(body: Sequence[Stmt], read_only: frozenset[str]) -> list[Stmt]
     Loads of inputs move to the front of the code they stand in, which no statement in it can notice; stores move to its
     end where nothing in it reads what they write.
     """
-    return _join_stores(_join_loads(_join_conditions(body), read_only, {}, count()))
+    return _join_stores(_Loads(read_only).joined(_join_conditions(body), {}, {}))
 
 
 def _join_conditions(body: Sequence[Stmt]) -> list[Stmt]:
     """Neighbouring tests of one condition as one; comments and first values that stand between them move in front."""
     made: list[Stmt] = []
     for s in body:
+        if isinstance(s, Checked):
+            s = replace(s, body=tuple(_join_conditions(s.body)))
         if isinstance(s, If):
             s = replace(s, body=tuple(_join_conditions(s.body)))
             at = next((n for n in range(len(made) - 1, -1, -1) if not isinstance(made[n], (Note, Declare))), -1)
@@ -111,28 +115,60 @@ def _chunks(offsets: set[int], rest: Expr, buffer: Buffer) -> list[tuple[int, in
     return found
 
 
-def _join_loads(
-    body: Sequence[Stmt], read_only: frozenset[str], now: dict[str, Local], numbers: Iterator[int]
-) -> list[Stmt]:
-    """``now`` says which load's value a local holds at the present statement: a name is loaded into many times."""
-    wanted: dict[tuple[str, Expr], dict[int, Load]] = {}
-    places = _Places()
-    rest: list[Stmt] = []
-    for s in body:
-        if isinstance(s, Load) and s.buffer.name in read_only and s.guard == TRUE:
-            base, constant = places.of(s.buffer, s.address)
-            loads = wanted.setdefault((s.buffer.name, base), {})
-            if constant not in loads:
-                loads[constant] = replace(s, local=Local(f"{s.local.name}_v{next(numbers)}", s.local.dtype))
-            now[s.local.name] = loads[constant].local
-        elif isinstance(s, If):
-            rest.append(replace(s, body=tuple(_join_loads(s.body, read_only, dict(now), numbers))))
-            for name in _defined(s.body):
-                now.pop(name, None)
-        else:
-            rest.append(_renamed(s, now))
-            for name in _defined((s,)):
-                now.pop(name, None)
+Known = dict[tuple[str, Expr], dict[int, Local]]
+
+
+class _Loads:
+    """Joins loads. Code falls into segments, each ended by a loaded index: what it selects is read after it."""
+
+    def __init__(self, read_only: frozenset[str]) -> None:
+        self.read_only = read_only
+        self.places = _Places()
+        self.numbers = count()
+
+    def joined(self, body: Sequence[Stmt], now: dict[str, Local], known: Known) -> list[Stmt]:
+        """``now`` says which load's value a local holds at the present statement: a name is loaded into many times.
+
+        ``known`` are the elements that are loaded already.
+        """
+        made: list[Stmt] = []
+        segment: list[Stmt] = []
+        for s in body:
+            segment.append(s)
+            if isinstance(s, Let):
+                made += self.segment(segment, now, known)
+                segment = []
+                for key in [k for k in known if s.name in k[1].names]:  # the name means another value from here on
+                    del known[key]
+        return made + self.segment(segment, now, known)
+
+    def segment(self, body: Sequence[Stmt], now: dict[str, Local], known: Known) -> list[Stmt]:
+        wanted: dict[tuple[str, Expr], dict[int, Load]] = {}
+        rest: list[Stmt] = []
+        for s in body:
+            if isinstance(s, Load) and s.buffer.name in self.read_only and s.guard == TRUE:
+                now[s.local.name] = self.load(s, wanted, known)
+            elif isinstance(s, (If, Checked)):
+                inner = {k: dict(v) for k, v in known.items()}
+                rest.append(replace(s, body=tuple(self.joined(s.body, dict(now), inner))))
+                for name in _defined(s.body):
+                    now.pop(name, None)
+            else:
+                rest.append(_renamed(s, now))
+                for name in _defined((s,)):
+                    now.pop(name, None)
+        return [*_vector_loads(wanted), *rest]
+
+    def load(self, s: Load, wanted: dict[tuple[str, Expr], dict[int, Load]], known: Known) -> Local:
+        base, constant = self.places.of(s.buffer, s.address)
+        have = known.setdefault((s.buffer.name, base), {})
+        if constant not in have:
+            have[constant] = Local(f"{s.local.name}_v{next(self.numbers)}", s.local.dtype)
+            wanted.setdefault((s.buffer.name, base), {})[constant] = replace(s, local=have[constant])
+        return have[constant]
+
+
+def _vector_loads(wanted: dict[tuple[str, Expr], dict[int, Load]]) -> list[Stmt]:
     made: list[Stmt] = []
     for (_, base), loads in wanted.items():
         buffer = next(iter(loads.values())).buffer
@@ -142,7 +178,7 @@ def _join_loads(
             locals_ = tuple(loads[n].local for n in range(first, first + width))
             made.append(VectorLoad(locals_, buffer, simplify(base + first)))
         made += [s for n, s in loads.items() if n not in inside]
-    return [*made, *rest]
+    return made
 
 
 def _defined(body: Sequence[Stmt]) -> set[str]:
@@ -160,16 +196,18 @@ def _defined(body: Sequence[Stmt]) -> set[str]:
 
 
 def _join_stores(body: Sequence[Stmt]) -> list[Stmt]:
-    body = [replace(s, body=tuple(_join_stores(s.body))) if isinstance(s, If) else s for s in body]
+    body = [replace(s, body=tuple(_join_stores(s.body))) if isinstance(s, (If, Checked)) else s for s in body]
     wanted: dict[tuple[str, Expr], dict[int, Store]] = {}
     places = _Places()
     rest: list[Stmt] = []
-    inside_if = [s for t in body if isinstance(t, If) for s in _flat(t.body)]
+    inside_if = [s for t in body if isinstance(t, (If, Checked)) for s in _flat(t.body)]
+    lets = {s.name for s in body if isinstance(s, Let)}  # an address with one of these stays where it is
     kept = {s.buffer.name for s in (*body, *inside_if) if isinstance(s, (Load, VectorLoad))}
     kept |= {s.buffer.name for s in inside_if if isinstance(s, (Store, VectorStore))}
     values = _set_once(body)
     for s in body:
         movable = isinstance(s, Store) and s.buffer.place != "private" and s.buffer.name not in kept
+        movable = movable and isinstance(s, Store) and not s.address.names & lets
         if movable and isinstance(s, Store) and (not isinstance(s.value, Local) or s.value.name in values):
             base, constant = places.of(s.buffer, s.address)
             stores = wanted.setdefault((s.buffer.name, base), {})
@@ -203,7 +241,7 @@ def _set_once(body: Sequence[Stmt]) -> set[str]:
                 times[local.name] += 1
             case VectorLoad(made):
                 times.update(x.name for x in made)
-            case If(body=inner):
+            case If(body=inner) | Checked(body=inner):
                 times.update(_defined(inner))
             case _:
                 pass
@@ -211,7 +249,7 @@ def _set_once(body: Sequence[Stmt]) -> set[str]:
 
 
 def _flat(body: Sequence[Stmt]) -> list[Stmt]:
-    return [x for s in body for x in ((s, *_flat(s.body)) if isinstance(s, If) else (s,))]
+    return [x for s in body for x in ((s, *_flat(s.body)) if isinstance(s, (If, Checked)) else (s,))]
 
 
 def _renamed(s: Stmt, now: dict[str, Local]) -> Stmt:
@@ -227,7 +265,7 @@ def _renamed(s: Stmt, now: dict[str, Local]) -> Stmt:
             return replace(s, operands=tuple(map(operand, operands)))
         case Choose(cases=cases, default=default):
             return replace(s, cases=tuple((c, operand(o)) for c, o in cases), default=operand(default))
-        case Store(value=value):
+        case Store(value=value) | Let(value=value):
             return replace(s, value=operand(value))
         case _:
             return s

@@ -14,7 +14,7 @@ import idgraph as ig
 from idgraph.emit import Program, compile_ptx
 from idgraph.emit.build import build_plan
 from idgraph.emit.lanes import with_lanes
-from idgraph.emit.plan import Load, Loop, Store, VectorLoad, VectorStore, walk
+from idgraph.emit.plan import Let, Load, Loop, Store, VectorLoad, VectorStore, walk
 from idgraph.testing import fusions
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
@@ -58,6 +58,13 @@ def _one(build: Callable[[ig.Tensor], ig.Tensor], shape: tuple[int, ...], dtype:
     return f
 
 
+def _indexed(build: Callable[[ig.Tensor, ig.Tensor], ig.Tensor], index: tuple[int, ...]) -> ig.Fusion:
+    f = ig.Fusion("indexed")
+    x = f.input("x", shape=(6, 16))
+    f.output(build(x, f.input("index", shape=index, dtype="int64")))
+    return f
+
+
 CASES: dict[str, Callable[[], ig.Fusion]] = {
     "rotation": rotation,
     "rotation bf16": lambda: rotation("bfloat16"),
@@ -73,6 +80,17 @@ CASES: dict[str, Callable[[], ig.Fusion]] = {
     "transpose": lambda: _one(lambda x: x.T + 1.0, (8, 12)),
     "slice with a step": lambda: _one(lambda x: x[:, ::2] * x[:, 1::2], (3, 16)),
     "row sums": lambda: _one(lambda x: x / ig.sum(x, 1, keepdim=True), (3, 16)),
+    "embedding": lambda: _indexed(lambda x, i: ig.embedding(i, x), (5,)),
+    "embedding of bf16 rows, added": lambda: _indexed(
+        lambda x, i: ig.embedding(i, ig.cast(x, "bfloat16")) + ig.embedding(i, x), (2, 3)
+    ),
+    "gather": lambda: _indexed(lambda x, i: ig.gather(x, 1, i) * 2.0, (6, 12)),
+    "gather of a smaller index": lambda: _indexed(lambda x, i: ig.gather(x, 1, i), (3, 16)),
+    "two gathers": lambda: _indexed(lambda x, i: ig.gather(x, 1, i) - ig.gather(x, 0, i % 6), (6, 16)),
+    "gather, slice and cat": lambda: _indexed(
+        lambda x, i: ig.cat([ig.gather(x, 1, i)[:, 8:], x[:, 4:12]], dim=1), (6, 16)
+    ),
+    "index_select": lambda: _indexed(lambda x, i: ig.index_select(x, 1, i) + 1.0, (8,)),
     "twice": lambda: _one(lambda x: (x * x)[:, 4:12] + x[:, :8] * x[:, 8:], (3, 16)),
 }
 
@@ -89,6 +107,29 @@ def test_lanes_give_the_values_of_loops(name: str) -> None:
 def test_random_fusions_scheduled_automatically(f: ig.Fusion) -> None:
     ig.schedule.auto(f)
     check(f)
+
+
+def test_an_embedding_reads_its_id_once_and_whole_rows() -> None:
+    f = CASES["embedding"]()
+    ig.schedule.auto(f)
+    statements = [s for k in lane_program(f).kernels for s in walk(k.body)]
+    assert [len(s.locals) for s in statements if isinstance(s, VectorLoad)] == [4]
+    assert [len(s.values) for s in statements if isinstance(s, VectorStore)] == [4]
+    assert sum(isinstance(s, Let) for s in statements) == sum(isinstance(s, Load) for s in statements) == 1
+
+
+@pytest.mark.parametrize("bad", [0, 1, 7])
+def test_a_checked_run_names_the_lane_whose_index_is_out_of_range(bad: int) -> None:
+    f = CASES["gather"]()
+    ig.schedule.auto(f)
+    inputs: dict[str, Any] = random_inputs(f, 0, {})
+    program = lane_program(f)
+    program.run(inputs, checked=True)
+    inputs["index"][2, bad] = 16
+    with pytest.raises(ig.IndexingError, match="index 16 loaded from index is outside axis 1 of x") as caught:
+        program.run(inputs, checked=True)
+    # 2 * 12 + bad elements lie before it; the block is the first, threads have 4 lanes.
+    assert f"i0=0, i1={(24 + bad) // 4}, i2={bad % 4}" in str(caught.value)
 
 
 def test_a_rotation_reads_each_element_once_without_a_test() -> None:

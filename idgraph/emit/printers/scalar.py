@@ -213,7 +213,7 @@ class _Scalar:
             self.block(s.body, depth)
             return
         condition = self.index(s.condition)
-        loops = list(s.site.loops)
+        loops = [self.index(x) for x in s.point] or list(s.site.loops)
         if self.target == "python":
             self.put(depth, f"if not ({condition}):")
             self.put(depth + 1, f"out_of_range({', '.join([str(number), s.value, *loops])})")
