@@ -3,7 +3,7 @@
 from idgraph.arith.cost import cost, divmods
 from idgraph.arith.engine import Rule, Step, rules
 from idgraph.arith.interchange import affine_map, affine_set, tvm_index_map
-from idgraph.arith.machine import MachineCode, expensive, fits, integer_type, machine_code, reduce_strength
+from idgraph.arith.machine import IntType, MachineCode, expensive, fits, integer_type, machine_code, reduce_strength
 from idgraph.arith.maps import Collision, IndexMap, MapProof, MapVerdict, Missed, Undecided
 from idgraph.arith.nodes import (
     FALSE,
@@ -33,6 +33,7 @@ from idgraph.arith.prove import (
     Unknown,
     Verdict,
     drop_redundant,
+    enumerate_points,
     is_true,
     prove,
     prove_equal,
@@ -55,6 +56,7 @@ __all__ = [
     "Expr",
     "IndexMap",
     "IntLike",
+    "IntType",
     "MachineCode",
     "MapProof",
     "MapVerdict",
@@ -77,6 +79,7 @@ __all__ = [
     "cost",
     "divmods",
     "drop_redundant",
+    "enumerate_points",
     "expensive",
     "fits",
     "from_sympy",

@@ -94,12 +94,17 @@ def integer_type(exprs: Sequence[Expr]) -> IntType | None:
     return None
 
 
-def fits(e: Expr, kind: IntType) -> bool:
-    """Whether every value on the way to ``e``, partial sums and products included, fits the type.
+def fits(e: Expr, kind: IntType, facts: Sequence[Expr] = ()) -> bool:
+    """Whether every value on the way to ``e``, partial sums, products and constants included, fits the type.
 
-    A branch of a ``where`` counts only where its condition asks for it.
+    A branch of a ``where`` counts only where its condition asks for it, all of it only where ``facts`` hold.
+
+    >>> from idgraph.arith import symbol
+    >>> i = symbol("i", 0, 9)
+    >>> fits(i - 2, "uint32"), fits(i - 2, "uint32", [i >= 2])
+    (False, True)
     """
-    return _fits(e, _LIMITS[kind], [], {})
+    return _fits(e, _LIMITS[kind], [f for c in facts for f in facts_of(c)], {})
 
 
 def _fits(e: Expr, limits: tuple[int, int], facts: list[Fact], seen: dict[Expr, None]) -> bool:
@@ -120,7 +125,8 @@ def _fits(e: Expr, limits: tuple[int, int], facts: list[Fact], seen: dict[Expr, 
             work.append(c)
             continue
         # a term that is subtracted is written, and computed, without its sign
-        work.extend(-a if node.op == "add" and a.coef < 0 else a for a in node.args if a.op != "const")
+        summed = node.op == "add"
+        work.extend(-a if summed and a.coef < 0 else a for a in node.args if not (summed and a.op == "const"))
         if not node.cond and not all(_inside(part, low, high, facts) for part in _partial(node)):
             return False
     return True

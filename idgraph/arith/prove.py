@@ -148,6 +148,24 @@ def _by_points(claim: Expr, facts: tuple[Expr, ...], sides: tuple[Expr, Expr] | 
     return CounterExample(claim, found, sides[0].evaluate(found), sides[1].evaluate(found))
 
 
+def enumerate_points(claim: Expr, max_points: int = MAX_POINTS, facts: Iterable[Expr] = ()) -> Verdict:
+    """Decide ``claim`` by trying each point of its symbols' ranges; `Unknown` where these are more than ``max_points``.
+
+    >>> from idgraph.arith import symbol
+    >>> i = symbol("i", 0, 63)
+    >>> print(enumerate_points((i ^ 5) < 64))
+    proved 5 ^ i < 64 at all 64 points
+    """
+    if not claim.cond:
+        raise ArithTypeError(f"enumerate_points takes a condition, got `{claim}`")
+    found = first_failure(claim, tuple(facts), max_points, _CHUNK)
+    if isinstance(found, int):
+        return Proof(claim, "exhaustive", (), found)
+    if isinstance(found, str):
+        return Unknown(claim, (found,))
+    return CounterExample(claim, found)
+
+
 def drop_redundant(conjuncts: Sequence[Expr], facts: Iterable[Expr] = ()) -> tuple[Expr, ...]:
     """The conjuncts that are not implied by the others and the facts, in their given order.
 

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
-from idgraph.arith import TRUE, ArithError, Expr, affine_map, affine_set, and_, tvm_index_map
+from idgraph.arith import TRUE, ArithError, Expr, IntType, affine_map, affine_set, and_, tvm_index_map
 from idgraph.display import Printed
-from idgraph.index.contiguity import contiguous, index_bits, vector_width
+from idgraph.index.cures import Cure, cures
 from idgraph.index.loop import Loop
-from idgraph.ir import Tensor, TensorExpr
+from idgraph.index.machine import index_bits, index_type
+from idgraph.index.vector import Contiguity, VectorWidth, explain_contiguous, explain_vector_width, vector_width
+from idgraph.ir import Fusion, Tensor, TensorExpr
+
+
+class Maps(Protocol):
+    """What an access asks of an index model of a changed fusion."""
+
+    def verify(self) -> None: ...
+    def write(self, e: TensorExpr, /) -> Access: ...
+    def read(self, e: TensorExpr, operand: int, /) -> Access: ...
+
 
 Part = Literal["coordinates", "allocation", "address"]  # what of an access an interchange text says
 
@@ -80,6 +91,7 @@ class Access(Printed):
         default_factory=dict[str, tuple[Tensor, tuple[Expr, ...]]]
     )
     load_bounds: tuple[Expr, ...] = ()
+    maps: Callable[[Fusion], Maps] | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_write(self) -> bool:
@@ -98,17 +110,46 @@ class Access(Printed):
         return and_(*self.conditions) if self.conditions else TRUE
 
     def contiguous(self, loop: str | int | Loop) -> bool:
-        """True when one step of the loop is proved to move the address by one element, at every point."""
-        return contiguous(self, loop)
+        """True when one step of the loop is proved to move the address by one element, wherever the access happens."""
+        return explain_contiguous(self, loop).holds
+
+    def explain_contiguous(self, loop: str | int | Loop) -> Contiguity:
+        """`contiguous` with the reason: by what a step moves the address, and a point that shows it."""
+        return explain_contiguous(self, loop)
 
     def vector_width(self, loop: str | int | Loop) -> int:
         """Largest proved number of elements (a power of two, at most 16 bytes) that one aligned access may move."""
-        return vector_width(self, loop).width
+        return vector_width(self, loop)
+
+    def explain_vector_width(self, loop: str | int | Loop, wanted: int | None = None) -> VectorWidth:
+        """`vector_width` with what stops more (up to ``wanted`` elements, default 16 bytes) and what would allow it."""
+        return explain_vector_width(self, loop, wanted)
+
+    def cures(self, why: VectorWidth) -> tuple[Cure, ...]:
+        """See `VectorWidth.cures`."""
+        return cures(why)
 
     @property
     def index_bits(self) -> int:
-        """32 when the address and every value on the way to it is proved to fit int32, else 64."""
+        """32 when loop ends, predicate, address and every value on the way are proved to fit int32, else 64.
+
+        Also where the predicate is false: kernels compute addresses before they test it.
+        """
         return index_bits(self)
+
+    def index_type(self, *, guarded: bool = False) -> IntType:
+        """The smallest of "uint32", "int32", "int64" that holds what `index_bits` speaks of.
+
+        ``guarded``: the address is computed only where the predicate is true, so that it may go below 0 elsewhere.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> a = f.input("a", shape=(10,))
+        >>> read = ig.IdModel(f).access(f.output(ig.pad(a, (2, 0))).definition, a)
+        >>> str(read.address), read.index_type(), read.index_type(guarded=True)
+        ('i0 - 2', 'int32', 'uint32')
+        """
+        return index_type(self, guarded)
 
     def affine_map(self, of: Part = "coordinates") -> str:
         """MLIR's text of the access: loops, outermost first, to coordinates (or ``allocation``, or the ``address``).

@@ -305,7 +305,7 @@ class IdModel:
             address = with_loads(address, loads)
         return Access(
             e, t, operand, self.loops(e), logical, allocation, address,
-            self._slots(t, key, solver), conditions, loads, bounds,
+            self._slots(t, key, solver), conditions, loads, bounds, IdModel,
         )  # fmt: skip
 
     def _slots(self, t: Tensor, key: Callable[[IterDomain], Key], solver: Solver) -> tuple[Expr | None, ...]:

@@ -7,13 +7,15 @@ from idgraph.ir.exprs import AxisRead, Fixed, Loaded, Mapped, TensorExpr
 from idgraph.ir.fusion import Fusion, check_fusion, current_fusion
 from idgraph.ir.parsing import copy_fusion, parse_fusion
 from idgraph.ir.printing import print_fusion
+from idgraph.ir.rebuild import AttrEdit, Edit, InputEdit, NewSteps, StepEdit, SymbolEdit, rebuild
 from idgraph.ir.tensor import Tensor, TensorDomain
 
 # Importing these modules registers the primitive operations.
 PRIMITIVES = (create, gather, pointwise, reduce, reshape, shape)
 
 __all__ = [
-    "DTYPES", "AxisRead", "DType", "DomainExpr", "Fixed", "Fusion", "IterDomain", "Loaded", "Mapped", "Merge", "Resize",
-    "Roll", "Scalar", "Split", "Stride", "Swizzle", "Tensor", "TensorDomain", "TensorExpr", "check_fusion",
-    "copy_fusion", "current_fusion", "is_float", "is_integer", "item_size", "parse_fusion", "print_fusion",
+    "DTYPES", "AttrEdit", "AxisRead", "DType", "DomainExpr", "Edit", "Fixed", "Fusion", "InputEdit", "IterDomain",
+    "Loaded", "Mapped", "Merge", "NewSteps", "Resize", "Roll", "Scalar", "Split", "StepEdit", "Stride", "Swizzle",
+    "SymbolEdit", "Tensor", "TensorDomain", "TensorExpr", "check_fusion", "copy_fusion", "current_fusion", "is_float",
+    "is_integer", "item_size", "parse_fusion", "print_fusion", "rebuild",
 ]  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -205,7 +205,8 @@ def _ints(value: Attr) -> tuple[int | Expr, ...]:
     return tuple(v for v in value if isinstance(v, (int, Expr)))
 
 
-def _input(fusion: Fusion, name: str, attrs: dict[str, Attr]) -> None:
+def declare_input(fusion: Fusion, name: str, attrs: Mapping[str, Attr]) -> None:
+    """`Fusion.input` with arguments as the text form has them."""
     strange = set(attrs) - {"shape", "dtype", "strides", "contiguity", "alignment", "offset"}
     if strange:
         raise ParseError(f"input {name}: unknown attribute {sorted(strange)[0]}")
@@ -252,7 +253,8 @@ def _domains(tensor: Tensor, places: Attr) -> list[IterDomain]:
     return found
 
 
-def _schedule(tensor: Tensor, step: str, args: Sequence[Attr], kwargs: dict[str, Attr]) -> None:
+def replay_step(tensor: Tensor, step: str, args: Sequence[Attr], kwargs: Mapping[str, Attr]) -> None:
+    """Take a logged schedule step on ``tensor``; raises `ParseError` for arguments that are none of that step."""
     if step not in _STEPS:
         raise ParseError(f"schedule {tensor.name}: unknown step {step!r}", hint=f"one of {', '.join(sorted(_STEPS))}")
     try:
@@ -286,7 +288,7 @@ def _statement(reader: _Reader, fusion: Fusion) -> None:
             tensor = _known(reader, fusion)
             step = reader.name()
             _, kwargs, plain = _call(reader, fusion)
-            _schedule(tensor, step, plain, kwargs)
+            replay_step(tensor, step, plain, kwargs)
         return
     name = reader.name()
     reader.mark("=")
@@ -295,7 +297,7 @@ def _statement(reader: _Reader, fusion: Fusion) -> None:
     if len(args) != len(plain):
         reader.fail(f"an operand of {op} is neither a tensor nor a number")
     if op == "input":
-        _input(fusion, name, attrs)
+        declare_input(fusion, name, attrs)
     elif op in primitives():
         apply(fusion, op, args, attrs, name)
     else:

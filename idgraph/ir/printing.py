@@ -47,20 +47,28 @@ def value_text(value: Attr) -> str:
             return f"({', '.join(value_text(v) for v in value)}{',' if len(value) == 1 else ''})"
 
 
-def _input_line(t: Tensor) -> str:
-    parts = [f"shape={value_text(tuple(int(d.extent) if d.extent.is_const else d.extent for d in t.logical))}"]
-    parts.append(f'dtype="{t.dtype}"')
+def input_arguments(t: Tensor) -> dict[str, Attr]:
+    """What `Fusion.input` was told of ``t`` beside its name; defaults are left out."""
+    found: dict[str, Attr] = {
+        "shape": tuple(int(d.extent) if d.extent.is_const else d.extent for d in t.logical),
+        "dtype": t.dtype,
+    }
     given = t.domain.strides
     if any(s is not None for s in given) and not any(step.name == "set_allocation" for step in t.log):
         free = [s is not None and any(str(x).startswith("stride") for x in s.symbols) for s in given]
         if any(free):
-            parts.append(f"contiguity={value_text(tuple(not f for f in free))}")
+            found["contiguity"] = tuple(not f for f in free)
         else:
-            parts.append(f"strides={value_text(tuple(int(s) if s.is_const else s for s in given if s is not None))}")
+            found["strides"] = tuple(int(s) if s.is_const else s for s in given if s is not None)
     if t.alignment != 16:
-        parts.append(f"alignment={t.alignment}")
+        found["alignment"] = t.alignment
     if t.offset != 0:
-        parts.append(f"offset={value_text(t.offset)}")
+        found["offset"] = t.offset
+    return found
+
+
+def _input_line(t: Tensor) -> str:
+    parts = [f"{k}={value_text(v)}" for k, v in input_arguments(t).items()]
     return f"  {quoted(t.name)} = input({', '.join(parts)})"
 
 

@@ -10,7 +10,7 @@ from idgraph.graphs import Cycle
 from idgraph.graphs.cycles import e_tensor
 from idgraph.graphs.domain_graph import SelfMapping
 from idgraph.index import Access, IdModel, Loop
-from idgraph.index.contiguity import contiguous, loaded_along, vector_width
+from idgraph.index.vector import loaded_along
 from idgraph.ir import Fusion, Resize, Roll, Stride, Tensor, TensorExpr, item_size
 from idgraph.reports.facts import (
     AccessFacts,
@@ -95,10 +95,10 @@ def access_facts(a: Access) -> AccessFacts:
     step, pattern = _pattern(a, loop)
     width, why = 1, "one element"
     if loop is not None:
-        found = vector_width(a, loop)
+        found = a.explain_vector_width(loop)
         width = found.width
         why = _why(found.reason, pattern, loop, step)
-    along = tuple(x.name for x in a.loops if x.extent != 1 and contiguous(a, x))
+    along = tuple(x.name for x in a.loops if x.extent != 1 and a.contiguous(x))
     loads = tuple(LoadFacts(n, t.name, tuple(map(str, where))) for n, (t, where) in a.loads.items())
     points = total([1])
     for x in a.loops:

@@ -1,0 +1,312 @@
+"""Vector width of an access along a loop: how many elements one aligned access may move, why not more, what would help.
+
+A vector of w elements is legal along a loop when every aligned run of w steps is touched as a whole or not at all, and
+where it is touched lies at consecutive addresses from a multiple of w elements (given the buffer's alignment).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import gcd
+from typing import TYPE_CHECKING, Literal
+
+from idgraph.arith import (
+    CounterExample,
+    Expr,
+    Proof,
+    Unknown,
+    as_expr,
+    congruence,
+    enumerate_points,
+    is_true,
+    multiple_of,
+    simplify,
+    symbol,
+)  # fmt: skip
+from idgraph.display import Printed
+from idgraph.errors import IndexingError, user_line
+from idgraph.index.lanes import MAX_POINTS, Fault, Lanes, bounded_loads, fault, find_loop, lanes, loaded_anew
+from idgraph.index.loop import Loop
+from idgraph.ir import item_size
+
+if TYPE_CHECKING:
+    from idgraph.index.access import Access
+    from idgraph.index.cures import Cure
+
+WIDEST = 16  # bytes that one access of a GPU or of a SIMD unit moves
+_MAX_RUN = 4096
+
+Limit = Literal["widest", "asked", "extent", "loaded", "predicate", "step", "offset", "buffer"]
+
+
+@dataclass(frozen=True, slots=True)
+class VectorWidth(Printed):
+    """``width`` elements in one access along ``loop``; ``limit`` and ``reason`` say what stops ``refused`` elements.
+
+    ``limit``: "widest" (16 bytes), "asked" (as wide as wanted), "extent" (the loop is no multiple), "loaded" (the
+    address holds a value loaded lane by lane), "predicate" (lanes disagree whether the access happens), "step" (lanes
+    are no neighbours), "offset" (the first lane is not aligned), "buffer" (the memory is not). ``point`` is a loop
+    point that shows it, None where more was neither proved nor refuted or no point is needed.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> a = f.input("a", shape=(64,))
+    >>> t = f.output(a[3:35])
+    >>> why = ig.IdModel(f).access(t.definition, a).explain_vector_width("i0")
+    >>> int(why), why.wanted, why.limit
+    (1, 4, 'offset')
+    >>> print(why)
+    a along i0: 1 element of 4
+      offset 3 is not a multiple of 4
+      4 elements if t1 is sliced at 4 instead of 3 (axis 0)
+    """
+
+    access: Access = field(repr=False, compare=False)
+    loop: Loop
+    width: int
+    wanted: int
+    refused: int
+    limit: Limit
+    reason: str
+    point: Mapping[str, int] | None = None
+
+    def __int__(self) -> int:
+        return self.width
+
+    def __index__(self) -> int:
+        return self.width
+
+    def __bool__(self) -> bool:
+        return self.width >= self.wanted
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that one access moves."""
+        return self.width * item_size(self.access.tensor.dtype)
+
+    @property
+    def alignment(self) -> int:
+        """Bytes that divide the first address of every vector of ``width``, by proof; at most the buffer's own."""
+        run = lanes(self.access, self.loop, self.width)
+        modulus, rest = congruence(run.first)
+        both = gcd(modulus, rest) * item_size(self.access.tensor.dtype)
+        own = self.access.tensor.alignment
+        return min(both & -both, own) if both else own
+
+    @property
+    def run(self) -> Expr:
+        """Steps of the loop that are proved to lie side by side, from every multiple of it; alignment is not asked."""
+        return consecutive(self.access, self.loop)
+
+    def cures(self) -> tuple[Cure, ...]:
+        """Changes that allow more, each applied to a copy of the fusion and asked again; the mildest first."""
+        return () if self else self.access.cures(self)
+
+    def __str__(self) -> str:
+        elements = f"{self.width} element{'s' if self.width > 1 else ''}"
+        head = f"{self.access.tensor.name} along {self.loop.name}: {elements} of {self.wanted}"
+        return "\n".join([head, f"  {self.reason}", *(f"  {c}" for c in self.cures())])
+
+
+def widest(access: Access) -> int:
+    """Elements of the widest access for the tensor's type."""
+    return max(1, WIDEST // item_size(access.tensor.dtype))
+
+
+def explain_vector_width(access: Access, loop: str | int | Loop, wanted: int | None = None) -> VectorWidth:
+    """See `Access.explain_vector_width`."""
+    at = find_loop(access, loop)
+    top = widest(access)
+    if wanted is not None and (isinstance(wanted, bool) or wanted not in [1 << k for k in range(8)]):  # pyright: ignore[reportUnnecessaryContains]
+        raise IndexingError(f"vector width: {wanted!r} elements", where=user_line(), hint="1, 2, 4, ... elements")
+    goal = top if wanted is None else wanted
+    best = 1
+    while best < goal:
+        width = 2 * best
+        if width > top:
+            size = item_size(access.tensor.dtype)
+            return VectorWidth(access, at, best, goal, width, "widest", f"{best * size} bytes are the widest access")
+        refused = _refusal(access, at, width)
+        if refused is not None:
+            asked = _refusal(access, at, min(goal, top)) if min(goal, top) > width else None
+            if asked is not None and asked[0] == refused[0]:  # the same thing, in terms of what was asked for
+                refused, width = asked, min(goal, top)
+            limit, reason, point = refused
+            return VectorWidth(access, at, best, goal, width, limit, reason, point)
+        best = width
+    if best < top:
+        return VectorWidth(access, at, best, goal, 2 * best, "asked", f"{best} elements were asked for")
+    size = item_size(access.tensor.dtype)
+    return VectorWidth(access, at, best, goal, 2 * best, "widest", f"{best * size} bytes are the widest access")
+
+
+def vector_width(access: Access, loop: str | int | Loop) -> int:
+    """See `Access.vector_width`."""
+    return explain_vector_width(access, loop).width
+
+
+def _refusal(access: Access, at: Loop, width: int) -> tuple[Limit, str, Mapping[str, int] | None] | None:
+    """None where ``width`` lanes along the loop are legal, else what stops them."""
+    if not multiple_of(at.extent, width):
+        return "extent", f"extent {at.extent} of {at.name} is not a multiple of {width}", None
+    loaded = loaded_anew(access, at, width)
+    if loaded:
+        index = access.loads[loaded][0].name
+        return "loaded", f"the address holds {loaded}, loaded from {index} anew at each step of {at.name}", None
+    run = lanes(access, at, width)
+    found = fault(run)
+    if found is not None:
+        limit: Limit = "offset" if found.asked == "start" else found.asked
+        return limit, _told(run, found), found.point
+    size = item_size(access.tensor.dtype)
+    if access.tensor.alignment % (width * size):
+        name, bytes_ = access.tensor.name, access.tensor.alignment
+        return "buffer", f"the buffer of {name} is aligned to {bytes_} bytes, not {width * size}", None
+    return None
+
+
+def _told(run: Lanes, found: Fault) -> str:
+    """A fault in words, with the loop point that shows it."""
+    point = found.point
+    seen = "" if not point else f" (at {', '.join(f'{k} = {v}' for k, v in point.items())})"
+    match found.asked:
+        case "predicate":
+            verb = "holds" if point else "may hold"
+            condition = _original(run, found.condition)
+            return f"{condition} {verb} for a part of {run.width} lanes only{seen}"
+        case "step":
+            step = simplify(run.at(run.address, 1) - run.first)
+            if step.is_const:
+                return f"a step of {run.loop.name} moves the address by {step}, not by 1"
+            how = "do not lie" if point else "are not proved to lie"
+            return f"{run.width} steps of {run.loop.name} {how} side by side in {run.access.address}{seen}"
+        case "start":
+            return _unaligned(run, found)
+
+
+def _original(run: Lanes, condition: Expr | None) -> str:
+    """The conjunct as the access has it."""
+    for mine, moved in zip(run.access.conditions, run.conditions, strict=True):
+        if moved is condition:
+            return str(mine)
+    return "the predicate"
+
+
+def _unaligned(run: Lanes, found: Fault) -> str:
+    """Which parts of the first lane's address are no multiples of the width."""
+    parts = run.first.args if run.first.op == "add" else (run.first,)
+    wrong = [p for p in parts if not multiple_of(p, run.width)]
+    blocks = {run.block: symbol(run.loop.name, 0) // run.width}
+    told: list[str] = []
+    for p in wrong:
+        if p.is_const:
+            told.append(f"offset {p}")
+        elif p.op == "mul" and len(p.args) == 2 and p.args[0].is_const and run.block not in p.symbols:
+            told.append(f"stride {p.args[0]} of {p.args[1]}")
+        else:
+            told.append(f"{p.substitute(blocks)}")
+    be, many = ("is not a multiple", "") if len(told) == 1 else ("are not multiples", "")
+    proved = "" if found.point else ", as far as is proved"
+    return f"{' and '.join(told)} {be} of {run.width}{many}{proved}"
+
+
+@dataclass(frozen=True, slots=True)
+class Contiguity(Printed):
+    """Whether steps of ``loop`` and addresses keep pace wherever the access happens; truthy if proved.
+
+    ``step`` is what a step moves the address by, in loop variables; ``point`` a point from which they part.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> a = f.input("a", shape=(4, 8))
+    >>> read = ig.IdModel(f).access(f.output(a + 1).definition, a)
+    >>> bool(read.explain_contiguous("i1")), print(read.explain_contiguous("i0"))
+    a along i0: not contiguous, a step moves the address by 8
+    (True, None)
+    """
+
+    access: Access = field(repr=False, compare=False)
+    loop: Loop
+    holds: bool
+    reason: str
+    step: Expr
+    point: Mapping[str, int] | None = None
+
+    def __bool__(self) -> bool:
+        return self.holds
+
+    def __str__(self) -> str:
+        word = "contiguous" if self.holds else "not contiguous"
+        return f"{self.access.tensor.name} along {self.loop.name}: {word}, {self.reason}"
+
+
+def explain_contiguous(access: Access, loop: str | int | Loop) -> Contiguity:
+    """See `Access.explain_contiguous`."""
+    at = find_loop(access, loop)
+    whole = access.address.substitute(bounded_loads(access))
+    i = symbol(at.name, 0, simplify(at.extent - 2))
+    step = simplify(whole.substitute({at.symbol: i + 1}) - whole.substitute({at.symbol: i}))
+    if is_true(at.extent <= 1):
+        return Contiguity(access, at, True, "it has one step", step)
+    loaded = loaded_along(access, at)
+    if loaded:
+        return Contiguity(access, at, False, f"{loaded} is loaded anew at each step", step)
+    if step == 1:
+        return Contiguity(access, at, True, "a step moves the address by 1", step)
+    if at.symbol not in simplify(whole - at.symbol, facts=access.conditions).symbols:
+        return Contiguity(access, at, True, "a step moves the address by 1 where the access happens", step)
+    return _by_points(access, at, whole, step)
+
+
+def _by_points(access: Access, at: Loop, whole: Expr, step: Expr) -> Contiguity:
+    """Any two points of the loop at which the access happens are as far apart in memory as in the loop."""
+    verdict = _all_apart(whole, access.conditions, at.symbol, symbol(f"i{len(access.loops)}", 0, at.extent - 1))
+    if isinstance(verdict, Proof):
+        return Contiguity(access, at, True, f"a step moves the address by 1 at all {verdict.points} points", step)
+    if step.is_const:
+        return Contiguity(access, at, False, f"a step moves the address by {step}", step)
+    if isinstance(verdict, CounterExample):
+        point = {x.name: verdict.values.get(x.name, 0) for x in access.loops}
+        other = {**point, at.name: verdict.values.get(f"i{len(access.loops)}", 0)}
+        env = {s.name: 0 for s in whole.symbols} | dict(verdict.values)
+        moved = int(whole.evaluate({**env, **other})) - int(whole.evaluate({**env, **point}))
+        seen = ", ".join(f"{k} = {v}" for k, v in point.items())
+        reason = f"{other[at.name] - point[at.name]} steps from {seen} move the address by {moved}"
+        return Contiguity(access, at, False, reason, step, point)
+    return Contiguity(access, at, False, f"a step moves the address by {step}, not provably 1", step)
+
+
+def _all_apart(whole: Expr, conditions: tuple[Expr, ...], here: Expr, there: Expr) -> Proof | CounterExample | Unknown:
+    moved = {here: there}
+    claim = (whole.substitute(moved) - whole).eq(there - here)
+    return enumerate_points(claim, MAX_POINTS, (*conditions, *(c.substitute(moved) for c in conditions)))
+
+
+def loaded_along(access: Access, at: Loop) -> str:
+    """The load symbol in the address whose loaded value changes along the loop; empty when there is none."""
+    names = access.address.names
+    return next((n for n, (_, w) in access.loads.items() if n in names and any(at.symbol in x.symbols for x in w)), "")
+
+
+def consecutive(access: Access, loop: str | int | Loop) -> Expr:
+    """See `VectorWidth.run`."""
+    at = find_loop(access, loop)
+    if explain_contiguous(access, at):
+        return at.extent
+    limit = int(at.extent) if at.extent.is_const else congruence(at.extent)[0]
+    for n in range(min(limit, _MAX_RUN), 1, -1):
+        if limit % n == 0 and multiple_of(at.extent, n) and not loaded_anew(access, at, n):
+            run = lanes(access, at, n)
+            if _side_by_side(run):
+                return as_expr(n)
+    return as_expr(1)
+
+
+def _side_by_side(run: Lanes) -> bool:
+    if simplify(run.address - run.first - run.lane) == 0:
+        return True
+    if run.lane not in simplify(run.address - run.lane, facts=run.conditions).symbols:
+        return True
+    other = symbol(f"{run.lane.name}0", 0, run.width - 1)
+    return isinstance(_all_apart(run.address, run.conditions, run.lane, other), Proof)
