@@ -53,9 +53,20 @@ CHECKS = (
     _rule("light-import", "import idgraph is quick and light"),
     Check(
         "doctests",
-        "the examples in docstrings",
-        (*PYTHON, "pytest", "-q", "-n", CORES, "--doctest-modules", "idgraph"),
+        "the examples in docstrings and guides",
+        (
+            *PYTHON,
+            "pytest",
+            "-q",
+            "-n",
+            CORES,
+            "--doctest-modules",
+            "--doctest-glob=*.md",
+            "idgraph",
+            "tools/docs/pages",
+        ),
     ),
+    Check("docs", "guides and reference build without a warning", (*PYTHON, "tools.docs")),
     Check("notebooks", "notebooks run and show what is stored", (*PYTHON, "tools.notebooks")),
     Check("tests", "the test suite", (*PYTHON, "pytest", "-n", CORES), live=True),
 )

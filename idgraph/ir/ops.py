@@ -57,7 +57,7 @@ def _binary(op: str, what: str) -> Callable[..., Tensor]:
 
 
 neg = _unary("neg", "-x")
-abs = _unary("abs", "|x|")
+abs = _unary("abs", "``|x|``")
 relu = _unary("relu", "max(x, 0)")
 sign = _unary("sign", "-1, 0 or 1")
 square = _unary("square", "x * x")
