@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from idgraph.arith import FALSE, TRUE, Expr, and_
+from idgraph.emit.barriers import barriers, check_shared_total
 from idgraph.emit.compute import Value, accumulator, finish, identity, statement_value
 from idgraph.emit.nest import IndexMaps, Leaf, LoopVar, Nest, Node, build_tree, is_thread, needed, reduced
 from idgraph.emit.plan import (
     Accumulate,
     Alloc,
+    Barrier,
     Buffer,
     Choose,
     Combine,
@@ -36,7 +38,7 @@ from idgraph.emit.plan import (
     quote,
     walk,
 )
-from idgraph.emit.races import check_barriers, check_races, thread_ways
+from idgraph.emit.races import Crossing, check_barriers, check_races, thread_ways
 from idgraph.emit.storage import Home, Threads, homes, memory_dtype, private_buffer
 from idgraph.errors import EmitError
 from idgraph.index import strides
@@ -61,8 +63,8 @@ def build_plan(fusion: Fusion, maps: IndexMaps, threads: bool) -> Plan:
         dims.update(dict.fromkeys(inside, used))
     how = Threads(threads, ways, dims)
     stored = homes(fusion, exprs, maps, how)
-    check_races(exprs, tree, maps, stored)
-    builder = _Builder(maps, stored, how, frozenset(fusion.outputs))
+    crossings = check_races(exprs, tree, maps, stored, how)
+    builder = _Builder(maps, stored, how, frozenset(fusion.outputs), crossings)
     bodies = [builder.level((node,), 0) for node in tree]
     extra = {b.name: b for body in bodies for b in _buffers(body) if b.place == "global"}
     kept = {b.name: b for h in stored.values() for b in (h.memory,) if b is not None}
@@ -70,6 +72,9 @@ def build_plan(fusion: Fusion, maps: IndexMaps, threads: bool) -> Plan:
     rename = {s: f"n{k}" for k, s in enumerate(fusion.symbols)}
     for t in stored:
         rename.update({s: s for x in strides(t) for s in x.names if s not in rename})
+    if threads:
+        for body in bodies:
+            check_shared_total(body)
     kernels = tuple(_kernel(f"kernel{k}", body, rename) for k, body in enumerate(bodies))
     for kernel in kernels:
         check_barriers(kernel)
@@ -88,7 +93,7 @@ def _buffers(body: Body) -> Iterable[Buffer]:
 
 
 def _kernel(name: str, body: Body, rename: Mapping[str, str]) -> Kernel:
-    buffers = {b.name: b for b in _buffers(body) if b.place != "private"}
+    buffers = {b.name: b for b in _buffers(body) if b.place not in ("private", "shared")}
     free = {n for s in walk(body) for e in index_exprs(s) for n in e.names}
     launch: dict[str, tuple[Expr, ...]] = {}
     for s in walk(body):
@@ -113,32 +118,40 @@ class _Builder:
     stored: Mapping[Tensor, Home]
     threads: Threads
     outputs: frozenset[Tensor]
+    crossings: tuple[Crossing, ...] = ()
 
     # loops --------------------------------------------------------------------------------------------------------
 
-    def level(self, nodes: Sequence[Node], depth: int) -> Body:
-        """The statements of ``nodes`` in order, inside ``depth`` loops."""
+    def level(self, nodes: Sequence[Node], depth: int, around: tuple[Nest, ...] = ()) -> Body:
+        """The statements of ``nodes`` in order, inside the loops ``around``."""
         out: list[Stmt] = []
-        for node in nodes:
+        waits = barriers(nodes, self.crossings, around)
+        for n, node in enumerate(nodes):
+            out += [Barrier(w) for w in waits.get(n, ())]
+            out += [Alloc(b) for b in self.arrays(node, depth)]
             match node:
                 case Leaf(expr):
                     out += self.leaf(expr)
                 case Nest():
-                    out += self.nest(node, depth)
-        return _joined(out)
+                    out += self.nest(node, depth, around)
+        return _joined([*out, *(Barrier(w) for w in waits.get(len(nodes), ()))])
 
-    def nest(self, node: Nest, depth: int) -> list[Stmt]:
-        """A loop, with the private arrays it fills before it, and reductions begun before and finished after it."""
+    def arrays(self, node: Node, depth: int) -> Iterator[Buffer]:
+        """The arrays that ``node`` fills for what stands beside it."""
+        for e in node.exprs if isinstance(node, Nest) else (node.expr,):
+            array = self.stored[e.output].array
+            if array is not None and array.place in ("private", "shared") and e.output.inline_position == depth:
+                yield array
+
+    def nest(self, node: Nest, depth: int, around: tuple[Nest, ...]) -> list[Stmt]:
+        """A loop, and the reductions begun before and finished after it."""
         out: list[Stmt] = []
-        for e in node.exprs:
-            home = self.stored[e.output]
-            if home.private is not None and home.private.place == "private" and e.output.inline_position == depth:
-                out.append(Alloc(home.private))
         begun = [e for e in node.exprs if (reduced(e, self.maps.loops(e)) or (-1,))[0] == depth]
         for e in begun:
             out += self.begin(e)
+        body = self.level(node.children, depth + 1, (*around, node))
         note = ", ".join(f"{e.output.name} axis {d.name}" for e in node.exprs for d in e.output.loop[depth : depth + 1])
-        out.append(Loop(node.var, node.extent, node.parallel, self.level(node.children, depth + 1), quote(note)[1:-1]))
+        out.append(Loop(node.var, node.extent, node.parallel, body, quote(note)[1:-1]))
         for e in begun:
             out += self.end(e)
         return out
@@ -177,8 +190,11 @@ class _Builder:
         """Write the finished value to wherever the tensor lives."""
         home, access = self.stored[e.output], self.maps.write(e)
         out: list[Stmt] = []
-        if home.private is not None:
-            out.append(Store(home.private, home.place(_own_slots(self.maps.loops(e), skip)), value))
+        if home.array is not None:
+            place = home.place(access) if home.laid_out else home.at(_own_slots(self.maps.loops(e), skip))
+            missing = self.threads.missing(e, skip, per_block=True) if home.is_shared else ()
+            keep = Store(home.array, place, value)
+            out.append(Single(missing, (keep,)) if missing else keep)
         if home.memory is not None:
             missing = self.threads.missing(e, skip)
             write = Store(home.memory, access.address, value)
@@ -200,7 +216,7 @@ class _Builder:
         extents = [loops[p].extent for p in kept]
         buffer, prefix = private_buffer(f"part{number}", e, memory_dtype(acc.dtype), extents, loops, self.threads)
         home = Home(e.output, acc, None, buffer, tuple(kept), tuple(extents), prefix)
-        return _Sum(acc, inner, buffer, home.place(_own_slots(loops, ())))
+        return _Sum(acc, inner, buffer, home.at(_own_slots(loops, ())))
 
     def begin(self, e: TensorExpr) -> list[Stmt]:
         """Start the running value before the outermost reduction loop."""
@@ -267,8 +283,8 @@ class _Builder:
             result.guards.append(extra)
         if home.is_local:
             return home.value
-        if home.private is not None:
-            buffer, address = home.private, home.place(access.slots)
+        if home.array is not None:
+            buffer, address = home.array, home.place(access)
         elif home.memory is not None:
             buffer, address = home.memory, access.address
         else:

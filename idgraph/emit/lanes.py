@@ -16,6 +16,7 @@ from idgraph.arith import FALSE, TRUE, Expr, as_expr, simplify, symbol
 from idgraph.emit.plan import (
     Accumulate,
     Alloc,
+    Barrier,
     Checked,
     Choose,
     Combine,
@@ -111,7 +112,7 @@ def _can_unroll(s: Loop) -> bool:
             if not _is_lanes(inner):
                 return False
             lanes *= max(1, int(inner.extent))
-        elif isinstance(inner, (Single, Alloc, Accumulate, Combine)):
+        elif isinstance(inner, (Single, Alloc, Barrier, Accumulate, Combine)):
             return False
     return lanes <= MAX_LANES
 
@@ -251,6 +252,7 @@ def _in_lane(s: Stmt, lane: Lane, depths: Mapping[str, int]) -> Stmt:
             | Checked()
             | Note()
             | Alloc()
+            | Barrier()
             | Let()
             | Accumulate()
             | Combine()

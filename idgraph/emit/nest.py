@@ -45,6 +45,8 @@ class AccessMap(Protocol):
     def load_bounds(self) -> tuple[Expr, ...]: ...
     @property
     def slots(self) -> tuple[Expr | None, ...]: ...
+    @property
+    def allocation(self) -> tuple[Expr, ...]: ...
 
 
 class IndexMaps(Protocol):
@@ -209,6 +211,11 @@ def _parallel(part: tuple[TensorExpr, ...], depth: int, loops: Mapping[TensorExp
 def is_thread(parallel: str) -> bool:
     """True of block and thread indices."""
     return parallel.startswith(("blockIdx", "threadIdx"))
+
+
+def is_block(parallel: str) -> bool:
+    """True of block indices."""
+    return parallel.startswith("blockIdx")
 
 
 def reduced(e: TensorExpr, loops: Sequence[LoopVar]) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from typing import Literal, assert_never
 from idgraph.arith import TRUE, Expr
 from idgraph.ir import DType, Scalar
 
-Place = Literal["input", "output", "global", "private"]
+Place = Literal["input", "output", "global", "private", "shared"]
 AccumulateOp = Literal["sum", "prod", "amax", "amin", "any", "all"]
 
 
@@ -21,7 +21,8 @@ AccumulateOp = Literal["sum", "prod", "amax", "amin", "any", "all"]
 class Buffer:
     """Memory for ``size`` elements of ``dtype``; ``title`` is the tensor it holds, as the user named it.
 
-    ``private`` memory belongs to one point of the loops around its `Alloc`; the rest is passed to the kernels.
+    ``private`` memory belongs to one point of the loops around its `Alloc`, ``shared`` memory to all threads of a block
+    at one point of the other loops around it; the rest is passed to the kernels.
     """
 
     name: str
@@ -135,6 +136,16 @@ class Alloc:
 
 
 @dataclass(frozen=True, slots=True)
+class Barrier:
+    """All threads of a block wait here for each other; ``why`` names what they wait for.
+
+    Loops run one after the other where there are no threads, so there it is a comment.
+    """
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Let:
     """An integer variable for index expressions: a loaded value."""
 
@@ -222,8 +233,8 @@ class VectorStore:
 
 
 Stmt = (
-    Loop | If | Single | Checked | Note | Declare | Alloc | Let | Load | Compute | Choose | Accumulate | Combine | Store
-    | VectorLoad | VectorStore
+    Loop | If | Single | Checked | Note | Declare | Alloc | Barrier | Let | Load | Compute | Choose | Accumulate
+    | Combine | Store | VectorLoad | VectorStore
 )  # fmt: skip
 
 
@@ -320,7 +331,7 @@ def index_exprs(s: Stmt) -> tuple[Expr, ...]:
             return (a,)
         case VectorStore(address=a, values=values):
             return (a, *(e for o in values for e in _of(o)))
-        case Single() | Note() | Declare() | Combine():
+        case Single() | Note() | Declare() | Barrier() | Combine():
             return ()
         case _:
             assert_never(s)
@@ -349,7 +360,7 @@ def names(s: Stmt) -> frozenset[str]:
             return frozenset(x.name for x in made)
         case VectorStore(values=values):
             return frozenset(_variables(*values))
-        case Loop() | If() | Single() | Checked() | Note() | Alloc():
+        case Loop() | If() | Single() | Checked() | Note() | Alloc() | Barrier():
             return frozenset()
         case _:
             assert_never(s)
@@ -385,7 +396,9 @@ def _head(s: Stmt) -> str:
         case Declare(name, dtype, value):
             return f"{name}: {dtype} = {value!r}"
         case Alloc(buffer):
-            return f"{buffer.name}: {buffer.dtype}[{buffer.size}]"
+            return f"{buffer.name}: {buffer.dtype}[{buffer.size}]{' shared' if buffer.place == 'shared' else ''}"
+        case Barrier(why):
+            return f"barrier  # {why}"
         case Let(name, value):
             return f"{name} = {_operand(value)}"
         case Load(local, buffer, address, guard):

@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from idgraph.arith import Expr, simplify
-from idgraph.emit.nest import IndexMaps, LoopVar, Nest, Node, is_thread, live_uses, reduced
+from idgraph.emit.nest import IndexMaps, LoopVar, Nest, Node, is_block, is_thread, live_uses, reduced
 from idgraph.emit.plan import Checked, Combine, If, Kernel, Loop, Single, Stmt
-from idgraph.emit.storage import Home
+from idgraph.emit.storage import Home, Threads, line_of
 from idgraph.errors import ScheduleError
 from idgraph.ir import Tensor, TensorExpr
 
 
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """A dependence between threads of a block: ``use`` reads of ``tensor`` what another thread writes.
+
+    ``way`` is the thread dimension along which they differ.
+    """
+
+    tensor: Tensor
+    use: TensorExpr
+    way: str
+
+
 def check_races(
-    exprs: Sequence[TensorExpr], tree: Sequence[Node], maps: IndexMaps, stored: Mapping[Tensor, Home]
-) -> None:
-    """Raise `ScheduleError` for a schedule that would race, or read what is not computed yet."""
-    ways = thread_ways(tree)
+    exprs: Sequence[TensorExpr],
+    tree: Sequence[Node],
+    maps: IndexMaps,
+    stored: Mapping[Tensor, Home],
+    threads: Threads,
+) -> tuple[Crossing, ...]:
+    """The dependences that need a barrier between write and read. Raises `ScheduleError` for a schedule that would
+    race whatever barriers it has, or read what is not computed yet."""
+    found: list[Crossing] = []
     for e in exprs:
-        _check_expr(e, maps.loops(e), ways)
+        _check_expr(e, maps.loops(e), threads.ways)
     for e in exprs:
         for t in e.outputs:
             for use in live_uses(t, exprs):
                 for k in use.operands_of(t):
-                    _check_use(t, use, k, _shared_depth(tree, e, use), maps, stored[t], ways)
+                    found += _check_use(t, use, k, shared_depth(tree, e, use), maps, stored[t], threads)
+    return tuple(dict.fromkeys(found))
 
 
 def thread_ways(tree: Sequence[Node]) -> dict[TensorExpr, tuple[str, ...]]:
@@ -39,10 +58,6 @@ def thread_ways(tree: Sequence[Node]) -> dict[TensorExpr, tuple[str, ...]]:
 
     visit(tree, ())
     return found
-
-
-def _line(e: TensorExpr) -> str:
-    return f" ({e.source_line})" if e.source_line else ""
 
 
 def _check_expr(e: TensorExpr, loops: Sequence[LoopVar], ways: Mapping[TensorExpr, tuple[str, ...]]) -> None:
@@ -69,7 +84,7 @@ def _check_expr(e: TensorExpr, loops: Sequence[LoopVar], ways: Mapping[TensorExp
         used[way] = p
 
 
-def _shared_depth(tree: Sequence[Node], a: TensorExpr, b: TensorExpr) -> int:
+def shared_depth(tree: Sequence[Node], a: TensorExpr, b: TensorExpr) -> int:
     """How many loops the two expressions share."""
     depth, nodes = 0, tree
     while True:
@@ -80,17 +95,11 @@ def _shared_depth(tree: Sequence[Node], a: TensorExpr, b: TensorExpr) -> int:
 
 
 def _check_use(
-    t: Tensor,
-    use: TensorExpr,
-    operand: int,
-    depth: int,
-    maps: IndexMaps,
-    home: Home,
-    ways: Mapping[TensorExpr, tuple[str, ...]],
-) -> None:
+    t: Tensor, use: TensorExpr, operand: int, depth: int, maps: IndexMaps, home: Home, threads: Threads
+) -> list[Crossing]:
     made = t.definition
     if made is None or depth == 0:
-        return
+        return []
     slots = maps.read(use, operand).slots
     loops = maps.loops(use)
     skip = set(reduced(made, maps.loops(made)))
@@ -102,16 +111,21 @@ def _check_use(
                 because=[
                     f"{t.name} is inlined at {t.inline_position}, but shares {depth} loops with {use.output.name} "
                     f"through other tensors",
-                    f"written: {made!r}{_line(made)}",
+                    f"written: {made!r}{line_of(made)}",
                     f"read at {slots[p] if slots[p] is not None else 'every step of its reduction'}: "
-                    f"{use!r}{_line(use)}",
+                    f"{use!r}{line_of(use)}",
                 ],
                 hint=f"inline the tensors around {t.name} less deep",
             )
-    _check_threads(t, made, use, depth, slots, maps, home, ways)
+    found: list[Crossing] = []
+    for way, writer, reader in _other_threads(t, made, use, depth, slots, maps, home, threads):
+        if is_block(way) or not (home.is_shared or home.in_memory):
+            raise _race(t, made, use, way, writer, reader)
+        found.append(Crossing(t, use, way))
+    return found
 
 
-def _check_threads(
+def _other_threads(
     t: Tensor,
     made: TensorExpr,
     use: TensorExpr,
@@ -119,31 +133,37 @@ def _check_threads(
     slots: Sequence[Expr | None],
     maps: IndexMaps,
     home: Home,
-    ways: Mapping[TensorExpr, tuple[str, ...]],
-) -> None:
-    """The thread that reads an element must be the one that wrote it: nothing synchronises threads in a kernel."""
-    loops = maps.loops(use)
-    produced = maps.loops(made)
-    own = {way: loops[p] for p, way in enumerate(ways[use]) if is_thread(way)}
-    for p in range(depth, len(ways[made])):
-        way = ways[made][p]
+    threads: Threads,
+) -> Iterator[tuple[str, str, str]]:
+    """Dimensions along which the thread that reads an element may not be the one that wrote it: (dimension, how it is
+    written, how it is read)."""
+    loops, produced = maps.loops(use), maps.loops(made)
+    own = {way: loops[p] for p, way in enumerate(threads.ways[use]) if is_thread(way)}
+    for p in range(depth, len(threads.ways[made])):
+        way = threads.ways[made][p]
         if not is_thread(way) or p in reduced(made, produced):
             continue
         reader = own.get(way)
         if reader is None or p >= len(slots) or not _same(slots[p], reader.symbol):
-            raise _race(t, made, use, f"{way} holds axis {t.loop[p].name}", f"at {slots[p]} of that axis")
-    if home.memory is not None and not home.is_local and home.private is None:
-        missing = [way for way in own if way not in ways[made]]
-        if missing:
-            raise _race(t, made, use, f"one thread along {missing[0]}", f"by every {missing[0]}")
+            yield way, f"{way} holds axis {t.loop[p].name}", f"at {slots[p]} of that axis"
+    if not (home.is_shared or home.in_memory):
+        return  # each thread has written a copy of its own
+    skip = reduced(made, produced)
+    held = {way for p, way in enumerate(threads.ways[made]) if p not in skip}
+    for way in threads.dims[use]:
+        if way not in held and not (home.is_shared and is_block(way)):
+            yield way, f"one thread along {way}", f"by every {way}"
 
 
-def _race(t: Tensor, made: TensorExpr, use: TensorExpr, writer: str, reader: str) -> ScheduleError:
+def _race(t: Tensor, made: TensorExpr, use: TensorExpr, way: str, writer: str, reader: str) -> ScheduleError:
+    where = "other blocks" if is_block(way) else "other threads"
+    launch = f"do not inline {t.name} (global memory and a new launch), inline it deeper, or run that axis serially"
+    share = f'keep it in shared memory ({t.name}.set_memory("shared")), ' if not is_block(way) else ""
     return ScheduleError(
-        f"{t.name} would race: other threads read it in the kernel that writes it",
+        f"{t.name} would race: {where} read it in the kernel that writes it",
         where=use.source_line,
-        because=[f"written by: {writer}: {made!r}{_line(made)}", f"read {reader}: {use!r}{_line(use)}"],
-        hint=f"do not inline {t.name} (global memory and a new launch), inline it deeper, or run that axis serially",
+        because=[f"written by: {writer}: {made!r}{line_of(made)}", f"read {reader}: {use!r}{line_of(use)}"],
+        hint=f"{share}{launch}",
     )
 
 

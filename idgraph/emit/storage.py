@@ -6,42 +6,73 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from idgraph.arith import Expr, as_expr
-from idgraph.emit.nest import IndexMaps, LoopVar, flatten, is_thread, product, reduced
+from idgraph.emit.nest import (
+    AccessMap,
+    IndexMaps,
+    LoopVar,
+    flatten,
+    is_block,
+    is_thread,
+    live_uses,
+    product,
+    reduced,
+)
 from idgraph.emit.plan import Buffer, Local
-from idgraph.errors import EmitError
+from idgraph.errors import EmitError, ScheduleError
+from idgraph.graphs.loops import descendants
 from idgraph.index import buffer_size
-from idgraph.ir import DType, Fusion, Tensor, TensorExpr
+from idgraph.ir import DType, Fusion, Tensor, TensorExpr, item_size
+from idgraph.ir.loops import reachable
 
 # Elements of one thread's private array beyond which it moves to global memory, one slice for each thread.
 LOCAL_LIMIT = 4096
+# Bytes of static shared memory that every device grants a block.
+SHARED_LIMIT = 48 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
     """Storage of one tensor.
 
-    ``memory``: an input, an output or a global intermediate, at `Access.address`. ``local``: a variable. ``private``:
-    an array indexed by the tensor's own loops at the positions ``kept``. A fusion output that is inlined has both.
+    ``memory``: an input, an output or a global intermediate, at `Access.address`. ``local``: a variable. ``array``: a
+    private or shared array over ``extents``: the tensor's own loops at the positions ``kept``, or with ``laid_out``
+    its allocation axes at those positions. A fusion output that is inlined may have two of them.
     """
 
     tensor: Tensor
     value: Local
     memory: Buffer | None = None
-    private: Buffer | None = None
+    array: Buffer | None = None
     kept: tuple[int, ...] = ()
     extents: tuple[Expr, ...] = ()
     prefix: Expr | None = None
+    laid_out: bool = False
 
     @property
     def is_local(self) -> bool:
         """True when consumers take the value from a variable."""
-        return self.tensor.inline_position > 0 and self.private is None and self.tensor.definition is not None
+        t = self.tensor
+        return t.inline_position > 0 and self.array is None and t.definition is not None and t.memory != "global"
 
-    def place(self, slots: Sequence[Expr | None]) -> Expr:
-        """The element of the private array for these coordinates of the tensor's loop axes."""
+    @property
+    def in_memory(self) -> bool:
+        """True when consumers read it from global memory."""
+        return self.memory is not None and self.array is None and not self.is_local
+
+    @property
+    def is_shared(self) -> bool:
+        """True when the threads of a block share the array that consumers read."""
+        return self.array is not None and self.array.place == "shared"
+
+    def place(self, access: AccessMap) -> Expr:
+        """The element of the array that an access of the tensor means."""
+        return self.at(access.allocation if self.laid_out else access.slots)
+
+    def at(self, coordinates: Sequence[Expr | None]) -> Expr:
+        """The element of the array for these coordinates of the tensor's loop (or allocation) axes."""
         chosen: list[Expr] = []
         for p in self.kept:
-            slot = slots[p]
+            slot = coordinates[p]
             if slot is None:
                 raise EmitError(f"loop axis {p} of {self.tensor.name} has no coordinate where it is read")
             chosen.append(slot)
@@ -69,11 +100,12 @@ class Threads:
         """True when loop ``p`` of ``e`` runs on blocks or threads of this target."""
         return self.used and is_thread(self.ways[e][p])
 
-    def missing(self, e: TensorExpr, skip: Sequence[int] = ()) -> tuple[str, ...]:
+    def missing(self, e: TensorExpr, skip: Sequence[int] = (), *, per_block: bool = False) -> tuple[str, ...]:
         """Thread dimensions of the kernel on which no loop of ``e`` (but those in ``skip``) runs: its threads repeat
-        the work."""
+        the work. ``per_block`` leaves out blocks: each has a copy of its own."""
         ways = [w for p, w in enumerate(self.ways[e]) if p not in skip]
-        return tuple(d for d in self.dims[e] if d not in ways) if self.used else ()
+        found = tuple(d for d in self.dims[e] if d not in ways) if self.used else ()
+        return tuple(d for d in found if not (per_block and is_block(d)))
 
 
 def private_buffer(
@@ -109,31 +141,102 @@ def homes(fusion: Fusion, exprs: Sequence[TensorExpr], maps: IndexMaps, threads:
             made[t] = Home(t, value, Buffer(f"buf{n}", t.name, t.dtype, buffer_size(t), "input", t.alignment))
             continue
         k = t.inline_position
-        if t.memory == "shared":
-            raise EmitError(
-                f"{t.name} asks for shared memory, which the kernels do not use yet",
-                hint='set_memory("auto") keeps an inlined tensor with its thread and any other in global memory',
-            )
+        _check_memory(t, live_uses(t, exprs))
         memory = None
-        if t in outputs or k == 0:
+        if t in outputs or k == 0 or t.memory == "global":
             memory = Buffer(f"buf{n}", t.name, t.dtype, buffer_size(t), "output" if t in outputs else "global")
-        if k == 0:
+        if k == 0 or t.memory == "global":
             made[t] = Home(t, value, memory)
             continue
         made[t] = _inlined(t, n, value, memory, maps, threads)
     return made
 
 
+def _check_memory(t: Tensor, uses: Sequence[TensorExpr]) -> None:
+    """Local and shared memory end with the kernel: whoever reads it must be in the loops that write it."""
+    if t.memory in ("local", "shared") and t.inline_position == 0 and uses:
+        made, use = t.definition, uses[0]
+        raise ScheduleError(
+            f"{t.name} asks for {t.memory} memory, but is read in another kernel than it is written in",
+            where=t.source_line,
+            because=[f"written: {made!r}{line_of(made)}", f"read: {use!r}{line_of(use)}"],
+            hint=f"inline {t.name} (its readers then run in the loops that write it), or leave it in global memory",
+        )
+
+
+def line_of(e: TensorExpr | None) -> str:
+    """`` (file:line: text)`` of the user's line, or nothing."""
+    return f" ({e.source_line})" if e is not None and e.source_line else ""
+
+
 def _inlined(t: Tensor, n: int, value: Local, memory: Buffer | None, maps: IndexMaps, threads: Threads) -> Home:
+    """A variable, or an array over what is made at one point of the shared loops.
+
+    Axes left of the compute-at position need no room, nor do those along which the memory is private: blocks and
+    threads of local memory, blocks of shared memory. Threads right or left of the position share what is shared.
+    """
     e = t.definition
     if e is None:
         raise EmitError(f"{t.name} is an input and cannot be inlined")
-    k, loops = t.inline_position, maps.loops(e)
+    k, loops, shared = t.inline_position, maps.loops(e), t.memory == "shared"
     skip = set(reduced(e, loops))
-    if all(p in skip for p in range(k, len(loops))):
+    if not shared and all(p in skip for p in range(k, len(loops))):
         return Home(t, value, memory)
-    # Every thread has an array of its own, so axes that run on threads need no room in it.
-    kept = tuple(p for p in range(k, len(loops)) if p not in skip and not threads.on_thread(e, p))
-    extents = tuple(loops[p].extent for p in kept)
+
+    def is_own(p: int) -> bool:
+        """One copy of the array for each step of this loop."""
+        way = threads.ways[e][p]
+        if shared and is_thread(way):
+            return is_block(way) and (p < k or threads.used)
+        return p < k or threads.on_thread(e, p)
+
+    own = [p for p in range(len(loops)) if is_own(p)]
+    laid_out = t.memory in ("local", "shared") and any(d not in t.logical for d in t.allocation)
+    if laid_out:
+        kept, extents = _allocated(t, own, k, loops)
+    else:
+        kept = _in_memory_order(t, [p for p in range(len(loops)) if p not in skip and p not in own])
+        extents = tuple(loops[p].extent for p in kept)
+    if shared:
+        buffer = Buffer(f"tile{n}", t.name, t.dtype, product(extents), "shared")
+        _check_shared(t, buffer, threads)
+        return Home(t, value, memory, buffer, kept, extents, None, laid_out)
     buffer, prefix = private_buffer(f"loc{n}", e, memory_dtype(t.dtype), extents, loops, threads)
-    return Home(t, value, memory, buffer, kept, extents, prefix)
+    return Home(t, value, memory, buffer, kept, extents, prefix, laid_out)
+
+
+def _in_memory_order(t: Tensor, kept: Sequence[int]) -> tuple[int, ...]:
+    """Loop positions as they stand, or in the order of the allocation where that permutes the logical axes."""
+    if t.allocation == t.axes:
+        return tuple(kept)
+    exprs = [*t.domain.exprs, *t.domain.loop_exprs]
+    made = [{d, *descendants(d, exprs)} for d in t.allocation]
+    return tuple(sorted(kept, key=lambda p: max((n for n, of in enumerate(made) if t.loop[p] in of), default=-1)))
+
+
+def _allocated(
+    t: Tensor, own: Sequence[int], k: int, loops: Sequence[LoopVar]
+) -> tuple[tuple[int, ...], tuple[Expr, ...]]:
+    """The allocation axes that an array needs: those that do not follow from the loops it has a copy for each of."""
+    promoted = next((p for p in range(k, len(loops)) if loops[p].domain is not t.loop[p]), None)
+    if promoted is not None:
+        raise ScheduleError(
+            f"the allocation of {t.name} says nothing about its loop {promoted}, which takes the extent "
+            f"{loops[promoted].extent} of {loops[promoted].domain.label}",
+            where=t.source_line,
+            hint=f"leave the allocation of {t.name} alone: its loops are laid out in their order",
+        )
+    follow = reachable([t.loop[p] for p in own], [*t.domain.exprs, *t.domain.loop_exprs])
+    kept = tuple(p for p, d in enumerate(t.allocation) if d not in follow and not d.is_broadcast)
+    return kept, tuple(t.allocation[p].extent for p in kept)
+
+
+def _check_shared(t: Tensor, buffer: Buffer, threads: Threads) -> None:
+    if not threads.used or (buffer.size.is_const and int(buffer.size) * item_size(t.dtype) <= SHARED_LIMIT):
+        return
+    raise ScheduleError(
+        f"{t.name} needs {buffer.size} elements of shared memory, {item_size(t.dtype)} bytes each",
+        where=t.source_line,
+        because=[f"a kernel's shared arrays have constant sizes and at most {SHARED_LIMIT} bytes in all"],
+        hint=f"inline {t.name} deeper, or split its loops into smaller tiles",
+    )

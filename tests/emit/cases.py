@@ -14,6 +14,7 @@ import idgraph as ig
 from idgraph.emit import emit
 from idgraph.ir import DTYPES, DType, is_float
 from idgraph.validate.oracle import evaluate
+from tests.emit.shared_cases import SHARED
 
 Array = npt.NDArray[Any]
 
@@ -717,3 +718,9 @@ def one_thread_for_a_row() -> ig.Fusion:
         t.parallelize(0, "blockIdx.x")
     y.parallelize(1, "threadIdx.x")
     return f
+
+
+# shared memory --------------------------------------------------------------------------------------------------------
+
+for _name, _build in SHARED.items():
+    CASES[_name] = lambda build=_build: Case(build())

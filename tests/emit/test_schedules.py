@@ -135,15 +135,6 @@ def test_a_sum_is_not_read_while_it_runs() -> None:
         assert "s" in str(found.value)
 
 
-def test_shared_memory_is_refused_not_ignored() -> None:
-    f = ig.Fusion("f")
-    a = ig.exp(f.input("x", (4, 8)))
-    f.output(a * 2.0)
-    a.inline(1).set_memory("shared")
-    with pytest.raises(ig.EmitError, match="shared memory"):
-        emit(f, "cuda")
-
-
 def test_one_nest_is_one_kernel() -> None:
     f = ig.Fusion("f")
     a = ig.exp(f.input("x", (4, 8)))

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from idgraph.arith import TRUE, Expr, is_true, simplify, to_source
+from idgraph.arith import TRUE, Expr, is_true, simplify, symbol, to_source
 from idgraph.emit.cuda_blocks import by_shuffles
 from idgraph.emit.nest import is_thread
 from idgraph.emit.ops.formulas import COMBINE, formula, literal, operand_text, value_type
 from idgraph.emit.plan import (
     Accumulate,
     Alloc,
+    Barrier,
     Buffer,
     Checked,
     Choose,
@@ -141,6 +142,8 @@ class _Scalar:
                 self.put(depth, f"{name} = {self.typed(value, dtype)}")
             case Alloc(buffer):
                 self.put(depth, f"{buffer.name} = {self.array(buffer)}")
+            case Barrier(why):
+                self.put(depth, f"cuda.syncthreads()  # {why}" if self.target == "cuda" else f"# barrier: {why}")
             case Let(name, value):
                 self.put(depth, f"{name} = {operand_text(value, 'int64', self.index)}")
             case Load(local, buffer, address, guard):
@@ -194,6 +197,9 @@ class _Scalar:
             self.put(depth, f"{s.var} = i64(cuda.{s.parallel}){note}")
             if self.exact(s):
                 self.block(s.body, depth)
+                return
+            if any(isinstance(x, Barrier) for x in walk(s.body)):  # all threads meet there: the test goes inside
+                self.block(tested(s.body, symbol(s.var, 0, None) < s.extent), depth)
                 return
             self.put(depth, f"if {s.var} < {extent}:")
         else:
@@ -286,7 +292,21 @@ class _Scalar:
             case "cpu":
                 return f"np.empty({size}, np.{_np(b.dtype)})"
             case _:
-                return f"cuda.local.array({max(1, int(b.size))}, np.{_np(b.dtype)})"
+                kind = "float16" if b.dtype == "float16" else _np(b.dtype)
+                if b.place == "shared":
+                    return f"cuda.shared.array({max(1, int(b.size))}, np.{kind}, shared_alignment)"
+                return f"cuda.local.array({max(1, int(b.size))}, np.{kind})"
+
+
+def tested(body: Sequence[Stmt], condition: Expr) -> tuple[Stmt, ...]:
+    """``body`` where ``condition`` holds, with its barriers, and the loops around them, for every thread."""
+    made: list[Stmt] = []
+    for s in body:
+        if isinstance(s, Loop) and any(isinstance(x, Barrier) for x in walk(s.body)):
+            made.append(replace(s, body=tested(s.body, condition)))
+        else:
+            made.append(s if isinstance(s, (Barrier, Alloc, Note)) else If(condition, (s,)))
+    return tuple(made)
 
 
 def _linear(dims: Sequence[str], sizes: Mapping[str, int]) -> str:

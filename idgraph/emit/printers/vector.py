@@ -16,6 +16,7 @@ from idgraph.emit.ops.formulas import formula, literal, operand_text
 from idgraph.emit.plan import (
     Accumulate,
     Alloc,
+    Barrier,
     Buffer,
     Checked,
     Choose,
@@ -118,6 +119,8 @@ class _Vector:
             case Alloc(b):
                 grid = f", {at.grid}" if at.loops else ""
                 self.put(at, f"{b.name} = private({self.index(b.size)}, {quote(b.dtype)}, {quote(b.title)}{grid})")
+            case Barrier(why):
+                self.put(at, f"# barrier: {why}")
             case Let(name, value):
                 self.put(at, f"{name} = {operand_text(value, 'int64', self.index)}")
             case Load(local, buffer, address, guard):
@@ -142,7 +145,7 @@ class _Vector:
 
     def address(self, b: Buffer, e: Expr) -> str:
         text = self.index(e)
-        return f"{b.name}.at + {text}" if b.place == "private" else text
+        return f"{b.name}.at + {text}" if b.place in ("private", "shared") else text
 
     def loop(self, s: Loop, at: _Scope) -> None:
         inside = replace(at, loops=(*at.loops, s.var))

@@ -1,0 +1,189 @@
+"""Shared memory: slots agree, barriers stand where threads exchange values and each is needed, races are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+import idgraph as ig
+from idgraph.emit import compile_ptx, emit
+from idgraph.emit.plan import Alloc, Barrier, Checked, If, Kernel, Loop, Plan, Single, Stmt, walk
+from tests.emit.shared_cases import SHARED, on, tile
+from tests.emit.thread_oracle import faults, kernel_faults
+
+# Barriers that a block meets.
+BARRIERS = {
+    "tile_in_a_loop": 2 * 5, "two_tiles_in_a_loop": 2 * 5, "row_sum_for_all_threads": 1, "partial_sums": 1,
+    "matmul_through_tiles": 2 * 2, "tile_other_threads": 1, "past_a_thread_axis": 1, "through_global_memory": 1,
+    "no_exchange": 0, "shared_output": 1, "local_tile": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_no_thread_races(name: str) -> None:
+    plan = emit(SHARED[name](), "cuda").plan
+    (kernel,) = plan.kernels
+    found, met = kernel_faults(kernel)
+    assert found == []
+    assert met == BARRIERS.get(name, 1)
+
+
+def without(body: tuple[Stmt, ...], number: int, seen: list[Barrier]) -> Iterator[Stmt]:
+    """``body`` without its barrier of that number."""
+    for s in body:
+        if isinstance(s, Barrier):
+            seen.append(s)
+            if len(seen) - 1 != number:
+                yield s
+        elif isinstance(s, (Loop, If, Single, Checked)):
+            yield replace(s, body=tuple(without(s.body, number, seen)))
+        else:
+            yield s
+
+
+def changed(plan: Plan, change: Callable[[Kernel], tuple[Stmt, ...]]) -> Plan:
+    return replace(plan, kernels=tuple(replace(k, body=change(k)) for k in plan.kernels))
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_every_barrier_is_needed(name: str) -> None:
+    plan = emit(SHARED[name](), "cuda").plan
+    count = sum(isinstance(s, Barrier) for k in plan.kernels for s in walk(k.body))
+    for number in range(count):
+        less = changed(plan, lambda k, number=number: tuple(without(k.body, number, [])))
+        assert faults(less), f"barrier {number} of {name} could go unnoticed"
+
+
+def test_a_barrier_inside_a_condition_is_found() -> None:
+    """The fault that a barrier in divergent control flow would be, planted."""
+    plan = emit(SHARED["row_sum_for_all_threads"](), "cuda").plan
+
+    def nested(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        made: list[Stmt] = []
+        for s in body:
+            if isinstance(s, Barrier):
+                made.append(Single(("threadIdx.x",), (s,)))
+            elif isinstance(s, (Loop, If, Single)):
+                made.append(replace(s, body=nested(s.body)))
+            else:
+                made.append(s)
+        return tuple(made)
+
+    assert any("different barriers" in f for f in faults(changed(plan, lambda k: nested(k.body))))
+
+
+def sizes(f: ig.Fusion) -> dict[str, str]:
+    kernels = emit(f, "cuda").plan.kernels
+    arrays = [s.buffer for k in kernels for s in walk(k.body) if isinstance(s, Alloc)]
+    return {b.title: f"{b.place} {b.size}" for b in arrays}
+
+
+def test_sizes_follow_memory_and_inlining() -> None:
+    """Axes left of the position need no room, nor blocks in shared memory, nor blocks and threads in local memory."""
+    assert sizes(SHARED["tile_plain"]()) == {"t1": "shared 16"}
+    assert sizes(SHARED["tile_pad"]()) == {"t1": "shared 20"}
+    assert sizes(SHARED["past_a_thread_axis"]()) == {"a": "shared 12"}
+    assert sizes(SHARED["no_exchange"]()) == {"a": "shared 12"}
+    assert sizes(SHARED["row_sum_for_all_threads"]()) == {"s": "shared 1"}
+    assert sizes(SHARED["local_tile"]()) == {"a": "private 16"}
+    assert sizes(SHARED["matmul_through_tiles"]()) == {"ta": "shared 12", "tb": "shared 12"}  # 2 * 2 promoted * 3
+
+
+def test_the_source_reads_like_the_tile() -> None:
+    source = emit(tile(), "cuda").source
+    lines = [line.strip() for line in source.splitlines()]
+    assert "tile1 = cuda.shared.array(16, np.float32, shared_alignment)" in lines
+    assert 'cuda.syncthreads()  # "t1" is complete' in lines
+    assert '# barrier: "t1" is complete' in emit(tile(), "python").source
+
+
+def test_the_barrier_is_outside_of_the_test_for_threads() -> None:
+    source = emit(SHARED["tile_other_threads"](), "cuda").source
+    lines = source.splitlines()
+    (at,) = [n for n, line in enumerate(lines) if "syncthreads" in line]
+    assert lines[at].startswith("    cuda.")
+    assert any(line.lstrip().startswith("if i1 < 8") for line in lines[at:])
+
+
+# what is refused ------------------------------------------------------------------------------------------------------
+
+
+def rows(memory: str, way: str = "threadIdx.x", at: int = 1, n: int = 8) -> ig.Fusion:
+    f = ig.Fusion("rows")
+    a = ig.exp(f.input("x", (4, n)), name="a")
+    b = f.output(ig.flip(a, 1, name="b"))
+    on(a, "", way)
+    on(b, "", way)
+    a.inline(at).set_memory(memory)
+    return f
+
+
+@pytest.mark.parametrize(
+    ("f", "words"),
+    [
+        (rows("shared", "blockIdx.x"), ("a would race", "other blocks", "blockIdx.x", "do not inline a")),
+        (rows("global", "blockIdx.x"), ("a would race", "other blocks", "blockIdx.x", "new launch")),
+        (rows("local"), ("a would race", "other threads", 'a.set_memory("shared")')),
+        (rows("auto"), ("a would race", "other threads", 'a.set_memory("shared")')),
+        (rows("shared", at=0), ("shared memory", "another kernel", "inline a")),
+        (rows("local", at=0), ("local memory", "another kernel", "inline a")),
+        (rows("shared", n=12289), ("a needs 12289 elements of shared memory", "49152 bytes", "smaller tiles")),
+    ],
+)
+def test_refused_with_both_accesses(f: ig.Fusion, words: tuple[str, ...]) -> None:
+    with pytest.raises(ig.ScheduleError) as found:
+        emit(f, "cuda")
+    for word in words:
+        assert word in str(found.value)
+    if "race" in words[0] or "kernel" in words[1]:
+        text = str(found.value)
+        assert "exp(" in text
+        assert "flip(" in text
+        assert "test_shared_memory.py" in text
+
+
+def test_arrays_that_fit_alone_but_not_together() -> None:
+    f = ig.Fusion("together")
+    x = f.input("x", (2, 8000))
+    a = ig.exp(x, name="a")
+    b = ig.flip(a, 1, name="b")
+    c = f.output(ig.flip(b, 1, name="c"))
+    for t in (a, b, c):
+        t.split(1, 100)
+        on(t, "blockIdx.x", "", "threadIdx.x")
+    for t in (a, b):
+        t.inline(1).set_memory("shared")
+    with pytest.raises(ig.ScheduleError, match="64000 bytes of at most 49152") as found:
+        emit(f, "cuda")
+    assert "a: 32000 bytes" in str(found.value)
+
+
+def test_a_symbolic_tile_is_refused_on_threads_only() -> None:
+    f = ig.Fusion("symbolic")
+    n = f.symbol("n", min=1)
+    a = ig.exp(f.input("x", (4, n)), name="a")
+    b = f.output(ig.flip(a, 1, name="b"))
+    a.inline(1).set_memory("shared")
+    on(a, "blockIdx.x")
+    on(b, "blockIdx.x")
+    with pytest.raises(ig.ScheduleError, match="needs n elements of shared memory"):
+        emit(f, "cuda")
+    assert ig.validate(f, target="numpy", symbols={"n": 5}).ok
+
+
+# PTX ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["tile_xor", "tile_bfloat16", "two_tiles_in_a_loop", "tile_other_threads"])
+def test_ptx_has_shared_accesses_and_barriers(name: str) -> None:
+    pytest.importorskip("numba_cuda")
+    program = emit(SHARED[name](), "cuda")
+    (ptx,) = compile_ptx(program)
+    count = sum(isinstance(s, Barrier) for k in program.plan.kernels for s in walk(k.body))
+    assert ptx.count("bar.sync") == count or "loop" in name  # a loop of five steps may be unrolled
+    assert "bar.sync" in ptx
+    assert "st.shared" in ptx
+    assert "ld.shared" in ptx
+    assert ".local" not in ptx
