@@ -119,7 +119,7 @@ from idgraph.ir.ops import (
     trunc,
     where,
 )  # fmt: skip
-from idgraph.reports import IndexReport, report
+from idgraph.reports import report
 from idgraph.validate import Report, validate
 
 set = copy  # nvFuser's word for a copy
@@ -127,7 +127,7 @@ set = copy  # nvFuser's word for a copy
 
 __all__ = [
     "Access", "CounterExample", "Cycle", "DomainGraph", "EmitError", "Explanation", "Expr", "FrontendError", "Fusion",
-    "FusionError", "IdGraphError", "IdModel", "IndexGraph", "IndexMap", "IndexReport", "IndexingError", "IterDomain",
+    "FusionError", "IdGraphError", "IdModel", "IndexGraph", "IndexMap", "IndexingError", "IterDomain",
     "Loop", "Merge", "OperationError", "ParseError", "Proof", "Report", "Resize", "Roll", "ScheduleError", "Split",
     "Stride", "Swizzle", "Tensor", "TensorExpr", "Unknown", "abs", "add", "all", "amax", "amin", "any", "atan2",
     "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast", "cast", "cat", "ceil", "copy", "cos",

@@ -18,7 +18,8 @@ from idgraph.frontends.reading import read_program
 from idgraph.frontends.reference import Operation, RunValue, call_reference
 from idgraph.frontends.segments import Plan, Segment, is_projection, plan
 from idgraph.ir import Fusion, parse_fusion
-from idgraph.reports import IndexReport, OpaqueFacts, Part, report_parts
+from idgraph.reports.facts import OpaqueFacts
+from idgraph.reports.model import IndexReport, Part, report_parts
 from idgraph.schedule import auto
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ class IndexReport(Printed):
     """What a program does to indices: cycles, coordinates, contiguity and vector width, loaded indices, bytes moved.
 
     ``segments`` are fusions with the opaque calls between them; ``mapped`` counts the imported calls by name,
-    ``opaque`` says of others why they are not mapped. ``schedule`` is "as given" or "auto". ``print(report)`` is tables,
+    ``opaque`` says of others why they are not mapped. ``schedule`` is "as given" or "auto". Printed it is tables,
     `to_json` and `to_html` are its other forms, `save` writes one of them.
 
     >>> import idgraph as ig
@@ -179,18 +179,8 @@ def _scheduled(f: Fusion) -> Fusion:
     return copy
 
 
-def report(f: Fusion, *, model: IdModel | None = None, auto: bool = False) -> IndexReport:
-    """What a fusion does to indices, as it is scheduled now; ``auto``: as `ig.schedule.auto` would schedule a copy.
-
-    For an imported model there is ``imp.report()``. Raises `ScheduleError` for a schedule that is not legal.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("turn")
-    >>> t = f.output(f.input("x", shape=(8, 16)).T + 1.0)
-    >>> a = ig.report(f).segments[0].operations[0].accesses[1]
-    >>> a.tensor, a.loop, a.step, a.pattern, a.contiguous_along, a.why
-    ('x', 'i1', '16', 'strided', ('i0',), 'a step of i1 moves 16 elements')
-    """
+def report_fusion(f: Fusion, model: IdModel | None, auto: bool) -> IndexReport:
+    """See `idgraph.reports.report`."""
     if not isinstance(f, Fusion):  # pyright: ignore[reportUnnecessaryIsInstance] - users are not type checkers
         raise IdGraphError(f"there is no report of a {type(f).__name__}", hint="ig.report(fusion), or imp.report()")
     f.verify()

@@ -2,7 +2,7 @@
 
 - schema: "idgraph-report/1"; name: of the program; schedule: "as given" or "auto"
 - totals: counts (operations, accesses, contiguous, vectorisable, data_dependent, cycles, resize_cycles,
-  changing_cycles, opaque_calls) and bytes (bytes_read, bytes_written, bytes_between); exact: no byte count is only a bound
+  changing_cycles, opaque_calls) and bytes (bytes_read, bytes_written, bytes_between); exact: none is only a bound
 - mapped: ATen name -> number of calls; opaque: ATen name -> why it is not mapped
 - segments, in the order in which they run, each with number, name, bytes_read, bytes_written, bytes_between and
   - tensors, its inputs and outputs: name, role, shape, dtype, strides (elements; null: row-major), line
