@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from idgraph.arith import FALSE, TRUE, Expr, and_
 from idgraph.emit.barriers import barriers, check_shared_total
-from idgraph.emit.compute import Value, accumulator, finish, identity, statement_value
+from idgraph.emit.compute import Value, accumulator, finish, identity, made_in_place, statement_value
 from idgraph.emit.nest import IndexMaps, Leaf, LoopVar, Nest, Node, build_tree, is_thread, needed, reduced
 from idgraph.emit.plan import (
     Accumulate,
@@ -275,12 +275,15 @@ class _Builder:
         self, result: Value, k: int, t: Tensor, extra: Expr, seen: dict[tuple[Tensor, Expr, Expr], Local]
     ) -> Operand:
         """One operand: a variable, or a load; where it may not exist the load is guarded, else the statement is."""
-        e, home, access = result.expr, self.stored[t], self.maps.read(result.expr, k)
+        e, access = result.expr, self.maps.read(result.expr, k)
         optional = e.op in _MAY_MISS
         if optional:
             result.exists[k] = extra
         elif extra is not TRUE:
             result.guards.append(extra)
+        if t not in self.stored:
+            return made_in_place(result, k, access.coordinates)
+        home = self.stored[t]
         if home.is_local:
             return home.value
         if home.array is not None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from idgraph.arith import FALSE, TRUE, Expr, and_
-from idgraph.emit.nest import IndexMaps
+from idgraph.emit.nest import COUNTED, IndexMaps
 from idgraph.emit.plan import AccumulateOp, Checked, Choose, Compute, Index, Local, Number, Operand, Site, Stmt
 from idgraph.errors import EmitError
 from idgraph.ir import DType, Scalar, Tensor, TensorExpr, is_float
@@ -152,7 +152,7 @@ def statement_value(v: Value, operands: Mapping[int, Operand], maps: IndexMaps) 
         v.add(Compute(v.local, "cast", (Number(_number(e, "value")),), dtype))
         v.result = v.local
     elif op == "iota":
-        _count(v, maps)
+        _count(v, e, maps.write(e).coordinates[0], v.local)
         v.result = v.local
     elif op in MOVES or op == "embedding":
         v.add(Compute(v.local, "cast", (operands[1 if op == "embedding" else 0],), dtype))
@@ -222,17 +222,30 @@ def _number(e: TensorExpr, key: str) -> Scalar:
     raise EmitError(f"{key} {value!r} of {e.output.name} is no number", where=e.source_line)
 
 
-def _count(v: Value, maps: IndexMaps) -> None:
+def _count(v: Value, e: TensorExpr, place: Expr, to: Local) -> None:
     """start + step * coordinate: integers exactly, others in float64."""
-    e = v.expr
-    start, step, place = _number(e, "start"), _number(e, "step"), maps.write(e).coordinates[0]
+    start, step = _number(e, "start"), _number(e, "step")
     if isinstance(start, int) and isinstance(step, int):
-        v.add(Compute(v.local, "cast", (Index(place * step + start),), e.output.dtype))
+        v.add(Compute(to, "cast", (Index(place * step + start),), e.output.dtype))
         return
-    scaled, moved = Local(f"{v.local.name}_step", "float64"), Local(f"{v.local.name}_wide", "float64")
+    scaled, moved = Local(f"{to.name}_step", "float64"), Local(f"{to.name}_wide", "float64")
     v.add(Compute(scaled, "mul", (Index(place), Number(step)), "float64"))
     v.add(Compute(moved, "add", (scaled, Number(start)), "float64"))
-    v.add(Compute(v.local, "cast", (moved,), e.output.dtype))
+    v.add(Compute(to, "cast", (moved,), e.output.dtype))
+
+
+def made_in_place(v: Value, k: int, place: Sequence[Expr]) -> Operand:
+    """The value of operand ``k`` at ``place``, where that is known from the coordinates alone: see `COUNTED`."""
+    t = v.expr.inputs[k]
+    made = t.definition
+    if made is None or made.op not in COUNTED:
+        raise EmitError(f"{t.name} is not made of coordinates alone")
+    to = Local(f"{v.local.name}_in{k}", t.dtype)
+    if made.op == "full":
+        v.add(Compute(to, "cast", (Number(_number(made, "value")),), t.dtype))
+    else:
+        _count(v, made, place[0], to)
+    return to
 
 
 def _as(v: Value, operand: Operand, dtype: DType, k: int) -> Operand:

@@ -79,13 +79,22 @@ class Nest:
 Node = Leaf | Nest
 
 
+# Operations whose elements follow from their coordinates: whoever reads one makes it again, in no memory.
+COUNTED = frozenset({"iota", "full"})
+
+
 def needed(fusion: Fusion) -> tuple[TensorExpr, ...]:
-    """The expressions that the outputs depend on, producers first."""
+    """The expressions that the outputs depend on, producers first; without those whose values each reader makes."""
     wanted = set(fusion.outputs)
     for e in reversed(fusion.exprs):
         if any(t in wanted for t in e.outputs):
             wanted.update(e.inputs)
-    return tuple(e for e in fusion.exprs if any(t in wanted for t in e.outputs))
+    kept = set(fusion.outputs)
+    return tuple(
+        e
+        for e in fusion.exprs
+        if any(t in wanted for t in e.outputs) and (e.op not in COUNTED or any(t in kept for t in e.outputs))
+    )
 
 
 def live_uses(t: Tensor, exprs: Sequence[TensorExpr]) -> tuple[TensorExpr, ...]:

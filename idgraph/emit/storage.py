@@ -133,7 +133,7 @@ def homes(fusion: Fusion, exprs: Sequence[TensorExpr], maps: IndexMaps, threads:
     outputs = set(fusion.outputs)
     made: dict[Tensor, Home] = {}
     numbers = {t: n for n, t in enumerate(fusion.tensors)}
-    used = {t for e in exprs for t in (*e.inputs, *e.outputs)} | set(fusion.inputs) | outputs
+    used = {t for e in exprs for t in e.outputs} | set(fusion.inputs) | outputs
     for t in sorted(used, key=lambda t: numbers[t]):
         n = numbers[t]
         value = Local(f"t{n}", t.dtype)
