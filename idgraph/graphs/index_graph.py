@@ -80,7 +80,7 @@ class IndexGraph(GraphView[Key]):
 
 
 def _check_key(key: object) -> None:
-    parts: tuple[object, ...] = cast("tuple[object, ...]", key) if isinstance(key, tuple) else (None,)
+    parts = list(cast("tuple[object, ...]", key)) if isinstance(key, tuple) else []
     if len(parts) in (2, 3) and isinstance(parts[0], IterDomain) and isinstance(parts[1], TensorExpr):
         return
     raise IndexingError(
@@ -185,8 +185,9 @@ class _Builder:
             axis = domains[at]
             if isinstance(read, Mapped):
                 join(first + at, base + place[read.domain], ("access", e, t, p, ()))
-                if axis in theirs.axis and read.domain in out.axis:
-                    mine, other = use.plan.place[theirs.axis[axis]], place[out.axis[read.domain]]
+                # A broadcast axis of the reader has a stand-in too; a reduced axis of one element is its own.
+                if axis in theirs.axis and (read.domain in out.axis or not read.domain.is_broadcast):
+                    mine, other = use.plan.place[theirs.axis[axis]], place[out.of(read.domain)]
                     join(first + mine, base + other, ("promotion", e, t, p, ()))
             elif isinstance(read, Fixed) and read.resolves is not None and axis in theirs.axis:
                 mine, other = use.plan.place[theirs.axis[axis]], place[out.of(read.resolves)]
