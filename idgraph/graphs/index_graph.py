@@ -185,13 +185,8 @@ class _Builder:
             axis = domains[at]
             if isinstance(read, Mapped):
                 join(first + at, base + place[read.domain], ("access", e, t, p, ()))
-                # A broadcast axis of the reader has a stand-in too; a reduced axis of one element is its own.
-                if axis in theirs.axis and (read.domain in out.axis or not read.domain.is_broadcast):
-                    mine, other = use.plan.place[theirs.axis[axis]], place[out.of(read.domain)]
-                    join(first + mine, base + other, ("promotion", e, t, p, ()))
-            elif isinstance(read, Fixed) and read.resolves is not None and axis in theirs.axis:
-                mine, other = use.plan.place[theirs.axis[axis]], place[out.of(read.resolves)]
-                join(first + mine, base + other, ("promotion", e, t, p, ()))
+            if axis in theirs.axis and (met := out.read_at(read)) is not None:
+                join(first + use.plan.place[theirs.axis[axis]], base + place[met], ("promotion", e, t, p, ()))
 
     def _check_shared(self, e: TensorExpr, k: int) -> None:
         t, key, own = e.inputs[k], key_of(e, k), key_of(e, None)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from idgraph.arith import Expr, ceildiv, simplify
 from idgraph.errors import ScheduleError
 from idgraph.ir import (
+    AxisRead,
     DomainExpr,
     Fixed,
     Fusion,
@@ -46,6 +47,19 @@ class Shadow:
     def of(self, d: IterDomain) -> IterDomain:
         """The stand-in of an axis."""
         return self.axis.get(d, d)
+
+    def read_at(self, read: AxisRead) -> IterDomain | None:
+        """The axis of this output at whose coordinate it reads the stand-in of an operand's axis; None for 0.
+
+        A broadcast that this output does not resolve has one element, which every step of the wider loop computes.
+        """
+        match read:
+            case Mapped(domain) if domain in self.axis or not domain.is_broadcast:
+                return self.of(domain)
+            case Fixed(resolves=IterDomain() as to):
+                return self.of(to)
+            case _:
+                return None
 
 
 class Nests:

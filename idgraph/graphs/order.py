@@ -69,5 +69,6 @@ def _inside(t: Tensor, e: TensorExpr, level: int) -> ScheduleError:
         f"inlined at {t.inline_position} only",
         where=t.source_line,
         because=[f"{e!r}{where}", f"other tensors inlined past loop {level} tie the two into one nest"],
-        hint=f"inline the tensors read by both at most at {t.inline_position}, or recompute one for each use",
+        hint=f"inline {t.name} at {level + 1} too, or the tensors read by both at most at {t.inline_position}, "
+        "or recompute one for each use",
     )

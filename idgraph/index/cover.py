@@ -17,17 +17,24 @@ if TYPE_CHECKING:
 Cut = tuple[DomainExpr, tuple[IterDomain, ...]]
 
 
+def is_cut(x: DomainExpr) -> bool:
+    """True of an expression through which loops do not reach every element: a negative resize, a stride that skips."""
+    match x:
+        case Resize():
+            return not (is_true(x.left >= 0) and is_true(x.right >= 0))
+        case Stride():
+            return not is_true(x.out.extent.eq(x.source.extent))
+        case _:
+            return False
+
+
 def cuts(model: IdModel, t: Tensor) -> tuple[Cut, ...]:
     """Expressions through which t's loops do not reach every element, with the axes a reader must stay inside of.
 
     A cut or stride that the schedule made; or, for loops upstream of the logical axes, a resize that grows.
     """
     found: list[Cut] = []
-    for x in t.domain.loop_exprs:
-        if (isinstance(x, Resize) and not (is_true(x.left >= 0) and is_true(x.right >= 0))) or (
-            isinstance(x, Stride) and not is_true(x.out.extent.eq(x.source.extent))
-        ):
-            found.append((x, x.outputs))
+    found += [(x, x.outputs) for x in t.domain.loop_exprs if is_cut(x)]
     if t.definition is not None and t.loop != t.logical and t.domain.exprs:
         steps = model.solver(t.definition).own.step
         for d in t.logical:

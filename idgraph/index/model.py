@@ -263,8 +263,10 @@ class IdModel:
         shadow = self._nests.shadows[e.output]
         given: list[tuple[Key, Expr]] = []
         for k, (t, row) in enumerate(zip(e.inputs, e.reads, strict=True)):
-            key = key_of(e, k)
+            key, theirs = key_of(e, k), self._nests.shadows[t]
             for axis, read in zip(t.axes, row, strict=True):
+                if axis in theirs.axis and shadow.read_at(read) is None:
+                    given.append((key(theirs.axis[axis]), as_expr(0)))
                 if isinstance(read, Fixed):
                     given.append((key(axis), read.index))
                 elif isinstance(read, Loaded):

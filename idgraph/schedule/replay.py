@@ -8,6 +8,7 @@ from typing import assert_never
 
 from idgraph.arith import is_true
 from idgraph.errors import ScheduleError, user_line
+from idgraph.index.cover import is_cut
 from idgraph.ir import (
     DomainExpr,
     Fixed,
@@ -44,11 +45,17 @@ def _producer_axes(e: TensorExpr, k: int) -> dict[IterDomain, IterDomain]:
 
 
 class _Replay:
-    """Grows a tensor's loops, by schedule steps, so that they correspond to given axes of another tensor."""
+    """Grows a tensor's loops, by schedule steps, so that they correspond to given axes of another tensor.
 
-    def __init__(self, tensor: Tensor, known: dict[IterDomain, IterDomain]) -> None:
+    Where ``cut`` is False its loops keep reaching every element: an axis that the other tensor cuts stays whole, and is
+    split and merged as if nothing had been cut.
+    """
+
+    def __init__(self, tensor: Tensor, known: dict[IterDomain, IterDomain], cut: bool) -> None:
         self.tensor = tensor
         self.image = dict(known)
+        self._cut = cut
+        self._whole: set[IterDomain] = set()  # axes of the other tensor whose image is wider than they are
 
     def through(self, exprs: Sequence[DomainExpr], wanted: set[IterDomain]) -> None:
         """Replay those of ``exprs`` that lead to ``wanted``; a merge with an axis unknown here keeps the other one."""
@@ -60,11 +67,30 @@ class _Replay:
             if not any(d in needed for d in e.outputs) or all(d in self.image for d in e.outputs):
                 continue
             have = [self.image[d] for d in e.inputs if d in self.image]
+            if have and self._stays_whole(e):
+                continue
             if len(have) == len(e.inputs):
                 if all(d in self.tensor.loop for d in have):
                     self._step(e, [self.tensor.loop.index(d) for d in have])
             elif have and isinstance(e, Merge):
                 self.image[e.out] = have[0]
+
+    def _stays_whole(self, e: DomainExpr) -> bool:
+        """Whether ``e`` is left out, as the axis it moves or cuts stays whole; its outputs get its inputs' images."""
+        if self._cut:
+            return False
+        wide = any(d in self._whole for d in e.inputs)
+        if wide:
+            self._whole.update(e.outputs)
+        match e:
+            case Split() | Merge():
+                return False
+            case Resize() | Stride() | Roll() | Swizzle():
+                if not wide and not is_cut(e):
+                    return False
+        self._whole.update(e.outputs)
+        self.image.update({out: self.image[d] for d, out in zip(e.inputs, e.outputs, strict=True) if d in self.image})
+        return True
 
     def _step(self, e: DomainExpr, at: list[int]) -> None:
         t, before = self.tensor, set(self.tensor.loop)
@@ -95,15 +121,15 @@ class _Replay:
 
 
 def replay_loops(
-    target: Tensor, image: dict[IterDomain, IterDomain], exprs: Sequence[DomainExpr], reference: Tensor
+    target: Tensor, image: dict[IterDomain, IterDomain], exprs: Sequence[DomainExpr], reference: Tensor, cut: bool
 ) -> None:
     """Give ``target`` the loops of ``reference``: ``image`` says which axes correspond, ``exprs`` what to replay.
 
     Loops that correspond come first, in the reference's order and with its parallel types; then the target's other
-    axes, reduced ones last.
+    axes, reduced ones last. Without ``cut`` the target's loops reach all of its elements.
     """
     reset(target)
-    replay = _Replay(target, image)
+    replay = _Replay(target, image, cut)
     replay.through(exprs, set(reference.loop))
     order: list[int] = []
     for d in reference.loop:
@@ -118,16 +144,21 @@ def replay_loops(
         target.reorder([*order, *rest])
 
 
-def like_consumer(producer: Tensor, e: TensorExpr, k: int) -> None:
-    """Loops of a producer as its consumer ``e.output`` has them: e's own resizes and reshapes replayed first."""
+def like_consumer(producer: Tensor, e: TensorExpr, k: int, *, cut: bool = True) -> None:
+    """Loops of a producer as its consumer ``e.output`` has them: e's own resizes and reshapes replayed first.
+
+    Without ``cut`` a slice on the way leaves the producer's axis whole.
+    """
+    replay_loops(producer, _producer_axes(e, k), _path(e, k), e.output, cut)
+
+
+def _path(e: TensorExpr, k: int) -> list[DomainExpr]:
+    """The expressions from operand ``k`` to the loops of the output."""
     consumer = e.output
-    image = _producer_axes(e, k)
-    own = set(image)
+    own = {*_producer_axes(e, k), *_made(consumer)}
     # Of several definitions of one axis (cat) only the operand's own leads to its axes.
-    path = [
-        x for x in consumer.domain.exprs if not isinstance(x, Resize) or x.source in own or x.source in _made(consumer)
-    ]
-    replay_loops(producer, image, [*path, *consumer.domain.loop_exprs], consumer)
+    path = [x for x in consumer.domain.exprs if not isinstance(x, Resize) or x.source in own]
+    return [*path, *consumer.domain.loop_exprs]
 
 
 def _made(t: Tensor) -> set[IterDomain]:
@@ -138,7 +169,32 @@ def like_producer(consumer: Tensor, e: TensorExpr, k: int) -> None:
     """Loops of a consumer as operand ``k`` of its definition has them, where its logical axes are the root axes."""
     producer = e.inputs[k]
     image = {axis: root for root, axis in _producer_axes(e, k).items() if root in consumer.logical}
-    replay_loops(consumer, image, producer.domain.loop_exprs, producer)
+    replay_loops(consumer, image, producer.domain.loop_exprs, producer, cut=False)
+
+
+def _may_be_cut(p: Tensor) -> bool:
+    """Every reader of ``p`` takes the same part of it, so loops over that part compute all that is needed."""
+    if p in p.fusion.outputs:
+        return False
+    if len(p.uses) > 1 and any(is_cut(x) for e in p.uses for x in e.output.domain.loop_exprs):
+        return False
+    return len({_part(e, k) for e in p.uses for k in e.operands_of(p)}) == 1
+
+
+def _part(e: TensorExpr, k: int) -> tuple[object, ...]:
+    """What ``e`` takes of each axis of operand ``k``: the resizes and strides it reads the axis through."""
+    taken: list[object] = []
+    for read in e.reads[k]:
+        if not isinstance(read, Mapped):
+            taken.append(read)
+            continue
+        at, steps = read.domain, list[object]()
+        for x in e.output.domain.exprs:
+            if isinstance(x, (Resize, Stride)) and x.source is at and at not in e.output.logical:
+                steps.append(x.attributes)
+                at = x.out
+        taken.append(tuple(steps))
+    return tuple(taken)
 
 
 def like(fusion: Fusion, reference: Tensor) -> None:
@@ -146,6 +202,8 @@ def like(fusion: Fusion, reference: Tensor) -> None:
 
     Producers come first through the consumers that read them (slices, pads, cats and reshapes on the way are replayed,
     so that all loops are exactly mapped); tensors of other branches follow their producers. Parallel types go along.
+    A tensor that is an output, or of which another reader takes another part, is computed whole: a slice on the way to
+    it is not replayed, and a way without slices comes first. `recompute` before gives each reader its own part.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -167,15 +225,28 @@ def like(fusion: Fusion, reference: Tensor) -> None:
         )
     done = {reference}
     queue = deque([reference])
-    while queue:
+    later: deque[tuple[TensorExpr, int]] = deque()  # operands read through a slice
+    while queue or later:
+        if not queue:
+            e, k = later.popleft()
+            p = e.inputs[k]
+            if p not in done:
+                like_consumer(p, e, k, cut=_may_be_cut(p))
+                done.add(p)
+                queue.append(p)
+            continue
         t = queue.popleft()
         e = t.definition
         if e is not None:
             for k, p in enumerate(e.inputs):
-                if p not in done and p.definition is not None and not any(isinstance(r, Loaded) for r in e.reads[k]):
-                    like_consumer(p, e, k)
-                    done.add(p)
-                    queue.append(p)
+                if p in done or p.definition is None or any(isinstance(r, Loaded) for r in e.reads[k]):
+                    continue
+                if any(is_cut(x) for x in _path(e, k)):
+                    later.append((e, k))
+                    continue
+                like_consumer(p, e, k)
+                done.add(p)
+                queue.append(p)
         for use in t.uses:
             if use.output not in done:
                 like_producer(use.output, use, use.operands_of(t)[0])

@@ -244,3 +244,45 @@ def test_one_value_needed_at_two_coordinates_is_refused_with_the_way_out() -> No
     with pytest.raises(ig.ScheduleError) as caught:
         ig.IdModel(g).verify()
     assert "recompute" in str(caught.value) and "e is inlined" in str(caught.value)
+
+
+@pytest.mark.parametrize("position", [1, 2, 3])
+@pytest.mark.parametrize("factor", [1, 2, 4])
+def test_a_broadcast_that_is_summed_in_wider_loops(position: int, factor: int) -> None:
+    """An axis of one element, reduced: its loop is the reduction's, also where that is split wider than it is."""
+    f = ig.Fusion("f")
+    e = ig.exp(f.input("x", shape=(4, 1)), name="e")
+    s = f.output(ig.sum(e, 1, name="s"))
+    for t in (e, s):
+        t.split(1, factor)
+    e.inline(position)
+    m = ig.IdModel(f)
+    assert [m.loop.mapped(e.loop[j], s.loop[j]) for j in range(3)] == [j < position for j in range(3)]
+    assert extents(f, e) == ["4", "1", str(factor)]
+    valid(f)
+
+
+@pytest.mark.parametrize("factor", [1, 2, 4])
+def test_a_broadcast_that_is_summed_by_like_and_inline_most(factor: int) -> None:
+    f = ig.Fusion("f")
+    e = ig.exp(f.input("x", shape=(4, 1)), name="e")
+    s = f.output(ig.sum(e, 1, name="s"))
+    s.split(1, factor)
+    ig.schedule.like(f, s)
+    ig.schedule.inline_most(f)
+    valid(f)
+
+
+def test_a_reader_outside_of_a_promoted_nest_reads_the_first_of_equal_slots() -> None:
+    """t is inlined into u[5, 1] and v[5, 4], so u's nest runs 20 steps; w reads u from outside of it."""
+    f = ig.Fusion("f")
+    t = ig.copy(f.input("x", shape=(5, 1)), name="t")
+    u = ig.copy(t, name="u")
+    v = f.output(ig.add(t, f.input("y", shape=(5, 4)), name="v"))
+    w = f.output(ig.pad(u, (0, 0, -2, 0), name="w"))
+    for x in (t, u, v):
+        x.merge(0)
+    t.inline(1)
+    assert extents(f, t) == extents(f, u) == extents(f, v) == ["20"]
+    assert [str(c) for c in ig.IdModel(f).access(defined(w), u).coordinates] == ["i0 + 2", "0"]
+    valid(f)

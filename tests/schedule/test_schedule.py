@@ -247,3 +247,64 @@ def test_an_output_does_not_follow_a_loop_that_may_be_empty() -> None:
     ig.schedule.inline_most(f)
     assert y.inline_position == 0
     assert ig.validate(f, target="numpy", symbols={"n": 0}).ok
+
+
+def rotated(residual: str) -> tuple[ig.Fusion, ig.Tensor, ig.Tensor]:
+    """A computed x of 64 elements, its halves swapped, and what else reads it."""
+    f = ig.Fusion("f")
+    x = ig.exp(f.input("a", shape=(64,)), name="x")
+    low, high = ig.slice(x, 0, 0, 32, name="low"), ig.slice(x, 0, 32, 64, name="high")
+    out = ig.cat([high, low], name="turned")
+    match residual:
+        case "far":  # reached through the slices first, if ways were followed by length alone
+            out = ig.add(out, ig.neg(ig.neg(ig.neg(x))), name="out")
+        case "output":
+            f.output(x)
+        case _:
+            pass
+    return f, x, f.output(out)
+
+
+@pytest.mark.parametrize("residual", ["none", "far", "output"])
+def test_like_leaves_a_tensor_whole_that_others_need(residual: str) -> None:
+    """Halves of x are read by two slices: neither may cut x's loops, which keep the reference's steps."""
+    f, x, out = rotated(residual)
+    out.split(0, 8)
+    ig.schedule.like(f, out)
+    assert [str(d.extent) for d in x.loop] == ["8", "8"] and not x.domain.loop_exprs[1:]
+    ig.schedule.inline_most(f)
+    assert ig.validate(f, target="python").ok
+
+
+def test_like_cuts_a_tensor_whose_readers_all_take_the_same_part() -> None:
+    f = ig.Fusion("f")
+    x = ig.exp(f.input("a", shape=(64,)), name="x")
+    out = f.output(ig.mul(x[32:], ig.neg(x[32:]), name="out"))
+    out.split(0, 8)
+    ig.schedule.like(f, out)
+    assert [str(d.extent) for d in x.loop] == ["4", "8"]
+    ig.schedule.inline_most(f)
+    assert x.inline_position == 2 and ig.validate(f, target="python").ok
+
+
+def test_like_from_a_slice_does_not_cut_what_a_longer_way_shows_whole() -> None:
+    """The reference is behind the slice, another branch reads the tensor as it is; it follows without the cut."""
+    f = ig.Fusion("f")
+    x = ig.exp(f.input("a", shape=(4, 7)), name="x")
+    part = f.output(ig.neg(x[:, 2:], name="part"))
+    other = f.output(ig.mul(x, 2.0, name="other"))
+    part.merge(0).split(0, 5)
+    ig.schedule.like(f, part)
+    assert [str(d.extent) for d in x.loop] == [str(d.extent) for d in other.loop] == ["6", "5"]
+    ig.schedule.inline_most(f)
+    assert ig.validate(f, target="python").ok
+
+
+def test_like_does_not_cut_what_slice_scatter_keeps() -> None:
+    f = ig.Fusion("f")
+    x = ig.exp(f.input("a", shape=(8,)), name="x")
+    part = ig.neg(x[0:5:2], name="part")
+    f.output(ig.slice_scatter(x, part, 0, 0, 5, 2))
+    ig.schedule.like(f, part)
+    assert [str(d.extent) for d in x.loop] == ["8"]
+    assert ig.validate(f, target="python").ok
