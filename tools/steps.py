@@ -68,6 +68,7 @@ CHECKS = (
     ),
     Check("docs", "guides and reference build without a warning", (*PYTHON, "tools.docs")),
     Check("notebooks", "notebooks run and show what is stored", (*PYTHON, "tools.notebooks")),
+    Check("package", "wheel and sdist install and run in clean environments", (*PYTHON, "tools.package")),
     Check("tests", "the test suite", (*PYTHON, "pytest", "-n", CORES), live=True),
 )
 
