@@ -6,6 +6,7 @@ A class that derives from `Shown` displays itself in notebooks; its text form is
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from idgraph.errors import IdGraphError
@@ -59,10 +60,26 @@ class Shown:
         return _shown("html", self)
 
 
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A table for a notebook: ``good`` colours its title, ``notes`` are lines below. Cells are text, never markup."""
+
+    title: str
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    notes: tuple[str, ...] = ()
+    good: bool | None = None
+
+
 class Printed(Shown):
     """What says more in its printed text than in its repr: notebooks show that text where they show no table."""
 
     __slots__ = ()
+
+    def sheet(self) -> Sheet:
+        """What notebooks show: the printed text, its first line as the title."""
+        title, _, rest = str(self).partition("\n")
+        return Sheet(title, notes=tuple(rest.splitlines()))
 
     def _repr_pretty_(self, printer: Printer, cycle: bool) -> None:
         printer.text("..." if cycle else str(self))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, cast, get_args
 
 import numpy as np
 
-from idgraph.display import Printed, Shown
+from idgraph.display import Printed, Sheet
 from idgraph.emit import Target, emit
 from idgraph.errors import FrontendError
 from idgraph.frontends.arrays import Array, dtype_name, is_torch, laid_out, to_numpy, to_torch
@@ -47,6 +47,13 @@ class Coverage(Printed):
     mapped: dict[str, int]
     opaque: dict[str, str]
 
+    def sheet(self) -> Sheet:
+        """Opaque operations first."""
+        rows = [(name, "", reason) for name, reason in sorted(self.opaque.items())]
+        rows += [(name, str(count), "") for name, count in sorted(self.mapped.items())]
+        title = str(self).partition("\n")[0]
+        return Sheet(title, ("operation", "calls", "opaque because"), tuple(rows), good=not self.opaque)
+
     def __str__(self) -> str:
         rows = [(name, str(count)) for name, count in sorted(self.mapped.items())]
         rows += [(name, f"opaque: {reason}") for name, reason in sorted(self.opaque.items())]
@@ -57,7 +64,7 @@ class Coverage(Printed):
 
 
 @dataclass(slots=True)
-class Import(Shown):
+class Import(Printed):
     """An imported program: its ``fusion``, its ``coverage``, and `run`.
 
     Results of opaque operations are inputs of ``fusion``; ``segments`` are the fusions that run between them. ``bound``
@@ -96,6 +103,14 @@ class Import(Shown):
     def parameters(self) -> tuple[Node, ...]:
         """The placeholders that `run` takes, in order."""
         return tuple(n for n in self.program.nodes if n.kind != "call" and n.name not in self.bound)
+
+    def sheet(self) -> Sheet:
+        """The coverage, under the program's name."""
+        found = self.coverage.sheet()
+        return replace(found, title=f"{self.program.name}: {found.title}")
+
+    def __str__(self) -> str:
+        return f"{self.program.name}: {self.coverage}"
 
     def report(self, *, auto: bool = False, advance: Callable[[int], None] | None = None) -> IndexReport:
         """What the program does to indices, segment by segment: tables, JSON, an HTML page; see `idgraph.reports`.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from idgraph.arith import TRUE, ArithError, Expr, IntType, affine_map, affine_set, and_, tvm_index_map
-from idgraph.display import Printed
+from idgraph.display import Printed, Sheet
 from idgraph.index.cures import Cure, cures
 from idgraph.index.loop import Loop
 from idgraph.index.machine import index_bits, index_type
@@ -192,6 +192,16 @@ class Access(Printed):
     def _symbols(self) -> list[str]:
         every = (*self.coordinates, *self.allocation, self.address, *self.conditions)
         return sorted({name for x in every for name in x.names} - {*self._dims(), *self.loads})
+
+    def sheet(self) -> Sheet:
+        """What notebooks show: one fact in each row."""
+        rows = [("coordinates", "(" + ", ".join(map(str, self.coordinates)) + ")"), ("address", str(self.address))]
+        rows.append(("when", str(self.predicate)))
+        rows += [(n, f"{t.name}[{', '.join(map(str, where))}]") for n, (t, where) in self.loads.items()]
+        rows += [("must hold", str(c)) for c in self.load_bounds]
+        verb = "writes" if self.is_write else "reads"
+        loops = "for " + ", ".join(map(str, self.loops)) if self.loops else "once"
+        return Sheet(f"{self.expr.op} {verb} {self.tensor.name}", ("", ""), tuple(rows), (loops,))
 
     def __str__(self) -> str:
         verb = "writes" if self.is_write else "reads"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar, cast
 
 from idgraph.arith import TRUE, Expr, as_expr, drop_redundant, simplify, symbol
-from idgraph.display import Printed
+from idgraph.display import Printed, Sheet
 from idgraph.errors import IndexingError, user_line
 from idgraph.graphs import (
     DomainGraph,
@@ -52,16 +52,25 @@ class IndexMap(Printed):
     loops: tuple[Loop, ...]
     accesses: tuple[Access, ...]
 
+    def sheet(self) -> Sheet:
+        """A row for each access."""
+        loops = "for " + ", ".join(map(str, self.loops)) if self.loops else "once"
+        columns = ("", "tensor", "coordinates", "address", "when")
+        return Sheet(repr(self.expr), columns, tuple(map(_row, self.accesses)), (loops,))
+
     def __str__(self) -> str:
         head = f"{self.expr!r}"
         loops = "  for " + ", ".join(map(str, self.loops)) if self.loops else "  once"
         rows = [("", "tensor", "coordinates", "address", "when")]
-        for a in self.accesses:
-            where = "(" + ", ".join(map(str, a.coordinates)) + ")"
-            rows.append(("write" if a.is_write else "read", a.tensor.name, where, str(a.address), str(a.predicate)))
+        rows += map(_row, self.accesses)
         widths = [max(len(r[c]) for r in rows) for c in range(5)]
         table = ["  " + "  ".join(x.ljust(w) for x, w in zip(r, widths, strict=True)).rstrip() for r in rows]
         return "\n".join([head, loops, *table])
+
+
+def _row(a: Access) -> tuple[str, str, str, str, str]:
+    where = "(" + ", ".join(map(str, a.coordinates)) + ")"
+    return ("write" if a.is_write else "read", a.tensor.name, where, str(a.address), str(a.predicate))
 
 
 class IdModel:

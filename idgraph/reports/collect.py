@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from idgraph.arith import Expr, simplify, symbol
+from idgraph.arith import Expr
 from idgraph.graphs import Cycle
 from idgraph.graphs.cycles import e_tensor
 from idgraph.graphs.domain_graph import SelfMapping
 from idgraph.index import Access, IdModel, Loop
-from idgraph.index.vector import loaded_along
+from idgraph.index.vector import Limit, loaded_along
 from idgraph.ir import Fusion, Resize, Roll, Stride, Tensor, TensorExpr, item_size
 from idgraph.reports.facts import (
     AccessFacts,
@@ -94,9 +94,11 @@ def access_facts(a: Access) -> AccessFacts:
     loop = lane_loop(a.loops)
     step, pattern = _pattern(a, loop)
     width, why = 1, "one element"
+    limit: Limit = "extent"
     if loop is not None:
         found = a.explain_vector_width(loop)
         width = found.width
+        limit = found.limit
         why = _why(found.reason, pattern, loop, step)
     along = tuple(x.name for x in a.loops if x.extent != 1 and a.contiguous(x))
     loads = tuple(LoadFacts(n, t.name, tuple(map(str, where))) for n, (t, where) in a.loads.items())
@@ -106,7 +108,7 @@ def access_facts(a: Access) -> AccessFacts:
     return AccessFacts(
         "write" if a.is_write else "read", a.operand, a.tensor.name, _shape(a.tensor), a.tensor.dtype,
         tuple(map(str, a.coordinates)), str(a.address), str(a.predicate), loop.name if loop is not None else "",
-        step, pattern, along, width, width * item_size(a.tensor.dtype), why, a.index_bits, points, loads,
+        step, pattern, along, width, width * item_size(a.tensor.dtype), limit, why, a.index_bits, points, loads,
         tuple(map(str, a.load_bounds)),
     )  # fmt: skip
 
@@ -117,14 +119,14 @@ def _pattern(a: Access, loop: Loop | None) -> tuple[str | None, Pattern]:
         return "0", "one element"
     if loaded_along(a, loop):
         return None, "data-dependent"
-    i = symbol(loop.name, 0, simplify(loop.extent - 2))
-    here, there = (a.address.substitute({loop.symbol: x}) for x in (i, i + 1))
-    step = simplify(there - here)
-    if any(s.name == loop.name for s in step.symbols):
-        return None, "irregular"
-    if step == 1:
+    found = a.explain_contiguous(loop)
+    if found:
         return "1", "contiguous"
-    return str(step), "same element" if step == 0 else "strided"
+    if found.step == 0:
+        return "0", "same element"
+    if loop.name in found.step.names:
+        return None, "irregular"
+    return str(found.step), "strided"
 
 
 def _why(reason: str, pattern: Pattern, loop: Loop, step: str | None) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from idgraph.arith import Expr, as_expr, simplify
 from idgraph.errors import SourceLine
 from idgraph.graphs import Cycle
+from idgraph.index.vector import Limit
 from idgraph.ir import Fusion
 
 Amount = int | Expr  # an int where no symbol is left
@@ -82,8 +83,8 @@ class AccessFacts:
     ``address`` counts elements. ``loop`` is the one that the claims are about: the vectorised loop, else the innermost
     with more than one step. ``step`` is the number of elements from one step of it to the next (None: differs from step
     to step), ``pattern`` its name. ``contiguous_along`` are all loops whose step is one element. ``vector_width``
-    elements may move in one aligned access of ``vector_bytes``; ``why`` says what stops a wider one. ``points`` is the
-    number of points of its loops, ``bounds`` are what the loaded indices must obey.
+    elements may move in one aligned access of ``vector_bytes``; ``limit`` (of
+    `idgraph.index.VectorWidth`) and ``why`` say what stops a wider one. ``points`` is the number of points of its loops, ``bounds`` are what the loaded indices must obey.
     """
 
     kind: Literal["read", "write"]
@@ -100,6 +101,7 @@ class AccessFacts:
     contiguous_along: tuple[str, ...]
     vector_width: int
     vector_bytes: int
+    limit: Limit
     why: str
     index_bits: int
     points: Amount

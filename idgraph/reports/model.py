@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from idgraph.display import Printed, render
+from idgraph.display import Printed, Sheet, render
 from idgraph.errors import IdGraphError
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, parse_fusion
 from idgraph.reports.collect import Advance, segment_facts
 from idgraph.reports.facts import AccessFacts, Amount, CycleFacts, OpaqueFacts, SegmentFacts, total
-from idgraph.reports.plain import plain_report
+from idgraph.reports.plain import plain_report, totals
 from idgraph.schedule import auto as schedule_automatically
 
 
@@ -96,6 +96,15 @@ class IndexReport(Printed):
     def exact(self) -> bool:
         """No byte count is only a bound."""
         return all(s.exact for s in self.segments)
+
+    def sheet(self) -> Sheet:
+        """What notebooks show: totals, and every cycle that changes an index. `save` writes the whole page."""
+        rows = [(name, str(value)) for name, value in totals(self).items()]
+        rows += [
+            ("cycle", f"{c.kind} {c.shift or c.net}, closed by {c.closed_by}") for c in self.cycles if c.changes_index
+        ]
+        notes = ("report.save('report.html') writes the page with pictures, print(report) shows tables",)
+        return Sheet(f"index report of {self.name}, scheduled {self.schedule}", ("", ""), tuple(rows), notes)
 
     def to_dict(self) -> dict[str, object]:
         """The report as plain lists, mappings, numbers and text; `idgraph.reports.plain` describes every key."""

@@ -8,8 +8,8 @@
   - tensors, its inputs and outputs: name, role, shape, dtype, strides (elements; null: row-major), line
   - operations: name (of its output), op, text, line, inlined_at, loops (name, extent, parallel), and
     accesses: kind ("read", "write"), operand, tensor, shape, dtype, coordinates, address (elements), predicate, loop,
-    step, pattern, contiguous, contiguous_along, vector_width (elements), vector_bytes, why, index_bits, points,
-    loads (name, tensor, coordinates), bounds; `idgraph.reports.AccessFacts` says what each means
+    step, pattern, contiguous, contiguous_along, vector_width (elements), vector_bytes, limit, why, index_bits,
+    points, loads (name, tensor, coordinates), bounds; `idgraph.reports.AccessFacts` says what each means
   - cycles: graph, kind, shift, modulus, net, resizes, changes_index, tensors, steps, lines, closed_by, closing_line,
     consequence
   - self_mappings: tensor, first, second, reason
@@ -136,6 +136,7 @@ def _access(a: AccessFacts) -> Plain:
         "contiguous_along": list(a.contiguous_along),
         "vector_width": a.vector_width,
         "vector_bytes": a.vector_bytes,
+        "limit": a.limit,
         "why": a.why,
         "index_bits": a.index_bits,
         "points": _amount(a.points),

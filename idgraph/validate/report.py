@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from idgraph.display import Printed
+from idgraph.display import Printed, Sheet
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,10 @@ class AddressMismatch(Printed):
         lines.append(f"  definition: {said}")
         return "\n".join([*lines, *(f"  path: {step}" for step in self.path)])
 
+    def sheet(self) -> Sheet:
+        """What notebooks show: the access, the point, both answers."""
+        return _failure(str(self))
+
 
 @dataclass(frozen=True, slots=True)
 class ValueMismatch(Printed):
@@ -64,6 +68,17 @@ class ValueMismatch(Printed):
         if not self.elements:
             return f"wrong run of {self.tensor}: {self.note}"
         return "\n".join([*lines, f"  {self.note}"] if self.note else lines)
+
+    def sheet(self) -> Sheet:
+        """What notebooks show: the element and both values."""
+        return _failure(str(self))
+
+
+def _failure(text: str) -> Sheet:
+    """Its first line in red, the others as facts: ``name: value``."""
+    title, *rest = text.splitlines()
+    facts = [line.strip().partition(": ") for line in rest]
+    return Sheet(title, ("", ""), tuple((a, b) if sep else ("", a) for a, sep, b in facts), good=False)
 
 
 Mismatch = AddressMismatch | ValueMismatch
@@ -178,6 +193,11 @@ class Report(Printed):
 
     def __bool__(self) -> bool:
         return self.ok
+
+    def sheet(self) -> Sheet:
+        """The verdict in green or red, what was checked, and the counterexample."""
+        title, *rest = str(self).splitlines()
+        return Sheet(title, notes=tuple(rest), good=self.ok)
 
     def __str__(self) -> str:
         lines = [f"{self.fusion} on {self.target}: {'ok' if self.ok else 'FAILED'} (seed {self.seed})"]

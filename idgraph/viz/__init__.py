@@ -4,7 +4,7 @@ Importing this package makes ``to_dot()`` and ``to_svg()`` of fusions and graphs
 """
 
 from idgraph.display import register_display, register_renderer
-from idgraph.viz import notebook
+from idgraph.viz import notebook, sheets
 from idgraph.viz.drawing import draw, drawable, graphviz_svg, picture, to_dot, to_svg, write
 from idgraph.viz.picture import Cluster, Edge, Line, Node, Picture, Swatch
 
@@ -15,4 +15,6 @@ __all__ = [
 
 register_renderer("dot", to_dot)
 register_renderer("svg", to_svg)
+register_renderer("html", notebook.page)
 register_display("svg", notebook.shown)
+register_display("html", sheets.shown)

@@ -6,6 +6,13 @@ from idgraph.errors import IdGraphError
 from idgraph.viz.drawing import drawable, to_svg
 
 
+def page(what: object) -> str:
+    """The HTML page of a report."""
+    from idgraph.viz.page import to_html  # noqa: PLC0415 - loads the reports
+
+    return to_html(what)
+
+
 def shown(what: object) -> str | None:
     """The SVG of an object, or None where it is shown in another form."""
     if not drawable(what):

@@ -1,0 +1,125 @@
+"""Parts of the report page: cards, tables, folds, and the rows in them. Every text is escaped here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from idgraph.reports.facts import AccessFacts, OperationFacts, SegmentFacts
+from idgraph.reports.words import (
+    GROUPS,
+    bytes_text,
+    count_text,
+    grouped,
+    lanes_text,
+    limit_text,
+    tuple_text,
+)
+from idgraph.viz.text import xml
+
+Row = tuple[str, ...]
+
+
+def card(value: object, text: str, mood: str = "") -> str:
+    """A number with what it counts."""
+    shown = count_text(value) if isinstance(value, int) else str(value)
+    return f'<div class="card {mood}"><b>{xml(shown)}</b><small>{xml(text)}</small></div>'
+
+
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = (), links: int | None = None
+) -> str:
+    """A table of text; cells of column ``links`` are "anchor text" where an anchor begins with #."""
+    head = "".join(f"<th{_side(n in right)}>{xml(c)}</th>" for n, c in enumerate(columns))
+    body: list[str] = []
+    for row in rows:
+        cells = (
+            f'<td class="{"n" if n in right else "m"}">{_linked(c) if n == links else _lines(c)}</td>'
+            for n, c in enumerate(row)
+        )
+        body.append(f"<tr>{''.join(cells)}</tr>")
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
+
+
+def _side(right: bool) -> str:
+    return ' class="n"' if right else ""
+
+
+def _lines(text: str) -> str:
+    return "<br>".join(map(xml, text.split("\n")))
+
+
+def _linked(text: str) -> str:
+    anchor, _, name = text.partition(" ")
+    return f'<a href="{xml(anchor)}">{xml(name)}</a>'
+
+
+def foldable(
+    head: str, body: str, *, anchor: str = "", open: bool = False, is_html: bool = False, kind: str = ""
+) -> str:
+    """A part that folds; ``head`` is text, or markup made here where ``is_html``."""
+    named = f' id="{anchor}"' if anchor else ""
+    classed = f' class="{kind}"' if kind else ""
+    title = head if is_html else f"<b>{xml(head)}</b>"
+    start = f"<details{named}{classed}{' open' if open else ''}>"
+    return f'{start}<summary>{title}</summary><div class="body">{body}</div></details>'
+
+
+def _anchors(s: SegmentFacts) -> dict[str, str]:
+    return {e.name: f"#s{s.number}-op-{n}" for n, e in enumerate(s.operations)}
+
+
+def findings(s: SegmentFacts) -> list[tuple[str, list[Row]]]:
+    """Groups of accesses that are not fully vectorised, each with its title."""
+    anchors = _anchors(s)
+    return [
+        (
+            f"{kind}: {GROUPS[kind]}",
+            [
+                (f"{anchors[name]} {name}", f"{a.kind} {a.tensor}", a.loop, lanes_text(a), count_text(a.points), a.why)
+                for name, a in rows
+            ],
+        )
+        for kind, rows in grouped(s).items()
+    ]
+
+
+def loaded(s: SegmentFacts) -> list[Row]:
+    """Accesses at loaded indices."""
+    anchors = _anchors(s)
+    return [
+        (
+            f"{anchors[e.name]} {e.name}",
+            f"{a.kind} {a.tensor}",
+            tuple_text(a.coordinates),
+            "\n".join(f"{x.name} = {x.tensor}[{', '.join(x.coordinates)}]" for x in a.loads),
+            "\n".join(a.bounds),
+        )
+        for e in s.operations
+        for a in e.accesses
+        if a.loads
+    ]
+
+
+def memory(s: SegmentFacts) -> list[Row]:
+    """Bytes of each tensor, inputs and outputs first."""
+    order = ("input", "output", "intermediate")
+    return [
+        (t.tensor, t.role, bytes_text(t.size), bytes_text(t.read, t.exact), bytes_text(t.written), t.why)
+        for t in sorted(s.traffic, key=lambda t: order.index(t.role))
+    ]
+
+
+def accesses_of(e: OperationFacts) -> str:
+    """The index map of one operation."""
+    columns = ("access", "tensor", "coordinates", "address", "when", "lanes", "along", "bits", "why no more")
+    return table(columns, (_access(a) for a in e.accesses), right=(7,))
+
+
+def _access(a: AccessFacts) -> Row:
+    when = "" if a.predicate == "True" else a.predicate
+    along = a.loop if a.contiguous else f"{a.loop} (contiguous along {', '.join(a.contiguous_along) or 'no loop'})"
+    shape = f"{a.tensor}\n{a.dtype}{tuple_text(a.shape)}"
+    return (
+        a.kind, shape, tuple_text(a.coordinates), a.address, when, f"{a.pattern}\n{lanes_text(a)}", along,
+        str(a.index_bits), limit_text(a),
+    )  # fmt: skip
