@@ -84,7 +84,8 @@ class AccessFacts:
     with more than one step. ``step`` is the number of elements from one step of it to the next (None: differs from step
     to step), ``pattern`` its name. ``contiguous_along`` are all loops whose step is one element. ``vector_width``
     elements may move in one aligned access of ``vector_bytes``; ``limit`` (of
-    `idgraph.index.VectorWidth`) and ``why`` say what stops a wider one. ``points`` is the number of points of its loops, ``bounds`` are what the loaded indices must obey.
+    `idgraph.index.VectorWidth`) and ``why`` say what stops a wider one. ``points`` is the number
+    of points of its loops, ``bounds`` are what the loaded indices must obey.
     """
 
     kind: Literal["read", "write"]
