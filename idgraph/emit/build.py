@@ -39,10 +39,11 @@ from idgraph.emit.plan import (
     walk,
 )
 from idgraph.emit.races import Crossing, check_barriers, check_races, thread_ways
+from idgraph.emit.scatter import copied, is_shared
 from idgraph.emit.storage import Home, Threads, homes, memory_dtype, private_buffer
 from idgraph.errors import EmitError
 from idgraph.index import strides
-from idgraph.ir import Fusion, Loaded, Tensor, TensorExpr
+from idgraph.ir import SCATTERS, Fusion, Loaded, Tensor, TensorExpr, adds
 
 Body = tuple[Stmt, ...]
 _MAY_MISS = frozenset({"pad", "cat", "slice_scatter"})
@@ -65,7 +66,11 @@ def build_plan(fusion: Fusion, maps: IndexMaps, threads: bool) -> Plan:
     stored = homes(fusion, exprs, maps, how)
     crossings = check_races(exprs, tree, maps, stored, how)
     builder = _Builder(maps, stored, how, frozenset(fusion.outputs), crossings)
-    bodies = [builder.level((node,), 0) for node in tree]
+    bodies: list[Body] = []
+    for node in tree:
+        inside = node.exprs if isinstance(node, Nest) else (node.expr,)
+        bodies += [body for e in inside if (body := builder.start(e))]
+        bodies.append(builder.level((node,), 0))
     extra = {b.name: b for body in bodies for b in _buffers(body) if b.place == "global"}
     kept = {b.name: b for h in stored.values() for b in (h.memory,) if b is not None}
     titles = {f"t{n}": t.name for n, t in enumerate(fusion.tensors)}
@@ -120,6 +125,13 @@ class _Builder:
     outputs: frozenset[Tensor]
     crossings: tuple[Crossing, ...] = ()
 
+    def start(self, e: TensorExpr) -> Body:
+        """A scatter's output before it is updated: a copy of its operand 0, unless the two share their memory."""
+        if e.op not in SCATTERS:
+            return ()
+        source, to = self.stored[e.inputs[0]].memory, self.stored[e.output].memory
+        return copied(e, source, to) if source is not None and to is not None and source.name != to.name else ()
+
     # loops --------------------------------------------------------------------------------------------------------
 
     def level(self, nodes: Sequence[Node], depth: int, around: tuple[Nest, ...] = ()) -> Body:
@@ -169,6 +181,8 @@ class _Builder:
     def leaf(self, e: TensorExpr) -> list[Stmt]:
         """Everything ``e`` does at one point of its loops."""
         access, home = self.maps.write(e), self.stored[e.output]
+        if e.op in SCATTERS:
+            return self.scatter(e)
         loops = self.maps.loops(e)
         skip = reduced(e, loops)
         value = self.value(e)
@@ -185,6 +199,23 @@ class _Builder:
                 out.append(Declare(home.value.name, e.output.dtype, 0))
         wrapped = value.wrap(inside)
         return out if guard is FALSE else [*out, *_guarded(guard, wrapped)]
+
+    def scatter(self, e: TensorExpr) -> list[Stmt]:
+        """One update of an element at loaded coordinates."""
+        access, buffer = self.maps.write(e), self.stored[e.output].memory
+        if buffer is None:
+            raise EmitError(f"{e.output.name} is written at loaded coordinates, and lives in no memory")
+        value = self.value(e)
+        write: Stmt = Store(buffer, access.address, value.result)
+        if adds(e):
+            acc = Local(self.stored[e.output].value.name, e.output.dtype)
+            shared = is_shared(e, self.maps, self.threads.ways[e])
+            write = Accumulate(acc, "sum", value.result, buffer, access.address, shared)
+        missing = self.threads.missing(e)
+        inside: Body = (*value.body, Single(missing, (write,)) if missing else write)
+        guard = and_(*access.conditions, *value.guards)
+        note: Stmt = Note(_describe(e))
+        return [note] if guard is FALSE else [note, *_guarded(guard, value.wrap(inside))]
 
     def store(self, e: TensorExpr, value: Operand, skip: Sequence[int]) -> Body:
         """Write the finished value to wherever the tensor lives."""
@@ -265,6 +296,8 @@ class _Builder:
             extra = and_(*(c for c in access.conditions if c not in write))
             if access.loads:
                 result.check(self.sites(e, k), access.load_bounds)
+            if k == 0 and e.op in SCATTERS:
+                continue  # updated where it lives
             operands[k] = self.operand(result, k, t, extra, seen)
             if f"ld{k}" in needs:
                 result.add(Let(f"ld{k}", operands[k]))

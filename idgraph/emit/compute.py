@@ -10,7 +10,7 @@ from idgraph.arith import FALSE, TRUE, Expr, and_
 from idgraph.emit.nest import COUNTED, IndexMaps
 from idgraph.emit.plan import AccumulateOp, Checked, Choose, Compute, Index, Local, Number, Operand, Site, Stmt
 from idgraph.errors import EmitError
-from idgraph.ir import DType, Scalar, Tensor, TensorExpr, is_float
+from idgraph.ir import SCATTERS, DType, Scalar, Tensor, TensorExpr, is_float
 from idgraph.ir.pointwise import result_dtype
 
 COMPARE = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
@@ -129,7 +129,7 @@ class Value:
         """``inside``, the statements that end in the store, within the checks."""
         for before, condition, site in reversed(self._outer):
             loaded = next(iter(condition.names & {f"ld{k}" for k in range(len(self.expr.inputs))}))
-            inside = (*before, Checked(condition, loaded, site, inside))
+            inside = (*before, Checked(condition, loaded, site, inside, always=self.expr.op in SCATTERS))
         return inside
 
 
@@ -154,12 +154,21 @@ def statement_value(v: Value, operands: Mapping[int, Operand], maps: IndexMaps) 
     elif op == "iota":
         _count(v, e, maps.write(e).coordinates[0], v.local)
         v.result = v.local
+    elif op in SCATTERS:
+        last = e.args[-1]  # the others are where it writes
+        value = operands[len(e.inputs) - 1] if isinstance(last, Tensor) else _plain(last)
+        v.add(Compute(v.local, "cast", (value,), dtype))
+        v.result = v.local
     elif op in MOVES or op == "embedding":
         v.add(Compute(v.local, "cast", (operands[1 if op == "embedding" else 0],), dtype))
         v.result = v.local
     else:
         v.add(_pointwise(v, _all_operands(e, operands)))
         v.result = v.local
+
+
+def _plain(a: Scalar | Expr) -> Operand:
+    return Index(a) if isinstance(a, Expr) else Number(a)
 
 
 def _all_operands(e: TensorExpr, operands: Mapping[int, Operand]) -> tuple[Operand, ...]:
@@ -170,7 +179,7 @@ def _all_operands(e: TensorExpr, operands: Mapping[int, Operand]) -> tuple[Opera
             made.append(operands[k])
             k += 1
         else:
-            made.append(Index(a) if isinstance(a, Expr) else Number(a))
+            made.append(_plain(a))
     return tuple(made)
 
 

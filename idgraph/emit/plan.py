@@ -103,6 +103,7 @@ class Checked:
     """``body`` where ``condition`` on a loaded value holds; where not, a checked run reports ``site``.
 
     ``point`` are the values of the site's loops, where these are no variables any more (unrolled lanes).
+    A run that is not checked tests it only where ``always``: before a write.
     """
 
     condition: Expr
@@ -110,6 +111,7 @@ class Checked:
     site: Site
     body: tuple[Stmt, ...]
     point: tuple[Expr, ...] = ()
+    always: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,13 +186,17 @@ class Choose:
 
 @dataclass(frozen=True, slots=True)
 class Accumulate:
-    """Combine ``value`` into the variable ``acc``, or into ``buffer`` at ``address``."""
+    """Combine ``value`` into the variable ``acc``, or into ``buffer`` at ``address``.
+
+    ``shared``: several blocks or threads may update that element, each update must be one step.
+    """
 
     acc: Local
     op: AccumulateOp
     value: Operand
     buffer: Buffer | None = None
     address: Expr | None = None
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,9 +416,9 @@ def _head(s: Stmt) -> str:
         case Choose(local, cases, default):
             chain = "".join(f"{_operand(o)} if {c} else " for c, o in cases)
             return f"{local.name}: {local.dtype} = {chain}{_operand(default)}"
-        case Accumulate(acc, op, value, buffer, address):
+        case Accumulate(acc, op, value, buffer, address, shared):
             to = acc.name if buffer is None else f"{buffer.name}[{address}]"
-            return f"{to} <- {op} {_operand(value)}"
+            return f"{to} <- {op} {_operand(value)}{' atomically' if shared else ''}"
         case Combine(acc, op, dims):
             return f"{acc.name} <- {op} of all {', '.join(dims)}"
         case Store(buffer, address, value):

@@ -18,6 +18,7 @@ from idgraph.emit.nest import (
     reduced,
 )
 from idgraph.emit.plan import Buffer, Local
+from idgraph.emit.scatter import in_place
 from idgraph.errors import EmitError, ScheduleError
 from idgraph.graphs.loops import descendants
 from idgraph.index import buffer_size
@@ -133,6 +134,7 @@ def homes(fusion: Fusion, exprs: Sequence[TensorExpr], maps: IndexMaps, threads:
     outputs = set(fusion.outputs)
     made: dict[Tensor, Home] = {}
     numbers = {t: n for n, t in enumerate(fusion.tensors)}
+    updated = in_place(fusion, exprs)
     used = {t for e in exprs for t in e.outputs} | set(fusion.inputs) | outputs
     for t in sorted(used, key=lambda t: numbers[t]):
         n = numbers[t]
@@ -143,7 +145,11 @@ def homes(fusion: Fusion, exprs: Sequence[TensorExpr], maps: IndexMaps, threads:
         k = t.inline_position
         _check_memory(t, live_uses(t, exprs))
         memory = None
-        if t in outputs or k == 0 or t.memory == "global":
+        if t in updated and k == 0:
+            to = updated[t]
+            place = "output" if to in outputs else "global"
+            memory = Buffer(f"buf{numbers[to]}", to.name, to.dtype, buffer_size(to), place)
+        elif t in outputs or k == 0 or t.memory == "global":
             memory = Buffer(f"buf{n}", t.name, t.dtype, buffer_size(t), "output" if t in outputs else "global")
         if k == 0 or t.memory == "global":
             made[t] = Home(t, value, memory)

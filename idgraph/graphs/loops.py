@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from idgraph.arith import Expr, ceildiv, simplify
 from idgraph.errors import ScheduleError
 from idgraph.ir import (
+    SCATTERS,
     AxisRead,
     DomainExpr,
     Fixed,
@@ -231,6 +232,7 @@ def check_positions(fusion: Fusion) -> None:
         k = t.inline_position
         if not k:
             continue
+        _check_whole(t)
         if k > len(t.loop) or any(d.kind == "reduction" for d in t.loop[:k]):
             raise ScheduleError(
                 f"tensor {t.name} is inlined at {k}, but its loops were rescheduled to {', '.join(map(repr, t.loop))}",
@@ -240,6 +242,24 @@ def check_positions(fusion: Fusion) -> None:
         for e in t.uses:
             if len(e.output.loop) < k:
                 raise past_consumer(t, e, k)
+
+
+def _check_whole(t: Tensor) -> None:
+    """What a scatter writes at loaded coordinates is whole in memory before, and read when it is done."""
+    readers = [e for e in t.uses if e.op in SCATTERS and e.inputs[0] is t]
+    made = t.definition
+    if made is not None and made.op in SCATTERS:
+        because = f"{made!r} writes at loaded coordinates: an element is final when all its loops have ended"
+    elif readers:
+        because = f"{readers[0]!r} updates elements at loaded coordinates: all of {t.name} must be there before"
+    else:
+        return
+    raise ScheduleError(
+        f"tensor {t.name} is inlined at {t.inline_position}, but it must be whole in memory",
+        where=t.source_line,
+        because=[because],
+        hint=f"inline {t.name} at 0 (memory and a launch of its own)",
+    )
 
 
 def past_consumer(t: Tensor, e: TensorExpr, k: int) -> ScheduleError:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from idgraph.arith import FALSE, and_, is_true, simplify
 from idgraph.errors import ScheduleError
 from idgraph.graphs import key_of
-from idgraph.ir import DomainExpr, IterDomain, Resize, Stride, Tensor, TensorExpr
+from idgraph.ir import SCATTERS, DomainExpr, IterDomain, Resize, Stride, Tensor, TensorExpr
 
 if TYPE_CHECKING:
     from idgraph.index.model import IdModel
@@ -35,6 +35,8 @@ def cuts(model: IdModel, t: Tensor) -> tuple[Cut, ...]:
     """
     found: list[Cut] = []
     found += [(x, x.outputs) for x in t.domain.loop_exprs if is_cut(x)]
+    if t.definition is not None and t.definition.op in SCATTERS:
+        return tuple(found)  # its loops are upstream by nature, and write a part of what operand 0 holds whole
     if t.definition is not None and t.loop != t.logical and t.domain.exprs:
         steps = model.solver(t.definition).own.step
         for d in t.logical:
@@ -57,6 +59,8 @@ def check_cover(model: IdModel) -> None:
             continue
         if t in fusion.outputs:
             raise _outside(t, steps[0][0], f"{t.name} is an output, all of its elements are needed")
+        if t.definition is not None and t.definition.op in SCATTERS:
+            raise _outside(t, steps[0][0], f"{t.definition!r} writes at every element of its index")
         for e in t.uses:
             for k in e.operands_of(t):
                 _check_read(model, e, k, t, steps)

@@ -31,7 +31,7 @@ from idgraph.index.cover import check_cover
 from idgraph.index.layout import address_of
 from idgraph.index.loop import Loop
 from idgraph.index.solve import Solver
-from idgraph.ir import Fixed, Fusion, IterDomain, Loaded, Mapped, Tensor, TensorExpr, check_fusion
+from idgraph.ir import SCATTERS, Fixed, Fusion, IterDomain, Loaded, Mapped, Tensor, TensorExpr, check_fusion, written_at
 from idgraph.ir.loops import is_int
 
 T = TypeVar("T")
@@ -283,6 +283,7 @@ class IdModel:
         # A resolved broadcast axis stays at 0: the wider loop is its stand-in's, or nobody's.
         zero = as_expr(0)
         start = [(d, zero) for d in e.output.logical if d in shadow.axis]
+        start += [(d, symbol(f"ld{k}")) for d, k in written_at(e)]
         for j, (d, loop) in enumerate(zip(shadow.loop, self.loops(e), strict=True)):
             start.append((d, zero if j in shadow.direct else loop.symbol))
         solver = Solver(self.index, e, start, given)
@@ -335,7 +336,9 @@ class IdModel:
             # A resolved broadcast is bounded as the axis it stands for. Every axis that the schedule made on the way to
             # a loop is bounded too, also where a neighbour of one element hides it.
             between = [d for x in out.domain.loop_exprs for d in (*x.inputs, *x.outputs)]
-            wanted = dict.fromkeys(shadow.of(d) for d in (*out.logical, *between))
+            loaded = {d for d, _ in written_at(e)}  # bounded by `Access.load_bounds`
+            own = (d for d in (*out.logical, *(out.root if loaded else ())) if d not in loaded)
+            wanted = dict.fromkeys(shadow.of(d) for d in (*own, *between))
             direct = frozenset(out.loop[j] for j in shadow.direct)
             found = self._writes[e] = _bounds(solver.own.way(wanted, direct), ())
         return found
@@ -351,11 +354,13 @@ class IdModel:
     def _loads(
         self, e: TensorExpr, operand: int | None, solver: Solver
     ) -> tuple[dict[str, tuple[Tensor, tuple[Expr, ...]]], tuple[Expr, ...]]:
-        if operand is None:
+        if operand is None and e.op not in SCATTERS:
             return {}, ()
+        # A scatter writes where it reads its operand 0.
+        at = operand or 0
         loads: dict[str, tuple[Tensor, tuple[Expr, ...]]] = {}
         bounds: list[Expr] = []
-        for axis, read in zip(e.inputs[operand].axes, e.reads[operand], strict=True):
+        for axis, read in zip(e.inputs[at].axes, e.reads[at], strict=True):
             if isinstance(read, Loaded):
                 index, key = e.inputs[read.operand], key_of(e, read.operand)
                 loads[f"ld{read.operand}"] = (index, tuple(solver.coordinate(key(d)) for d in index.axes))

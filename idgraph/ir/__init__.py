@@ -1,21 +1,23 @@
 """Axes, tensors, operations and fusions, with a text form that prints and parses back."""
 
-from idgraph.ir import create, gather, pointwise, reduce, reshape, shape
+from idgraph.ir import create, gather, pointwise, reduce, reshape, scatter, shape
 from idgraph.ir.domains import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle
 from idgraph.ir.dtypes import DTYPES, DType, Scalar, is_float, is_integer, item_size
-from idgraph.ir.exprs import AxisRead, Fixed, Loaded, Mapped, TensorExpr
+from idgraph.ir.exprs import SCATTERS, AxisRead, Fixed, Loaded, Mapped, TensorExpr
 from idgraph.ir.fusion import Fusion, check_fusion, current_fusion
 from idgraph.ir.parsing import copy_fusion, parse_fusion
 from idgraph.ir.printing import print_fusion
 from idgraph.ir.rebuild import AttrEdit, Edit, InputEdit, NewSteps, StepEdit, SymbolEdit, rebuild
+from idgraph.ir.scatter import adds, entry_axes, written_at
 from idgraph.ir.tensor import Tensor, TensorDomain
 
 # Importing these modules registers the primitive operations.
-PRIMITIVES = (create, gather, pointwise, reduce, reshape, shape)
+PRIMITIVES = (create, gather, pointwise, reduce, reshape, scatter, shape)
 
 __all__ = [
-    "DTYPES", "AttrEdit", "AxisRead", "DType", "DomainExpr", "Edit", "Fixed", "Fusion", "InputEdit", "IterDomain",
-    "Loaded", "Mapped", "Merge", "NewSteps", "Resize", "Roll", "Scalar", "Split", "StepEdit", "Stride", "Swizzle",
-    "SymbolEdit", "Tensor", "TensorDomain", "TensorExpr", "check_fusion", "copy_fusion", "current_fusion", "is_float",
-    "is_integer", "item_size", "parse_fusion", "print_fusion", "rebuild",
+    "DTYPES", "SCATTERS", "AttrEdit", "AxisRead", "DType", "DomainExpr", "Edit", "Fixed", "Fusion", "InputEdit",
+    "IterDomain", "Loaded", "Mapped", "Merge", "NewSteps", "Resize", "Roll", "Scalar", "Split", "StepEdit", "Stride",
+    "Swizzle", "SymbolEdit", "Tensor", "TensorDomain", "TensorExpr", "adds", "check_fusion", "copy_fusion",
+    "current_fusion", "entry_axes", "is_float", "is_integer", "item_size", "parse_fusion", "print_fusion", "rebuild",
+    "written_at",
 ]  # fmt: skip

@@ -1,17 +1,15 @@
-"""Reductions, gathers and what is built of several primitives (softmax, scatter, cumsum), with torch's arguments."""
+"""Reductions, gathers and what is built of several primitives (softmax, cumsum), with torch's arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from idgraph.arith import as_expr, is_true
+from idgraph.arith import as_expr
 from idgraph.errors import OperationError, user_line
 from idgraph.ir.dtypes import Scalar, check_dtype, is_float
 from idgraph.ir.exprs import Attr
 from idgraph.ir.fusion import apply_op
-from idgraph.ir.indexing import attr, listed
-from idgraph.ir.movement import Dims, at_user_line, expand, pad, reshape, resolve_dim, resolve_dims, squeeze, unsqueeze
-from idgraph.ir.ops import add, cast, checked, div, eq, exp, ge, le, log, maximum, sub, where
+from idgraph.ir.indexing import attr
+from idgraph.ir.movement import Dims, at_user_line, reshape, resolve_dim, resolve_dims, squeeze, unsqueeze
+from idgraph.ir.ops import checked, div, exp, le, log, sub, where
 from idgraph.ir.tensor import Tensor
 
 
@@ -195,127 +193,10 @@ def embedding(input: Tensor, weight: Tensor, *, name: str | None = None) -> Tens
     return apply_op("embedding", checked(input, "embedding"), checked(weight, "embedding"), name=name)
 
 
-def _one_hot(x: Tensor, dim: int, index: Tensor, op: str) -> tuple[Tensor, Tensor]:
-    """(hit, k): hit[..., v, ..., k] says that index entry k along ``dim`` names element v; k is moved to the end."""
-    if index.ndim != x.ndim:
-        raise OperationError(
-            f"{op}: index {index.name} has {index.ndim} axes, {x.name} has {x.ndim}", where=user_line()
-        )
-    for p, (a, b) in enumerate(zip(x.axes, index.axes, strict=True)):
-        if p != dim and not is_true(b.extent <= a.extent):
-            raise OperationError(
-                f"{op}: axis {p} of index {index.name} has extent {b.extent}, more than {a.extent} of {x.name}",
-                where=user_line(),
-            )
-    spread = _to_last(index, dim)
-    shape = [1] * (x.ndim + 1)
-    shape[dim] = -1
-    numbers = reshape(x.fusion.iota(attr(x.axes[dim].extent), dtype=index.dtype), shape)
-    return eq(spread, numbers), spread
-
-
 def _to_last(t: Tensor, dim: int) -> Tensor:
     """Axis ``dim`` becomes the last one, with a new axis of extent 1 in its place."""
     moved = apply_op("permute", t, dims=(*(p for p in range(t.ndim) if p != dim), dim))
     return unsqueeze(moved, dim)
-
-
-def _fill_up(t: Tensor, x: Tensor, dim: int, value: Scalar) -> Tensor:
-    """Pad the axes off ``dim`` behind, to x's extents (an index may be smaller than x)."""
-    pads: list[int] = []
-    for p in reversed(range(x.ndim)):
-        short = x.axes[p].extent - t.axes[p].extent
-        pads += [0, 0 if p == dim else int(short)]
-    return pad(t, pads, value) if pads and max(pads) > 0 else t
-
-
-def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor, *, name: str | None = None) -> Tensor:
-    """x with src added at the indices: out[index[i, j], j] += src[i, j] for dim 0.
-
-    Built as a sum over index entries of ``where(index == iota, src, 0)``: no two threads write one element. Its cost
-    is extent(x) times the index's extent along ``dim``.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> x, i, s = f.input("x", shape=(4, 9)), f.input("i", shape=(4, 1), dtype="int64"), f.input("s", shape=(4, 1))
-    >>> ig.scatter_add(x, 1, i, s).shape
-    (4, 9)
-    """
-    at = resolve_dim(checked(x, "scatter_add"), dim, "scatter_add")
-    with at_user_line("scatter_add"):
-        hit, _ = _one_hot(x, at, checked(index, "scatter_add"), "scatter_add")
-        values = _to_last(_cut(checked(src, "scatter_add"), index, "scatter_add"), at)
-        zero: Scalar = 0.0 if is_float(x.dtype) else 0
-        added = sum(where(hit, values, zero), -1, dtype=x.dtype)
-        return add(x, _fill_up(added, x, at, zero), name=name)
-
-
-def scatter(x: Tensor, dim: int, index: Tensor, src: Tensor | Scalar, *, name: str | None = None) -> Tensor:
-    """x with src written at the indices: out[index[i, j], j] = src[i, j]; of several writers the last one wins.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> x, i = f.input("x", shape=(4, 9)), f.input("i", shape=(4, 1), dtype="int64")
-    >>> ig.scatter(x, 1, i, 1.0).shape
-    (4, 9)
-    """
-    at = resolve_dim(checked(x, "scatter"), dim, "scatter")
-    with at_user_line("scatter"):
-        hit, _ = _one_hot(x, at, checked(index, "scatter"), "scatter")
-        if not isinstance(src, Tensor):
-            written = _fill_up(cast(any(hit, -1), "int8"), x, at, 0)
-            return where(ge(written, 1), src, x, name=name)
-        count = attr(index.axes[at].extent)
-        order = reshape(x.fusion.iota(count), [1] * x.ndim + [-1])
-        last = amax(where(hit, order, -1), -1)
-        source = _cut(src, index, "scatter")
-        picked = gather(source, at, maximum(last, 0))
-        return where(ge(_fill_up(last, x, at, -1), 0), _fill_up(picked, x, at, 0), x, name=name)
-
-
-def _cut(src: Tensor, index: Tensor, op: str) -> Tensor:
-    """src cut to the index's shape, as torch allows it to be larger."""
-    if src.ndim != index.ndim:
-        raise OperationError(f"{op}: src {src.name} has {src.ndim} axes, index {index.name} has {index.ndim}")
-    pads: list[int] = []
-    for p in reversed(range(src.ndim)):
-        a, b = src.axes[p].extent, index.axes[p].extent
-        if not is_true(b <= a):
-            raise OperationError(f"{op}: axis {p} of src {src.name} has extent {a}, the index {b}")
-        pads += [0, int(b - a)]
-    return pad(src, pads) if min(pads, default=0) < 0 else src
-
-
-def index_put(
-    x: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False, *, name: str | None = None
-) -> Tensor:
-    """x with values written (or added) at the leading axes that ``indices`` name; the last writer wins.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> x, i, v = f.input("x", shape=(9, 4)), f.input("i", shape=(3,), dtype="int64"), f.input("v", shape=(3, 4))
-    >>> ig.index_put(x, [i], v, accumulate=True).shape
-    (9, 4)
-    """
-    checked(x, "index_put")
-    for t in listed(indices, "index_put: indices"):
-        checked(t, "index_put")
-    checked(values, "index_put")
-    if not indices or len(indices) > x.ndim or len({t.ndim for t in indices}) != 1 or indices[0].ndim != 1:
-        raise OperationError("index_put: takes one 1-d index for each of the leading axes", where=user_line())
-    count, rest = indices[0].axes[0].extent, x.shape[len(indices) :]
-    with at_user_line("index_put"):
-        spread = expand(values, [attr(count), *rest])
-        flat_rows = 1
-        for n in x.shape[: len(indices)]:
-            flat_rows = flat_rows * n
-        row: Tensor = indices[0]
-        for t, n in zip(indices[1:], x.shape[1 : len(indices)], strict=True):
-            row = add(row * n, t)
-        table = reshape(x, [flat_rows, *rest])
-        where_to = expand(reshape(row, [-1, *(1 for _ in rest)]), [attr(count), *rest])
-        put = scatter_add(table, 0, where_to, spread) if accumulate else scatter(table, 0, where_to, spread)
-        return reshape(put, *x.shape, name=name)
 
 
 def cumsum(x: Tensor, dim: int, *, name: str | None = None) -> Tensor:

@@ -42,6 +42,8 @@ class Loaded:
 
 
 AxisRead = Mapped | Fixed | Loaded
+SCATTERS = frozenset({"scatter", "scatter_add", "index_put"})
+"""Operations whose loops run over index tensors and that write at the values of these."""
 Attr: TypeAlias = "bool | int | float | str | Expr | tuple[Attr, ...] | None"
 
 

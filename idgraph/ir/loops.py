@@ -37,7 +37,7 @@ from idgraph.ir.domains import (
     SwizzleKind,
     is_one,
 )
-from idgraph.ir.exprs import Attr
+from idgraph.ir.exprs import SCATTERS, Attr
 
 if TYPE_CHECKING:
     from idgraph.ir.tensor import Tensor
@@ -274,11 +274,17 @@ def stride(tensor: Tensor, axis: int, start: int | Expr, step: int, extent: int 
     log_step(tensor, "stride", at, start, step, extent)
 
 
+def iterated(tensor: Tensor) -> tuple[IterDomain, ...]:
+    """The axes that loops run over before any step: the logical ones, of a scatter the root ones (its index's)."""
+    e = tensor.definition
+    return tensor.root if e is not None and e.op in SCATTERS else tensor.logical
+
+
 def reset(tensor: Tensor) -> None:
-    """Forget every loop step: the loops are the logical axes again, serial and not inlined."""
+    """Forget every loop step: the loops are the logical axes (a scatter's root axes) again, serial and not inlined."""
     tensor.domain.loop_exprs.clear()
-    tensor.domain.loop = tensor.logical
-    for d in tensor.logical:
+    tensor.domain.loop = iterated(tensor)
+    for d in tensor.domain.loop:
         d.parallel = "serial"
     tensor.inline_position = 0
     tensor.log[:] = [s for s in tensor.log if s.name == "set_memory"]
@@ -409,7 +415,14 @@ def _check_cover(tensor: Tensor, domains: Sequence[IterDomain], step: str) -> No
     if len(set(domains)) != len(domains):
         raise ScheduleError(f"{step}: an axis of tensor {tensor.name} is named twice", where=user_line())
     known = reachable(domains, exprs)
-    missing = [d for d in tensor.logical if d not in known and not d.is_broadcast]
+    loaded = [d for d in domains if d.kind == "gather_scatter"]
+    if loaded:
+        raise ScheduleError(
+            f"{step}: {loaded[0].label} of tensor {tensor.name} is written at loaded indices, no loop runs over it",
+            where=user_line(),
+            hint=f"its loops run over {', '.join(map(repr, tensor.root))}",
+        )
+    missing = [d for d in iterated(tensor) if d not in known and not d.is_broadcast]
     if missing:
         raise ScheduleError(
             f"{step}: the axes {', '.join(map(repr, domains))} do not reach {missing[0].label} of tensor {tensor.name}",

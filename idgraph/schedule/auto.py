@@ -11,10 +11,23 @@ from math import gcd
 
 from idgraph.arith import is_true
 from idgraph.errors import ScheduleError
-from idgraph.ir import Fixed, Fusion, Loaded, Merge, Resize, Stride, Tensor, TensorExpr, check_fusion, item_size
+from idgraph.ir import (
+    SCATTERS,
+    Fixed,
+    Fusion,
+    Loaded,
+    Merge,
+    Resize,
+    Stride,
+    Tensor,
+    TensorExpr,
+    check_fusion,
+    item_size,
+)
 from idgraph.ir.loops import reset
 from idgraph.schedule.inline import inline_most
 from idgraph.schedule.replay import like_consumer
+from idgraph.schedule.scatter import schedule_scatter
 
 BLOCK = 256
 VECTOR_BYTES = 16
@@ -74,7 +87,7 @@ def _stored(fusion: Fusion) -> set[Tensor]:
     """Tensors that always get a nest of their own: outputs, reductions, what is gathered from."""
     kept: set[Tensor] = set(fusion.outputs)
     for e in fusion.exprs:
-        if e.is_reduction:
+        if e.is_reduction or e.op in SCATTERS:
             kept.add(e.output)
         for t, row in zip(e.inputs, e.reads, strict=True):
             if any(isinstance(r, Loaded) for r in row) and t.definition is not None:
@@ -86,6 +99,9 @@ def _stored(fusion: Fusion) -> set[Tensor]:
 
 def _reference(t: Tensor, block: int) -> None:
     """Kept axes flattened and cut into blocks and threads; reduced axes inside them, axes of one element last."""
+    if t.definition is not None and t.definition.op in SCATTERS:
+        schedule_scatter(t.definition, block)
+        return
     if _interleaves(t):
         _interleaved(t, block)
         return

@@ -21,7 +21,7 @@ from idgraph.validate.diagnosis import describe, find_mismatch
 from idgraph.validate.engine_numpy import CHUNK, check_points, scan_numpy
 from idgraph.validate.inputs import random_inputs
 from idgraph.validate.layout import free_strides
-from idgraph.validate.oracle import INDEXED, bind, evaluate
+from idgraph.validate.oracle import INDEXED, SCATTERED, bind, evaluate, index_operands
 from idgraph.validate.oracle.moves import Array
 from idgraph.validate.progress import Progress, silent
 from idgraph.validate.report import AddressMismatch, AddressReport
@@ -132,6 +132,8 @@ def _index_values(
     for e in f.exprs:
         if e.op in INDEXED:
             names |= {t.name for k, t in enumerate(e.inputs) if k != INDEXED[e.op]}
+        if e.op in SCATTERED:
+            names |= {e.inputs[k].name for k in index_operands(e)}
     if not names:
         return {}
     given = inputs if inputs is not None else random_inputs(f, seed, symbols)

@@ -89,8 +89,9 @@ def describe(case: Case, tables: Tables | None, bad: int, code: int, place: int)
         where = tuple(int(c) for c in np.unravel_index(expected, shape)) if shape else ()
         expected_address = site.layout.address(where, shape)
     t = site.access.tensor
+    operand = place - 1 if 0 < place <= len(e.inputs) else None
     return AddressMismatch(
-        faults.TEXT[code], repr(e), t.name, None if place == 0 else place - 1, point, coordinates, element, expected,
+        faults.TEXT[code], repr(e), t.name, operand, point, coordinates, element, expected,
         address, expected_address, explain_read(e, place - 1),
     )  # fmt: skip
 
@@ -119,7 +120,7 @@ def explain_read(e: TensorExpr, k: int) -> tuple[str, ...]:
     steps = [f"loops of {out.name}: {', '.join(map(repr, out.loop)) or '(none)'}"]
     steps += [repr(x) for x in reversed(out.domain.loop_exprs)]
     steps += [repr(x) for x in reversed(out.domain.exprs)]
-    if k >= 0:
+    if 0 <= k < len(e.inputs):
         t = e.inputs[k]
         how = ", ".join(str(r) for r in e.reads[k])
         steps.append(f"operand {k}, {t.name}{list(t.axes)}, is read at: {how}")

@@ -9,7 +9,7 @@ import numpy as np
 
 from idgraph.ir import DType, Fusion, Tensor, is_float
 from idgraph.validate.layout import free_strides, laid_out, layout_of
-from idgraph.validate.oracle import INDEXED, bind, shape_of, stored
+from idgraph.validate.oracle import INDEXED, SCATTERED, bind, shape_of, stored
 from idgraph.validate.oracle.binding import number
 from idgraph.validate.oracle.moves import Array
 
@@ -32,8 +32,8 @@ def index_limits(f: Fusion, symbols: Mapping[str, int]) -> dict[str, int]:
             counted[e.output] = number(e.attrs["n"], symbols)
         elif e.op in ("reshape", "unsqueeze", "expand", "copy") and e.inputs[0] in counted:
             counted[e.output] = counted[e.inputs[0]]
-        if e.op in INDEXED:
-            source = INDEXED[e.op]
+        if e.op in INDEXED or e.op in SCATTERED:
+            source = INDEXED.get(e.op, 0)
             for axis, read in zip(e.inputs[source].axes, e.reads[source], strict=True):
                 operand = getattr(read, "operand", None)
                 if isinstance(operand, int):

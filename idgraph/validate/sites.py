@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, symbol
 from idgraph.index import Access, IdModel, Loop
-from idgraph.ir import Tensor, TensorExpr
+from idgraph.ir import SCATTERS, Tensor, TensorExpr
 from idgraph.validate.layout import Layout, layout_of
 from idgraph.validate.oracle import shape_of
 from idgraph.validate.oracle.binding import number
@@ -86,6 +86,9 @@ def build_case(m: IdModel, e: TensorExpr, symbols: Mapping[str, int]) -> Case:
     reduced = frozenset(j for j, d in enumerate(out.loop) if d.kind == "reduction")
     write = _site(m.write(e), 0, symbols)
     reads = tuple(_read_site(m, e, k, symbols) for k in range(len(e.inputs)))
+    if e.op in SCATTERS:
+        reads = (*reads, replace(write, number=len(reads) + 1))
+        write = _entries(m, e, symbols)
     still = {loops[j].name: 0 for j in reduced}
     settled = tuple(write.coordinates[p].substitute(still) for p in write.kept)
     widened = _is_widened(e, loops)
@@ -94,6 +97,31 @@ def build_case(m: IdModel, e: TensorExpr, symbols: Mapping[str, int]) -> Case:
     unread = any(extent == 0 for _, extent in numbered[: out.inline_position])
     must_cover = out in m.fusion.outputs or not (cut or unread)
     return Case(e, numbered, reduced, write, reads, settled, must_cover, widened)
+
+
+def _entries(m: IdModel, e: TensorExpr, symbols: Mapping[str, int]) -> Site:
+    """The points of a scatter as a tensor of their own, one element for each: what the loops visit once each.
+
+    Where each point really writes is looked at like a read, beside what the definition says it writes.
+    """
+    a, solver = m.write(e), m.solver(e)
+    root = e.output.root
+    shape = tuple(number(d.extent, symbols) for d in root)
+    at = tuple(_bound(solver.coordinate((d, e)), symbols) for d in root)
+    strides = tuple(math.prod(shape[p + 1 :]) for p in range(len(shape)))
+    address = as_expr(0)
+    for c, s in zip(at, strides, strict=True):
+        address = address + c * s
+    return Site(
+        a,
+        0,
+        _bound(a.predicate, symbols),
+        at,
+        shape,
+        tuple(range(len(root))),
+        address,
+        Layout(strides, 0, math.prod(shape)),
+    )
 
 
 def _is_widened(e: TensorExpr, loops: Sequence[Loop]) -> bool:
@@ -130,7 +158,7 @@ def _site(a: Access, place: int, symbols: Mapping[str, int]) -> Site:
 def _read_site(m: IdModel, e: TensorExpr, k: int, symbols: Mapping[str, int]) -> Site:
     plain = _site(m.read(e, k), k + 1, symbols)
     t = e.inputs[k]
-    if t.definition is None or (t in m.fusion.outputs and t.inline_position == 0):
+    if t.definition is None or t.definition.op in SCATTERS or (t in m.fusion.outputs and t.inline_position == 0):
         return plain
     slot = _slot(m, plain.access, t.definition, symbols)
     return Site(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from idgraph.validate.oracle import optional, reads
+from idgraph.validate.oracle import SCATTERED, optional, reads
 from idgraph.validate.oracle.moves import Array
 from idgraph.validate.sites import Case
 
@@ -34,6 +34,8 @@ def build_tables(case: Case, values: Mapping[str, Array], symbols: Mapping[str, 
     e = case.expr
     wanted = tuple(reads(e, k, values, symbols) for k in range(len(e.inputs)))
     allowed = tuple(optional(e, k, symbols) for k in range(len(e.inputs)))
+    if e.op in SCATTERED:  # the last site is where it writes
+        wanted, allowed = (*wanted, reads(e, 0, values, symbols)), (*allowed, None)
     used = {load.tensor.name: values[load.tensor.name] for s in case.reads for load in s.loads}
     shape = tuple(case.write.shape[p] for p in case.write.kept)
     terms = None

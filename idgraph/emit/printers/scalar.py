@@ -57,8 +57,11 @@ def scalar_kernel(kernel: Kernel, plan: Plan, target: str, checked: bool) -> str
 
 
 def runs_parallel(kernel: Kernel) -> bool:
-    """True when the outermost loop of a CPU kernel is one for all its statements and stands for blocks."""
+    """True when the outermost loop of a CPU kernel is one for all its statements, stands for blocks, and no two of
+    them may update one element."""
     loops = [s for s in kernel.body if not isinstance(s, Note)]
+    if any(isinstance(s, Accumulate) and s.shared for s in walk(kernel.body)):
+        return False
     return len(loops) == 1 and isinstance(loops[0], Loop) and loops[0].parallel.startswith("blockIdx")
 
 
@@ -215,10 +218,12 @@ class _Scalar:
     def check(self, s: Checked, depth: int) -> None:
         self.sites += 1
         number = self.sites
-        if not self.checked:
-            self.block(s.body, depth)
-            return
         condition = self.index(s.condition)
+        if not self.checked:
+            if s.always:
+                self.put(depth, f"if {condition}:")
+            self.block(s.body, depth + s.always)
+            return
         loops = [self.index(x) for x in s.point] or list(s.site.loops)
         if self.target == "python":
             self.put(depth, f"if not ({condition}):")
@@ -243,12 +248,18 @@ class _Scalar:
 
     def accumulate(self, s: Accumulate, depth: int) -> None:
         value = operand_text(s.value, s.acc.dtype, self.index)
+        if s.shared and self.target == "cuda" and s.buffer is not None and s.address is not None:
+            if s.op != "sum":
+                raise AssertionError(f"no element is updated by {s.op} from several threads")
+            kind = {"float32": "f32", "float64": "f64", "int32": "np.int32", "int64": "i64"}[s.buffer.dtype]
+            self.put(depth, f"cuda.atomic.add({s.buffer.name}, {self.address(s.address)}, {kind}({value}))")
+            return
         before = s.acc.name
         if s.buffer is not None and s.address is not None:
             before = self.loaded(s.buffer, s.address)
         text = COMBINE[s.op].format(before, value)
-        if s.acc.dtype == "int64":
-            text = f"i64({text})"
+        if s.acc.dtype in ("int64", "int32"):
+            text = f"i{s.acc.dtype[3:]}({text})"
         if s.buffer is not None and s.address is not None:
             self.put(depth, self.stored(s.buffer, s.address, text))
         else:

@@ -173,6 +173,9 @@ class _Vector:
             loops = ", ".join(s.site.loops)
             wanted = self.index(s.condition)
             self.put(at, f"require({wanted}, {at.mask}, {self.sites}, {s.value}, ({loops}{',' if loops else ''}))")
+        elif s.always:
+            self.block_where(s.condition, s.body, at)
+            return
         self.block(s.body, at)
 
     def choose(self, s: Choose, at: _Scope) -> None:

@@ -6,46 +6,9 @@ import math
 from collections.abc import Sequence
 
 from idgraph.frontends.importer import Call, Unmapped, handles
-from idgraph.ir import Tensor, composite, is_integer, movement, ops
+from idgraph.ir import Tensor, composite, indexed, is_integer, movement, ops
 from idgraph.ir.fusion import apply_op
-from idgraph.ir.pointwise import broadcast_axes
-
-# Operations that make no negative number of numbers that are not negative.
-_KEEP_SIGN = frozenset(
-    {"copy", "cast", "reshape", "permute", "unsqueeze", "squeeze", "expand", "slice", "select", "flip", "roll", "add",
-     "mul", "cat", "where", "maximum", "fmod", "floor_divide", "gather", "index_select", "index", "sum", "amax"}
-)  # fmt: skip
-
-
-def never_negative(t: Tensor, depth: int = 32) -> bool:
-    """True where the values are provably not negative, from how they are made."""
-    made = t.definition
-    if t.dtype in ("bool", "uint8"):
-        return True
-    if made is None or depth == 0:
-        return False
-    if made.op == "iota":
-        numbers = [v for v in (made.attrs["start"], made.attrs["step"]) if isinstance(v, int)]
-        return len(numbers) == 2 and min(numbers) >= 0
-    if made.op == "full":
-        value = made.attrs["value"]
-        return isinstance(value, (int, float)) and value >= 0
-    if made.op == "remainder":
-        return isinstance(made.args[1], int) and made.args[1] > 0
-    if made.op not in _KEEP_SIGN:
-        return False
-    operands = made.args[1:] if made.op == "where" else made.args
-    return all(
-        never_negative(a, depth - 1) if isinstance(a, Tensor) else isinstance(a, (int, float)) and a >= 0
-        for a in operands
-    )
-
-
-def counted_from_front(index: Tensor, extent: int) -> Tensor:
-    """torch counts a negative index from the end; one that cannot be negative is left as it is."""
-    if never_negative(index):
-        return index
-    return ops.where(ops.lt(index, 0), ops.add(index, extent), index)
+from idgraph.ir.indexed import counted_from_front
 
 
 def _index_of(t: Tensor) -> Tensor:
@@ -108,7 +71,7 @@ def masked_index_put(c: Call) -> Tensor:
     dims, found = _indices(c, x, 2)
     values = c.tensor(3, "values")
     kept = ops.where(mask, values, 0.0 if values.dtype.startswith(("float", "bfloat")) else 0)
-    return _put(c, x, dims, _clamped(x, dims, found), kept, True)
+    return _put(x, dims, _clamped(x, dims, found), kept, True)
 
 
 @handles("aten.index_put.default", "aten._unsafe_index_put.default")
@@ -118,34 +81,14 @@ def index_put(c: Call) -> Tensor:
     dims, found = _indices(c, x, 1)
     if not dims:
         raise Unmapped("no index tensor")
-    placed = [counted_from_front(t, int(x.axes[d].extent)) for d, t in zip(dims, found, strict=True)]
-    return _put(c, x, dims, placed, values, accumulate)
+    return _put(x, dims, found, values, accumulate)
 
 
-def _put(c: Call, x: Tensor, dims: list[int], found: list[Tensor], values: Tensor, accumulate: bool) -> Tensor:
-    """Indexed axes to the front, the index tensors and the values' axes for them flattened into one."""
-    shape = tuple(int(d.extent) for d in broadcast_axes(c.fusion, found))
-    rest = [p for p in range(x.ndim) if p not in dims]
-    lead = dims[0] if _adjacent(dims) else 0
-    result = [*(int(x.axes[p].extent) for p in rest[:lead]), *shape, *(int(x.axes[p].extent) for p in rest[lead:])]
-    wide = movement.expand(values, result) if tuple(values.shape) != tuple(result) else values
-    middle = list(range(lead, lead + len(shape)))
-    moved = [*middle, *(p for p in range(len(result)) if p not in middle)]
-    if moved != list(range(len(moved))):
-        wide = movement.permute(wide, moved)
-    count = 1
-    for n in shape:
-        count *= n
-    table = movement.permute(x, [*dims, *rest]) if [*dims, *rest] != list(range(x.ndim)) else x
-    rows = [movement.reshape(_expanded(t, shape), (count,)) for t in found]
-    flat = movement.reshape(wide, (count, *(int(x.axes[p].extent) for p in rest)))
-    put = composite.index_put(table, rows, flat, accumulate)
-    back = [[*dims, *rest].index(p) for p in range(x.ndim)]
-    return movement.permute(put, back) if back != list(range(x.ndim)) else put
-
-
-def _expanded(t: Tensor, shape: tuple[int, ...]) -> Tensor:
-    return t if tuple(t.shape) == shape else movement.expand(t, shape)
+def _put(x: Tensor, dims: Sequence[int], found: Sequence[Tensor], values: Tensor, accumulate: bool) -> Tensor:
+    at: list[Tensor | None] = [None] * (max(dims) + 1)
+    for p, t in zip(dims, found, strict=True):
+        at[p] = t
+    return indexed.index_put(x, at, values, accumulate)
 
 
 @handles("aten.as_strided.default")
@@ -233,9 +176,9 @@ def scatter(c: Call) -> Tensor:
     if not x.ndim:
         raise Unmapped("a scatter into a tensor without axes")
     if c.node.target == "aten.scatter.src":
-        return composite.scatter(x, dim, _index_of(index_), c.tensor(3, "src"))
+        return indexed.scatter(x, dim, _index_of(index_), c.tensor(3, "src"))
     value = c.number(3, "value")
-    return composite.scatter(x, dim, _index_of(index_), float(value) if "float" in x.dtype else value)
+    return indexed.scatter(x, dim, _index_of(index_), float(value) if "float" in x.dtype else value)
 
 
 @handles("aten.scatter_add.default")
@@ -244,4 +187,4 @@ def scatter_add(c: Call) -> Tensor:
     x, dim, index_, src = c.tensor(0, "self"), c.int(1, "dim"), c.tensor(2, "index"), c.tensor(3, "src")
     if not x.ndim:
         raise Unmapped("a scatter into a tensor without axes")
-    return composite.scatter_add(x, dim, _index_of(index_), src)
+    return indexed.scatter_add(x, dim, _index_of(index_), src)

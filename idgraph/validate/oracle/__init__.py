@@ -8,9 +8,11 @@ from idgraph.validate.oracle.binding import bind, shape_of
 from idgraph.validate.oracle.moves import INDEXED
 from idgraph.validate.oracle.numbers import kept_dtype, stored
 from idgraph.validate.oracle.reads import element_numbers, optional, reads
+from idgraph.validate.oracle.scatters import SCATTERED, index_operands
 from idgraph.validate.oracle.values import ancestors, evaluate
 
 __all__ = [
-    "INDEXED", "ancestors", "bind", "element_numbers", "evaluate", "kept_dtype", "optional", "reads", "shape_of",
+    "INDEXED", "SCATTERED", "ancestors", "bind", "element_numbers", "evaluate", "index_operands", "kept_dtype",
+    "optional", "reads", "shape_of",
     "stored",
 ]  # fmt: skip

@@ -104,7 +104,8 @@ def _pad(x: Array, left: tuple[int, ...], right: tuple[int, ...], fill: Any) -> 
     return out
 
 
-def _check(index: Array, extent: int, op: str) -> Array:
+def check_index(index: Array, extent: int, op: str) -> Array:
+    """``index`` itself; raises `IndexingError` where a value is outside an axis of ``extent`` elements."""
     wrong = (index < 0) | (index >= extent)
     if bool(wrong.any()):
         at = tuple(int(c) for c in np.argwhere(wrong)[0])
@@ -122,18 +123,18 @@ def picked(op: str, attrs: Attrs, x: Array, indices: Sequence[Array]) -> Array:
         case "gather":
             dim = _axis(attrs, x.ndim)
             cut = x[tuple(slice(None) if p == dim else slice(n) for p, n in enumerate(first.shape))]
-            return np.take_along_axis(cut, _check(first, x.shape[dim], op), dim)
+            return np.take_along_axis(cut, check_index(first, x.shape[dim], op), dim)
         case "take_along_dim":
             dim = _axis(attrs, x.ndim)
-            return np.take_along_axis(x, _check(first, x.shape[dim], op), dim)
+            return np.take_along_axis(x, check_index(first, x.shape[dim], op), dim)
         case "index_select":
             dim = _axis(attrs, x.ndim)
-            return np.take(x, _check(first, x.shape[dim], op), dim)
+            return np.take(x, check_index(first, x.shape[dim], op), dim)
         case "embedding":
-            return x[_check(first, x.shape[0], op)]
+            return x[check_index(first, x.shape[0], op)]
         case "index":
             dims = [d % x.ndim for d in numbers(attrs["dims"], {})]
-            checked = [_check(i, x.shape[d], op) for i, d in zip(indices, dims, strict=True)]
+            checked = [check_index(i, x.shape[d], op) for i, d in zip(indices, dims, strict=True)]
             return x[(*(slice(None) for _ in range(dims[0])), *checked)]
         case _:
             raise OperationError(f"the oracle knows no operation {op!r} that reads at index values")

@@ -14,6 +14,7 @@ from idgraph.ir.reduce import REDUCTIONS
 from idgraph.validate.oracle.binding import Symbols, numbers, shape_of
 from idgraph.validate.oracle.moves import INDEXED, MOVES, Array, index_reads, move, region
 from idgraph.validate.oracle.pointwise import POINTWISE
+from idgraph.validate.oracle.scatters import SCATTERED, index_operands, scatter_reads
 
 LARGEST: Final = 1 << 31  # 8 GiB of numbers; beyond that no machine that runs the tests has the memory
 
@@ -35,7 +36,8 @@ def reads(e: TensorExpr, k: int, values: Mapping[str, Array] | None = None, symb
 
     The axes are those of ``e.output.logical`` in that order, reduced axes included. Numbers are row-major over the
     operand's shape; -1 where the operation reads nothing of this operand (a pad's fill, another part of a cat).
-    ``values`` holds index tensors by name, for operations that read at index values. The result may be a view.
+    ``values`` holds index tensors by name, for operations that read at index values. The result may be a view. The
+    points of a scatter are those of what it writes (its root axes); operand 0 stands for the element that is written.
 
     >>> import idgraph as ig
     >>> t = ig.Fusion("f").input("t", shape=(6,))
@@ -53,6 +55,10 @@ def reads(e: TensorExpr, k: int, values: Mapping[str, Array] | None = None, symb
         return _reduced(e, ids, at)
     if e.op == "matmul":
         return _contracted(e, k, ids, shape, at)
+    if e.op in SCATTERED:
+        known = values or {}
+        indices = [known[e.inputs[j].name] for j in index_operands(e)]
+        return scatter_reads(e, k, ids, shape_of(e.inputs[0], at), indices)
     if e.op not in MOVES:
         raise OperationError(f"the oracle knows no operation {e.op!r}")
     if e.op in INDEXED:

@@ -13,6 +13,7 @@ from idgraph.validate.oracle.binding import Symbols, bind, number, numbers, shap
 from idgraph.validate.oracle.moves import MOVES, Array, move
 from idgraph.validate.oracle.numbers import stored
 from idgraph.validate.oracle.pointwise import POINTWISE, accumulate, evaluate_pointwise
+from idgraph.validate.oracle.scatters import SCATTERED, index_operands, scatter
 
 
 def evaluate(
@@ -97,6 +98,11 @@ def evaluate_one(e: TensorExpr, operands: list[Array], symbols: Symbols, rounded
         value = e.attrs["value"]
         if isinstance(value, (bool, int, float)):
             return np.broadcast_to(stored(np.asarray(value), dtype, rounded), shape)
+    if e.op in SCATTERED:
+        last = e.args[-1]
+        src = operands[-1] if isinstance(last, Tensor) else stored(np.asarray(last), dtype, rounded)
+        indices = [operands[k] for k in index_operands(e)]
+        return stored(scatter(e.op, e.attrs, operands[0], indices, src), dtype, rounded)
     if e.op in MOVES:
         parts = [stored(x, dtype, rounded) for x in operands] if e.op in ("cat", "slice_scatter") else operands
         fill = e.attrs.get("value", 0)

@@ -1,0 +1,150 @@
+"""Scatters: copying what they update, sharing its memory where nobody else needs it, and the order of their points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from idgraph.arith import Expr, as_expr, ceildiv, is_true, simplify, symbol
+from idgraph.emit.nest import IndexMaps, LoopVar, flatten, is_thread, live_uses, product
+from idgraph.emit.plan import Buffer, If, Load, Local, Loop, Note, Stmt, Store, quote
+from idgraph.errors import ScheduleError
+from idgraph.index import address_of
+from idgraph.ir import SCATTERS, Fusion, Tensor, TensorExpr, adds, item_size
+
+_BLOCK = 256
+_BYTES = 16
+
+
+def in_place(fusion: Fusion, exprs: Sequence[TensorExpr]) -> dict[Tensor, Tensor]:
+    """Tensors that a scatter updates and nothing else needs, each with the tensor whose memory it may live in."""
+    found: dict[Tensor, Tensor] = {}
+    for e in reversed(exprs):
+        x = e.inputs[0] if e.op in SCATTERS else None
+        if x is None or x.definition is None or x in fusion.outputs or x.memory != "auto":
+            continue
+        alone = live_uses(x, exprs) == (e,) and e.operands_of(x) == (0,)
+        if alone and _row_major(x) and _row_major(e.output):
+            found[x] = found.get(e.output, e.output)
+    return found
+
+
+def _row_major(t: Tensor) -> bool:
+    return t.allocation == t.axes and t.offset == 0 and all(s is None for s in t.domain.strides)
+
+
+def copied(e: TensorExpr, source: Buffer, to: Buffer) -> tuple[Stmt, ...]:
+    """The statements of a kernel that copies what ``e`` updates to where it updates it."""
+    x, t = e.inputs[0], e.output
+    extents = [d.extent for d in t.axes]
+    count = product(extents)
+    width = 1
+    if _row_major(x) and _row_major(t):
+        width = _BYTES // item_size(t.dtype)
+        while width > 1 and not is_true((count % width).eq(0)):
+            width //= 2
+    blocks = simplify(ceildiv(ceildiv(count, width), _BLOCK))
+    i0 = symbol("i0", 0, simplify(blocks - 1))
+    i1, i2 = symbol("i1", 0, _BLOCK - 1), symbol("i2", 0, width - 1)
+    place = simplify((i0 * _BLOCK + i1) * width + i2)
+    local = Local("value", t.dtype)
+    if _row_major(x) and _row_major(t):
+        addresses: tuple[Expr, Expr] = place, place
+    else:
+        at = _coordinates(place, extents)
+        addresses = address_of(x, _allocated(x, at)), address_of(t, _allocated(t, at))
+    body: tuple[Stmt, ...] = (Load(local, source, addresses[0]), Store(to, addresses[1], local))
+    if width > 1:
+        body = (Loop("i2", as_expr(width), "vectorize", body),)
+    if not is_true((count % (_BLOCK * width)).eq(0)):
+        body = (If((i0 * _BLOCK + i1) * width < count, body),)
+    body = (Loop("i0", blocks, "blockIdx.x", (Loop("i1", as_expr(_BLOCK), "threadIdx.x", body),)),)
+    return (Note(f"{quote(t.name)} starts as {quote(x.name)}"), *body)
+
+
+def _coordinates(place: Expr, extents: Sequence[Expr]) -> list[Expr]:
+    made: list[Expr] = []
+    for p, n in reversed(list(enumerate(extents))):
+        made.insert(0, place % n if p else place)
+        place = place // n
+    return [simplify(c) for c in made]
+
+
+def _allocated(t: Tensor, at: Sequence[Expr]) -> list[Expr]:
+    """Coordinates of the allocation axes from those of the shape's axes."""
+    known = dict(zip(t.axes, at, strict=True))
+    missing = [d for d in t.allocation if d not in known]
+    if missing:
+        raise ScheduleError(
+            f"{t.name} is updated by a scatter, but its memory follows {missing[0].label}, no axis of its shape",
+            where=t.source_line,
+            hint="set_allocation with a permutation of its logical axes",
+        )
+    return [known[d] for d in t.allocation]
+
+
+# order ----------------------------------------------------------------------------------------------------------------
+
+
+def entries(e: TensorExpr, maps: IndexMaps) -> tuple[list[Expr], list[Expr]]:
+    """(coordinates, extents) of the entry axes: only points that differ there can write one element."""
+    if e.op != "index_put":
+        dim = e.attrs["dim"]
+        at = dim % e.output.ndim if isinstance(dim, int) else 0
+        return [maps.read(e, 1).coordinates[at]], [e.inputs[1].axes[at].extent]
+    indices = range(1, 1 + len(e.attrs["dims"])) if isinstance(e.attrs["dims"], tuple) else range(0)
+    rank = max(e.inputs[k].ndim for k in indices)
+    coordinates, extents = [as_expr(0)] * rank, [as_expr(1)] * rank
+    for k in indices:
+        t, found = e.inputs[k], maps.read(e, k).coordinates
+        for p, (d, c) in enumerate(zip(t.axes, found, strict=True)):
+            if not d.is_broadcast:
+                coordinates[p + rank - t.ndim], extents[p + rank - t.ndim] = c, d.extent
+    return coordinates, extents
+
+
+def is_shared(e: TensorExpr, maps: IndexMaps, ways: Sequence[str]) -> bool:
+    """True where several blocks or threads may update one element."""
+    names = {n for c in entries(e, maps)[0] for n in c.names}
+    return any(is_thread(way) and v.name in names for way, v in zip(ways, maps.loops(e), strict=True))
+
+
+def check_order(e: TensorExpr, maps: IndexMaps, ways: Mapping[TensorExpr, tuple[str, ...]]) -> None:
+    """Raise `ScheduleError` where the writers of one element would come in another order than the index's."""
+    if e.op not in SCATTERS or adds(e):
+        return
+    loops = maps.loops(e)
+    coordinates, extents = entries(e, maps)
+    number = flatten(extents, coordinates)
+    inside = [(v, way) for v, way in zip(loops, ways[e], strict=True) if v.name in number.names]
+    for v, way in inside:
+        if is_thread(way):
+            raise ScheduleError(
+                f"{e.output.name} would race: loop {v.name} over the entries of its index runs on {way}",
+                where=e.source_line,
+                because=[
+                    f"several entries may name one element, and the last one wins: {e!r}",
+                    "several threads have no last one",
+                ],
+                hint="run that loop serially, or add up instead (ig.scatter_add, accumulate=True)",
+            )
+    if not _in_order(number, [v for v, _ in inside]):
+        raise ScheduleError(
+            f"loops {', '.join(v.name for v, _ in inside)} of {e.output.name} do not visit the entries of its index in "
+            "their order",
+            where=e.source_line,
+            because=[f"of several writers of one element the last one wins; entry number {number}"],
+            hint="keep the loops over the index's entries in order, and apart from other axes",
+        )
+
+
+def _in_order(number: Expr, loops: Sequence[LoopVar]) -> bool:
+    """One step of a loop, with the inner ones from their last value to their first, leads to a larger number."""
+    for p, v in enumerate(loops):
+        here = symbol(v.name, 0, simplify(v.extent - 2))
+        first: dict[Expr, Expr] = {v.symbol: here + 1} | {w.symbol: as_expr(0) for w in loops[p + 1 :]}
+        last: dict[Expr, Expr] = {v.symbol: here} | {w.symbol: simplify(w.extent - 1) for w in loops[p + 1 :]}
+        if is_true(v.extent <= 1):
+            continue
+        if not is_true(simplify(number.substitute(first) - number.substitute(last)) > 0):
+            return False
+    return True

@@ -1,0 +1,244 @@
+"""Writing at loaded coordinates, and advanced indexing, with torch's names, arguments and meaning.
+
+Duplicates: `scatter_add` and an accumulating `index_put` add all of them up; of several writers of one element without
+accumulation, where torch promises nothing, the last one in row-major order of the index wins, on every target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from idgraph.arith import Expr, is_true
+from idgraph.errors import OperationError
+from idgraph.ir.dtypes import DType, Scalar, is_integer
+from idgraph.ir.exprs import Attr
+from idgraph.ir.fusion import apply_op
+from idgraph.ir.indexing import attr, listed
+from idgraph.ir.movement import at_user_line, pad, permute, resolve_dim
+from idgraph.ir.ops import add, cast, checked, lt, where
+from idgraph.ir.scatter import ADDED
+from idgraph.ir.tensor import Tensor
+
+# Operations that make no negative number of numbers that are not negative.
+_KEEP_SIGN = frozenset(
+    {"copy", "cast", "reshape", "permute", "unsqueeze", "squeeze", "expand", "slice", "select", "flip", "roll", "add",
+     "mul", "cat", "where", "maximum", "fmod", "floor_divide", "gather", "index_select", "index", "sum", "amax"}
+)  # fmt: skip
+
+
+def never_negative(t: Tensor, depth: int = 32) -> bool:
+    """True where the values are provably not negative, from how they are made.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> never_negative(f.iota(4) + 1), never_negative(f.input("i", shape=(4,), dtype="int64"))
+    (True, False)
+    """
+    made = t.definition
+    if t.dtype in ("bool", "uint8"):
+        return True
+    if made is None or depth == 0:
+        return False
+    if made.op == "iota":
+        numbers = [v for v in (made.attrs["start"], made.attrs["step"]) if isinstance(v, int)]
+        return len(numbers) == 2 and min(numbers) >= 0
+    if made.op == "full":
+        value = made.attrs["value"]
+        return isinstance(value, (int, float)) and value >= 0
+    if made.op == "remainder":
+        return isinstance(made.args[1], int) and made.args[1] > 0
+    if made.op == "where" and _is_wrapped(made.args):
+        return True  # whatever is left of it is refused by the bounds
+    if made.op not in _KEEP_SIGN:
+        return False
+    operands = made.args[1:] if made.op == "where" else made.args
+    return all(
+        never_negative(a, depth - 1) if isinstance(a, Tensor) else isinstance(a, (int, float)) and a >= 0
+        for a in operands
+    )
+
+
+def _is_wrapped(args: Sequence[Tensor | Scalar | Expr]) -> bool:
+    """``where(i < 0, i + n, i)``: made by `counted_from_front`."""
+    condition, moved, index = args
+    if not isinstance(condition, Tensor) or not isinstance(moved, Tensor):
+        return False
+    test, shift = condition.definition, moved.definition
+    return (
+        test is not None and shift is not None and test.op == "lt" and shift.op == "add"
+        and test.args[0] is index and shift.args[0] is index and test.args[1] == 0
+    )  # fmt: skip
+
+
+def counted_from_front(index: Tensor, extent: int | Expr) -> Tensor:
+    """An index of advanced indexing, whose negative values count from the end; as it is where none can be negative.
+
+    >>> import idgraph as ig
+    >>> i = ig.Fusion("f").input("i", shape=(4,), dtype="int64")
+    >>> counted_from_front(i, 10).definition.op
+    'where'
+    """
+    if never_negative(index):
+        return index
+    return where(lt(index, 0), add(index, extent), index)
+
+
+def _wide(dtype: DType) -> DType:
+    """The type in which elements of ``dtype`` are added up: halves in float32, small integers in int32."""
+    if dtype in ADDED:
+        return dtype
+    return "float32" if dtype in ("float16", "bfloat16") else "int32"
+
+
+def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor, *, name: str | None = None) -> Tensor:
+    """x with src added at the indices: out[index[i, j], j] += src[i, j] for dim 0; duplicates all count.
+
+    index may be smaller than x off ``dim``, src larger than index (its front part is taken). Indices run from 0 to the
+    extent - 1 (a checked run and `idgraph.validate` refuse others). float16 and bfloat16 are added up in float32,
+    small integers and bool in int32, and rounded once.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, i, s = f.input("x", shape=(4, 9)), f.input("i", shape=(4, 1), dtype="int64"), f.input("s", shape=(4, 1))
+    >>> t = ig.scatter_add(x, 1, i, s)
+    >>> t.shape, [d.kind for d in t.logical]
+    ((4, 9), ['iteration', 'gather_scatter'])
+    >>> [str(c) for c in ig.IdModel(f).access(t.definition, t).coordinates]
+    ['i0', 'ld1']
+    """
+    at = resolve_dim(checked(x, "scatter_add"), dim, "scatter_add")
+    with at_user_line("scatter_add"):
+        source = _cut(checked(src, "scatter_add"), checked(index, "scatter_add"))
+        _same_type(x, source)
+        wide = _wide(x.dtype)
+        if wide == x.dtype:
+            return apply_op("scatter_add", x, index, source, name=name, dim=at)
+        total = apply_op("scatter_add", cast(x, wide), index, cast(source, wide), dim=at)
+        return cast(total, x.dtype, name=name)
+
+
+def scatter(x: Tensor, dim: int, index: Tensor, src: Tensor | Scalar, *, name: str | None = None) -> Tensor:
+    """x with src, a tensor or a number, written at the indices: out[index[i, j], j] = src[i, j] for dim 0.
+
+    Of several writers of one element the last one along ``dim`` wins. Shapes and bounds are those of `scatter_add`.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, i = f.input("x", shape=(4, 9)), f.input("i", shape=(4, 1), dtype="int64")
+    >>> ig.scatter(x, 1, i, 1.0).definition
+    t2[I7, g6] = scatter(x[I0, I1], i[I2, b3], 1.0; dim=1)
+    """
+    at = resolve_dim(checked(x, "scatter"), dim, "scatter")
+    with at_user_line("scatter"):
+        checked(index, "scatter")
+        if isinstance(src, Tensor):
+            src = _cut(src, index)
+            _same_type(x, src)
+        return apply_op("scatter", x, index, src, name=name, dim=at)
+
+
+def _same_type(x: Tensor, src: Tensor) -> None:
+    if x.dtype != src.dtype:
+        raise OperationError(
+            f"src {src.name} is {src.dtype}, {x.name} is {x.dtype}",
+            hint=f'torch refuses that too: ig.cast(src, "{x.dtype}")',
+        )
+
+
+def _cut(src: Tensor, index: Tensor) -> Tensor:
+    """src cut to the index's shape, as torch allows it to be larger."""
+    if src.ndim != index.ndim:
+        raise OperationError(f"src {src.name} has {src.ndim} axes, index {index.name} has {index.ndim}")
+    pads: list[int | Expr] = []
+    cuts = False
+    for p in reversed(range(src.ndim)):
+        a, b = src.axes[p].extent, index.axes[p].extent
+        if not is_true(b <= a):
+            raise OperationError(f"axis {p} of src {src.name} has extent {a}, the index {b}")
+        cuts = cuts or not is_true(a.eq(b))
+        pads += [0, attr(b - a)]
+    return pad(src, pads) if cuts else src
+
+
+def _indices(x: Tensor, indices: Sequence[Tensor | None], op: str) -> tuple[list[int], list[Tensor]]:
+    """Indexed axes and their index tensors, negative values counted from the end."""
+    found = listed(indices, f"{op}: indices")
+    if len(found) > x.ndim:
+        raise OperationError(f"{len(found)} indices for {x.name}, which has {x.ndim} axes")
+    dims = [p for p, t in enumerate(found) if t is not None]
+    if not dims:
+        raise OperationError("takes at least one index tensor")
+    made: list[Tensor] = []
+    for p in dims:
+        t = checked(found[p], op)
+        if not is_integer(t.dtype):
+            raise OperationError(
+                f"index {t.name} is {t.dtype}",
+                hint="an index tensor holds integers; a mask selects a number of elements that depends on values: "
+                "use ig.where",
+            )
+        made.append(counted_from_front(t, attr(x.axes[p].extent)))
+    return dims, made
+
+
+def _to_front(x: Tensor, dims: Sequence[int]) -> tuple[Tensor, list[int], list[int]]:
+    """(x, indexed axes, order of axes): axes that lie apart move to the front, as torch does it."""
+    if dims == list(range(dims[0], dims[0] + len(dims))):
+        return x, list(dims), list(range(x.ndim))
+    order = [*dims, *(p for p in range(x.ndim) if p not in dims)]
+    return permute(x, order), list(range(len(dims))), order
+
+
+def index(x: Tensor, indices: Sequence[Tensor | None], *, name: str | None = None) -> Tensor:
+    """``x[i, j, ...]`` of torch: elements at index tensors that broadcast against each other, None for a whole axis.
+
+    Negative indices count from the end. Axes of the index tensors stand where the indexed ones stood; in front if
+    these lie apart.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, i = f.input("x", shape=(9, 4, 5)), f.input("i", shape=(2, 3), dtype="int64")
+    >>> ig.index(x, [None, i]).shape
+    (9, 2, 3, 5)
+    """
+    with at_user_line("index"):
+        dims, found = _indices(checked(x, "index"), indices, "index")
+        source, at, _ = _to_front(x, dims)
+        return apply_op("index", source, *found, name=name, dims=tuple(at))
+
+
+def index_put(
+    x: Tensor,
+    indices: Sequence[Tensor | None],
+    values: Tensor | Scalar,
+    accumulate: bool = False,
+    *,
+    name: str | None = None,
+) -> Tensor:
+    """x with values written, or added, at ``x[indices]`` (see `index`); values broadcast to what is written.
+
+    Without ``accumulate`` the last of several writers of one element wins. Negative indices count from the end.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, i, v = f.input("x", shape=(9, 4)), f.input("i", shape=(3,), dtype="int64"), f.input("v", shape=(3, 4))
+    >>> ig.index_put(x, [i], v, accumulate=True).shape
+    (9, 4)
+    """
+    with at_user_line("index_put"):
+        dims, found = _indices(checked(x, "index_put"), indices, "index_put")
+        if isinstance(values, Tensor):
+            _same_type(x, values)
+        if not isinstance(accumulate, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise OperationError(f"accumulate {accumulate!r} is neither True nor False")
+        target, at, order = _to_front(x, dims)
+        wide = _wide(x.dtype) if accumulate else x.dtype
+        attrs: dict[str, Attr] = {"dims": tuple(at), "accumulate": accumulate}
+        if wide != x.dtype:
+            target = cast(target, wide)
+            values = cast(values, wide) if isinstance(values, Tensor) else values
+        moved, narrow = order != list(range(x.ndim)), wide != x.dtype
+        put = apply_op("index_put", target, *found, values, name=None if moved or narrow else name, **attrs)
+        if narrow:
+            put = cast(put, x.dtype, name=None if moved else name)
+        return permute(put, [order.index(p) for p in range(x.ndim)], name=name) if moved else put
