@@ -114,6 +114,8 @@ def _can_unroll(s: Loop) -> bool:
             lanes *= max(1, int(inner.extent))
         elif isinstance(inner, (Single, Alloc, Barrier, Accumulate, Combine)):
             return False
+        elif isinstance(inner, Checked) and inner.always:
+            return False  # each write has a test of its own
     return lanes <= MAX_LANES
 
 

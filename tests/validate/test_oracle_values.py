@@ -181,8 +181,6 @@ def _index(shape: tuple[int, ...], extent: int) -> torch.Tensor:
     return torch.from_numpy(np.random.default_rng(7).integers(0, extent, shape))
 
 
-ALL: Any = slice(None)
-
 INDEXED: list[tuple[str, Tensors, Callable[..., ig.Tensor], Callable[..., torch.Tensor]]] = [
     ("gather", [torch.rand(5, 6), _index((3, 6), 5)], lambda x, i: ig.gather(x, 0, i), lambda x, i: x.gather(0, i)),
     ("take_along_dim", [torch.rand(5, 1), _index((1, 4), 5)], lambda x, i: ig.take_along_dim(x, i, 0),
@@ -200,10 +198,17 @@ INDEXED: list[tuple[str, Tensors, Callable[..., ig.Tensor], Callable[..., torch.
      lambda x, i, j, v: ig.index_put(x, [i, j], v, accumulate=True),
      lambda x, i, j, v: x.index_put((i, j), v, accumulate=True)),
     ("index_put apart", [torch.rand(5, 6, 4), torch.tensor([3, 1]), torch.tensor([0, -2]), torch.rand(6)],
-     lambda x, i, j, v: ig.index_put(x, [i, None, j], v), lambda x, i, j, v: x.index_put((i, ALL, j), v)),
+     lambda x, i, j, v: ig.index_put(x, [i, None, j], v), lambda x, i, j, v: _assigned(x, i, j, v)),
     ("index apart", [torch.rand(5, 6, 4), torch.tensor([3, 1]), torch.tensor([0, -2])],
      lambda x, i, j: ig.index(x, [i, None, j]), lambda x, i, j: x[i, :, j]),
 ]  # fmt: skip
+
+
+def _assigned(x: torch.Tensor, i: torch.Tensor, j: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Advanced indexing on the left of an assignment, a whole axis between the indexed ones."""
+    out = x.clone()
+    out[i, :, j] = values
+    return out
 
 
 def _last_wins(x: torch.Tensor, index: torch.Tensor, src: torch.Tensor) -> torch.Tensor:

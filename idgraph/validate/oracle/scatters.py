@@ -32,8 +32,11 @@ def _places(op: str, attrs: Attrs, shape: tuple[int, ...], indices: Sequence[Arr
         return (*(slice(None) for _ in range(dims[0])), *found)
     dim = number(attrs["dim"], {}) % len(shape)
     (index,) = indices
-    own = np.ix_(*(np.arange(n) for n in index.shape)) if index.size else np.zeros((len(shape), *index.shape), np.int64)
-    return tuple(check_index(index, shape[dim], op) if p == dim else own[p] for p in range(len(shape)))
+    rank = len(shape)
+    own: list[Array] = [
+        np.arange(n).reshape([-1 if q == p else 1 for q in range(rank)]) for p, n in enumerate(index.shape)
+    ]
+    return tuple(check_index(index, shape[dim], op) if p == dim else own[p] for p in range(rank))
 
 
 def scatter(op: str, attrs: Attrs, x: Array, indices: Sequence[Array], src: Array) -> Array:
