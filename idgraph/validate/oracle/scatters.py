@@ -33,9 +33,7 @@ def _places(op: str, attrs: Attrs, shape: tuple[int, ...], indices: Sequence[Arr
     dim = number(attrs["dim"], {}) % len(shape)
     (index,) = indices
     rank = len(shape)
-    own: list[Array] = [
-        np.arange(n).reshape([-1 if q == p else 1 for q in range(rank)]) for p, n in enumerate(index.shape)
-    ]
+    own = [np.expand_dims(np.arange(n), [q for q in range(rank) if q != p]) for p, n in enumerate(index.shape)]
     return tuple(check_index(index, shape[dim], op) if p == dim else own[p] for p in range(rank))
 
 
