@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from idgraph.emit.cuda_blocks import exchanges
+from idgraph.emit.cuda_pairs import pair_functions, plain_pairs, software_bf16
 from idgraph.emit.cuda_vectors import native_bf16, plain_vectors, vectors
 from idgraph.emit.layout import (
     Env,
@@ -102,6 +103,10 @@ def _word_value(word: Any) -> float:
     return scalars.bf16_load(int(word))
 
 
+def _value_word(value: float) -> int:
+    return scalars.bf16_word(scalars.f32(value))
+
+
 def _plus(a: Any, b: Any) -> Any:
     return a + b
 
@@ -121,6 +126,7 @@ def namespace(cc: tuple[int, int]) -> dict[str, Any]:
         return {
             **plain, "cuda": cuda, "np": np, "f16_load": float, "f16_word": np.float16,
             "bf16_load": _word_value, "shared_alignment": None, **plain_vectors(),
+            **plain_pairs({"bf16": _word_value, "f16": float}, {"bf16": _value_word, "f16": np.float16}),
             **exchanges(cuda, cuda.jit(device=True), _PAIRS, shuffles=False),
         }  # fmt: skip
     libdevice: Any = import_module("numba.cuda.libdevice")
@@ -143,10 +149,12 @@ def namespace(cc: tuple[int, int]) -> dict[str, Any]:
     def bits_float(word: Any) -> Any:
         return libdevice.int_as_float(np.int32(word))
 
-    base.update(float_bits=jit(float_bits), bits_float=jit(bits_float), **bits, **vectors())
+    base.update(float_bits=jit(float_bits), bits_float=jit(bits_float), **bits, **vectors(), **pair_functions(cc))
     if cc >= (8, 0):
         base.update(native_bf16())
     names = rebound(base, jit)
+    if cc < (8, 0):
+        names.update(software_bf16(names, jit))
     pairs = {**{k: jit(f) for k, f in _PAIRS.items()}, "amax": names["maximum"], "amin": names["minimum"]}
     return {**names, **exchanges(cuda, jit, pairs, shuffles=True)}
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from idgraph.arith import FALSE, TRUE, Expr, as_expr, simplify, symbol
+from idgraph.emit.pairs import pair_up
 from idgraph.emit.plan import (
     Accumulate,
     Alloc,
@@ -22,6 +23,7 @@ from idgraph.emit.plan import (
     Combine,
     Compute,
     Declare,
+    Half,
     If,
     Index,
     Kernel,
@@ -32,6 +34,7 @@ from idgraph.emit.plan import (
     Note,
     Number,
     Operand,
+    PairCompute,
     Plan,
     Single,
     Stmt,
@@ -90,7 +93,7 @@ def _unrolled(body: Body, read_only: frozenset[str]) -> Body:
     for s in body:
         match s:
             case Loop() if _can_unroll(s):
-                made += join_accesses(_Expansion(read_only).expand((s,), [Lane((), {})], {}), read_only)
+                made += pair_up(join_accesses(_Expansion(read_only).expand((s,), [Lane((), {})], {}), read_only))
             case Loop() | If() | Single() | Checked():
                 made.append(replace(s, body=_unrolled(s.body, read_only)))
             case _:
@@ -260,6 +263,8 @@ def _in_lane(s: Stmt, lane: Lane, depths: Mapping[str, int]) -> Stmt:
             | Combine()
             | VectorLoad()
             | VectorStore()
+            | PairCompute()
+            | Half()
         ):
             raise AssertionError(f"{type(s).__name__} is expanded elsewhere")
         case _:

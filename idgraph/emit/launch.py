@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from idgraph.arith import Expr
 from idgraph.emit import cpu, cuda
+from idgraph.emit.cuda_pairs import plain_pairs
 from idgraph.emit.cuda_vectors import plain_vectors
 from idgraph.emit.layout import Env, bind, empty_buffer, empty_words, flat_input, given_array, output_array
 from idgraph.emit.ops import arrays, memory, scalars
@@ -112,7 +113,13 @@ def compile_functions(program: Program, checked: bool) -> Functions:
         case "cuda":
             return cuda.compiled(program, checked)
         case "python":
-            base: dict[str, Any] = {**vars(scalars), **plain_vectors(), "private": memory.private, "out_of_range": None}
+            base: dict[str, Any] = {
+                **vars(scalars),
+                **plain_vectors(),
+                **_python_pairs(),
+                "private": memory.private,
+                "out_of_range": None,
+            }
         case "numpy":
             base = {**vars(arrays), "private": memory.private, "require": None}
         case _:
@@ -128,6 +135,14 @@ def compile_functions(program: Program, checked: bool) -> Functions:
         function = function_of(program.kernel_source(kernel, checked), kernel.name, names, program.target)
         made[kernel.name] = cpu.compiled(function, kernel) if program.target == "cpu" else function
     return made
+
+
+def _python_pairs() -> dict[str, Any]:
+    """Pairs of Python's floats: what a buffer gives is the value already."""
+    return plain_pairs(
+        {"bf16": float, "f16": float},
+        {"bf16": lambda x: scalars.bf16(scalars.f32(x)), "f16": lambda x: scalars.f16(scalars.f32(x))},
+    )
 
 
 def _python_fault(sites: list[Any]) -> Callable[..., NoReturn]:

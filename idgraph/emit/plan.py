@@ -222,25 +222,48 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class VectorLoad:
-    """``locals`` = the elements from ``address`` on, in one aligned access."""
+    """``locals`` = the elements from ``address`` on, in one aligned access; with ``pairs`` two in each local."""
 
     locals: tuple[Local, ...]
     buffer: Buffer
     address: Expr
+    pairs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class VectorStore:
-    """Write ``values`` from ``address`` on, in one aligned access."""
+    """Write ``values`` from ``address`` on, in one aligned access; with ``pairs`` each value is two elements."""
 
     buffer: Buffer
     address: Expr
     values: tuple[Operand, ...]
+    pairs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PairCompute:
+    """``local``, a word of two 16-bit floats, = op of words, element by element, each rounded once.
+
+    "pack" makes it of two values and rounds them; "pick_ab" takes half a of the first word and half b of the second.
+    """
+
+    local: Local
+    op: str
+    operands: tuple[Local, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """``local`` = the low or the high element of a word."""
+
+    local: Local
+    word: Local
+    high: bool
 
 
 Stmt = (
     Loop | If | Single | Checked | Note | Declare | Alloc | Barrier | Let | Load | Compute | Choose | Accumulate
-    | Combine | Store | VectorLoad | VectorStore
+    | Combine | Store | VectorLoad | VectorStore | PairCompute | Half
 )  # fmt: skip
 
 
@@ -337,7 +360,7 @@ def index_exprs(s: Stmt) -> tuple[Expr, ...]:
             return (a,)
         case VectorStore(address=a, values=values):
             return (a, *(e for o in values for e in _of(o)))
-        case Single() | Note() | Declare() | Barrier() | Combine():
+        case Single() | Note() | Declare() | Barrier() | Combine() | PairCompute() | Half():
             return ()
         case _:
             assert_never(s)
@@ -366,6 +389,10 @@ def names(s: Stmt) -> frozenset[str]:
             return frozenset(x.name for x in made)
         case VectorStore(values=values):
             return frozenset(_variables(*values))
+        case PairCompute(local, _, operands):
+            return frozenset({local.name, *_variables(*operands)})
+        case Half(local, word):
+            return frozenset({local.name, word.name})
         case Loop() | If() | Single() | Checked() | Note() | Alloc() | Barrier():
             return frozenset()
         case _:
@@ -423,9 +450,14 @@ def _head(s: Stmt) -> str:
             return f"{acc.name} <- {op} of all {', '.join(dims)}"
         case Store(buffer, address, value):
             return f"{buffer.name}[{address}] = {_operand(value)}"
-        case VectorLoad(made, buffer, address):
-            return f"{', '.join(x.name for x in made)} = {buffer.name}[{address} ...]"
-        case VectorStore(buffer, address, values):
-            return f"{buffer.name}[{address} ...] = {', '.join(map(_operand, values))}"
+        case VectorLoad(made, buffer, address, pairs):
+            how = " in pairs" if pairs else ""
+            return f"{', '.join(x.name for x in made)} = {buffer.name}[{address} ...]{how}"
+        case VectorStore(buffer, address, values, pairs):
+            return f"{buffer.name}[{address} ...] = {', '.join(map(_operand, values))}{' in pairs' if pairs else ''}"
+        case PairCompute(local, op, operands):
+            return f"{local.name}: {local.dtype} pair = {op}({', '.join(map(_operand, operands))})"
+        case Half(local, word, high):
+            return f"{local.name}: {local.dtype} = {'high' if high else 'low'} of {word.name}"
         case _:
             assert_never(s)

@@ -26,11 +26,12 @@ from idgraph.emit.plan import (
     VectorStore,
     names,
 )
+from idgraph.emit.tidy import tidy
 from idgraph.ir import item_size
 
 BYTES = 16
-# Types whose bits travel as integer words; bool and float16 have other forms in the compilers.
-VECTOR_TYPES = ("bfloat16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64")
+# Types whose bits travel as integer words; bool has another form in the compilers.
+VECTOR_TYPES = ("bfloat16", "float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64")
 
 
 def join_accesses(body: Sequence[Stmt], read_only: frozenset[str]) -> list[Stmt]:
@@ -39,7 +40,7 @@ def join_accesses(body: Sequence[Stmt], read_only: frozenset[str]) -> list[Stmt]
     Loads of inputs move to the front of the code they stand in, which no statement in it can notice; stores move to its
     end where nothing in it reads what they write.
     """
-    return _join_stores(_Loads(read_only).joined(_join_conditions(body), {}, {}))
+    return tidy(_join_stores(tidy(_Loads(read_only).joined(_join_conditions(body), {}, {}))))
 
 
 def _join_conditions(body: Sequence[Stmt]) -> list[Stmt]:

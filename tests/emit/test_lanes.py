@@ -14,7 +14,7 @@ import idgraph as ig
 from idgraph.emit import Program, compile_ptx
 from idgraph.emit.build import build_plan
 from idgraph.emit.lanes import with_lanes
-from idgraph.emit.plan import Let, Load, Loop, Store, VectorLoad, VectorStore, walk
+from idgraph.emit.plan import Compute, Half, Let, Load, Loop, Store, VectorLoad, VectorStore, walk
 from idgraph.testing import fusions
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
@@ -65,7 +65,43 @@ def _indexed(build: Callable[[ig.Tensor, ig.Tensor], ig.Tensor], index: tuple[in
     return f
 
 
+def _rope(dtype: str, residual: bool = False, wide: bool = False) -> ig.Fusion:
+    """Rotate-half RoPE; ``wide``: computed in float32, rounded at the end."""
+    f = ig.Fusion("rope")
+    x = f.input("x", shape=(2, 3, 4, 32), dtype=dtype)
+    cos, sin = (f.input(n, shape=(2, 1, 4, 32), dtype=dtype) for n in ("cos", "sin"))
+    y = ig.cast(x, "float32") if wide else x
+    out = y * cos + ig.cat([-y[..., 16:], y[..., :16]], dim=-1) * sin
+    out = out + y if residual else out
+    f.output(ig.cast(out, dtype) if wide else out)
+    return f
+
+
+def _pairwise(dtype: str) -> ig.Fusion:
+    """GPT-J's convention: what is side by side is computed in different ways."""
+    f = ig.Fusion("interleaved")
+    x, c = f.input("x", shape=(3, 32), dtype=dtype), f.input("c", shape=(3, 16), dtype=dtype)
+    even, odd = x[:, ::2], x[:, 1::2]
+    f.output(ig.flatten(ig.stack([even * c - odd, odd * c + even], dim=-1), 1))
+    return f
+
+
+SHORT: dict[str, Callable[[], ig.Fusion]] = {
+    "rope bf16": lambda: _rope("bfloat16"),
+    "rope f16": lambda: _rope("float16"),
+    "rope bf16 with residual": lambda: _rope("bfloat16", residual=True),
+    "rope bf16 in float32": lambda: _rope("bfloat16", wide=True),
+    "rope f16 in float32": lambda: _rope("float16", wide=True),
+    "pairs of two ways bf16": lambda: _pairwise("bfloat16"),
+    "pairs of two ways f16": lambda: _pairwise("float16"),
+    "interleaved moves bf16": lambda: _one(lambda x: ig.flatten(ig.stack([x, x + x], dim=-1), 1), (3, 16), "bfloat16"),
+    "abs, sub and exp bf16": lambda: _one(lambda x: ig.exp(x - ig.abs(x)) * x, (3, 16), "bfloat16"),
+    "a number times f16": lambda: _one(lambda x: x * 0.3 - x, (3, 16), "float16"),
+    "shift by one bf16": lambda: _one(lambda x: ig.pad(x[:, 1:], (0, 1)) + x, (3, 16), "bfloat16"),
+    "padded halves f16": lambda: _one(lambda x: ig.pad(x, (4, 4)) * 2.0, (3, 24), "float16"),
+}
 CASES: dict[str, Callable[[], ig.Fusion]] = {
+    **SHORT,
     "rotation": rotation,
     "rotation bf16": lambda: rotation("bfloat16"),
     "rotation f16": lambda: rotation("float16"),
@@ -100,6 +136,31 @@ def test_lanes_give_the_values_of_loops(name: str) -> None:
     f = CASES[name]()
     ig.schedule.auto(f)
     check(f)
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_pairs_have_the_bits_of_single_elements(name: str) -> None:
+    f = SHORT[name]()
+    ig.schedule.auto(f)
+    inputs: dict[str, Any] = random_inputs(f, 1, {})
+    found, wanted = lane_program(f).run(inputs), ig.emit(f, target="python").run(inputs)
+    for t in f.outputs:
+        np.testing.assert_array_equal(found[t.name].view(np.uint16), wanted[t.name].view(np.uint16))
+
+
+@pytest.mark.parametrize(("name", "most"), [("rope bf16", 100), ("rope f16", 100), ("rope bf16 with residual", 110)])
+def test_rope_in_16_bits_is_computed_in_pairs(name: str, most: int) -> None:
+    f = SHORT[name]()
+    ig.schedule.auto(f)
+    statements = [s for k in lane_program(f).kernels for s in walk(k.body)]
+    assert not [s for s in statements if isinstance(s, (Load, Store, Compute, Half))]
+    (ptx,) = compile_ptx(ig.emit(f, target="cuda"))
+    lines = [line.split()[0] for line in ptx[ptx.index("{") :].splitlines() if line.startswith("\t") and ";" in line]
+    assert len(lines) < most and not [op for op in lines if op.startswith("cvt.rn")]
+    assert (
+        sum(op.startswith("ld.global.v4") for op in lines) == 6
+        and sum(op.startswith("st.global.v4") for op in lines) == 2
+    )
 
 
 @given(fusions())

@@ -21,6 +21,7 @@ from idgraph.emit.plan import (
     Combine,
     Compute,
     Declare,
+    Half,
     If,
     Kernel,
     Let,
@@ -29,6 +30,7 @@ from idgraph.emit.plan import (
     Loop,
     Note,
     Operand,
+    PairCompute,
     Plan,
     Single,
     Stmt,
@@ -42,6 +44,7 @@ from idgraph.errors import EmitError
 from idgraph.ir import DType
 
 _CHOOSE = "({1} if {0} else {2})"
+SHORT: dict[DType, str] = {"bfloat16": "bf16", "float16": "f16"}
 
 
 def scalar_kernel(kernel: Kernel, plan: Plan, target: str, checked: bool) -> str:
@@ -166,10 +169,12 @@ class _Scalar:
                 dtype = value.dtype if isinstance(value, Local) else buffer.dtype
                 text = operand_text(value, dtype, self.index)
                 self.put(depth, self.stored(buffer, address, text))
-            case VectorLoad(made, buffer, address):
-                self.vector_load(made, buffer, address, depth)
-            case VectorStore(buffer, address, values):
-                self.vector_store(buffer, address, values, depth)
+            case VectorLoad():
+                self.vector_load(s, depth)
+            case VectorStore():
+                self.vector_store(s, depth)
+            case PairCompute() | Half():
+                self.put(depth, _pair_text(s))
             case _:
                 assert_never(s)
 
@@ -177,21 +182,28 @@ class _Scalar:
         text = self.index(address)
         return text if self.target == "python" else f"u64({text})"
 
-    def vector_load(self, made: tuple[Local, ...], buffer: Buffer, address: Expr, depth: int) -> None:
-        decode = self.decoded(buffer, "{}")
-        names = [x.name if decode == "{}" else f"{x.name}_w" for x in made]
-        self.put(depth, f"{', '.join(names)} = vload{len(made)}({buffer.name}, {self.place(address)})")
+    def vector_load(self, s: VectorLoad, depth: int) -> None:
+        text = f"{s.buffer.name}, {self.place(s.address)}"
+        if s.pairs:
+            self.put(depth, f"({', '.join(x.name for x in s.locals)},) = wload{len(s.locals)}({text})")
+            return
+        decode = self.decoded(s.buffer, "{}")
+        names = [x.name if decode == "{}" else f"{x.name}_w" for x in s.locals]
+        self.put(depth, f"{', '.join(names)} = vload{len(s.locals)}({text})")
         if decode != "{}":
-            for x, word in zip(made, names, strict=True):
+            for x, word in zip(s.locals, names, strict=True):
                 self.put(depth, f"{x.name} = {decode.format(word)}")
 
-    def vector_store(self, buffer: Buffer, address: Expr, values: tuple[Operand, ...], depth: int) -> None:
-        texts = [
-            self.encoded(buffer, operand_text(v, v.dtype if isinstance(v, Local) else buffer.dtype, self.index))
-            for v in values
-        ]
-        args = f"{buffer.name}, {self.place(address)}, ({', '.join(texts)})"
-        self.put(depth, f"vstore{len(values)}({args})")
+    def vector_store(self, s: VectorStore, depth: int) -> None:
+        def text(v: Operand) -> str:
+            if s.pairs and isinstance(v, Local):
+                return v.name
+            dtype = v.dtype if isinstance(v, Local) else s.buffer.dtype
+            return self.encoded(s.buffer, operand_text(v, dtype, self.index))
+
+        values = f"({', '.join(map(text, s.values))},)"
+        kind = "wstore" if s.pairs else "vstore"
+        self.put(depth, f"{kind}{len(s.values)}({s.buffer.name}, {self.place(s.address)}, {values})")
 
     def loop(self, s: Loop, depth: int, outermost: bool) -> None:
         note = f"  # {s.note}" if s.note else ""
@@ -329,6 +341,14 @@ def _linear(dims: Sequence[str], sizes: Mapping[str, int]) -> str:
             terms.append(f"i64(cuda.{d}){f' * {step}' if step > 1 else ''}")
         step *= sizes[d]
     return " + ".join(terms) or "0"
+
+
+def _pair_text(s: PairCompute | Half) -> str:
+    kind = SHORT[s.local.dtype]
+    if isinstance(s, Half):
+        return f"{s.local.name} = {'high' if s.high else 'low'}_{kind}({s.word.name})"
+    call = f"pair_{s.op}" if s.op.startswith("pick") else f"pair_{s.op}_{kind}"
+    return f"{s.local.name} = {call}({', '.join(o.name for o in s.operands)})"
 
 
 def _np(dtype: DType) -> str:

@@ -23,6 +23,7 @@ from idgraph.emit.plan import (
     Combine,
     Compute,
     Declare,
+    Half,
     If,
     Kernel,
     Let,
@@ -30,6 +31,7 @@ from idgraph.emit.plan import (
     Local,
     Loop,
     Note,
+    PairCompute,
     Plan,
     Single,
     Stmt,
@@ -134,7 +136,7 @@ class _Vector:
                 self.accumulate(s, at)
             case Combine():
                 raise AssertionError("whole grids have no threads")
-            case VectorLoad() | VectorStore():
+            case VectorLoad() | VectorStore() | PairCompute() | Half():
                 raise AssertionError("whole grids have no lanes")
             case Store(buffer, address, value):
                 dtype = value.dtype if isinstance(value, Local) else buffer.dtype

@@ -1,0 +1,241 @@
+"""Pairs of 16-bit floats in one 32-bit word: loads, stores, arithmetic, for numba.cuda and for plain Python.
+
+Part of the one room for numba-cuda's specifics, see `idgraph.emit.cuda`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+WORDS = (1, 2, 4)
+_OPS: dict[str, Any] = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "neg": operator.neg, "abs": abs}
+# Instructions of compute capability 9.0 up (float16: 5.3 up); ".rn" also forbids fusing a product with a sum.
+_MACHINE = {
+    "add": "add.rn.{0}x2 $0, $1, $2;", "sub": "sub.rn.{0}x2 $0, $1, $2;", "mul": "mul.rn.{0}x2 $0, $1, $2;",
+    "neg": "xor.b32 $0, $1, 0x80008000;", "abs": "and.b32 $0, $1, 0x7fff7fff;",
+}  # fmt: skip
+# bfloat16 of compute capability 8.x has only the fused form: a * b + -0, a * 1 + b and b * -1 + a round once, as these.
+_FUSED = {
+    "add": "{{.reg .b32 c; mov.b32 c, 0x3f803f80; fma.rn.bf16x2 $0, $1, c, $2;}}",
+    "sub": "{{.reg .b32 c; mov.b32 c, 0xbf80bf80; fma.rn.bf16x2 $0, $2, c, $1;}}",
+    "mul": "{{.reg .b32 c; mov.b32 c, 0x80008000; fma.rn.bf16x2 $0, $1, $2, c;}}",
+}
+
+
+def plain_pairs(decode: dict[str, Callable[[Any], float]], encode: dict[str, Callable[[float], Any]]) -> dict[str, Any]:
+    """The same on tuples of two elements as buffers hold them, for plain Python and for the simulator.
+
+    ``decode`` and ``encode`` take an element to its value and a float32 to the element, by type ("bf16", "f16").
+    """
+
+    def load(count: int) -> Any:
+        def read(array: Any, at: Any) -> tuple[Any, ...]:
+            return tuple((array[int(at) + 2 * n], array[int(at) + 2 * n + 1]) for n in range(count))
+
+        return read
+
+    def store(count: int) -> Any:
+        def write(array: Any, at: Any, words: Any) -> None:
+            for n in range(2 * count):
+                array[int(at) + n] = words[n // 2][n % 2]
+
+        return write
+
+    def compute(op: Any, kind: str) -> Any:
+        read, write = decode[kind], encode[kind]
+
+        def pair(*words: Any) -> tuple[Any, ...]:
+            return tuple(write(op(*(read(w[half]) for w in words))) for half in (0, 1))
+
+        return pair
+
+    def pick(i: int, k: int) -> Any:
+        def chosen(a: Any, b: Any) -> tuple[Any, ...]:
+            return (a[i], b[k])
+
+        return chosen
+
+    def pack(kind: str) -> Any:
+        def packed(a: float, b: float) -> tuple[Any, ...]:
+            return (encode[kind](a), encode[kind](b))
+
+        return packed
+
+    def half(kind: str, n: int) -> Any:
+        def value(word: Any) -> float:
+            return decode[kind](word[n])
+
+        return value
+
+    made: dict[str, Any] = {f"wload{n}": load(n) for n in WORDS} | {f"wstore{n}": store(n) for n in WORDS}
+    made |= {f"pair_pick_{'lh'[i]}{'lh'[k]}": pick(i, k) for i in (0, 1) for k in (0, 1)}
+    for kind in decode:
+        made |= {f"pair_{name}_{kind}": compute(op, kind) for name, op in _OPS.items()}
+        made |= {f"pair_pack_{kind}": pack(kind), f"low_{kind}": half(kind, 0), f"high_{kind}": half(kind, 1)}
+    return made
+
+
+def pair_functions(cc: tuple[int, int]) -> dict[str, Any]:
+    """The functions that the printer names, as intrinsics; a word is a uint32."""
+    made = {**_memory(), **_picks()}
+    for kind, name in (("bf16", "bf16"), ("f16", "f16")):
+        texts = {**_MACHINE, **(_FUSED if kind == "bf16" and cc < (9, 0) else {})}
+        for op, text in texts.items():
+            made[f"pair_{op}_{kind}"] = _machine(text.format(name), 1 if op in ("neg", "abs") else 2)
+        one = f"{{.reg .b16 l, h; cvt.rn.{name}.f32 l, $1; cvt.rn.{name}.f32 h, $2; mov.b32 $0, {{l, h}};}}"
+        made[f"pair_pack_{kind}"] = _pack(f"cvt.rn.{name}x2.f32 $0, $2, $1;" if cc >= (8, 0) else one)
+        made[f"low_{kind}"], made[f"high_{kind}"] = _half(kind, high=False), _half(kind, high=True)
+    return made
+
+
+def software_bf16(names: dict[str, Any], jit: Callable[[Any], Any]) -> dict[str, Any]:
+    """bfloat16 pairs for devices that know no bfloat16 (before compute capability 8.0), of single elements."""
+    word, low, high = names["bf16_word"], names["low_bf16"], names["high_bf16"]
+
+    def pack(a: Any, b: Any) -> Any:
+        return np.uint32(np.uint32(word(a)) | np.uint32(np.uint32(word(b)) << 16))
+
+    pack = jit(pack)
+
+    def add(a: Any, b: Any) -> Any:
+        return pack(low(a) + low(b), high(a) + high(b))
+
+    def sub(a: Any, b: Any) -> Any:
+        return pack(low(a) - low(b), high(a) - high(b))
+
+    def mul(a: Any, b: Any) -> Any:
+        return pack(low(a) * low(b), high(a) * high(b))
+
+    return {
+        "pair_pack_bf16": pack, "pair_add_bf16": jit(add), "pair_sub_bf16": jit(sub), "pair_mul_bf16": jit(mul),
+    }  # fmt: skip
+
+
+def _modules() -> tuple[Any, Any, Any]:
+    extending: Any = import_module("numba.cuda.extending")
+    return extending.intrinsic, import_module("numba.cuda.types"), import_module("llvmlite.ir")
+
+
+def _memory() -> dict[str, Any]:
+    intrinsic, types, ir = _modules()
+    word = ir.IntType(32)
+
+    def pointer(context: Any, builder: Any, array_type: Any, array: Any, at: Any, vector: Any) -> Any:
+        data = context.make_array(array_type)(context, builder, array).data
+        return builder.bitcast(builder.gep(data, [at]), vector.as_pointer())
+
+    def make_load(count: int) -> Any:
+        vector = ir.VectorType(word, count) if count > 1 else word
+
+        def wload(typingctx: Any, array: Any, at: Any) -> Any:
+            def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                found = builder.load(pointer(context, builder, signature.args[0], args[0], args[1], vector))
+                found.align = 4 * count
+                parts = [builder.extract_element(found, ir.Constant(word, n)) for n in range(count) if count > 1]
+                return context.make_tuple(builder, signature.return_type, parts or [found])
+
+            return types.UniTuple(types.uint32, count)(array, types.uint64), codegen
+
+        return intrinsic(wload)
+
+    def make_store(count: int) -> Any:
+        vector = ir.VectorType(word, count) if count > 1 else word
+
+        def wstore(typingctx: Any, array: Any, at: Any, values: Any) -> Any:
+            def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                found = ir.Constant(vector, ir.Undefined)
+                for n in range(count):
+                    value = builder.extract_value(args[2], n)
+                    found = builder.insert_element(found, value, ir.Constant(word, n)) if count > 1 else value
+                to = pointer(context, builder, signature.args[0], args[0], args[1], vector)
+                builder.store(found, to, align=4 * count)
+                return context.get_dummy_value()
+
+            return types.void(array, types.uint64, types.UniTuple(types.uint32, count)), codegen
+
+        return intrinsic(wstore)
+
+    return {f"wload{n}": make_load(n) for n in WORDS} | {f"wstore{n}": make_store(n) for n in WORDS}
+
+
+def _picks() -> dict[str, Any]:
+    """Half of one word beside half of another: one byte permutation."""
+    intrinsic, types, ir = _modules()
+    word = ir.IntType(32)
+
+    def make(i: int, k: int) -> Any:
+        def pick(typingctx: Any, a: Any, b: Any) -> Any:
+            def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                order = (0x32 if i else 0x10) | (0x7600 if k else 0x5400)
+                kind = ir.FunctionType(word, [word, word])
+                return builder.asm(kind, f"prmt.b32 $0, $1, $2, 0x{order:x};", "=r,r,r", list(args), False)
+
+            return types.uint32(types.uint32, types.uint32), codegen
+
+        return intrinsic(pick)
+
+    return {f"pair_pick_{'lh'[i]}{'lh'[k]}": make(i, k) for i in (0, 1) for k in (0, 1)}
+
+
+def _machine(text: str, operands: int) -> Any:
+    """An instruction from words to a word."""
+    intrinsic, types, ir = _modules()
+    word = ir.IntType(32)
+
+    def emit(builder: Any, args: Any) -> Any:
+        kind = ir.FunctionType(word, [word] * operands)
+        return builder.asm(kind, text, ",".join(["=r", *["r"] * operands]), list(args), False)
+
+    def one(typingctx: Any, a: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return emit(builder, args)
+
+        return types.uint32(types.uint32), codegen
+
+    def two(typingctx: Any, a: Any, b: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return emit(builder, args)
+
+        return types.uint32(types.uint32, types.uint32), codegen
+
+    return intrinsic(one if operands == 1 else two)
+
+
+def _pack(text: str) -> Any:
+    """Two float32 rounded into one word."""
+    intrinsic, types, ir = _modules()
+
+    def pack(typingctx: Any, low: Any, high: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kind = ir.FunctionType(ir.IntType(32), [ir.FloatType(), ir.FloatType()])
+            return builder.asm(kind, text, "=r,f,f", list(args), False)
+
+        return types.uint32(types.float32, types.float32), codegen
+
+    return intrinsic(pack)
+
+
+def _half(kind: str, high: bool) -> Any:
+    """One element of a word as float32."""
+    intrinsic, types, ir = _modules()
+    word = ir.IntType(32)
+
+    def half(typingctx: Any, pair: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            if kind == "bf16":
+                mask = ir.Constant(word, 0xFFFF0000)
+                bits = builder.and_(args[0], mask) if high else builder.shl(args[0], ir.Constant(word, 16))
+                return builder.bitcast(bits, ir.FloatType())
+            bits = builder.lshr(args[0], ir.Constant(word, 16)) if high else args[0]
+            small = builder.trunc(bits, ir.IntType(16))
+            kinds = ir.FunctionType(ir.FloatType(), [ir.IntType(16)])
+            return builder.asm(kinds, "cvt.f32.f16 $0, $1;", "=f,h", [small], False)
+
+        return types.float32(types.uint32), codegen
+
+    return intrinsic(half)
