@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 
 from idgraph.arith import TRUE, ArithError, Expr, IntType, affine_map, affine_set, and_, tvm_index_map
 from idgraph.display import Printed, Sheet
+from idgraph.index.bounds import Bound, Predicate, explain_predicate
 from idgraph.index.cures import Cure, cures
 from idgraph.index.loop import Loop
 from idgraph.index.machine import index_bits, index_type
@@ -91,6 +92,7 @@ class Access(Printed):
         default_factory=dict[str, tuple[Tensor, tuple[Expr, ...]]]
     )
     load_bounds: tuple[Expr, ...] = ()
+    bounds: tuple[Bound, ...] = field(default=(), repr=False, compare=False)
     maps: Callable[[Fusion], Maps] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -108,6 +110,10 @@ class Access(Printed):
     def predicate(self) -> Expr:
         """When the access happens; needs no loaded value."""
         return and_(*self.conditions) if self.conditions else TRUE
+
+    def explain_predicate(self) -> Predicate:
+        """The predicate conjunct by conjunct: axis, end, cause and line; with what is not tested, and why not."""
+        return explain_predicate(self)
 
     def contiguous(self, loop: str | int | Loop) -> bool:
         """True when one step of the loop is proved to move the address by one element, wherever the access happens."""

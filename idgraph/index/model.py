@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
-from idgraph.arith import TRUE, Expr, as_expr, drop_redundant, simplify, symbol
+from idgraph.arith import Expr, as_expr, simplify, symbol
 from idgraph.display import Printed, Sheet
 from idgraph.errors import IndexingError, user_line
 from idgraph.graphs import (
@@ -27,6 +27,7 @@ from idgraph.graphs import (
 )  # fmt: skip
 from idgraph.graphs.index_graph import Key
 from idgraph.index.access import Access, with_loads
+from idgraph.index.bounds import Bound, needed
 from idgraph.index.cover import check_cover
 from idgraph.index.layout import address_of
 from idgraph.index.loop import Loop
@@ -35,6 +36,7 @@ from idgraph.ir import SCATTERS, Fixed, Fusion, IterDomain, Loaded, Mapped, Tens
 from idgraph.ir.loops import is_int
 
 T = TypeVar("T")
+Conditions = tuple[tuple[Expr, ...], tuple[Bound, ...]]  # conjuncts that are needed, and all bounds behind them
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ class IdModel:
         self._kept: dict[str, object] = {}
         self._solvers: dict[TensorExpr, Solver] = {}
         self._accesses: dict[tuple[TensorExpr, int | None], Access] = {}
-        self._writes: dict[TensorExpr, tuple[Expr, ...]] = {}
+        self._writes: dict[TensorExpr, Conditions] = {}
 
     def _keep(self, name: str, build: Callable[[], T]) -> T:
         """What ``build`` made for this state of the fusion."""
@@ -302,9 +304,9 @@ class IdModel:
         solver = self.solver(e)
         t = e.output if operand is None else e.inputs[operand]
         key = key_of(e, operand)
-        conditions = self._write_conditions(e, solver)
+        conditions, way = self._write_bounds(e, solver)
         if operand is not None:
-            conditions = self._read_conditions(e, operand, solver, conditions)
+            conditions, way = self._read_bounds(e, operand, solver, (conditions, way))
         logical = tuple(
             as_expr(0) if operand is not None and d.kind == "reduction" else solver.coordinate(key(d))
             for d in t.logical
@@ -317,7 +319,7 @@ class IdModel:
             address = with_loads(address, loads)
         return Access(
             e, t, operand, self.loops(e), logical, allocation, address,
-            self._slots(t, key, solver), conditions, loads, bounds, IdModel,
+            self._slots(t, key, solver), conditions, loads, bounds, way, IdModel,
         )  # fmt: skip
 
     def _slots(self, t: Tensor, key: Callable[[IterDomain], Key], solver: Solver) -> tuple[Expr | None, ...]:
@@ -328,7 +330,7 @@ class IdModel:
             made.append(solver.coordinate(k) if own.kind != "reduction" and solver.known(k) else None)
         return tuple(made)
 
-    def _write_conditions(self, e: TensorExpr, solver: Solver) -> tuple[Expr, ...]:
+    def _write_bounds(self, e: TensorExpr, solver: Solver) -> Conditions:
         """Bounds of every axis between the loops and the logical axes of the output."""
         found = self._writes.get(e)
         if found is None:
@@ -340,16 +342,16 @@ class IdModel:
             own = (d for d in (*out.logical, *(out.root if loaded else ())) if d not in loaded)
             wanted = dict.fromkeys(shadow.of(d) for d in (*own, *between))
             direct = frozenset(out.loop[j] for j in shadow.direct)
-            found = self._writes[e] = _bounds(solver.own.way(wanted, direct), ())
+            bounds = tuple(solver.own.way(wanted, direct))
+            found = self._writes[e] = (needed(bounds, ()), bounds)
         return found
 
-    def _read_conditions(
-        self, e: TensorExpr, operand: int, solver: Solver, write: tuple[Expr, ...]
-    ) -> tuple[Expr, ...]:
+    def _read_bounds(self, e: TensorExpr, operand: int, solver: Solver, write: Conditions) -> Conditions:
         """The write's conditions, and that every axis from logical to the root that is read is in bounds."""
         mapped = [r.domain for r in e.reads[operand] if isinstance(r, Mapped)]
         known = frozenset(e.output.logical)
-        return _bounds(solver.own.way((d for d in mapped if d not in known), known), write)
+        bounds = tuple(solver.own.way((d for d in mapped if d not in known), known))
+        return needed(bounds, write[0]), (*write[1], *bounds)
 
     def _loads(
         self, e: TensorExpr, operand: int | None, solver: Solver
@@ -371,13 +373,3 @@ class IdModel:
 
 def _touched(e: TensorExpr) -> str:
     return ", ".join(dict.fromkeys(x.name for x in (*e.outputs, *e.inputs)))
-
-
-def _bounds(conditions: Iterable[Expr], known: Sequence[Expr]) -> tuple[Expr, ...]:
-    """Conjuncts that are not proved by ranges or by the others; ``known`` come first."""
-    made: list[Expr] = list(known)
-    for condition in conditions:
-        c = simplify(condition)
-        if c != TRUE and c not in made:
-            made.append(c)
-    return tuple(made) if len(made) <= 1 else drop_redundant(made)

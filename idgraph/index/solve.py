@@ -15,6 +15,7 @@ from idgraph.errors import IndexingError
 from idgraph.graphs import IndexGraph, key_text
 from idgraph.graphs.coordinates import backward, forward
 from idgraph.graphs.index_graph import Key
+from idgraph.index.bounds import Bound
 from idgraph.ir import DomainExpr, IterDomain, Stride, TensorExpr
 
 
@@ -59,8 +60,8 @@ class OwnAxes:
                 self.value[d] = simplify(v)
                 self.step[d] = Step(x, is_forward)
 
-    def way(self, domains: Iterable[IterDomain], stop: frozenset[IterDomain]) -> Iterator[Expr]:
-        """Conditions that every axis on the way to ``domains`` is in bounds (those in ``stop`` are known to be)."""
+    def way(self, domains: Iterable[IterDomain], stop: frozenset[IterDomain]) -> Iterator[Bound]:
+        """Bounds of every axis on the way to ``domains`` (those in ``stop`` are known to be in theirs)."""
         seen: set[IterDomain] = set(stop)
         pending = [d for d in domains if d in self.value]
         while pending:
@@ -68,13 +69,15 @@ class OwnAxes:
             if d in seen:
                 continue
             seen.add(d)
-            yield self.value[d] >= 0
-            yield self.value[d] < d.extent
             step = self.step.get(d)
+            made_by = step.expr if step is not None else None
+            yield Bound(self.value[d] >= 0, d, "start", made_by)
+            yield Bound(self.value[d] < d.extent, d, "stop", made_by)
             if step is None:
                 continue
             if isinstance(step.expr, Stride) and step.is_forward:
-                yield ((self.value[step.expr.source] - step.expr.start) % step.expr.step).eq(0)
+                taken = ((self.value[step.expr.source] - step.expr.start) % step.expr.step).eq(0)
+                yield Bound(taken, d, "step", made_by)
             # What a step fixes beside this axis must be in bounds too, for the point to be the only one.
             pending += step.expr.inputs
             pending += step.expr.outputs
