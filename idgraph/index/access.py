@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Literal, Protocol
 
 from idgraph.arith import TRUE, ArithError, Expr, IntType, affine_map, affine_set, and_, tvm_index_map
 from idgraph.display import Printed, Sheet
+from idgraph.index.bank_cures import BankCure, bank_cures
+from idgraph.index.banks import BankConflicts, bank_conflicts
 from idgraph.index.bounds import Bound, Predicate, explain_predicate
 from idgraph.index.cures import Cure, cures
 from idgraph.index.loop import Loop
 from idgraph.index.machine import index_bits, index_type
+from idgraph.index.tiles import Tile
 from idgraph.index.vector import Contiguity, VectorWidth, explain_contiguous, explain_vector_width, vector_width
 from idgraph.ir import Fusion, Tensor, TensorExpr
 
@@ -92,6 +96,7 @@ class Access(Printed):
         default_factory=dict[str, tuple[Tensor, tuple[Expr, ...]]]
     )
     load_bounds: tuple[Expr, ...] = ()
+    array: Tile | None = field(default=None, repr=False, compare=False)
     bounds: tuple[Bound, ...] = field(default=(), repr=False, compare=False)
     maps: Callable[[Fusion], Maps] | None = field(default=None, repr=False, compare=False)
 
@@ -134,6 +139,31 @@ class Access(Printed):
     def cures(self, why: VectorWidth) -> tuple[Cure, ...]:
         """See `VectorWidth.cures`."""
         return cures(why)
+
+    @property
+    def tile(self) -> Expr | None:
+        """Element of the block's shared array; None where the tensor is not in shared memory."""
+        return None if self.array is None else self.array.place(self.slots, self.allocation)
+
+    @property
+    def tile_size(self) -> int:
+        """Elements of the block's shared array; 0 where there is none, or where it has no constant size."""
+        extents = self.array.extents if self.array is not None else ()
+        return prod(int(n) for n in extents) if extents and all(n.is_const for n in extents) else 0
+
+    def bank_conflicts(
+        self, *, block: Mapping[str, int] | None = None, symbols: Mapping[str, int] | None = None
+    ) -> BankConflicts:
+        """Conflicts of the warps that access shared memory, counted at every point.
+
+        ``block`` gives thread dimensions of the kernel that are wider than this operation's (``{"threadIdx.x": 64}``),
+        ``symbols`` numbers for symbolic extents. Raises `IndexingError` where the tensor is not in shared memory.
+        """
+        return bank_conflicts(self, block, symbols)
+
+    def bank_cures(self, found: BankConflicts) -> tuple[BankCure, ...]:
+        """See `BankConflicts.cures`."""
+        return bank_cures(found)
 
     @property
     def index_bits(self) -> int:

@@ -32,6 +32,7 @@ from idgraph.index.cover import check_cover
 from idgraph.index.layout import address_of
 from idgraph.index.loop import Loop
 from idgraph.index.solve import Solver
+from idgraph.index.tiles import Tile, shared_tile
 from idgraph.ir import SCATTERS, Fixed, Fusion, IterDomain, Loaded, Mapped, Tensor, TensorExpr, check_fusion, written_at
 from idgraph.ir.loops import is_int
 
@@ -319,8 +320,14 @@ class IdModel:
             address = with_loads(address, loads)
         return Access(
             e, t, operand, self.loops(e), logical, allocation, address,
-            self._slots(t, key, solver), conditions, loads, bounds, way, IdModel,
+            self._slots(t, key, solver), conditions, loads, bounds, self._array(t), way, IdModel,
         )  # fmt: skip
+
+    def _array(self, t: Tensor) -> Tile | None:
+        """The shared array of a tensor in shared memory."""
+        if t.memory != "shared" or t.definition is None:
+            return None
+        return shared_tile(t, self.loops(t.definition), [self.loops(e) for e in t.uses])
 
     def _slots(self, t: Tensor, key: Callable[[IterDomain], Key], solver: Solver) -> tuple[Expr | None, ...]:
         shadow = self._nests.shadows[t]

@@ -1,0 +1,115 @@
+"""Paddings and swizzles that take bank conflicts away, each tried on a copy and counted for every access."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from idgraph.errors import IdGraphError
+from idgraph.index.banks import WORD, BankConflicts
+from idgraph.ir import Fusion, IterDomain, NewSteps, Tensor, item_size, rebuild
+from idgraph.ir.exprs import Attr
+from idgraph.ir.loops import axis_place
+
+if TYPE_CHECKING:
+    from idgraph.index.access import Access
+
+_MAX_CURES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class BankCure:
+    """A layout of the shared array after which ``ways`` words at most are wanted of one bank by any access of it.
+
+    ``extra`` elements more than before are needed. `apply` makes a copy of the fusion with that layout.
+    """
+
+    text: str
+    ways: int
+    extra: int
+    edits: tuple[NewSteps, ...] = field(repr=False)
+
+    def apply(self, fusion: Fusion) -> Fusion:
+        """A copy of ``fusion`` with the array laid out this way."""
+        return rebuild(fusion, self.edits)
+
+    def __str__(self) -> str:
+        left = "no conflict" if self.ways == 1 else f"{self.ways}-way"
+        room = f", {self.extra} elements more" if self.extra else ""
+        return f"{left} if {self.text}{room}"
+
+
+def bank_cures(found: BankConflicts) -> tuple[BankCure, ...]:
+    """See `BankConflicts.cures`."""
+    access = found.access
+    if not found or access.maps is None:
+        return ()
+    made: list[BankCure] = []
+    for text, edit in _layouts(access.tensor, max(1, found.bytes // item_size(access.tensor.dtype))):
+        if sum(c.ways == 1 for c in made) >= _MAX_CURES:
+            break
+        cure = _counted(access, text, edit)
+        if cure is not None and cure.ways < found.ways:
+            made.append(cure)
+    best = min((c.ways for c in made), default=0)
+    return tuple(sorted((c for c in made if c.ways == best), key=lambda c: c.extra))[:_MAX_CURES]
+
+
+def _counted(access: Access, text: str, edit: NewSteps) -> BankCure | None:
+    """The layout tried on a copy: the worst of all accesses of the array counts, and none may lose its vectors."""
+    try:
+        before, after = _every(access, ()), _every(access, (edit,))
+        counts = [a.bank_conflicts() for a in after if any(x.parallel.startswith("thread") for x in a.loops)]
+        vectors = [a.bank_conflicts().bytes for a in before if any(x.parallel.startswith("thread") for x in a.loops)]
+    except IdGraphError:
+        return None
+    if any(c.bytes < n for c, n in zip(counts, vectors, strict=True)):
+        return None
+    return BankCure(text, max(c.ways for c in counts), after[0].tile_size - access.tile_size, (edit,))
+
+
+def _every(access: Access, edits: tuple[NewSteps, ...]) -> list[Access]:
+    """All accesses of the array in a changed copy, the write first."""
+    t = access.tensor
+    if access.maps is None:
+        return []
+    changed = rebuild(t.fusion, edits)
+    maps = access.maps(changed)
+    maps.verify()
+    new = changed[t.name]
+    found = [] if new.definition is None else [maps.write(new.definition)]
+    return [*found, *(maps.read(e, k) for e in new.uses for k in e.operands_of(new))]
+
+
+def _layouts(t: Tensor, width: int) -> Iterator[tuple[str, NewSteps]]:
+    """Swizzles of one loop axis by another, then paddings; inner axes first, vectors of ``width`` kept whole."""
+    made = f"made{len(t.domain.exprs) + len(t.domain.loop_exprs)}"
+    loops: tuple[Attr, ...] = tuple(axis_place(t, d) for d in t.loop)
+    inner = [p for p, d in enumerate(t.loop) if d.kind != "reduction" and d.extent.is_const and int(d.extent) > 1]
+    inner.reverse()
+    for y in inner:
+        for x in inner:
+            if x != y and _power(t.loop[y]) and int(t.loop[x].extent) <= int(t.loop[y].extent):
+                laid = tuple(f"{made}.0" if p == x else f"{made}.1" if p == y else loops[p] for p in range(len(loops)))
+                steps = (("swizzle", ("xor", x, y)), *_lay(t, laid, loops))
+                yield f"axis {y} of {t.name} is swizzled (xor) by axis {x}", NewSteps(t.name, steps)
+    words = max(width, WORD // item_size(t.dtype), 1)
+    for extra in (words, *(n for n in (1, 2, 4, 8) if n != words and n % width == 0)):
+        for y in inner:
+            laid = tuple(f"{made}.0" if p == y else loops[p] for p in range(len(loops)))
+            steps = (("resize", (y, 0, extra)), *_lay(t, laid, loops))
+            yield f"axis {y} of {t.name} is padded by {extra}", NewSteps(t.name, steps)
+
+
+def _lay(
+    t: Tensor, laid: tuple[Attr, ...], loops: tuple[Attr, ...]
+) -> tuple[tuple[str, tuple[Attr, ...]], tuple[str, tuple[Attr, ...]]]:
+    """Lay the array out by the axes just made, and go back to the loops as they were."""
+    kept = tuple(x for x, d in zip(laid, t.loop, strict=True) if d.kind != "reduction")
+    return ("set_allocation", (kept, (True,) * len(kept))), ("set_loop", (loops,))
+
+
+def _power(d: IterDomain) -> bool:
+    n = int(d.extent)
+    return n & (n - 1) == 0

@@ -1,0 +1,252 @@
+"""Bank conflicts of warps: shared memory has 32 banks of 4 bytes, and each serves one word at a time.
+
+Threads of a block are numbered x fastest, then y, then z; 32 consecutive ones are a warp. Lanes that want the same word
+are served together. Accesses of 8 bytes run in two phases of 16 lanes, of 16 bytes in four of 8 (CUDA programming
+guide, shared memory). Everything here is counted at every point, nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from typing import TYPE_CHECKING
+
+from idgraph.arith import Expr, as_expr, multiple_of, simplify
+from idgraph.display import Printed
+from idgraph.errors import IndexingError, user_line
+from idgraph.index.loop import Loop
+from idgraph.ir import item_size
+
+if TYPE_CHECKING:
+    from idgraph.index.access import Access
+    from idgraph.index.bank_cures import BankCure
+
+WARP = 32
+BANKS = 32
+WORD = 4  # bytes
+MAX_POINTS = 1 << 20
+_THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One lane of a conflict: its number in the warp, its loop point, and the byte of the shared array it wants."""
+
+    lane: int
+    point: Mapping[str, int]
+    byte: int
+
+
+@dataclass(frozen=True, slots=True)
+class BankConflicts(Printed):
+    """Bank conflicts of an access of shared memory, over all warps and all steps of its other loops.
+
+    ``ways``: most different words that one phase of a warp wants of one bank (1: no conflict). ``phases`` are those
+    that the access needs anyway (1, 2 or 4); ``passes`` is the most that any warp takes. ``lanes`` want different
+    words of ``bank``, one lane for each word. ``bytes`` is what a lane moves; ``points`` how many were counted.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("tile")
+    >>> t = ig.copy(f.input("a", shape=(4, 32, 32)), name="t").set_memory("shared")
+    >>> u = f.output(ig.permute(t, (0, 2, 1)))
+    >>> for x in (t, u):
+    ...     for p, way in enumerate(("blockIdx.x", "threadIdx.y", "threadIdx.x")):
+    ...         _ = x.parallelize(p, way)
+    >>> found = ig.IdModel(f).access(t.inline(1).uses[0], t).bank_conflicts()
+    >>> found.ways, found.bank, [(x.lane, x.byte) for x in found.lanes[:3]]
+    (32, 0, [(0, 0), (1, 128), (2, 256)])
+    >>> print(found)
+    read of t by permute: 32-way bank conflict
+      bank 0: lane 0 byte 0, lane 1 byte 128, lane 2 byte 256, lane 3 byte 384, ...
+      no conflict if axis 2 of t is swizzled (xor) by axis 1
+      no conflict if axis 2 of t is padded by 1, 32 elements more
+    """
+
+    access: Access = field(repr=False, compare=False)
+    ways: int
+    phases: int
+    passes: int
+    bytes: int
+    bank: int
+    lanes: tuple[Lane, ...]
+    points: int
+
+    def __bool__(self) -> bool:
+        return self.ways > 1
+
+    def cures(self) -> tuple[BankCure, ...]:
+        """Paddings and swizzles of the array that take all conflicts away from every access of it, each counted."""
+        return self.access.bank_cures(self)
+
+    def __str__(self) -> str:
+        verb = "write" if self.access.is_write else "read"
+        head = f"{verb} of {self.access.tensor.name} by {self.access.expr.op}"
+        if not self:
+            return f"{head}: no bank conflict at {self.points} points"
+        some = ", ".join(f"lane {x.lane} byte {x.byte}" for x in self.lanes[:4])
+        more = ", ..." if len(self.lanes) > 4 else ""
+        lines = [f"{head}: {self.ways}-way bank conflict", f"  bank {self.bank}: {some}{more}"]
+        return "\n".join([*lines, *(f"  {c}" for c in self.cures())])
+
+
+def bank_conflicts(
+    access: Access, block: Mapping[str, int] | None = None, symbols: Mapping[str, int] | None = None
+) -> BankConflicts:
+    """See `Access.bank_conflicts`."""
+    place = access.tile
+    if place is None:
+        raise IndexingError(
+            f"{access.tensor.name} is not in shared memory, which alone has banks",
+            where=access.expr.source_line,
+            hint=f'{access.tensor.name}.set_memory("shared")',
+        )
+    sizes = dict(symbols or {})
+    place, when = place.substitute(sizes), access.predicate.substitute(sizes)
+    threads, vector, rest = _roles(access, place, when, sizes)
+    extents = {x.name: _number(x.extent.substitute(sizes), x) for x in access.loops}
+    for name, extent in (block or {}).items():
+        if name not in _THREADS or isinstance(extent, bool) or extent < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise IndexingError(
+                f"block: {name!r} = {extent!r} is no thread dimension", where=user_line(), hint=_THREADS[0]
+            )
+    counted = _Count(access, place, when, _lane_bytes(access, vector, place, extents))
+    dims = [
+        max(extents[t.name] if t is not None else 1, (block or {}).get(n, 1))
+        for n, t in zip(_THREADS, threads, strict=True)
+    ]
+    steps = [x for x in rest if x is not vector or counted.scalar]
+    total = dims[0] * dims[1] * dims[2]
+    for x in steps:
+        total *= extents[x.name]
+    if total > MAX_POINTS:
+        raise IndexingError(
+            f"bank conflicts of {access.tensor.name}: {total} points are too many to count",
+            hint=f"at most {MAX_POINTS}; loops that only move the whole warp are not counted",
+        )
+    for at in product(*(range(extents[x.name]) for x in steps)):
+        fixed = {
+            **dict.fromkeys((x.name for x in access.loops), 0),
+            **{x.name: v for x, v in zip(steps, at, strict=True)},
+        }
+        _warps(counted, fixed, threads, extents, dims)
+    return counted.result(total)
+
+
+def _number(e: Expr, loop: Loop) -> int:
+    if not e.is_const:
+        raise IndexingError(
+            f"loop {loop.name} has the extent {e}: conflicts are counted for numbers",
+            where=user_line(),
+            hint=f"bank_conflicts(symbols={{{', '.join(f'{n!r}: ...' for n in sorted(e.names))}}})",
+        )
+    return int(e)
+
+
+def _roles(
+    access: Access, place: Expr, when: Expr, sizes: Mapping[str, int]
+) -> tuple[list[Loop | None], Loop | None, list[Loop]]:
+    """The loops on threads (x, y, z), the vectorised one, and those others that can change who conflicts."""
+    threads: list[Loop | None] = [next((x for x in access.loops if x.parallel == n), None) for n in _THREADS]
+    if not any(threads):
+        raise IndexingError(
+            f"no loop of {access.expr!r} runs on threads, so no warp reads or writes together",
+            where=access.expr.source_line,
+            hint='t.parallelize(axis, "threadIdx.x")',
+        )
+    vector = next((x for x in access.loops if x.parallel == "vectorize"), None)
+    size = item_size(access.tensor.dtype)
+    rest: list[Loop] = []
+    for x in access.loops:
+        if x in threads:
+            continue
+        moved = simplify(place - place.substitute({x.name: 0}))
+        alone = not any(t is not None and t.name in moved.names for t in (*threads, vector) if t is not x)
+        # Moving all lanes by whole words turns the banks, and conflicts with them.
+        if x is vector or not (alone and multiple_of(moved * size, WORD)) or x.name in when.names:
+            rest.append(x)
+    return threads, vector, rest
+
+
+def _lane_bytes(access: Access, vector: Loop | None, place: Expr, extents: Mapping[str, int]) -> int:
+    """Bytes that one lane moves at once: a whole vector where that is contiguous and at most 16 bytes."""
+    size = item_size(access.tensor.dtype)
+    if vector is None:
+        return size
+    width = extents[vector.name]
+    step = simplify(place.substitute({vector.name: vector.symbol}) - place.substitute({vector.name: 0}) - vector.symbol)
+    start = simplify(place.substitute({vector.name: as_expr(0)}))
+    whole = width * size in (2, 4, 8, 16) and step == 0 and multiple_of(start, width)
+    return width * size if whole and vector.name not in access.predicate.names else size
+
+
+@dataclass(slots=True)
+class _Count:
+    """What has been counted so far; ``scalar`` where lanes move single elements."""
+
+    access: Access
+    place: Expr
+    when: Expr
+    bytes: int
+    ways: int = 0
+    passes: int = 0
+    bank: int = 0
+    lanes: tuple[Lane, ...] = ()
+
+    @property
+    def scalar(self) -> bool:
+        return self.bytes == item_size(self.access.tensor.dtype)
+
+    @property
+    def phases(self) -> int:
+        return max(1, self.bytes // WORD)
+
+    def warp(self, wants: list[Lane]) -> None:
+        """Count one warp: in each phase, the different words that each bank is asked for."""
+        passes = 0
+        per_phase = WARP // self.phases
+        for phase in range(self.phases):
+            banks: dict[int, dict[int, Lane]] = {}
+            for x in wants:
+                if x.lane // per_phase == phase:
+                    for word in range(x.byte // WORD, (x.byte + self.bytes - 1) // WORD + 1):
+                        banks.setdefault(word % BANKS, {}).setdefault(word, x)
+            worst = max(banks, key=lambda b: len(banks[b]), default=0)
+            ways = len(banks.get(worst, {}))
+            passes += ways
+            if ways > self.ways:
+                self.ways, self.bank, self.lanes = ways, worst, tuple(banks[worst].values())
+        self.passes = max(self.passes, passes)
+
+    def result(self, points: int) -> BankConflicts:
+        lanes = self.lanes if self.ways > 1 else ()
+        return BankConflicts(
+            self.access,
+            max(self.ways, 1),
+            self.phases,
+            max(self.passes, self.phases),
+            self.bytes,
+            self.bank,
+            lanes,
+            points,
+        )
+
+
+def _warps(
+    counted: _Count, fixed: dict[str, int], threads: list[Loop | None], extents: Mapping[str, int], dims: list[int]
+) -> None:
+    """All warps of a block at one step of the other loops."""
+    size = item_size(counted.access.tensor.dtype)
+    wants: list[Lane] = []
+    for number, (z, y, x) in enumerate(product(*(range(n) for n in reversed(dims)))):
+        if number % WARP == 0 and wants:
+            counted.warp(wants)
+            wants = []
+        at = {t.name: v for t, v in zip(threads, (x, y, z), strict=True) if t is not None}
+        if any(v >= extents[name] for name, v in at.items()):
+            continue  # threads of the block that this operation has no work for
+        point = {**fixed, **at}
+        if counted.when.evaluate(point):
+            wants.append(Lane(number % WARP, point, int(counted.place.evaluate(point)) * size))
+    if wants:
+        counted.warp(wants)

@@ -1,0 +1,75 @@
+"""Arrays of inlined tensors: which of their axes need room at one point of the loops they share, and in what order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from idgraph.arith import Expr, as_expr, simplify
+from idgraph.errors import IndexingError, ScheduleError
+from idgraph.graphs.loops import descendants
+from idgraph.index.loop import Loop
+from idgraph.ir import Tensor
+from idgraph.ir.loops import reachable
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """An array over ``extents`` (elements): the tensor's own loops at the positions ``kept``, or with ``laid_out`` its
+    allocation axes at those positions."""
+
+    tensor: Tensor
+    kept: tuple[int, ...]
+    extents: tuple[Expr, ...]
+    laid_out: bool
+
+    def place(self, slots: Sequence[Expr | None], allocation: Sequence[Expr]) -> Expr:
+        """Element of the array, row-major, for an access with these loop slots and allocation coordinates."""
+        place = as_expr(0)
+        for n, p in zip(self.extents, self.kept, strict=True):
+            at = allocation[p] if self.laid_out else slots[p]
+            if at is None:
+                raise IndexingError(f"loop axis {p} of {self.tensor.name} has no coordinate where it is read")
+            place = place * n + at
+        return simplify(place)
+
+
+def tile(t: Tensor, own: Sequence[int], loops: Sequence[Loop]) -> Tile:
+    """The array of ``t`` where each step of its loops at the positions ``own`` has a copy.
+
+    ``loops`` are those of its definition. Axes of the allocation that the schedule made (padding, swizzles) lay it out;
+    otherwise its loops do, in the order of the allocation. Raises `ScheduleError` for a laid out tensor whose loops take their extent from another axis.
+    """
+    if any(d not in t.logical for d in t.allocation):
+        for p, (loop, d) in enumerate(zip(loops, t.loop, strict=True)):
+            if p not in own and loop.domain is not d:
+                raise ScheduleError(
+                    f"the allocation of {t.name} says nothing about its loop {p}, which takes the extent "
+                    f"{loop.extent} of {loop.domain.label}",
+                    where=t.source_line,
+                    hint=f"leave the allocation of {t.name} alone: its loops are laid out in their order",
+                )
+        follow = reachable([t.loop[p] for p in own], [*t.domain.exprs, *t.domain.loop_exprs])
+        kept = tuple(p for p, d in enumerate(t.allocation) if d not in follow and not d.is_broadcast)
+        return Tile(t, kept, tuple(t.allocation[p].extent for p in kept), True)
+    rest = [p for p, d in enumerate(t.loop) if p not in own and d.kind != "reduction"]
+    if t.allocation != t.axes:
+        exprs = [*t.domain.exprs, *t.domain.loop_exprs]
+        made = [{d, *descendants(d, exprs)} for d in t.allocation]
+        rest.sort(key=lambda p: max((n for n, of in enumerate(made) if t.loop[p] in of), default=-1))
+    return Tile(t, tuple(rest), tuple(loops[p].extent for p in rest), False)
+
+
+def shared_tile(t: Tensor, loops: Sequence[Loop], uses: Sequence[Sequence[Loop]]) -> Tile:
+    """The shared array of one block: blocks and the serial loops left of the compute-at position have copies of it.
+
+    ``uses`` are the loops of the readers: a shared loop runs as any of those in it says.
+    """
+    k = t.inline_position
+
+    def way(p: int) -> str:
+        ways = [loops[p].parallel, *(u[p].parallel for u in uses if p < k and p < len(u))]
+        return next((w for w in ways if w != "serial"), "serial")
+
+    own = [p for p in range(len(loops)) if way(p).startswith("blockIdx") or (p < k and not way(p).startswith("thread"))]
+    return tile(t, own, loops)
