@@ -20,10 +20,9 @@ from idgraph.emit.nest import (
 from idgraph.emit.plan import Buffer, Local
 from idgraph.emit.scatter import in_place
 from idgraph.errors import EmitError, ScheduleError
-from idgraph.graphs.loops import descendants
 from idgraph.index import buffer_size
+from idgraph.index.tiles import tile
 from idgraph.ir import DType, Fusion, Tensor, TensorExpr, item_size
-from idgraph.ir.loops import reachable
 
 # Elements of one thread's private array beyond which it moves to global memory, one slice for each thread.
 LOCAL_LIMIT = 4096
@@ -197,44 +196,15 @@ def _inlined(t: Tensor, n: int, value: Local, memory: Buffer | None, maps: Index
         return p < k or threads.on_thread(e, p)
 
     own = [p for p in range(len(loops)) if is_own(p)]
-    laid_out = t.memory in ("local", "shared") and any(d not in t.logical for d in t.allocation)
-    if laid_out:
-        kept, extents = _allocated(t, own, k, loops)
-    else:
-        kept = _in_memory_order(t, [p for p in range(len(loops)) if p not in skip and p not in own])
-        extents = tuple(loops[p].extent for p in kept)
+    laid_out = t.memory in ("local", "shared")
+    array = tile(t, own, loops, laid_out=laid_out)
+    kept, extents, laid_out = array.kept, array.extents, array.laid_out
     if shared:
         buffer = Buffer(f"tile{n}", t.name, t.dtype, product(extents), "shared")
         _check_shared(t, buffer, threads)
         return Home(t, value, memory, buffer, kept, extents, None, laid_out)
     buffer, prefix = private_buffer(f"loc{n}", e, memory_dtype(t.dtype), extents, loops, threads)
     return Home(t, value, memory, buffer, kept, extents, prefix, laid_out)
-
-
-def _in_memory_order(t: Tensor, kept: Sequence[int]) -> tuple[int, ...]:
-    """Loop positions as they stand, or in the order of the allocation where that permutes the logical axes."""
-    if t.allocation == t.axes:
-        return tuple(kept)
-    exprs = [*t.domain.exprs, *t.domain.loop_exprs]
-    made = [{d, *descendants(d, exprs)} for d in t.allocation]
-    return tuple(sorted(kept, key=lambda p: max((n for n, of in enumerate(made) if t.loop[p] in of), default=-1)))
-
-
-def _allocated(
-    t: Tensor, own: Sequence[int], k: int, loops: Sequence[LoopVar]
-) -> tuple[tuple[int, ...], tuple[Expr, ...]]:
-    """The allocation axes that an array needs: those that do not follow from the loops it has a copy for each of."""
-    promoted = next((p for p in range(k, len(loops)) if loops[p].domain is not t.loop[p]), None)
-    if promoted is not None:
-        raise ScheduleError(
-            f"the allocation of {t.name} says nothing about its loop {promoted}, which takes the extent "
-            f"{loops[promoted].extent} of {loops[promoted].domain.label}",
-            where=t.source_line,
-            hint=f"leave the allocation of {t.name} alone: its loops are laid out in their order",
-        )
-    follow = reachable([t.loop[p] for p in own], [*t.domain.exprs, *t.domain.loop_exprs])
-    kept = tuple(p for p, d in enumerate(t.allocation) if d not in follow and not d.is_broadcast)
-    return kept, tuple(t.allocation[p].extent for p in kept)
 
 
 def _check_shared(t: Tensor, buffer: Buffer, threads: Threads) -> None:

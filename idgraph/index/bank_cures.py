@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from idgraph.errors import IdGraphError
 from idgraph.index.banks import WORD, BankConflicts
-from idgraph.ir import Fusion, IterDomain, NewSteps, Tensor, item_size, rebuild
+from idgraph.ir import Fusion, NewSteps, Tensor, item_size, rebuild
 from idgraph.ir.exprs import Attr
 from idgraph.ir.loops import axis_place
 
@@ -46,7 +46,7 @@ def bank_cures(found: BankConflicts) -> tuple[BankCure, ...]:
     if not found or access.maps is None:
         return ()
     made: list[BankCure] = []
-    for text, edit in _layouts(access.tensor, max(1, found.bytes // item_size(access.tensor.dtype))):
+    for text, edit in _layouts(access.tensor):
         if sum(c.ways == 1 for c in made) >= _MAX_CURES:
             break
         cure = _counted(access, text, edit)
@@ -82,34 +82,38 @@ def _every(access: Access, edits: tuple[NewSteps, ...]) -> list[Access]:
     return [*found, *(maps.read(e, k) for e in new.uses for k in e.operands_of(new))]
 
 
-def _layouts(t: Tensor, width: int) -> Iterator[tuple[str, NewSteps]]:
-    """Swizzles of one loop axis by another, then paddings; inner axes first, vectors of ``width`` kept whole."""
-    made = f"made{len(t.domain.exprs) + len(t.domain.loop_exprs)}"
+def _layouts(t: Tensor) -> Iterator[tuple[str, NewSteps]]:
+    """Swizzles of one loop axis by another (or by its last bits), then paddings; inner axes first."""
+    count = len(t.domain.exprs) + len(t.domain.loop_exprs)
     loops: tuple[Attr, ...] = tuple(axis_place(t, d) for d in t.loop)
     inner = [p for p, d in enumerate(t.loop) if d.kind != "reduction" and d.extent.is_const and int(d.extent) > 1]
     inner.reverse()
     for y in inner:
         for x in inner:
-            if x != y and _power(t.loop[y]) and int(t.loop[x].extent) <= int(t.loop[y].extent):
-                laid = tuple(f"{made}.0" if p == x else f"{made}.1" if p == y else loops[p] for p in range(len(loops)))
+            n, rows = int(t.loop[y].extent), int(t.loop[x].extent)
+            if x == y or n & (n - 1):
+                continue
+            if rows <= n:
+                laid = {x: (f"made{count}.0",), y: (f"made{count}.1",)}
                 steps = (("swizzle", ("xor", x, y)), *_lay(t, laid, loops))
                 yield f"axis {y} of {t.name} is swizzled (xor) by axis {x}", NewSteps(t.name, steps)
-    words = max(width, WORD // item_size(t.dtype), 1)
-    for extra in (words, *(n for n in (1, 2, 4, 8) if n != words and n % width == 0)):
+            elif rows % n == 0:
+                laid = {x: (f"made{count}.0", f"made{count + 1}.0"), y: (f"made{count + 1}.1",)}
+                turned = ("swizzle", ("xor", x + 1, y + (y > x)))
+                steps = (("split", (x, n)), turned, *_lay(t, laid, loops))
+                yield f"axis {y} of {t.name} is swizzled (xor) by axis {x} modulo {n}", NewSteps(t.name, steps)
+    for extra in dict.fromkeys((max(1, WORD // item_size(t.dtype)), 1, 2, 4, 8)):
         for y in inner:
-            laid = tuple(f"{made}.0" if p == y else loops[p] for p in range(len(loops)))
-            steps = (("resize", (y, 0, extra)), *_lay(t, laid, loops))
+            steps = (("resize", (y, 0, extra)), *_lay(t, {y: (f"made{count}.0",)}, loops))
             yield f"axis {y} of {t.name} is padded by {extra}", NewSteps(t.name, steps)
 
 
 def _lay(
-    t: Tensor, laid: tuple[Attr, ...], loops: tuple[Attr, ...]
+    t: Tensor, laid: Mapping[int, tuple[str, ...]], loops: tuple[Attr, ...]
 ) -> tuple[tuple[str, tuple[Attr, ...]], tuple[str, tuple[Attr, ...]]]:
-    """Lay the array out by the axes just made, and go back to the loops as they were."""
-    kept = tuple(x for x, d in zip(laid, t.loop, strict=True) if d.kind != "reduction")
-    return ("set_allocation", (kept, (True,) * len(kept))), ("set_loop", (loops,))
-
-
-def _power(d: IterDomain) -> bool:
-    n = int(d.extent)
-    return n & (n - 1) == 0
+    """Lay the array out with the axes just made in place of old ones, and go back to the loops as they were."""
+    kept: list[Attr] = []
+    for p, d in enumerate(t.loop):
+        if d.kind != "reduction":
+            kept += laid.get(p, (loops[p],))
+    return ("set_allocation", (tuple(kept), (True,) * len(kept))), ("set_loop", (loops,))

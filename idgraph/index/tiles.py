@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from idgraph.arith import Expr, as_expr, simplify
 from idgraph.errors import IndexingError, ScheduleError
 from idgraph.graphs.loops import descendants
 from idgraph.index.loop import Loop
-from idgraph.ir import Tensor
+from idgraph.ir import IterDomain, Tensor
 from idgraph.ir.loops import reachable
+
+
+class LoopVar(Protocol):
+    """What an array asks of the loops of its tensor."""
+
+    @property
+    def extent(self) -> Expr: ...
+    @property
+    def domain(self) -> IterDomain: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +44,14 @@ class Tile:
         return simplify(place)
 
 
-def tile(t: Tensor, own: Sequence[int], loops: Sequence[Loop]) -> Tile:
+def tile(t: Tensor, own: Sequence[int], loops: Sequence[LoopVar], *, laid_out: bool = True) -> Tile:
     """The array of ``t`` where each step of its loops at the positions ``own`` has a copy.
 
-    ``loops`` are those of its definition. Axes of the allocation that the schedule made (padding, swizzles) lay it out;
-    otherwise its loops do, in the order of the allocation. Raises `ScheduleError` for a laid out tensor whose loops take their extent from another axis.
+    ``loops`` are those of its definition. Axes of the allocation that the schedule made (padding, swizzles) lay it out
+    where ``laid_out`` says so; otherwise its loops do, in the order of the allocation. Raises `ScheduleError` for an
+    array laid out by the allocation over loops that take their extent from another axis.
     """
-    if any(d not in t.logical for d in t.allocation):
+    if laid_out and any(d not in t.logical for d in t.allocation):
         for p, (loop, d) in enumerate(zip(loops, t.loop, strict=True)):
             if p not in own and loop.domain is not d:
                 raise ScheduleError(

@@ -1,0 +1,218 @@
+"""Bank conflicts: known layouts by their known ways, every count against one made here word by word."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import idgraph as ig
+from idgraph.emit.nest import build_tree, needed
+from idgraph.emit.races import thread_ways
+from idgraph.emit.storage import Threads, homes
+from idgraph.index import Access
+from idgraph.ir import item_size
+
+
+def _cases() -> ModuleType:
+    path = Path(__file__).parents[1] / "emit" / "shared_cases.py"
+    spec = importlib.util.spec_from_file_location("shared_cases", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+CASES = _cases()
+
+
+def tile(side: int, dtype: str = "float32", layout: str = "", amount: int = 1) -> ig.Fusion:
+    """A transpose of a square through shared memory, one thread for each element of a row of the tile."""
+    f = ig.Fusion("tile")
+    t = ig.copy(f.input("a", shape=(2, side, side), dtype=dtype), name="t").set_memory("shared")
+    u = f.output(ig.permute(t, (0, 2, 1)))
+    for x in (t, u):
+        x.parallelize(0, "blockIdx.x").parallelize(2, "threadIdx.x")
+    loops = t.loop
+    if layout == "xor":
+        t.swizzle("xor", 1, 2)
+    elif layout == "pad":
+        t.resize(2, 0, amount)
+    if layout:
+        t.set_allocation(t.loop).set_loop(loops)
+    t.inline(1)
+    return f
+
+
+def accesses(f: ig.Fusion) -> tuple[Access, Access]:
+    m, t = ig.IdModel(f), f["t"]
+    assert t.definition
+    return m.write(t.definition), m.access(t.uses[0], t)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "layout", "amount", "ways"),
+    [
+        ("float32", "", 0, 32),
+        ("float32", "xor", 0, 1),
+        ("float32", "pad", 1, 1),
+        ("float32", "pad", 2, 2),
+        ("float32", "pad", 4, 4),
+        ("float32", "pad", 32, 32),
+        ("bfloat16", "", 0, 16),  # a row of 32 is 16 words: two rows of one column share a bank in turn
+        ("bfloat16", "pad", 2, 1),
+        ("bfloat16", "pad", 1, 2),
+        ("float64", "", 0, 16),  # two phases of 16 lanes, two words each
+        ("float64", "pad", 1, 1),
+        ("int8", "", 0, 8),
+        ("int8", "pad", 4, 1),
+    ],
+)
+def test_known_ways_of_a_column(dtype: str, layout: str, amount: int, ways: int) -> None:
+    """Down a column of a 32 x 32 tile; along its rows there is none."""
+    write, read = accesses(tile(32, dtype, layout, amount))
+    assert read.bank_conflicts().ways == ways
+    assert bool(read.bank_conflicts()) == (ways > 1)
+    if layout != "pad" or amount != 1 or dtype == "float32":
+        assert write.bank_conflicts().ways == 1
+
+
+def words_by_hand(a: Access) -> int:
+    """Most different words of one bank in one phase, by looking at every warp; scalar accesses only."""
+    size = item_size(a.tensor.dtype)
+    ids = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+    on = {x.parallel: x for x in a.loops if x.parallel in ids}
+    dims = [int(on[w].extent) if w in on else 1 for w in ids]
+    others = [x for x in a.loops if x.parallel not in ids]
+    worst, lanes = 1, 32 // max(1, size // 4)
+    assert a.tile is not None
+    for rest in itertools.product(*(range(int(x.extent)) for x in others)):
+        wanted: dict[tuple[int, int], set[int]] = {}
+        for x, y, z in itertools.product(*map(range, dims)):
+            at = {o.name: v for o, v in zip(others, rest, strict=True)}
+            at |= {on[w].name: v for w, v in zip(ids, (x, y, z), strict=True) if w in on}
+            number = x + dims[0] * (y + dims[1] * z)
+            if a.predicate.evaluate(at):
+                byte = int(a.tile.evaluate(at)) * size
+                for word in {b // 4 for b in range(byte, byte + size)}:
+                    wanted.setdefault((number // lanes, word % 32), set()).add(word)
+        worst = max([worst, *map(len, wanted.values())])
+    return worst
+
+
+@pytest.mark.parametrize("name", sorted(CASES.SHARED))
+def test_every_case_by_hand_and_at_the_place_of_the_kernel(name: str) -> None:
+    """Ways as counted here; and the array's places are those of the emitted kernel, for writer and readers."""
+    f: ig.Fusion = CASES.SHARED[name]()
+    m = ig.IdModel(f)
+    exprs = needed(f)
+    ways = thread_ways(build_tree(exprs, m))
+    threads = Threads(
+        True, ways, {e: tuple(dict.fromkeys(w for o in exprs for w in ways[o] if "Idx" in w)) for e in exprs}
+    )
+    stored = homes(f, exprs, m, threads)
+    seen = 0
+    for e in exprs:
+        for a in m.index_map(e).accesses:
+            if a.tile is None:
+                continue
+            seen += 1
+            assert a.tile == stored[a.tensor].place(a), f"{a}"
+            if any(x.parallel.startswith("thread") for x in a.loops):
+                assert a.bank_conflicts().ways == words_by_hand(a), str(a)
+    assert seen >= 2 or not any(t.memory == "shared" for t in f.tensors)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "int8"])
+def test_cures_hold(dtype: str) -> None:
+    """Each layout offered, applied: no access of the array has a conflict, and the result is the same."""
+    f = tile(32, dtype)
+    found = accesses(f)[1].bank_conflicts()
+    cures = found.cures()
+    assert cures and "conflict" in str(found)
+    for cure in cures:
+        g = cure.apply(f)
+        left = [words_by_hand(a) for a in accesses(g)]
+        assert max(left) == cure.ways < found.ways
+        assert ig.validate(g, target="python").ok
+        assert accesses(g)[0].tile_size - accesses(f)[0].tile_size == cure.extra
+
+
+def test_the_witness_lanes_want_different_words_of_one_bank() -> None:
+    read = accesses(tile(32))[1]
+    found = read.bank_conflicts()
+    assert read.tile is not None and len(found.lanes) == found.ways == 32
+    for lane in found.lanes:
+        assert int(read.tile.evaluate(lane.point)) * 4 == lane.byte and lane.byte // 4 % 32 == found.bank
+    assert len({lane.byte // 4 for lane in found.lanes}) == 32 and len({lane.lane for lane in found.lanes}) == 32
+
+
+def vectors(columns: int, width: int) -> ig.Fusion:
+    """Rows of vectors through shared memory: each lane moves ``width`` float32 at once."""
+    f = ig.Fusion("v")
+    t = ig.copy(f.input("a", shape=(32, columns)), name="t").set_memory("shared")
+    u = f.output(ig.copy(t))
+    for x in (t, u):
+        x.split(1, width).parallelize(0, "threadIdx.y").parallelize(1, "threadIdx.x").parallelize(2, "vectorize")
+        x.split(0, 32).parallelize(0, "blockIdx.x").parallelize(1, "threadIdx.y")
+    t.inline(1)
+    return f
+
+
+@pytest.mark.parametrize(("width", "phases"), [(1, 1), (2, 2), (4, 4)])
+def test_vectors_run_in_phases(width: int, phases: int) -> None:
+    read = accesses(vectors(32, width))[1]
+    found = read.bank_conflicts()
+    assert (found.bytes, found.phases, found.passes, found.ways) == (4 * width, phases, phases, 1)
+
+
+def test_vectors_down_a_column() -> None:
+    """16-byte lanes, one row each, rows of 32 words: 8 lanes of a phase all want the same four banks."""
+    f = ig.Fusion("v")
+    t = ig.copy(f.input("a", shape=(2, 32, 32)), name="t").set_memory("shared")
+    u = f.output(ig.copy(t))
+    for x in (t, u):
+        x.split(2, 4).parallelize(0, "blockIdx.x").parallelize(1, "threadIdx.x").parallelize(3, "vectorize")
+    t.inline(1)
+    found = accesses(f)[1].bank_conflicts()
+    assert (found.bytes, found.phases, found.ways, found.passes) == (16, 4, 8, 32)
+    for cure in found.cures():
+        after = accesses(cure.apply(f))
+        assert [a.bank_conflicts().ways for a in after] == [1, 1]
+        assert [a.bank_conflicts().bytes for a in after] == [16, 16]
+    assert found.cures()
+
+
+def test_questions_without_an_answer() -> None:
+    f = ig.Fusion("f")
+    a = f.input("a", shape=(8,))
+    t = ig.copy(a, name="t").set_memory("shared")
+    u = f.output(ig.copy(t))
+    m = ig.IdModel(f)
+    assert u.definition
+    assert t.definition
+    with pytest.raises(ig.IndexingError, match="a is not in shared memory"):
+        m.access(t.definition, a).bank_conflicts()
+    with pytest.raises(ig.IndexingError, match="runs on threads"):
+        m.access(u.definition, t).bank_conflicts()
+    t.parallelize(0, "threadIdx.x")
+    u.parallelize(0, "threadIdx.x")
+    with pytest.raises(ig.IndexingError, match="no thread dimension"):
+        m.access(u.definition, t).bank_conflicts(block={"threadIdx.q": 4})
+
+
+def test_symbolic_extents_need_numbers() -> None:
+    f = ig.Fusion("f")
+    n = f.symbol("n", min=1)
+    t = ig.copy(f.input("a", shape=(n, 32)), name="t").set_memory("shared")
+    u = f.output(ig.copy(t))
+    for x in (t, u):
+        x.parallelize(0, "threadIdx.x")
+    read = ig.IdModel(f).access(t.uses[0], t)
+    assert u.definition
+    with pytest.raises(ig.IndexingError, match="counted for numbers"):
+        read.bank_conflicts()
+    assert read.bank_conflicts(symbols={"n": 32}).ways == 32 and read.bank_conflicts(symbols={"n": 5}).ways == 5
