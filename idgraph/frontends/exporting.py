@@ -13,6 +13,7 @@ from typing import Any, cast
 from idgraph.errors import FrontendError, SourceLine
 from idgraph.frontends.arrays import is_torch, load_torch
 from idgraph.frontends.aten import HANDLERS, OPAQUE
+from idgraph.frontends.decompose import table
 from idgraph.frontends.fx import Import, import_program
 from idgraph.frontends.importer import GETITEM
 from idgraph.frontends.nodes import Kind, Meta, Node, Program, Ref, TensorMeta, Value, Word, short
@@ -90,8 +91,6 @@ def _captured(
     try:
         exported = torch.export.export(module, args, kwargs or None, strict=strict)
         return _exported(exported, title)
-    except FrontendError:
-        raise
     except Exception as refused:  # torch.export raises many kinds; make_fx has the last word
         try:
             return _traced(torch, module, args, kwargs, title)
@@ -133,7 +132,7 @@ def _as_module(torch: Any, f: Callable[..., object]) -> object:
 def _exported(exported: Any, title: str) -> Captured:
     """An exported program, decomposed to core ATen."""
     torch: Any = load_torch("which from_torch reads programs of")
-    core: Any = exported.run_decompositions()
+    core: Any = exported.run_decompositions(table(torch.export.default_decompositions()))
     signature: Any = core.graph_signature
     values: dict[str, object] = {**core.state_dict, **core.constants}
     found = Captured(core.graph_module, title)
@@ -209,9 +208,11 @@ def _traced(torch: Any, module: Any, args: Args, kwargs: dict[str, object], titl
         out_spec[:] = [spec]
         return tuple(out)
 
-    table = torch._decomp.core_aten_decompositions()
+    decompositions = table(torch._decomp.core_aten_decompositions())
     functional = torch.func.functionalize(forward, remove="mutations_and_views")
-    graph = make_fx(functional, decomposition_table=table, record_stack_traces=True)(*[flat[k] for k in tensors])
+    graph = make_fx(functional, decomposition_table=decompositions, record_stack_traces=True)(
+        *[flat[k] for k in tensors]
+    )
     graph.graph.eliminate_dead_code()
     found = _graph_module(graph, title)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
+from idgraph.arith import Expr
 from idgraph.errors import FrontendError, OperationError
 from idgraph.frontends.nodes import Meta, Node, Program, Ref, TensorMeta, Value, Word, program_line, short, where_of
 from idgraph.ir import DTYPES, Fusion, Scalar, Tensor
@@ -175,6 +176,11 @@ class Call:
         return value.text
 
     @property
+    def fixed_meta(self) -> tuple[int, ...]:
+        """The shape the graph says, where it is known now."""
+        return fixed(self.meta.shape)
+
+    @property
     def meta(self) -> TensorMeta:
         """What the graph says of the one result."""
         if not isinstance(self.node.meta, TensorMeta):
@@ -189,6 +195,19 @@ class Call:
             for k, v in self.kwargs.items()
             if k not in self.used and k not in _PLACEMENT and v is not None
         ]
+
+
+def fixed(shape: Sequence[int | Expr]) -> tuple[int, ...]:
+    """Extents as numbers; `Unmapped` where one is known only when the program runs."""
+    found = tuple(n for n in shape if isinstance(n, int))
+    if len(found) != len(shape):
+        raise Unmapped(f"its meaning for the dynamic shape ({', '.join(map(str, shape))}) is not known here")
+    return found
+
+
+def fixed_shape(x: Tensor) -> tuple[int, ...]:
+    """The shape of a tensor as numbers; `Unmapped` where one is known only when the program runs."""
+    return fixed(x.shape)
 
 
 @dataclass(slots=True)

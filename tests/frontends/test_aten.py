@@ -193,12 +193,61 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "scatter value": (aten.scatter.value, (X, 1, PLACE, 9.0), {}),
     "scatter src": (aten.scatter.src, (X, 0, PLACE[:1] % 3, Y), {}),
     "scatter_add": (aten.scatter_add.default, (X, 1, PLACE, Y), {}),
+    "max with places": (aten.max.dim, (X, 1), {}),
+    "min with places, NaN": (aten.min.dim, (X / (X > -0.4), 0, True), {}),
+    "max of bool": (aten.max.dim, (B, 1), {}),
+    "argmax": (aten.argmax.default, (N % 3, 1), {}),
+    "argmin of all, kept": (aten.argmin.default, (X, None, True), {}),
+    "arange of fractions": (aten.arange.start_step, (0, 2, 0.3), {}),
+    "trunc division of ints": (aten.div.Tensor_mode, (N, M), {"rounding_mode": "trunc"}),
+    "nearest by fractions": (aten.upsample_nearest2d.vec, (WIDE, None, [2.05, 2.25]), {}),
+    "nearest, smaller": (aten.upsample_nearest2d.vec, (WIDE, [2, 2], None), {}),
+    "nearest exact": (aten._upsample_nearest_exact2d.vec, (WIDE, [2, 7], None), {}),
+    "nearest by halves": (aten.upsample_nearest1d.vec, (CUBE, None, [0.5]), {}),
+    "product of ints": (aten.mm.default, (N, M.T), {}),
+    "addbmm": (aten.addbmm.default, (X[:, :3], CUBE, CUBE.mT.contiguous()), {"beta": 0.5, "alpha": 2}),
+    "addmv": (aten.addmv.default, (X[:, 0], Y, X[0]), {"beta": 0.5}),
+    "diagonal_scatter": (aten.diagonal_scatter.default, (CUBE, CUBE[:, 0, :3], 1, 1, 2), {}),
+    "diagonal_scatter below": (aten.diagonal_scatter.default, (CUBE, CUBE[0, :, :2], -1, 2, 0), {}),
+    "norm 3": (aten.linalg_vector_norm.default, (X, 3, [0], True), {}),
+    "norm inf": (aten.linalg_vector_norm.default, (X, float("-inf")), {}),
+    "norm 0": (aten.linalg_vector_norm.default, (N.float(), 0, [1]), {}),
+    "cdist 1": (aten._cdist_forward.default, (X, Y, 1.0, None), {}),
+    "cdist inf": (aten._cdist_forward.default, (CUBE, CUBE, float("inf"), None), {}),
+    "bucketize": (aten.bucketize.Tensor, (N.float(), torch.tensor([-1.0, 3.0, 6.0])), {"right": True}),
+    "searchsorted": (aten.searchsorted.Tensor, (torch.sort(X)[0], Y), {"out_int32": True}),
+    "masked_scatter": (aten.masked_scatter.default, (X, B[:1], Y), {}),
+    "put": (aten.put.default, (X, SIGNED, P[0], True), {}),
+    "im2col": (aten.im2col.default, (WIDE, [2, 3], [1, 2], [1, 0], [2, 1]), {}),
+    "col2im": (aten.col2im.default, (CUBE.reshape(1, 4, 6), [3, 4], [2, 2], [1, 1], [0, 0], [1, 1]), {}),
+    "col2im wide": (aten.col2im.default, (CUBE.reshape(4, 6), [4, 5], [2, 2], [2, 1], [1, 1], [2, 2]), {}),
+    "avg_pool2d": (aten.avg_pool2d.default, (WIDE, [2, 3], [1, 2], [1, 1], False, False), {}),
+    "avg_pool3d": (aten.avg_pool3d.default, (WIDE, [2, 2, 2], [1], [1], False, True, 5), {}),
+    "max_pool2d": (aten.max_pool2d_with_indices.default, (WIDE, [3, 2], [2, 1], [1, 1]), {}),
+    "max_pool2d spread": (aten.max_pool2d_with_indices.default, (WIDE.round(), [2], [1], [0], [2, 3]), {}),
+    "reflection_pad": (aten.reflection_pad2d.default, (WIDE, [2, 0, 1, 2]), {}),
+    "replication_pad": (aten.replication_pad1d.default, (CUBE, [2, 3]), {}),
+    "replication_pad cuts": (aten.replication_pad1d.default, (CUBE, [-1, 2]), {}),
+    "channel shuffle": (aten.native_channel_shuffle.default, (WIDE, 2), {}),
+    "shift left": (aten.bitwise_left_shift.Tensor, (N, M), {}),
+    "shift right": (aten.bitwise_right_shift.Tensor, (N * 1000, M.abs() * 7), {}),
+    "shift int32": (aten.__lshift__.Scalar, (N.to(torch.int32), 30), {}),
+    "copysign": (aten.copysign.Tensor, (X, torch.tensor([0.0, -0.0, 2.0, -3.0])), {}),
+    "signbit": (aten.signbit.default, (torch.tensor([0.0, -0.0, 2.0, -3.0]),), {}),
+    "fmax": (aten.fmax.default, (X / (X > 0), Y), {}),
+    "hypot": (aten.hypot.default, (X * 1e30, Y * 1e30), {}),
+    "log10 of powers": (aten.log10.default, (torch.tensor([1e-3, 1.0, 10.0, 1e3, 1e5]),), {}),
+    "trilinear": (aten._trilinear.default, (X, P, Y, [], [], [], [1]), {}),
 }  # fmt: skip
 UNARY = [
     "neg", "abs", "relu", "sign", "floor", "ceil", "round", "trunc", "exp", "exp2", "expm1", "sin", "cos", "tan",
     "tanh", "sigmoid", "erf", "logical_not", "isnan", "isinf", "alias", "clone", "detach",
 ]  # fmt: skip
 POSITIVE = ["log", "log2", "log1p", "sqrt", "rsqrt", "reciprocal"]
+DOMAINS = {
+    "asin": X.tanh(), "acos": X.tanh(), "atanh": X.tanh(), "atan": X * 5, "acosh": P + 0.5, "asinh": X * 1e3,
+    "sinh": X * 4, "cosh": X * 4,
+}  # fmt: skip
 
 
 def check(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], opaque: bool = False) -> None:
@@ -245,15 +294,21 @@ def test_unary(name: str) -> None:
         check(f, (x.double(),), {})
 
 
+@pytest.mark.parametrize("name", DOMAINS)
+def test_functions_by_formula(name: str) -> None:
+    f, x = getattr(aten, name).default, DOMAINS[name]
+    edges = torch.tensor([0.0, 1.0, -1.0, 1e-30, 80.0, float("inf"), float("-inf"), float("nan")])
+    for given in (x, x.double(), edges, N):
+        check(f, (given,), {})
+
+
 OPAQUE_CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "sort": (aten.sort.default, (X,), {}),
+    "kthvalue": (aten.kthvalue.default, (X, 2), {}),
+    "shift of bytes": (aten.bitwise_left_shift.Tensor, (N.to(torch.uint8), M.to(torch.uint8) % 3), {}),
+    "pool that ends outside": (aten.avg_pool2d.default, (CUBE, [2, 2], [2, 2], [0, 0], True), {}),
     "topk": (aten.topk.default, (X, 2), {}),
-    "max with places": (aten.max.dim, (X, 1), {}),
     "convolution": (aten.convolution.default, (CUBE[:, :, None], KERNEL, None, *CONVOLUTION), {}),
-    "arange of fractions": (aten.arange.start_step, (0, 2, 0.5), {}),
-    "trunc division of ints": (aten.div.Tensor_mode, (N, M), {"rounding_mode": "trunc"}),
-    "nearest by fractions": (aten.upsample_nearest2d.vec, (WIDE, None, [2.05, 2.25]), {}),
-    "places of the largest": (aten.argmax.default, (X, 1), {}),
 }  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from idgraph.frontends.importer import Call, Unmapped, handles
+from idgraph.frontends.importer import Call, Unmapped, fixed_shape, handles
 from idgraph.ir import Tensor, composite, indexed, is_integer, movement, ops
 from idgraph.ir.fusion import apply_op
 from idgraph.ir.indexed import counted_from_front
@@ -91,7 +91,7 @@ def _put(x: Tensor, dims: Sequence[int], found: Sequence[Tensor], values: Tensor
     return indexed.index_put(x, at, values, accumulate)
 
 
-@handles("aten.as_strided.default")
+@handles("aten.as_strided.default", "aten.as_strided_copy.default")
 def as_strided(c: Call) -> Tensor:
     """Elements of x's memory, which may hold more than x, at storage_offset + sum of i * stride."""
     view, size, strides = c.tensor(0, "self"), c.ints(1, "size"), c.ints(2, "stride")
@@ -108,7 +108,26 @@ def as_strided(c: Call) -> Tensor:
     return _at_places(c, x, size, strides, offset)
 
 
-@handles("aten.diagonal.default")
+@handles("aten.diagonal_scatter.default")
+def diagonal_scatter(c: Call) -> Tensor:
+    """self with the elements of a diagonal replaced by src."""
+    x, src, offset = c.tensor(0, "self"), c.tensor(1, "src"), c.int(2, "offset", 0)
+    a, b = c.int(3, "dim1", 0), c.int(4, "dim2", 1)
+    if not (-x.ndim <= a < x.ndim and -x.ndim <= b < x.ndim) or a % x.ndim == b % x.ndim:
+        raise c.error(f"dims {a} and {b} of a tensor with {x.ndim} axes")
+    a, b = a % x.ndim, b % x.ndim
+    shape = fixed_shape(x)
+    front = max(-offset, 0)
+    rows = movement.pad(src, [front, shape[a] - front - fixed_shape(src)[-1]], False if x.dtype == "bool" else 0)
+    rest = [p for p in range(x.ndim) if p not in (a, b)]
+    wide = movement.unsqueeze(rows, rows.ndim)  # [rest..., rows, 1]
+    placed = movement.permute(wide, [[*rest, a, b].index(p) for p in range(x.ndim)])
+    row = movement.reshape(c.fusion.iota(shape[a], offset), [shape[a] if p == a else 1 for p in range(x.ndim)])
+    column = movement.reshape(c.fusion.iota(shape[b]), [shape[b] if p == b else 1 for p in range(x.ndim)])
+    return ops.where(ops.eq(row, column), placed if placed.dtype == x.dtype else ops.cast(placed, x.dtype), x)
+
+
+@handles("aten.diagonal.default", "aten.diagonal_copy.default")
 def diagonal(c: Call) -> Tensor:
     """x[i, i + offset] of two axes, the new axis last."""
     x, offset = c.tensor(0, "self"), c.int(1, "offset", 0)

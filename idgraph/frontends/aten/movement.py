@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import cast
@@ -35,53 +36,61 @@ def getitem(c: Call) -> Tensor:
     return part()
 
 
-@handles("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default", "aten._reshape_copy.default")
+@handles(
+    "aten.view.default", "aten.reshape.default", "aten._unsafe_view.default", "aten._reshape_copy.default",
+    "aten.view_copy.default", "aten._reshape_alias_copy.default",
+)  # fmt: skip
 def view(c: Call) -> Tensor:
     """The same elements in row-major order under another shape."""
     return movement.reshape(c.tensor(0, "self"), c.ints(1, "size"))
 
 
-@handles("aten.permute.default")
+@handles("aten.permute.default", "aten.permute_copy.default")
 def permute(c: Call) -> Tensor:
     """Axes in another order."""
     return movement.permute(c.tensor(0, "self"), c.ints(1, "dims"))
 
 
-@handles("aten.t.default", "aten.transpose.int", "prims.transpose.default")
+@handles(
+    "aten.t.default", "aten.transpose.int", "prims.transpose.default", "aten.t_copy.default", "aten.transpose_copy.int"
+)
 def transpose(c: Call) -> Tensor:
     """Two axes exchanged; aten.t of one axis is a copy."""
     x = c.tensor(0, "self")
-    if c.node.target == "aten.t.default":
+    if c.node.target in ("aten.t.default", "aten.t_copy.default"):
         return movement.transpose(x, 0, 1) if x.ndim == 2 else ops.copy(x)
     if c.node.target == "prims.transpose.default":
         return movement.permute(x, c.ints(1, "permutation"))
     return movement.transpose(x, c.int(1, "dim0"), c.int(2, "dim1"))
 
 
-@handles("aten.unsqueeze.default")
+@handles("aten.unsqueeze.default", "aten.unsqueeze_copy.default")
 def unsqueeze(c: Call) -> Tensor:
     """A new axis of extent 1."""
     return movement.unsqueeze(c.tensor(0, "self"), c.int(1, "dim"))
 
 
-@handles("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims")
+@handles(
+    "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims",
+    "aten.squeeze_copy.default", "aten.squeeze_copy.dim", "aten.squeeze_copy.dims",
+)  # fmt: skip
 def squeeze(c: Call) -> Tensor:
     """Axes of extent 1 dropped; others named are left alone."""
     x = c.tensor(0, "self")
-    if c.node.target == "aten.squeeze.default":
+    if c.node.target.endswith(".default"):
         return movement.squeeze(x)
     dims = [_axis(c, d, x.ndim) for d in c.ints(1, "dim")]
     return movement.squeeze(x, dims if x.ndim else ())
 
 
-@handles("aten.expand.default")
+@handles("aten.expand.default", "aten.expand_copy.default")
 def expand(c: Call) -> Tensor:
     """Axes of extent 1 repeated."""
     c.get(-1, "implicit", None)
     return movement.expand(c.tensor(0, "self"), c.ints(1, "size"))
 
 
-@handles("aten.slice.Tensor")
+@handles("aten.slice.Tensor", "aten.slice_copy.Tensor")
 def slice_(c: Call) -> Tensor:
     """x[start:end:step] along one axis."""
     start, end = c.int_or_none(2, "start"), c.int_or_none(3, "end")
@@ -111,7 +120,7 @@ def select_scatter(c: Call) -> Tensor:
     return movement.slice_scatter(x, src, dim, index, index + 1)
 
 
-@handles("aten.select.int")
+@handles("aten.select.int", "aten.select_copy.int")
 def select(c: Call) -> Tensor:
     """One index of an axis."""
     return movement.select(c.tensor(0, "self"), c.int(1, "dim"), c.int(2, "index"))
@@ -163,13 +172,17 @@ def _split(x: Tensor, dim: int, sizes: Sequence[int]) -> Parts:
     return tuple(partial(movement.slice, x, dim, a, a + n) for a, n in zip(starts, sizes, strict=True))
 
 
-@handles("aten.split.Tensor", "aten.split_with_sizes.default")
+@handles(
+    "aten.split.Tensor", "aten.split_with_sizes.default", "aten.split_copy.Tensor",
+    "aten.split_with_sizes_copy.default",
+    "aten.unsafe_split.Tensor", "aten.unsafe_split_with_sizes.default",
+)  # fmt: skip
 def split(c: Call) -> Parts:
     """Pieces of equal size (the last may be shorter), or of given sizes."""
     x = c.tensor(0, "self")
     dim = _axis(c, c.int(2, "dim", 0), x.ndim)
     extent = int(x.axes[dim].extent)
-    if c.node.target == "aten.split_with_sizes.default":
+    if "with_sizes" in c.node.target:
         sizes = list(c.ints(1, "split_sizes"))
         if sum(sizes) != extent or min(sizes, default=0) < 0:
             raise c.error(f"sizes {sizes} do not add up to {extent}")
@@ -180,7 +193,7 @@ def split(c: Call) -> Parts:
     return _split(x, dim, [min(size, extent - a) for a in range(0, extent, size)] or [0])
 
 
-@handles("aten.unfold.default")
+@handles("aten.unfold.default", "aten.unfold_copy.default")
 def unfold(c: Call) -> Tensor:
     """Windows of ``size`` along an axis, ``step`` apart, as a new last axis: one strided slice for each place."""
     x, size, step = c.tensor(0, "self"), c.int(2, "size"), c.int(3, "step")
@@ -192,30 +205,7 @@ def unfold(c: Call) -> Tensor:
     return movement.stack([movement.slice(x, dim, k, k + last + 1, step) for k in range(size)], x.ndim)
 
 
-@handles(
-    "aten.upsample_nearest1d.vec", "aten.upsample_nearest2d.vec", "aten.upsample_nearest3d.vec",
-    "aten.upsample_nearest1d.default", "aten.upsample_nearest2d.default", "aten.upsample_nearest3d.default",
-)  # fmt: skip
-def upsample_nearest(c: Call) -> Tensor:
-    """Each element repeated a whole number of times along the last axes."""
-    x = c.tensor(0, "input")
-    c.get(1, "output_size", None)
-    if c.node.target.endswith(".vec"):
-        scales = () if c.get(2, "scale_factors", None) is None else c.items(2, "scale_factors")
-    else:
-        scales = tuple(c.get(k, f"scales_{k}", None) for k in range(2, len(c.args)))
-    wanted = c.meta.shape
-    if len(wanted) != x.ndim or any(int(d.extent) < 1 or n % int(d.extent) for d, n in zip(x.axes, wanted)):
-        raise Unmapped("its factors are no whole numbers")
-    factors = [n // int(d.extent) for d, n in zip(x.axes, wanted)]
-    if any(s is not None and s != k for s, k in zip(reversed(scales), reversed(factors))):
-        raise Unmapped("its factors are no whole numbers")
-    between = movement.unsqueeze(x, [2 * p + 1 for p in range(x.ndim)])
-    wide = movement.expand(between, [v for d, k in zip(x.axes, factors) for v in (int(d.extent), k)])
-    return movement.reshape(wide, wanted)
-
-
-@handles("aten.unbind.int")
+@handles("aten.unbind.int", "aten.unbind_copy.int")
 def unbind(c: Call) -> Parts:
     """Each index of an axis."""
     x = c.tensor(0, "self")
@@ -291,9 +281,14 @@ def arange(c: Call) -> Tensor:
 
 def _counted(c: Call, start: Scalar, end: Scalar, step: Scalar) -> Tensor:
     given = [v for v in (start, end, step) if isinstance(v, float)]
-    dtype = c.dtype("float32" if given else "int64")
+    dtype = check_dtype(c.dtype("float32" if given else "int64"))
     if any(not v.is_integer() for v in given):
-        raise Unmapped("its start, end or step is no whole number")
+        # torch counts in float64 and rounds each number once
+        if not float(step) or (float(end) - float(start)) * float(step) < 0 or not is_float(dtype):
+            raise Unmapped("its start, end or step is no whole number")
+        count = math.ceil((float(end) - float(start)) / float(step))
+        numbers = ops.mul(c.fusion.iota(count, dtype="float64"), float(step))
+        return ops.cast(ops.add(numbers, float(start)), dtype)
     a, b, s = int(start), int(end), int(step)
     if s == 0 or (b - a) * s < 0:
         raise c.error(f"no numbers from {a} to {b} in steps of {s}")

@@ -100,7 +100,9 @@ def div(c: Call) -> Tensor:
         return ops.floor_divide(a, b)
     if mode == "trunc":
         if not is_float(promoted([a, b])):
-            raise Unmapped("integer division toward zero")
+            # a less its remainder toward zero is a multiple of b
+            whole = ops.sub(a, ops.fmod(a, b))
+            return ops.floor_divide(whole, b)
         return ops.trunc(ops.div(a, b))
     if mode is not None:
         raise c.wrong("rounding_mode", mode, "'floor' or 'trunc'")
@@ -181,7 +183,11 @@ def _second_dtype(c: Call, default: str) -> str:
     return c.dtype(default, -1 if c.node.target.startswith("aten._to_copy") else 1)
 
 
-@handles("aten.alias.default", "aten.clone.default", "aten.detach.default", "aten.lift_fresh_copy.default")
+@handles(
+    "aten.alias.default", "aten.clone.default", "aten.detach.default", "aten.lift_fresh_copy.default",
+    "aten.alias_copy.default", "aten.detach_copy.default", "aten.lift.default", "aten.lift_fresh.default",
+    "aten.contiguous.default", "aten.positive.default",
+)  # fmt: skip
 def alias(c: Call) -> Tensor:
     """The same elements under another name."""
     return ops.copy(c.tensor(0, "self"))

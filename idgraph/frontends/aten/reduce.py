@@ -7,7 +7,7 @@ from idgraph.frontends.importer import Call, Parts, Unmapped, handles
 from idgraph.ir import Scalar, Tensor, composite, is_float, movement, ops
 
 
-def _dims(c: Call, x: Tensor, position: int, name: str = "dim") -> tuple[int, ...]:
+def reduced_dims(c: Call, x: Tensor, position: int, name: str = "dim") -> tuple[int, ...]:
     """The axes to reduce, from the front; none named means all."""
     value = c.get(position, name, None)
     named = () if value is None else c.ints(position, name)
@@ -32,7 +32,7 @@ def sum_(c: Call) -> Tensor:
     """Sum over axes."""
     x = c.tensor(0, "self")
     whole = c.node.target == "aten.sum.default"
-    dims = tuple(range(x.ndim)) if whole else _dims(c, x, 1)
+    dims = tuple(range(x.ndim)) if whole else reduced_dims(c, x, 1)
     keep = False if whole else c.flag(2, "keepdim")
     dtype = c.dtype(x.dtype if is_float(x.dtype) else "int64")
     wide = ops.cast(x, dtype) if x.dtype != dtype else x
@@ -44,7 +44,7 @@ def mean(c: Call) -> Tensor:
     """Mean over axes."""
     x = c.tensor(0, "self")
     whole = c.node.target == "aten.mean.default"
-    dims = tuple(range(x.ndim)) if whole else _dims(c, x, 1)
+    dims = tuple(range(x.ndim)) if whole else reduced_dims(c, x, 1)
     keep = False if whole else c.flag(2, "keepdim")
     dtype = c.dtype(x.dtype)
     like = ops.cast(x, dtype) if x.dtype != dtype else x
@@ -59,7 +59,7 @@ def _mean(x: Tensor, dims: tuple[int, ...], keep: bool) -> Tensor:
 def amax(c: Call) -> Tensor:
     """Largest or smallest over axes."""
     x = c.tensor(0, "self")
-    dims, keep = _dims(c, x, 1), c.flag(2, "keepdim")
+    dims, keep = reduced_dims(c, x, 1), c.flag(2, "keepdim")
     f = composite.amax if c.node.target == "aten.amax.default" else composite.amin
     return f(x, dims, keep) if dims else ops.copy(x)
 
@@ -79,7 +79,7 @@ def any_(c: Call) -> Tensor:
     """Whether some, or all, elements over axes are not zero."""
     x = c.tensor(0, "self")
     whole = c.node.target.endswith(".default")
-    dims = tuple(range(x.ndim)) if whole else _dims(c, x, 1)
+    dims = tuple(range(x.ndim)) if whole else reduced_dims(c, x, 1)
     keep = False if whole else c.flag(2, "keepdim")
     f = composite.any if c.node.target.startswith("aten.any") else composite.all
     if not dims:
@@ -117,7 +117,7 @@ def _dropped(x: Tensor, dims: tuple[int, ...], keep: bool) -> Tensor:
 def var_mean(c: Call) -> Tensor | Parts:
     """Variance with a correction, and mean."""
     x = c.tensor(0, "self")
-    dims, correction = _dims(c, x, 1), c.get(-1, "correction", 1)
+    dims, correction = reduced_dims(c, x, 1), c.get(-1, "correction", 1)
     keep = c.flag(-1, "keepdim")
     if correction is None:
         correction = 1
@@ -163,7 +163,7 @@ def softmax_backward(c: Call) -> Tensor:
 def logsumexp(c: Call) -> Tensor:
     """log(sum(exp(x))) over axes."""
     x = c.tensor(0, "self")
-    dims, keep = _dims(c, x, 1), c.flag(2, "keepdim")
+    dims, keep = reduced_dims(c, x, 1), c.flag(2, "keepdim")
     if not dims or not is_float(x.dtype):
         raise Unmapped(f"a logsumexp of {x.dtype} with {x.ndim} axes")
     wide = wide_of(x)
@@ -242,19 +242,28 @@ def batch_norm(c: Call) -> Parts:
 def matmul(c: Call) -> Tensor:
     """A matrix product, of batches too."""
     a, b = c.tensor(0, "self"), c.tensor(1, "mat2")
-    if min(a.ndim, b.ndim) < 2 or not is_float(a.dtype):
+    if min(a.ndim, b.ndim) < 2 or a.dtype == "bool":
         raise Unmapped(f"a product of {a.dtype} with {a.ndim} and {b.ndim} axes")
     return composite.matmul(a, b)
 
 
-@handles("aten.addmm.default", "aten.baddbmm.default")
+_FACTORS = {
+    "aten.baddbmm.default": ("batch1", "batch2"), "aten.addbmm.default": ("batch1", "batch2"),
+    "aten.addmv.default": ("mat", "vec"),
+}  # fmt: skip
+
+
+@handles("aten.addmm.default", "aten.baddbmm.default", "aten.addbmm.default", "aten.addmv.default")
 def addmm(c: Call) -> Tensor:
     """beta * self + alpha * (mat1 @ mat2)."""
-    x, a, b = c.tensor(0, "self"), c.tensor(1, "mat1"), c.tensor(2, "mat2")
+    first, second = _FACTORS.get(c.node.target, ("mat1", "mat2"))
+    x, a, b = c.tensor(0, "self"), c.tensor(1, first), c.tensor(2, second)
     beta, alpha = c.number(-1, "beta", 1), c.number(-1, "alpha", 1)
-    if not is_float(a.dtype):
-        raise Unmapped(f"a product of {a.dtype}")
+    if a.dtype == "bool":
+        raise Unmapped("a product of bool")
     product = composite.matmul(a, b)
+    if c.node.target == "aten.addbmm.default":
+        product = composite.sum(product, 0)
     product = product if alpha == 1 else ops.mul(product, alpha)
     if beta == 0:
         return product
@@ -265,8 +274,8 @@ def addmm(c: Call) -> Tensor:
 def mv(c: Call) -> Tensor:
     """A matrix or a vector times a vector."""
     a, b = c.tensor(0, "self"), c.tensor(1, "vec" if c.node.target == "aten.mv.default" else "tensor")
-    if not is_float(a.dtype):
-        raise Unmapped(f"a product of {a.dtype}")
+    if a.dtype == "bool":
+        raise Unmapped("a product of bool")
     rows = a if a.ndim == 2 else movement.unsqueeze(a, 0)
     column = composite.matmul(rows, movement.unsqueeze(b, 1))
     return movement.squeeze(column, 1 if a.ndim == 2 else (0, 1))

@@ -1,0 +1,68 @@
+"""The operations that stay opaque, by reason; whatever stands in no table is opaque too, with a reason of its own."""
+
+from __future__ import annotations
+
+from idgraph.frontends.importer import OPAQUE
+
+SORTS = "the order of its results depends on values, not on indices"
+WINDOWS = "a sum over overlapping windows: no single source element for each output element"
+RANDOM = "its values are random numbers of torch's generator"
+ATTENTION = "a fused attention kernel; export with the math backend to see its operations"
+CHECK = "a check of values when the program runs"
+SIZE = "the size of its result depends on values"
+PLACES = "which row an element belongs to depends on sums of other values"
+COMPLEX = "complex numbers have no kernels here"
+FUNCTION = "a special function that kernels have no formula for"
+BITS = "it reads the bytes of its operand as another type"
+SOLVES = "linear algebra that is no sum over indices: a factorisation"
+NUMBER = "a number that depends on values"
+MEMORY = "it writes through a view that may lie anywhere in its memory"
+MERGES = "several writers of one element, joined by more than a sum"
+
+_NAMES: dict[str, str] = {
+    SORTS: """sort.default sort.stable topk.default argsort.default kthvalue.default mode.default median.default
+        median.dim nanmedian.default nanmedian.dim histc.default _ctc_loss.Tensor _ctc_loss.default""",
+    WINDOWS: """convolution.default convolution_backward.default avg_pool2d_backward.default
+        avg_pool3d_backward.default max_pool2d_with_indices_backward.default max_pool3d_with_indices_backward.default
+        adaptive_max_pool2d.default adaptive_max_pool3d.default _adaptive_avg_pool2d_backward.default
+        _adaptive_avg_pool3d.default fractional_max_pool2d.default""",
+    RANDOM: """rand.default randn.default rand_like.default randn_like.default randint.low randint.default
+        randint_like.default randint_like.low_dtype randperm.default bernoulli.p bernoulli.default
+        native_dropout.default normal.Tensor_Tensor normal.Tensor_float normal.float_Tensor normal.float_float
+        normal_functional.default uniform.default exponential.default cauchy.default geometric.default
+        log_normal.default multinomial.default poisson.default rrelu_with_noise_functional.default
+        _fused_dropout.default binomial.default random.default""",
+    ATTENTION: """_scaled_dot_product_flash_attention_for_cpu.default
+        _scaled_dot_product_flash_attention_for_cpu_backward.default _scaled_dot_product_flash_attention.default
+        _scaled_dot_product_efficient_attention.default _scaled_dot_product_cudnn_attention.default
+        _scaled_dot_product_flash_attention_backward.default _scaled_dot_product_fused_attention_overrideable.default
+        _scaled_dot_product_efficient_attention_backward.default""",
+    CHECK: "_assert_async.msg _assert_async.default _assert_scalar.default _linalg_check_errors.default",
+    SIZE: """nonzero.default nonzero_static.default masked_select.default _unique2.default unique_dim.default
+        unique_consecutive.default bincount.default""",
+    NUMBER: "_local_scalar_dense.default item.default equal.default",
+    PLACES: "repeat_interleave.Tensor _embedding_bag.default _embedding_bag_forward_only.default",
+    COMPLEX: """complex.default polar.default view_as_complex.default view_as_real.default _conj.default
+        _fft_r2c.default _fft_c2c.default _fft_c2r.default angle.default _conj_physical.default real.default
+        imag.default""",
+    FUNCTION: """lgamma.default digamma.default polygamma.default erfinv.default erfc.default i0.default
+        special_i0e.default special_i1.default special_i1e.default special_erfcx.default special_log_ndtr.default
+        special_ndtri.default special_zeta.default igamma.default igammac.default gcd.default lcm.default
+        special_bessel_j0.default special_bessel_j1.default""",
+    BITS: "view.dtype view_copy.dtype frexp.Tensor nextafter.default",
+    SOLVES: """_linalg_det.default _linalg_slogdet.default _linalg_svd.default _linalg_eigh.default linalg_qr.default
+        linalg_inv_ex.default linalg_cholesky_ex.default linalg_lu.default linalg_lu_factor_ex.default
+        _linalg_solve_ex.default linalg_solve_triangular.default cholesky.default triangular_solve.default
+        linalg_eig.default linalg_matrix_exp.default""",
+    MEMORY: "as_strided_scatter.default",
+    MERGES: "scatter_reduce.two index_reduce.default scatter.reduce scatter.value_reduce",
+}
+
+OPAQUE.update({f"aten.{name}": reason for reason, names in _NAMES.items() for name in names.split()})
+OPAQUE.update({
+    "prims._low_memory_max_pool_with_offsets.default": WINDOWS,
+    "prims._low_memory_max_pool_offsets_to_indices.default": WINDOWS,
+})  # fmt: skip
+
+# These act although nothing reads them: a check stays where it is, a random number is drawn in its turn.
+EFFECTS = frozenset(name for name, reason in OPAQUE.items() if reason in (CHECK, RANDOM))

@@ -1,0 +1,190 @@
+"""Handlers of pointwise operations that are formulas of others: inverse and hyperbolic functions, shifts, signs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from idgraph.frontends.aten.pointwise import aligned, narrowed, promoted, wide_of
+from idgraph.frontends.importer import Call, Unmapped, handles
+from idgraph.ir import Scalar, Tensor, composite, is_float, is_integer, movement, ops
+from idgraph.ir.dtypes import item_size
+
+Operand = Tensor | Scalar
+
+
+def _floating(c: Call) -> Tensor:
+    """The operand in a type wide enough for a formula: integers as float32, two-byte floats too."""
+    x = c.tensor(0, "self")
+    return wide_of(x) if is_float(x.dtype) else ops.cast(x, "float32")
+
+
+def _back(c: Call, y: Tensor) -> Tensor:
+    x = c.tensor(0, "self")
+    return narrowed(y, x) if is_float(x.dtype) else y
+
+
+def _asin(x: Tensor) -> Tensor:
+    return ops.atan2(x, _cathetus(x))
+
+
+def _acos(x: Tensor) -> Tensor:
+    return ops.atan2(_cathetus(x), x)
+
+
+def _cathetus(x: Tensor) -> Tensor:
+    """sqrt(1 - x * x), right near 1; NaN outside."""
+    return ops.sqrt(ops.mul(ops.sub(1.0, x), ops.add(x, 1.0)))
+
+
+def _sinh(x: Tensor) -> Tensor:
+    # expm1 keeps small values; the other half of the range would overflow before it is halved
+    e = ops.expm1(ops.abs(x))
+    small = ops.mul(ops.add(e, ops.div(e, ops.add(e, 1.0))), 0.5)
+    half = ops.exp(ops.mul(ops.abs(x), 0.5))
+    large = ops.mul(ops.mul(half, 0.5), half)
+    size = ops.where(ops.gt(ops.abs(x), 20.0), large, small)
+    return ops.where(ops.lt(x, 0.0), ops.neg(size), size)
+
+
+def _cosh(x: Tensor) -> Tensor:
+    half = ops.exp(ops.mul(ops.abs(x), 0.5))
+    return ops.add(ops.mul(ops.mul(half, 0.5), half), ops.mul(ops.exp(ops.neg(ops.abs(x))), 0.5))
+
+
+def _asinh(x: Tensor) -> Tensor:
+    a = ops.abs(x)
+    small = ops.log1p(ops.add(a, ops.div(ops.square(a), ops.add(ops.sqrt(ops.add(ops.square(a), 1.0)), 1.0))))
+    size = ops.where(ops.gt(a, 1e8), ops.add(ops.log(a), 0.6931471805599453), small)
+    return ops.where(ops.lt(x, 0.0), ops.neg(size), size)
+
+
+def _acosh(x: Tensor) -> Tensor:
+    t = ops.sub(x, 1.0)
+    near = ops.log1p(ops.add(t, ops.sqrt(ops.mul(t, ops.add(t, 2.0)))))
+    return ops.where(ops.gt(x, 1e8), ops.add(ops.log(x), 0.6931471805599453), near)
+
+
+def _atanh(x: Tensor) -> Tensor:
+    return ops.mul(ops.sub(ops.log1p(x), ops.log1p(ops.neg(x))), 0.5)
+
+
+_FORMULAS: dict[str, Callable[[Tensor], Tensor]] = {
+    "asin": _asin, "acos": _acos, "sinh": _sinh, "cosh": _cosh, "asinh": _asinh, "acosh": _acosh, "atanh": _atanh,
+    "atan": lambda x: ops.atan2(x, 1.0),
+}  # fmt: skip
+
+
+def _formula(f: Callable[[Tensor], Tensor]) -> Callable[[Call], Tensor]:
+    return lambda c: _back(c, f(_floating(c)))
+
+
+for _name, _f in _FORMULAS.items():
+    handles(f"aten.{_name}.default")(_formula(_f))
+
+
+@handles("aten.log10.default")
+def log10(c: Call) -> Tensor:
+    """Logarithm to base 10; taken in float64, so that powers of ten are whole numbers."""
+    x = c.tensor(0, "self")
+    found = ops.mul(ops.log(ops.cast(x, "float64")), 0.43429448190325182)
+    return ops.cast(found, x.dtype if is_float(x.dtype) else "float32")
+
+
+@handles("aten.square.default")
+def square(c: Call) -> Tensor:
+    """x * x."""
+    return ops.square(c.tensor(0, "self"))
+
+
+def _negative(x: Tensor) -> Tensor:
+    """True where the sign bit is set; -0.0 has it."""
+    if not is_float(x.dtype):
+        return ops.lt(x, 0)
+    minus_zero = ops.logical_and(ops.eq(x, 0.0), ops.lt(ops.reciprocal(wide_of(x)), 0.0))
+    return ops.logical_or(ops.lt(x, 0.0), minus_zero)
+
+
+@handles("aten.signbit.default")
+def signbit(c: Call) -> Tensor:
+    """True where negative, -0.0 too."""
+    return _negative(c.tensor(0, "self"))
+
+
+@handles("aten.copysign.Tensor", "aten.copysign.Scalar")
+def copysign(c: Call) -> Tensor:
+    """The size of self with the sign of other."""
+    x, sign = c.tensor(0, "self"), c.operand(1, "other")
+    a, b = aligned(x, sign)
+    dtype = promoted([x, sign])
+    if not is_float(dtype) or not isinstance(a, Tensor):
+        raise Unmapped("a sign of integers")
+    size = ops.abs(a if a.dtype == dtype else ops.cast(a, dtype))
+    if not isinstance(b, Tensor):
+        return ops.neg(size) if str(float(b)).startswith("-") else ops.copy(size)
+    return ops.where(_negative(b), ops.neg(size), size)
+
+
+@handles("aten.fmax.default", "aten.fmin.default")
+def fmax(c: Call) -> Tensor:
+    """The larger or smaller; a number beats NaN."""
+    x, y = c.tensor(0, "self"), c.tensor(1, "other")
+    a, b = aligned(x, y)
+    f = ops.maximum if c.node.target == "aten.fmax.default" else ops.minimum
+    both = f(a, b)
+    if not is_float(promoted([x, y])) or not isinstance(a, Tensor) or not isinstance(b, Tensor):
+        return both
+    left = ops.where(ops.isnan(b), a, both) if is_float(b.dtype) else both
+    return ops.where(ops.isnan(a), b, left) if is_float(a.dtype) else left
+
+
+@handles("aten.hypot.default")
+def hypot(c: Call) -> Tensor:
+    """sqrt(self**2 + other**2), without overflow on the way."""
+    x = c.tensor(0, "self")
+    a, b = (ops.abs(wide_of(v)) for v in aligned(x, c.tensor(1, "other")) if isinstance(v, Tensor))
+    top, low = ops.maximum(a, b), ops.minimum(a, b)
+    ratio = ops.where(ops.eq(top, 0.0), 0.0, ops.div(low, top))
+    size = ops.mul(top, ops.sqrt(ops.add(ops.square(ratio), 1.0)))
+    infinite = ops.logical_or(ops.isinf(a), ops.isinf(b))
+    found = ops.where(infinite, float("inf"), size)
+    return found if found.dtype == c.meta.dtype else ops.cast(found, c.meta.dtype)
+
+
+@handles(
+    "aten.bitwise_left_shift.Tensor", "aten.bitwise_left_shift.Tensor_Scalar", "aten.__lshift__.Scalar",
+    "aten.__lshift__.Tensor", "aten.bitwise_right_shift.Tensor", "aten.bitwise_right_shift.Tensor_Scalar",
+    "aten.__rshift__.Scalar", "aten.__rshift__.Tensor",
+)  # fmt: skip
+def shift(c: Call) -> Tensor:
+    """x * 2**n, or x // 2**n; a shift by no less than all bits leaves zero, or the sign."""
+    x, by = c.tensor(0, "self"), c.operand(1, "other")
+    dtype = promoted([x, by])
+    if not is_integer(dtype) or dtype == "uint8":
+        raise Unmapped(f"a shift of {dtype}")
+    wide = ops.cast(x, "int64")
+    n: Tensor = ops.cast(by, "int64") if isinstance(by, Tensor) else c.fusion.full((), int(by), "int64")
+    bits = 8 * item_size(dtype)
+    good = ops.logical_and(ops.ge(n, 0), ops.lt(n, bits))
+    # 2**63 is no int64: the last step is taken apart.
+    most = ops.minimum(ops.maximum(n, 0), 62)
+    power, last = ops.pow(2, most), ops.eq(n, 63)
+    if "l" in c.node.target.removeprefix("aten.").removeprefix("bitwise_").strip("_")[:1]:
+        moved = ops.mul(ops.mul(wide, power), ops.where(last, 2, 1))
+        found = ops.where(good, moved, 0)
+    else:
+        sign = ops.where(ops.lt(wide, 0), -1, 0)
+        found = ops.where(ops.logical_and(good, ops.logical_not(last)), ops.floor_divide(wide, power), sign)
+    return found if found.dtype == dtype else ops.cast(found, dtype)
+
+
+@handles("aten._trilinear.default")
+def trilinear(c: Call) -> Tensor:
+    """The product of three tensors, each with new axes, summed over some."""
+    parts = [
+        movement.unsqueeze(t, dims) if dims else t
+        for t, dims in ((c.tensor(k, f"i{k + 1}"), [int(d) for d in c.ints(3 + k, f"expand{k + 1}")]) for k in range(3))
+    ]
+    dims = c.ints(6, "sumdim")
+    c.get(7, "unroll_dim", 1)
+    whole = ops.mul(ops.mul(parts[0], parts[1]), parts[2])
+    return composite.sum(whole, dims) if dims else whole

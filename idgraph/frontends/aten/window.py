@@ -1,0 +1,329 @@
+"""Handlers of ATen operations over windows of places: unfold, fold, pools, pads of other modes, nearest sampling.
+
+Each place of a window is one strided slice of the padded tensor, so that every coordinate stays affine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+
+from idgraph.frontends.importer import Call, Parts, Unmapped, fixed_shape, handles
+from idgraph.ir import Scalar, Tensor, composite, is_float, movement, ops
+
+MAX_PLACES = 64
+
+
+def _per_axis(values: Sequence[int], rank: int, default: int) -> list[int]:
+    """torch's list for each spatial axis: one number stands for all, none for the default."""
+    found = list(values) or [default]
+    return found * rank if len(found) == 1 else found
+
+
+def _padded(x: Tensor, sides: Sequence[int], value: Scalar) -> Tensor:
+    """The last axes with as many elements in front and behind."""
+    pads = [n for side in reversed(sides) for n in (side, side)]
+    return movement.pad(x, pads, value) if any(pads) else x
+
+
+def _windows(
+    x: Tensor, kernel: Sequence[int], step: Sequence[int], spread: Sequence[int]
+) -> tuple[list[Tensor], list[int]]:
+    """For each place in a window of the last axes the strided slice of all windows' elements there; windows an axis."""
+    rank, shape = len(kernel), fixed_shape(x)
+    first = x.ndim - rank
+    count = [(shape[first + p] - spread[p] * (kernel[p] - 1) - 1) // step[p] + 1 for p in range(rank)]
+    if min(*kernel, *step, *spread, *count) < 1:
+        raise Unmapped(f"windows {tuple(kernel)}, {tuple(step)} apart, of shape {shape}")
+    made: list[Tensor] = []
+    for place in product(*(range(k) for k in kernel)):
+        part = x
+        for p, at in enumerate(place):
+            start = at * spread[p]
+            part = movement.slice(part, first + p, start, start + (count[p] - 1) * step[p] + 1, step[p])
+        made.append(part)
+    return made, count
+
+
+def _few(kernel: Sequence[int]) -> None:
+    total = 1
+    for k in kernel:
+        total *= k
+    if total > MAX_PLACES:
+        raise Unmapped(f"a window of {total} places, more than {MAX_PLACES}")
+
+
+def _batched(x: Tensor, rank: int) -> Tensor:
+    """With an axis of batches in front, which torch lets one leave out."""
+    return movement.unsqueeze(x, 0) if x.ndim == rank else x
+
+
+@handles("aten.im2col.default")
+def im2col(c: Call) -> Tensor:
+    """[N, C, H, W] -> [N, C * places, windows]: torch's F.unfold."""
+    x, kernel, spread = c.tensor(0, "self"), c.ints(1, "kernel_size"), c.ints(2, "dilation")
+    sides, step = c.ints(3, "padding"), c.ints(4, "stride")
+    _few(kernel)
+    batch = _batched(x, 3)
+    parts, count = _windows(_padded(batch, sides, 0.0 if is_float(x.dtype) else 0), kernel, step, spread)
+    n, channels = fixed_shape(batch)[:2]
+    windows = count[0] * count[1]
+    flat = movement.reshape(movement.stack(parts, 2), (n, channels * len(parts), windows))
+    return flat if x.ndim == 4 else movement.squeeze(flat, 0)
+
+
+@handles("aten.col2im.default")
+def col2im(c: Call) -> Tensor:
+    """[N, C * places, windows] -> [N, C, H, W]: torch's F.fold; each place of the windows is laid out and added."""
+    x, size, kernel = c.tensor(0, "self"), c.ints(1, "output_size"), c.ints(2, "kernel_size")
+    spread, sides, step = c.ints(3, "dilation"), c.ints(4, "padding"), c.ints(5, "stride")
+    _few(kernel)
+    batch = _batched(x, 2)
+    full = [n + 2 * p for n, p in zip(size, sides, strict=True)]
+    count = [(full[p] - spread[p] * (kernel[p] - 1) - 1) // step[p] + 1 for p in range(2)]
+    n, rows, windows = fixed_shape(batch)
+    places = kernel[0] * kernel[1]
+    if rows % places or windows != count[0] * count[1]:
+        raise c.error(f"shape {tuple(x.shape)} is no list of windows {kernel} of {size}")
+    parts = movement.reshape(batch, (n, rows // places, *kernel, *count))
+    zero = c.fusion.full((n, rows // places, *full), 0.0 if is_float(x.dtype) else 0, x.dtype)
+    total: Tensor | None = None
+    for a, b in product(range(kernel[0]), range(kernel[1])):
+        part = movement.select(movement.select(parts, 2, a), 2, b)
+        laid = _laid(zero, part, (a * spread[0], b * spread[1]), step, count)
+        total = laid if total is None else ops.add(total, laid)
+    cut = (
+        movement.pad(total, [-sides[1], -sides[1], -sides[0], -sides[0]]) if total is not None and any(sides) else total
+    )
+    if cut is None:
+        raise Unmapped("windows of no place")
+    return cut if x.ndim == 3 else movement.squeeze(cut, 0)
+
+
+def _laid(zero: Tensor, part: Tensor, start: Sequence[int], step: Sequence[int], count: Sequence[int]) -> Tensor:
+    """``part`` at every step-th row and column from ``start`` of zeros."""
+    end = [a + (n - 1) * s + 1 for a, n, s in zip(start, count, step, strict=True)]
+    rows = movement.slice(zero, 2, start[0], end[0], step[0])
+    return movement.slice_scatter(
+        zero, movement.slice_scatter(rows, part, 3, start[1], end[1], step[1]), 2, start[0], end[0], step[0]
+    )
+
+
+# pools ----------------------------------------------------------------------------------------------------------------
+
+
+@handles("aten.avg_pool2d.default", "aten.avg_pool3d.default")
+def avg_pool(c: Call) -> Tensor:
+    """The mean of each window; places in the padding count or not."""
+    x, rank = c.tensor(0, "self"), 3 if "3d" in c.node.target else 2
+    kernel = _per_axis(c.ints(1, "kernel_size"), rank, 1)
+    step = _per_axis(c.ints(2, "stride", ()), rank, 0)
+    step = step if any(step) else kernel
+    sides = _per_axis(c.ints(3, "padding", 0), rank, 0)
+    ceil, whole, divisor = (
+        c.flag(4, "ceil_mode"),
+        c.flag(5, "count_include_pad", True),
+        c.get(6, "divisor_override", None),
+    )
+    if ceil or not is_float(x.dtype):
+        raise Unmapped("windows that begin inside and end outside" if ceil else f"a mean of {x.dtype}")
+    _few(kernel)
+    wide = ops.cast(x, "float32") if x.dtype in ("float16", "bfloat16") else x
+    ones = [1] * rank
+    total = reduce(ops.add, _windows(_padded(wide, sides, 0.0), kernel, step, ones)[0])
+    places = 1
+    for k in kernel:
+        places *= k
+    if isinstance(divisor, int) or whole or not any(sides):
+        mean = ops.div(total, float(divisor if isinstance(divisor, int) else places))
+    else:
+        field = c.fusion.full(fixed_shape(x)[x.ndim - rank :], 1.0, wide.dtype)
+        inside = reduce(ops.add, _windows(_padded(field, sides, 0.0), kernel, step, ones)[0])
+        mean = ops.div(total, inside)
+    return mean if mean.dtype == x.dtype else ops.cast(mean, x.dtype)
+
+
+@handles("aten.max_pool2d_with_indices.default", "aten.max_pool3d_with_indices.default")
+def max_pool(c: Call) -> Parts:
+    """(largest of each window, number of its element in the plane); NaN wins, of equal ones the first."""
+    x, rank = c.tensor(0, "self"), 3 if "3d" in c.node.target else 2
+    kernel = _per_axis(c.ints(1, "kernel_size"), rank, 1)
+    step = _per_axis(c.ints(2, "stride", ()), rank, 0)
+    step = step if any(step) else kernel
+    sides, spread = _per_axis(c.ints(3, "padding", 0), rank, 0), _per_axis(c.ints(4, "dilation", 1), rank, 1)
+    if c.flag(5, "ceil_mode") or not is_float(x.dtype):
+        raise Unmapped("windows that begin inside and end outside, or integers")
+    _few(kernel)
+    parts, _ = _windows(_padded(x, sides, float("-inf")), kernel, step, spread)
+    return reduce(ops.maximum, parts), partial(_arg_pool, c, x, (kernel, step, spread, sides), parts)
+
+
+def _arg_pool(c: Call, x: Tensor, window: tuple[Sequence[int], ...], parts: Sequence[Tensor]) -> Tensor:
+    """The number in its plane of the largest element of each window."""
+    kernel, step, spread, sides = window
+    plane = fixed_shape(x)[x.ndim - len(kernel) :]
+    total = 1
+    for n in plane:
+        total *= n
+    numbers = movement.reshape(c.fusion.iota(total), plane)
+    places, _ = _windows(_padded(numbers, sides, -1), kernel, step, spread)
+    best: Tensor | None = None
+    chosen: Tensor | None = None
+    for part, place in zip(parts, places, strict=True):
+        wide = movement.expand(place, part.shape)
+        if best is None or chosen is None:
+            best, chosen = part, wide
+            continue
+        # A place of the padding is no element: the first real one replaces it, however small.
+        better = ops.logical_or(ops.logical_or(ops.gt(part, best), ops.isnan(part)), ops.lt(chosen, 0))
+        better = ops.logical_and(better, ops.ge(wide, 0))
+        best, chosen = ops.where(better, part, best), ops.where(better, wide, chosen)
+    if chosen is None:
+        raise Unmapped("windows of no place")
+    return chosen
+
+
+# pads of other modes, and sampling ------------------------------------------------------------------------------------
+
+
+def _joined(parts: Sequence[Tensor], dim: int) -> Tensor:
+    kept = [t for t in parts if t.shape[dim] != 0]
+    return kept[0] if len(kept) == 1 else movement.cat(kept, dim)
+
+
+@handles("aten.reflection_pad1d.default", "aten.reflection_pad2d.default", "aten.reflection_pad3d.default")
+def reflection_pad(c: Call) -> Tensor:
+    """Mirrored at the first and the last element, last axis first."""
+    return _each_axis(c, _reflected)
+
+
+@handles("aten.replication_pad1d.default", "aten.replication_pad2d.default", "aten.replication_pad3d.default")
+def replication_pad(c: Call) -> Tensor:
+    """The first and the last element repeated, last axis first."""
+    return _each_axis(c, _replicated)
+
+
+def _each_axis(c: Call, pad: Callable[[Tensor, int, int, int], Tensor]) -> Tensor:
+    x, pads = c.tensor(0, "self"), c.ints(1, "padding")
+    for k in range(len(pads) // 2):
+        dim, left, right = x.ndim - 1 - k, pads[2 * k], pads[2 * k + 1]
+        cut = movement.slice(x, dim, max(-left, 0), fixed_shape(x)[dim] - max(-right, 0))
+        x = pad(cut if cut.shape != x.shape else x, dim, max(left, 0), max(right, 0))
+    return ops.copy(x) if x is c.tensor(0, "self") else x
+
+
+def _reflected(x: Tensor, dim: int, left: int, right: int) -> Tensor:
+    n = fixed_shape(x)[dim]
+    if max(left, right) >= n:
+        raise Unmapped(f"a mirror of {max(left, right)} elements beside {n}")
+    parts = [x]
+    if left:
+        parts.insert(0, movement.flip(movement.slice(x, dim, 1, left + 1), dim))
+    if right:
+        parts.append(movement.flip(movement.slice(x, dim, n - 1 - right, n - 1), dim))
+    return _joined(parts, dim)
+
+
+def _replicated(x: Tensor, dim: int, left: int, right: int) -> Tensor:
+    n = fixed_shape(x)[dim]
+    if n < 1:
+        raise Unmapped("no element to repeat")
+    shape = list(fixed_shape(x))
+    parts = [x]
+    for count, at, first in ((left, 0, True), (right, n - 1, False)):
+        if count:
+            shape[dim] = count
+            edge = movement.expand(movement.slice(x, dim, at, at + 1), shape)
+            parts = [edge, *parts] if first else [*parts, edge]
+    return _joined(parts, dim)
+
+
+@handles(
+    "aten.upsample_nearest1d.vec", "aten.upsample_nearest2d.vec", "aten.upsample_nearest3d.vec",
+    "aten.upsample_nearest1d.default", "aten.upsample_nearest2d.default", "aten.upsample_nearest3d.default",
+    "aten._upsample_nearest_exact1d.vec", "aten._upsample_nearest_exact2d.vec", "aten._upsample_nearest_exact3d.vec",
+    "aten._upsample_nearest_exact1d.default", "aten._upsample_nearest_exact2d.default",
+    "aten._upsample_nearest_exact3d.default",
+)  # fmt: skip
+def upsample_nearest(c: Call) -> Tensor:
+    """The element nearest to each place: repeated where sizes divide, strided where they divide the other way."""
+    x = c.tensor(0, "input")
+    c.get(1, "output_size", None)
+    wanted = c.fixed_meta
+    have = fixed_shape(x)
+    rank = x.ndim - 2
+    if c.node.target.endswith(".vec"):
+        given = () if c.get(2, "scale_factors", None) is None else c.items(2, "scale_factors")
+    else:
+        given = tuple(c.get(k, f"scales_{k}", None) for k in range(2, 2 + rank))
+    scales = [*given, *(None for _ in range(rank - len(given)))]
+    exact = "exact" in c.node.target
+    for p in range(rank):
+        scale = scales[p]
+        x = _nearest(x, 2 + p, have[2 + p], wanted[2 + p], scale if isinstance(scale, (int, float)) else None, exact)
+    return ops.copy(x) if x is c.tensor(0, "input") else x
+
+
+def _sources(n: int, m: int, scale: float | None, exact: bool) -> npt.NDArray[np.int64]:
+    """The element that torch's CPU kernel takes for each of ``m`` places; its arithmetic is float32."""
+    places = np.arange(m)
+    if not exact and n == m:
+        return places
+    if not exact and m == 2 * n:
+        return places // 2
+    step = np.float32(n / m if scale is None else 1.0 / scale)
+    at = places.astype(np.float32) + np.float32(0.5 if exact else 0.0)
+    return np.minimum(np.floor(at * step).astype(np.int64), n - 1)
+
+
+def _nearest(x: Tensor, dim: int, n: int, m: int, scale: float | None, exact: bool) -> Tensor:
+    if n < 1 or m < 1:
+        raise Unmapped("a sample of no element")
+    sources, places = _sources(n, m, scale, exact), np.arange(m)
+    if n == m and np.array_equal(sources, places):
+        return x
+    shape = fixed_shape(x)
+    if m % n == 0 and np.array_equal(sources, places // (m // n)):
+        wide = movement.expand(movement.unsqueeze(x, dim + 1), (*shape[: dim + 1], m // n, *shape[dim + 1 :]))
+        return movement.reshape(wide, (*shape[:dim], m, *shape[dim + 1 :]))
+    first = int(sources[0])
+    if n % m == 0 and np.array_equal(sources, first + places * (n // m)):
+        return movement.slice(x, dim, first, first + (m - 1) * (n // m) + 1, n // m)
+    step = x.fusion.full((), float(np.float32(n / m if scale is None else 1.0 / scale)), "float32")
+    at = x.fusion.iota(m, dtype="float32")
+    at = ops.add(at, 0.5) if exact else at
+    source = ops.cast(ops.floor(ops.mul(at, step)), "int64")
+    return composite.index_select(x, dim, ops.minimum(source, n - 1))
+
+
+@handles("aten.native_channel_shuffle.default")
+def channel_shuffle(c: Call) -> Tensor:
+    """Channels in groups, read across the groups."""
+    x, groups = c.tensor(0, "self"), c.int(1, "groups")
+    shape = fixed_shape(x)
+    if x.ndim < 3 or groups < 1 or shape[1] % groups:
+        raise c.error(f"{groups} groups of channels of shape {shape}")
+    parts = movement.reshape(x, (shape[0], groups, shape[1] // groups, *shape[2:]))
+    return movement.reshape(movement.transpose(parts, 1, 2), shape)
+
+
+@handles("aten.pixel_shuffle.default", "aten.pixel_unshuffle.default")
+def pixel_shuffle(c: Call) -> Tensor:
+    """[..., C*r*r, H, W] -> [..., C, H*r, W*r], or back."""
+    x, back = c.tensor(0, "self"), "un" in c.node.target
+    r = c.int(1, "downscale_factor" if back else "upscale_factor")
+    *lead, channels, h, w = fixed_shape(x)
+    k = len(lead)
+    if r < 1 or (h % r or w % r if back else channels % (r * r)):
+        raise c.error(f"factor {r} of shape {tuple(x.shape)}")
+    if back:
+        parts = movement.reshape(x, (*lead, channels, h // r, r, w // r, r))
+        order = [*range(k), k, k + 2, k + 4, k + 1, k + 3]
+        return movement.reshape(movement.permute(parts, order), (*lead, channels * r * r, h // r, w // r))
+    parts = movement.reshape(x, (*lead, channels // (r * r), r, r, h, w))
+    order = [*range(k), k, k + 3, k + 1, k + 4, k + 2]
+    return movement.reshape(movement.permute(parts, order), (*lead, channels // (r * r), h * r, w * r))
