@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import traceback
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -328,9 +330,16 @@ def source_line(trace: object) -> SourceLine | None:
     return None
 
 
+@cache
+def _torch_folder() -> str:
+    """Where torch itself is installed; a user's own folder may well be called torch."""
+    torch: Any = load_torch("which a program was captured by")
+    return f"{Path(torch.__file__).parent}{os.sep}"
+
+
 def _user_line(file: str, line: int, code: str) -> SourceLine | None:
     """A line of the user's: outside of torch and of this package."""
-    if file.startswith(_HERE) or "/torch/" in file.replace("\\", "/") or file == "<string>":
+    if file.startswith((_HERE, _torch_folder())) or file == "<string>":
         return None
     found = SourceLine(file if file.startswith("<") else Path(file).name, line, code.strip())
     return found if str(found).isprintable() else None
