@@ -241,7 +241,7 @@ class _Builder:
         number = self.stored[e.output].value.name[1:]
         acc = Local(f"acc{number}", accumulator(e).dtype)
         inner = tuple(p for p in range(first + 1, len(loops)) if p not in skip)
-        kept = [p for p in inner if not self.threads.on_thread(e, p)]
+        kept = [p for p in inner if not self.threads.on_thread(e, p) and loops[p].extent != 1]
         if not kept:
             return _Sum(acc, inner, None, None)
         extents = [loops[p].extent for p in kept]

@@ -185,6 +185,8 @@ def _inlined(t: Tensor, n: int, value: Local, memory: Buffer | None, maps: Index
         raise EmitError(f"{t.name} is an input and cannot be inlined")
     k, loops, shared = t.inline_position, maps.loops(e), t.memory == "shared"
     skip = set(reduced(e, loops))
+    # A loop of one step needs no room either.
+    skip |= {p for p, v in enumerate(loops) if v.extent == 1}
     if not shared and all(p in skip for p in range(k, len(loops))):
         return Home(t, value, memory)
 

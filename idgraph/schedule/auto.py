@@ -27,6 +27,7 @@ from idgraph.ir import (
 from idgraph.ir.loops import reset
 from idgraph.schedule.inline import inline_most
 from idgraph.schedule.replay import like_consumer
+from idgraph.schedule.rows import schedule_rows
 from idgraph.schedule.scatter import schedule_scatter
 
 BLOCK = 256
@@ -47,10 +48,14 @@ def auto(fusion: Fusion, *, block: int = BLOCK) -> None:
     for t in check_fusion(fusion, "auto", ScheduleError).tensors:
         if t.definition is not None:
             reset(t)
-    stored = _stored(fusion)
+    rows = schedule_rows(fusion)
+    stored = _stored(fusion) | rows.members
     whole: set[Tensor] = set()
     for e in reversed(fusion.exprs):
         t = e.output
+        if t in rows.members:
+            whole.add(t)
+            continue
         leader = None if t in stored else _leader(t, whole)
         if leader is None:
             stored.add(t)
@@ -62,6 +67,7 @@ def auto(fusion: Fusion, *, block: int = BLOCK) -> None:
         if use.output in whole and _reads_all(use, k):
             whole.add(t)
     inline_most(fusion, [t for t in fusion.tensors if t not in stored])
+    rows.inline()
 
 
 def _leader(t: Tensor, whole: set[Tensor]) -> tuple[TensorExpr, int] | None:

@@ -1,0 +1,255 @@
+"""Cross entropy with torch's arguments, forward and backward: row reductions and one gathered element a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from idgraph.errors import OperationError, user_line
+from idgraph.ir.composite import amax, gather, index_select, sum
+from idgraph.ir.dtypes import is_float, is_integer
+from idgraph.ir.indexing import attr
+from idgraph.ir.movement import at_user_line, reshape, squeeze, unsqueeze
+from idgraph.ir.ops import add, cast, checked, div, eq, exp, log, mul, ne, sub, where
+from idgraph.ir.pointwise import same_extent
+from idgraph.ir.tensor import Tensor
+
+Reduction = Literal["mean", "sum", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Loss:
+    """The parts that forward and backward share; tensors of one number a row keep the class axis with extent 1.
+
+    ``wide`` are the logits in the type of the arithmetic; ``share`` the weight of each row's own class (0 where it is
+    ignored, None where it is 1 everywhere); ``index`` the class axis.
+    """
+
+    wide: Tensor
+    dim: int
+    target: Tensor
+    valid: Tensor | None
+    share: Tensor | None
+    weight: Tensor | None
+    smoothing: float
+    classes: int | None
+
+    def per_row(self, t: Tensor) -> Tensor:
+        """Without the class axis."""
+        return squeeze(t, self.dim)
+
+
+def _wide(x: Tensor) -> Tensor:
+    return cast(x, "float32") if x.dtype in ("float16", "bfloat16") else x
+
+
+def _check(op: str, x: Tensor, target: Tensor, reduction: str, smoothing: float) -> int:
+    """The class axis; raises where the operands do not fit."""
+    if reduction not in get_args(Reduction):
+        raise OperationError(
+            f"{op}: reduction {reduction!r} is none of {', '.join(get_args(Reduction))}", where=user_line()
+        )
+    if isinstance(smoothing, bool) or not isinstance(smoothing, (int, float)) or not 0.0 <= smoothing <= 1.0:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OperationError(f"{op}: label_smoothing {smoothing!r} is not between 0 and 1", where=user_line())
+    if not is_float(checked(x, op).dtype) or not x.ndim:
+        raise OperationError(
+            f"{op}: {x.name} is {x.dtype} with {x.ndim} axes", where=user_line(), hint="logits: (C,) or (N, C, ...)"
+        )
+    if not is_integer(checked(target, op).dtype):
+        raise OperationError(
+            f"{op}: target {target.name} is {target.dtype}, not the numbers of classes", where=user_line(),
+            hint="for probabilities write ig.sum(-p * ig.log_softmax(x, 1), 1)",
+        )  # fmt: skip
+    dim = 0 if x.ndim == 1 else 1
+    want = [n for p, n in enumerate(x.shape) if p != dim]
+    fits = len(want) == target.ndim and all(
+        same_extent(a.extent, b.extent)
+        for a, b in zip([d for p, d in enumerate(x.axes) if p != dim], target.axes, strict=True)
+    )
+    if not fits:
+        shape, need = (", ".join(map(str, s)) for s in (target.shape, want))
+        raise OperationError(
+            f"{op}: target {target.name} has shape ({shape}), the logits {x.name} ask for ({need})", where=user_line()
+        )
+    return dim
+
+
+def _parts(
+    op: str,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    ignore_index: int | None,
+    reduction: str,
+    smoothing: float,
+) -> _Loss:
+    dim = _check(op, x, target, reduction, smoothing)
+    wide = _wide(x)
+    row = unsqueeze(cast(target, "int64"), dim)
+    valid = None if ignore_index is None else ne(row, ignore_index)
+    safe = row if valid is None else where(valid, row, 0)
+    table, share = None, None
+    if weight is not None:
+        count = x.axes[dim].extent
+        if checked(weight, op).ndim != 1 or not same_extent(weight.axes[0].extent, count):
+            raise OperationError(f"{op}: weight {weight.name} has shape {weight.shape}, not ({count},)")
+        table = cast(weight, wide.dtype) if weight.dtype != wide.dtype else weight
+        share = reshape(index_select(table, 0, reshape(safe, -1)), *safe.shape)
+    if valid is not None:
+        share = where(valid, 1.0 if share is None else share, 0.0)
+        share = cast(share, wide.dtype) if share.dtype != wide.dtype else share
+    extent = x.axes[dim].extent
+    return _Loss(wide, dim, safe, valid, share, table, float(smoothing), int(extent) if extent.is_const else None)
+
+
+def _normalizer(p: _Loss) -> Tensor | float:
+    """What a mean divides by: the weights of the rows that count."""
+    if p.share is not None:
+        return sum(p.share)
+    rows = 1
+    for q, n in enumerate(p.wide.shape):
+        if q == p.dim:
+            continue
+        if not isinstance(n, int):
+            return sum(p.wide.fusion.full([attr(d.extent) for d in p.target.axes], 1.0, p.wide.dtype))
+        rows *= n
+    return float(rows)
+
+
+def _smoothed(p: _Loss) -> float:
+    if p.classes is None:
+        raise OperationError("cross_entropy: label_smoothing needs a known number of classes", where=user_line())
+    return p.smoothing / p.classes
+
+
+def _class_weights(p: _Loss) -> Tensor | None:
+    """The weights along the class axis of the logits."""
+    if p.weight is None:
+        return None
+    return reshape(p.weight, [1] * p.dim + [-1] + [1] * (p.wide.ndim - p.dim - 1))
+
+
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int | None = -100,
+    reduction: Reduction = "mean",
+    label_smoothing: float = 0.0,
+    *,
+    name: str | None = None,
+) -> Tensor:
+    """Cross entropy of logits (C,) or (N, C, ...) and class numbers (), (N, ...): torch.nn.functional.cross_entropy.
+
+    ``weight`` is one number a class; rows whose target is ``ignore_index`` (None: no such rows) count for nothing;
+    ``reduction`` is "mean" (over the weights of the rows that count), "sum" or "none" (the shape of ``target``).
+    Two-byte floats are computed in float32 and rounded at the end. A checked run refuses a target outside the classes.
+    `ig.schedule.auto` reads the logits once. Raises `OperationError` for operands that do not fit.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, y = f.input("x", shape=(8, 100), dtype="bfloat16"), f.input("y", shape=(8,), dtype="int64")
+    >>> ig.cross_entropy(x, y).shape, ig.cross_entropy(x, y, reduction="none").shape
+    ((), (8,))
+    """
+    with at_user_line("cross_entropy"):
+        p = _parts("cross_entropy", input, target, weight, ignore_index, reduction, label_smoothing)
+        top = amax(p.wide, p.dim, keepdim=True)
+        logsum = log(sum(exp(sub(p.wide, top)), p.dim, keepdim=True))
+        picked = cast(gather(input, p.dim, p.target), p.wide.dtype)
+        # log(sum) + (max - logit): both terms small, where max + log(sum) could round away the difference.
+        loss = add(logsum, sub(top, picked))
+        if p.share is not None:
+            loss = mul(loss, p.share)
+        if p.smoothing:
+            loss = add(mul(loss, 1.0 - p.smoothing), mul(_spread(p, top, logsum), _smoothed(p)))
+        if p.valid is not None:
+            loss = where(p.valid, loss, 0.0)  # also where an ignored row holds no finite number
+        rows = p.per_row(loss)
+        if reduction == "none":
+            result = rows
+        else:
+            result = sum(rows)
+            if reduction == "mean":
+                result = div(result, _normalizer(p))
+        return cast(result, input.dtype, name=name)
+
+
+def _spread(p: _Loss, top: Tensor, logsum: Tensor) -> Tensor:
+    """The sum over classes of weight * -log(p)."""
+    weights = _class_weights(p)
+    below = sub(top, p.wide)
+    if weights is None:
+        count = float(p.classes or 0)
+        return add(mul(logsum, count), sum(below, p.dim, keepdim=True))
+    return add(mul(logsum, reshape(sum(weights), [1] * p.wide.ndim)), sum(mul(below, weights), p.dim, keepdim=True))
+
+
+def cross_entropy_backward(
+    grad: Tensor | None,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int | None = -100,
+    reduction: Reduction = "mean",
+    label_smoothing: float = 0.0,
+    *,
+    name: str | None = None,
+) -> Tensor:
+    """The gradient of `cross_entropy` in the logits, in their shape and type; ``grad`` is that of the loss (None: 1).
+
+    The softmax minus one at the target, written as ``where(index == target, ...)``: no one-hot tensor. Raises
+    `OperationError` for operands that do not fit.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, y = f.input("x", shape=(8, 100), dtype="bfloat16"), f.input("y", shape=(8,), dtype="int64")
+    >>> ig.cross_entropy_backward(None, x, y).shape
+    (8, 100)
+    """
+    with at_user_line("cross_entropy_backward"):
+        p = _parts("cross_entropy_backward", input, target, weight, ignore_index, reduction, label_smoothing)
+        factor = _row_factor(p, grad, reduction)
+        e = exp(sub(p.wide, amax(p.wide, p.dim, keepdim=True)))
+        shares = div(e, sum(e, p.dim, keepdim=True))
+        numbers = p.wide.fusion.iota(attr(p.wide.axes[p.dim].extent))
+        hit = eq(_along(numbers, p), p.target)
+        slope: Tensor = where(hit, sub(shares, 1.0), shares)
+        if p.share is not None:
+            slope = mul(slope, p.share)
+        if p.smoothing:
+            slope = add(mul(slope, 1.0 - p.smoothing), mul(_spread_slope(p, shares), _smoothed(p)))
+        if factor is not None:
+            slope = mul(slope, factor)
+        if p.valid is not None:
+            slope = where(p.valid, slope, 0.0)
+        return cast(slope, input.dtype, name=name)
+
+
+def _along(t: Tensor, p: _Loss) -> Tensor:
+    """One number a class, along the class axis of the logits."""
+    others = [q for q in range(p.wide.ndim) if q != p.dim]
+    return unsqueeze(t, others) if others else t
+
+
+def _row_factor(p: _Loss, grad: Tensor | None, reduction: Reduction) -> Tensor | float | None:
+    """What each row's slope is multiplied by."""
+    wide = None
+    if grad is not None:
+        wide = cast(grad, p.wide.dtype) if grad.dtype != p.wide.dtype else grad
+        wide = unsqueeze(wide, p.dim) if reduction == "none" else reshape(wide, [1] * p.wide.ndim)
+    if reduction != "mean":
+        return wide
+    total = _normalizer(p)
+    if not isinstance(total, Tensor):
+        return 1.0 / total if wide is None else div(wide, total)
+    spread = reshape(total, [1] * p.wide.ndim)
+    return div(1.0, spread) if wide is None else div(wide, spread)
+
+
+def _spread_slope(p: _Loss, shares: Tensor) -> Tensor:
+    """The slope of `_spread`."""
+    weights = _class_weights(p)
+    if weights is None:
+        return sub(mul(shares, float(p.classes or 0)), 1.0)
+    return sub(mul(shares, reshape(sum(weights), [1] * p.wide.ndim)), weights)

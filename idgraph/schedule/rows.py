@@ -1,0 +1,382 @@
+"""Row fusions: reductions over the same axes, and what is pointwise around them, in one nest over the rows.
+
+A *space* is the rows (kept axes) and columns (reduced axes) of a reduction; every tensor whose axes are rows, or rows
+and columns, joins it. Reductions and tensors of one number a row are inlined at the rows, so that each row's results
+stay with its threads; what is pointwise over the columns is computed again for each reduction or output that needs it
+(`recompute`), so that nothing as large as the input is stored in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from idgraph.arith import Expr
+from idgraph.ir import Fixed, Fusion, IterDomain, Loaded, Mapped, Merge, Split, Tensor, TensorExpr, item_size
+from idgraph.ir.pointwise import same_extent
+from idgraph.ir.reduce import REDUCTIONS
+from idgraph.ir.registry import apply
+from idgraph.schedule.inline import nest_conflict, recompute, sharing
+
+Labels = dict[IterDomain, int]
+VECTOR_BYTES = 16
+WARP = 32
+ROW_THREADS = 512  # threads of a block that works on one long row
+FEW_ROWS = 264  # fewer rows than two blocks for each multiprocessor of a large GPU: more threads for each
+BLOCK = 128  # threads of a block that works on several short rows
+
+
+@dataclass(slots=True)
+class Space:
+    """Tensors over one set of rows and columns: ``labels`` says which row or column each axis of a member is.
+
+    Rows are numbered from 0, columns after them; ``extents`` in that order. ``fixed`` holds members that depend on a
+    reduction of the space.
+    """
+
+    rows: int
+    extents: tuple[Expr, ...]
+    labels: dict[Tensor, Labels] = field(default_factory=dict[Tensor, Labels])
+    fixed: set[Tensor] = field(default_factory=set[Tensor])
+
+    def is_row(self, t: Tensor) -> bool:
+        """True of a member with one number a row: a reduction, or made of those."""
+        return t in self.labels and (reduces(t) or not any(n >= self.rows for n in self.labels[t].values()))
+
+    def complete(self, labels: Labels) -> bool:
+        """True where the axes are all rows, with all columns or none."""
+        found = sorted(labels.values())
+        return found in ([*range(self.rows)], [*range(len(self.extents))])
+
+
+def reduces(t: Tensor) -> bool:
+    """True of the output of a reduction with one operand."""
+    return t.definition is not None and t.definition.op in REDUCTIONS and t.definition.is_reduction
+
+
+def spaces(fusion: Fusion) -> list[Space]:
+    """The spaces of a fusion, those of the largest reductions first; a tensor is in one of them at most."""
+    made: list[Space] = []
+    taken: set[Tensor] = set()
+    seeds = [e.output for e in fusion.exprs if reduces(e.output)]
+    for seed in sorted(seeds, key=_size, reverse=True):
+        if seed not in taken:
+            space = _grown(fusion, seed, taken)
+            taken.update(space.labels)
+            made.append(space)
+    return made
+
+
+def _size(t: Tensor) -> int:
+    total = 1
+    for d in t.logical:
+        total *= int(d.extent) if d.extent.is_const else 1 << 20
+    return total
+
+
+def _grown(fusion: Fusion, seed: Tensor, taken: set[Tensor]) -> Space:
+    own = [d for d in seed.root if not d.is_broadcast]
+    order = sorted(own, key=lambda d: d.kind == "reduction")
+    space = Space(sum(d.kind != "reduction" for d in own), tuple(d.extent for d in order))
+    space.labels[seed] = {d: n for n, d in enumerate(order)}
+    open_ = [seed]
+    while open_:
+        t = open_.pop()
+        for other, labels in (*_producers(space, t), *_consumers(space, t)):
+            if other not in space.labels and other not in taken and space.complete(labels):
+                space.labels[other] = labels
+                open_.append(other)
+    _cut(fusion, space)
+    return space
+
+
+def _producers(space: Space, t: Tensor) -> Iterator[tuple[Tensor, Labels]]:
+    """Computed operands of ``t`` that could join, with the labels that ``t`` gives their axes."""
+    e, known = t.definition, space.labels[t]
+    if e is None:
+        return
+    for p, row in zip(e.inputs, e.reads, strict=True):
+        labels: Labels = {}
+        fits = p.definition is not None
+        for axis, read in zip(p.axes, row, strict=True):
+            match read:
+                case Mapped(d) if d in known:
+                    labels[axis] = known[d]
+                case Fixed(why="broadcast" | "squeeze"):
+                    pass
+                case _:
+                    fits = fits and axis.is_broadcast and not isinstance(read, Loaded)
+        if fits and _label_reduced(space, p, labels):
+            yield p, labels
+
+
+def _label_reduced(space: Space, p: Tensor, labels: Labels) -> bool:
+    """Label the reduced axes of ``p``: they must be the columns."""
+    reduced = [d for d in p.logical if d.kind == "reduction"]
+    columns = space.extents[space.rows :]
+    if not reduced:
+        return True
+    if not reduces(p) or any(n >= space.rows for n in labels.values()) or not _same(reduced, columns):
+        return False
+    labels.update({d: space.rows + n for n, d in enumerate(reduced)})
+    return True
+
+
+def _same(axes: Sequence[IterDomain], extents: Sequence[Expr]) -> bool:
+    return len(axes) == len(extents) and all(same_extent(d.extent, n) for d, n in zip(axes, extents, strict=True))
+
+
+def _consumers(space: Space, t: Tensor) -> Iterator[tuple[Tensor, Labels]]:
+    """Readers of ``t`` that could join, with labels for the axes they are computed over."""
+    for use in t.uses:
+        o, labels, clash = use.output, Labels(), False
+        for p, row in zip(use.inputs, use.reads, strict=True):
+            known = space.labels.get(p)
+            if known is None or any(isinstance(r, Fixed) and r.why == "select" for r in row):
+                continue
+            for axis, read in zip(p.axes, row, strict=True):
+                if isinstance(read, Mapped) and axis in known:
+                    clash = clash or labels.setdefault(read.domain, known[axis]) != known[axis]
+        rest = [d for d in o.root if d not in labels and not d.is_broadcast]
+        free = [n for n in range(len(space.extents)) if n not in labels.values()]
+        if clash or (rest and not _same(rest, [space.extents[n] for n in free])):
+            continue
+        labels.update(dict(zip(rest, free, strict=False)) if rest else {})
+        reduced = sorted(labels[d] for d in o.root if d.kind == "reduction" and d in labels)
+        columns = [*range(space.rows, len(space.extents))]
+        if reduced and not (reduces(o) and reduced == columns):
+            continue
+        # What is reshaped afterwards is computed over the axes from before.
+        if all(isinstance(x, (Split, Merge)) for x in o.domain.exprs) and not (reduced and o.domain.exprs):
+            yield o, labels
+
+
+def _cut(fusion: Fusion, space: Space) -> None:
+    """Drop members that wait for something made outside of what the space itself reduces: they are a later kernel."""
+    outside: set[Tensor] = set()
+    for e in fusion.exprs:
+        t = e.output
+        if any(p in outside for p in e.inputs):
+            outside.add(t)
+            space.labels.pop(t, None)
+        elif t in space.labels:
+            if reduces(t) or any(p in space.fixed for p in e.inputs):
+                space.fixed.add(t)
+        elif any(p in space.fixed for p in e.inputs):
+            outside.add(t)
+
+
+# private copies -------------------------------------------------------------------------------------------------------
+
+
+Owner = Tensor | str  # the reduction or output that a value is computed for; ROWS: anything of one number a row
+ROWS = "rows"
+
+
+def separate(fusion: Fusion, space: Space) -> set[Tensor]:
+    """Give each reduction and each output a copy of its own of what it computes over the columns.
+
+    Returns the members that end in memory and are read from there: outputs over the columns, what other kernels read.
+    """
+    ends = {t for t in space.labels if not t.uses or (t in fusion.outputs and not space.is_row(t))}
+    for t in [t for t in fusion.tensors if t in space.fixed]:
+        outside = [u for u in t.uses if u.output not in space.labels]
+        if outside and len(outside) == len(t.uses):
+            ends.add(t)
+        elif outside and t not in ends:
+            ends.add(_kept(space, t, outside))
+    owner: dict[Tensor, Owner] = {}
+    for e in reversed(fusion.exprs):
+        t = e.output
+        groups = _by_owner(space, t, owner, ends)
+        alone = _stays_alone(t)
+        if t in space.labels and space.is_row(t):
+            owner[t] = t if reduces(t) or t in ends else ROWS
+            copied = [] if alone or t in space.fixed else _outside(space, groups)
+        elif t in ends:
+            owner[t] = t
+            copied = [] if alone else [(k, [u for u in g if u.output in space.labels]) for k, g in groups.items()]
+        elif alone or not any(k == ROWS or k in space.labels for k in groups):
+            owner[t] = t if alone or len(groups) != 1 else next(iter(groups))
+            copied = []
+        else:
+            first, *rest = groups.items()
+            owner[t] = first[0]
+            copied = rest
+        for key, uses in copied:
+            if uses:
+                owner[_copied(space, t, uses)] = key
+    return ends
+
+
+def _stays_alone(t: Tensor) -> bool:
+    """True of what is not worth, or not able, to be computed twice: reductions, scatters, what is gathered from."""
+    e = t.definition
+    gathered = any(isinstance(r, Loaded) for u in t.uses for k in u.operands_of(t) for r in u.reads[k])
+    return e is None or gathered or any(d.kind not in ("iteration", "broadcast") for d in t.logical)
+
+
+def _by_owner(space: Space, t: Tensor, owner: dict[Tensor, Owner], ends: set[Tensor]) -> dict[Owner, list[TensorExpr]]:
+    found: dict[Owner, list[TensorExpr]] = {}
+    for u in dict.fromkeys(t.uses):
+        o = u.output
+        row = o in space.labels and space.is_row(o) and not reduces(o) and o not in ends
+        found.setdefault(ROWS if row else owner.get(o, o), []).append(u)
+    return found
+
+
+def _outside(space: Space, groups: dict[Owner, list[TensorExpr]]) -> list[tuple[Owner, list[TensorExpr]]]:
+    return [(k, [u for u in g if u.output not in space.labels]) for k, g in groups.items()]
+
+
+def _kept(space: Space, t: Tensor, outside: Sequence[TensorExpr]) -> Tensor:
+    """A copy of ``t`` in memory, which other kernels read."""
+    fusion = t.fusion
+    with fusion.at_line(t.definition.source_line if t.definition is not None else None):
+        made = apply(fusion, "copy", (t,), {}, None)
+    for use in sorted(outside, key=fusion.exprs.index, reverse=True):
+        fusion.replace_operand(use, t, made)
+    space.labels[made] = {b: n for a, b in zip(t.axes, made.axes, strict=True) for n in _label(space, t, a)}
+    return made
+
+
+def _label(space: Space, t: Tensor, d: IterDomain) -> list[int]:
+    return [space.labels[t][d]] if d in space.labels[t] else []
+
+
+def _copied(space: Space, t: Tensor, uses: Sequence[TensorExpr]) -> Tensor:
+    """A private copy of ``t`` for ``uses``."""
+    fusion = t.fusion
+    *others, last = sorted(uses, key=fusion.exprs.index)
+    made = recompute(t, last)
+    for use in reversed(others):
+        fusion.replace_operand(use, t, made)
+    if t in space.labels and all(u.output in space.labels for u in uses):
+        pairs = (*zip(t.root, made.root, strict=True), *zip(t.logical, made.logical, strict=True))
+        space.labels[made] = {b: n for a, b in pairs for n in _label(space, t, a)}
+    return made
+
+
+# loops ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How one space runs: ``lanes`` elements of a vector, ``threads`` for each row, ``rows`` of a block.
+
+    ``across`` says that neighbouring threads take neighbouring rows (the rows are what is contiguous), each one of them
+    its columns in order.
+    """
+
+    lanes: int
+    threads: int
+    rows: int
+    across: bool
+
+    @property
+    def row_loops(self) -> int:
+        """Loops left of the columns."""
+        return 2 if self.across or self.rows > 1 else 1
+
+
+def shape_of(space: Space) -> Shape:
+    """Threads and lanes for the space: by its extents and by which axes lie innermost in memory.
+
+    Long rows get a block each, of the more threads the fewer rows there are; short ones a part of a warp or a few
+    warps, several rows a block.
+    """
+    columns = [t for t in space.labels if not space.is_row(t) or reduces(t)]
+    read = [p for t in columns if t.definition is not None for p in t.definition.inputs if not p.definition]
+    across = any(_innermost(space, t) < space.rows for t in space.labels if reduces(t))
+    count, rows = _product(space.extents[space.rows :]), _product(space.extents[: space.rows])
+    if across:
+        return Shape(1, 1, BLOCK, across=True)
+    sizes = [item_size(t.dtype) for t in (*read, *columns) if not t.definition or t in t.fusion.outputs]
+    lanes = VECTOR_BYTES // min([*sizes, 4])
+    if count is None:
+        return Shape(lanes, ROW_THREADS, 1, across=False)
+    wanted = -(-count // lanes)
+    most = 2 * ROW_THREADS if rows is not None and rows < FEW_ROWS else ROW_THREADS
+    threads = 1
+    while threads < most and threads < wanted:
+        threads *= 2
+    while lanes > 1 and threads * lanes > max(1, count) * 2 - 1:
+        lanes //= 2
+    block = 1
+    while threads * block < BLOCK and (rows is None or block < rows):
+        block *= 2
+    return Shape(lanes, threads, block, across=False)
+
+
+def _product(extents: Sequence[Expr]) -> int | None:
+    total = 1
+    for n in extents:
+        if not n.is_const:
+            return None
+        total *= int(n)
+    return total
+
+
+def _innermost(space: Space, t: Tensor) -> int:
+    """The label of the innermost axis that ``t`` is computed over."""
+    own = [d for d in t.root if d in space.labels[t]]
+    return space.labels[t][own[-1]] if own else 0
+
+
+def apply_loops(space: Space, t: Tensor, how: Shape) -> None:
+    """Loops of a member: rows on blocks, columns on threads and lanes."""
+    labels = space.labels[t]
+    if not all(d in t.loop for d in labels):
+        t.set_loop(t.root)
+    order = sorted(range(len(t.loop)), key=lambda p: labels.get(t.loop[p], len(space.extents)))
+    if order != sorted(order):
+        t.reorder(order)
+    columns = len(labels) - space.rows
+    for _ in range(columns - 1):
+        t.merge(space.rows)
+    for _ in range(space.rows - 1):
+        t.merge(0)
+    first = min(space.rows, 1)
+    if columns and not how.across:
+        t.split(first, how.lanes).split(first, how.threads)
+        t.parallelize(first + 1, "threadIdx.x").parallelize(first + 2, "vectorize")
+    if not first:
+        return
+    if how.row_loops == 2:
+        t.split(0, how.rows).parallelize(1, "threadIdx.x" if how.across else "threadIdx.y")
+    t.parallelize(0, "blockIdx.x")
+
+
+@dataclass(slots=True)
+class Scheduled:
+    """``members`` have their loops; those in ``inlined`` are to be inlined at the position given."""
+
+    members: set[Tensor] = field(default_factory=set[Tensor])
+    inlined: list[tuple[Tensor, int]] = field(default_factory=list[tuple[Tensor, int]])
+
+    def inline(self) -> None:
+        """Inline what belongs to rows; where no loop nest can do it, the tensors stay in memory."""
+        for t, position in self.inlined:
+            t.inline(position)
+        for t, _ in self.inlined:
+            if t.inline_position and nest_conflict(t.fusion, sharing(t)) is not None:
+                for other, _ in self.inlined:
+                    other.inline(0)
+                return
+
+
+def schedule_rows(fusion: Fusion) -> Scheduled:
+    """Loops for every reduction and what belongs to its rows; the rest of the fusion follows them."""
+    done = Scheduled()
+    for space in spaces(fusion):
+        ends = separate(fusion, space)
+        how = shape_of(space)
+        for t in [t for t in fusion.tensors if t in space.labels]:
+            if not (space.is_row(t) or t in ends):
+                continue
+            apply_loops(space, t, how)
+            done.members.add(t)
+            inside = [u for u in t.uses if u.output in space.labels]
+            if t not in ends and inside and len(inside) == len(t.uses) and space.rows:
+                done.inlined.append((t, how.row_loops))
+    return done
