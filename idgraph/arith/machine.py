@@ -13,7 +13,7 @@ from typing import Literal
 from idgraph.arith.assume import Fact, facts_of, implied
 from idgraph.arith.bounds import nonneg
 from idgraph.arith.linear import combine, terms
-from idgraph.arith.nodes import ArithError, Expr, add, mul, not_, postorder, rebuild, where
+from idgraph.arith.nodes import TRUE, ArithError, Expr, add, from_terms, mul, not_, postorder, rebuild, where
 from idgraph.arith.ranges import interval
 from idgraph.arith.simplify import simplify
 from idgraph.arith.source import Dialect, node_source, source_name
@@ -135,11 +135,17 @@ def _fits(e: Expr, limits: tuple[int, int], facts: list[Fact], seen: dict[Expr, 
 def _inside(part: Expr, low: int, high: int, facts: list[Fact]) -> bool:
     lo, hi = interval(part)
     t, c = terms(part)
-    if (lo is None or lo < low) and not (facts and implied((t, c - low), facts)):
+    if (lo is None or lo < low) and not (facts and _holds((t, c - low), part >= low, facts)):
         return False
     if hi is not None and hi <= high:
         return True
-    return bool(facts) and implied(({b: -v for b, v in t.items()}, high - c), facts)
+    return bool(facts) and _holds(({b: -v for b, v in t.items()}, high - c), part <= high, facts)
+
+
+def _holds(wanted: Fact, condition: Expr, facts: list[Fact]) -> bool:
+    if implied(wanted, facts):
+        return True
+    return simplify(condition, facts=[from_terms(t, c) >= 0 for t, c in facts]) is TRUE
 
 
 def _partial(node: Expr) -> list[Expr]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Literal, Protocol
 
-from idgraph.arith import TRUE, ArithError, Expr, IntType, affine_map, affine_set, and_, tvm_index_map
+from idgraph.arith import TRUE, ArithError, Expr, IntType, affine_map, affine_set, and_, simplify, tvm_index_map
 from idgraph.display import Printed, Sheet
 from idgraph.index.bank_cures import BankCure, bank_cures
 from idgraph.index.banks import BankConflicts, bank_conflicts
@@ -73,7 +73,8 @@ class Access(Printed):
     ``coordinates`` has one entry for each axis of ``tensor.shape``, ``logical`` one for each logical axis (with reduced
     ones), ``allocation`` one for each allocation axis, ``slots`` one for each loop axis of the tensor (None for reduced
     ones): the place of the element in a buffer laid out by the tensor's own loops. ``address`` counts elements from the
-    start of the tensor's buffer. ``conditions`` are the conjuncts of ``predicate``.
+    start of the tensor's buffer. ``conditions`` are the conjuncts of ``predicate``. Coordinates are exact at every
+    loop point, `guarded` has smaller ones for where the predicate holds.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -115,6 +116,35 @@ class Access(Printed):
     def predicate(self) -> Expr:
         """When the access happens; needs no loaded value."""
         return and_(*self.conditions) if self.conditions else TRUE
+
+    def guarded(self) -> Access:
+        """The same access in the smallest forms that are right where the predicate holds.
+
+        ``coordinates`` and ``address`` of an access say at every loop point where its path leads, also where nothing
+        is read or written; those of the guarded one are equal where the predicate is true and mean nothing elsewhere.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t = f.output(f.input("a", shape=(1, 5)) + 1.0).split(0, 8).merge(1)
+        >>> write = ig.IdModel(f).write(t.definition)
+        >>> print(write)
+        add writes t1[0, i1%5] at i1%5 if i1 < 5
+        >>> print(write.guarded())
+        add writes t1[0, i1] at i1 if i1 < 5
+        """
+        if not self.conditions:
+            return self
+
+        def small(x: Expr) -> Expr:
+            return with_loads(simplify(x, facts=self.conditions), self.loads)
+
+        return replace(
+            self,
+            logical=tuple(map(small, self.logical)),
+            allocation=tuple(map(small, self.allocation)),
+            address=small(self.address),
+            slots=tuple(None if x is None else small(x) for x in self.slots),
+        )
 
     def explain_predicate(self) -> Predicate:
         """The predicate conjunct by conjunct: axis, end, cause and line; with what is not tested, and why not."""

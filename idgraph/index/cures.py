@@ -96,7 +96,7 @@ def cures(why: VectorWidth) -> tuple[Cure, ...]:
             if cure.width > sites.get(c.site, 0):
                 sites[c.site] = cure.width
                 found.append(cure)
-    if not any(c.edits for c in found):
+    if max((c.width for c in found if c.edits), default=0) < goal:
         pairs = (p for p in product(candidates, candidates) if _apart(*p))
         for pair in islice(pairs, _MAX_PAIRS):
             made = _tried(why, pair)
