@@ -288,7 +288,9 @@ def reset(tensor: Tensor) -> None:
         d.parallel = "serial"
     tensor.inline_position = 0
     tensor.log[:] = [s for s in tensor.log if s.name == "set_memory"]
-    tensor.domain.allocation = tuple(d for d in tensor.domain.allocation if d in tensor.logical) or tensor.axes
+    if not all(d in tensor.logical for d in tensor.domain.allocation):  # memory followed axes that are gone
+        tensor.domain.allocation = tensor.axes
+        tensor.domain.strides = (None,) * len(tensor.axes)
     tensor.fusion.touch()
 
 

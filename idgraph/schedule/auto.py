@@ -29,6 +29,7 @@ from idgraph.schedule.inline import inline_most
 from idgraph.schedule.replay import like_consumer
 from idgraph.schedule.rows import schedule_rows
 from idgraph.schedule.scatter import schedule_scatter
+from idgraph.schedule.transpose import Nest, tile_transposes
 
 BLOCK = 256
 VECTOR_BYTES = 16
@@ -47,10 +48,14 @@ def auto(fusion: Fusion, *, block: int = BLOCK) -> None:
     """
     for t in check_fusion(fusion, "auto", ScheduleError).tensors:
         if t.definition is not None:
+            t.memory = "auto"
+            t.log[:] = [s for s in t.log if s.name != "set_memory"]
             reset(t)
     rows = schedule_rows(fusion)
     stored = _stored(fusion) | rows.members
     whole: set[Tensor] = set()
+    nests: dict[Tensor, dict[Tensor, tuple[TensorExpr, int]]] = {}
+    leads: dict[Tensor, Tensor] = {}
     for e in reversed(fusion.exprs):
         t = e.output
         if t in rows.members:
@@ -61,12 +66,17 @@ def auto(fusion: Fusion, *, block: int = BLOCK) -> None:
             stored.add(t)
             whole.add(t)
             _reference(t, block)
+            nests[t], leads[t] = {}, t
             continue
         use, k = leader
+        if use.output in leads:  # what follows a row reduction is looped over as that
+            leads[t] = leads[use.output]
+            nests[leads[t]][t] = leader
         like_consumer(t, use, k)
         if use.output in whole and _reads_all(use, k):
             whole.add(t)
     inline_most(fusion, [t for t in fusion.tensors if t not in stored])
+    tile_transposes(fusion, [Nest(t, of) for t, of in nests.items() if t.definition and t.definition.op not in SCATTERS])
     rows.inline()
 
 

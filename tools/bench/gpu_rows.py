@@ -236,6 +236,64 @@ def gather_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
     return (torch.gather(x["x"], 1, x["index"]),)
 
 
+def _moved(name: str, shape: tuple[int, ...], dims: tuple[int, ...], dtype: str) -> ig.Fusion:
+    f = ig.Fusion(name)
+    f.output(ig.permute(f.input("x", shape=shape, dtype=dtype), dims))
+    return f
+
+
+def transpose(small: bool) -> ig.Fusion:
+    """A matrix turned, bfloat16."""
+    n = 128 if small else 16384
+    return _moved("transpose bf16", (n, n), (1, 0), "bfloat16")
+
+
+def transpose_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
+    """The same."""
+    return (x["x"].t().contiguous(),)
+
+
+def transpose_f32(small: bool) -> ig.Fusion:
+    """A batch of matrices turned, float32."""
+    return _moved("batched transpose f32", (2, 48, 64) if small else (16, 4096, 2048), (0, 2, 1), "float32")
+
+
+def transpose_f32_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
+    """The same."""
+    return (x["x"].transpose(1, 2).contiguous(),)
+
+
+def channels_last(small: bool) -> ig.Fusion:
+    """NCHW to NHWC, bfloat16."""
+    shape = (1, 16, 6, 8) if small else (128, 256, 56, 56)
+    return _moved("NCHW to NHWC bf16", shape, (0, 2, 3, 1), "bfloat16")
+
+
+def channels_last_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
+    """The same."""
+    return (x["x"].permute(0, 2, 3, 1).contiguous(),)
+
+
+def transpose_bytes(small: bool) -> ig.Fusion:
+    """A matrix of bytes turned."""
+    n = 128 if small else 16384
+    return _moved("transpose uint8", (n, n), (1, 0), "uint8")
+
+
+def transpose_add(small: bool) -> ig.Fusion:
+    """relu(x.T + r), bfloat16."""
+    f = ig.Fusion("relu(x.T + r) bf16")
+    n = 128 if small else 12288
+    x, r = (f.input(name, shape=(n, n), dtype="bfloat16") for name in ("x", "r"))
+    f.output(ig.relu(ig.permute(x, (1, 0)) + r))
+    return f
+
+
+def transpose_add_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
+    """The same."""
+    return (torch.relu(x["x"].t() + x["r"]),)
+
+
 CASES: tuple[Case, ...] = (
     Case("rotation", 0.99, rotation, rotation_torch),
     Case("rope", 0.99, rope, rope_torch),
@@ -245,6 +303,11 @@ CASES: tuple[Case, ...] = (
     Case("qkv_rope", 0.97, qkv_rope, qkv_rope_torch),
     Case("swin", 0.97, swin, swin_torch, exact=True),
     Case("pixel_shuffle", 0.97, pixel_shuffle, pixel_shuffle_torch, exact=True),
+    Case("transpose", 0.95, transpose, transpose_torch, exact=True),
+    Case("transpose_f32", 0.95, transpose_f32, transpose_f32_torch, exact=True),
+    Case("transpose_bytes", 0.95, transpose_bytes, transpose_torch, exact=True),
+    Case("channels_last", 0.95, channels_last, channels_last_torch, exact=True),
+    Case("transpose_add", 0.95, transpose_add, transpose_add_torch),
     Case("embedding", 0.97, embedding, embedding_torch, exact=True, gathered=("table",)),
     Case("gather", 0.85, gather, gather_torch, exact=True),
     Case("take_along", 0.0, take_along, take_along_torch, gathered=("x",)),
