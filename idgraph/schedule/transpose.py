@@ -276,8 +276,10 @@ def _load_tile(copy: Tensor, plan: Plan) -> None:
     copy.split(2, plan.width).split(1, plan.width)
     chunk, inside = copy.loop[3:5]
     copy.swizzle("xor", 1, 3)
-    _, row_chunk, row_inside, *columns = copy.loop
-    copy.set_allocation([blocks, row_inside, row_chunk, *columns])
+    _, many, one, *columns = copy.loop
+    # Rows shorter than 128 bytes fill the banks together: those of one column's threads lie next to each other.
+    short = plan.side * item_size(copy.dtype) < ROW_BYTES
+    copy.set_allocation([blocks, *((one, many) if short else (many, one)), *columns])
     copy.set_loop([blocks, row, chunk, inside, *rest])
     _on_threads(copy, plan)
     copy.inline(1)

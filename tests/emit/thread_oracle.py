@@ -25,6 +25,7 @@ from idgraph.emit.plan import (
     Combine,
     Compute,
     Declare,
+    Half,
     If,
     Index,
     Kernel,
@@ -35,6 +36,7 @@ from idgraph.emit.plan import (
     Note,
     Number,
     Operand,
+    PairCompute,
     Plan,
     Single,
     Stmt,
@@ -124,12 +126,15 @@ class Thread:
                 self.values[acc.name] = None
             case Store(buffer, address):
                 self.write(buffer, address, env)
-            case VectorLoad(made, buffer, address):
+            case VectorLoad(made, buffer, address, pairs):
+                found = [self.read(buffer, address + k, env) for k in range(len(made) * (1 + pairs))]
                 for k, local in enumerate(made):
-                    self.values[local.name] = self.read(buffer, address + k, env)
-            case VectorStore(buffer, address, values):
-                for k in range(len(values)):
+                    self.values[local.name] = None if pairs else found[k]
+            case VectorStore(buffer, address, values, pairs):
+                for k in range(len(values) * (1 + pairs)):
                     self.write(buffer, address + k, env)
+            case PairCompute(local) | Half(local):
+                self.values[local.name] = None
             case Loop() | If() | Single() | Checked() | Barrier():
                 raise AssertionError(f"{s} is not straight code")
             case _:

@@ -170,13 +170,18 @@ WIDE = {
 }  # fmt: skip
 
 
+def wide(s: VectorLoad | VectorStore) -> int:
+    """Elements of one access."""
+    return len(s.locals if isinstance(s, VectorLoad) else s.values) * (2 if s.pairs else 1)
+
+
 @pytest.mark.parametrize("dtype", WIDE)
 def test_sixteen_bytes_on_both_sides(dtype: DType) -> None:
     f = moved((256, 256), (1, 0), dtype)
     ig.schedule.auto(f)
     (kernel,) = emit(f, "cuda").plan.kernels
-    loads = {(s.buffer.place, len(s.locals)) for s in walk(kernel.body) if isinstance(s, VectorLoad)}
-    stores = {(s.buffer.place, len(s.values)) for s in walk(kernel.body) if isinstance(s, VectorStore)}
+    loads = {(s.buffer.place, wide(s)) for s in walk(kernel.body) if isinstance(s, VectorLoad)}
+    stores = {(s.buffer.place, wide(s)) for s in walk(kernel.body) if isinstance(s, VectorStore)}
     assert loads == {("input", WIDE[dtype])}
     assert stores == {("shared", WIDE[dtype]), ("output", WIDE[dtype])}
     single = [s for s in walk(kernel.body) if isinstance(s, (Load, Store)) and s.buffer.place != "shared"]
@@ -199,7 +204,7 @@ def ways(kernel: Kernel, s: Load | Store | VectorLoad | VectorStore, loops: dict
 
     32 banks of 4 bytes; an access of up to 4 bytes has all lanes in one phase, of 8 bytes 16 lanes, of 16 bytes 8.
     """
-    width = len(s.locals) if isinstance(s, VectorLoad) else len(s.values) if isinstance(s, VectorStore) else 1
+    width = wide(s) if isinstance(s, (VectorLoad, VectorStore)) else 1
     size = item_size(s.buffer.dtype)
     lanes = 32 // max(1, width * size // 4)
     threads = int(kernel.launch["threadIdx.x"][0])
