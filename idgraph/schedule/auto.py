@@ -76,7 +76,7 @@ def auto(fusion: Fusion, *, block: int = BLOCK) -> None:
         if use.output in whole and _reads_all(use, k):
             whole.add(t)
     inline_most(fusion, [t for t in fusion.tensors if t not in stored])
-    tile_transposes(fusion, [Nest(t, of) for t, of in nests.items() if t.definition and t.definition.op not in SCATTERS])
+    tile_transposes([Nest(t, of) for t, of in nests.items() if t.definition and t.definition.op not in SCATTERS])
     rows.inline()
 
 

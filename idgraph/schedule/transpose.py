@@ -15,7 +15,7 @@ from math import gcd, prod
 
 from idgraph.arith import Expr, as_expr, simplify
 from idgraph.index.layout import strides
-from idgraph.ir import Fusion, IterDomain, Mapped, Merge, Tensor, TensorExpr, item_size
+from idgraph.ir import IterDomain, Mapped, Merge, Tensor, TensorExpr, item_size
 from idgraph.ir.loops import reset
 from idgraph.ir.registry import apply
 from idgraph.schedule.inline import inline_most
@@ -78,7 +78,7 @@ class Plan:
     threads: int
 
 
-def tile_transposes(fusion: Fusion, nests: Sequence[Nest]) -> None:
+def tile_transposes(nests: Sequence[Nest]) -> None:
     """Reschedule those of ``nests`` that read inputs along another axis than they write."""
     for nest in nests:
         base = _base(nest.reference)
@@ -90,7 +90,7 @@ def tile_transposes(fusion: Fusion, nests: Sequence[Nest]) -> None:
             continue
         plan = _plan(nest.reference, base, fast, found)
         if plan is not None:
-            _schedule(nest, plan, [_tile(fusion, nest, x) for x in found])
+            _schedule(nest, plan, [_tile(nest, x) for x in found])
 
 
 # which inputs ---------------------------------------------------------------------------------------------------------
@@ -232,12 +232,12 @@ def _next_to(order: Sequence[tuple[IterDomain, int, int]]) -> Axes:
     return {a: b for (a, s, _), (b, step, n) in pairwise(order) if s == step * n}
 
 
-def _tile(fusion: Fusion, nest: Nest, x: Tiled) -> Tile:
+def _tile(nest: Nest, x: Tiled) -> Tile:
     """The copy of an input for one use: the user's own, or a new one."""
     own, lead = x.use.output, nest.members.get(x.use.output)
     if x.use.op == "copy" and lead is not None and own.uses == (lead[0],):
         return Tile(own.set_memory("shared"), *lead)
-    source = x.tensor
+    source, fusion = x.tensor, x.tensor.fusion
     with fusion.at_line(x.use.source_line):
         made = apply(fusion, "copy", (source,))
     fusion.replace_operand(x.use, source, made)
