@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import traceback
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -40,6 +42,15 @@ class Captured:
     unflatten: Callable[[list[object]], object] | None = None
 
 
+@contextlib.contextmanager
+def _quiet() -> Generator[None]:
+    """Without the warning that torch 2.13 raises about its own copying of a program."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r".isinstance.treespec, LeafSpec.. is deprecated", FutureWarning)
+        yield
+
+
+@_quiet()
 def capture(
     source: object,
     example_args: Sequence[object] | None,
