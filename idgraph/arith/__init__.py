@@ -5,6 +5,7 @@ from idgraph.arith.engine import Rule, Step, rules
 from idgraph.arith.interchange import affine_map, affine_set, tvm_index_map
 from idgraph.arith.machine import IntType, MachineCode, expensive, fits, integer_type, machine_code, reduce_strength
 from idgraph.arith.maps import Collision, IndexMap, MapProof, MapVerdict, Missed, Undecided
+from idgraph.arith.modular import divisible
 from idgraph.arith.nodes import (
     FALSE,
     TRUE,
@@ -77,6 +78,7 @@ __all__ = [
     "congruence",
     "const",
     "cost",
+    "divisible",
     "divmods",
     "drop_redundant",
     "enumerate_points",

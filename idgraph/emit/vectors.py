@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
-from idgraph.arith import TRUE, Expr, as_expr, multiple_of, simplify
+from idgraph.arith import TRUE, Expr, as_expr, divisible, simplify
 from idgraph.emit.plan import (
     Buffer,
     Checked,
@@ -106,7 +106,7 @@ def _chunks(offsets: set[int], rest: Expr, buffer: Buffer) -> list[tuple[int, in
     left = set(offsets)
     width = BYTES // item_size(buffer.dtype)
     while width > 1:
-        if buffer.alignment % (width * item_size(buffer.dtype)) == 0 and multiple_of(rest, width):
+        if buffer.alignment % (width * item_size(buffer.dtype)) == 0 and divisible(rest, width):
             for first in sorted(left):
                 run = range(first, first + width)
                 if first % width == 0 and all(n in left for n in run):
