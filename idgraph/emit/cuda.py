@@ -132,9 +132,9 @@ def namespace(cc: tuple[int, int]) -> dict[str, Any]:
     libdevice: Any = import_module("numba.cuda.libdevice")
 
     base: dict[str, Any] = {
-        "cuda": cuda, "f32": np.float32, "f64": np.float64, "i64": np.int64, "u64": np.uint64, "inf": math.inf,
-        "nan": math.nan, "floor": math.floor, "ceil": math.ceil, "trunc": math.trunc, "fmod": math.fmod,
-        "power": math.pow, "atan2": math.atan2, "exp": math.exp, "exp2": math.exp2, "expm1": math.expm1,
+        "cuda": cuda, "f32": np.float32, "f64": np.float64, "i64": np.int64, "u32": np.uint32, "u64": np.uint64,
+        "inf": math.inf, "nan": math.nan, "floor": math.floor, "ceil": math.ceil, "trunc": math.trunc,
+        "fmod": math.fmod, "power": math.pow, "atan2": math.atan2, "exp": math.exp, "exp2": math.exp2, "expm1": math.expm1,
         "log": math.log, "log2": math.log2, "log1p": math.log1p, "sqrt": math.sqrt, "sin": math.sin, "cos": math.cos,
         "tan": math.tan, "tanh": math.tanh, "erf": math.erf, "f16_load": np.float32, "f16_word": np.float16,
         "shared_alignment": 16,
@@ -149,7 +149,17 @@ def namespace(cc: tuple[int, int]) -> dict[str, Any]:
     def bits_float(word: Any) -> Any:
         return libdevice.int_as_float(np.int32(word))
 
-    base.update(float_bits=jit(float_bits), bits_float=jit(bits_float), **bits, **vectors(), **pair_functions(cc))
+    def wrapped(a: Any, n: Any) -> Any:
+        return min(a, np.uint32(a - n))  # a - n is huge where a < n
+
+    base.update(
+        wrapped=jit(wrapped),
+        float_bits=jit(float_bits),
+        bits_float=jit(bits_float),
+        **bits,
+        **vectors(),
+        **pair_functions(cc),
+    )
     if cc >= (8, 0):
         base.update(native_bf16())
     names = rebound(base, jit)

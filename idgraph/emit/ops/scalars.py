@@ -69,6 +69,16 @@ def _wrap(bits: int, signed: bool) -> Callable[[int], int]:
 
 
 u8, i8, i16, i32, i64 = _wrap(8, False), _wrap(8, True), _wrap(16, True), _wrap(32, True), _wrap(64, True)
+u32 = _wrap(32, False)
+
+
+def wrapped(a: int, n: int) -> int:
+    """``a % n`` for ``a`` below ``2 * n``.
+
+    >>> wrapped(5, 7), wrapped(12, 7)
+    (5, 5)
+    """
+    return a - n if a >= n else a
 
 
 def u64(x: int) -> int:

@@ -40,6 +40,8 @@ from idgraph.emit.plan import (
     quote,
     walk,
 )
+from idgraph.emit.printers.narrow import LIMIT, Narrow, fits
+from idgraph.emit.vectors import split_address
 from idgraph.errors import EmitError
 from idgraph.ir import DType
 
@@ -49,7 +51,8 @@ SHORT: dict[DType, str] = {"bfloat16": "bf16", "float16": "f16"}
 
 def scalar_kernel(kernel: Kernel, plan: Plan, target: str, checked: bool) -> str:
     """A function of flat buffers and integers, one statement for each of the plan."""
-    printer = _Scalar(kernel, plan, target, checked)
+    short = {s.var for s in walk(kernel.body) if isinstance(s, Loop) and target == "cuda" and is_thread(s.parallel)}
+    printer = _Scalar(kernel, plan, target, checked, Narrow(plan.names, short))
     params = [b.name for b in kernel.buffers] + [plan.names[s] for s in kernel.scalars]
     if checked and target != "python":
         params.append("fault")
@@ -79,6 +82,7 @@ class _Scalar:
     plan: Plan
     target: str
     checked: bool
+    narrow: Narrow
     lines: list[str] = field(default_factory=list[str])
     sites: int = 0
 
@@ -88,16 +92,32 @@ class _Scalar:
         self.lines.append("    " * depth + text)
 
     def index(self, e: Expr) -> str:
-        text = to_source(e, "python" if self.target == "python" else "numba", self.plan.names)
+        if self.target == "cuda":
+            text = self.narrow.wide(e)
+        else:
+            text = to_source(e, "python" if self.target == "python" else "numba", self.plan.names)
         return text[1:-1] if _enclosed(text) else text
 
-    def address(self, e: Expr) -> str:
-        text = self.index(e)
+    def condition(self, e: Expr) -> str:
+        if self.target != "cuda":
+            return self.index(e)
+        text = self.narrow.text(e)
+        return text[1:-1] if _enclosed(text) else text
+
+    def address(self, b: Buffer, e: Expr) -> str:
+        """The place of an element of ``b``; a constant stands apart, for the access to add it for nothing."""
+        if self.target == "python" or e.is_const:
+            return self.index(e)
+        if self.target == "cuda" and fits(b.size, LIMIT + 1):
+            rest, constant = split_address(e)
+            if constant > 0 and fits(rest) and not rest.is_const:
+                return f"u64({self.narrow.text(rest)}) + u64({constant})"
+            return f"u64({self.narrow.text(e)})"
         # numba counts a negative signed index from the end, which costs three instructions an access.
-        return text if self.target == "python" or e.is_const else f"u64({text})"
+        return f"u64({self.index(e)})"
 
     def loaded(self, b: Buffer, address: Expr) -> str:
-        return self.decoded(b, f"{b.name}[{self.address(address)}]")
+        return self.decoded(b, f"{b.name}[{self.address(b, address)}]")
 
     def decoded(self, b: Buffer, text: str) -> str:
         """The value of an element as the buffer holds it."""
@@ -116,7 +136,7 @@ class _Scalar:
         return value
 
     def stored(self, b: Buffer, address: Expr, value: str) -> str:
-        return f"{b.name}[{self.address(address)}] = {self.encoded(b, value)}"
+        return f"{b.name}[{self.address(b, address)}] = {self.encoded(b, value)}"
 
     # statements ---------------------------------------------------------------------------------------------------
 
@@ -132,7 +152,7 @@ class _Scalar:
             case Loop():
                 self.loop(s, depth, outermost)
             case If(condition, body):
-                self.put(depth, f"if {self.index(condition)}:")
+                self.put(depth, f"if {self.condition(condition)}:")
                 self.block(body, depth + 1)
             case Single(dims, body):
                 if self.target == "cuda":
@@ -155,7 +175,7 @@ class _Scalar:
             case Load(local, buffer, address, guard):
                 text = self.loaded(buffer, address)
                 if guard is not TRUE:
-                    text = _CHOOSE.format(self.index(guard), text, self.typed(0, local.dtype))
+                    text = _CHOOSE.format(self.condition(guard), text, self.typed(0, local.dtype))
                 self.put(depth, f"{local.name} = {text}")
             case Compute():
                 self.put(depth, f"{s.local.name} = {formula(s, self.index, _CHOOSE)}")
@@ -178,12 +198,12 @@ class _Scalar:
             case _:
                 assert_never(s)
 
-    def place(self, address: Expr) -> str:
-        text = self.index(address)
-        return text if self.target == "python" else f"u64({text})"
+    def place(self, b: Buffer, e: Expr) -> str:
+        text = self.address(b, e)
+        return text if self.target == "python" or text.startswith("u64(") else f"u64({text})"
 
     def vector_load(self, s: VectorLoad, depth: int) -> None:
-        text = f"{s.buffer.name}, {self.place(s.address)}"
+        text = f"{s.buffer.name}, {self.place(s.buffer, s.address)}"
         if s.pairs:
             self.put(depth, f"({', '.join(x.name for x in s.locals)},) = wload{len(s.locals)}({text})")
             return
@@ -203,20 +223,20 @@ class _Scalar:
 
         values = f"({', '.join(map(text, s.values))},)"
         kind = "wstore" if s.pairs else "vstore"
-        self.put(depth, f"{kind}{len(s.values)}({s.buffer.name}, {self.place(s.address)}, {values})")
+        self.put(depth, f"{kind}{len(s.values)}({s.buffer.name}, {self.place(s.buffer, s.address)}, {values})")
 
     def loop(self, s: Loop, depth: int, outermost: bool) -> None:
         note = f"  # {s.note}" if s.note else ""
         extent = self.index(s.extent)
         if self.target == "cuda" and is_thread(s.parallel):
-            self.put(depth, f"{s.var} = i64(cuda.{s.parallel}){note}")
+            self.put(depth, f"{s.var} = u32(cuda.{s.parallel}){note}")
             if self.exact(s):
                 self.block(s.body, depth)
                 return
             if any(isinstance(x, Barrier) for x in walk(s.body)):  # all threads meet there: the test goes inside
                 self.block(tested(s.body, symbol(s.var, 0, None) < s.extent), depth)
                 return
-            self.put(depth, f"if {s.var} < {extent}:")
+            self.put(depth, f"if {s.var} < {f'u32({extent})' if fits(s.extent) else extent}:")
         else:
             spread = outermost and self.target == "cpu" and runs_parallel(self.kernel)
             self.put(depth, f"for {s.var} in {'prange' if spread else 'range'}({extent}):{note}")
@@ -255,7 +275,7 @@ class _Scalar:
         text = operand_text(s.default, to, self.index, exact=True)
         for condition, value in reversed(s.cases):
             chosen = operand_text(value, to, self.index, exact=True)
-            text = _CHOOSE.format(self.index(condition), chosen, text)
+            text = _CHOOSE.format(self.condition(condition), chosen, text)
         self.put(depth, f"{s.local.name} = {text[1:-1] if _enclosed(text) else text}")
 
     def accumulate(self, s: Accumulate, depth: int) -> None:
@@ -264,7 +284,7 @@ class _Scalar:
             if s.op != "sum":
                 raise AssertionError(f"no element is updated by {s.op} from several threads")
             kind = {"float32": "f32", "float64": "f64", "int32": "np.int32", "int64": "i64"}[s.buffer.dtype]
-            self.put(depth, f"cuda.atomic.add({s.buffer.name}, {self.address(s.address)}, {kind}({value}))")
+            self.put(depth, f"cuda.atomic.add({s.buffer.name}, {self.address(s.buffer, s.address)}, {kind}({value}))")
             return
         before = s.acc.name
         if s.buffer is not None and s.address is not None:

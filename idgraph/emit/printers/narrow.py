@@ -1,0 +1,110 @@
+"""Index expressions in 32-bit unsigned arithmetic, as a GPU wants them: a 64-bit division is a subroutine there.
+
+Sums and products are computed modulo 2**32, so they are right wherever their true value is in range, whatever the parts
+are. Quotients, remainders, extrema and comparisons need their operands themselves in range, by proof; where there is
+none, that part is computed in 64 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from idgraph.arith import Expr
+from idgraph.arith.nodes import postorder
+from idgraph.arith.ranges import interval
+from idgraph.arith.source import node_source, source_name
+
+LIMIT = 2**32
+
+
+def fits(e: Expr, limit: int = LIMIT) -> bool:
+    """True when every value of ``e`` is proved to be at least 0 and below ``limit``."""
+    lo, hi = interval(e)
+    return lo is not None and hi is not None and lo >= 0 and hi < limit
+
+
+@dataclass(slots=True)
+class Narrow:
+    """Text of index expressions where the variables ``short`` are uint32 and all others int64.
+
+    >>> from idgraph.arith import symbol
+    >>> i, j = symbol("i", 0, 9), symbol("j", 0, 99)
+    >>> Narrow({}, {"i", "j"}).text((i * 100 + j) % 150 + 3)
+    'u32(u32(u32(u32(i * u32(100)) + j) % u32(150)) + u32(3))'
+    >>> Narrow({}, {"i", "j"}).text((j + 32) % 100)
+    'wrapped(u32(j + u32(32)), u32(100))'
+    """
+
+    names: Mapping[str, str]
+    short: Collection[str]
+    _wide: dict[Expr, str] = field(default_factory=dict[Expr, str])
+    _text: dict[Expr, str] = field(default_factory=dict[Expr, str])
+
+    def wide(self, e: Expr) -> str:
+        """``e`` as an int64 (or a condition)."""
+        for node in postorder(e):
+            if node not in self._wide:
+                if node.op == "sym" and node.name in self.short:
+                    self._wide[node] = f"i64({source_name(node.name, self.names)})"
+                else:
+                    self._wide[node] = node_source(node, [self._wide[a] for a in node.args], "numba", self.names)
+        return self._wide[e]
+
+    def text(self, e: Expr) -> str:
+        """``e`` modulo 2**32 as a uint32; a condition as it is."""
+        for node in postorder(e):
+            if node not in self._text:
+                self._text[node] = self._node(node)
+        return self._text[e]
+
+    def _node(self, e: Expr) -> str:
+        args = [self._text[a] for a in e.args]
+        match e.op:
+            case "const":
+                return str(bool(e.value)) if e.cond else f"u32({e.value % LIMIT})"
+            case "sym":
+                name = source_name(e.name, self.names)
+                return name if e.name in self.short else f"u32({name})"
+            case "add":
+                return self._sum(e)
+            case "mul":
+                return f"u32({' * '.join(reversed(args))})"
+            case "xor":
+                return f"u32({' ^ '.join(args)})"
+            case "where":
+                return f"({args[1]} if {args[0]} else {args[2]})"
+            case "and" | "or":
+                return f"({f' {e.op} '.join(args)})"
+            case "not":
+                return f"(not {args[0]})"
+            case "floordiv" | "mod" if all(fits(a) for a in e.args) and (interval(e.args[1])[0] or 0) > 0:
+                return self._quotient(e, args)
+            case "min" | "max" if all(fits(a) for a in e.args):
+                return f"u32({e.op}({', '.join(args)}))"
+            case "lt" | "le" | "eq" | "ne" if all(fits(a) for a in e.args):
+                sign = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}[e.op]
+                return f"({args[0]} {sign} {args[1]})"
+            case "lt" | "le" | "eq" | "ne":
+                return self.wide(e)
+            case _:
+                return f"u32({self.wide(e)})"
+
+    def _sum(self, e: Expr) -> str:
+        """Terms with a negative factor are subtracted; what wraps on the way is right modulo 2**32."""
+        out = ""
+        for a in sorted(e.args, key=lambda a: (a.op == "const", a.coef < 0)):
+            if out and (a.coef < 0 or (a.op == "const" and a.value < 0)):
+                out += f" - {self.text(a * -1)}"
+            else:
+                out += f" + {self._text[a]}" if out else self._text[a]
+        return f"u32({out})"
+
+    def _quotient(self, e: Expr, args: list[str]) -> str:
+        """A remainder of what is below twice the divisor is a subtraction and a choice; else one unsigned division."""
+        a, n = e.args
+        if n.op == "const" and fits(a, 2 * n.value):
+            if e.op == "mod":
+                return f"wrapped({args[0]}, u32({n.value}))"
+            return f"u32({args[0]} >= {args[1]})"
+        return f"u32({args[0]} {'//' if e.op == 'floordiv' else '%'} {args[1]})"
