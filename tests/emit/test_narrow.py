@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
-from idgraph.arith import Expr, as_expr, maximum, minimum, symbol, where
+from idgraph.arith import Expr, as_expr, maximum, minimum, parse, symbol, where
 from idgraph.emit.launch import function_of
 from idgraph.emit.ops import scalars
 from idgraph.emit.printers.narrow import Narrow, fits
@@ -74,7 +74,7 @@ def test_text_is_the_value_modulo_32_bits(seed: int) -> None:
     ],
 )
 def test_forms(text: str, wanted: str) -> None:
-    assert Narrow({}, {"i"}).text(ig.arith.parse(text, {"i": symbol("i", 0, 63)})) == wanted
+    assert Narrow({}, {"i"}).text(parse(text, {"i": symbol("i", 0, 63)})) == wanted
 
 
 def test_a_buffer_beyond_32_bits_keeps_64() -> None:
