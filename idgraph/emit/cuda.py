@@ -137,7 +137,7 @@ def namespace(cc: tuple[int, int]) -> dict[str, Any]:
         "fmod": math.fmod, "power": math.pow, "atan2": math.atan2, "exp": math.exp, "exp2": math.exp2,
         "expm1": math.expm1, "log": math.log, "log2": math.log2, "log1p": math.log1p, "sqrt": math.sqrt,
         "sin": math.sin, "cos": math.cos, "tan": math.tan, "tanh": math.tanh, "erf": math.erf,
-        "f16_load": np.float32, "f16_word": np.float16,
+        "f16_load": np.float32, "f16_word": np.float16, "shared_alignment": 16,
     }  # fmt: skip
     bits = {"libdevice": libdevice, "np": np}
     # Inlined where they are used: a device function would ask for a device, and PTX must not need one.
