@@ -1,0 +1,149 @@
+"""Does the suite notice? Faults planted one by one in a copy of the package, and the first test that finds each.
+
+    python -m tools.mutation [--only NAME,...] [--jobs N] [--json FILE]
+
+Each fault is a change of one place in the sources: a rule, a predicate, a promotion, an allocation, a claim about
+vectors or banks, a barrier. The tests run in the order of `SUITE` until one fails. Prints a table; exits 1 if a fault
+went unnoticed. The table of the last full run is `tools/bench/results/mutation.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parent.parent
+FILE = ROOT / "tools" / "bench" / "faults.toml"
+
+# The laws first, then what is quick, then the rest of the rooms.
+SUITE = (
+    "tests/property/test_l1_soundness.py",
+    "tests/property/test_l9_claims.py",
+    "tests/property/test_l2_l4_coordinates.py",
+    "tests/property/test_l5_refinement.py",
+    "tests/index",
+    "tests/graphs",
+    "tests/arith",
+    "tests/emit/test_shared_memory.py",
+    "tests/emit/test_schedules.py",
+    "tests/mutation/test_planted.py",
+    "tests/validate",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """``old`` becomes ``new`` at its only place in ``file`` (under ``idgraph/``)."""
+
+    name: str
+    room: str
+    file: str
+    old: str
+    new: str
+
+    def place(self, root: Path = ROOT) -> str:
+        """The text of the file."""
+        return (root / "idgraph" / self.file).read_text(encoding="utf-8")
+
+
+def faults() -> tuple[Fault, ...]:
+    """Those of `FILE`."""
+    return tuple(Fault(**entry) for entry in tomllib.loads(FILE.read_text(encoding="utf-8"))["fault"])
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of one fault: ``found_by`` is the first failing test, empty where none failed."""
+
+    name: str
+    room: str
+    found_by: str
+    message: str
+    seconds: float
+
+
+def plant(fault: Fault, into: Path) -> None:
+    """A copy of package and tests with the fault in it; raises where its place is not there exactly once."""
+    for part in ("idgraph", "tests", "tools"):
+        shutil.copytree(ROOT / part, into / part, ignore=shutil.ignore_patterns("__pycache__", "*.ipynb"))
+    shutil.copy(ROOT / "pyproject.toml", into / "pyproject.toml")
+    text = fault.place(into)
+    if text.count(fault.old) != 1:
+        raise ValueError(f"{fault.name}: its place stands {text.count(fault.old)} times in {fault.file}, not once")
+    (into / "idgraph" / fault.file).write_text(text.replace(fault.old, fault.new), encoding="utf-8")
+
+
+def run(fault: Fault, suite: Sequence[str] = SUITE) -> Result:
+    """Plant one fault and run the suite until a test fails."""
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="fault") as folder:
+        plant(fault, Path(folder))
+        found, message = _first_failure(Path(folder), suite)
+    return Result(fault.name, fault.room, found, message, round(time.perf_counter() - started, 1))
+
+
+def _first_failure(folder: Path, suite: Sequence[str]) -> tuple[str, str]:
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=line", "-p", "no:randomly", "-p", "no:cacheprovider"]
+    for part in suite:
+        if not (folder / part).exists():
+            raise ValueError(f"{part} is no part of the tests")
+        done = subprocess.run(  # one part after the other: the laws first
+            [*command, "-p", "no:xdist", "--hypothesis-profile", "ci", "--no-header", part],
+            cwd=folder, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            seen = re.search(r"^(?:FAILED|ERROR) (\S+)(?: - (.*))?$", done.stdout, re.MULTILINE)
+            return (seen.group(1), seen.group(2) or "") if seen else (part, done.stdout[-200:] + done.stderr[-200:])
+    return "", ""
+
+
+def table(results: Sequence[Result]) -> Table:
+    """The results as a table."""
+    made = Table(title=f"{sum(bool(r.found_by) for r in results)} of {len(results)} planted faults found")
+    for column in ("fault", "in", "found by", "s"):
+        made.add_column(column)
+    for r in results:
+        made.add_row(r.name, r.room, r.found_by.removeprefix("tests/") or "[red]NOBODY[/red]", str(r.seconds))
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run faults; 0 where all were found."""
+    reader = argparse.ArgumentParser(prog="python -m tools.mutation", description=__doc__)
+    reader.add_argument("--only", default="", help="names of faults, comma-separated")
+    reader.add_argument("--jobs", type=int, default=1)
+    reader.add_argument("--json", type=Path)
+    given = reader.parse_args(arguments)
+    wanted = [n.strip() for n in given.only.split(",") if n.strip()]
+    chosen = [f for f in faults() if not wanted or any(n in f.name for n in wanted)]
+    console = Console()
+    with ThreadPoolExecutor(given.jobs) as pool:
+        running = track(
+            pool.map(run, chosen), "faults", total=len(chosen), console=console, disable=not console.is_terminal
+        )
+        results = list(running)
+    console.print(table(results))
+    if given.json:
+        given.json.write_text(json.dumps([asdict(r) for r in results], indent=1) + "\n", encoding="utf-8")
+    return 0 if all(r.found_by for r in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
