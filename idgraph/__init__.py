@@ -119,6 +119,7 @@ from idgraph.ir.ops import (
     where,
 )  # fmt: skip
 from idgraph.reports import report
+from idgraph.sweeps import sweep
 from idgraph.validate import Report, validate
 
 set = copy  # nvFuser's word for a copy
@@ -126,17 +127,17 @@ set = copy  # nvFuser's word for a copy
 
 __all__ = [
     "Access", "CounterExample", "Cycle", "DomainGraph", "EmitError", "Explanation", "Expr", "FrontendError", "Fusion",
-    "FusionError", "IdGraphError", "IdModel", "IndexGraph", "IndexMap", "IndexingError", "IterDomain", "Loop", "Merge",
-    "OperationError", "ParseError", "Proof", "Report", "Resize", "Roll", "ScheduleError", "Split", "Stride", "Swizzle",
-    "Tensor", "TensorExpr", "Unknown", "abs", "add", "all", "amax", "amin", "any", "atan2", "bitwise_and",
+    "FusionError", "IdGraphError", "IdModel", "IndexGraph", "IndexMap", "IndexingError", "IterDomain", "Loop",
+    "Merge", "OperationError", "ParseError", "Proof", "Report", "Resize", "Roll", "ScheduleError", "Split", "Stride",
+    "Swizzle", "Tensor", "TensorExpr", "Unknown", "abs", "add", "all", "amax", "amin", "any", "atan2", "bitwise_and",
     "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast", "cast", "cat", "ceil", "copy", "cos", "cross_entropy",
     "cross_entropy_backward", "cumsum", "div", "embedding", "emit", "eq", "erf", "exp", "exp2", "expand", "expm1",
     "flatten", "flip", "floor", "floor_divide", "fmod", "from_sympy", "from_torch", "frontends", "full", "gather",
     "ge", "gt", "index", "index_put", "index_select", "iota", "isinf", "isnan", "le", "log", "log1p", "log2",
     "log_softmax", "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "matmul", "maximum", "mean",
     "minimum", "mul", "ne", "neg", "pad", "parse", "permute", "pow", "prod", "prove", "prove_equal", "reciprocal",
-    "relu", "remainder", "repeat", "report", "reshape", "roll", "round", "rsqrt", "scatter", "scatter_add", "schedule",
-    "select", "set", "sigmoid", "sign", "simplify", "sin", "slice", "slice_scatter", "softmax", "sqrt", "square",
-    "squeeze", "stack", "sub", "sum", "take_along_dim", "tan", "tanh", "transpose", "trunc", "unsqueeze", "validate",
-    "viz", "where",
+    "relu", "remainder", "repeat", "report", "reshape", "roll", "round", "rsqrt", "scatter", "scatter_add",
+    "schedule", "select", "set", "sigmoid", "sign", "simplify", "sin", "slice", "slice_scatter", "softmax", "sqrt",
+    "square", "squeeze", "stack", "sub", "sum", "sweep", "take_along_dim", "tan", "tanh", "transpose", "trunc",
+    "unsqueeze", "validate", "viz", "where",
 ]  # fmt: skip

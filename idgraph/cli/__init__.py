@@ -1,4 +1,4 @@
-"""The command line: ``idgraph demo | check | show | index | cycles | explain | emit``."""
+"""The command line: ``idgraph demo | check | show | index | cycles | explain | emit | report | sweep``."""
 
 from idgraph.cli.commands import main
 

@@ -12,14 +12,16 @@ import click
 from rich.markup import escape
 
 from idgraph.cli.demo import run_demo
-from idgraph.cli.loading import load
+from idgraph.cli.many import Limits, print_report, run_report, run_sweep
 from idgraph.cli.show import access_row, console, index_table, print_cycles, say, tensor_table
 from idgraph.emit import Target
 from idgraph.emit import emit as emit_program
 from idgraph.errors import IdGraphError, IndexingError
+from idgraph.frontends.files import load
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, IterDomain, Tensor
 from idgraph.schedule import auto
+from idgraph.sweeps.examine import Options
 from idgraph.validate import validate
 from idgraph.viz import draw
 
@@ -45,15 +47,80 @@ def cli() -> None:
 
 
 @cli.command()
+@file_argument
+@auto_option
+@click.option(
+    "--html", "page", type=click.Path(path_type=Path), help="Write one self-contained page with pictures (.html)."
+)
+@click.option("--rows", type=click.IntRange(min=1), default=40, show_default=True, help="Rows of each table.")
+@json_option
+def report(file: str, automatic: bool, page: Path | None, rows: int, as_json: bool) -> None:
+    """Report a whole program: cycles with their lines, index maps, vector widths and what stops them, loads, bytes."""
+    found = run_report(file, automatic)
+    if page is not None:
+        found.save(page)
+    if as_json:
+        say(found.to_json())
+    elif page is None:
+        print_report(found, rows)
+    else:
+        console().print(f"wrote {escape(str(page))}")
+
+
+@cli.command()
+@click.argument("graphs", type=click.Path())
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("sweep.jsonl"),
+    show_default=True,
+    help="One JSON line for each graph; a sweep that was stopped goes on from it.",
+)
+@click.option("--target", type=click.Choice(TARGETS), default="numpy", show_default=True)
+@auto_option
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--workers", type=click.IntRange(min=1), help="Processes at a time.  [default: one for each core]")
+@click.option("--cluster", "address", help="tcp://host:8786 (dask), ray://host:10001, or dask or ray for one here.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, show_default=True, help="Seconds a graph."
+)
+@click.option(
+    "--memory", type=click.FloatRange(min=0), default=4.0, show_default=True, help="GiB a graph; 0: no limit."
+)
+@click.option(
+    "--points",
+    type=click.IntRange(min=0),
+    default=30_000_000,
+    show_default=True,
+    help="Graphs with more (access, loop point) pairs are reported and not checked.",
+)
+@click.option("--again", is_flag=True, help="Try graphs again that ran into a limit or crashed.")
+@json_option
+def sweep(
+    graphs: str, out: Path, target: Target, automatic: bool, seed: int, workers: int | None, address: str | None,
+    timeout: float, memory: float, points: int, again: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Import, report and check many graphs: a folder of .json and .txt files, or a text file with a path in each line.
+
+    Each graph runs in a process of its own, with a time and a memory limit. What fails, hangs or crashes is recorded
+    and skipped. With --json every row is printed as a JSON line when it is there.
+    """
+    options = Options(target, automatic, seed, points)
+    limits = Limits(timeout, int(memory * 2**30), workers, address, again)
+    sys.exit(0 if run_sweep(graphs, out, options, limits, as_json) else 1)
+
+
+@cli.command()
 @click.argument("name", type=click.Choice(["rope"]))
 @click.option("--target", type=click.Choice(TARGETS), help="Default: cuda where there is a device, else cpu.")
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("out"), show_default=True, help="Folder for pictures."
 )
 @click.option("--small", is_flag=True, help="A small attention instead of a Llama-size one.")
-def demo(name: str, target: Target | None, out: Path, small: bool) -> None:
+@json_option
+def demo(name: str, target: Target | None, out: Path, small: bool, as_json: bool) -> None:
     """Run the main job: RoPE with residual from a captured graph to a checked kernel."""
-    sys.exit(0 if run_demo(target, out, small=small) else 1)
+    sys.exit(0 if run_demo(target, out, small=small, as_json=as_json) else 1)
 
 
 @cli.command()
@@ -223,6 +290,8 @@ def _run() -> int:
     except IdGraphError as error:
         because = [f"because {fact}" for fact in error.because]
         return _bad("; ".join([error.what, *([f"at {error.where}"] if error.where else []), *because, *_hint(error)]))
+    except MemoryError:
+        return _bad("it needs more memory than there is")
     except BrokenPipeError:
         raise
     except OSError as error:

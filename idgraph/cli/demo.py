@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import time
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -9,8 +11,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
+from rich.text import Text
 
-from idgraph.cli.show import console, index_table, tensor_table
+from idgraph.cli.show import console, index_table, say, tensor_table
 from idgraph.emit import Program, Target, cuda_available, emit
 from idgraph.frontends.fx import from_json
 from idgraph.graphs import Cycle
@@ -30,9 +33,9 @@ def load_rope(small: bool) -> Fusion:
         return from_json(path).fusion
 
 
-def run_demo(target: Target | None, folder: Path, *, small: bool = False) -> bool:
-    """Print what was found; True when every check held."""
-    out = console()
+def run_demo(target: Target | None, folder: Path, *, small: bool = False, as_json: bool = False) -> bool:
+    """Print what was found, as JSON its facts only; True when every check held."""
+    out = Console(file=io.StringIO()) if as_json else console()
     fusion = load_rope(small)
     if target is None:
         target = "cuda" if cuda_available() else "cpu"
@@ -57,9 +60,18 @@ def run_demo(target: Target | None, folder: Path, *, small: bool = False) -> boo
     seconds = time.perf_counter() - began
     out.print(escape(str(report)))
     _step(out, 6, "pictures")
-    for path in write_pictures(fusion, model, folder):
-        out.print(f"  {path}")
+    pictures = write_pictures(fusion, model, folder)
+    for path in pictures:
+        out.print(Text(f"  {path}"))
     _say(out, cycles, len(shifts), report, target, seconds)
+    if as_json:
+        counterexample = None if report.counterexample is None else str(report.counterexample)
+        facts = {
+            "ok": report.ok and not shifts, "target": target, "points": report.points, "seconds": round(seconds, 3),
+            "cycles": [{"kind": c.kind, "shift": None if c.shift is None else str(c.shift)} for c in cycles],
+            "index_cycles": len(shifts), "counterexample": counterexample, "pictures": [str(p) for p in pictures],
+        }  # fmt: skip
+        say(json.dumps(facts))
     return report.ok and not shifts
 
 

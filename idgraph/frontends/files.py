@@ -9,21 +9,27 @@ import traceback
 from pathlib import Path
 
 from idgraph.errors import IdGraphError, ParseError
-from idgraph.frontends.fx import from_json
+from idgraph.frontends.fx import Import, from_json
 from idgraph.ir import Fusion, parse_fusion
 
 MAX_BYTES = 64_000_000
 
 
 def load(path: str) -> Fusion:
-    """The fusion of a file: ``.py`` is run and must leave one Fusion in its globals, ``.json`` is a captured graph.
+    """The fusion of a file; of a captured graph with opaque calls, all that is mapped as one fusion."""
+    found = read_file(path)
+    return found.fusion if isinstance(found, Import) else found
+
+
+def read_file(path: str) -> Fusion | Import:
+    """What a file holds: ``.py`` is run and must leave one Fusion in its globals, ``.json`` is a captured graph.
 
     Everything else is read as text. Raises `IdGraphError`; only a ``.py`` file is ever executed, and what it prints
     goes to stderr.
     """
     file = Path(path)
     if file.suffix == ".json":
-        return from_json(file).fusion
+        return from_json(file)
     try:
         with file.open("rb") as stream:  # a pipe or a device may have no end
             data = stream.read(MAX_BYTES + 1)
@@ -51,7 +57,7 @@ def _run(file: Path) -> Fusion:
     try:
         with contextlib.redirect_stdout(sys.stderr):
             names = runpy.run_path(str(file))
-    except IdGraphError:
+    except (IdGraphError, MemoryError):
         raise
     except SystemExit as error:
         raise ParseError(f"{str(file)!r} ended itself with exit status {error.code}") from error

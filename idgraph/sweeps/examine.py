@@ -1,0 +1,100 @@
+"""One graph: imported, reported, checked. Runs in the guarded process; returns a row whatever happens to the graph."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from idgraph.emit import Target
+from idgraph.errors import IdGraphError
+from idgraph.frontends.files import read_file
+from idgraph.frontends.fx import Import
+from idgraph.ir import Fusion
+from idgraph.reports.model import IndexReport
+from idgraph.reports.plain import totals
+from idgraph.sweeps.rows import Row, Settings
+from idgraph.validate import Report, validate
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How every graph is examined: kernels for ``target``, ``auto`` scheduled or as given; inputs from ``seed``.
+
+    A graph with more than ``points`` (access, loop point) pairs is reported and not checked.
+    """
+
+    target: Target = "numpy"
+    auto: bool = False
+    seed: int = 0
+    points: int = 30_000_000
+
+    def settings(self, version: str) -> Settings:
+        """What a row remembers: a row with other settings is made again."""
+        return {
+            "target": self.target, "auto": self.auto, "seed": self.seed, "points": self.points, "idgraph": version,
+        }  # fmt: skip
+
+
+def examine(path: Path, graph: str, digest: str, options: Options) -> Row:
+    """The row of one file."""
+    began = time.perf_counter()
+    row = Row(graph, digest, "ok")
+    try:
+        row = _examined(path, row, options)
+    except IdGraphError as error:
+        because = "; ".join([error.what, *(f"because {b}" for b in error.because)])
+        row = replace(row, status="refused", reason=f"{type(error).__name__}: {because}")
+    except MemoryError:
+        row = replace(row, status="memory", reason="an allocation was refused")
+    except RecursionError:
+        row = replace(row, status="refused", reason="nested too deep")
+    return replace(row, seconds=round(time.perf_counter() - began, 3), peak_bytes=_peak())
+
+
+def _peak() -> int:
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _examined(path: Path, row: Row, options: Options) -> Row:
+    found = read_file(str(path))
+    fusions = [s.fusion for s in found.segments if s.fusion is not None] if isinstance(found, Import) else [found]
+    report = _report(found, options.auto)
+    row = replace(
+        row,
+        totals=totals(report),
+        cycles=dict(sorted(Counter(c.kind for c in report.cycles).items())),
+        opaque=dict(report.opaque),
+    )
+    points = [a.points for a in report.accesses]
+    if not all(isinstance(n, int) for n in points):
+        return replace(row, status="unchecked", reason="extents are symbols")
+    pairs = sum(n for n in points if isinstance(n, int))
+    if pairs > options.points:
+        return replace(row, status="unchecked", reason=f"{pairs:.1e} points, at most {options.points:.1e} are checked")
+    scheduled = [s.fusion for s in report.segments if s.fusion is not None] if options.auto else fusions
+    return _checked(row, scheduled, options)
+
+
+def _report(found: Fusion | Import, auto: bool) -> IndexReport:
+    if isinstance(found, Import):
+        return found.report(auto=auto)
+    from idgraph.reports import report  # noqa: PLC0415
+
+    return report(found, auto=auto)
+
+
+def _checked(row: Row, fusions: list[Fusion], options: Options) -> Row:
+    checks: Counter[str] = Counter()
+    for f in fusions:
+        result: Report = validate(f, target=options.target, seed=options.seed)
+        checks["points"] += result.points
+        checks["values"] += result.values.elements if result.values is not None else 0
+        if not result.ok:
+            reason = " ".join(str(result.counterexample).split())
+            return replace(row, status="failed", reason=f"{f.name}: {reason}", checks=dict(checks))
+    return replace(row, checks=dict(checks))

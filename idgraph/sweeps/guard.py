@@ -1,0 +1,129 @@
+"""A graph in a process of its own, with a time and a memory limit: whatever it does, there is a row of it.
+
+`guarded` runs in a worker of any executor; its task holds the file's content, so that the worker may be on a machine
+that does not have the file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import IO
+
+from idgraph.sweeps.examine import Options
+from idgraph.sweeps.rows import Row, Settings
+
+_ROOT = str(Path(__file__).resolve().parents[2])
+_TAIL = 2000  # characters of standard error that are looked at
+
+Process = subprocess.Popen[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One graph to examine: ``name`` is its file's, ``path`` is set for a Python program, which runs where it stands.
+
+    ``timeout`` is seconds, ``memory`` bytes (0: no limit).
+    """
+
+    graph: str
+    name: str
+    digest: str
+    data: bytes
+    path: str
+    options: Options
+    settings: Settings
+    timeout: float
+    memory: int
+
+
+def guarded(task: Task, started: Callable[[Process], None] | None = None) -> Row:
+    """The row of a task; ``started`` hears of the process."""
+    began = time.perf_counter()
+    row = _run(task, started)
+    seconds = row.seconds or round(time.perf_counter() - began, 3)
+    return replace(row, settings=task.settings, seconds=seconds)
+
+
+def _run(task: Task, started: Callable[[Process], None] | None) -> Row:
+    lost = Row(task.graph, task.digest, "crashed")
+    request = {
+        "graph": task.graph, "digest": task.digest, "name": _file_name(task.name), "path": task.path,
+        "size": len(task.data), "memory": task.memory, "options": asdict(task.options),
+    }  # fmt: skip
+    # -P: a module that stands beside the graphs is never imported.
+    command = [sys.executable, "-P", "-m", "idgraph.sweeps.child"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_environment()
+    ) as process:
+        if started is not None:
+            started(process)
+        try:
+            out, errors = _talk(process, json.dumps(request).encode() + b"\n" + task.data, task.timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return replace(lost, status="timeout", reason=f"still running after {task.timeout:g} s")
+        finally:
+            if process.poll() is None:
+                process.kill()
+    try:
+        return Row.from_json(out.decode("utf-8"))
+    except ValueError:
+        return _death(lost, process.returncode, errors)
+
+
+def _talk(process: Process, request: bytes, timeout: float) -> tuple[bytes, str]:
+    """Send the request, keep standard input open (it says that this process lives), read the answer."""
+    found: dict[str, bytes] = {"out": b"", "errors": b""}
+
+    def drain(name: str, stream: IO[bytes] | None) -> None:
+        if stream is not None:
+            found[name] = stream.read()
+
+    def send(stream: IO[bytes] | None) -> None:
+        if stream is not None:
+            with contextlib.suppress(OSError):  # it ended before it had read all: its last words say why
+                stream.write(request)
+                stream.flush()
+
+    threads = [
+        threading.Thread(target=drain, args=("out", process.stdout), daemon=True),
+        threading.Thread(target=drain, args=("errors", process.stderr), daemon=True),
+        threading.Thread(target=send, args=(process.stdin,), daemon=True),
+    ]
+    for t in threads:
+        t.start()
+    process.wait(timeout)
+    for t in threads:
+        t.join(5)
+    return found["out"], found["errors"].decode("utf-8", "replace")[-_TAIL:]
+
+
+def _death(lost: Row, code: int, errors: str) -> Row:
+    """A process that gave no answer: what its end says."""
+    last = next((line.strip() for line in reversed(errors.splitlines()) if line.strip()), "")
+    if "MemoryError" in errors or "Cannot allocate memory" in errors or "bad_alloc" in errors:
+        return replace(lost, status="memory", reason=last[:300] or "an allocation was refused")
+    ended = f"ended by signal {-code}" if code < 0 else f"ended with status {code}"
+    return replace(lost, reason=f"{ended}: {last[:300]}" if last else ended)
+
+
+def _file_name(name: str) -> str:
+    """A plain name for a copy of the file: its stem is the program's name."""
+    plain = Path(name).name
+    return plain if plain.isprintable() and plain not in ("", ".", "..") else "graph.json"
+
+
+def _environment() -> dict[str, str]:
+    """This package first; one thread for each process, since there is one process for each core."""
+    paths = [_ROOT, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    one = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+    return {**os.environ, **one, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}

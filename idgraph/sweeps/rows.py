@@ -1,0 +1,190 @@
+"""Rows of a sweep: one graph each, as one JSON line; the file they are kept in survives a kill at any moment."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections import Counter
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import IO, Literal, cast, get_args
+
+from idgraph.display import Printed, Sheet
+from idgraph.errors import IdGraphError
+
+Status = Literal["ok", "unchecked", "failed", "refused", "timeout", "memory", "crashed"]
+MEANING: dict[Status, str] = {
+    "ok": "imported, reported, every address and value right",
+    "unchecked": "imported and reported; too large to check, or of symbolic size",
+    "failed": "a check found a wrong address or value",
+    "refused": "not imported, or not expressible: an error with a reason",
+    "timeout": "took longer than the time limit",
+    "memory": "needed more than the memory limit",
+    "crashed": "the process ended without an answer",
+}
+GOOD: frozenset[Status] = frozenset(("ok", "unchecked"))
+Settings = Mapping[str, str | int | float | bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What became of one graph.
+
+    ``graph`` is its name in the sweep, ``digest`` the SHA-256 of its file, ``reason`` what went wrong or why it was not
+    checked, ``totals`` those of `IndexReport.to_dict`, ``opaque`` ATen name -> why, ``cycles`` kind -> count,
+    ``checks`` the number of points and values checked; ``settings`` what it was run with. ``seconds`` and
+    ``peak_bytes`` are the process's.
+    """
+
+    graph: str
+    digest: str
+    status: Status
+    reason: str = ""
+    seconds: float = 0.0
+    peak_bytes: int = 0
+    totals: Mapping[str, object] = field(default_factory=dict[str, object])
+    cycles: Mapping[str, int] = field(default_factory=dict[str, int])
+    opaque: Mapping[str, str] = field(default_factory=dict[str, str])
+    checks: Mapping[str, int] = field(default_factory=dict[str, int])
+    settings: Settings = field(default_factory=dict[str, str | int | float | bool])
+
+    @property
+    def good(self) -> bool:
+        """Nothing went wrong."""
+        return self.status in GOOD
+
+    def to_json(self) -> str:
+        """One line.
+
+        >>> Row.from_json(Row("a.json", "00", "ok").to_json()) == Row("a.json", "00", "ok")
+        True
+        """
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(line: str) -> Row:
+        """Read a line; raises ValueError where it says no row."""
+        found: object = json.loads(line)
+        if not isinstance(found, dict):
+            raise ValueError("no object")
+        given = cast("dict[str, object]", found)
+        known = {f.name for f in fields(Row)}
+        if not {"graph", "digest", "status"} <= given.keys() <= known:
+            raise ValueError("no row: its keys are others")
+        if given["status"] not in get_args(Status) or not isinstance(given["graph"], str):
+            raise ValueError("no row: its status or name is none")
+        mappings = ("totals", "cycles", "opaque", "checks", "settings")
+        if any(not isinstance(given.get(k, {}), dict) for k in mappings):
+            raise ValueError("no row: totals, cycles, opaque, checks and settings are objects")
+        return Row(**given)  # pyright: ignore[reportArgumentType] - checked as far as it is read
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep(Printed):
+    """The rows of a sweep, in the order of its graphs. True when nothing went wrong; prints as a table."""
+
+    rows: tuple[Row, ...]
+    fresh: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """No graph failed, was refused, or ran into a limit."""
+        return all(r.good for r in self.rows)
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def counts(self) -> dict[Status, int]:
+        """Graphs by status."""
+        found = Counter(r.status for r in self.rows)
+        return {s: found[s] for s in MEANING if found[s]}
+
+    def sheet(self) -> Sheet:
+        """Counts, then every graph that something went wrong with."""
+        rows = [(str(n), status, MEANING[status]) for status, n in self.counts.items()]
+        notes = tuple(f"{r.graph}: {r.status}: {r.reason}" for r in self.rows if not r.good)
+        return Sheet(f"{len(self.rows)} graphs", ("graphs", "status", "which means"), tuple(rows), notes, self.ok)
+
+    def __str__(self) -> str:
+        found = self.sheet()
+        lines = [f"{found.title}, {self.fresh} of them examined now"]
+        lines += [f"  {n:>5}  {status:<10} {text}" for n, status, text in found.rows]
+        return "\n".join([*lines, *found.notes])
+
+
+def read_rows(path: Path) -> dict[str, Row]:
+    """The rows of a file by graph, the last one of each; a last line that was cut off by a kill is left out.
+
+    Raises `IdGraphError` for a file that holds other things.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise IdGraphError(f"cannot read {str(path)!r}: {error.strerror}") from None
+    found: dict[str, Row] = {}
+    whole, _, _ = data.rpartition(b"\n")
+    for number, line in enumerate(whole.split(b"\n") if whole else (), 1):
+        try:
+            row = Row.from_json(line.decode("utf-8"))
+        except ValueError as error:
+            raise IdGraphError(
+                f"line {number} of {str(path)!r} is no row of a sweep: {str(error)[:80]}",
+                hint="write to another file, or remove this one",
+            ) from None
+        found[row.graph] = row
+    return found
+
+
+class RowFile:
+    """A file of rows that only one sweep writes; every row is on the disk before the next one comes."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def add(self, row: Row) -> None:
+        """Append one row."""
+        self._stream.write(row.to_json().encode() + b"\n")
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+
+
+@contextlib.contextmanager
+def row_file(path: Path, kept: Iterable[Row]) -> Generator[RowFile]:
+    """The file with the ``kept`` rows in it, open for more. Raises `IdGraphError` where another sweep is writing it."""
+    wanted = b"".join(r.to_json().encode() + b"\n" for r in kept)
+    with contextlib.ExitStack() as stack:
+        try:
+            stream = stack.enter_context(path.open("ab"))
+            _lock(stream, path)
+            if path.read_bytes() != wanted:  # a kill at any moment leaves the old file or the new one
+                copy = path.with_name(f"{path.name}.new")
+                stream = stack.enter_context(copy.open("wb"))
+                _lock(stream, path)
+                stream.write(wanted)
+                stream.flush()
+                os.fsync(stream.fileno())
+                copy.replace(path)
+        except OSError as error:
+            raise IdGraphError(f"cannot write {str(path)!r}: {error.strerror or error}") from None
+        yield RowFile(stream)
+
+
+def _lock(stream: IO[bytes], path: Path) -> None:
+    try:
+        import fcntl  # noqa: PLC0415 - not on every system; where there is none, nothing is locked
+    except ImportError:
+        return
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise IdGraphError(
+            f"{str(path)!r} is being written by another sweep", hint="wait for it, or write to another file"
+        ) from None
