@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from tools.env import CUDA_DRIVER, cuda_driver
 
@@ -13,6 +13,9 @@ settings.register_profile(
     "ci", settings.get_profile("default"), derandomize=True
 )  # the same verdict on the same commit
 settings.register_profile("nightly", settings.get_profile("default"), max_examples=2000)
+settings.register_profile(  # tools/mutation.py asks whether anything fails, not for the smallest example
+    "first", settings.get_profile("ci"), phases=(Phase.explicit, Phase.generate)
+)
 settings.load_profile("default")
 
 

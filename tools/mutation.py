@@ -105,7 +105,7 @@ def _first_failure(folder: Path, suite: Sequence[str]) -> tuple[str, str]:
         if not (folder / part).exists():
             raise ValueError(f"{part} is no part of the tests")
         done = subprocess.run(  # one part after the other: the laws first
-            [*command, "-p", "no:xdist", "--hypothesis-profile", "ci", "--no-header", part],
+            [*command, "-p", "no:xdist", "--hypothesis-profile", "first", "--no-header", part],
             cwd=folder, env=environment, capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode:
