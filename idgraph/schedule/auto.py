@@ -1,12 +1,14 @@
 """An automatic schedule: every loop nest flattened over its kept axes, cut into blocks and threads, inlined within.
 
-Each output (and each tensor that must be stored, because it is reduced, gathered from, or needed in several parts) is
-a reference: its kept axes become one axis, split by the block size onto blockIdx.x and threadIdx.x; what feeds it alone
-follows and is inlined.
+Each output (and each tensor that must be stored, because it is reduced or gathered from) is a reference: its kept axes
+become one axis, split by the block size onto blockIdx.x and threadIdx.x; what feeds it alone follows and is inlined. A
+tensor that is read in several parts or places gets a private copy for each, where that is cheaper than storing it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from math import gcd
 
 from idgraph.arith import is_true
@@ -25,7 +27,7 @@ from idgraph.ir import (
     item_size,
 )
 from idgraph.ir.loops import reset
-from idgraph.schedule.inline import inline_most
+from idgraph.schedule.inline import inline_most, recompute
 from idgraph.schedule.replay import like_consumer
 from idgraph.schedule.rows import schedule_rows
 from idgraph.schedule.scatter import schedule_scatter
@@ -34,10 +36,17 @@ from idgraph.schedule.transpose import Nest, tile_transposes
 BLOCK = 256
 VECTOR_BYTES = 16
 MAX_PARTS = 4
+CHEAP = 8  # operations on an element that are computed again rather than stored
+ROUNDS = 3  # of private copies, each making way for the next tensor upstream
+MOVES = frozenset(
+    {"copy", "unsqueeze", "squeeze", "expand", "permute", "reshape", "slice", "select", "flip", "roll", "pad", "cat"}
+)
 
 
 def auto(fusion: Fusion, *, block: int = BLOCK) -> None:
     """Schedule a whole fusion for ``block`` threads a block; earlier schedules are dropped.
+
+    Tensors that cannot be inlined into all their readers may get private copies (`recompute`), new tensors.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -52,42 +61,109 @@ def auto(fusion: Fusion, *, block: int = BLOCK) -> None:
             t.log[:] = [s for s in t.log if s.name != "set_memory"]
             reset(t)
     rows = schedule_rows(fusion)
-    stored = _stored(fusion) | rows.members
-    whole: set[Tensor] = set()
-    nests: dict[Tensor, dict[Tensor, tuple[TensorExpr, int]]] = {}
-    leads: dict[Tensor, Tensor] = {}
+    nests = _Nests(block, _stored(fusion) | rows.members, rows.members)
     for e in reversed(fusion.exprs):
-        t = e.output
-        if t in rows.members:
-            whole.add(t)
-            continue
-        leader = None if t in stored else _leader(t, whole)
-        if leader is None:
-            stored.add(t)
-            whole.add(t)
-            _reference(t, block)
-            nests[t], leads[t] = {}, t
-            continue
-        use, k = leader
-        if use.output in leads:  # what follows a row reduction is looped over as that
-            leads[t] = leads[use.output]
-            nests[leads[t]][t] = leader
-        like_consumer(t, use, k)
-        if use.output in whole and _reads_all(use, k):
-            whole.add(t)
-    inline_most(fusion, [t for t in fusion.tensors if t not in stored])
-    tile_transposes([Nest(t, of) for t, of in nests.items() if t.definition and t.definition.op not in SCATTERS])
+        nests.place(e.output)
+    for _ in range(ROUNDS):
+        inline_most(fusion, [t for t in fusion.tensors if t not in nests.stored])
+        if not nests.part(fusion):
+            break
+    tile_transposes([Nest(t, of) for t, of in nests.of.items() if t.definition and t.definition.op not in SCATTERS])
     rows.inline()
 
 
-def _leader(t: Tensor, whole: set[Tensor]) -> tuple[TensorExpr, int] | None:
-    """The use whose loops ``t`` follows: the last that needs all of it. None where several uses need parts only, so
-    that no loops of theirs visit all that the others read."""
-    uses = [(use, use.operands_of(t)[0]) for use in t.uses]
-    complete = [(use, k) for use, k in uses if use.output in whole and _reads_all(use, k)]
-    if complete:
-        return complete[-1]
-    return uses[-1] if len(uses) == 1 else None
+@dataclass(slots=True)
+class _Nests:
+    """The loop nests so far. ``stored`` are tensors with a nest of their own, ``whole`` those computed completely,
+    ``of`` says for each reference what follows it, and ``leads`` the reference of each tensor."""
+
+    block: int
+    stored: set[Tensor]
+    rows: Collection[Tensor]
+    whole: set[Tensor] = field(default_factory=set[Tensor])
+    of: dict[Tensor, dict[Tensor, tuple[TensorExpr, int]]] = field(
+        default_factory=dict[Tensor, "dict[Tensor, tuple[TensorExpr, int]]"]
+    )
+    leads: dict[Tensor, Tensor] = field(default_factory=dict[Tensor, Tensor])
+
+    def place(self, t: Tensor) -> None:
+        """Loops for ``t``, whose readers have theirs."""
+        if t in self.rows:
+            self.whole.add(t)
+            return
+        if t not in self.stored and _is_cheap(t, self.stored):
+            complete = self.complete(t)
+            if len(t.uses) > len(complete):
+                keep = {use for use, _ in complete} or {t.uses[-1]}
+                self.copy(t, [use for use in t.uses if use not in keep])
+        leader = None if t in self.stored else self.leader(t)
+        if leader is None:
+            self.stored.add(t)
+            self.whole.add(t)
+            _reference(t, self.block)
+            self.of[t], self.leads[t] = {}, t
+            return
+        use, k = leader
+        if use.output in self.leads:  # what follows a row reduction is looped over as that
+            self.leads[t] = self.leads[use.output]
+            self.of[self.leads[t]][t] = leader
+        like_consumer(t, use, k)
+        if use.output in self.whole and _reads_all(use, k):
+            self.whole.add(t)
+
+    def copy(self, t: Tensor, uses: Sequence[TensorExpr]) -> None:
+        """Private copies of ``t`` for ``uses``, each with the loops of its reader."""
+        for use in uses:
+            self.place(recompute(t, use))
+
+    def part(self, fusion: Fusion) -> bool:
+        """Copies for the readers of tensors that could be inlined nowhere; True where there were such."""
+        crowded = [
+            e.output
+            for e in reversed(fusion.exprs)
+            if e.output not in self.stored and not e.output.inline_position and len(e.output.uses) > 1
+        ]
+        found = [t for t in crowded if _is_cheap(t, self.stored)]
+        for t in found:
+            leader = self.leader(t)
+            self.copy(t, [use for use in t.uses if leader is None or use is not leader[0]])
+        return bool(found)
+
+    def complete(self, t: Tensor) -> list[tuple[TensorExpr, int]]:
+        """The uses that need all of ``t``, and are themselves computed completely."""
+        uses = [(use, use.operands_of(t)[0]) for use in t.uses]
+        return [(use, k) for use, k in uses if use.output in self.whole and _reads_all(use, k)]
+
+    def leader(self, t: Tensor) -> tuple[TensorExpr, int] | None:
+        """The use whose loops ``t`` follows: the last that needs all of it. None where several uses need parts only,
+        so that no loops of theirs visit all that the others read."""
+        complete = self.complete(t)
+        if complete:
+            return complete[-1]
+        return (t.uses[-1], t.uses[-1].operands_of(t)[0]) if len(t.uses) == 1 else None
+
+
+def _is_cheap(t: Tensor, stored: Collection[Tensor]) -> bool:
+    """True where computing ``t`` again costs less than writing and reading it: few operations, each on one element."""
+    e = t.definition
+    if e is None or any(use.is_reduction for use in t.uses):
+        return False
+    work = 0
+    seen: set[Tensor] = set()
+    stack = [t]
+    while stack:
+        u = stack.pop()
+        made = u.definition
+        if u in seen or made is None or (u in stored and u is not t):
+            continue
+        seen.add(u)
+        if made.is_reduction or made.op in SCATTERS or any(isinstance(r, Loaded) for row in made.reads for r in row):
+            return False
+        work += made.op not in MOVES
+        if work > CHEAP or len(seen) > 8 * CHEAP:
+            return False
+        stack.extend(made.inputs)
+    return True
 
 
 def _reads_all(e: TensorExpr, k: int) -> bool:

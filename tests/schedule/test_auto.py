@@ -33,6 +33,58 @@ def test_what_is_read_in_parts_is_all_computed(name: str) -> None:
     assert report.ok, report
 
 
+def _kernels(f: ig.Fusion) -> int:
+    return len(ig.emit(f, target="cuda").kernels)
+
+
+AGAIN: dict[str, Callable[[ig.Tensor], ig.Tensor]] = {
+    "whole and halves": lambda x: (y := ig.exp(x)) + ig.cat([-y[:, 4:], y[:, :4]], dim=1),
+    "a transpose": lambda x: (y := x.T) * ig.cat([-y[2:], y[:2]], dim=0),
+    "rolled": lambda x: (y := x + 1.0) + ig.roll(y, 3, 1),
+    "flipped and cut": lambda x: (y := x * 2.0) + ig.flip(y, 0) + ig.pad(y[:, 1:], (0, 1)),
+    "parts of a reshape": lambda x: ig.cat([(y := ig.reshape(ig.exp(x), (8, 4)))[:, :1], y[:, 3:], y], dim=1),
+}
+
+
+@pytest.mark.parametrize("name", AGAIN)
+def test_what_is_read_at_several_places_is_computed_again_not_stored(name: str) -> None:
+    f = ig.Fusion("again")
+    f.output(AGAIN[name](f.input("x", shape=(4, 8))))
+    ig.schedule.auto(f)
+    assert _kernels(f) == 1
+    assert ig.validate(f, target="python").ok
+    count = len(f.tensors)
+    ig.schedule.auto(f)
+    assert len(f.tensors) == count
+
+
+def test_a_deep_chain_of_rotations_is_not_computed_again_and_again() -> None:
+    f = ig.Fusion("chain")
+    x = f.input("x", shape=(4, 8))
+    for _ in range(8):
+        y = ig.exp(x) * 2.0
+        x = y + ig.cat([-y[:, 4:], y[:, :4]], dim=1)
+    f.output(x)
+    count = len(f.tensors)
+    ig.schedule.auto(f)
+    assert len(f.tensors) < 4 * count
+    assert ig.validate(f, target="numpy").ok
+
+
+def test_split_heads_and_rope_store_no_view() -> None:
+    f = ig.Fusion("qkv")
+    qkv = f.input("qkv", shape=(2, 4, 6 * 8))
+    cos = f.input("cos", shape=(2, 1, 4, 8))
+    start = 0
+    for heads in (4, 1, 1):
+        x = ig.transpose(ig.reshape(qkv[..., start * 8 : (start + heads) * 8], 2, 4, heads, 8), 1, 2)
+        start += heads
+        f.output(x * cos + ig.cat([-x[..., 4:], x[..., :4]], dim=-1))
+    ig.schedule.auto(f)
+    assert [b.place for b in ig.emit(f, target="cuda").plan.buffers].count("global") == 0
+    assert ig.validate(f, target="numpy").ok
+
+
 def test_inlining_is_judged_nest_by_nest() -> None:
     """Operations that share no loop with a tensor have no say in whether it can be inlined."""
     f = ig.Fusion("chain")
