@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from idgraph.ir import Fusion, Mapped, Resize, Tensor
 from idgraph.ir.pointwise import BINARY_BOOL, BINARY_SAME, COMPARE, UNARY_SAME
+from idgraph.schedule import inline_most, like
 from idgraph.testing.fusions import fusions
 
 Draw = st.DrawFn
@@ -138,13 +139,28 @@ def _shared(draw: Draw, f: Fusion, max_steps: int) -> None:
             t.inline(draw(st.integers(0, kept)))
 
 
+def _alike(draw: Draw, f: Fusion, max_steps: int) -> None:
+    """Every tensor scheduled as one of them, through reshapes, slices and reductions; then inlined, some less deep."""
+    made = [t for t in f.tensors if t.definition is not None and t.loop]
+    if not made:
+        return
+    reference = draw(st.sampled_from(list(reversed(made))))
+    for _ in range(draw(st.integers(0, max_steps))):
+        _change(draw, reference)(reference)
+    like(f, reference)
+    inline_most(f)
+    for t in f.tensors:
+        if t.inline_position and draw(st.integers(0, 3)) == 3:
+            t.inline(draw(st.integers(0, t.inline_position)))
+
+
 @st.composite
 def schedules(draw: Draw, f: Fusion, *, max_steps: int = 4) -> Fusion:
     """``f`` itself, scheduled in place: splits, merges, reorders, resizes, swizzles, memory order, inlining.
 
     Either every tensor gets loops of its own (some wider than the tensor, some over the axes its producer sees), or one
-    tensor is chosen and those of its producers that can have its loops get the same steps, and inline positions. Each
-    step is legal by itself. Whether all inlined loops agree, and whether loops cover what is read, is known only when
+    tensor is chosen and those of its producers that can have its loops get the same steps, and inline positions; or all
+    tensors are scheduled like it and inlined as far as that is legal. Each step is legal by itself. Whether all inlined loops agree, and whether loops cover what is read, is known only when
     an `IdModel` verifies, which refuses some: catch `ScheduleError` there and reject the example. Shrinks to no step.
 
     >>> from hypothesis import find
@@ -153,10 +169,13 @@ def schedules(draw: Draw, f: Fusion, *, max_steps: int = 4) -> Fusion:
     >>> sum(len(t.log) for t in f.tensors)
     1
     """
-    if draw(st.integers(0, 2)):
-        _shared(draw, f, max_steps)
-    else:
-        _free(draw, f, max_steps)
+    match draw(st.integers(0, 4)):
+        case 1 | 2:
+            _shared(draw, f, max_steps)
+        case 3 | 4:
+            _alike(draw, f, max_steps)
+        case _:
+            _free(draw, f, max_steps)
     return f
 
 

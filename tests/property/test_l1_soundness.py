@@ -11,8 +11,7 @@ import idgraph as ig
 from idgraph.ir import Fusion
 from idgraph.testing import scheduled_fusions
 from idgraph.validate import check_addresses, check_values
-
-PROFILE = settings().max_examples  # 100; 2000 in the nightly profile
+from tests.property.budget import examples
 
 
 def model_of(f: Fusion) -> ig.IdModel:
@@ -26,7 +25,7 @@ def model_of(f: Fusion) -> ig.IdModel:
     return m
 
 
-@settings(max_examples=2 * PROFILE)
+@settings(max_examples=examples(500))
 @given(scheduled_fusions())
 def test_index_maps_say_what_the_operations_do(f: Fusion) -> None:
     """Exhaustively, on random fusions with random schedules."""
@@ -35,7 +34,7 @@ def test_index_maps_say_what_the_operations_do(f: Fusion) -> None:
     assert report.exhaustive
 
 
-@settings(max_examples=PROFILE // 2)
+@settings(max_examples=examples(50))
 @given(scheduled_fusions(max_steps=4))
 def test_kernels_compute_what_the_operations_say(f: Fusion) -> None:
     """The same fusions, emitted and run."""

@@ -11,8 +11,7 @@ import idgraph as ig
 from idgraph.ir import Fusion
 from idgraph.testing import scheduled_fusions
 from idgraph.validate import check_addresses
-
-PROFILE = settings().max_examples
+from tests.property.budget import examples
 
 
 def with_symbol(f: Fusion, extent: int, multiple: int) -> Fusion | None:
@@ -34,7 +33,7 @@ def with_symbol(f: Fusion, extent: int, multiple: int) -> Fusion | None:
         return None
 
 
-@settings(max_examples=PROFILE)
+@settings(max_examples=examples(60))
 @given(scheduled_fusions(max_steps=4), st.data())
 def test_index_maps_with_a_symbol(f: Fusion, data: st.DataObject) -> None:
     """At its least value and two others; what concrete extents allow and a symbol does not is refused, not wrong."""

@@ -15,8 +15,7 @@ import idgraph as ig
 from idgraph.index import Access
 from idgraph.ir import Fusion
 from idgraph.testing import scheduled_fusions
-
-PROFILE = settings().max_examples
+from tests.property.budget import examples
 
 
 def model_of(f: Fusion) -> ig.IdModel:
@@ -36,7 +35,7 @@ def points(a: Access) -> Iterator[dict[str, int]]:
         yield {x.name: v for x, v in zip(a.loops, at, strict=True)}
 
 
-@settings(max_examples=2 * PROFILE)
+@settings(max_examples=examples(200))
 @given(scheduled_fusions(max_steps=4))
 def test_conjuncts(f: Fusion) -> None:
     """Those that are told are those that are tested; the dropped ones hold wherever the predicate does."""
@@ -59,7 +58,7 @@ def test_conjuncts(f: Fusion) -> None:
                 assert is_needed or len(a.conditions) > 1, f"{a}: {c} is false nowhere"
 
 
-@settings(max_examples=PROFILE)
+@settings(max_examples=examples(50))
 @given(scheduled_fusions(max_steps=4))
 def test_guarded_accesses_are_equal_where_the_predicate_holds(f: Fusion) -> None:
     """Coordinates, allocation, address and slots; and they never cost more."""

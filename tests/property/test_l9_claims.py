@@ -15,8 +15,8 @@ import idgraph as ig
 from idgraph.index import Access, Loop
 from idgraph.ir import Fusion, item_size
 from idgraph.testing import scheduled_fusions
+from tests.property.budget import examples
 
-PROFILE = settings().max_examples
 Point = dict[str, int]
 
 
@@ -94,7 +94,7 @@ def model_of(f: Fusion) -> ig.IdModel:
     return m
 
 
-@settings(max_examples=PROFILE)
+@settings(max_examples=examples(150))
 @given(scheduled_fusions(max_steps=4))
 def test_vector_widths_are_legal_and_the_largest(f: Fusion) -> None:
     """Of every access and loop; with free strides only legal (they may turn out aligned)."""
@@ -115,7 +115,7 @@ def starts(line: list[Visit]) -> set[tuple[int, ...]]:
     return {tuple(x - n for x in v.address) for n, v in enumerate(line) if v.happens}
 
 
-@settings(max_examples=PROFILE)
+@settings(max_examples=examples(60))
 @given(scheduled_fusions(max_steps=4))
 def test_contiguous_loops_step_by_one(f: Fusion) -> None:
     """Along the whole loop, wherever the access happens; where they do, it is also found."""
@@ -131,7 +131,7 @@ def test_contiguous_loops_step_by_one(f: Fusion) -> None:
                 assert claimed == truth or (free(a) and not claimed), f"{a} along {loop}"
 
 
-@settings(max_examples=PROFILE // 2)
+@settings(max_examples=examples(60))
 @given(scheduled_fusions(max_steps=4))
 def test_runs_lie_side_by_side(f: Fusion) -> None:
     """`VectorWidth.run`: within each run of that length, addresses count up by one where the access happens."""
