@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -55,12 +56,17 @@ def cli() -> None:
 @click.option("--rows", type=click.IntRange(min=1), default=40, show_default=True, help="Rows of each table.")
 @json_option
 def report(file: str, automatic: bool, page: Path | None, rows: int, as_json: bool) -> None:
-    """Report a whole program: cycles with their lines, index maps, vector widths and what stops them, loads, bytes."""
+    """Report a whole program, as tables, JSON or a page.
+
+    Every cycle with its lines; every access with coordinates, address, predicate, vector width and what stops a wider
+    one; data-dependent accesses; bytes read and written; opaque calls and why. --html writes one page with pictures
+    that needs nothing else.
+    """
     found = run_report(file, automatic)
     if page is not None:
         found.save(page)
     if as_json:
-        say(found.to_json())
+        say(json.dumps({"file": file, **found.to_dict()}))
     elif page is None:
         print_report(found, rows)
     else:
@@ -78,14 +84,18 @@ def report(file: str, automatic: bool, page: Path | None, rows: int, as_json: bo
 )
 @click.option("--target", type=click.Choice(TARGETS), default="numpy", show_default=True)
 @auto_option
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--workers", type=click.IntRange(min=1), help="Processes at a time.  [default: one for each core]")
 @click.option("--cluster", "address", help="tcp://host:8786 (dask), ray://host:10001, or dask or ray for one here.")
 @click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), default=300.0, show_default=True, help="Seconds a graph."
 )
 @click.option(
-    "--memory", type=click.FloatRange(min=0), default=4.0, show_default=True, help="GiB a graph; 0: no limit."
+    "--memory",
+    type=click.FloatRange(min=0, max=2**20),
+    default=4.0,
+    show_default=True,
+    help="GiB a graph; 0: no limit.",
 )
 @click.option(
     "--points",
@@ -100,12 +110,15 @@ def sweep(
     graphs: str, out: Path, target: Target, automatic: bool, seed: int, workers: int | None, address: str | None,
     timeout: float, memory: float, points: int, again: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Import, report and check many graphs: a folder of .json and .txt files, or a text file with a path in each line.
+    """Import, report and check many graphs.
 
-    Each graph runs in a process of its own, with a time and a memory limit. What fails, hangs or crashes is recorded
-    and skipped. With --json every row is printed as a JSON line when it is there.
+    GRAPHS is a folder of .json and .txt files, or a text file with a path in each line. Each graph runs in a process
+    of its own, with a time and a memory limit. What fails, hangs or crashes is recorded and skipped. With --json every
+    row is printed as a JSON line when it is there.
     """
     options = Options(target, automatic, seed, points)
+    if not math.isfinite(memory):
+        raise click.BadParameter(f"{memory} GiB is no limit; 0 is none", param_hint="--memory")
     limits = Limits(timeout, int(memory * 2**30), workers, address, again)
     sys.exit(0 if run_sweep(graphs, out, options, limits, as_json) else 1)
 
@@ -119,7 +132,11 @@ def sweep(
 @click.option("--small", is_flag=True, help="A small attention instead of a Llama-size one.")
 @json_option
 def demo(name: str, target: Target | None, out: Path, small: bool, as_json: bool) -> None:
-    """Run the main job: RoPE with residual from a captured graph to a checked kernel."""
+    """Run the main job: RoPE, from graph to checked kernel.
+
+    RoPE with a residual of a Llama-size attention, captured from PyTorch: its cycles, a schedule, the index maps, the
+    kernel, every address and value checked, pictures.
+    """
     sys.exit(0 if run_demo(target, out, small=small, as_json=as_json) else 1)
 
 
@@ -127,16 +144,25 @@ def demo(name: str, target: Target | None, out: Path, small: bool, as_json: bool
 @file_argument
 @target_option
 @auto_option
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--sample/--exhaustive", default=False, help="Check a sample of the points (for very large spaces).")
+@click.option(
+    "--symbol", "symbols", multiple=True, metavar="NAME=VALUE", help="The value of a symbol; may be repeated."
+)
 @json_option
-def check(file: str, target: Target, automatic: bool, seed: int, sample: bool, as_json: bool) -> None:
-    """Check a fusion: its form, its schedule, every address and every value."""
+def check(
+    file: str, target: Target, automatic: bool, seed: int, sample: bool, symbols: tuple[str, ...], as_json: bool
+) -> None:
+    """Check every address and every value.
+
+    The fusion's form, its schedule, every address its kernels would touch (against the operations themselves), every
+    value (against float64). A failure is shown with the smallest point at which it happens.
+    """
     fusion = load(file)
     fusion.verify()
     if automatic:
         auto(fusion)
-    report = validate(fusion, target=target, exhaustive=not sample, seed=seed)
+    report = validate(fusion, target=target, exhaustive=not sample, seed=seed, symbols=_symbols(symbols))
     if as_json:
         facts: dict[str, Any] = {"file": file, "ok": report.ok, "points": report.points, "target": target, "seed": seed}
         facts["counterexample"] = None if report.counterexample is None else str(report.counterexample)
@@ -146,6 +172,16 @@ def check(file: str, target: Target, automatic: bool, seed: int, sample: bool, a
     sys.exit(0 if report.ok else 1)
 
 
+def _symbols(given: tuple[str, ...]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for text in given:
+        name, _, value = text.rpartition("=")
+        if not name or not value.isascii() or not value.isdigit():
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE with a whole number", param_hint="--symbol")
+        found[name] = int(value)
+    return found
+
+
 @cli.command()
 @file_argument
 @click.option("--graph", type=click.Choice(("fusion", *GRAPHS)), default="fusion", show_default=True)
@@ -153,7 +189,7 @@ def check(file: str, target: Target, automatic: bool, seed: int, sample: bool, a
 @click.option("--output", type=click.Path(path_type=Path), help="Write to a file instead of standard output.")
 @json_option
 def show(file: str, graph: str, form: str, output: Path | None, as_json: bool) -> None:
-    """Show a fusion or one of its graphs as text, table, DOT or SVG."""
+    """Show a fusion or a graph: text, table, DOT, SVG."""
     fusion = load(file)
     if form == "table" and graph == "fusion" and output is None and not as_json:
         console().print(tensor_table(fusion))
@@ -179,7 +215,10 @@ def _facts(t: Tensor) -> dict[str, Any]:
 @auto_option
 @json_option
 def index(file: str, tensor: str | None, automatic: bool, as_json: bool) -> None:
-    """Print the index maps: coordinates, address and predicate of every access."""
+    """Print coordinates and address of every access.
+
+    One row for each access: coordinates, address (elements) and predicate, in the loop variables of its operation.
+    """
     fusion = load(file)
     if automatic:
         auto(fusion)
@@ -208,7 +247,10 @@ def index(file: str, tensor: str | None, automatic: bool, as_json: bool) -> None
 @click.option("--graph", type=click.Choice(GRAPHS), default="exact", show_default=True)
 @json_option
 def cycles(file: str, graph: str, as_json: bool) -> None:
-    """Report the cycles of a graph, each with kind, shift and the operations on it."""
+    """Report the cycles of a graph and their causes.
+
+    Each with its kind (identity, shift, reorder), its shift, the operations on it and the user's lines.
+    """
     found = getattr(IdModel(load(file)), graph).cycles()
     if not as_json:
         print_cycles(console(), found)
@@ -236,7 +278,10 @@ def _axis(fusion: Fusion, text: str) -> IterDomain:
 @click.argument("second")
 @json_option
 def explain(file: str, first: str, second: str, as_json: bool) -> None:
-    """Say why two axes are the same in the exact graph, or where they part. Axes are TENSOR:AXIS, like t1:0."""
+    """Say why two axes are the same, or where they part.
+
+    FIRST and SECOND are axes, TENSOR:AXIS, like t1:0; the graph is the exact one. Exit status 1: they are not the same.
+    """
     fusion = load(file)
     found = IdModel(fusion).exact.explain(_axis(fusion, first), _axis(fusion, second))
     if as_json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import runpy
 import sys
 import traceback
@@ -41,7 +42,7 @@ def read_file(path: str) -> Fusion | Import:
     if file.suffix == ".py":
         return _run(file)
     try:
-        text = data.decode("utf-8")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ParseError(f"cannot read {path!r}: not UTF-8 text at byte {error.start}") from error
     try:
@@ -55,13 +56,15 @@ def _run(file: Path) -> Fusion:
     folder = str(file.resolve().parent)
     sys.path.insert(0, folder)
     try:
-        with contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(_Aside()):
             names = runpy.run_path(str(file))
     except (IdGraphError, MemoryError):
         raise
     except SystemExit as error:
         raise ParseError(f"{str(file)!r} ended itself with exit status {error.code}") from error
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a program may raise what it wants
         raise ParseError(f"{str(file)!r} failed{_line_in(file, error)}: {type(error).__name__}: {error}") from error
     finally:
         if folder in sys.path:
@@ -75,7 +78,17 @@ def _run(file: Path) -> Fusion:
     return next(iter(found.values()))
 
 
-def _line_in(file: Path, error: Exception) -> str:
+class _Aside(io.TextIOBase):
+    """Standard error by another name: a program that closes its output closes nothing of ours."""
+
+    def write(self, text: str, /) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
+def _line_in(file: Path, error: BaseException) -> str:
     """The last line of ``file`` that led to the error."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [f.lineno for f in frames if f.filename == str(file) and f.lineno is not None]

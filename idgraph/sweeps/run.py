@@ -37,6 +37,8 @@ def sources_of(graphs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
     Names of files in a folder are relative to it. Raises `IdGraphError` where there is none.
     """
     if isinstance(graphs, (str, os.PathLike)):
+        if not os.fspath(graphs):
+            raise IdGraphError("no folder and no list is named")
         top = Path(graphs)
         if top.is_dir():
             found = sorted(p for p in top.rglob("*") if p.suffix in SUFFIXES and p.is_file() and not _hidden(p, top))

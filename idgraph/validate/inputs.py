@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from idgraph.errors import EmitError
 from idgraph.ir import DType, Fusion, Tensor, is_float
 from idgraph.validate.layout import free_strides, laid_out, layout_of
 from idgraph.validate.oracle import INDEXED, SCATTERED, bind, shape_of, stored
 from idgraph.validate.oracle.binding import number
 from idgraph.validate.oracle.moves import Array
+
+MAX_ELEMENTS = 1 << 48
 
 
 def index_limits(f: Fusion, symbols: Mapping[str, int]) -> dict[str, int]:
@@ -82,6 +86,9 @@ def random_inputs(
     limits = index_limits(f, at)
     made: dict[str, np.ndarray[Any, np.dtype[Any]]] = {}
     for t in f.inputs:
+        size = math.prod(max(n, 1) for n in shape_of(t, at))
+        if size > MAX_ELEMENTS:
+            raise EmitError(f"{t.name} has {size:.1e} elements: no machine holds its values", where=t.source_line)
         values = stored(_values(t.dtype, shape_of(t, at), limits.get(t.name), rng), t.dtype)
         made[t.name] = laid_out(values.astype(array_dtype(t.dtype)), layout_of(t, at))
     return made

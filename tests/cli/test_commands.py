@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from idgraph.cli import main
+from idgraph.frontends.fx import from_json
 
 GRAPH = Path(__file__).parents[1] / "frontends" / "graphs" / "rope_half_residual.core.json"
 ROTATION = """import idgraph as ig
@@ -66,13 +67,15 @@ def test_help_names_every_command(folder: Path) -> None:
     shown = run("--help", cwd=folder)
     assert shown.returncode == 0
     assert "Exit status: 0 it holds, 1 a check failed, 2 bad input" in " ".join(shown.stdout.split())
-    for command in ("demo", "check", "show", "index", "cycles", "explain", "emit"):
+    for command in ("demo", "check", "show", "index", "cycles", "explain", "emit", "report", "sweep"):
         assert f"  {command} " in shown.stdout
         assert run(command, "--help", cwd=folder).returncode == 0
 
 
 @pytest.mark.parametrize("file", FILES)
-@pytest.mark.parametrize("command", ["check --target numpy", "show", "index", "index --auto", "cycles", "emit"])
+@pytest.mark.parametrize(
+    "command", ["check --target numpy", "show", "index", "index --auto", "cycles", "emit", "report", "report --auto"]
+)
 def test_each_command_on_each_kind_of_file(folder: Path, file: str, command: str) -> None:
     name, *options = command.split()
     plain = run(name, file, *options, cwd=folder)
@@ -86,6 +89,36 @@ def test_what_a_program_prints_is_not_mixed_in(folder: Path) -> None:
     shown = spawn("check", "rotation.py", "--json", "--target", "numpy", cwd=folder)
     assert json.loads(shown.stdout)["ok"] is True
     assert shown.stderr == "building\n"
+
+
+def test_symbols_are_given_values(folder: Path) -> None:
+    (folder / "symbols.py").write_text(
+        "import idgraph as ig\nf = ig.Fusion('f')\nn = f.symbol('n', min=1)\nf.output(f.input('x', (n, 8)) + 1.0)\n"
+    )
+    command = ("check", "symbols.py", "--target", "numpy", "--json")
+    assert "symbol n has no value" in run(*command, cwd=folder).stderr
+    shown = run(*command, "--symbol", "n=3", cwd=folder)
+    assert (shown.returncode, json.loads(shown.stdout)["points"]) == (0, 2 * 3 * 8)
+
+
+def test_the_report_of_a_file_and_its_page(folder: Path) -> None:
+    found = json.loads(run("report", "graph.json", "--json", cwd=folder).stdout)
+    assert found == {"file": "graph.json", **from_json(GRAPH).report().to_dict()} | {"name": "graph"} | {
+        "segments": found["segments"]
+    }
+    shown = run("report", "rotation.py", "--html", "page.html", cwd=folder)
+    assert (shown.returncode, shown.stdout) == (0, "wrote page.html\n")
+    assert (folder / "page.html").read_text().startswith("<!DOCTYPE html>")
+    plain = run("report", "graph.json", "--rows", "3", cwd=folder).stdout
+    assert "shift by 4" in plain and "more rows" in plain
+
+
+def test_the_demo_as_json(tmp_path: Path) -> None:
+    shown = run("demo", "rope", "--small", "--target", "numpy", "--json", cwd=tmp_path)
+    found = json.loads(shown.stdout)
+    assert (shown.returncode, found["ok"], found["index_cycles"]) == (0, True, 0)
+    assert {c["kind"] for c in found["cycles"]} == {"shift"}
+    assert all((tmp_path / p).is_file() for p in found["pictures"])
 
 
 def test_cycles_and_index_maps(folder: Path) -> None:
@@ -136,6 +169,12 @@ BAD: dict[str, tuple[str | bytes | None, str]] = {
         "import idgraph as ig\nx = ig.Fusion('f').input('x', shape=(4,))\nig.cat([x, x], dim=3)\n",
         "has no axis 3; at operation.py:3",
     ),
+    "base.py": ("class E(BaseException): pass\nraise E('x')\n", "failed at line 2: E: x"),
+    "closes.py": ("import sys\nsys.stdout.close()\nsys.exit('bye')\n", "exit status bye"),
+    "hog.py": ("bytearray(1 << 60)\n", "more memory"),
+    "nul.txt": ("fusion\0f", "unexpected character"),
+    "huge.txt": ("fusion f {\n  x = input(shape=(99999999999999999999999999,))\n}", "no machine holds"),
+    "nan.json": ('{"nodes": NaN}', "not JSON"),
     "schedule.py": (
         "import idgraph as ig\nf = ig.Fusion('f')\nx = ig.exp(f.input('x', (4, 4)))\nf.output(x.T)\nx.inline(1)\n",
         "is not loop 0",
@@ -170,7 +209,15 @@ def test_an_endless_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    ["bogus", "check", "show rotation.py --form gif", "index rotation.py --tensor nothing", "explain rotation.py t0 t4",
+    ["bogus", "check", "check rotation.py --seed x", "check rotation.py --symbol n", "check rotation.py --symbol n=x",
+     "check rotation.py --symbol =3", "check rotation.py --seed -1", "check rotation.py --target fpga",
+     "report nothing.json", "report rotation.py --html no/such/page.html", "report rotation.py --html page.pdf",
+     "report rotation.py --rows 0", "emit rotation.py --target x", "cycles rotation.py --graph loop",
+     "explain rotation.py t0:-1 t4:0", "explain rotation.py t0:٣ t4:0", "show rotation.py --output .", "demo nothing",
+     "sweep nothing", "sweep graph.json", "sweep . --timeout 0", "sweep . --timeout nan", "sweep . --memory inf",
+     "sweep . --memory nan", "sweep . --memory 1e300", "sweep . --workers 0", "sweep . --points 1e9",
+     "sweep . --cluster ftp://x", "sweep . --out no/such/rows.jsonl", "sweep . --out .", "sweep . --out rotation.py",
+     "show rotation.py --form gif", "index rotation.py --tensor nothing", "explain rotation.py t0 t4",
      "explain rotation.py t0:9 t4:0", "explain rotation.py no:0 t4:0", "show rotation.py --output no/such/folder.txt"],
 )  # fmt: skip
 def test_bad_arguments_are_2(folder: Path, arguments: str) -> None:
