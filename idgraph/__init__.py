@@ -19,7 +19,7 @@ from idgraph.errors import (
 )  # fmt: skip
 from idgraph.frontends import from_torch
 from idgraph.graphs import Cycle, DomainGraph, Explanation, IndexGraph
-from idgraph.index import Access, IdModel, IndexMap, Loop
+from idgraph.index import Access, BankConflicts, Contiguity, Cure, IdModel, IndexMap, Loop, Predicate, VectorWidth
 from idgraph.ir import Fusion, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, Tensor, TensorExpr
 from idgraph.ir import parse_fusion as parse
 from idgraph.ir.composite import (
@@ -126,18 +126,18 @@ set = copy  # nvFuser's word for a copy
 
 
 __all__ = [
-    "Access", "CounterExample", "Cycle", "DomainGraph", "EmitError", "Explanation", "Expr", "FrontendError", "Fusion",
-    "FusionError", "IdGraphError", "IdModel", "IndexGraph", "IndexMap", "IndexingError", "IterDomain", "Loop",
-    "Merge", "OperationError", "ParseError", "Proof", "Report", "Resize", "Roll", "ScheduleError", "Split", "Stride",
-    "Swizzle", "Tensor", "TensorExpr", "Unknown", "abs", "add", "all", "amax", "amin", "any", "atan2", "bitwise_and",
-    "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast", "cast", "cat", "ceil", "copy", "cos", "cross_entropy",
-    "cross_entropy_backward", "cumsum", "div", "embedding", "emit", "eq", "erf", "exp", "exp2", "expand", "expm1",
-    "flatten", "flip", "floor", "floor_divide", "fmod", "from_sympy", "from_torch", "frontends", "full", "gather",
-    "ge", "gt", "index", "index_put", "index_select", "iota", "isinf", "isnan", "le", "log", "log1p", "log2",
-    "log_softmax", "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "matmul", "maximum", "mean",
-    "minimum", "mul", "ne", "neg", "pad", "parse", "permute", "pow", "prod", "prove", "prove_equal", "reciprocal",
-    "relu", "remainder", "repeat", "report", "reshape", "roll", "round", "rsqrt", "scatter", "scatter_add",
-    "schedule", "select", "set", "sigmoid", "sign", "simplify", "sin", "slice", "slice_scatter", "softmax", "sqrt",
-    "square", "squeeze", "stack", "sub", "sum", "sweep", "take_along_dim", "tan", "tanh", "transpose", "trunc",
-    "unsqueeze", "validate", "viz", "where",
+    "Access", "BankConflicts", "Contiguity", "CounterExample", "Cure", "Cycle", "DomainGraph", "EmitError",
+    "Explanation", "Expr", "FrontendError", "Fusion", "FusionError", "IdGraphError", "IdModel", "IndexGraph",
+    "IndexMap", "IndexingError", "IterDomain", "Loop", "Merge", "OperationError", "ParseError", "Predicate", "Proof",
+    "Report", "Resize", "Roll", "ScheduleError", "Split", "Stride", "Swizzle", "Tensor", "TensorExpr", "Unknown",
+    "VectorWidth", "abs", "add", "all", "amax", "amin", "any", "atan2", "bitwise_and", "bitwise_not", "bitwise_or",
+    "bitwise_xor", "broadcast", "cast", "cat", "ceil", "copy", "cos", "cross_entropy", "cross_entropy_backward",
+    "cumsum", "div", "embedding", "emit", "eq", "erf", "exp", "exp2", "expand", "expm1", "flatten", "flip", "floor",
+    "floor_divide", "fmod", "from_sympy", "from_torch", "frontends", "full", "gather", "ge", "gt", "index", "index_put",
+    "index_select", "iota", "isinf", "isnan", "le", "log", "log1p", "log2", "log_softmax", "logical_and", "logical_not",
+    "logical_or", "logical_xor", "lt", "matmul", "maximum", "mean", "minimum", "mul", "ne", "neg", "pad", "parse",
+    "permute", "pow", "prod", "prove", "prove_equal", "reciprocal", "relu", "remainder", "repeat", "report", "reshape",
+    "roll", "round", "rsqrt", "scatter", "scatter_add", "schedule", "select", "set", "sigmoid", "sign", "simplify",
+    "sin", "slice", "slice_scatter", "softmax", "sqrt", "square", "squeeze", "stack", "sub", "sum", "sweep",
+    "take_along_dim", "tan", "tanh", "transpose", "trunc", "unsqueeze", "validate", "viz", "where",
 ]  # fmt: skip

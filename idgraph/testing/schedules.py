@@ -160,8 +160,9 @@ def schedules(draw: Draw, f: Fusion, *, max_steps: int = 4) -> Fusion:
 
     Either every tensor gets loops of its own (some wider than the tensor, some over the axes its producer sees), or one
     tensor is chosen and those of its producers that can have its loops get the same steps, and inline positions; or all
-    tensors are scheduled like it and inlined as far as that is legal. Each step is legal by itself. Whether all inlined loops agree, and whether loops cover what is read, is known only when
-    an `IdModel` verifies, which refuses some: catch `ScheduleError` there and reject the example. Shrinks to no step.
+    tensors are scheduled like it and inlined as far as that is legal. Each step is legal by itself. Whether all inlined
+    loops agree, and whether loops cover what is read, is known only when an `IdModel` verifies, which refuses some:
+    catch `ScheduleError` there and reject the example. Shrinks to no step.
 
     >>> from hypothesis import find
     >>> from idgraph.testing import fusions
