@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from idgraph.arith import FALSE, TRUE, Expr, and_
+from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, symbol
 from idgraph.emit.barriers import barriers, check_shared_total
 from idgraph.emit.compute import Value, accumulator, finish, identity, made_in_place, statement_value
 from idgraph.emit.nest import IndexMaps, Leaf, LoopVar, Nest, Node, build_tree, is_thread, needed, reduced
@@ -301,8 +301,23 @@ class _Builder:
             operands[k] = self.operand(result, k, t, extra, seen)
             if f"ld{k}" in needs:
                 result.add(Let(f"ld{k}", operands[k]))
+        self.compared(result, operands)
         statement_value(result, operands, self.maps)
         return result
+
+    def compared(self, result: Value, operands: Mapping[int, Operand]) -> None:
+        """An index compared with the numbers of an axis is in range, or a checked run says so."""
+        e, within = result.expr, result.expr.attrs.get("within")
+        if e.op != "eq" or not isinstance(within, (int, Expr)):
+            return
+        value, loops = symbol("ld0"), tuple(v.name for v in self.maps.loops(e))
+        result.add(Let("ld0", operands[0]))
+        axis = next((p for p, d in enumerate(e.inputs[-1].axes) if not d.is_broadcast), 0)
+        site = Site(
+            e.inputs[-1].name, axis, as_expr(within), e.inputs[0].name, f"{e.output.name} = {e.op}",
+            str(e.source_line or ""), loops,
+        )  # fmt: skip
+        result.check([site], [value >= 0, value < within])
 
     def operand(
         self, result: Value, k: int, t: Tensor, extra: Expr, seen: dict[tuple[Tensor, Expr, Expr], Local]

@@ -1,7 +1,8 @@
 """Schedules for whole fusions: like a reference, resizes moved upstream, inlining, private copies, automatic."""
 
 from idgraph.schedule.auto import auto
+from idgraph.schedule.gathers import apply_gather_plan, gather_plan
 from idgraph.schedule.inline import inline_most, recompute
 from idgraph.schedule.replay import like, resize_to_inputs
 
-__all__ = ["auto", "inline_most", "like", "recompute", "resize_to_inputs"]
+__all__ = ["apply_gather_plan", "auto", "gather_plan", "inline_most", "like", "recompute", "resize_to_inputs"]

@@ -10,7 +10,7 @@ from idgraph.errors import OperationError
 from idgraph.ir import Fusion, Tensor, TensorExpr
 from idgraph.ir.reduce import REDUCTIONS
 from idgraph.validate.oracle.binding import Symbols, bind, number, numbers, shape_of
-from idgraph.validate.oracle.moves import MOVES, Array, move
+from idgraph.validate.oracle.moves import MOVES, Array, check_index, move
 from idgraph.validate.oracle.numbers import stored
 from idgraph.validate.oracle.pointwise import POINTWISE, accumulate, evaluate_pointwise
 from idgraph.validate.oracle.scatters import SCATTERED, index_operands, scatter
@@ -80,6 +80,8 @@ def evaluate_one(e: TensorExpr, operands: list[Array], symbols: Symbols, rounded
     """The output of one operation from the kept values of its input tensors."""
     shape = shape_of(e.output, symbols)
     dtype = e.output.dtype
+    if e.op == "eq" and "within" in e.attrs:  # an index beside the numbers of an axis
+        check_index(operands[0], number(e.attrs["within"], symbols), e.op)
     if e.op in POINTWISE:
         return evaluate_pointwise(e, operands, shape, rounded, symbols)
     if e.op in REDUCTIONS:
