@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args
 
 from idgraph.emit.build import build_plan
+from idgraph.emit.decided import ProgramReport, report_of
 from idgraph.emit.lanes import with_lanes
 from idgraph.emit.nest import IndexMaps
 from idgraph.emit.plan import Kernel, Plan, quote
@@ -49,6 +50,11 @@ class Program:
     def kernels(self) -> tuple[Kernel, ...]:
         """One nest of loops each, in launch order: name, parameters, statements, launch dimensions."""
         return self.plan.kernels
+
+    @property
+    def report(self) -> ProgramReport:
+        """How gathers and scatters get their elements, which ways were rejected and why, and what memory it takes."""
+        return report_of(self.fusion, self.plan)
 
     @property
     def source(self) -> str:

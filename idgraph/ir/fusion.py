@@ -11,6 +11,7 @@ from weakref import ReferenceType, ref
 from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
 from idgraph.display import Shown, render
 from idgraph.errors import FusionError, IdGraphError, OperationError, SourceLine, user_line
+from idgraph.ir.decisions import Decision
 from idgraph.ir.domains import IterDomain, Kind, is_one
 from idgraph.ir.dtypes import Scalar, check_dtype, scalar_dtype
 from idgraph.ir.exprs import Attr, AxisRead, TensorExpr
@@ -71,6 +72,7 @@ class Fusion(Shown):
         self._domains = 0
         self._made = 0
         self._forced_line: SourceLine | None = None
+        self.decisions: tuple[Decision, ...] = ()
         self.version = 0
         _current.set(ref(self))
 

@@ -27,10 +27,11 @@ from idgraph.ir import (
     item_size,
 )
 from idgraph.ir.loops import reset
+from idgraph.schedule.gathers import Force, apply_gather_plan, gather_plan
 from idgraph.schedule.inline import inline_most, recompute
 from idgraph.schedule.replay import like_consumer
 from idgraph.schedule.rows import schedule_rows
-from idgraph.schedule.scatter import schedule_scatter
+from idgraph.schedule.scatter import apply_scatter_plan, scatter_plan, schedule_scatter
 from idgraph.schedule.transpose import Nest, tile_transposes
 
 BLOCK = 256
@@ -43,8 +44,13 @@ MOVES = frozenset(
 )
 
 
-def auto(fusion: Fusion, *, block: int = BLOCK) -> None:
+def auto(fusion: Fusion, *, block: int = BLOCK, gathers: Force = None) -> None:
     """Schedule a whole fusion for ``block`` threads a block; earlier schedules are dropped.
+
+    First every gather of a computed tensor, and every scatter, is taken the way that costs least (see
+    `idgraph.schedule.gather_plan` and `scatter_plan`), or the way that ``gathers`` says: "recompute", "predicate",
+    "one-hot" or "global" for all, or by name of the gather's output. That may rewrite operations; outputs keep their
+    names and tensors. ``fusion.decisions`` and the report of an emitted program say what was decided.
 
     Tensors that cannot be inlined into all their readers may get private copies (`recompute`), new tensors.
 
@@ -55,7 +61,8 @@ def auto(fusion: Fusion, *, block: int = BLOCK) -> None:
     >>> [(str(d.extent), d.parallel) for d in t.loop]
     [('2', 'blockIdx.x'), ('256', 'threadIdx.x'), ('4', 'vectorize')]
     """
-    for t in check_fusion(fusion, "auto", ScheduleError).tensors:
+    _decide(check_fusion(fusion, "auto", ScheduleError), gathers)
+    for t in fusion.tensors:
         if t.definition is not None:
             t.memory = "auto"
             t.log[:] = [s for s in t.log if s.name != "set_memory"]
@@ -70,6 +77,17 @@ def auto(fusion: Fusion, *, block: int = BLOCK) -> None:
             break
     tile_transposes([Nest(t, of) for t, of in nests.of.items() if t.definition and t.definition.op not in SCATTERS])
     rows.inline()
+
+
+def _decide(fusion: Fusion, gathers: Force) -> None:
+    """Take gathers and scatters their cheapest way, and remember why; what an earlier call decided stays noted."""
+    scatters = scatter_plan(fusion)
+    apply_scatter_plan(fusion, scatters)
+    plan = gather_plan(fusion, gathers)
+    apply_gather_plan(fusion, plan)
+    new, names = (*plan, *scatters), {t.name for t in fusion.tensors}
+    known = {d.tensor for d in new}
+    fusion.decisions = (*(d for d in fusion.decisions if d.tensor in names and d.tensor not in known), *new)
 
 
 @dataclass(slots=True)

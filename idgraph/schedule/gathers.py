@@ -166,11 +166,15 @@ def _selected(e: TensorExpr, way: str) -> Tensor:
     if len(loaded) != 1:
         raise Stuck(f"{len(loaded)} axes are indexed together")
     n = x.axes[loaded[0]].extent
-    reader = Reader(t.fusion, (*(d.extent for d in t.axes), n))
+    # One index a row: the axis itself is reduced; else an axis of its own, behind the others.
+    alone = e.op in ("gather", "take_along_dim") and t.axes[loaded[0]].extent == as_expr(1)
+    last = loaded[0] if alone else t.ndim
+    extents = [d.extent for d in t.axes]
+    reader = Reader(t.fusion, (*extents[:last], n, *extents[last + 1 :]))
     own: dict[object, Coordinate] = {d: Along(p) for p, d in enumerate(t.axes)}
     for expr in t.domain.exprs:
         own |= dict.fromkeys(expr.inputs, own[expr.outputs[0]])
-    number = Along(t.ndim)
+    number = Along(last)
     at = [
         number if isinstance(r, Loaded) else own[r.domain] if isinstance(r, Mapped) else as_expr(0) for r in e.reads[k]
     ]
@@ -179,14 +183,14 @@ def _selected(e: TensorExpr, way: str) -> Tensor:
     index = reader.read(
         e.inputs[other], [own[r.domain] if isinstance(r, Mapped) else as_expr(0) for r in e.reads[other]]
     )
-    hit = named(index, reader.count(t.ndim), n)
+    hit = named(index, reader.count(last), n)
     if x.dtype == "bool":
-        return rows.any(ops.logical_and(hit, value), -1)
+        return rows.any(ops.logical_and(hit, value), last, alone)
     if way == "one-hot":
         zero = 0.0 if is_float(x.dtype) else 0
-        return rows.sum(_as(ops.where(hit, value, zero), x), -1, dtype=x.dtype)
+        return rows.sum(_as(ops.where(hit, value, zero), x), last, alone, dtype=x.dtype)
     lowest = -math.inf if is_float(x.dtype) else _LOWEST[x.dtype]
-    return rows.amax(_as(ops.where(hit, value, lowest), x), -1)
+    return rows.amax(_as(ops.where(hit, value, lowest), x), last, alone)
 
 
 def _as(made: Tensor, x: Tensor) -> Tensor:
@@ -224,17 +228,16 @@ def _decide(e: TensorExpr, forced: Strategy | None) -> Decision:
         else:
             more = 0 if way == "predicate" else out
             what = "the owner keeps its element" if way == "predicate" else "and adds all but one as zeros"
-            options.append(
-                Option(
-                    way, made_for_it + out * n + more, f"it looks at all {n:,} elements of the axis for each; {what}"
-                )
-            )
+            why = f"it looks at all {n:,} elements of the axis for each; {what}"
+            if entries != "one" and not stored:  # each is looked at once for every index
+                more += 2 * whole + LAUNCH
+                why += f", and {x.name} is stored"
+            options.append(Option(way, made_for_it + out * n + more, why))
     if stored:
         options.append(Option("global", made_for_it + out, f"{x.name} is in memory anyway: {stored}"))
     else:
-        options.append(
-            Option("global", 2 * whole + out + LAUNCH, f"it stores {x.name}, {whole:,} elements, and launches")
-        )
+        cost = made_for_it + 2 * whole + out + LAUNCH
+        options.append(Option("global", cost, f"it stores {x.name}, {whole:,} elements, and launches"))
     possible = [o for o in options if o.cost is not None]
     best = min(possible, key=lambda o: o.cost or 0)
     if forced is not None:
@@ -316,8 +319,10 @@ def _size(extent: Expr) -> int:
     return int(extent.evaluate(values))
 
 
+def sample_points(extents: Sequence[Expr]) -> int:
+    """Points of a box; a symbol counts as a size it may have."""
+    return math.prod(_size(n) for n in extents)
+
+
 def _points(axes: Sequence[IterDomain]) -> int:
-    total = 1
-    for d in axes:
-        total *= _size(d.extent)
-    return total
+    return sample_points([d.extent for d in axes])
