@@ -24,14 +24,17 @@ def from_torch(
     *,
     name: str | None = None,
     strict: bool = False,
+    dynamic_shapes: object = None,
 ) -> fx.Import:
     """Import a torch function, ``nn.Module``, ``ExportedProgram`` or ``GraphModule`` as a fusion.
 
-    ``example_args`` fix sizes and types; an ``ExportedProgram``, or a ``GraphModule`` of ATen operations with its
+    ``example_args`` fix sizes and types, but for axes that ``dynamic_shapes`` names (torch.export's: one entry for each
+    argument, ``{0: torch.export.Dim.DYNAMIC}``): those become symbols of the fusion with torch's ranges and guards, and
+    `run` takes every size that satisfies them. an ``ExportedProgram``, or a ``GraphModule`` of ATen operations with its
     metadata, needs none. ``strict`` is torch.export's. Each tensor remembers the line of the user's ``forward`` that
     made it. ``run`` takes arguments and gives results as the program itself does; parameters and buffers are bound.
 
-    Raises `FrontendError` where torch is missing, cannot capture the program, or a size is dynamic.
+    Raises `FrontendError` where torch is missing, or cannot capture the program.
 
     >>> import torch
     >>> import idgraph as ig
@@ -45,7 +48,7 @@ def from_torch(
     """
     from idgraph.frontends.exporting import capture  # noqa: PLC0415 - loads NumPy, and torch behind it
 
-    return capture(source, example_args, example_kwargs, name, strict)
+    return capture(source, example_args, example_kwargs, name, strict, dynamic_shapes)
 
 
 def __getattr__(name: str) -> object:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from idgraph.errors import FrontendError
 from idgraph.frontends.nodes import TensorMeta
+from idgraph.frontends.sizes import values_of
 
 if TYPE_CHECKING:
     import types
@@ -78,16 +79,15 @@ def laid_out(array: Array, meta: TensorMeta) -> Array:
     (4, 8)
     """
     size = array.dtype.itemsize
-    wanted = tuple(s * size for s in meta.strides)
+    shape, strides = values_of(meta.shape, {}), values_of(meta.strides, {})
+    wanted = tuple(s * size for s in strides)
     if array.size == 0 or all(n == 1 or a == b for n, a, b in zip(array.shape, array.strides, wanted, strict=True)):
         return array
-    span = 1 + sum((n - 1) * s for n, s in zip(meta.shape, meta.strides, strict=True))
+    span = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
     memory = np.zeros(span, array.dtype)
-    repeated = tuple(slice(0, 1) if s == 0 else slice(None) for s in meta.strides)
-    view = np.lib.stride_tricks.as_strided(memory, meta.shape, wanted)
+    repeated = tuple(slice(0, 1) if s == 0 else slice(None) for s in strides)
+    view = np.lib.stride_tricks.as_strided(memory, shape, wanted)
     view[repeated] = array[repeated]
     if not np.array_equal(view, array, equal_nan=array.dtype.kind in "fV"):
-        raise FrontendError(
-            f"an array of shape {meta.shape} holds different elements where strides {meta.strides} share one"
-        )
+        raise FrontendError(f"an array of shape {shape} holds different elements where strides {strides} share one")
     return view

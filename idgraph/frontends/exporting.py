@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import re
 import traceback
@@ -19,8 +20,9 @@ from idgraph.frontends.arrays import is_torch, load_torch
 from idgraph.frontends.aten import HANDLERS, OPAQUE
 from idgraph.frontends.decompose import table
 from idgraph.frontends.fx import Import, import_program
-from idgraph.frontends.importer import GETITEM
+from idgraph.frontends.importer import GETITEM, is_of_sizes
 from idgraph.frontends.nodes import Kind, Meta, Node, Program, Ref, TensorMeta, Value, Word, short
+from idgraph.frontends.sizes import Reader
 
 _FRAME = re.compile(r'File "([^"\n]*)", line (\d+), in [^\n]*(?:\n(?!  File)\s*([^\n]*))?')
 _HERE = str(Path(__file__).parent)
@@ -57,6 +59,7 @@ def capture(
     example_kwargs: Mapping[str, object] | None,
     name: str | None,
     strict: bool,
+    dynamic_shapes: object = None,
 ) -> Import:
     """See `idgraph.frontends.from_torch`."""
     torch: Any = load_torch("which from_torch reads programs of")
@@ -72,7 +75,7 @@ def capture(
             raise FrontendError(
                 "from_torch needs example arguments to capture this program", hint="from_torch(f, (x,))"
             )
-        found = _captured(source, args, kwargs, title, strict)
+        found = _captured(source, args, kwargs, title, strict, dynamic_shapes)
     program, operations = read_graph(found)
     imported = import_program(program, found.bound, operations)
     imported.mutated = tuple(found.mutated)
@@ -89,12 +92,24 @@ def _is_aten(graph: Any) -> bool:
     """Made of operations known here, with shapes: nothing needs to be captured again."""
     calls = [n for n in graph.nodes if n.op not in ("placeholder", "output", "get_attr")]
     shaped = all("val" in n.meta for n in graph.nodes if n.op == "placeholder" or (n.op == "call_function" and n.users))
-    names = {target_name(n.target) for n in calls if n.op == "call_function"}
-    return shaped and all(n.op == "call_function" for n in calls) and all(t in HANDLERS or t in OPAQUE for t in names)
+    return shaped and all(n.op == "call_function" and _is_plain(n.target) for n in calls)
+
+
+def _is_plain(target: Any) -> bool:
+    """An operation of torch that writes no operand, or one on sizes."""
+    name = target_name(target)
+    if type(target).__name__ != "OpOverload":
+        return is_of_sizes(name)
+    return name in HANDLERS or name in OPAQUE or not target._schema.is_mutable
 
 
 def _captured(
-    source: object, args: tuple[object, ...], kwargs: dict[str, object], title: str, strict: bool
+    source: object,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    title: str,
+    strict: bool,
+    dynamic_shapes: object,
 ) -> Captured:
     """torch.export, or make_fx where export cannot (a program that computes gradients, say)."""
     torch: Any = load_torch("which from_torch reads programs of")
@@ -102,9 +117,17 @@ def _captured(
         raise FrontendError(f"{type(source).__name__} is no function, module, ExportedProgram or GraphModule")
     module = source if isinstance(source, torch.nn.Module) else _as_module(torch, source)
     try:
-        exported = torch.export.export(module, args, kwargs or None, strict=strict)
+        shapes = _for_export(torch, module, args, dynamic_shapes)
+        exported = torch.export.export(module, args, kwargs or None, strict=strict, dynamic_shapes=shapes)
         return _exported(exported, title)
-    except Exception as refused:  # torch.export raises many kinds; make_fx has the last word
+    except Exception as refused:
+        if dynamic_shapes is not None:
+            raise FrontendError(
+                f"{title} cannot be captured with dynamic sizes: {_first_line(refused)}",
+                where=_raised_at(refused),
+                because=[f"torch.export: {line}" for line in str(refused).strip().splitlines()[:12]],
+            ) from None
+        # torch.export raises many kinds; make_fx has the last word
         try:
             return _traced(torch, module, args, kwargs, title)
         except Exception as error:
@@ -113,6 +136,18 @@ def _captured(
                 where=_raised_at(refused) or _raised_at(error),
                 because=[f"torch.export: {_first_line(refused)}", f"make_fx: {_first_line(error)}"],
             ) from None
+
+
+def _for_export(torch: Any, module: Any, args: Args, dynamic_shapes: object) -> object:
+    """``dynamic_shapes`` as torch.export wants them: a function's variable arguments stand in a tuple of their own."""
+    if not isinstance(dynamic_shapes, (tuple, list)):
+        return dynamic_shapes
+    given = cast("Sequence[object]", dynamic_shapes)
+    kinds = [p.kind for p in inspect.signature(module.forward).parameters.values()]
+    if inspect.Parameter.VAR_POSITIONAL in kinds and len(given) == len(args):
+        plain = sum(k in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for k in kinds)
+        return (*given[:plain], tuple(given[plain:]))
+    return tuple(given)
 
 
 def _first_line(error: Exception) -> str:
@@ -251,23 +286,26 @@ def read_graph(found: Captured) -> tuple[Program, dict[str, Callable[..., object
     nodes: list[Node] = []
     operations: dict[str, Callable[..., object]] = {}
     results: tuple[Value, ...] = ()
+    sizes = Reader()
     for n in found.graph.graph.nodes:
         if n.op == "output":
-            out = _value(n.args[0], n)
+            out = _value(n.args[0], n, sizes)
             results = out if isinstance(out, tuple) else (out,)
             continue
         kind = _KINDS.get(n.op)
         if kind is None:
             raise FrontendError(f"node {short(n.name)}: a {n.op} is no ATen operation", hint="give example arguments")
         target = target_name(n.target) if kind == "call" else str(n.target)
-        args = tuple(_value(a, n) for a in n.args) if kind == "call" else ()
-        kwargs = {k: _value(v, n) for k, v in n.kwargs.items()} if kind == "call" else {}
+        args = tuple(_value(a, n, sizes) for a in n.args) if kind == "call" else ()
+        kwargs = {k: _value(v, n, sizes) for k, v in n.kwargs.items()} if kind == "call" else {}
         value = found.bound[n.name] if kind == "constant" else n.meta.get("val")
-        node = Node(n.name, kind, target, args, kwargs, meta_of(value, n.name), source_line(n.meta.get("stack_trace")))
+        node = Node(
+            n.name, kind, target, args, kwargs, meta_of(value, n.name, sizes), source_line(n.meta.get("stack_trace"))
+        )
         if kind == "call" and target != GETITEM:
             operations[n.name] = n.target
         nodes.append(node)
-    return Program(found.name[:200], tuple(nodes), results), operations
+    return Program(found.name[:200], tuple(nodes), results, sizes.sizes), operations
 
 
 def target_name(target: object) -> str:
@@ -283,46 +321,51 @@ def target_name(target: object) -> str:
     return GETITEM if name == "getitem" and module == "_operator" else f"{module}.{name}"
 
 
-def _value(value: Any, node: Any) -> Value:
+def _value(value: Any, node: Any, sizes: Reader) -> Value:
     kind, name = type(value).__name__, getattr(value, "name", None)
     if kind == "Node" and isinstance(name, str):
         return Ref(name)
     if isinstance(value, (list, tuple)):
-        return tuple(_value(v, node) for v in cast("Iterable[object]", value))
+        return tuple(_value(v, node, sizes) for v in cast("Iterable[object]", value))
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, slice):
         bounds = cast("slice[object, object, object]", value)
-        return slice(_value(bounds.start, node), _value(bounds.stop, node), _value(bounds.step, node))
+        return slice(*(_value(v, node, sizes) for v in (bounds.start, bounds.stop, bounds.step)))
     match kind:
         case "dtype" | "layout" | "memory_format":
             return Word(kind, str(value).removeprefix("torch."))
         case "device":
             return Word("device", str(value))
-        case "SymInt" | "SymFloat" | "SymBool":
-            raise FrontendError(
-                f"node {short(node.name)}: the size {value} is dynamic", hint="capture the program with fixed sizes"
-            )
+        case "SymInt" | "SymBool":
+            return sizes.size(value)
         case _:
             raise FrontendError(f"node {short(node.name)}: an argument of type {kind} is not imported")
 
 
-def meta_of(value: Any, name: str) -> Meta:
-    """Shape, type and strides of a (fake) tensor; of several for a list of them."""
+def meta_of(value: Any, name: str, sizes: Reader) -> Meta:
+    """Shape, type and strides of a (fake) tensor; of several for a list of them; a size that is computed."""
     if is_torch(value):
-        shape, strides = tuple(value.shape), tuple(value.stride())
-        sizes = (*shape, *strides, value.storage_offset())
-        if not all(type(n) is int for n in sizes):
+        if value.layout != load_torch("which made it").strided:
             raise FrontendError(
-                f"node {short(name)}: its shape ({', '.join(map(str, shape))}) is dynamic",
-                hint="capture the program with fixed sizes",
+                f"node {short(name)}: its layout is {str(value.layout).removeprefix('torch.')}, its elements lie nowhere by index",
+                hint="x.to_dense() before the program",
             )
-        return TensorMeta(shape, str(value.dtype).removeprefix("torch."), strides, int(value.storage_offset()))
+        shape, strides = tuple(map(sizes.size, value.shape)), tuple(map(sizes.size, value.stride()))
+        offset = sizes.size(value.storage_offset())
+        return TensorMeta(shape, str(value.dtype).removeprefix("torch."), strides, offset)
     if isinstance(value, (list, tuple)):
-        found = [meta_of(v, name) for v in cast("Iterable[object]", value)]
+        found = [meta_of(v, name, sizes) for v in cast("Iterable[object]", value)]
         return tuple(m if isinstance(m, TensorMeta) else None for m in found)
     if value is None or isinstance(value, (bool, int, float)):
         return value
+    match type(value).__name__:
+        case "SymInt" | "SymBool":
+            return sizes.size(value)
+        case "SymFloat":  # computed from sizes: a number of Python's, a tensor without axes here
+            return TensorMeta((), "float64", ())
+        case _:
+            pass
     raise FrontendError(f"node {short(name)}: a value of type {type(value).__name__} is not imported")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, cast, get_args
 
 import numpy as np
 
+from idgraph.arith import Expr
 from idgraph.display import Printed, Sheet
 from idgraph.emit import Target, emit
 from idgraph.errors import FrontendError
@@ -17,6 +18,7 @@ from idgraph.frontends.nodes import Node, Program, Ref, TensorMeta, program_line
 from idgraph.frontends.reading import read_program
 from idgraph.frontends.reference import Operation, RunValue, call_reference
 from idgraph.frontends.segments import Plan, Segment, is_projection, plan
+from idgraph.frontends.sizes import Size
 from idgraph.ir import Fusion, parse_fusion
 from idgraph.reports.facts import OpaqueFacts
 from idgraph.reports.model import IndexReport, Part, report_parts
@@ -31,7 +33,9 @@ KernelKey = tuple[int, int, str]  # segment, version of its fusion, target
 class Kernels(Protocol):
     """What runs a fusion: arrays by tensor name in, arrays by tensor name out."""
 
-    def run(self, arrays: Mapping[str, Array], /, *, checked: bool = False) -> Mapping[str, Array]: ...
+    def run(
+        self, arrays: Mapping[str, Array], symbols: Mapping[str, int] | None = None, /, *, checked: bool = False
+    ) -> Mapping[str, Array]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,32 +152,78 @@ class Import(Printed):
             names = ", ".join(n.name for n in wanted)
             raise FrontendError(f"{self.program.name} takes {len(wanted)} arguments, got {len(flat)}", hint=names)
         given = {n.name: a for n, a in zip(wanted, flat, strict=True)} | self.bound
-        values = {name: argument(self.program[name], value) for name, value in given.items()}
+        arrays = {name: argument(self.program[name], value) for name, value in given.items()}
+        env = self._sizes(arrays)
+        values = {name: a for name, a in arrays.items() if not isinstance(self.program[name].meta, Expr)}
         for number, segment in enumerate(self.segments):
-            self._run_segment(number, segment, values, target, checked)
+            self._run_segment(number, segment, values, target, checked, env)
         like = next((a for a in given.values() if is_torch(a)), None)
-        found = [_returned(values[v.name] if isinstance(v, Ref) else v, like) for v in self.program.results]
+        found = [_returned(self._result(v, values, env), like) for v in self.program.results]
         for name, value in zip(self.mutated, found, strict=False):
             _write_back(given[name], value, self.program[name])
         results = found[len(self.mutated) :]
         return tuple(results) if self.unflatten is None else self.unflatten(results)
 
+    def _sizes(self, given: Mapping[str, RunValue]) -> dict[str, int]:
+        """Values of the symbols of sizes; one error with everything that arguments contradict."""
+        env: dict[str, int] = {}
+        sizes = self.program.sizes
+        pairs: list[tuple[str, tuple[Size, ...], tuple[int, ...]]] = []
+        for name, value in given.items():
+            meta = self.program[name].meta
+            if isinstance(meta, Expr) and isinstance(value, int):
+                pairs.append((name, (meta,), (value,)))
+            elif isinstance(meta, TensorMeta) and isinstance(value, np.ndarray):
+                pairs.append((name, meta.shape, value.shape))
+        wrong = [w for name, wanted, sizes_given in pairs for w in sizes.bind(wanted, sizes_given, name, env)]
+        if not wrong:
+            for name, wanted, sizes_given in pairs:  # a second time: a sum of two symbols needs one of them first
+                sizes.bind(wanted, sizes_given, name, env)
+            wrong = [w for name, wanted, got in pairs for w in sizes.misfits(wanted, got, name, env)]
+            wrong += sizes.broken(env)
+        if wrong:
+            dynamic = (
+                "sizes must satisfy what torch.export assumed" if sizes.symbols else "sizes are fixed when captured"
+            )
+            raise FrontendError(
+                f"{self.program.name} is not captured for these sizes: {wrong[0]}",
+                because=wrong[1:],
+                hint=f"{dynamic}: from_torch(..., dynamic_shapes=...) makes axes dynamic",
+            )
+        return env
+
+    def _result(self, value: object, values: Mapping[str, RunValue], env: Mapping[str, int]) -> object:
+        """What the program returns, by name; a size as a number."""
+        if isinstance(value, Ref):
+            meta = self.program[value.name].meta
+            return meta.evaluate(env) if isinstance(meta, Expr) else values[value.name]
+        return value.evaluate(env) if isinstance(value, Expr) else value
+
     def _run_segment(
-        self, number: int, segment: Segment, values: dict[str, RunValue], target: str, checked: bool
+        self,
+        number: int,
+        segment: Segment,
+        values: dict[str, RunValue],
+        target: str,
+        checked: bool,
+        env: dict[str, int],
     ) -> None:
         if segment.fusion is not None:
             key = (number, segment.fusion.version, target)  # a schedule step makes new kernels
             kernels = self.kernels.get(key)
             if kernels is None:
                 kernels = self.kernels[key] = emit(for_target(segment.fusion, _target(target)), target=_target(target))
-            arrays = {name: laid_out(_array(values[name]), _meta(self.program[name])) for name in segment.inputs}
-            out = kernels.run(arrays, checked=checked)
+            arrays = {
+                name: laid_out(_array(values[name]), _meta(self.program[name]).at(env)) for name in segment.inputs
+            }
+            out = kernels.run(arrays, {s: env[s] for s in segment.fusion.symbols}, checked=checked)
             values.update({name: out[name] for name in segment.outputs})
         for node in segment.calls:
             if is_projection(self.plan, node):
                 values[node.name] = _part(node, values)
             else:
-                values[node.name] = call_reference(self.program, node, values, self.operations.get(node.name))
+                operation = self.operations.get(node.name)
+                values[node.name] = call_reference(self.program, node, values, operation, env)
 
 
 def for_target(fusion: Fusion, target: Target) -> Fusion:
@@ -219,6 +269,10 @@ def _target(name: str) -> Target:
 def argument(node: Node, value: object) -> RunValue:
     """A run-time argument as an array of the shape and type captured."""
     meta = node.meta
+    if isinstance(meta, Expr):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise FrontendError(f"{where_of(node)}: got {type(value).__name__}, not the integer {meta}")
+        return value
     if not isinstance(meta, TensorMeta):
         if value is not meta and value != meta:
             raise FrontendError(f"{where_of(node)}: captured for the value {meta!r}, got another")
@@ -226,10 +280,11 @@ def argument(node: Node, value: object) -> RunValue:
     array = cast("Array", to_numpy(value) if is_torch(value) else value)
     if not isinstance(array, np.ndarray):  # pyright: ignore[reportUnnecessaryIsInstance] - the cast is a hope
         raise FrontendError(f"{where_of(node)}: got {type(value).__name__}, not a tensor or an array")
-    if array.shape != meta.shape or dtype_name(array) != meta.dtype:
+    fits = array.ndim == len(meta.shape) and all(isinstance(w, Expr) or w == n for w, n in zip(meta.shape, array.shape))
+    if not fits or dtype_name(array) != meta.dtype:
         raise FrontendError(
             f"{where_of(node)}: captured for {meta}, got {dtype_name(array)}{tuple(array.shape)}",
-            hint="sizes and types are fixed when a program is captured",
+            hint="sizes and types are fixed when a program is captured; from_torch(..., dynamic_shapes=...) frees sizes",
         )
     return array
 

@@ -7,8 +7,21 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from idgraph.arith import Expr
-from idgraph.errors import FrontendError, OperationError
-from idgraph.frontends.nodes import Meta, Node, Program, Ref, TensorMeta, Value, Word, program_line, short, where_of
+from idgraph.errors import FrontendError, IdGraphError, OperationError
+from idgraph.frontends.nodes import (
+    Meta,
+    Node,
+    Program,
+    Ref,
+    TensorMeta,
+    Value,
+    Word,
+    program_line,
+    same_size,
+    short,
+    where_of,
+)
+from idgraph.frontends.sizes import Size
 from idgraph.ir import DTYPES, Fusion, Scalar, Tensor
 from idgraph.ir.ops import copy
 
@@ -66,7 +79,7 @@ class Call:
     args: tuple[object, ...]
     kwargs: Mapping[str, object]
     memory: Tensor | None = None  # of the first operand: the tensor that it is a view of, row-major, or itself
-    operand_offset: int = 0  # elements from the start of that memory to the first operand
+    operand_offset: Size = 0  # elements from the start of that memory to the first operand
     used: set[int | str] = field(default_factory=set[int | str])
 
     def get(self, position: int, name: str, default: object = _MISSING) -> object:
@@ -119,20 +132,22 @@ class Call:
     def number(self, position: int, name: str, default: object = _MISSING) -> Scalar:
         """A Python number."""
         value = self.get(position, name, default)
+        _known(name, value)
         if not isinstance(value, (bool, int, float)):
             raise self.wrong(name, value, "a number")
         return value
 
-    def operand(self, position: int, name: str) -> Tensor | Scalar:
+    def operand(self, position: int, name: str) -> Tensor | Scalar | Expr:
         """A tensor or a number."""
         value = self.get(position, name)
-        if not isinstance(value, (Tensor, bool, int, float)):
+        if not isinstance(value, (Tensor, bool, int, float, Expr)):
             raise self.wrong(name, value, "a tensor or a number")
         return value
 
     def int(self, position: int, name: str, default: object = _MISSING) -> int:
         """An integer."""
         value = self.get(position, name, default)
+        _known(name, value)
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.wrong(name, value, "an integer")
         return value
@@ -145,7 +160,28 @@ class Call:
         """A list of integers; one integer is a list of one."""
         value = self.get(position, name, default)
         items = cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,)
+        _known(name, *items)
         found = tuple(v for v in items if isinstance(v, int) and not isinstance(v, bool))
+        if len(found) != len(items):
+            raise self.wrong(name, items, "a list of integers")
+        return found
+
+    def size(self, position: int, name: str, default: object = _MISSING) -> Size:
+        """An integer, or a size that is known only when the program runs."""
+        value = self.get(position, name, default)
+        if isinstance(value, bool) or not isinstance(value, (int, Expr)):
+            raise self.wrong(name, value, "an integer")
+        return value
+
+    def size_or_none(self, position: int, name: str) -> Size | None:
+        """A size that may be absent."""
+        return None if self.get(position, name, None) is None else self.size(position, name)
+
+    def sizes(self, position: int, name: str) -> tuple[Size, ...]:
+        """A list of sizes; one is a list of one."""
+        value = self.get(position, name)
+        items = cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,)
+        found = tuple(v for v in items if isinstance(v, (int, Expr)) and not isinstance(v, bool))
         if len(found) != len(items):
             raise self.wrong(name, items, "a list of integers")
         return found
@@ -197,7 +233,19 @@ class Call:
         ]
 
 
-def fixed(shape: Sequence[int | Expr]) -> tuple[int, ...]:
+def is_of_sizes(target: str) -> bool:
+    """An operation on sizes alone: Python's arithmetic, torch's sym_ functions, the size of a tensor."""
+    return target.startswith(("_operator.", "torch.sym_", "torch._sym_", "math.", "builtins.", "aten.sym_"))
+
+
+def _known(name: str, *values: object) -> None:
+    """`Unmapped` where an argument is a size that is known only when the program runs."""
+    for v in values:
+        if isinstance(v, Expr):
+            raise Unmapped(f"its meaning where {name} is the dynamic size {v} is not known here")
+
+
+def fixed(shape: Sequence[Size]) -> tuple[int, ...]:
     """Extents as numbers; `Unmapped` where one is known only when the program runs."""
     found = tuple(n for n in shape if isinstance(n, int))
     if len(found) != len(shape):
@@ -230,11 +278,26 @@ class Builder:
                 hint=f"one of {', '.join(DTYPES)}",
             )
         self.free_name(node.name)
+        # Where elements begin in torch's memory does not matter: the array is laid out anew where it must be.
+        offset = meta.offset if isinstance(meta.offset, int) else 0
+        self.declare(*meta.shape, *meta.strides)
         strides = None if meta.contiguous else meta.strides
         with self.fusion.at_line(program_line(node)):
-            tensor = self.fusion.input(node.name, meta.shape, meta.dtype, strides=strides, offset=meta.offset)
+            tensor = self.fusion.input(node.name, meta.shape, meta.dtype, strides=strides, offset=offset)
         self.values[node.name] = tensor
         return tensor
+
+    def declare(self, *values: object) -> None:
+        """Symbols of sizes become symbols of the fusion where they are first used."""
+        for v in values:
+            if isinstance(v, tuple):
+                self.declare(*cast("tuple[object, ...]", v))
+            elif isinstance(v, Expr):
+                for s in v.symbols:
+                    low, high, step, _ = s.symbol_bounds
+                    if not isinstance(low, int):
+                        raise Unmapped(f"it uses {s}, a number that depends on values and may be negative")
+                    self.fusion.symbol(s.name, min=low, max=high if isinstance(high, int) else None, multiple_of=step)
 
     def free_name(self, name: str) -> None:
         """A tensor that took the name of a node by itself (t3 of a composite) gives it back."""
@@ -248,10 +311,14 @@ class Builder:
     def add(self, node: Node) -> None:
         """Map one call; raises `Unmapped` with the reason where it must be opaque."""
         handler = HANDLERS.get(node.target)
+        if isinstance(node.meta, Expr) and is_of_sizes(node.target):
+            self.values[node.name] = node.meta  # a size computed of sizes
+            return
         if handler is None:
             raise Unmapped(OPAQUE.get(node.target, "no handler: its meaning in index terms is not known here"))
         args = tuple(self._value(v) for v in node.args)
         kwargs = {k: self._value(v) for k, v in node.kwargs.items()}
+        self.declare(args, tuple(kwargs.values()))
         call = Call(node, self.fusion, args, kwargs, *self._memory(node))
         with self.fusion.at_line(program_line(node)):
             try:
@@ -261,7 +328,12 @@ class Builder:
                     raise Unmapped(f"{', '.join(left)} is not understood")
                 if isinstance(result, Tensor):
                     result = self._named(node, result)
-            except OperationError as error:
+            except (IdGraphError, TypeError) as error:
+                if self._is_dynamic(node):
+                    reason = error.what if isinstance(error, IdGraphError) else str(error)
+                    raise Unmapped(f"for dynamic sizes its meaning is not proved: {reason}") from None
+                if not isinstance(error, OperationError):
+                    raise
                 raise FrontendError(
                     f"{where_of(node)}: {error.what}",
                     where=program_line(node) or error.where,
@@ -271,7 +343,13 @@ class Builder:
         self._check(node, result)
         self.values[node.name] = result
 
-    def _memory(self, node: Node) -> tuple[Tensor | None, int]:
+    def _is_dynamic(self, node: Node) -> bool:
+        """Some size of an operand or of the result is known only when the program runs."""
+        metas = [node.meta, *(self.program[r].meta for r in node.refs())]
+        flat = [m for meta in metas for m in (meta if isinstance(meta, tuple) else (meta,))]
+        return any(isinstance(m, Expr) or (isinstance(m, TensorMeta) and m.is_dynamic) for m in flat)
+
+    def _memory(self, node: Node) -> tuple[Tensor | None, Size]:
         """The row-major tensor that is the memory of the first operand (None: unknown), and where in it that begins."""
         source = node.args[0] if node.args else None
         meta = self.program[source.name].meta if isinstance(source, Ref) else None
@@ -314,8 +392,11 @@ class Builder:
         """The result built is what the graph says it is."""
         match result, node.meta:
             case Tensor(), TensorMeta() as meta:
-                if tuple(result.shape) != meta.shape or result.dtype != meta.dtype:
+                same = len(result.shape) == len(meta.shape) and all(map(same_size, result.shape, meta.shape))
+                if not same or result.dtype != meta.dtype:
                     shape = ", ".join(map(str, result.shape))
+                    if meta.is_dynamic and result.dtype == meta.dtype:
+                        raise Unmapped(f"torch says {meta}, its meaning here is ({shape}): not proved equal")
                     raise FrontendError(
                         f"{where_of(node)}: the graph says {meta}, the operation gives {result.dtype}({shape})",
                         where=program_line(node),
@@ -340,5 +421,7 @@ def describe(meta: Meta) -> str:
             return f"{len(meta)} tensors"
         case None:
             return "nothing"
+        case Expr():
+            return f"the size {meta}"
         case _:
             return f"the number {meta}"

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from idgraph.arith import Expr, is_true, maximum, simplify
 from idgraph.errors import FrontendError, SourceLine
+from idgraph.frontends.sizes import Size, Sizes, values_of
 
 Kind = Literal["placeholder", "constant", "call", "output"]
 MAX_ELEMENTS = 2**62
@@ -30,7 +32,7 @@ class Word:
     text: str
 
 
-Value = None | bool | int | float | str | Ref | Word | slice | tuple["Value", ...]
+Value = None | bool | int | float | str | Ref | Word | slice | Expr | tuple["Value", ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,36 +43,58 @@ class TensorMeta:
     (True, False)
     """
 
-    shape: tuple[int, ...]
+    shape: tuple[Size, ...]
     dtype: str
-    strides: tuple[int, ...]
-    offset: int = 0
+    strides: tuple[Size, ...]
+    offset: Size = 0
 
     @property
     def contiguous(self) -> bool:
         """True when elements lie in row-major order without gaps."""
         return 0 in self.shape or all(
-            n == 1 or s == w for n, s, w in zip(self.shape, self.strides, row_major(self.shape), strict=True)
+            n == 1 or same_size(s, w) for n, s, w in zip(self.shape, self.strides, row_major(self.shape), strict=True)
         )
+
+    @property
+    def is_dynamic(self) -> bool:
+        """True where some size is known only at run time."""
+        return any(isinstance(n, Expr) for n in (*self.shape, *self.strides, self.offset))
+
+    def at(self, env: Mapping[str, int]) -> TensorMeta:
+        """The same with sizes as numbers."""
+        if not self.is_dynamic:
+            return self
+        (offset,) = values_of((self.offset,), env)
+        return TensorMeta(values_of(self.shape, env), self.dtype, values_of(self.strides, env), offset)
 
     def __str__(self) -> str:
         return f"{self.dtype}({', '.join(map(str, self.shape))})"
 
 
-Meta = TensorMeta | tuple["TensorMeta | None", ...] | int | float | bool | None
+# An expression is a size, or a condition on sizes, that the program computes.
+Meta = TensorMeta | tuple["TensorMeta | None", ...] | Expr | int | float | bool | None
 
 
-def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+def same_size(a: Size, b: Size) -> bool:
+    """True where two sizes are provably equal."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    found = simplify(a - b)
+    return found.is_const and int(found) == 0
+
+
+def row_major(shape: Sequence[Size]) -> tuple[Size, ...]:
     """Contiguous strides, in elements.
 
     >>> row_major((2, 3, 4))
     (12, 4, 1)
     """
-    strides: list[int] = []
-    step = 1
+    strides: list[Size] = []
+    step: Size = 1
     for n in reversed(shape):
         strides.append(step)
-        step *= max(n, 1)
+        least = max(n, 1) if isinstance(n, int) else n if is_true(n >= 1) else maximum(n, 1)
+        step = step * least
     return tuple(reversed(strides))
 
 
@@ -139,6 +163,7 @@ class Program:
     name: str
     nodes: tuple[Node, ...]
     results: tuple[Value, ...]
+    sizes: Sizes = field(default_factory=Sizes, repr=False, compare=False)
     table: dict[str, Node] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from idgraph.arith import Expr
 from idgraph.errors import FrontendError
 from idgraph.frontends.arrays import Array, is_torch, laid_out, load_torch, to_numpy, to_torch
 from idgraph.frontends.aten import HANDLERS, OPAQUE
 from idgraph.frontends.nodes import Meta, Node, Program, Ref, TensorMeta, Value, Word, short, where_of
+from idgraph.frontends.sizes import Size
 
 if TYPE_CHECKING:
     import types
@@ -50,7 +52,9 @@ def operation(node: Node) -> Operation:
     return call
 
 
-def call_reference(program: Program, node: Node, values: Mapping[str, RunValue], known: Operation | None) -> RunValue:
+def call_reference(
+    program: Program, node: Node, values: Mapping[str, RunValue], known: Operation | None, env: dict[str, int]
+) -> RunValue:
     """The result of an opaque node by torch, on arrays laid out as they were when the program was captured."""
     torch: Any = load_torch(f"and {where_of(node)} runs its operation")
     call = known if known is not None else operation(node)
@@ -58,7 +62,9 @@ def call_reference(program: Program, node: Node, values: Mapping[str, RunValue],
     def convert(value: Value) -> object:
         match value:
             case Ref(name):
-                return _operand(values[name], program[name].meta)
+                return _operand(values.get(name), program[name].meta, env)
+            case Expr():
+                return value.evaluate(env)
             case tuple():
                 return [convert(v) for v in value]
             case Word(kind, text):
@@ -74,15 +80,17 @@ def call_reference(program: Program, node: Node, values: Mapping[str, RunValue],
     except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
         first = str(error).strip().partition("\n")[0]
         raise FrontendError(f"{where_of(node)}: torch refuses it: {short(first, 200)[1:-1]}") from error
-    return _result(result, node)
+    return _result(result, node, program, env)
 
 
-def _operand(value: RunValue, meta: Meta) -> object:
+def _operand(value: RunValue, meta: Meta, env: Mapping[str, int]) -> object:
+    if isinstance(meta, Expr):
+        return meta.evaluate(env)
     if isinstance(value, np.ndarray):
-        return to_torch(laid_out(value, meta) if isinstance(meta, TensorMeta) else value)
+        return to_torch(laid_out(value, meta.at(env)) if isinstance(meta, TensorMeta) else value)
     if isinstance(value, tuple):
         metas = meta if isinstance(meta, tuple) else (None,) * len(value)
-        return [_operand(v, m) for v, m in zip(value, metas, strict=True)]
+        return [_operand(v, m, env) for v, m in zip(value, metas, strict=True)]
     return value
 
 
@@ -93,23 +101,36 @@ def _word(torch: types.ModuleType, text: str, node: Node) -> object:
     return found
 
 
-def _result(result: object, node: Node) -> RunValue:
+def _result(result: object, node: Node, program: Program, env: dict[str, int]) -> RunValue:
     """Arrays of the shapes and types the graph promised."""
     if isinstance(result, (tuple, list)):
         metas = node.meta if isinstance(node.meta, tuple) else ()
         parts = list(cast("tuple[object, ...]", result))
         if len(parts) != len(metas):
             raise FrontendError(f"{where_of(node)}: torch gives {len(parts)} results, the graph says {len(metas)}")
-        return tuple(_checked(p, m, node) for p, m in zip(parts, metas, strict=True))
-    return _checked(result, node.meta, node)
+        return tuple(_checked(p, m, node, program, env) for p, m in zip(parts, metas, strict=True))
+    return _checked(result, node.meta, node, program, env)
 
 
-def _checked(result: object, meta: Meta, node: Node) -> Array | None:
+def _bound(program: Program, node: Node, wanted: Sequence[Size], given: Sequence[int], env: dict[str, int]) -> None:
+    """The result has the sizes the graph says; symbols that depend on values get theirs."""
+    sizes = program.sizes
+    wrong = sizes.bind(wanted, given, "it", env) or sizes.misfits(wanted, given, "it", env) or sizes.broken(env)
+    if wrong:
+        shown = ", ".join(map(str, wanted))
+        raise FrontendError(f"{where_of(node)}: torch gives {tuple(given)}, the graph says ({shown})", because=wrong)
+
+
+def _checked(result: object, meta: Meta, node: Node, program: Program, env: dict[str, int]) -> Array | None:
+    if isinstance(meta, Expr) and isinstance(result, (int, float)):
+        _bound(program, node, (meta,), (int(result),), env)
+        return None
     if not isinstance(meta, TensorMeta) or not is_torch(result):
         if meta is None:
             return None
         raise FrontendError(f"{where_of(node)}: torch gives no tensor where the graph says {meta}")
     array = to_numpy(result)
-    if array.shape != meta.shape or array.dtype.name != meta.dtype:
+    _bound(program, node, meta.shape, array.shape, env)
+    if array.dtype.name != meta.dtype:
         raise FrontendError(f"{where_of(node)}: torch gives {array.dtype.name}{array.shape}, the graph says {meta}")
     return array

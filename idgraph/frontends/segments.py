@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from idgraph.arith import Expr
 from idgraph.errors import FrontendError
 from idgraph.frontends.aten import EFFECTS, HANDLERS, OPAQUE
 from idgraph.frontends.importer import GETITEM, Builder, Unmapped
@@ -149,11 +150,11 @@ def _declare(builder: Builder, node: Node) -> None:
             return
         case tuple():
             raise FrontendError(f"{where_of(node)}: it stands for several tensors", where=program_line(node))
+        case Expr() as size:
+            builder.values[node.name] = size
         case _ if node.kind == "call":
             raise FrontendError(
-                f"{where_of(node)}: its result is a number that depends on values of tensors",
-                where=program_line(node),
-                hint="dynamic sizes are not imported yet: capture the program with fixed sizes",
+                f"{where_of(node)}: its result is a number that depends on values of tensors", where=program_line(node)
             )
         case number:
             builder.values[node.name] = number

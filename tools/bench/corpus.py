@@ -48,9 +48,11 @@ class Oracle:
     def __init__(self, fusion: Fusion) -> None:
         self.fusion = fusion
 
-    def run(self, arrays: Mapping[str, Array], /, *, checked: bool = False) -> Mapping[str, Array]:
+    def run(
+        self, arrays: Mapping[str, Array], symbols: Mapping[str, int] | None = None, /, *, checked: bool = False
+    ) -> Mapping[str, Array]:
         """Outputs by name; indices are always checked."""
-        out = evaluate(self.fusion, dict(arrays))
+        out = evaluate(self.fusion, dict(arrays), symbols)
         return {name: np.asarray(a).astype(numpy_dtype(self.fusion[name].dtype)) for name, a in out.items()}
 
 

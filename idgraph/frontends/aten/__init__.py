@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from idgraph.frontends.aten import gather, movement, pointwise, reduce, search, special, window
+from idgraph.frontends.aten import gather, movement, numbers, pointwise, reduce, search, special, window
 from idgraph.frontends.aten.opaque import EFFECTS
 from idgraph.frontends.importer import HANDLERS, OPAQUE
 
@@ -12,6 +12,7 @@ __all__ = [
     "OPAQUE",
     "gather",
     "movement",
+    "numbers",
     "pointwise",
     "reduce",
     "search",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from idgraph.arith import Expr, is_true
 from idgraph.frontends.importer import Call, Unmapped, fixed_shape, handles
 from idgraph.ir import Tensor, composite, indexed, is_integer, movement, ops
 from idgraph.ir.fusion import apply_op
@@ -37,7 +38,7 @@ def index(c: Call) -> Tensor:
     dims, found = _indices(c, x, 1)
     if not dims:
         return ops.copy(x)
-    return _indexed(x, dims, [counted_from_front(t, int(x.axes[d].extent)) for d, t in zip(dims, found, strict=True)])
+    return _indexed(x, dims, [counted_from_front(t, x.axes[d].extent) for d, t in zip(dims, found, strict=True)])
 
 
 def _indexed(x: Tensor, dims: Sequence[int], found: Sequence[Tensor]) -> Tensor:
@@ -58,8 +59,8 @@ def masked_index(c: Call) -> Tensor:
 
 
 def _clamped(x: Tensor, dims: Sequence[int], found: Sequence[Tensor]) -> list[Tensor]:
-    sizes = [int(x.axes[d].extent) for d in dims]
-    if not sizes or 0 in sizes:
+    sizes = [x.axes[d].extent for d in dims]
+    if not all(is_true(n >= 1) for n in sizes) or not sizes:
         raise Unmapped("it indexes an axis without elements")
     return [ops.minimum(ops.maximum(t, 0), n - 1) for t, n in zip(found, sizes, strict=True)]
 
@@ -97,11 +98,13 @@ def as_strided(c: Call) -> Tensor:
     view, size, strides = c.tensor(0, "self"), c.ints(1, "size"), c.ints(2, "stride")
     source = c.int_or_none(3, "storage_offset")
     offset = c.operand_offset if source is None else source
+    if isinstance(offset, Expr):
+        raise c.error(f"the dynamic offset {offset} of its operand is not known here")
     x = c.memory
     if x is None or x.dtype != view.dtype:
         # Not opaque either: torch would be handed the elements of the view, not the memory it lies in.
         raise c.error("the memory of its operand is not known here")
-    count = math.prod(int(d.extent) for d in x.axes)
+    count = math.prod(fixed_shape(x))
     last = offset + sum((n - 1) * s for n, s in zip(size, strides, strict=True))
     if len(size) != len(strides) or min(strides, default=0) < 0 or (0 not in size and not 0 <= offset <= last < count):
         raise c.error(f"sizes {size} with strides {strides} from {offset} reach outside of {count} elements")
@@ -135,7 +138,7 @@ def diagonal(c: Call) -> Tensor:
     if not (-x.ndim <= a < x.ndim and -x.ndim <= b < x.ndim) or a % x.ndim == b % x.ndim:
         raise c.error(f"dims {a} and {b} of a tensor with {x.ndim} axes")
     a, b = a % x.ndim, b % x.ndim
-    shape = [int(d.extent) for d in x.axes]
+    shape = fixed_shape(x)
     steps = [math.prod(shape[p + 1 :]) for p in range(x.ndim)]
     rest = [p for p in range(x.ndim) if p not in (a, b)]
     length = max(min(shape[a], shape[b] - offset) if offset >= 0 else min(shape[a] + offset, shape[b]), 0)
@@ -153,7 +156,7 @@ def _at_places(c: Call, x: Tensor, size: Sequence[int], strides: Sequence[int], 
     for p, (n, step) in enumerate(zip(size, strides, strict=True)):
         steps = movement.reshape(c.fusion.iota(n, 0, step, "int64"), [n if q == p else 1 for q in range(len(size))])
         place = steps if place is None else ops.add(place, steps)
-    flat = movement.reshape(x, (math.prod(int(d.extent) for d in x.axes),))
+    flat = movement.reshape(x, (math.prod(fixed_shape(x)),))
     if place is None:
         return movement.select(flat, 0, offset)
     return apply_op("index", flat, ops.add(place, offset), dims=(0,))

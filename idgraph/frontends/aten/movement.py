@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from itertools import pairwise
 from typing import cast
 
-from idgraph.frontends.importer import Call, Parts, Unmapped, handles
+from idgraph.arith import Expr, as_expr, is_true, simplify
+from idgraph.frontends.importer import Call, Parts, Unmapped, fixed_shape, handles
+from idgraph.frontends.sizes import Size
 from idgraph.ir import Scalar, Tensor, is_float, movement, ops
 from idgraph.ir.composite import cumsum as running_sum
 from idgraph.ir.dtypes import check_dtype, scalar_dtype
+from idgraph.ir.indexing import attr
 
 END = 2**63 - 1
 
@@ -42,7 +46,7 @@ def getitem(c: Call) -> Tensor:
 )  # fmt: skip
 def view(c: Call) -> Tensor:
     """The same elements in row-major order under another shape."""
-    return movement.reshape(c.tensor(0, "self"), c.ints(1, "size"))
+    return movement.reshape(c.tensor(0, "self"), c.sizes(1, "size"))
 
 
 @handles("aten.permute.default", "aten.permute_copy.default")
@@ -87,13 +91,13 @@ def squeeze(c: Call) -> Tensor:
 def expand(c: Call) -> Tensor:
     """Axes of extent 1 repeated."""
     c.get(-1, "implicit", None)
-    return movement.expand(c.tensor(0, "self"), c.ints(1, "size"))
+    return movement.expand(c.tensor(0, "self"), c.sizes(1, "size"))
 
 
 @handles("aten.slice.Tensor", "aten.slice_copy.Tensor")
 def slice_(c: Call) -> Tensor:
     """x[start:end:step] along one axis."""
-    start, end = c.int_or_none(2, "start"), c.int_or_none(3, "end")
+    start, end = c.size_or_none(2, "start"), c.size_or_none(3, "end")
     x, dim, step = c.tensor(0, "self"), c.int(1, "dim", 0), c.int(4, "step", 1)
     return movement.slice(x, dim, start, None if end == END else end, step)
 
@@ -102,7 +106,7 @@ def slice_(c: Call) -> Tensor:
 def slice_scatter(c: Call) -> Tensor:
     """self with a slice replaced by src."""
     x, src, dim = c.tensor(0, "self"), c.tensor(1, "src"), c.int(2, "dim", 0)
-    start, end, step = c.int_or_none(3, "start"), c.int_or_none(4, "end"), c.int(5, "step", 1)
+    start, end, step = c.size_or_none(3, "start"), c.size_or_none(4, "end"), c.int(5, "step", 1)
     return movement.slice_scatter(x, _as(src, x), dim, start, None if end == END else end, step)
 
 
@@ -115,7 +119,8 @@ def select_scatter(c: Call) -> Tensor:
     """self with one index of an axis replaced by src."""
     x = c.tensor(0, "self")
     dim = _axis(c, c.int(2, "dim"), x.ndim)
-    index = c.int(3, "index") % max(int(x.axes[dim].extent), 1)
+    extent, index = x.axes[dim].extent, c.size(3, "index")
+    index = attr(extent + index) if isinstance(index, int) and index < 0 else index
     src = movement.unsqueeze(_as(c.tensor(1, "src"), x), dim)
     return movement.slice_scatter(x, src, dim, index, index + 1)
 
@@ -123,7 +128,7 @@ def select_scatter(c: Call) -> Tensor:
 @handles("aten.select.int", "aten.select_copy.int")
 def select(c: Call) -> Tensor:
     """One index of an axis."""
-    return movement.select(c.tensor(0, "self"), c.int(1, "dim"), c.int(2, "index"))
+    return movement.select(c.tensor(0, "self"), c.int(1, "dim"), c.size(2, "index"))
 
 
 @handles("aten.cat.default")
@@ -144,7 +149,7 @@ def stack(c: Call) -> Tensor:
 def constant_pad(c: Call) -> Tensor:
     """Elements added in front and behind, last axis first."""
     x, value = c.tensor(0, "self"), c.number(2, "value", 0)
-    return movement.pad(x, c.ints(1, "pad"), float(value) if is_float(x.dtype) else value)
+    return movement.pad(x, c.sizes(1, "pad"), float(value) if is_float(x.dtype) else value)
 
 
 @handles("aten.flip.default", "prims.rev.default")
@@ -166,10 +171,12 @@ def repeat(c: Call) -> Tensor:
     return movement.repeat(c.tensor(0, "self"), c.ints(1, "repeats"))
 
 
-def _split(x: Tensor, dim: int, sizes: Sequence[int]) -> Parts:
+def _split(x: Tensor, dim: int, sizes: Sequence[Size]) -> Parts:
     """Slices one after another, each built when it is asked for."""
-    starts = [sum(sizes[:k]) for k in range(len(sizes))]
-    return tuple(partial(movement.slice, x, dim, a, a + n) for a, n in zip(starts, sizes, strict=True))
+    starts: list[Size] = [0]
+    for n in sizes:
+        starts.append(attr(simplify(as_expr(starts[-1]) + n)))
+    return tuple(partial(movement.slice, x, dim, a, b) for a, b in pairwise(starts))
 
 
 @handles(
@@ -181,13 +188,15 @@ def split(c: Call) -> Parts:
     """Pieces of equal size (the last may be shorter), or of given sizes."""
     x = c.tensor(0, "self")
     dim = _axis(c, c.int(2, "dim", 0), x.ndim)
-    extent = int(x.axes[dim].extent)
     if "with_sizes" in c.node.target:
-        sizes = list(c.ints(1, "split_sizes"))
-        if sum(sizes) != extent or min(sizes, default=0) < 0:
-            raise c.error(f"sizes {sizes} do not add up to {extent}")
+        sizes = list(c.sizes(1, "split_sizes"))
+        total = as_expr(0)
+        for n in sizes:
+            total = total + n
+        if not is_true(total.eq(x.axes[dim].extent)) or not all(is_true(as_expr(n) >= 0) for n in sizes):
+            raise c.error(f"sizes {tuple(map(str, sizes))} do not add up to {x.axes[dim].extent}")
         return _split(x, dim, sizes)
-    size = c.int(1, "split_size")
+    extent, size = fixed_shape(x)[dim] if x.ndim else 0, c.int(1, "split_size")
     if size < 1:
         raise c.error(f"pieces of size {size}")
     return _split(x, dim, [min(size, extent - a) for a in range(0, extent, size)] or [0])
@@ -198,7 +207,7 @@ def unfold(c: Call) -> Tensor:
     """Windows of ``size`` along an axis, ``step`` apart, as a new last axis: one strided slice for each place."""
     x, size, step = c.tensor(0, "self"), c.int(2, "size"), c.int(3, "step")
     dim = _axis(c, c.int(1, "dimension"), x.ndim)
-    extent = int(x.axes[dim].extent) if x.ndim else 0
+    extent = fixed_shape(x)[dim] if x.ndim else 0
     if not 1 <= size <= extent or step < 1:
         raise Unmapped(f"windows of {size}, {step} apart, of {extent} elements")
     last = (extent - size) // step * step
@@ -210,7 +219,7 @@ def unbind(c: Call) -> Parts:
     """Each index of an axis."""
     x = c.tensor(0, "self")
     dim = _axis(c, c.int(1, "dim", 0), x.ndim)
-    return tuple(partial(movement.select, x, dim, k) for k in range(int(x.axes[dim].extent)))
+    return tuple(partial(movement.select, x, dim, k) for k in range(fixed_shape(x)[dim]))
 
 
 @handles("aten.copy.default")
@@ -221,7 +230,7 @@ def copy(c: Call) -> Tensor:
     return ops.cast(wide, x.dtype) if wide.dtype != x.dtype else ops.copy(wide)
 
 
-def _filled(c: Call, shape: Sequence[int], value: Scalar, dtype: str) -> Tensor:
+def _filled(c: Call, shape: Sequence[Size], value: Scalar, dtype: str) -> Tensor:
     kept = float(value) if is_float(check_dtype(dtype)) else value
     return c.fusion.full(shape, kept, dtype)
 
@@ -230,7 +239,7 @@ def _filled(c: Call, shape: Sequence[int], value: Scalar, dtype: str) -> Tensor:
 def full(c: Call) -> Tensor:
     """One value everywhere."""
     if c.node.target == "aten.full.default":
-        shape, value = c.ints(0, "size"), c.number(1, "fill_value")
+        shape, value = c.sizes(0, "size"), c.number(1, "fill_value")
         return _filled(c, shape, value, c.dtype(scalar_dtype(value)))
     return _filled(c, (), c.number(0, "s"), c.dtype("float32"))
 
@@ -241,11 +250,7 @@ def full_like(c: Call) -> Tensor:
     x = c.tensor(0, "self")
     name = c.node.target
     value = c.number(1, "fill_value") if "full" in name else int("ones" in name)
-    return _filled(c, _extents(x), value, c.dtype(x.dtype))
-
-
-def _extents(x: Tensor) -> tuple[int, ...]:
-    return tuple(int(d.extent) for d in x.axes)
+    return _filled(c, x.shape, value, c.dtype(x.dtype))
 
 
 @handles("aten.zeros.default", "aten.ones.default", "aten.empty.memory_format", "aten.empty_permuted.default")
@@ -253,7 +258,7 @@ def zeros(c: Call) -> Tensor:
     """Zeros or ones; what torch leaves unset is 0 here."""
     if "permuted" in c.node.target:
         c.ints(1, "physical_layout")
-    return _filled(c, c.ints(0, "size"), int("ones" in c.node.target), c.dtype("float32"))
+    return _filled(c, c.sizes(0, "size"), int("ones" in c.node.target), c.dtype("float32"))
 
 
 @handles(
@@ -262,7 +267,7 @@ def zeros(c: Call) -> Tensor:
 )  # fmt: skip
 def new_full(c: Call) -> Tensor:
     """One value in a given shape and another tensor's type."""
-    x, shape, name = c.tensor(0, "self"), c.ints(1, "size"), c.node.target
+    x, shape, name = c.tensor(0, "self"), c.sizes(1, "size"), c.node.target
     if "strided" in name:
         c.get(2, "stride")
     value = c.number(2, "fill_value") if "new_full" in name else int("ones" in name)
@@ -273,10 +278,24 @@ def new_full(c: Call) -> Tensor:
 def arange(c: Call) -> Tensor:
     """start, start + step, ... below end."""
     plain = c.node.target == "aten.arange.default"
+    end = c.get(0 if plain else 1, "end")
+    if isinstance(end, Expr) or (not plain and isinstance(c.get(0, "start"), Expr)):
+        return _counted_to(c, 0 if plain else c.size(0, "start"), c.size(0 if plain else 1, "end"))
     start = 0 if plain else c.number(0, "start")
     end = c.number(0 if plain else 1, "end")
     step = c.number(2, "step", 1) if c.node.target.endswith("start_step") else 1
     return _counted(c, start, end, step)
+
+
+def _counted_to(c: Call, start: Size, end: Size) -> Tensor:
+    """start, start + 1, ... below end, one of them a size that is known only when the program runs."""
+    step = c.int(2, "step", 1) if c.node.target.endswith("start_step") else 1
+    dtype = c.dtype("int64")
+    count = simplify(as_expr(end) - start)
+    if step != 1 or not is_true(count >= 0):
+        raise Unmapped("its length is not provably that of a range")
+    numbers = c.fusion.iota(attr(count), 0 if isinstance(start, Expr) else start, 1, dtype)
+    return ops.add(numbers, start) if isinstance(start, Expr) else numbers
 
 
 def _counted(c: Call, start: Scalar, end: Scalar, step: Scalar) -> Tensor:
@@ -298,7 +317,7 @@ def _counted(c: Call, start: Scalar, end: Scalar, step: Scalar) -> Tensor:
 @handles("prims.iota.default")
 def iota(c: Call) -> Tensor:
     """length numbers from start in steps."""
-    length, start, step = c.int(0, "length"), c.int(-1, "start", 0), c.int(-1, "step", 1)
+    length, start, step = c.size(0, "length"), c.int(-1, "start", 0), c.int(-1, "step", 1)
     return c.fusion.iota(length, start, step, c.dtype("int64"))
 
 

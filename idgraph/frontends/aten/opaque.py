@@ -40,7 +40,7 @@ _NAMES: dict[str, str] = {
     CHECK: "_assert_async.msg _assert_async.default _assert_scalar.default _linalg_check_errors.default",
     SIZE: """nonzero.default nonzero_static.default masked_select.default _unique2.default unique_dim.default
         unique_consecutive.default bincount.default""",
-    NUMBER: "_local_scalar_dense.default item.default equal.default",
+    NUMBER: "equal.default",
     PLACES: "repeat_interleave.Tensor _embedding_bag.default _embedding_bag_forward_only.default",
     COMPLEX: """complex.default polar.default view_as_complex.default view_as_real.default _conj.default
         _fft_r2c.default _fft_c2c.default _fft_c2r.default angle.default _conj_physical.default real.default

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from idgraph.arith import Expr
 from idgraph.frontends.importer import Call, Unmapped, handles
 from idgraph.ir import DType, Scalar, Tensor, is_float, ops
 from idgraph.ir.dtypes import promote, scalar_dtype
 from idgraph.ir.fusion import apply_op
 
-Operand = Tensor | Scalar
+Operand = Tensor | Scalar | Expr
 
 
 def promoted(operands: Sequence[Operand]) -> DType:
@@ -18,7 +19,9 @@ def promoted(operands: Sequence[Operand]) -> DType:
         raise Unmapped("no operand is a tensor")
     wide: list[DType] = [t.dtype for t in operands if isinstance(t, Tensor) and t.ndim]
     flat: list[DType] = [t.dtype for t in operands if isinstance(t, Tensor) and not t.ndim]
-    numbers: list[DType] = [scalar_dtype(v) for v in operands if not isinstance(v, Tensor)]
+    numbers: list[DType] = [
+        "int64" if isinstance(v, Expr) else scalar_dtype(v) for v in operands if not isinstance(v, Tensor)
+    ]
     narrow: list[DType] = [promote(flat)] if flat else []
     base = promote(wide, narrow) if wide else promote(flat)
     return promote([base], numbers)
@@ -60,6 +63,10 @@ def _scaled(c: Call, value: Operand) -> Operand:
     alpha = c.number(2, "alpha", 1)
     if alpha == 1:
         return value
+    if isinstance(value, Expr):
+        if not isinstance(alpha, int):
+            raise Unmapped(f"a fraction of the dynamic size {value}")
+        return value * alpha
     return ops.mul(value, alpha) if isinstance(value, Tensor) else value * alpha
 
 
@@ -149,7 +156,9 @@ def masked_fill(c: Call) -> Tensor:
     x, value = c.tensor(0, "self"), c.operand(2, "value")
     if isinstance(value, Tensor) and value.dtype != x.dtype:
         value = ops.cast(value, x.dtype)
-    elif not isinstance(value, Tensor) and promote([x.dtype], [scalar_dtype(value)]) != x.dtype:
+    elif not isinstance(value, Tensor) and (
+        isinstance(value, Expr) or promote([x.dtype], [scalar_dtype(value)]) != x.dtype
+    ):
         raise Unmapped("the fill value is of another kind than the tensor")
     return ops.where(c.tensor(1, "mask"), value, x)
 
@@ -164,7 +173,7 @@ def clamp(c: Call) -> Tensor:
     for f, bound, word in ((ops.maximum, low, "min"), (ops.minimum, high, "max")):
         if bound is None:
             continue
-        if not isinstance(bound, (Tensor, int, float)):
+        if not isinstance(bound, (Tensor, int, float, Expr)):
             raise c.wrong(word, bound, "a tensor or a number")
         a, b = aligned(x, bound)
         x = f(a, b)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from idgraph.arith import Expr, as_expr, is_true
 from idgraph.frontends.aten.pointwise import narrowed, wide_of
 from idgraph.frontends.importer import Call, Parts, Unmapped, handles
+from idgraph.frontends.nodes import same_size
+from idgraph.frontends.sizes import Size
 from idgraph.ir import Scalar, Tensor, composite, is_float, movement, ops
+from idgraph.ir.indexing import attr
 
 
 def reduced_dims(c: Call, x: Tensor, position: int, name: str = "dim") -> tuple[int, ...]:
@@ -20,10 +24,10 @@ def reduced_dims(c: Call, x: Tensor, position: int, name: str = "dim") -> tuple[
     return found if x.ndim else ()
 
 
-def _count(x: Tensor, dims: tuple[int, ...]) -> int:
-    total = 1
+def _count(x: Tensor, dims: tuple[int, ...]) -> Size:
+    total: Size = 1
     for d in dims:
-        total *= int(x.axes[d].extent)
+        total = attr(x.axes[d].extent * total)
     return total
 
 
@@ -103,7 +107,12 @@ def _moments(x: Tensor, dims: tuple[int, ...], correction: Scalar) -> tuple[Tens
     mu = _mean(x, dims, True)
     squares = ops.square(ops.sub(x, mu))
     total = composite.sum(squares, dims, True) if dims else squares
-    freedom = max(float(_count(x, dims)) - float(correction), 0.0)
+    count = _count(x, dims)
+    if isinstance(count, Expr):
+        if float(correction) != int(correction) or not is_true(count > int(correction)):
+            raise Unmapped(f"a variance of {count} elements, not provably more than its correction")
+        return ops.div(total, count - int(correction)), mu
+    freedom = max(float(count) - float(correction), 0.0)
     if freedom == 0.0:
         raise Unmapped("a variance of no more elements than its correction")
     return ops.div(total, freedom), mu
@@ -177,9 +186,9 @@ def logsumexp(c: Call) -> Tensor:
 @handles("aten.native_layer_norm.default")
 def layer_norm(c: Call) -> Parts:
     """((x - mean) * rstd * weight + bias, mean, rstd) over the last axes."""
-    x, shape = c.tensor(0, "input"), c.ints(1, "normalized_shape")
+    x, shape = c.tensor(0, "input"), c.sizes(1, "normalized_shape")
     weight, bias, eps = c.tensor_or_none(2, "weight"), c.tensor_or_none(3, "bias"), c.number(4, "eps")
-    if x.shape[x.ndim - len(shape) :] != shape:
+    if len(shape) > x.ndim or not all(map(same_size, x.shape[x.ndim - len(shape) :], shape)):
         raise c.error(f"normalized_shape {shape} is not how shape {x.shape} ends")
     wide = wide_of(x)
     variance, mu = _moments(wide, tuple(range(x.ndim - len(shape), x.ndim)), 0)
@@ -196,13 +205,13 @@ def layer_norm(c: Call) -> Parts:
 def group_norm(c: Call) -> Parts:
     """((x - mean) * rstd * weight + bias, mean, rstd) over groups of channels and all places."""
     x, weight, bias = c.tensor(0, "input"), c.tensor_or_none(1, "weight"), c.tensor_or_none(2, "bias")
-    batch, channels, places = c.int(3, "N"), c.int(4, "C"), c.int(5, "HxW")
+    batch, channels, places = c.size(3, "N"), c.int(4, "C"), c.size(5, "HxW")
     groups, eps = c.int(6, "group"), c.number(7, "eps")
-    if groups < 1 or channels % groups or x.shape[:2] != (batch, channels):
+    if groups < 1 or channels % groups or not all(map(same_size, x.shape[:2], (batch, channels))):
         raise c.error(f"{groups} groups of {channels} channels of shape {x.shape}")
-    if 0 in (batch, channels, places):
+    if not all(is_true(as_expr(n) >= 1) for n in (batch, channels, places)):
         raise Unmapped("a group normalisation of no elements")
-    grouped = movement.reshape(wide_of(x), (batch, groups, channels // groups * places))
+    grouped = movement.reshape(wide_of(x), (batch, groups, attr(as_expr(places) * (channels // groups))))
     variance, mu = _moments(grouped, (2,), 0)
     rstd = ops.rsqrt(ops.add(variance, eps))
     out = movement.reshape(ops.mul(ops.sub(grouped, mu), rstd), x.shape)
@@ -223,7 +232,7 @@ def batch_norm(c: Call) -> Parts:
         raise Unmapped("batch normalisation other than in float32 training")
     dims = tuple(d for d in range(x.ndim) if d != 1)
     count = _count(x, dims)
-    if count < 2:
+    if not isinstance(count, int) or count < 2:
         raise Unmapped("batch normalisation of one element for each channel")
     variance, mu = _moments(x, dims, 0)
     rstd = ops.rsqrt(ops.add(variance, eps))
