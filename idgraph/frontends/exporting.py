@@ -21,7 +21,7 @@ from idgraph.frontends.aten import HANDLERS, OPAQUE
 from idgraph.frontends.decompose import table
 from idgraph.frontends.fx import Import, import_program
 from idgraph.frontends.importer import GETITEM, is_of_sizes
-from idgraph.frontends.nodes import Kind, Meta, Node, Program, Ref, TensorMeta, Value, Word, short
+from idgraph.frontends.nodes import Kind, Meta, Node, Program, Ref, TensorMeta, Value, Word, short, where_of
 from idgraph.frontends.sizes import Reader
 
 _FRAME = re.compile(r'File "([^"\n]*)", line (\d+), in [^\n]*(?:\n(?!  File)\s*([^\n]*))?')
@@ -100,7 +100,12 @@ def _is_plain(target: Any) -> bool:
     name = target_name(target)
     if type(target).__name__ != "OpOverload":
         return is_of_sizes(name)
-    return name in HANDLERS or name in OPAQUE or not target._schema.is_mutable
+    return name in HANDLERS or name in OPAQUE or not _writes(target)
+
+
+def _writes(target: Any) -> bool:
+    """An operation of torch that changes an operand."""
+    return type(target).__name__ == "OpOverload" and bool(target._schema.is_mutable)
 
 
 def _captured(
@@ -261,6 +266,10 @@ def _traced(torch: Any, module: Any, args: Args, kwargs: dict[str, object], titl
     graph = make_fx(functional, decomposition_table=decompositions, record_stack_traces=True)(
         *[flat[k] for k in tensors]
     )
+    if any(_writes(n.target) for n in graph.graph.nodes if n.op == "call_function"):
+        # a decomposition wrote in place; of the flat graph nothing is hidden any more
+        again = torch.func.functionalize(graph, remove="mutations_and_views")
+        graph = make_fx(again, record_stack_traces=True)(*[flat[k] for k in tensors])
     graph.graph.eliminate_dead_code()
     found = _graph_module(graph, title)
 
@@ -302,6 +311,12 @@ def read_graph(found: Captured) -> tuple[Program, dict[str, Callable[..., object
         node = Node(
             n.name, kind, target, args, kwargs, meta_of(value, n.name, sizes), source_line(n.meta.get("stack_trace"))
         )
+        if kind == "call" and _writes(n.target):
+            raise FrontendError(
+                f"{where_of(node)}: it writes its operands",
+                where=node.line,
+                hint="give the program itself, or this graph with example arguments",
+            )
         if kind == "call" and target != GETITEM:
             operations[n.name] = n.target
         nodes.append(node)
@@ -348,7 +363,8 @@ def meta_of(value: Any, name: str, sizes: Reader) -> Meta:
     if is_torch(value):
         if value.layout != load_torch("which made it").strided:
             raise FrontendError(
-                f"node {short(name)}: its layout is {str(value.layout).removeprefix('torch.')}, its elements lie nowhere by index",
+                f"node {short(name)}: a tensor of layout {str(value.layout).removeprefix('torch.')}",
+                because=["its elements have no place that an index gives"],
                 hint="x.to_dense() before the program",
             )
         shape, strides = tuple(map(sizes.size, value.shape)), tuple(map(sizes.size, value.stride()))

@@ -284,7 +284,7 @@ def argument(node: Node, value: object) -> RunValue:
     if not fits or dtype_name(array) != meta.dtype:
         raise FrontendError(
             f"{where_of(node)}: captured for {meta}, got {dtype_name(array)}{tuple(array.shape)}",
-            hint="sizes and types are fixed when a program is captured; from_torch(..., dynamic_shapes=...) frees sizes",
+            hint="sizes and types are those of the capture, but for sizes made free by dynamic_shapes=...",
         )
     return array
 

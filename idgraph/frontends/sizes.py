@@ -46,7 +46,7 @@ class Sizes:
         return []
 
     def _solve(self, wanted: Expr, given: int, env: dict[str, int]) -> str | None:
-        """The name of a symbol that ``wanted == given`` fixes: where the size is a multiple of one unknown symbol plus a number."""
+        """The name of the symbol that ``wanted == given`` fixes: the one unknown, times and plus numbers."""
         unknown = [s for s in wanted.names if s not in env]
         if len(unknown) != 1:
             return None
@@ -190,7 +190,7 @@ class Reader:
     def _multiple(self, number: Any, of: Any) -> None:
         """From ``number % of == 0`` with one symbol: that symbol's step."""
         top, bottom = (number / of).as_numer_denom()
-        free = [s for s in top.free_symbols]
+        free = list(top.free_symbols)
         if len(free) != 1 or not getattr(bottom, "is_Integer", False):
             return
         rest = top / free[0]

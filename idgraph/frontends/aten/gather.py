@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from idgraph.arith import Expr, is_true
 from idgraph.frontends.importer import Call, Unmapped, fixed_shape, handles
-from idgraph.ir import Tensor, composite, indexed, is_integer, movement, ops
+from idgraph.frontends.nodes import same_size
+from idgraph.ir import Tensor, composite, indexed, is_float, is_integer, movement, ops
 from idgraph.ir.fusion import apply_op
 from idgraph.ir.indexed import counted_from_front
 
@@ -79,10 +80,34 @@ def masked_index_put(c: Call) -> Tensor:
 def index_put(c: Call) -> Tensor:
     """x with values written, or added, at loaded coordinates."""
     x, values, accumulate = c.tensor(0, "self"), c.tensor(2, "values"), c.flag(3, "accumulate")
+    mask = _only_mask(c)
+    if mask is not None:
+        return _put_where(x, mask, values, accumulate)
     dims, found = _indices(c, x, 1)
     if not dims:
         raise Unmapped("no index tensor")
     return _put(x, dims, found, values, accumulate)
+
+
+def _only_mask(c: Call) -> Tensor | None:
+    """The mask of ``x[mask] = v``: one boolean index over the leading axes."""
+    first, *rest = c.items(1, "indices") or (None,)
+    alone = all(t is None for t in rest)
+    return first if isinstance(first, Tensor) and first.dtype == "bool" and alone else None
+
+
+def _put_where(x: Tensor, mask: Tensor, values: Tensor, accumulate: bool) -> Tensor:
+    """One value, or one row of values, wherever the mask holds."""
+    extra = x.ndim - mask.ndim
+    same = extra >= 0 and all(map(same_size, x.shape[: mask.ndim], mask.shape))
+    if not same or (values.ndim > extra and any(n != 1 for n in values.shape[: values.ndim - extra])):
+        raise Unmapped("a mask selects a number of elements that depends on values")
+    row = movement.squeeze(values, tuple(range(values.ndim - extra))) if values.ndim > extra else values
+    wide = movement.unsqueeze(mask, list(range(mask.ndim, x.ndim))) if extra else mask
+    cast = ops.cast(row, x.dtype) if row.dtype != x.dtype else row
+    if accumulate:
+        return ops.add(x, ops.where(wide, cast, False if x.dtype == "bool" else 0.0 if is_float(x.dtype) else 0))
+    return ops.where(wide, cast, x)
 
 
 def _put(x: Tensor, dims: Sequence[int], found: Sequence[Tensor], values: Tensor, accumulate: bool) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from idgraph.arith import Expr
+from idgraph.arith import TRUE, Expr
 from idgraph.frontends.importer import Call, Unmapped, handles
 from idgraph.ir import Scalar, Tensor, ops
 
@@ -36,6 +36,16 @@ handles("math.log")(_one(ops.log))
 handles("_operator.neg")(_one(ops.neg))
 for _name, _f in {"add": ops.add, "sub": ops.sub, "mul": ops.mul, "truediv": ops.div, "pow": ops.pow}.items():
     handles(f"_operator.{_name}")(_two(_f))
+
+
+@handles("aten._assert_scalar.default")
+def assert_scalar(c: Call) -> None:
+    """A condition on sizes that their declared ranges imply; any other is checked when the program runs."""
+    condition = c.get(0, "self")
+    c.get(1, "assert_msg", None)
+    holds = condition is True or (isinstance(condition, Expr) and condition == TRUE)
+    if not holds:
+        raise Unmapped("a check of values when the program runs")
 
 
 @handles("aten._local_scalar_dense.default", "aten.item.default")
