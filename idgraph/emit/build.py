@@ -146,7 +146,7 @@ class _Builder:
                     out += self.leaf(expr)
                 case Nest():
                     out += self.nest(node, depth, around)
-        return _joined([*out, *(Barrier(w) for w in waits.get(len(nodes), ()))])
+        return joined([*out, *(Barrier(w) for w in waits.get(len(nodes), ()))])
 
     def arrays(self, node: Node, depth: int) -> Iterator[Buffer]:
         """The arrays that ``node`` fills for what stands beside it."""
@@ -378,7 +378,7 @@ def _guarded(guard: Expr, body: Body) -> Body:
     return body if guard is TRUE or not body else (If(guard, body),)
 
 
-def _joined(body: Sequence[Stmt]) -> Body:
+def joined(body: Sequence[Stmt]) -> Body:
     """Neighbouring statements under one condition share it; what only they use needs no first value."""
     out: list[Stmt] = []
     between: list[Declare | Note] = []

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from idgraph.emit.cuda_blocks import exchanges
+from idgraph.emit.cuda_math import extrema, short_exp
 from idgraph.emit.cuda_pairs import pair_functions, plain_pairs, software_bf16
 from idgraph.emit.cuda_vectors import native_bf16, plain_vectors, vectors
 from idgraph.emit.layout import (
@@ -159,9 +160,10 @@ def namespace(cc: tuple[int, int]) -> dict[str, Any]:
         **bits,
         **vectors(),
         **pair_functions(cc),
+        **short_exp(),
     )
     if cc >= (8, 0):
-        base.update(native_bf16())
+        base.update(native_bf16(), **extrema())
     names = rebound(base, jit)
     if cc < (8, 0):
         names.update(software_bf16(names, jit))

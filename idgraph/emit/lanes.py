@@ -93,7 +93,7 @@ def _unrolled(body: Body, read_only: frozenset[str]) -> Body:
     for s in body:
         match s:
             case Loop() if _can_unroll(s):
-                made += pair_up(join_accesses(_Expansion(read_only).expand((s,), [Lane((), {})], {}), read_only))
+                made += pair_up(join_accesses(Expansion(read_only).expand((s,), [Lane((), {})], {}), read_only))
             case Loop() | If() | Single() | Checked():
                 made.append(replace(s, body=_unrolled(s.body, read_only)))
             case _:
@@ -123,7 +123,7 @@ def _can_unroll(s: Loop) -> bool:
 
 
 @dataclass(slots=True)
-class _Expansion:
+class Expansion:
     """Statements once for each lane. ``held`` says which element of an input a local holds."""
 
     read_only: frozenset[str]

@@ -11,6 +11,7 @@ from idgraph.emit.lanes import with_lanes
 from idgraph.emit.nest import IndexMaps
 from idgraph.emit.plan import Kernel, Plan, quote
 from idgraph.emit.printers import kernel_source
+from idgraph.emit.rows import with_rows
 from idgraph.errors import EmitError
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, check_fusion
@@ -136,4 +137,4 @@ def emit(fusion: Fusion, target: Target = "python", *, model: IndexMaps | None =
         maps = IdModel(fusion)
         maps.verify()
     plan = build_plan(fusion, maps, threads=target == "cuda")
-    return Program(fusion, target, with_lanes(plan) if target == "cuda" else plan)
+    return Program(fusion, target, with_lanes(with_rows(plan)) if target == "cuda" else plan)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from idgraph.emit.plan import (
+    Accumulate,
     Checked,
     Choose,
     Compute,
@@ -60,6 +61,9 @@ class _Values:
                 for name in {n for x in _flat(s.body) for n in set_by(x)}:
                     self.forget(name)
                 continue
+            if isinstance(s, Accumulate):  # it changes a variable that had a value before
+                self.seen.add(s.acc.name)
+                self.forget(s.acc.name)
             for name in set_by(s):
                 self.forget(name)
             self.learn(s)
@@ -98,7 +102,7 @@ class _Values:
             case Choose(cases=cases, default=default):
                 chosen = tuple((c, self.operand(o)) for c, o in cases)
                 return replace(s, cases=chosen, default=self.operand(default))
-            case Store(value=value) | Let(value=value):
+            case Store(value=value) | Let(value=value) | Accumulate(value=value):
                 return replace(s, value=self.operand(value))
             case VectorStore(values=values):
                 return replace(s, values=tuple(map(self.operand, values)))

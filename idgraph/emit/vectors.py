@@ -9,6 +9,7 @@ from itertools import count
 
 from idgraph.arith import TRUE, Expr, as_expr, divisible, simplify
 from idgraph.emit.plan import (
+    Accumulate,
     Buffer,
     Checked,
     Choose,
@@ -266,7 +267,7 @@ def _renamed(s: Stmt, now: dict[str, Local]) -> Stmt:
             return replace(s, operands=tuple(map(operand, operands)))
         case Choose(cases=cases, default=default):
             return replace(s, cases=tuple((c, operand(o)) for c, o in cases), default=operand(default))
-        case Store(value=value) | Let(value=value):
+        case Store(value=value) | Let(value=value) | Accumulate(value=value):
             return replace(s, value=operand(value))
         case _:
             return s

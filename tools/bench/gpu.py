@@ -73,10 +73,10 @@ def _words(dtype: DType, words: str) -> str:
     return words if dtype == "bfloat16" else np.dtype(dtype).str
 
 
-def moved_bytes(f: ig.Fusion, gathered: tuple[str, ...]) -> int:
-    """Bytes of each input and output once; of a gathered tensor only what is gathered."""
+def moved_bytes(f: ig.Fusion, gathered: tuple[str, ...], twice: tuple[str, ...] = ()) -> int:
+    """Bytes of each input and output once (of those in ``twice`` twice); of a gathered tensor what is gathered."""
     total = 0
-    for t in (*f.inputs, *f.outputs):
+    for t in (*f.inputs, *f.outputs, *(f[n] for n in twice)):
         shape = f.outputs[0].shape if t.name in gathered else t.shape
         total += int(np.prod([int(n) for n in shape], dtype=np.int64)) * item_size(t.dtype)
     return total
@@ -213,7 +213,7 @@ def measure(case: Case, options: argparse.Namespace) -> Row:
     f = case.build(options.small)
     (case.schedule or ig.schedule.auto)(f)
     program = emit(f, target="cuda")
-    row = Row(f.name, case.key, case.bar, bytes=moved_bytes(f, case.gathered), kernels=len(program.kernels))
+    row = Row(f.name, case.key, case.bar, bytes=moved_bytes(f, case.gathered, case.twice), kernels=len(program.kernels))
     if simulated():
         report = ig.validate(f, target="cuda")
         row.ok, row.checks = report.ok, report.points

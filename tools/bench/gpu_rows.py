@@ -20,6 +20,7 @@ class Case:
     """``bar`` is the share of a matched device copy to reach; ``exact`` cases move elements only, bit for bit.
 
     ``gathered`` names inputs of which no more bytes count than the first output has (tables that are gathered from).
+    ``twice`` names inputs that the work reads two times by its nature (the logits of a loss and of its gradient).
     ``schedule`` replaces `ig.schedule.auto`.
     """
 
@@ -29,6 +30,7 @@ class Case:
     torch: Callable[[Any, Tensors], tuple[Any, ...]]
     exact: bool = False
     gathered: tuple[str, ...] = ()
+    twice: tuple[str, ...] = ()
     schedule: Callable[[ig.Fusion], object] | None = None
 
 
@@ -294,6 +296,48 @@ def transpose_add_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
     return (torch.relu(x["x"].t() + x["r"]),)
 
 
+def _cross_entropy(classes: int, gradient: bool) -> Callable[[bool], ig.Fusion]:
+    def build(small: bool) -> ig.Fusion:
+        rows, count = (8, classes // 512) if small else (8192, classes)
+        f = ig.Fusion(f"cross entropy{' and gradient' if gradient else ''} bf16 {rows} x {count}")
+        x = f.input("x", shape=(rows, count), dtype="bfloat16")
+        y = f.input("y", shape=(rows,), dtype="int64")
+        f.output(ig.cross_entropy(x, y))
+        if gradient:
+            f.output(ig.cross_entropy_backward(None, x, y))
+        return f
+
+    return build
+
+
+def cross_entropy_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
+    """The loss."""
+    return (torch.nn.functional.cross_entropy(x["x"], x["y"]),)
+
+
+def cross_entropy_gradient_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
+    """The loss and its gradient."""
+    logits = x["x"].detach().requires_grad_()
+    loss = torch.nn.functional.cross_entropy(logits, x["y"])
+    return loss.detach(), *torch.autograd.grad(loss, logits)
+
+
+def _softmax(columns: int, dtype: str) -> Callable[[bool], ig.Fusion]:
+    def build(small: bool) -> ig.Fusion:
+        rows, count = (8, columns // 32) if small else ((1 << 28) // columns, columns)
+        f = ig.Fusion(f"softmax {dtype} {rows} x {count}")
+        x = f.input("x", shape=(rows, count), dtype=dtype)
+        f.output(ig.cast(ig.softmax(ig.cast(x, "float32"), 1), dtype))
+        return f
+
+    return build
+
+
+def softmax_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
+    """The same."""
+    return (torch.softmax(x["x"], 1),)
+
+
 CASES: tuple[Case, ...] = (
     Case("rotation", 0.99, rotation, rotation_torch),
     Case("rope", 0.99, rope, rope_torch),
@@ -311,4 +355,11 @@ CASES: tuple[Case, ...] = (
     Case("embedding", 0.97, embedding, embedding_torch, exact=True, gathered=("table",)),
     Case("gather", 0.85, gather, gather_torch, exact=True),
     Case("take_along", 0.0, take_along, take_along_torch, gathered=("x",)),
+    *(Case(f"ce_{n}", 0.96, _cross_entropy(n, False), cross_entropy_torch) for n in (32768, 50257, 128256)),
+    *(
+        Case(f"ce_grad_{n}", 0.92, _cross_entropy(n, True), cross_entropy_gradient_torch, twice=("x",))
+        for n in (32768, 50257, 128256)
+    ),
+    Case("softmax", 0.9, _softmax(4096, "bfloat16"), softmax_torch),
+    Case("softmax_f32", 0.9, _softmax(8192, "float32"), softmax_torch),
 )

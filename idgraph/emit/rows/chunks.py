@@ -1,0 +1,401 @@
+"""A sweep in chunks: each thread takes pieces of as many neighbouring columns as one 16-byte access holds.
+
+A row may start at any element (50257 columns make every row start elsewhere), so chunks are counted from the last
+aligned element at or before its start: chunk q holds columns q*W - skip .. q*W - skip + W - 1. A chunk that lies inside
+the row is straight code for all its lanes, with vector accesses; the few at the ends go column by column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, ceildiv, multiple_of, not_, or_, simplify, symbol
+from idgraph.emit.lanes import Expansion, Lane
+from idgraph.emit.plan import (
+    Accumulate,
+    AccumulateOp,
+    Choose,
+    Combine,
+    Compute,
+    Declare,
+    If,
+    Index,
+    Let,
+    Load,
+    Local,
+    Loop,
+    Note,
+    Number,
+    Operand,
+    Stmt,
+    Store,
+)
+from idgraph.emit.rows.rewrite import Plain, all_reads, mapped, reads, same_local, sets
+from idgraph.emit.rows.sweep import COLUMN, Online, Sweep
+from idgraph.emit.vectors import VECTOR_TYPES, join_accesses
+from idgraph.ir import DType, is_float, item_size
+
+SERIAL_CHUNK = 4  # columns of one step where a thread runs all of a row and sums follow a maximum
+_PAIRS: dict[AccumulateOp, str] = {
+    "sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum", "any": "logical_or", "all": "logical_and",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where chunks lie: ``skip`` columns before the row's start; ``base`` counts whole chunks up to there.
+
+    ``anchor`` is the address of column 0 in the buffer whose alignment is kept, None where every row is aligned.
+    """
+
+    width: int
+    anchor: Expr | None
+    lets: tuple[Let, ...] = ()
+    skip: Expr = field(default_factory=lambda: as_expr(0))
+    base: Expr = field(default_factory=lambda: as_expr(0))
+
+
+def lowered(s: Sweep, read_only: frozenset[str]) -> list[Stmt]:
+    """The loops that run a sweep on the threads of a block."""
+    fixed, s = _hoisted(s, read_only)
+    s = _cheaper(s, fixed)
+    width = s.lanes if s.lanes > 1 or s.online is None else SERIAL_CHUNK
+    place = _place(s, width)
+    var, thread, lane = (symbol(n, 0, None) for n in _names(s))
+    chunk = simplify(var * s.threads + thread) if s.way else var
+    start = simplify(chunk * width - place.skip)
+    inside = and_(*_inside(s, place, start, chunk))
+    fast = _fast(s, place, start, read_only)
+    body: list[Stmt] = [] if inside == FALSE else [If(inside, tuple(fast))] if inside != TRUE else list(fast)
+    if inside != TRUE and (place.anchor is not None or not _divides(s.extent, width)):
+        rest = and_(or_(*(not_(c) for c in _inside(s, place, start, chunk))), start < s.extent)
+        body.append(If(rest, (Loop(lane.name, as_expr(width), "serial", tuple(_slow(s, start + lane))),)))
+    elements = s.extent + (width - 1 if place.anchor is not None else 0)
+    steps = simplify(ceildiv(elements, s.threads * width))
+    inner: tuple[Stmt, ...] = tuple(body)
+    if s.way:
+        inner = (Loop(thread.name, as_expr(s.threads), s.way, inner, s.loops[0].note),)
+    loop = Loop(var.name, steps, "serial", inner, s.loops[0].note)
+    whole: tuple[Stmt, ...] = (*fixed, *place.lets, loop)
+    return [*_near(s), *((If(s.condition, whole),) if s.condition != TRUE else whole)]
+
+
+def _names(s: Sweep) -> tuple[str, str, str]:
+    """Loop variables: chunks of a thread, threads, lanes."""
+    thread = next((v.var for v in s.loops if v.parallel == s.way), "")
+    return f"{COLUMN}_step", thread or f"{COLUMN}_thread", f"{COLUMN}_lane"
+
+
+def _divides(extent: Expr, width: int) -> bool:
+    return multiple_of(extent, width)
+
+
+def _inside(s: Sweep, place: _Place, start: Expr, chunk: Expr) -> list[Expr]:
+    """When a whole chunk lies in the row."""
+    if place.anchor is not None:
+        return [start >= 0, start <= s.extent - place.width]
+    whole = s.extent // place.width
+    if s.extent.is_const and int(s.extent) % (place.width * s.threads) == 0:
+        return []
+    return [simplify(chunk < whole)]
+
+
+def _place(s: Sweep, width: int) -> _Place:
+    """Chunks from the row's start where that is aligned for every access, else by the first access that is not."""
+    found = [(b, a) for b, a in _columnwise(s) if not multiple_of(a, width)] if width > 1 else []
+    if not found:
+        return _Place(width, None)
+    anchor = found[0][1]
+    lets = (
+        Let(f"{COLUMN}_base", Index(simplify(anchor // width))),
+        Let(f"{COLUMN}_skip", Index(simplify(anchor % width))),
+    )
+    return _Place(width, anchor, lets, symbol(f"{COLUMN}_skip", 0, width - 1), symbol(f"{COLUMN}_base", 0, None))
+
+
+def _columnwise(s: Sweep) -> list[tuple[str, Expr]]:
+    """(buffer, address of column 0) of the accesses that move one element a column, loads first."""
+    found: list[tuple[str, Expr]] = []
+    plain = [*s.body, *s.later]
+    for x in (*(x for x in plain if isinstance(x, Load)), *(x for x in plain if isinstance(x, Store))):
+        first = _first(x.address, s.column)
+        if first is not None and x.buffer.dtype in VECTOR_TYPES and x.buffer.place != "private":
+            found.append((x.buffer.name, first))
+    return found
+
+
+def _first(address: Expr, column: Expr) -> Expr | None:
+    """The address without the column, where that is added to it."""
+    rest = simplify(address - column)
+    return None if rest.names & column.names else rest
+
+
+# straight code ----------------------------------------------------------------------------------------------------
+
+
+def _fast(s: Sweep, place: _Place, start: Expr, read_only: frozenset[str]) -> list[Stmt]:
+    """All lanes of one chunk that lies inside the row."""
+    lane = symbol(f"{COLUMN}_lane", 0, place.width - 1)
+    chunk = simplify(start + place.skip)
+
+    def at(e: Expr) -> Expr:
+        rest = None if place.anchor is None else _first(e, s.column) if not e.is_condition else None
+        if rest is not None and place.anchor is not None:
+            apart = simplify(rest - place.anchor)
+            if multiple_of(apart, place.width):  # as aligned as the anchor: counted from the aligned element
+                return simplify(place.base * place.width + apart + chunk + lane)
+        return simplify(e.substitute({s.column: start + lane}))
+
+    lanes = [Lane((n,), {lane: n}) for n in range(place.width)] if place.width > 1 else [Lane((), {lane: 0})]
+    expansion, depths = Expansion(read_only), dict[str, int]()
+    sums = dict(s.online.sums) if s.online is not None else {}
+
+    def straight(body: Sequence[Plain]) -> list[Stmt]:
+        made: list[Stmt] = []
+        wide = _widened(body)
+        for x in body:
+            if isinstance(x, Accumulate):
+                made += _gathered(x, wide, sums, lanes, depths)
+            elif not (isinstance(x, Compute) and x.local.name in wide):
+                made += expansion.expand((mapped(x, at, same_local),), lanes, depths)
+        return made
+
+    made = [*_before(s), *straight(s.body), *_follow(s), *straight(s.later)]
+    return join_accesses(made, read_only)
+
+
+def _slow(s: Sweep, column: Expr) -> list[Stmt]:
+    """One column, if the row has it."""
+
+    def at(e: Expr) -> Expr:
+        return simplify(e.substitute({s.column: column}))
+
+    sums = dict(s.online.sums) if s.online is not None else {}
+
+    def straight(body: Sequence[Plain]) -> list[Stmt]:
+        wide = _widened(body)
+        made: list[Stmt] = []
+        for x in body:
+            if isinstance(x, Accumulate):
+                value = x.value
+                if isinstance(value, Local) and value.name in wide:
+                    value = wide[value.name]
+                made.append(replace(x, acc=_target(x, value, sums), value=value))
+            elif not isinstance(x, Note) and not (isinstance(x, Compute) and x.local.name in wide):
+                made.append(mapped(x, at, same_local))
+        return made
+
+    made = [*_before(s), *straight(s.body), *_follow(s), *straight(s.later)]
+    return [If(and_(column >= 0, column < s.extent), tuple(made))]
+
+
+def _widened(body: Sequence[Plain]) -> dict[str, Local]:
+    """Terms of sums that are another variable in float64: name -> that variable."""
+    terms = {x.value.name for x in body if isinstance(x, Accumulate) and x.op == "sum" and isinstance(x.value, Local)}
+    used = [n for x in body if not isinstance(x, Accumulate) for n in reads(x)]
+    return {
+        x.local.name: x.operands[0]
+        for x in body
+        if isinstance(x, Compute) and x.op == "cast" and x.local.name in terms and x.local.name not in used
+        and x.local.dtype == "float64" and isinstance(x.operands[0], Local) and x.operands[0].dtype == "float32"
+    }  # fmt: skip
+
+
+def _gathered(
+    x: Accumulate, wide: dict[str, Local], sums: dict[str, str], lanes: Sequence[Lane], depths: dict[str, int]
+) -> list[Stmt]:
+    """The values of all lanes combined pairwise, and then with the running value.
+
+    Terms in float32 are added up in float32 within a chunk: an error below 3 units in the last place of their sum.
+    """
+    value = x.value
+    if isinstance(value, Local) and value.name in wide:
+        value = wide[value.name]
+    values: list[Operand] = [_lane_value(value, lane, depths) for lane in lanes]
+    dtype: DType = value.dtype if isinstance(value, Local) and x.op in ("sum", "amax", "amin") else x.acc.dtype
+    made: list[Stmt] = []
+    number = 0
+    while len(values) > 1:
+        paired: list[Operand] = []
+        for a, b in zip(values[::2], values[1::2], strict=False):
+            local = Local(f"{x.acc.name}_{number}", dtype)
+            number += 1
+            made.append(Compute(local, _PAIRS[x.op], (a, b), dtype))
+            paired.append(local)
+        values = paired + ([values[-1]] if len(values) % 2 else [])
+    return [*made, replace(x, acc=_target(x, value, sums), value=values[0])]
+
+
+def _lane_value(o: Operand, lane: Lane, depths: dict[str, int]) -> Operand:
+    return Local(lane.name(o.name, depths.get(o.name, 0)), o.dtype) if isinstance(o, Local) else o
+
+
+def _target(x: Accumulate, value: Operand, sums: dict[str, str]) -> Local:
+    """Sums that follow a maximum add up in their terms' own type until the row is done."""
+    if x.acc.name in sums and isinstance(value, Local):
+        return Local(f"{x.acc.name}_near", value.dtype)
+    return x.acc
+
+
+# running maximum --------------------------------------------------------------------------------------------------
+
+
+def _near_type(s: Sweep, acc: str) -> DType:
+    wide = _widened(s.later)
+    for x in s.later:
+        if isinstance(x, Accumulate) and x.acc.name == acc and isinstance(x.value, Local):
+            return wide.get(x.value.name, x.value).dtype
+    return "float32"
+
+
+def _top(s: Sweep, o: Online) -> Local:
+    return next(x.acc for x in s.body if isinstance(x, Accumulate) and x.acc.name == o.top)
+
+
+def _near(s: Sweep) -> list[Stmt]:
+    """First values of the running sums."""
+    if s.online is None:
+        return []
+    return [Declare(f"{acc}_near", _near_type(s, acc), 0.0) for acc, _ in s.online.sums]
+
+
+def _before(s: Sweep) -> list[Stmt]:
+    """The maximum so far."""
+    if s.online is None:
+        return []
+    top = _top(s, s.online)
+    return [Compute(Local(f"{top.name}_old", top.dtype), "cast", (top,), top.dtype)]
+
+
+def reference(top: Local, name: str) -> list[Stmt]:
+    """What the sums are relative to: the maximum where it is finite, else 0."""
+    infinite = Local(f"{name}_inf", "bool")
+    return [
+        Compute(infinite, "isinf", (top,), top.dtype),
+        Compute(Local(name, top.dtype), "where", (infinite, Number(0.0), top), top.dtype),
+    ]
+
+
+def _follow(s: Sweep) -> list[Stmt]:
+    """The sums so far made relative to the maximum as it is now.
+
+    From the old maximum, not the old reference: a sum over nothing but -inf is 0, and times exp(-inf) stays 0.
+    """
+    if s.online is None:
+        return []
+    top, made = _top(s, s.online), list[Stmt]()
+    made += reference(top, f"{top.name}_ref")
+    shrink = _shrink(f"{top.name}_old", f"{top.name}_ref", f"{top.name}_scale", top.dtype, is_short(s))
+    made += shrink
+    for acc, c in s.online.sums:
+        near = Local(f"{acc}_near", _near_type(s, acc))
+        made.append(Compute(near, "mul", (near, Local(f"{top.name}_scale", top.dtype)), near.dtype))
+        # What was to be relative to the finished maximum is relative to the running one.
+        made.append(Compute(Local(c, top.dtype), "cast", (Local(f"{top.name}_ref", top.dtype),), top.dtype))
+    return made
+
+
+def _shrink(old: str, new: str, to: str, dtype: DType, short: bool) -> list[Stmt]:
+    apart = Local(f"{to}_by", dtype)
+    return [
+        Compute(apart, "sub", (Local(old, dtype), Local(new, dtype)), dtype),
+        Compute(Local(to, dtype), "fast_exp" if short else "exp", (apart,), dtype),
+    ]
+
+
+def settled(s: Sweep, after: Sequence[Stmt]) -> list[Stmt]:
+    """What stands behind a sweep, with its sums brought from each thread's maximum to that of all, and then to what
+    they were to be relative to."""
+    if s.online is None:
+        return list(after)
+    top = _top(s, s.online)
+    made: list[Stmt] = [Compute(Local(f"{top.name}_own", top.dtype), "cast", (top,), top.dtype)]
+    shared = any(isinstance(x, Combine) and x.acc.name == top.name for x in after)
+    if not shared:
+        made += _brought(s, top)
+    open_ = dict(s.online.sums)
+    for x in after:
+        for acc in [a for a in open_ if a in all_reads((x,)) and not (isinstance(x, Combine) and x.acc.name == a)]:
+            made += _finished(acc, open_.pop(acc), top)
+        made.append(x)
+        if isinstance(x, Combine) and x.acc.name == top.name:
+            made += _brought(s, top)
+    return made
+
+
+def _brought(s: Sweep, top: Local) -> list[Stmt]:
+    """Each thread's sums, relative to the maximum of all threads, in the accumulators."""
+    made = reference(top, f"{top.name}_all")
+    made += _shrink(f"{top.name}_own", f"{top.name}_all", f"{top.name}_scale", top.dtype, short=False)
+    for acc, _ in s.online.sums if s.online is not None else ():
+        near, wide = Local(f"{acc}_near", _near_type(s, acc)), Local(acc, "float64")
+        made.append(Compute(wide, "mul", (near, Local(f"{top.name}_scale", top.dtype)), "float64"))
+    return made
+
+
+def _finished(acc: str, c: str, top: Local) -> list[Stmt]:
+    """exp(reference - c) times the sum."""
+    last, wide = Local(f"{acc}_last", top.dtype), Local(acc, "float64")
+    return [
+        *_shrink(f"{top.name}_all", c, last.name, top.dtype, short=False),
+        Compute(wide, "mul", (wide, last), "float64"),
+    ]
+
+
+# cheaper forms ----------------------------------------------------------------------------------------------------
+
+
+def _hoisted(s: Sweep, read_only: frozenset[str]) -> tuple[list[Stmt], Sweep]:
+    """(what is the same for every column, the sweep without it)."""
+    moving = {COLUMN} | {n for x in (*s.body, *s.later) for n in sets(x)}
+    if s.online is not None:
+        moving |= {s.online.top, *(c for _, c in s.online.sums)}
+    fixed: list[Stmt] = []
+
+    def without(body: Sequence[Plain]) -> tuple[Plain, ...]:
+        kept: list[Plain] = []
+        for x in body:
+            still = isinstance(x, (Compute, Choose)) or (
+                isinstance(x, Load) and x.buffer.name in read_only and x.guard == TRUE
+            )
+            if still and not reads(x) & moving:
+                fixed.append(x)
+                moving.difference_update(sets(x))
+            else:
+                kept.append(x)
+        return tuple(kept)
+
+    body = without(s.body)
+    return fixed, replace(s, body=body, later=without(s.later))
+
+
+def is_short(s: Sweep) -> bool:
+    """True where all floating point numbers that the sweep moves have two bytes.
+
+    Their rounding, 2**-9 or 2**-12, covers the 2**-17 that the short forms of exp and division may be off.
+    """
+    kinds: list[DType] = [x.buffer.dtype for x in (*s.body, *s.later) if isinstance(x, (Load, Store))]
+    sizes = [item_size(k) for k in kinds if is_float(k)]
+    return bool(sizes) and max(sizes) == 2
+
+
+def _cheaper(s: Sweep, fixed: list[Stmt]) -> Sweep:
+    """exp as one instruction and division by what is fixed as a product, where two-byte floats are all that moves."""
+    if not is_short(s):
+        return s
+    inside = {n for x in (*s.body, *s.later) for n in sets(x)} | {c for _, c in (s.online.sums if s.online else ())}
+
+    def cheap(x: Plain) -> Plain:
+        match x:
+            case Compute(Local(dtype="float32"), "exp", _, "float32"):
+                return replace(x, op="fast_exp")
+            case Compute(Local(_, "float32") as made, "div", (a, Local(by, "float32")), "float32") if by not in inside:
+                inverse = Local(f"{by}_inverse", "float32")
+                if not any(inverse.name in sets(y) for y in fixed):
+                    fixed.append(Compute(inverse, "reciprocal", (Local(by, "float32"),), "float32"))
+                return Compute(made, "mul", (a, inverse), "float32")
+            case _:
+                return x
+
+    return replace(s, body=tuple(map(cheap, s.body)), later=tuple(map(cheap, s.later)))
