@@ -69,7 +69,8 @@ def _int(x: Expr) -> int:
 
 def needed(e: TensorExpr, d: IterDomain) -> Run:
     """The coordinates of root axis ``d`` of e's output that all of the output needs."""
-    readers = {x: step for step in e.output.domain.exprs for x in step.inputs}
+    kept = set(e.output.logical)  # an axis may be read whole and in part, as in slice_scatter
+    readers = {x: step for step in e.output.domain.exprs for x in step.inputs if x not in kept}
     return _needed(d, readers)
 
 

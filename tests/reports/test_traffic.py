@@ -60,6 +60,7 @@ EXACT: dict[str, Callable[[ig.Fusion], ig.Tensor]] = {
     "matmul": lambda f: ig.matmul(x(f, 6, 8), f.input("y", (8, 4))),
     "double": lambda f: x(f, 6, 8, dtype="float64")[:, ::3] + 1.0,
     "empty": lambda f: x(f, 6, 0) + 1.0,
+    "slice_scatter": lambda f: ig.slice_scatter(x(f, 9, 4), f.input("y", (3, 4)), 0, 2, 8, 2),
     "unread part": lambda f: ig.flip(x(f, 9)[2:7], (0,)),
 }
 
@@ -68,10 +69,10 @@ def counted(f: ig.Fusion, t: ig.Tensor) -> int:
     """Distinct addresses (coordinates, where strides are free) of t that are read, by walking all loops."""
     m = ig.IdModel(f)
     seen: set[tuple[int, ...]] = set()
+    free = any(s is not None and not s.is_const for s in t.domain.strides)
     for e in t.uses:
         for k in e.operands_of(t):
             a = m.read(e, k)
-            free = any(n.startswith("stride") for n in a.address.names)
             for point in itertools.product(*(range(int(loop.extent)) for loop in a.loops)):
                 at = {loop.name: v for loop, v in zip(a.loops, point, strict=True)}
                 if a.predicate.evaluate(at):
