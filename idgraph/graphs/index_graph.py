@@ -14,7 +14,7 @@ from idgraph.errors import IndexingError, ScheduleError, user_line
 from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.forms import Plan, Plans, own_domains, own_exprs
 from idgraph.graphs.graph_view import GraphView
-from idgraph.graphs.loops import Nests, Shadow
+from idgraph.graphs.loops import Nests, Shadow, descendants
 from idgraph.graphs.memory import no_collection
 from idgraph.graphs.order import order_nests
 from idgraph.graphs.reasons import Explanation
@@ -179,14 +179,14 @@ class _Builder:
 
     def _read(self, use: Use, own: Use) -> None:
         e, t, first, base, place = use.expr, use.tensor, use.first, own.first, own.plan.place
-        join, domains = self.graph.sets.union, use.plan.domains  # nothing is settled yet
-        theirs, out = self.nests.shadows[t], self.nests.shadows[e.output]
+        join = self.graph.sets.union  # nothing is settled yet
         for p, (at, read) in enumerate(zip(use.plan.axes, e.reads[use.operand or 0], strict=True)):
-            axis = domains[at]
             if isinstance(read, Mapped):
                 join(first + at, base + place[read.domain], ("access", e, t, p, ()))
-            if axis in theirs.axis and (met := out.read_at(read)) is not None:
-                join(first + use.plan.place[theirs.axis[axis]], base + place[met], ("promotion", e, t, p, ()))
+        for stand_in, met in self.nests.links(t, e, use.operand or 0):
+            widened = descendants(stand_in, self.nests.shadows[t].exprs)
+            loop = next((j for j, d in enumerate(self.nests.shadows[t].loop) if d in widened), 0)
+            join(first + use.plan.place[stand_in], base + place[met], ("promotion", e, t, loop, ()))
 
     def _check_shared(self, e: TensorExpr, k: int) -> None:
         t, key, own = e.inputs[k], key_of(e, k), key_of(e, None)
@@ -194,14 +194,14 @@ class _Builder:
         for j in range(self.nests.shared(t)):
             theirs = out.loop[j]
             axis = mine.loop[j]
-            if j in mine.direct:
+            if j in mine.direct and axis in t.axes:
                 read = e.reads[k][t.axes.index(axis)]
                 met = read.domain if isinstance(read, Mapped) else read.resolves if isinstance(read, Fixed) else None
                 same = met is not None and self.graph.same(own(out.of(met)), own(theirs))
             else:
                 same = self.graph.same(key(axis), own(theirs))
             if not same:
-                raise _not_shared(e, t, j, t.loop[j], e.output.loop[j])
+                raise _not_shared(e, t, j, t.loop[j], e.output.loop[j], self.nests.apart(t))
 
     def _share(self, e: TensorExpr, k: int) -> None:
         t, key = e.inputs[k], key_of(e, k)
@@ -219,7 +219,9 @@ def _at(e: TensorExpr) -> str:
     return f"{e!r}" + (f" at {e.source_line}" if e.source_line else "")
 
 
-def _not_shared(e: TensorExpr, t: Tensor, j: int, mine: IterDomain, theirs: IterDomain) -> ScheduleError:
+def _not_shared(
+    e: TensorExpr, t: Tensor, j: int, mine: IterDomain, theirs: IterDomain, apart: Sequence[str]
+) -> ScheduleError:
     others = [u for u in t.uses if u is not e]
     copy = f", or give this use its own copy: ig.schedule.recompute({t.name}, use)" if others else ""
     return ScheduleError(
@@ -228,6 +230,7 @@ def _not_shared(e: TensorExpr, t: Tensor, j: int, mine: IterDomain, theirs: Iter
         where=t.source_line,
         because=[
             f"{_at(e)} does not read it at the coordinate of that loop",
+            *apart,
             *(f"it is also read by {_at(u)}" for u in others),
         ],
         hint=f"inline {t.name} at most at {j}, or schedule it like {e.output.name}: "

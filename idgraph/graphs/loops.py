@@ -7,11 +7,12 @@ a replay of its schedule on the resolved axes, which belongs to no tensor.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from idgraph.arith import Expr, ceildiv, simplify
 from idgraph.errors import ScheduleError
+from idgraph.graphs.forwarding import Forwards
 from idgraph.ir import (
     SCATTERS,
     AxisRead,
@@ -29,6 +30,7 @@ from idgraph.ir import (
     Tensor,
     TensorExpr,
 )
+from idgraph.ir.domains import is_one
 from idgraph.ir.pointwise import same_extent
 
 
@@ -38,27 +40,28 @@ class Shadow:
 
     ``axis`` maps logical and derived axes to their stand-ins; ``exprs`` make the stand-ins; ``direct`` are loop
     positions that are resolved broadcast axes themselves (their coordinate is 0, only the loop is promoted).
+    ``resolved`` maps resolved broadcast axes to fresh ones; ``lacking`` are the fresh axes that an axis was merged
+    with, by axis and place (see `idgraph.graphs.forwarding`).
     """
 
     loop: tuple[IterDomain, ...]
     axis: dict[IterDomain, IterDomain] = field(default_factory=dict[IterDomain, IterDomain])
     exprs: list[DomainExpr] = field(default_factory=list[DomainExpr])
     direct: dict[int, IterDomain] = field(default_factory=dict[int, IterDomain])
+    resolved: dict[IterDomain, IterDomain] = field(default_factory=dict[IterDomain, IterDomain])
+    lacking: dict[tuple[IterDomain, int], IterDomain] = field(default_factory=dict[tuple[IterDomain, int], IterDomain])
 
     def of(self, d: IterDomain) -> IterDomain:
         """The stand-in of an axis."""
         return self.axis.get(d, d)
 
     def read_at(self, read: AxisRead) -> IterDomain | None:
-        """The axis of this output at whose coordinate it reads the stand-in of an operand's axis; None for 0.
-
-        A broadcast that this output does not resolve has one element, which every step of the wider loop computes.
-        """
+        """The axis of this output at whose coordinate it reads what stands for an operand's broadcast axis, if any."""
         match read:
-            case Mapped(domain) if domain in self.axis or not domain.is_broadcast:
-                return self.of(domain)
+            case Mapped(domain) if domain in self.resolved or not domain.is_broadcast:
+                return self.resolved.get(domain, domain)
             case Fixed(resolves=IterDomain() as to):
-                return self.of(to)
+                return self.resolved.get(to, to)
             case _:
                 return None
 
@@ -71,10 +74,18 @@ class Nests:
         check_positions(fusion)
         self._parent: dict[IterDomain, IterDomain] = {}
         self._fresh = 0
-        self.shadows: dict[Tensor, Shadow] = {}
+        self._forwards: Forwards | None = None
         self._resolve()
-        for t in fusion.tensors:
-            self.shadows[t] = self._shadow(t)
+        self.shadows: dict[Tensor, Shadow] = {t: self._shadow(t) for t in fusion.tensors}
+        self._before = self.shadows  # with nothing forwarded
+        if any(
+            self.shared(t) and any(d.is_broadcast for e in t.uses for d in e.output.logical) for t in fusion.tensors
+        ):
+            self._forwards = Forwards(fusion, self.shared, self._standing)
+            self._fresh = 0
+            self.shadows = {t: self._shadow(t) for t in fusion.tensors}
+        if any(s.direct for s in self.shadows.values()):
+            self._narrow()
 
     def shared(self, t: Tensor) -> int:
         """How many of t's loops are shared with its consumers."""
@@ -111,6 +122,48 @@ class Nests:
                     elif isinstance(read, Fixed) and read.resolves is not None:
                         self._union(axis, read.resolves)
 
+        if any(t.inline_position for t in self.fusion.tensors):
+            self._resolve_beside()
+
+    def _resolve_beside(self) -> None:
+        """Resolve broadcasts by concrete axes of the same loop, met only where both are read outside of the nest.
+
+        ``a[i, 1]`` and ``b[i, j]`` computed in one loop over merge(i, j) and added later: a's loop runs over j too.
+        """
+        beside = OneAxis(self.fusion)
+        for loops in self._nests():
+            for t, k in loops.items():
+                for d in t.logical:
+                    if not d.is_broadcast or self.resolved(d) is not None:
+                        continue
+                    at = _positions(t, d, k)
+                    met = next(
+                        (
+                            c
+                            for u, other in loops.items()
+                            for c in u.logical
+                            if at and not c.is_broadcast and beside.same(c, d) and at & _positions(u, c, other)
+                        ),
+                        None,
+                    )
+                    if met is not None:
+                        self._union(d, met)
+
+    def _nests(self) -> list[dict[Tensor, int]]:
+        """Tensors computed in one nest, each with the number of its loops that others share."""
+        nest: dict[Tensor, dict[Tensor, int]] = {}
+        for t in self.fusion.tensors:
+            k = self.shared(t)
+            for e in t.uses if k else ():
+                mine, theirs = nest.setdefault(t, {t: k}), nest.setdefault(e.output, {e.output: k})
+                mine[t], theirs[e.output] = max(mine[t], k), max(theirs[e.output], k)
+                if mine is not theirs:
+                    mine.update(theirs)
+                    nest.update(dict.fromkeys(theirs, mine))
+        order = {t: n for n, t in enumerate(self.fusion.tensors)}
+        unique = {id(found): found for found in nest.values()}
+        return [dict(sorted(found.items(), key=lambda item: order[item[0]])) for found in unique.values()]
+
     def resolved(self, d: IterDomain) -> IterDomain | None:
         """The concrete axis a broadcast axis is resolved to inside its nest; None where it stays a broadcast."""
         if not d.is_broadcast or d not in self._parent:
@@ -128,6 +181,51 @@ class Nests:
                     because=[f"one loop cannot have both extents, and {t.name} is inlined at {t.inline_position}"],
                     hint=f"inline {t.name} further left, or give each use its own copy: ig.schedule.recompute",
                 )
+
+    def _narrow(self) -> None:
+        """A loop over one element of something longer, in a loop that a reader's broadcast widens: it stays at 0."""
+        for e in reversed(self.fusion.exprs):
+            t = e.output
+            for j in range(self.shared(t)):
+                mine = self.shadows[t]
+                if j in mine.direct or mine.loop[j] is not t.loop[j] or not is_one(t.loop[j].extent):
+                    continue
+                wide = (self.shadows[use.output].direct.get(j) for use in t.uses)
+                if (target := next((d for d in wide if d is not None), None)) is not None:
+                    mine.direct[j] = target
+
+    def links(self, t: Tensor, e: TensorExpr, k: int) -> list[tuple[IterDomain, IterDomain]]:
+        """Stand-ins of axes of ``t`` in loops that it shares with ``e``, each with the reader's axis of its coordinate.
+
+        Those left out have no coordinate there, since every step of their loops computes the same element: take 0.
+        """
+        if not self.shared(t):
+            return []
+        mine, theirs = self.shadows[t], self.shadows[e.output]
+        found: list[tuple[IterDomain, IterDomain]] = []
+        for axis, read in zip(t.axes, e.reads[k], strict=True) if mine.resolved else ():
+            if axis in mine.resolved and (met := theirs.read_at(read)) is not None:
+                found.append((mine.resolved[axis], met))
+        return [*found, *self._linked(t, e, k)] if mine.lacking else found
+
+    def _linked(self, t: Tensor, e: TensorExpr, k: int) -> list[tuple[IterDomain, IterDomain]]:
+        if self._forwards is None:
+            return []
+        mine, theirs = self.shadows[t].lacking, self.shadows[e.output]
+        return [
+            (mine[axis, i], theirs.of(d) if number is None else theirs.lacking[d, number])
+            for axis, wanted in self._forwards.walk(t, e, k)[0].items()
+            for i, (f, (d, number)) in enumerate(wanted)
+            if i < len(self._forwards.at(t, axis)) and f.same(self._forwards.at(t, axis)[i])
+        ]
+
+    def apart(self, t: Tensor) -> list[str]:
+        """Why no one nest holds all readers of ``t``, where their loops are widened differently."""
+        return self._forwards.apart(t) if self._forwards is not None and self.shared(t) else []
+
+    def _standing(self, t: Tensor, d: IterDomain) -> Expr | None:
+        found = self._before[t].axis.get(d)
+        return None if found is None else found.extent
 
     # shadows ------------------------------------------------------------------------------------------------------
 
@@ -148,20 +246,37 @@ class Nests:
         for d, _ in feeding:
             self._check_conflict(t, d)
         made = Shadow(t.loop)
+        merged: Collection[IterDomain] = self._forwards.of.get(t, {}) if self._forwards is not None else ()
         for d, transformed in feeding:
             target = self.resolved(d)
             if target is None:
                 continue
-            if transformed:
-                made.axis[d] = self._new(target.extent, t)
+            if transformed or d in merged:
+                made.axis[d] = made.resolved[d] = self._new(target.extent, t)
             else:
                 made.direct[t.loop.index(d)] = target
-        if made.axis:
+        for d in t.logical:
+            if d in merged:
+                self._forward(made, t, d)
+        if made.axis or merged:
             for e in t.domain.loop_exprs:
                 if any(x in made.axis for x in e.inputs):
                     self._replay(e, made, t)
+                for d in e.outputs:
+                    if d in merged:
+                        self._forward(made, t, d)
             made.loop = tuple(made.of(d) for d in t.loop)
         return made
+
+    def _forward(self, made: Shadow, t: Tensor, d: IterDomain) -> None:
+        """Merge the stand-in of an axis with those that the tensor lacks."""
+        for i, f in enumerate(self._forwards.at(t, d) if self._forwards is not None else ()):
+            made.lacking[d, i] = lacking = self._new(f.extent, t)
+            outer, inner = (made.of(d), lacking) if f.is_outer else (lacking, made.of(d))
+            out = self._new(outer.extent * inner.extent, t)
+            made.exprs.append(Merge(outer, inner, out, None))
+            out.definitions = (made.exprs[-1],)
+            made.axis[d] = out
 
     def _new(self, extent: Expr, t: Tensor) -> IterDomain:
         fresh = IterDomain(self._fresh, simplify(extent), "iteration", None)
@@ -180,6 +295,36 @@ class Nests:
         made.exprs.append(replayed)
         for d in outs:
             d.definitions = (replayed,)
+
+
+class OneAxis:
+    """Axes that are one up to broadcasting: read at one coordinate, or resolved to each other."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        self._parent: dict[IterDomain, IterDomain] = {}
+        for e in fusion.exprs:
+            for t, row in zip(e.inputs, e.reads, strict=True):
+                for axis, read in zip(t.axes, row, strict=True):
+                    if isinstance(read, Mapped):
+                        self._parent[self._find(axis)] = self._find(read.domain)
+                    elif isinstance(read, Fixed) and read.resolves is not None:
+                        self._parent[self._find(axis)] = self._find(read.resolves)
+
+    def _find(self, d: IterDomain) -> IterDomain:
+        while self._parent.setdefault(d, d) is not d:
+            self._parent[d] = self._parent[self._parent[d]]
+            d = self._parent[d]
+        return d
+
+    def same(self, a: IterDomain, b: IterDomain) -> bool:
+        """True of two such axes."""
+        return self._find(a) is self._find(b)
+
+
+def _positions(t: Tensor, d: IterDomain, count: int) -> set[int]:
+    """Which of the first ``count`` loops an axis leads to."""
+    reach = descendants(d, t.domain.loop_exprs)
+    return {j for j, x in enumerate(t.loop[:count]) if x in reach}
 
 
 def descendants(d: IterDomain, exprs: list[DomainExpr]) -> set[IterDomain]:

@@ -277,15 +277,16 @@ class IdModel:
         for k, (t, row) in enumerate(zip(e.inputs, e.reads, strict=True)):
             key, theirs = key_of(e, k), self._nests.shadows[t]
             for axis, read in zip(t.axes, row, strict=True):
-                if axis in theirs.axis and shadow.read_at(read) is None:
-                    given.append((key(theirs.axis[axis]), as_expr(0)))
                 if isinstance(read, Fixed):
                     given.append((key(axis), read.index))
                 elif isinstance(read, Loaded):
                     given.append((key(axis), symbol(f"ld{read.operand}")))
+            linked = {d for d, _ in self._nests.links(t, e, k)}
+            stand_ins = (*theirs.resolved.values(), *theirs.lacking.values())
+            given += [(key(d), as_expr(0)) for d in stand_ins if d not in linked]
         # A resolved broadcast axis stays at 0: the wider loop is its stand-in's, or nobody's.
         zero = as_expr(0)
-        start = [(d, zero) for d in e.output.logical if d in shadow.axis]
+        start = [(d, zero) for d in e.output.logical if d in shadow.resolved]
         start += [(d, symbol(f"ld{k}")) for d, k in written_at(e)]
         for j, (d, loop) in enumerate(zip(shadow.loop, self.loops(e), strict=True)):
             start.append((d, zero if j in shadow.direct else loop.symbol))
