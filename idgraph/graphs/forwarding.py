@@ -124,7 +124,8 @@ class Forwards:
                     way.enter(to, axis)
                 case _:
                     pass
-        way.fresh = {d for d in e.output.logical if d.is_broadcast and d not in way.known}
+        made = {d for x in e.output.domain.exprs for d in x.outputs}  # a cut to one element is made of what is read
+        way.fresh = {d for d in e.output.logical if d.is_broadcast and d not in way.known and d not in made}
         for x in e.output.domain.loop_exprs:
             way.take(x)
         # Merged with single elements only, an axis keeps its coordinate, unless loops run past the end.
