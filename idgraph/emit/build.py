@@ -206,11 +206,11 @@ class _Builder:
         if buffer is None:
             raise EmitError(f"{e.output.name} is written at loaded coordinates, and lives in no memory")
         value = self.value(e)
-        write: Stmt = Store(buffer, access.address, value.result)
+        write: Stmt = Store(buffer, access.memory_address, value.result)
         if adds(e):
             acc = Local(self.stored[e.output].value.name, e.output.dtype)
             shared = is_shared(e, self.maps, self.threads.ways[e])
-            write = Accumulate(acc, "sum", value.result, buffer, access.address, shared)
+            write = Accumulate(acc, "sum", value.result, buffer, access.memory_address, shared)
         missing = self.threads.missing(e)
         inside: Body = (*value.body, Single(missing, (write,)) if missing else write)
         guard = and_(*access.conditions, *value.guards)
@@ -228,7 +228,7 @@ class _Builder:
             out.append(Single(missing, (keep,)) if missing else keep)
         if home.memory is not None:
             missing = self.threads.missing(e, skip)
-            write = Store(home.memory, access.address, value)
+            write = Store(home.memory, access.memory_address, value)
             out.append(Single(missing, (write,)) if missing else write)
         return tuple(out)
 
@@ -337,7 +337,7 @@ class _Builder:
         if home.array is not None:
             buffer, address = home.array, home.place(access)
         elif home.memory is not None:
-            buffer, address = home.memory, access.address
+            buffer, address = home.memory, access.memory_address
         else:
             raise EmitError(f"{t.name} is read but lives nowhere")
         guard = extra if optional else TRUE

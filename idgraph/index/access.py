@@ -73,8 +73,9 @@ class Access(Printed):
     ``coordinates`` has one entry for each axis of ``tensor.shape``, ``logical`` one for each logical axis (with reduced
     ones), ``allocation`` one for each allocation axis, ``slots`` one for each loop axis of the tensor (None for reduced
     ones): the place of the element in a buffer laid out by the tensor's own loops. ``address`` counts elements from the
-    start of the tensor's buffer. ``conditions`` are the conjuncts of ``predicate``. Coordinates are exact at every
-    loop point, `guarded` has smaller ones for where the predicate holds.
+    start of the tensor's buffer: its memory, or where `Tensor.set_memory` says "shared" or "local" the array that a
+    block or a thread has of what is made at one point of the loops. ``conditions`` are the conjuncts of ``predicate``.
+    Coordinates are exact at every loop point, `guarded` has smaller ones for where the predicate holds.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -100,6 +101,7 @@ class Access(Printed):
     array: Tile | None = field(default=None, repr=False, compare=False)
     bounds: tuple[Bound, ...] = field(default=(), repr=False, compare=False)
     maps: Callable[[Fusion], Maps] | None = field(default=None, repr=False, compare=False)
+    whole: Expr | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_write(self) -> bool:
@@ -171,9 +173,14 @@ class Access(Printed):
         return cures(why)
 
     @property
+    def memory_address(self) -> Expr:
+        """Elements from the start of a memory that holds the whole tensor, whatever array `address` speaks of."""
+        return self.address if self.whole is None else self.whole
+
+    @property
     def tile(self) -> Expr | None:
         """Element of the block's shared array; None where the tensor is not in shared memory."""
-        return None if self.array is None else self.array.place(self.slots, self.allocation)
+        return self.address if self.tensor.memory == "shared" and self.array is not None else None
 
     @property
     def tile_size(self) -> int:

@@ -32,7 +32,7 @@ from idgraph.index.cover import check_cover
 from idgraph.index.layout import address_of
 from idgraph.index.loop import Loop
 from idgraph.index.solve import Solver
-from idgraph.index.tiles import Tile, shared_tile
+from idgraph.index.tiles import Tile, private_tile
 from idgraph.ir import SCATTERS, Fixed, Fusion, IterDomain, Loaded, Mapped, Tensor, TensorExpr, check_fusion, written_at
 from idgraph.ir.loops import is_int
 
@@ -319,16 +319,19 @@ class IdModel:
         if loads:
             logical, allocation = (tuple(with_loads(x, loads) for x in axes) for axes in (logical, allocation))
             address = with_loads(address, loads)
+        slots, array, whole = self._slots(t, key, solver), self._array(t), None
+        if array is not None:
+            address, whole = with_loads(array.place(slots, allocation), loads), address
         return Access(
             e, t, operand, self.loops(e), logical, allocation, address,
-            self._slots(t, key, solver), conditions, loads, bounds, self._array(t), way, IdModel,
+            slots, conditions, loads, bounds, array, way, IdModel, whole,
         )  # fmt: skip
 
     def _array(self, t: Tensor) -> Tile | None:
-        """The shared array of a tensor in shared memory."""
-        if t.memory != "shared" or t.definition is None:
+        """The array of an intermediate that is said to live in shared or local memory."""
+        if t.memory not in ("shared", "local") or t.definition is None:
             return None
-        return shared_tile(t, self.loops(t.definition), [self.loops(e) for e in t.uses])
+        return private_tile(t, self.loops(t.definition), [self.loops(e) for e in t.uses])
 
     def _slots(self, t: Tensor, key: Callable[[IterDomain], Key], solver: Solver) -> tuple[Expr | None, ...]:
         shadow = self._nests.shadows[t]

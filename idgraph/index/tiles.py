@@ -71,16 +71,20 @@ def tile(t: Tensor, own: Sequence[int], loops: Sequence[LoopVar], *, laid_out: b
     return Tile(t, tuple(rest), tuple(loops[p].extent for p in rest), False)
 
 
-def shared_tile(t: Tensor, loops: Sequence[Loop], uses: Sequence[Sequence[Loop]]) -> Tile:
-    """The shared array of one block: blocks and the serial loops left of the compute-at position have copies of it.
+def private_tile(t: Tensor, loops: Sequence[Loop], uses: Sequence[Sequence[Loop]]) -> Tile:
+    """The array of one block (shared memory) or of one thread (local memory).
 
+    Blocks and the serial loops left of the compute-at position have copies of it; so have threads of local memory.
     ``uses`` are the loops of the readers: a shared loop runs as any of those in it says.
     """
-    k = t.inline_position
+    k, private = t.inline_position, t.memory == "local"
 
     def way(p: int) -> str:
         ways = [loops[p].parallel, *(u[p].parallel for u in uses if p < k and p < len(u))]
         return next((w for w in ways if w != "serial"), "serial")
 
-    own = [p for p in range(len(loops)) if way(p).startswith("blockIdx") or (p < k and not way(p).startswith("thread"))]
-    return tile(t, own, loops)
+    def is_own(p: int) -> bool:
+        threads = way(p).startswith("thread")
+        return way(p).startswith("blockIdx") or (private if threads else p < k)
+
+    return tile(t, [p for p in range(len(loops)) if is_own(p)], loops)

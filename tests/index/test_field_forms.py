@@ -492,10 +492,10 @@ def transposed_tile_with_swizzle() -> Built:
     t.set_allocation(t.loop).set_loop(loops)
     t.inline(2).set_memory("shared")
     return f, [
-        "copy writes t1[i1*8 + i3, i0*8 + i2] at i0*512 + i1*64 + i2*8 + (i2 ^ i3)",
+        "copy writes t1[i1*8 + i3, i0*8 + i2] at i2*8 + (i2 ^ i3)",
         "copy reads a[i1*8 + i3, i0*8 + i2] at i0*8 + i1*512 + i2 + i3*64",
         "permute writes t2[i0*8 + i2, i1*8 + i3] at i0*512 + i1*8 + i2*64 + i3",
-        "permute reads t1[i1*8 + i3, i0*8 + i2] at i0*512 + i1*64 + i2*8 + (i2 ^ i3)",
+        "permute reads t1[i1*8 + i3, i0*8 + i2] at i2*8 + (i2 ^ i3)",
     ]
 
 
