@@ -1,7 +1,7 @@
 """Builds the wheel and the sdist, installs each into a clean environment and runs the demo from there.
 
 ``python -m tools.package [--keep FOLDER] [--python EXE ...]`` tries them with this interpreter, or with those named.
-What an environment holds after ``pip install idgraph-*.whl`` is what a user has: nothing of this checkout is on its path.
+What an environment holds after ``pip install idgraph-*.whl`` is what a user has: nothing of this checkout on its path.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 Each row (`tools.bench.gpu_rows`): a fusion at the size of a real model, scheduled by ``ig.schedule.auto``. Addresses
 are checked exhaustively on the device. Values: outputs filled with NaN first, then every element compared on the device
 with the PyTorch function in float64 (cases that only move elements: bit for bit). Then the kernels are launched many
-times between two events, beside a device copy that moves the same number of bytes (each input once, each output once), and
+times between two events, beside a device copy that moves as many bytes (each input once, each output once), and
 PyTorch eager, compiled (default) and compiled (max-autotune, no CUDA graphs), all in this run. ``--quick`` times
 without the checks and without torch.compile; ``--small`` takes tiny shapes, which the simulator can run (untimed).
 """
