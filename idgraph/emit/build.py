@@ -8,7 +8,18 @@ from dataclasses import dataclass
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, symbol
 from idgraph.emit.barriers import barriers, check_shared_total
 from idgraph.emit.compute import Value, accumulator, finish, identity, made_in_place, statement_value
-from idgraph.emit.nest import IndexMaps, Leaf, LoopVar, Nest, Node, build_tree, is_thread, needed, reduced
+from idgraph.emit.nest import (
+    IndexMaps,
+    Leaf,
+    LoopVar,
+    Nest,
+    Node,
+    build_tree,
+    is_block,
+    is_thread,
+    needed,
+    reduced,
+)
 from idgraph.emit.plan import (
     Accumulate,
     Alloc,
@@ -58,8 +69,9 @@ def build_plan(fusion: Fusion, maps: IndexMaps, threads: bool) -> Plan:
     tree = build_tree(exprs, maps)
     ways = thread_ways(tree)
     dims: dict[TensorExpr, tuple[str, ...]] = {}
-    for node in tree:
-        inside = node.exprs if isinstance(node, Nest) else (node.expr,)
+    groups = _launches(tree, ways) if threads else [[node] for node in tree]
+    for group in groups:
+        inside = _exprs_of(group)
         used = tuple(dict.fromkeys(w for e in inside for w in ways[e] if is_thread(w)))
         dims.update(dict.fromkeys(inside, used))
     how = Threads(threads, ways, dims)
@@ -67,10 +79,9 @@ def build_plan(fusion: Fusion, maps: IndexMaps, threads: bool) -> Plan:
     crossings = check_races(exprs, tree, maps, stored, how)
     builder = _Builder(maps, stored, how, frozenset(fusion.outputs), crossings)
     bodies: list[Body] = []
-    for node in tree:
-        inside = node.exprs if isinstance(node, Nest) else (node.expr,)
-        bodies += [body for e in inside if (body := builder.start(e))]
-        bodies.append(builder.level((node,), 0))
+    for group in groups:
+        bodies += [body for e in _exprs_of(group) if (body := builder.start(e))]
+        bodies.append(builder.launch(group))
     extra = {b.name: b for body in bodies for b in _buffers(body) if b.place == "global"}
     kept = {b.name: b for h in stored.values() for b in (h.memory,) if b is not None}
     titles = {f"t{n}": t.name for n, t in enumerate(fusion.tensors)}
@@ -84,6 +95,26 @@ def build_plan(fusion: Fusion, maps: IndexMaps, threads: bool) -> Plan:
     for kernel in kernels:
         check_barriers(kernel)
     return Plan(kernels, tuple({**kept, **extra}.values()), rename, titles)
+
+
+def _exprs_of(nodes: Sequence[Node]) -> tuple[TensorExpr, ...]:
+    return tuple(e for node in nodes for e in (node.exprs if isinstance(node, Nest) else (node.expr,)))
+
+
+def _launches(tree: Sequence[Node], ways: Mapping[TensorExpr, tuple[str, ...]]) -> list[list[Node]]:
+    """Nodes of one kernel: what runs in one block, and needs no other, follows a reduction in one block at once."""
+    groups: list[list[Node]] = []
+    for node in tree:
+        inside = _exprs_of((node,))
+        used = {w for e in inside for w in ways[e]}
+        one_block = not any(is_block(w) for w in used) and not any(e.op in SCATTERS for e in inside)
+        if one_block and groups and any(is_thread(w) for e in _exprs_of(groups[-1]) for w in ways[e]):
+            before = _exprs_of(groups[-1])
+            if not any(is_block(w) for e in before for w in ways[e]) and not any(e.op in SCATTERS for e in before):
+                groups[-1].append(node)
+                continue
+        groups.append([node])
+    return groups
 
 
 def _buffers(body: Body) -> Iterable[Buffer]:
@@ -133,6 +164,19 @@ class _Builder:
         return copied(e, source, to) if source is not None and to is not None and source.name != to.name else ()
 
     # loops --------------------------------------------------------------------------------------------------------
+
+    def launch(self, nodes: Sequence[Node]) -> Body:
+        """The statements of one kernel: barriers where a part reads what one before it has written to memory."""
+        made, out = set[Tensor](), list[Stmt]()
+        for node in nodes:
+            inside = _exprs_of((node,))
+            waits = [t for e in inside for t in e.inputs if t in made]
+            if waits:
+                out.append(Barrier(f"{quote(waits[0].name)} is complete"))
+                made.clear()
+            out += self.level((node,), 0)
+            made.update(e.output for e in inside)
+        return tuple(out)
 
     def level(self, nodes: Sequence[Node], depth: int, around: tuple[Nest, ...] = ()) -> Body:
         """The statements of ``nodes`` in order, inside the loops ``around``."""

@@ -421,6 +421,16 @@ class Fusion(Shown):
         self._tensors = {n: self._tensors[n] for n in names}
         self.touch()
 
+    def replace(self, old: Tensor, new: Tensor) -> None:
+        """Let all who read ``old`` read ``new``, which is computed before it and has the same values; ``old`` goes."""
+        for use in old.uses:
+            use.inputs = tuple(new if t is old else t for t in use.inputs)
+            use.args = tuple(new if a is old else a for a in use.args)
+            old.drop_use(use)
+            new.add_use(use)
+        if old.definition is not None:
+            self.remove([old.definition])
+
     def index(self, tensor: Tensor, items: tuple[object, ...]) -> Tensor:
         """NumPy's basic indexing; see `Tensor.__getitem__`."""
         return self.building("index", lambda: basic_index(tensor, items))

@@ -105,7 +105,7 @@ def _parts(
 def _normalizer(p: _Loss) -> Tensor | float:
     """What a mean divides by: the weights of the rows that count."""
     if p.share is not None:
-        return sum(p.share)
+        return sum(p.per_row(p.share))
     rows = 1
     for q, n in enumerate(p.wide.shape):
         if q == p.dim:

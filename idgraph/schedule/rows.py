@@ -43,6 +43,10 @@ class Space:
         """True of a member with one number a row: a reduction, or made of those."""
         return t in self.labels and (reduces(t) or not any(n >= self.rows for n in self.labels[t].values()))
 
+    def uses(self, t: Tensor) -> list[TensorExpr]:
+        """The readers of ``t``, each once."""
+        return list(dict.fromkeys(t.uses))
+
     def complete(self, labels: Labels) -> bool:
         """True where the axes are all rows, with all columns or none."""
         found = sorted(labels.values())
@@ -128,7 +132,7 @@ def _same(axes: Sequence[IterDomain], extents: Sequence[Expr]) -> bool:
 
 def _consumers(space: Space, t: Tensor) -> Iterator[tuple[Tensor, Labels]]:
     """Readers of ``t`` that could join, with labels for the axes they are computed over."""
-    for use in t.uses:
+    for use in space.uses(t):
         o, labels, clash = use.output, Labels(), False
         for p, row in zip(use.inputs, use.reads, strict=True):
             known = space.labels.get(p)
@@ -178,10 +182,10 @@ def separate(fusion: Fusion, space: Space) -> set[Tensor]:
 
     Returns the members that end in memory and are read from there: outputs over the columns, what other kernels read.
     """
-    ends = {t for t in space.labels if not t.uses or (t in fusion.outputs and not space.is_row(t))}
+    ends = {t for t in space.labels if not space.uses(t) or (t in fusion.outputs and not space.is_row(t))}
     for t in [t for t in fusion.tensors if t in space.fixed]:
-        outside = [u for u in t.uses if u.output not in space.labels]
-        if outside and len(outside) == len(t.uses):
+        outside = [u for u in space.uses(t) if u.output not in space.labels]
+        if outside and len(outside) == len(space.uses(t)):
             ends.add(t)
         elif outside and t not in ends:
             ends.add(_kept(space, t, outside))
@@ -218,7 +222,7 @@ def _stays_alone(t: Tensor) -> bool:
 
 def _by_owner(space: Space, t: Tensor, owner: dict[Tensor, Owner], ends: set[Tensor]) -> dict[Owner, list[TensorExpr]]:
     found: dict[Owner, list[TensorExpr]] = {}
-    for u in dict.fromkeys(t.uses):
+    for u in space.uses(t):
         o = u.output
         row = o in space.labels and space.is_row(o) and not reduces(o) and o not in ends
         found.setdefault(ROWS if row else owner.get(o, o), []).append(u)
@@ -365,9 +369,31 @@ class Scheduled:
                 return
 
 
+def share_equal(fusion: Fusion) -> None:
+    """Operations that do the same to the same tensors are done once: only the first of them stays.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x = f.input("x", shape=(4, 8))
+    >>> t = f.output(ig.sum(x, 1) * ig.sum(x, 1))
+    >>> share_equal(f)
+    >>> [u.name for u in t.definition.inputs]
+    ['t1', 't1']
+    """
+    known: dict[object, Tensor] = {}
+    for e in fusion.exprs:
+        args = tuple(id(a) if isinstance(a, Tensor) else (type(a).__name__, repr(a)) for a in e.args)
+        attrs = tuple((k, repr(v)) for k, v in sorted(e.attrs.items()))
+        first = known.setdefault((e.op, args, attrs, e.output.dtype), e.output)
+        if first is not e.output and e.output not in fusion.outputs and len(e.outputs) == 1:
+            fusion.replace(e.output, first)
+
+
 def schedule_rows(fusion: Fusion) -> Scheduled:
     """Loops for every reduction and what belongs to its rows; the rest of the fusion follows them."""
     done = Scheduled()
+    if any(reduces(t) for t in fusion.tensors):
+        share_equal(fusion)
     for space in spaces(fusion):
         ends = separate(fusion, space)
         how = shape_of(space)
@@ -376,7 +402,8 @@ def schedule_rows(fusion: Fusion) -> Scheduled:
                 continue
             apply_loops(space, t, how)
             done.members.add(t)
-            inside = [u for u in t.uses if u.output in space.labels]
-            if t not in ends and inside and len(inside) == len(t.uses) and space.rows:
+            uses = space.uses(t)
+            inside = [u for u in uses if u.output in space.labels]
+            if t not in ends and inside and len(inside) == len(uses) and space.rows:
                 done.inlined.append((t, how.row_loops))
     return done
