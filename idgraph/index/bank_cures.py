@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -45,28 +45,35 @@ def bank_cures(found: BankConflicts) -> tuple[BankCure, ...]:
     access = found.access
     if not found or access.maps is None:
         return ()
+    try:
+        vectors = [c.bytes for c in _counts(_every(access, ()))]
+    except IdGraphError:  # the fusion was changed since
+        return ()
     made: list[BankCure] = []
     for text, edit in _layouts(access.tensor):
         if sum(c.ways == 1 for c in made) >= _MAX_CURES:
             break
-        cure = _counted(access, text, edit)
+        cure = _counted(access, text, edit, vectors)
         if cure is not None and cure.ways < found.ways:
             made.append(cure)
     best = min((c.ways for c in made), default=0)
     return tuple(sorted((c for c in made if c.ways == best), key=lambda c: c.extra))[:_MAX_CURES]
 
 
-def _counted(access: Access, text: str, edit: NewSteps) -> BankCure | None:
+def _counted(access: Access, text: str, edit: NewSteps, vectors: Sequence[int]) -> BankCure | None:
     """The layout tried on a copy: the worst of all accesses of the array counts, and none may lose its vectors."""
     try:
-        before, after = _every(access, ()), _every(access, (edit,))
-        counts = [a.bank_conflicts() for a in after if any(x.parallel.startswith("thread") for x in a.loops)]
-        vectors = [a.bank_conflicts().bytes for a in before if any(x.parallel.startswith("thread") for x in a.loops)]
+        after = _every(access, (edit,))
+        counts = _counts(after)
     except IdGraphError:
         return None
     if any(c.bytes < n for c, n in zip(counts, vectors, strict=True)):
         return None
     return BankCure(text, max(c.ways for c in counts), after[0].tile_size - access.tile_size, (edit,))
+
+
+def _counts(accesses: Sequence[Access]) -> list[BankConflicts]:
+    return [a.bank_conflicts() for a in accesses if any(x.parallel.startswith("thread") for x in a.loops)]
 
 
 def _every(access: Access, edits: tuple[NewSteps, ...]) -> list[Access]:

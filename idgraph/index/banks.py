@@ -7,10 +7,10 @@ guide, shared memory). Everything here is counted at every point, nothing is gue
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from idgraph.arith import Expr, as_expr, multiple_of, simplify
 from idgraph.display import Printed
@@ -19,6 +19,9 @@ from idgraph.index.loop import Loop
 from idgraph.ir import item_size
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from idgraph.index.access import Access
     from idgraph.index.bank_cures import BankCure
 
@@ -26,6 +29,7 @@ WARP = 32
 BANKS = 32
 WORD = 4  # bytes
 MAX_POINTS = 1 << 20
+Ints: TypeAlias = "npt.NDArray[np.int64]"
 _THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 
 
@@ -201,22 +205,32 @@ class _Count:
     def phases(self) -> int:
         return max(1, self.bytes // WORD)
 
-    def warp(self, wants: list[Lane]) -> None:
-        """Count one warp: in each phase, the different words that each bank is asked for."""
-        passes = 0
-        per_phase = WARP // self.phases
-        for phase in range(self.phases):
-            banks: dict[int, dict[int, Lane]] = {}
-            for x in wants:
-                if x.lane // per_phase == phase:
-                    for word in range(x.byte // WORD, (x.byte + self.bytes - 1) // WORD + 1):
-                        banks.setdefault(word % BANKS, {}).setdefault(word, x)
-            worst = max(banks, key=lambda b: len(banks[b]), default=0)
-            ways = len(banks.get(worst, {}))
-            passes += ways
-            if ways > self.ways:
-                self.ways, self.bank, self.lanes = ways, worst, tuple(banks[worst].values())
-        self.passes = max(self.passes, passes)
+    def warps(self, numbers: Ints, bytes_: Ints, point: Callable[[int], Mapping[str, int]]) -> None:
+        """Count the warps of these threads: in each phase, the different words that each bank is asked for.
+
+        ``bytes_`` are the first ones that each thread wants; ``point`` says the loop point of the k-th of them.
+        """
+        import numpy as np  # noqa: PLC0415 - half of the time that importing the library would take
+
+        groups = numbers // (WARP // self.phases)  # one phase of one warp
+        span = (bytes_ + self.bytes - 1) // WORD - bytes_ // WORD + 1
+        who = np.repeat(np.arange(len(numbers)), span)
+        steps = np.arange(len(who)) - np.repeat(np.cumsum(span) - span, span)  # from a lane's first word on
+        words = bytes_[who] // WORD + steps
+        most = int(words.max()) + 1
+        asked, first = np.unique(groups[who] * most + words, return_index=True)
+        banks = asked // most * BANKS + asked % most % BANKS
+        each, ways = np.unique(banks, return_counts=True)
+        phase = each // BANKS
+        begins = np.flatnonzero(np.r_[True, phase[1:] != phase[:-1]])
+        per_phase = np.maximum.reduceat(ways, begins)
+        per_warp = np.bincount(phase[begins] // self.phases, weights=per_phase)
+        self.passes = max(self.passes, int(per_warp.max()))
+        worst = int(np.argmax(ways))
+        if int(ways[worst]) > self.ways:
+            self.ways, self.bank = int(ways[worst]), int(each[worst]) % BANKS
+            chosen = [int(who[k]) for k in first[banks == each[worst]].tolist()]
+            self.lanes = tuple(Lane(int(numbers[k]) % WARP, point(k), int(bytes_[k])) for k in sorted(chosen))
 
     def result(self, points: int) -> BankConflicts:
         lanes = self.lanes if self.ways > 1 else ()
@@ -236,17 +250,23 @@ def _warps(
     counted: _Count, fixed: dict[str, int], threads: list[Loop | None], extents: Mapping[str, int], dims: list[int]
 ) -> None:
     """All warps of a block at one step of the other loops."""
+    import numpy as np  # noqa: PLC0415 - half of the time that importing the library would take
+
     size = item_size(counted.access.tensor.dtype)
-    wants: list[Lane] = []
-    for number, (z, y, x) in enumerate(product(*(range(n) for n in reversed(dims)))):
-        if number % WARP == 0 and wants:
-            counted.warp(wants)
-            wants = []
-        at = {t.name: v for t, v in zip(threads, (x, y, z), strict=True) if t is not None}
-        if any(v >= extents[name] for name, v in at.items()):
-            continue  # threads of the block that this operation has no work for
-        point = {**fixed, **at}
-        if counted.when.evaluate(point):
-            wants.append(Lane(number % WARP, point, int(counted.place.evaluate(point)) * size))
-    if wants:
-        counted.warp(wants)
+    numbers = np.arange(dims[0] * dims[1] * dims[2], dtype=np.int64)
+    at = (numbers % dims[0], numbers // dims[0] % dims[1], numbers // (dims[0] * dims[1]))
+    inside = np.ones(len(numbers), np.bool_)  # threads of the block that this operation has work for
+    for t, v in zip(threads, at, strict=True):
+        inside &= v < (extents[t.name] if t is not None else len(numbers))
+    numbers = numbers[inside]
+    values = {t.name: v[inside] for t, v in zip(threads, at, strict=True) if t is not None}
+    env = {**fixed, **values}
+    places = np.broadcast_to(counted.place.evaluate_array(env), numbers.shape) * size
+    happens = np.broadcast_to(counted.when.evaluate_array(env), numbers.shape)
+    lanes = np.flatnonzero(happens)
+
+    def point(k: int) -> dict[str, int]:
+        return {**fixed, **{name: int(v[lanes[k]]) for name, v in values.items()}}
+
+    if len(lanes):
+        counted.warps(numbers[lanes], places[lanes], point)

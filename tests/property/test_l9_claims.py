@@ -144,3 +144,24 @@ def test_runs_lie_side_by_side(f: Fusion) -> None:
                 assert int(loop.extent) % length == 0
                 for run in runs(a, loop, length, seen):
                     assert len(starts(run)) <= 1, f"{a}: run of {length} along {loop}"
+
+
+@settings(max_examples=examples(15))
+@given(scheduled_fusions(max_steps=3))
+def test_cures_hold(f: Fusion) -> None:
+    """What would allow wider vectors does: the change made, the width it says is legal at every point."""
+    m = model_of(f)
+    for e in f.exprs:
+        a = m.write(e) if len(e.inputs) != 1 else m.read(e, 0)
+        for loop in a.loops[-1:]:
+            why = a.explain_vector_width(loop)
+            for cure in why.cures():
+                g = cure.apply(f)
+                n = ig.IdModel(g)
+                other = next(x for x in g.exprs if x.output.name == e.output.name)
+                again = n.write(other) if a.operand is None else n.read(other, a.operand)
+                at = next(x for x in again.loops if x.name == cure.loop)
+                assert cure.width > why.width
+                assert legal(again, at, cure.width, visits(again)), f"{a} along {loop}: {cure}\n{g}"
+                if cure.keeps_result:
+                    assert [t.shape for t in g.tensors] == [t.shape for t in f.tensors]
