@@ -11,6 +11,7 @@ import resource
 import sys
 import tempfile
 import threading
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,15 @@ def main() -> None:
 
 def _end_with_parent(stream: Any) -> None:
     """Standard input ends when the parent does, however that ended."""
-    stream.read()
+    while os.read(stream.fileno(), 1 << 16):  # without the stream's lock, which would hold up the end
+        pass
     os._exit(3)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
+import traceback
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from idgraph.errors import IdGraphError
 from idgraph.frontends.files import read_file
 from idgraph.frontends.fx import Import
 from idgraph.ir import Fusion
-from idgraph.reports.model import IndexReport
+from idgraph.reports.model import IndexReport, report_fusion
 from idgraph.reports.plain import totals
 from idgraph.sweeps.rows import Row, Settings
 from idgraph.validate import Report, validate
@@ -52,7 +53,15 @@ def examine(path: Path, graph: str, digest: str, options: Options) -> Row:
         row = replace(row, status="memory", reason="an allocation was refused")
     except RecursionError:
         row = replace(row, status="refused", reason="nested too deep")
+    except Exception as error:  # a fault of this library's: the graph keeps its row, and the row says where it was
+        row = replace(row, status="crashed", reason=_fault(error))
     return replace(row, seconds=round(time.perf_counter() - began, 3), peak_bytes=_peak())
+
+
+def _fault(error: Exception) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}{where}"
 
 
 def _peak() -> int:
@@ -83,9 +92,7 @@ def _examined(path: Path, row: Row, options: Options) -> Row:
 def _report(found: Fusion | Import, auto: bool) -> IndexReport:
     if isinstance(found, Import):
         return found.report(auto=auto)
-    from idgraph.reports import report  # noqa: PLC0415
-
-    return report(found, auto=auto)
+    return report_fusion(found, None, auto)
 
 
 def _checked(row: Row, fusions: list[Fusion], options: Options) -> Row:
