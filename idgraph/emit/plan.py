@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
-from idgraph.arith import TRUE, Expr
+from idgraph.arith import TRUE, Expr, as_expr
 from idgraph.ir import DType, Scalar
 
+ZERO = as_expr(0)
 Place = Literal["input", "output", "global", "private", "shared"]
 AccumulateOp = Literal["sum", "prod", "amax", "amin", "any", "all"]
 
@@ -73,13 +74,17 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """``body`` for ``var`` = 0 .. extent - 1, serially or by blocks and threads (``parallel``)."""
+    """``body`` for ``var`` = 0 .. extent - 1, serially or by blocks and threads (``parallel``).
+
+    On blocks, the block numbered ``first`` is the one of ``var`` = 0: nests may share a launch.
+    """
 
     var: str
     extent: Expr
     parallel: str
     body: tuple[Stmt, ...]
     note: str = ""
+    first: Expr = ZERO
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,8 +341,8 @@ def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
 def index_exprs(s: Stmt) -> tuple[Expr, ...]:
     """The index expressions of one statement, not of those inside it."""
     match s:
-        case Loop(extent=e):
-            return (e,)
+        case Loop(extent=e, first=first):
+            return (e, first)
         case If(condition=c):
             return (c,)
         case Checked(condition=c, site=site, point=point):
@@ -415,8 +420,8 @@ def _lines(body: tuple[Stmt, ...], pad: str) -> Iterator[str]:
 
 def _head(s: Stmt) -> str:
     match s:
-        case Loop(var, extent, parallel, _, note):
-            how = "" if parallel == "serial" else f" {parallel}"
+        case Loop(var, extent, parallel, _, note, first):
+            how = "" if parallel == "serial" else f" {parallel}" if first == ZERO else f" {parallel} from {first} on"
             return f"for {var} < {extent}{how}:{'  # ' + note if note else ''}"
         case If(condition):
             return f"if {condition}:"

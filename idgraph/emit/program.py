@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 from idgraph.emit.build import build_plan
 from idgraph.emit.decided import ProgramReport, report_of
 from idgraph.emit.lanes import with_lanes
+from idgraph.emit.launches import together
 from idgraph.emit.nest import IndexMaps
 from idgraph.emit.plan import Kernel, Plan, quote
 from idgraph.emit.printers import kernel_source
@@ -137,4 +138,4 @@ def emit(fusion: Fusion, target: Target = "python", *, model: IndexMaps | None =
         maps = IdModel(fusion)
         maps.verify()
     plan = build_plan(fusion, maps, threads=target == "cuda")
-    return Program(fusion, target, with_lanes(with_rows(plan)) if target == "cuda" else plan)
+    return Program(fusion, target, with_lanes(with_rows(together(plan))) if target == "cuda" else plan)

@@ -724,3 +724,30 @@ def one_thread_for_a_row() -> ig.Fusion:
 
 for _name, _build in SHARED.items():
     CASES[_name] = lambda build=_build: Case(build())
+
+
+@case
+def heads_of_several_sizes() -> ig.Fusion:
+    """A joined projection split into parts of several sizes, two of them rotated: one launch, ranges of blocks."""
+    f = ig.Fusion("heads")
+    x = f.input("x", (1, 3, 4 * 16), "bfloat16")
+    cos = f.input("cos", (1, 1, 3, 16), "bfloat16")
+    start = 0
+    for heads, turned in ((2, True), (1, True), (1, False)):
+        part = ig.transpose(ig.reshape(x[..., start * 16 : (start + heads) * 16], 1, 3, heads, 16), 1, 2)
+        start += heads
+        moved = ig.cat([-part[..., 8:], part[..., :8]], dim=-1)
+        f.output(part * cos + moved if turned else ig.copy(part))
+    ig.schedule.auto(f, block=4)
+    return f
+
+
+@case
+def pairs_float16() -> ig.Fusion:
+    """16-bit floats in pairs, and single ones where the halves of a word go different ways."""
+    f = ig.Fusion("pairs")
+    x, c = f.input("x", (4, 16), "float16"), f.input("c", (4, 16), "float16")
+    f.output(x * c + ig.cat([-x[:, 8:], ig.abs(x[:, :8])], dim=1))
+    f.output(ig.flatten(ig.stack([x, ig.exp(c)], dim=-1), 1))
+    ig.schedule.auto(f, block=4)
+    return f

@@ -14,6 +14,7 @@ import idgraph as ig
 from idgraph.emit import Program, compile_ptx
 from idgraph.emit.build import build_plan
 from idgraph.emit.lanes import with_lanes
+from idgraph.emit.launches import together
 from idgraph.emit.plan import Compute, Half, Let, Load, Loop, Store, VectorLoad, VectorStore, walk
 from idgraph.testing import fusions
 from idgraph.validate import random_inputs
@@ -22,7 +23,7 @@ from idgraph.validate.oracle import evaluate
 
 def lane_program(f: ig.Fusion) -> Program:
     """The fusion as CUDA's plan, printed for Python."""
-    return Program(f, "python", with_lanes(build_plan(f, ig.IdModel(f), threads=False)))
+    return Program(f, "python", with_lanes(together(build_plan(f, ig.IdModel(f), threads=False))))
 
 
 def check(f: ig.Fusion) -> Program:

@@ -12,6 +12,7 @@ from idgraph.emit.cuda_blocks import by_shuffles
 from idgraph.emit.nest import is_thread
 from idgraph.emit.ops.formulas import COMBINE, formula, literal, operand_text, value_type
 from idgraph.emit.plan import (
+    ZERO,
     Accumulate,
     Alloc,
     Barrier,
@@ -229,7 +230,10 @@ class _Scalar:
         note = f"  # {s.note}" if s.note else ""
         extent = self.index(s.extent)
         if self.target == "cuda" and is_thread(s.parallel):
-            self.put(depth, f"{s.var} = u32(cuda.{s.parallel}){note}")
+            first = "" if s.first == ZERO else f" - {self.narrow.text(s.first)}"
+            value = f"u32(cuda.{s.parallel})"
+            # Below the first block the difference wraps to a number that no extent reaches.
+            self.put(depth, f"{s.var} = {f'u32({value}{first})' if first else value}{note}")
             if self.exact(s):
                 self.block(s.body, depth)
                 return
