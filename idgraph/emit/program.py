@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 from idgraph.emit.build import build_plan
 from idgraph.emit.decided import ProgramReport, report_of
+from idgraph.emit.declared import with_first_values
 from idgraph.emit.lanes import with_lanes
 from idgraph.emit.launches import together
 from idgraph.emit.nest import IndexMaps
@@ -138,4 +139,8 @@ def emit(fusion: Fusion, target: Target = "python", *, model: IndexMaps | None =
         maps = IdModel(fusion)
         maps.verify()
     plan = build_plan(fusion, maps, threads=target == "cuda")
-    return Program(fusion, target, with_lanes(with_rows(together(plan))) if target == "cuda" else plan)
+    if target == "cuda":
+        plan = with_lanes(with_rows(together(plan)))
+    elif target == "cpu":
+        plan = with_first_values(plan)
+    return Program(fusion, target, plan)

@@ -156,12 +156,12 @@ def live(body: Body, needed: set[str]) -> list[Stmt]:
             if not needed.intersection(made):
                 continue
             needed.difference_update(made)
-        needed.update(_read_by(s))
+        needed.update(read_by(s))
         kept.append(s)
     return kept[::-1]
 
 
-def _read_by(s: Stmt) -> frozenset[str]:
+def read_by(s: Stmt) -> frozenset[str]:
     """The locals that one statement reads; names in index expressions are no locals."""
     match s:
         case Compute(operands=operands):

@@ -92,7 +92,8 @@ COMPILED = [
     "move_rotation", "move_slice_scatter", "gather_log_softmax", "casts_float16", "casts_bfloat16", "promotion",
     "softmax_one_kernel", "reduction_outside_threads", "matmul_tiled", "symbolic_rotation", "large_private_array",
     "one_thread_for_a_row", "iota_and_full", "bfloat16_layout", "embedding", "arithmetic_int8", "arithmetic_bool",
-    "heads_of_several_sizes", "pairs_float16", "inlined_at_1_on_threads", "inlined_at_3_on_threads", "power_of_integers", "rotation_resized",
+    "heads_of_several_sizes", "pairs_float16", "inlined_at_1_on_threads", "inlined_at_3_on_threads",
+    "power_of_integers", "rotation_resized",
 ]  # fmt: skip
 
 
