@@ -78,12 +78,16 @@ def check_addresses(
     scan = _scanner(name)
     rng = np.random.default_rng(seed)
     looked: list[_Looked] = []
+    looking = 0.0
     with progress(f"addresses of {f.name}", total) as advance:
         for case in cases:
             whole = exhaustive and case.checks <= EXHAUSTIVE_CHECKS and table_bytes(case) <= TABLE_BYTES
             if whole:
                 tables = build_tables(case, values, at)
-                looked.append(_Looked(find_mismatch(case, tables, scan(case, tables, advance)), case.points))
+                began = time.perf_counter()
+                found = scan(case, tables, advance)
+                looking += found.seconds if found.seconds is not None else time.perf_counter() - began
+                looked.append(_Looked(find_mismatch(case, tables, found), case.points))
             else:
                 looked.append(_sample(case, values, at, rng))
                 advance(case.checks)
@@ -96,6 +100,7 @@ def check_addresses(
         points=sum(n.points * (1 + len(c.reads)) for c, n in done),
         engine=name,
         seconds=time.perf_counter() - started,
+        looking=looking,
         sampled=tuple(f"{c.expr.name}: {n.part}, seed {seed}; coverage not checked" for c, n in done if n.part),
         widened=tuple(c.expr.name for c in cases if c.widened),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable
 from functools import lru_cache
@@ -70,19 +71,23 @@ def scan_cuda(case: Case, tables: Tables, advance: Callable[[int], None]) -> Sca
     blocks, threads = (1, 4) if simulated() else (132 * 8, 256)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # few threads are what small shapes need
+        run[1, 1](np.int64(0), np.int64(0), out, *device)  # compiles, and looks at nothing
+        cuda.synchronize()
+        began = time.perf_counter()
         for lo in range(0, case.points, _PIECE):
             hi = min(case.points, lo + _PIECE)
             run[blocks, threads](np.int64(lo), np.int64(hi), out, *device)
             cuda.synchronize()
             advance((hi - lo) * (1 + len(case.reads)))
+        seconds = time.perf_counter() - began
     bad, writes = (int(v) for v in out.copy_to_host())
     _fetch(tables.seen, device[0])
     if tables.terms is not None:
         _fetch(tables.terms, device[1])
     if bad == case.points:
-        return Scan(writes, None)
+        return Scan(writes, None, seconds=seconds)
     code, where = check_points(case, tables, np.asarray([bad], np.int64))
-    return Scan(writes, bad, int(code[0]), int(where[0]))
+    return Scan(writes, bad, int(code[0]), int(where[0]), seconds)
 
 
 def _fetch(marks: Array, device: Any) -> None:
