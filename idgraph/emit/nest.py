@@ -12,7 +12,7 @@ from typing import Protocol
 
 from idgraph.arith import Expr, as_expr, simplify
 from idgraph.errors import ScheduleError
-from idgraph.ir import Fusion, IterDomain, Tensor, TensorExpr
+from idgraph.ir import SCATTERS, Fusion, IterDomain, Tensor, TensorExpr
 
 
 class LoopVar(Protocol):
@@ -89,7 +89,8 @@ def needed(fusion: Fusion) -> tuple[TensorExpr, ...]:
     for e in reversed(fusion.exprs):
         if any(t in wanted for t in e.outputs):
             wanted.update(e.inputs)
-    kept = set(fusion.outputs)
+    # A scatter begins with a copy of its operand 0, so that must be in memory.
+    kept = set(fusion.outputs) | {e.inputs[0] for e in fusion.exprs if e.op in SCATTERS}
     return tuple(
         e
         for e in fusion.exprs

@@ -101,3 +101,13 @@ def test_outputs_are_new_arrays() -> None:
     out: dict[str, Any] = emit(f).run({"x": data})
     out[x.name][0] = 5
     assert data[0] == 1
+
+
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_a_scatter_into_a_constant(scheduled: bool) -> None:
+    f = ig.Fusion("f")
+    i, s = f.input("i", (4,), "int64"), f.input("s", (4,))
+    f.output(ig.scatter_add(ig.full((8,), 1.0, "float32"), 0, i, s))
+    if scheduled:
+        ig.schedule.auto(f)
+    assert ig.validate(f, target="numpy").ok
