@@ -41,6 +41,17 @@ def two_inputs() -> ig.Fusion:
     return f
 
 
+def many_inputs() -> ig.Fusion:
+    """More tiles than fit: some inputs are read as they lie."""
+    f = ig.Fusion("many")
+    parts = [ig.permute(f.input(f"x{n}", (64, 80), "float64"), (1, 0)) for n in range(12)]
+    total = parts[0]
+    for p in parts[1:]:
+        total = total + p
+    f.output(total)
+    return f
+
+
 def with_its_transpose() -> ig.Fusion:
     f = ig.Fusion("symmetric")
     a = f.input("a", (40, 40))
@@ -95,6 +106,7 @@ TILED: dict[str, Build] = {
     "around": lambda: around((24, 40)),
     "around bfloat16": lambda: around((24, 40), "bfloat16"),
     "two inputs": two_inputs,
+    "many inputs": many_inputs,
     "with its transpose": with_its_transpose,
     "flattened": flattened,
     "strided view": strided_view,
@@ -194,6 +206,7 @@ def test_ptx_of_the_large_transpose() -> None:
     ig.schedule.auto(f)
     (ptx,) = compile_ptx(emit(f, "cuda"))
     assert ptx.count("ld.global.v4") == ptx.count("st.global.v4") == ptx.count("st.shared.v4") == 4
+    assert ptx.count("ld.shared.u16") == 32
     assert "bar.sync" in ptx
     for word in (".local", "rem.s64", "div.s64"):
         assert word not in ptx

@@ -1,0 +1,129 @@
+"""Random fusions on blocks and threads, whose threads read what others wrote, with memory types for what is inlined."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hypothesis import strategies as st
+
+from idgraph.errors import ScheduleError
+from idgraph.ir import Fusion, Tensor
+from idgraph.ir import composite as rows
+from idgraph.ir import movement as moves
+
+Draw = st.DrawFn
+_THREADS: Final = ("threadIdx.x", "threadIdx.y")
+_BLOCKS: Final = ("blockIdx.x", "blockIdx.y")
+_DTYPES: Final = ("float32", "int32", "bfloat16", "int8")
+
+
+def _moved(draw: Draw, x: Tensor) -> Tensor:
+    """An operation along any axis but the first."""
+    axis = draw(st.integers(1, x.ndim - 1))
+    n = int(x.shape[axis])
+    match draw(st.sampled_from(("flip", "pointwise", "roll", "permute", "slice", "pad", "sum", "cat", "reshape"))):
+        case "flip":
+            return moves.flip(x, axis)
+        case "roll":
+            return moves.roll(x, draw(st.integers(1, 3)), axis)
+        case "permute" if x.ndim > 2:
+            return moves.permute(x, (0, *draw(st.permutations(range(1, x.ndim)))))
+        case "slice" if n > 1:
+            start = draw(st.integers(0, n - 1))
+            return moves.slice(x, axis, start, None, draw(st.integers(1, 2)))
+        case "pad" if n < 5:
+            return moves.pad(x, (draw(st.integers(0, 1)), draw(st.integers(0, 1))))
+        case "sum" if n > 1:
+            return rows.amax(x, axis, keepdim=True) + x if draw(st.booleans()) else rows.amax(x, axis, keepdim=True)
+        case "cat" if n < 4:
+            return moves.cat([x, moves.flip(x, axis)], axis)
+        case "reshape" if x.ndim > 2:
+            return moves.flatten(x, 1)
+        case _:
+            return x + 1
+
+
+def _ways(draw: Draw, count: int, dims: tuple[str, ...]) -> list[str]:
+    """How ``count`` loops run: each of ``dims`` once at most, serial ones as often as it comes."""
+    order = draw(st.permutations(dims))
+    return [order[p] if p < len(order) and draw(st.integers(0, 2)) else "serial" for p in range(count)]
+
+
+def _inner(draw: Draw, t: Tensor, k: int) -> None:
+    """Steps on the loops right of ``k``."""
+    for _ in range(draw(st.integers(0, 2))):
+        kept = [p for p in range(k, len(t.loop)) if t.loop[p].kind != "reduction"]
+        if not kept:
+            return
+        p = draw(st.sampled_from(kept))
+        match draw(st.sampled_from(("split", "merge", "swap", "outer"))):
+            case "split" | "outer" if len(t.loop) < 6:
+                t.split(p, draw(st.integers(1, 4)), inner=draw(st.booleans()))
+            case "merge" if p + 1 in kept:
+                t.merge(p)
+            case "swap" if p + 1 in kept:
+                t.reorder({p: p + 1})
+            case _:
+                pass
+
+
+def _lay_out(draw: Draw, t: Tensor) -> None:
+    """The array of an inlined tensor in an order of its own, padded or swizzled."""
+    loops, count = t.loop, len(t.loop)
+    if any(d.kind == "reduction" for d in loops):
+        return
+    match draw(st.sampled_from(("plain", "order", "pad", "swizzle"))):
+        case "pad":
+            t.resize(count - 1, draw(st.integers(0, 1)), draw(st.integers(0, 2)))
+        case "swizzle" if count > 1:
+            t.swizzle("cyclic", draw(st.integers(0, count - 2)), count - 1)
+        case "order":
+            pass
+        case _:
+            return
+    t.set_allocation(draw(st.permutations(t.loop)))
+    t.set_loop(loops)
+
+
+@st.composite
+def threaded_fusions(draw: Draw, *, max_steps: int = 4) -> Fusion:
+    """A chain of operations that move elements along all axes but the first, inlined in the loops of the first.
+
+    Right of these each tensor has loops, threads, a memory and a layout of its own, so that threads read what others
+    wrote. Whether they may is known when a kernel is emitted, which refuses races: catch `ScheduleError` there and
+    reject the example.
+
+    >>> from hypothesis import find
+    >>> f = find(threaded_fusions(), lambda f: any(t.memory == "shared" for t in f.tensors))
+    >>> any(t.inline_position for t in f.tensors)
+    True
+    """
+    f = Fusion("f")
+    shape = (draw(st.integers(1, 5)), *(draw(st.integers(1, 5)) for _ in range(draw(st.integers(1, 2)))))
+    x = f.input("x", shape, draw(st.sampled_from(_DTYPES)))
+    for _ in range(draw(st.integers(2, max_steps + 1))):
+        x = _moved(draw, x)
+    f.output(x)
+    factor = draw(st.sampled_from((0, 0, 2, 3)))
+    k = 2 if factor else 1
+    common = _ways(draw, k, (*_BLOCKS, *_THREADS))
+    # Blocks right of where tensors are inlined rarely fit together.
+    free = tuple(w for w in (*_THREADS, *(_BLOCKS if not draw(st.integers(0, 9)) else ())) if w not in common)
+    for t in reversed([t for t in f.tensors if t.definition is not None]):
+        if factor:
+            t.split(0, factor)
+        _inner(draw, t, k)
+        own = _ways(draw, len(t.loop) - k, free)
+        for p, way in enumerate([*common, *own]):
+            if way != "serial" and t.loop[p].kind != "reduction":
+                t.parallelize(p, way)
+        if not t.uses:
+            continue
+        t.inline(draw(st.sampled_from((k, k, k, k - 1))))
+        if t.inline_position:
+            t.set_memory(draw(st.sampled_from(("shared", "shared", "shared", "auto", "local", "global"))))
+            try:
+                _lay_out(draw, t)
+            except ScheduleError:
+                continue  # not every array can lie so
+    return f

@@ -1,0 +1,102 @@
+"""The CUDA source of a program, run in this process: every thread a generator that yields at each barrier.
+
+Threads of a block take turns in a random order, blocks too; shared arrays start full of NaN. What the simulator does
+with a thousand operating-system threads takes milliseconds here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import random
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from idgraph.emit import Program
+from idgraph.emit.cuda import launch_shape
+from idgraph.emit.cuda_vectors import plain_vectors
+from idgraph.emit.launch import global_buffer, scalars_of
+from idgraph.emit.layout import bind, flat_input, given_array, output_array
+from idgraph.emit.ops import scalars
+from idgraph.emit.plan import Kernel
+
+
+def _filled(size: int, dtype: Any) -> Any:
+    made = np.empty(size, dtype)
+    made[...] = np.nan if made.dtype.kind == "f" else 85 if made.dtype.kind != "b" else True
+    return made
+
+
+def _word_value(word: Any) -> float:
+    return scalars.bf16_load(int(word))
+
+
+class _Shared:
+    """Static arrays of one block: each line that asks for one has its own."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[int, Any] = {}
+
+    def array(self, size: int, dtype: Any, alignment: object = None) -> Any:
+        line = inspect.stack(0)[1].lineno
+        if line not in self.arrays:
+            self.arrays[line] = _filled(size, dtype)
+        return self.arrays[line]
+
+
+def _thread(code: Any, kernel: Kernel, arguments: list[Any], cuda: SimpleNamespace) -> Iterator[None]:
+    plain = {k: v for k, v in vars(scalars).items() if not k.startswith("__")}
+    names: dict[str, Any] = {
+        **plain, "cuda": cuda, "np": np, "f16_load": float, "f16_word": np.float16, "shared_alignment": None,
+        "bf16_load": _word_value, **plain_vectors(),
+    }  # fmt: skip
+    exec(code, names)
+    return names[kernel.name](*arguments)
+
+
+def bound(program: Program, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
+    """What kernels see of the inputs, by tensor name, and the values of symbols and open strides."""
+    given = {name: given_array(name, a) for name, a in inputs.items()}
+    env = bind(program.fusion, given, None)
+    return {t.name: flat_input(t, given[t.name], env) for t in program.fusion.inputs}, env
+
+
+def run_threads(program: Program, inputs: Mapping[str, Any], seed: int = 0) -> dict[str, Any]:
+    """Outputs by name. Raises `AssertionError` where threads of a block wait at different numbers of barriers."""
+    fusion, order = program.fusion, random.Random(seed)
+    given = {name: given_array(name, a) for name, a in inputs.items()}
+    env = bind(fusion, given, None)
+    homes = {b.title: b.name for b in program.plan.buffers if b.place not in ("private", "shared")}
+    flat = {homes[t.name]: flat_input(t, given[t.name], env) for t in fusion.inputs if t.name in homes}
+    for b in program.plan.buffers:
+        if b.place in ("output", "global"):
+            flat[b.name] = global_buffer(program, b, env, True)
+    for kernel in program.plan.kernels:
+        source = program.kernel_source(kernel).replace("cuda.syncthreads()", "yield")
+        code = compile(source + "    return\n    yield\n", kernel.name, "exec")
+        arguments = [*(flat[b.name] for b in kernel.buffers), *scalars_of(kernel, env)]
+        blocks, threads = launch_shape(kernel, env)
+        for at in _shuffled(blocks, order):
+            cuda = {"blockIdx": SimpleNamespace(**at), "shared": _Shared(), "local": SimpleNamespace(array=_filled)}
+            waiting = [
+                _thread(code, kernel, arguments, SimpleNamespace(threadIdx=SimpleNamespace(**t), **cuda))
+                for t in _shuffled(threads, order)
+            ]
+            while waiting:
+                order.shuffle(waiting)
+                met = [next(t, "done") for t in waiting]
+                assert len(set(met)) == 1, "threads wait at different barriers"
+                waiting = [] if met[0] == "done" else waiting
+    return {
+        t.name: output_array(t, flat[homes[t.name]], env) if t.definition is not None else np.array(given[t.name].data)
+        for t in fusion.outputs
+    }
+
+
+def _shuffled(sizes: tuple[int, ...], order: random.Random) -> list[dict[str, int]]:
+    found = [dict(zip("xyz", p, strict=True)) for p in itertools.product(*map(range, sizes))]
+    order.shuffle(found)
+    return found

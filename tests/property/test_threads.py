@@ -1,0 +1,77 @@
+"""Kernels of random fusions on random blocks and threads, with random memories: no race, and the oracle's values.
+
+The plan is judged by `tests.emit.thread_oracle` (who touches what between barriers), the source by running it thread by
+thread in random order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import event, given, note, reject, settings
+from hypothesis import strategies as st
+
+import idgraph as ig
+from idgraph.emit import Program, emit
+from idgraph.emit.plan import Barrier, Combine, walk
+from idgraph.ir import Fusion
+from idgraph.testing import threaded_fusions
+from idgraph.validate import random_inputs
+from tests.emit.cases import Case, arrays_of, difference
+from tests.emit.shared_cases import SHARED
+from tests.emit.thread_oracle import faults
+from tests.emit.thread_runner import bound, run_threads
+
+PROFILE = settings().max_examples  # 100; 2000 in the nightly profile
+
+
+def threaded(f: Fusion) -> Program:
+    """The kernels; a schedule that is refused leaves the example out."""
+    note(str(f))
+    try:
+        program = emit(f, "cuda")
+    except (ig.ScheduleError, ig.EmitError):
+        reject()
+    if any(isinstance(s, Combine) for k in program.plan.kernels for s in walk(k.body)):
+        reject()
+    return program
+
+
+@settings(max_examples=PROFILE)
+@given(threaded_fusions(), st.integers(0, 1 << 16))
+def test_no_race_and_the_right_values(f: Fusion, seed: int) -> None:
+    program = threaded(f)
+    waits = sum(isinstance(s, Barrier) for k in program.plan.kernels for s in walk(k.body))
+    event(f"barriers {min(waits, 3)}")
+    event("shared" if any(t.memory == "shared" for t in f.tensors) else "not shared")
+    made = Case(f)
+    inputs: dict[str, Any] = random_inputs(f, seed, {})
+    flat, symbols = bound(program, inputs)
+    assert faults(program.plan, symbols, flat) == []
+    with np.errstate(all="ignore"):
+        assert difference(made, inputs, run_threads(program, inputs, seed)) == ""
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_cases_in_any_order_of_threads(name: str) -> None:
+    made = Case(SHARED[name]())
+    inputs, program = arrays_of(made), emit(made.fusion, "cuda")
+    for seed in range(5):
+        assert difference(made, inputs, run_threads(program, inputs, seed)) == ""
+
+
+def test_a_missing_barrier_shows_in_the_values() -> None:
+    """The runner can fail: what it runs without barriers is wrong."""
+    made = Case(SHARED["tile_in_a_loop"]())
+    inputs, program = arrays_of(made), emit(made.fusion, "cuda")
+
+    class Without(Program):
+        def kernel_source(self, kernel: object, checked: bool = False) -> str:
+            return super().kernel_source(kernel, checked).replace("cuda.syncthreads()", "pass")  # type: ignore[arg-type]
+
+    broken = Without(program.fusion, program.target, program.plan)
+    found = Counter(difference(made, inputs, run_threads(broken, inputs, seed)) == "" for seed in range(5))
+    assert found[False]
