@@ -6,9 +6,9 @@ with a thousand operating-system threads takes milliseconds here.
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import random
+import re
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -35,16 +35,15 @@ def _word_value(word: Any) -> float:
 
 
 class _Shared:
-    """Static arrays of one block: each line that asks for one has its own."""
+    """Static arrays of one block: each place in the source that asks for one has its own."""
 
     def __init__(self) -> None:
         self.arrays: dict[int, Any] = {}
 
-    def array(self, size: int, dtype: Any, alignment: object = None) -> Any:
-        line = inspect.stack(0)[1].lineno
-        if line not in self.arrays:
-            self.arrays[line] = _filled(size, dtype)
-        return self.arrays[line]
+    def array(self, place: int, size: int, dtype: Any, alignment: object = None) -> Any:
+        if place not in self.arrays:
+            self.arrays[place] = _filled(size, dtype)
+        return self.arrays[place]
 
 
 def _thread(code: Any, kernel: Kernel, arguments: list[Any], cuda: SimpleNamespace) -> Iterator[None]:
@@ -76,6 +75,8 @@ def run_threads(program: Program, inputs: Mapping[str, Any], seed: int = 0) -> d
             flat[b.name] = global_buffer(program, b, env, True)
     for kernel in program.plan.kernels:
         source = program.kernel_source(kernel).replace("cuda.syncthreads()", "yield")
+        places = itertools.count()
+        source = re.sub(r"shared\.array\(", lambda _, k=places: f"shared.array({next(k)}, ", source)
         code = compile(source + "    return\n    yield\n", kernel.name, "exec")
         arguments = [*(flat[b.name] for b in kernel.buffers), *scalars_of(kernel, env)]
         blocks, threads = launch_shape(kernel, env)

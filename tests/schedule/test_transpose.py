@@ -151,9 +151,9 @@ def test_no_thread_races(name: str) -> None:
 
 @pytest.mark.parametrize("target", ["python", "cpu"])
 def test_values_on_other_targets(target: Any) -> None:
-    for f in (around((24, 40), "bfloat16"), moved((2, 16, 7, 7), (0, 2, 3, 1))):
-        ig.schedule.auto(f)
-        assert ig.validate(f, target=target).ok
+    f = around((24, 40), "bfloat16")
+    ig.schedule.auto(f)
+    assert ig.validate(f, target=target).ok
 
 
 def test_scheduling_again_changes_nothing() -> None:
