@@ -91,8 +91,8 @@ class AddressReport:
     ``points`` counts (access, loop point) pairs. ``exhaustive`` is False where some operation was too large and only a
     sample of its points was looked at (``sampled`` names them). ``widened`` names operations with a promoted loop
     (inlined where a consumer's axis gives the extent): those visit an element at least once, all others exactly once.
-    Of the ``seconds``, ``looking`` were spent at points, the rest on the oracle's tables (on a GPU also on compiling and
-    copying).
+    Of the ``seconds``, ``looking`` were spent at points, the rest on the oracle's tables (on a GPU also on compiling
+    and copying).
     """
 
     mismatch: AddressMismatch | None
