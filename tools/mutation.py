@@ -33,10 +33,12 @@ FILE = ROOT / "tools" / "bench" / "faults.toml"
 
 # Where a room's faults show soonest; then the laws, what is quick, and the rest.
 FIRST = {
-    "rules": ("tests/arith",),
-    "promotion": ("tests/graphs",),
+    "coordinates": ("tests/index/test_field_forms.py",),
+    "rules": ("tests/arith/test_rules.py", "tests/index/test_field_forms.py"),
+    "predicates": ("tests/index/test_field_forms.py", "tests/index/test_classic_forms.py"),
+    "promotion": ("tests/graphs/test_promotion.py", "tests/graphs/test_index_graph.py", "tests/index"),
     "allocation": ("tests/index",),
-    "claims": ("tests/property/test_l9_claims.py", "tests/index"),
+    "claims": ("tests/index/test_widths.py", "tests/index/test_banks.py"),
     "barriers": ("tests/emit/test_shared_memory.py",),
 }
 SUITE = (

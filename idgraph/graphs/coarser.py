@@ -13,7 +13,7 @@ from idgraph.graphs.forms import Forms, Plan, Plans, own_exprs
 from idgraph.graphs.keys import KeyList
 from idgraph.graphs.loops import Nests
 from idgraph.graphs.memory import no_collection
-from idgraph.ir import DomainExpr, Fixed, Fusion, IterDomain, Merge, Resize, Stride, Tensor
+from idgraph.ir import DomainExpr, Fixed, Fusion, IterDomain, Mapped, Merge, Resize, Stride, Tensor
 
 Builder = GraphBuilder[IterDomain]
 
@@ -83,6 +83,8 @@ def _broadcast(builder: Builder, fusion: Fusion) -> None:
             for p, (axis, read) in enumerate(zip(t.axes, row, strict=True)):
                 if isinstance(read, Fixed) and read.resolves is not None:
                     builder.map(axis, read.resolves, ("broadcast", e, t, p, ()))
+                elif isinstance(read, Mapped) and axis.is_broadcast != read.domain.is_broadcast:
+                    builder.map(axis, read.domain, ("broadcast", e, t, p, ()))  # a broadcast axis that is summed
 
 
 def _forward(builder: Builder, fusion: Fusion) -> None:

@@ -143,3 +143,15 @@ def test_unknown_axis_is_refused() -> None:
     f.output(f.input("t", shape=(4,)) + 1.0)
     with pytest.raises(ig.IndexingError, match="is not in the exact graph"):
         ig.IdModel(f).exact.group(h.input("x", shape=(4,)).logical[0])
+
+
+def test_a_summed_broadcast_is_what_it_is_summed_as() -> None:
+    """A reduction over one element: broadcast maps it, exact does not; a shared loop over it is permissive."""
+    f = ig.Fusion("f")
+    t = ig.exp(f.input("x", shape=(4, 1)))
+    s = f.output(ig.sum(t, 1))
+    m = ig.IdModel(f)
+    assert not m.exact.mapped(t.logical[1], s.logical[1])
+    assert m.broadcast.mapped(t.logical[1], s.logical[1]) and m.permissive.mapped(t.logical[1], s.logical[1])
+    t.inline(2)
+    assert m.loop.mapped(t.loop[1], s.loop[1])
