@@ -155,8 +155,11 @@ def _ways(e: TensorExpr) -> dict[str, Callable[[], Tensor]]:
 
 
 def _recomputed(e: TensorExpr) -> tuple[Tensor, Reader]:
-    reader = Reader(e.output.fusion, tuple(d.extent for d in e.output.axes))
-    return reader.gather(e, tuple(Along(p) for p in range(e.output.ndim))), reader
+    reader, x = Reader(e.output.fusion, tuple(d.extent for d in e.output.axes)), source_of(e)
+    made = reader.gather(e, tuple(Along(p) for p in range(e.output.ndim)))
+    if x in reader.reads:
+        raise Stuck(f"{x.name} has fewer elements than are gathered: each is reduced once, and read where it lies")
+    return made, reader
 
 
 def _selected(e: TensorExpr, way: str) -> Tensor:
@@ -208,7 +211,7 @@ def named(index: Tensor, numbers: Tensor, extent: Expr) -> Tensor:
 def _decide(e: TensorExpr, forced: Strategy | None) -> Decision:
     x, k = source_of(e), source_operand(e)
     loaded = [p for p, r in enumerate(e.reads[k]) if isinstance(r, Loaded)]
-    line = str(e.source_line or "")
+    line = place_of(e)
     entries = _entries(e)
 
     def made(chosen: str, reason: str, rejected: tuple[Option, ...] = ()) -> Decision:
@@ -239,7 +242,7 @@ def _decide(e: TensorExpr, forced: Strategy | None) -> Decision:
         cost = made_for_it + 2 * whole + out + LAUNCH
         options.append(Option("global", cost, f"it stores {x.name}, {whole:,} elements, and launches"))
     possible = [o for o in options if o.cost is not None]
-    best = min(possible, key=lambda o: o.cost or 0)
+    best = min(possible, key=lambda o: (o.cost or 0, o.name != "global"))
     if forced is not None:
         best = next(o for o in options if o.name == forced)
         if best.cost is None:
@@ -286,6 +289,11 @@ def _recompute_option(e: TensorExpr, alone: set[TensorExpr]) -> Option:
     except (Stuck, OperationError) as error:
         fusion.undo(mark)
         return Option("recompute", None, str(error))
+
+
+def place_of(e: TensorExpr) -> str:
+    """``file:line`` of an operation."""
+    return f"{e.source_line.file}:{e.source_line.line}" if e.source_line is not None else ""
 
 
 def _entries(e: TensorExpr) -> str:

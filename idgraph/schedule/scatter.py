@@ -26,7 +26,7 @@ from idgraph.ir import (
 )
 from idgraph.ir.decisions import Decision, Option
 from idgraph.ir.indexing import attr
-from idgraph.schedule.gathers import named, rewrite, sample_points
+from idgraph.schedule.gathers import named, place_of, rewrite, sample_points
 
 
 def schedule_scatter(e: TensorExpr, block: int) -> None:
@@ -126,7 +126,7 @@ def _decide(e: TensorExpr) -> Decision:
             chosen, reason = "atomic", "entries may name one element, and the order of additions is free"
         else:
             chosen, reason = "ordered", "several entries may name one element, and the last one wins"
-    return Decision("scatter", e.output.name, x.name, entries, str(e.source_line or ""), chosen, reason, rejected)
+    return Decision("scatter", e.output.name, x.name, entries, place_of(e), chosen, reason, rejected)
 
 
 def _size(t: Tensor) -> int:

@@ -8,7 +8,7 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from idgraph.ir import Fusion, Tensor, ops
+from idgraph.ir import Fusion, Tensor, indexed, ops
 from idgraph.ir import composite as rows
 from idgraph.ir import movement as moves
 from idgraph.ir.registry import apply
@@ -176,12 +176,62 @@ def _embedding(draw: Draw, t: Tensor) -> Tensor:
     return rows.embedding(_index(draw, t, draw(shapes(max_rank=2, max_extent=3))), t)
 
 
+def _shrunk(draw: Draw, t: Tensor, axis: int) -> list[int]:
+    """The shape of an index into ``t``: as large off ``axis``, or smaller."""
+    whole = draw(st.booleans())
+    return [
+        draw(st.integers(1, 4)) if p == axis else n if whole else draw(st.integers(1, n))
+        for p, n in enumerate(_extents(t))
+    ]
+
+
+def _source(draw: Draw, t: Tensor, shape: Sequence[int]) -> Tensor:
+    """What is written: a fresh input, or ``t``'s own front part where that is large enough."""
+    if all(n <= m for n, m in zip(shape, _extents(t), strict=True)) and draw(st.booleans()):
+        return ops.neg(t)
+    return t.fusion.input(f"source{len(t.fusion.inputs)}", shape=shape)
+
+
+def _scatter(draw: Draw, t: Tensor) -> Tensor:
+    axis = _axis(draw, t)
+    shape = _shrunk(draw, t, axis)
+    value = _source(draw, t, shape) if draw(st.booleans()) else 2.5
+    return indexed.scatter(t, axis, _index(draw, t, shape), value)
+
+
+def _scatter_add(draw: Draw, t: Tensor) -> Tensor:
+    axis = _axis(draw, t)
+    shape = _shrunk(draw, t, axis)
+    return indexed.scatter_add(t, axis, _index(draw, t, shape), _source(draw, t, shape))
+
+
+def _index_put(draw: Draw, t: Tensor) -> Tensor:
+    """One or two axes that lie together, with index tensors that broadcast against each other."""
+    first = _axis(draw, t)
+    count = draw(st.integers(1, min(2, t.ndim - first)))
+    common = draw(shapes(max_rank=2, max_extent=3))
+    found = [_index(draw, t, [n if draw(st.booleans()) else 1 for n in common]) for _ in range(count)]
+    wide = [max(int(i.axes[p].extent) for i in found) for p in range(len(common))]
+    written = [*_extents(t)[:first], *wide, *_extents(t)[first + count :]]
+    if prod(written) > _FEW:
+        return ops.neg(t)
+    values = _values_of(draw, t, written)
+    attrs = {"dims": tuple(range(first, first + count)), "accumulate": draw(st.booleans())}
+    return apply(t.fusion, "index_put", (t, *found, values), attrs)
+
+
+def _values_of(draw: Draw, t: Tensor, written: Sequence[int]) -> Tensor | float:
+    if draw(st.booleans()):
+        return -1.5
+    return t.fusion.input(f"source{len(t.fusion.inputs)}", shape=[n if draw(st.booleans()) else 1 for n in written])
+
+
 STEPS: Final[dict[str, Callable[[Draw, Tensor], Tensor]]] = {
     "unary": _unary, "binary": _binary, "where": _where, "slice": _slice, "rotate": _rotate, "pad": _pad, "cat": _cat,
     "roll": _roll, "flip": _flip, "permute": _permute, "reshape": _reshape, "unsqueeze": _unsqueeze,
     "expand": _expand, "select": _select, "slice_scatter": _slice_scatter, "reduce": _reduce,
     "normalise": _normalise, "gather": _gather, "take_along_dim": _take_along, "index_select": _index_select,
-    "embedding": _embedding,
+    "embedding": _embedding, "scatter": _scatter, "scatter_add": _scatter_add, "index_put": _index_put,
 }  # fmt: skip
 """Kinds of steps that `fusions` takes, by name, simplest first: a failing example shrinks towards the front."""
 
