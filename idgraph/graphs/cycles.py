@@ -6,14 +6,15 @@ constant, *reorder* does anything else. Axes that enter the cycle from the side 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from functools import cached_property
 from typing import Generic, TypeVar
 
-from idgraph.arith import Expr
+from idgraph.arith import Expr, simplify
 from idgraph.display import Printed
 from idgraph.errors import SourceLine
-from idgraph.graphs.rounds import Composer, CycleKind, axis_of
+from idgraph.graphs.rounds import Composer, CycleKind, Round, axis_of
+from idgraph.graphs.trees import Step
 from idgraph.graphs.valgraph import Group, ValGraph
 from idgraph.graphs.ways import Net, Way, find_ways
 from idgraph.ir import IterDomain, Tensor, TensorExpr
@@ -22,13 +23,12 @@ from idgraph.ir.domains import DomainExpr
 K = TypeVar("K", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True)
 class Cycle(Printed, Generic[K]):
     """One way around: ``groups[i]`` is read by ``exprs[i]``, which makes ``groups[i + 1]`` (the last makes the first).
 
     ``shift`` is the coordinate after going once round ``exprs`` in their order, minus before (modulo ``modulus`` where
     a roll wraps); None for a reorder. ``net`` is the coordinate after one round as an expression of ``c``, the
-    coordinate before.
+    coordinate before. All of it is worked out when first asked for: many long cycles may share most of their steps.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -38,15 +38,72 @@ class Cycle(Printed, Generic[K]):
     [('shift', 3, c + 3, 'add')]
     """
 
-    graph: str
-    kind: CycleKind
-    shift: Expr | None
-    modulus: Expr | None
-    net: Expr
-    groups: tuple[Group[K], ...]
-    exprs: tuple[DomainExpr, ...]
-    closing: TensorExpr | None
-    lines: tuple[SourceLine, ...]
+    def __init__(self, finder: _Finder[K], way: Way) -> None:
+        self._finder = finder
+        self._way = way
+
+    @property
+    def graph(self) -> str:
+        """The name of the graph."""
+        return self._finder.graph.name
+
+    @cached_property
+    def _steps(self) -> list[Step]:
+        return self._way.steps()
+
+    @cached_property
+    def _round(self) -> Round:
+        adds = self._way.adds
+        if adds is None:
+            return self._finder.composer.around(self._steps)
+        return self._finder.composer.translated(self._steps[0].source, adds)
+
+    @cached_property
+    def shift(self) -> Expr | None:
+        """The coordinate after once around, minus before; None for a reorder."""
+        adds = self._way.adds
+        return self._round.shift if adds is None else simplify(adds)
+
+    @property
+    def kind(self) -> CycleKind:
+        """Whether once around gives the coordinate back, adds to it, or does anything else."""
+        if self._way.adds is None:
+            return self._round.kind
+        return "identity" if self.shift == 0 else "shift"
+
+    @property
+    def modulus(self) -> Expr | None:
+        """The extent around which ``shift`` wraps, where a roll does so."""
+        return None if self._way.adds is not None else self._round.modulus
+
+    @property
+    def net(self) -> Expr:
+        """The coordinate after one round as an expression of ``c``, the coordinate before."""
+        return self._round.net
+
+    @cached_property
+    def groups(self) -> tuple[Group[K], ...]:
+        """The groups on the way, the first of them read by the first expression."""
+        return tuple(self._finder.graph.numbered(step.source) for step in self._steps)
+
+    @cached_property
+    def exprs(self) -> tuple[DomainExpr, ...]:
+        """The expressions on the way."""
+        return tuple(self._finder.told(step.node) for step in self._steps)
+
+    @cached_property
+    def closing(self) -> TensorExpr | None:
+        """The operation whose mapping closes the cycle."""
+        return self._finder.closing(self._steps)
+
+    @cached_property
+    def lines(self) -> tuple[SourceLine, ...]:
+        """The user's lines behind the expressions, then that of the closing operation."""
+        made = (e.outputs[0].tensor for e in self.exprs)
+        lines = dict.fromkeys(t.source_line for t in made if t is not None and t.source_line)
+        if self.closing is not None and self.closing.source_line is not None:
+            lines[self.closing.source_line] = None
+        return tuple(lines)
 
     @property
     def domains(self) -> tuple[IterDomain, ...]:
@@ -63,6 +120,9 @@ class Cycle(Printed, Generic[K]):
     def changes_index(self) -> bool:
         """True of a cycle that a search over the graph must not run through."""
         return self.kind != "identity"
+
+    def __repr__(self) -> str:
+        return f"Cycle({self.kind} in the {self.graph} graph, {self._way.sums.steps} expressions)"
 
     def __str__(self) -> str:
         head = f"{self.kind} cycle in the {self.graph} graph"
@@ -96,47 +156,41 @@ def find_cycles(graph: ValGraph[K]) -> tuple[Cycle[K], ...]:
     """Every elementary cause once: a cycle through each expression that stands on one, without repeats."""
     net = Net(graph.nodes, graph.find)
     found = find_ways(net)
-    if not found:
-        return ()
-    composer = Composer(graph, net)
-    order: dict[TensorExpr, int] = {}
-    return tuple(_cycle(graph, net, composer, way, order) for way in found)
+    finder = _Finder(graph, net)
+    return tuple(Cycle(finder, way) for way in found)
 
 
-def _cycle(graph: ValGraph[K], net: Net, composer: Composer, way: Way, order: dict[TensorExpr, int]) -> Cycle[K]:
-    made = composer.around(way)
-    exprs = tuple(_told(graph, net, step.node) for step in way)
-    closing = _closing(graph, way, order)
-    lines = dict.fromkeys(t.source_line for e in exprs if (t := e.outputs[0].tensor) is not None and t.source_line)
-    if closing is not None and closing.source_line is not None:
-        lines[closing.source_line] = None
-    groups = tuple(graph.numbered(step.source) for step in way)
-    return Cycle(graph.name, made.kind, made.shift, made.modulus, made.net, groups, exprs, closing, tuple(lines))
+class _Finder(Generic[K]):
+    """What the cycles of one graph share."""
 
+    def __init__(self, graph: ValGraph[K], net: Net) -> None:
+        self.graph = graph
+        self.composer = Composer(graph, net)
+        self._net = net
+        self._order: dict[TensorExpr, int] = {}
 
-def _told(graph: ValGraph[K], net: Net, node: int) -> DomainExpr:
-    """Of equal expressions one that an operation made rather than a schedule: the report names its line."""
-    for n in net.equal[node]:
-        e = graph.nodes.form[n].expr
-        t = e.outputs[0].tensor
-        if t is not None and any(x is e for x in t.domain.exprs):
-            return e
-    return graph.nodes.form[node].expr
+    def told(self, node: int) -> DomainExpr:
+        """Of equal expressions one that an operation made rather than a schedule: the report names its line."""
+        for n in self._net.equal[node]:
+            e = self.graph.nodes.form[n].expr
+            t = e.outputs[0].tensor
+            if t is not None and any(x is e for x in t.domain.exprs):
+                return e
+        return self.graph.nodes.form[node].expr
 
-
-def _closing(graph: ValGraph[K], way: Way, order: dict[TensorExpr, int]) -> TensorExpr | None:
-    """The operation whose mapping joined the two ends: the latest one on the chains inside the cycle's groups."""
-    latest: TensorExpr | None = None
-    nodes, find = graph.nodes, graph.find
-    for k, step in enumerate(way):
-        made = next(x for x in nodes.outs[way[k - 1].node] if find(x) == step.source)
-        read = next(x for x in nodes.ins[step.node] if find(x) == step.source)
-        for _, _, why in graph.path(made, read):
-            e = why[1]
-            if isinstance(e, int) or e is None:
-                continue
-            if not order:
-                order.update((x, n) for n, x in enumerate(e.output.fusion.exprs))
-            if latest is None or order[e] > order[latest]:
-                latest = e
-    return latest
+    def closing(self, way: Sequence[Step]) -> TensorExpr | None:
+        """The operation whose mapping joined the two ends: the latest one on the chains inside the cycle's groups."""
+        latest: TensorExpr | None = None
+        nodes, find, order = self.graph.nodes, self.graph.find, self._order
+        for k, step in enumerate(way):
+            made = next(x for x in nodes.outs[way[k - 1].node] if find(x) == step.source)
+            read = next(x for x in nodes.ins[step.node] if find(x) == step.source)
+            for _, _, why in self.graph.path(made, read):
+                e = why[1]
+                if isinstance(e, int) or e is None:
+                    continue
+                if not order:
+                    order.update((x, n) for n, x in enumerate(e.output.fusion.exprs))
+                if latest is None or order[e] > order[latest]:
+                    latest = e
+        return latest

@@ -6,13 +6,15 @@ anything else. Only coordinates count at which every axis on the way has an elem
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from idgraph.arith import Expr, Proof, as_expr, prove_equal, simplify, symbol
 from idgraph.graphs.coordinates import forward
+from idgraph.graphs.trees import Step
 from idgraph.graphs.valgraph import ValGraph
-from idgraph.graphs.ways import Net, Way
+from idgraph.graphs.ways import Net
 from idgraph.ir import IterDomain, Stride
 
 CycleKind = Literal["identity", "shift", "reorder"]
@@ -49,7 +51,12 @@ class Composer:
         self._graph = graph
         self._net = net
 
-    def around(self, way: Way) -> Round:
+    def translated(self, start: int, adds: Expr) -> Round:
+        """Once around a cycle of translations from a group, which add ``adds`` together."""
+        kind, shift, modulus = _shifted(simplify(adds))
+        return Round(kind, shift, modulus, simplify(symbol("c", 0, self._extent(start) - 1) + adds))
+
+    def around(self, way: Sequence[Step]) -> Round:
         """The coordinate once around."""
         start = way[0].source
         c = symbol("c", 0, self._extent(start) - 1)

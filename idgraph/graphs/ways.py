@@ -8,23 +8,16 @@ way around: by induction over the backward tree, there and back through any grou
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
+from idgraph.arith import Expr, as_expr
 from idgraph.graphs.coordinates import transparent
+from idgraph.graphs.trees import Step, Sums, Tree, meetings, mixed, translation, tree
 from idgraph.graphs.valgraph import Nodes
 
-
-class Step(NamedTuple):
-    """One step of a way: the expression ``node`` reads the group ``source`` and makes the group ``to``."""
-
-    source: int
-    node: int
-    to: int
-
-
-Way = list[Step]
+_ZERO = as_expr(0)
+_SHORT = 64  # steps of ways that are compared one by one
 
 
 class Net:
@@ -39,6 +32,11 @@ class Net:
         for n, made in self.outs.items():
             for x in made:
                 self.made_by.setdefault(x, []).append(n)
+
+    def amounts(self, step: Step) -> Sums:
+        """What one step amounts to."""
+        adds = translation(self.nodes.form[step.node].expr)
+        return Sums(1, adds is None, _ZERO if adds is None else adds, mixed(step.node))
 
     def keeps(self, n: int) -> bool:
         """True of an expression that keeps its axis, beside one of a single element: no cause of a cycle."""
@@ -103,10 +101,54 @@ def find_ways(net: Net) -> list[Way]:
             for b in dict.fromkeys(net.outs[n]):
                 if a in component and component[a] == component.get(b):
                     edges.setdefault(component[a], []).append(Step(a, n, b))
-    return [way for steps in edges.values() for way in _ways_of(steps)]
+    return [way for steps in edges.values() for way in _ways_of(net, steps)]
 
 
-def _ways_of(steps: list[Step]) -> list[Way]:
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A cycle: ``first``, then along ``back`` to the group ``meet``, and along ``there`` to where ``first`` starts."""
+
+    first: Step
+    meet: int
+    there: Tree
+    back: Tree
+    sums: Sums
+
+    @property
+    def adds(self) -> Expr | None:
+        """What once around adds to every coordinate; None where a step is no translation."""
+        return None if self.sums.rough else self.sums.offset
+
+    def steps(self) -> list[Step]:
+        """The steps, from the expression that entered the graph first."""
+        way, at = [self.first], self.first.to
+        while at != self.meet:
+            step = self.back.up[at]
+            if step is None:
+                break
+            way.append(step)
+            at = step.to
+        before: list[Step] = []
+        at = self.first.source
+        while at != self.meet:
+            step = self.there.up[at]
+            if step is None:
+                break
+            before.append(step)
+            at = step.source
+        way += reversed(before)
+        begin = min(range(len(way)), key=lambda k: way[k].node)
+        return way[begin:] + way[:begin]
+
+    @property
+    def key(self) -> object:
+        """Equal for the ways through one set of expressions; long ones are told apart by a 64-bit sum."""
+        if self.sums.steps > _SHORT:
+            return self.sums.steps, self.sums.mark
+        return frozenset(s.node for s in self.steps())
+
+
+def _ways_of(net: Net, steps: list[Step]) -> list[Way]:
     """Cycles through the steps of one component."""
     leaving: dict[int, list[Step]] = {}
     entering: dict[int, list[Step]] = {}
@@ -114,52 +156,15 @@ def _ways_of(steps: list[Step]) -> list[Way]:
         leaving.setdefault(step.source, []).append(step)
         entering.setdefault(step.to, []).append(step)
     root = max(leaving, key=lambda g: len(leaving[g]) + len(entering[g]))  # the first of the busiest
-    there, back = _tree(root, leaving, forwards=True), _tree(root, entering, forwards=False)
-    in_tree = set(there.values())
-    found: dict[frozenset[int], Way] = {}
-    for step in steps:
-        if step not in in_tree:
-            way = _around(step, there, back)
-            found.setdefault(frozenset(s.node for s in way), way)
-    return [_from_first(way) for way in found.values()]
-
-
-def _from_first(way: Way) -> Way:
-    """The same cycle from the expression that entered the graph first."""
-    at = min(range(len(way)), key=lambda k: way[k].node)
-    return way[at:] + way[:at]
-
-
-def _tree(root: int, steps: dict[int, list[Step]], forwards: bool) -> dict[int, Step | None]:
-    """For each group the step that leads to it from the root (forwards), or from it towards the root."""
-    found: dict[int, Step | None] = {root: None}
-    queue = deque([root])
-    while queue:
-        for step in steps.get(queue.popleft(), ()):
-            to = step.to if forwards else step.source
-            if to not in found:
-                found[to] = step
-                queue.append(to)
-    return found
-
-
-def _around(first: Step, there: dict[int, Step | None], back: dict[int, Step | None]) -> Way:
-    """``first``, on towards the root until a group on the way from the root to ``first``, and from there."""
-    before: dict[int, Step] = {}  # on the way from the root: for each group the step that leaves it
-    at, step = first.source, first
-    while True:
-        before[at] = step
-        up = there[at]
-        if up is None:
-            break
-        at, step = up.source, up
-    way = [first]
-    while (at := way[-1].to) not in before:
-        onwards = back[at]
-        if onwards is None:
-            break
-        way.append(onwards)
-    while at != first.source:
-        way.append(before[at])
-        at = way[-1].to
-    return way
+    there, back = tree(root, leaving, True, net.amounts), tree(root, entering, False, net.amounts)
+    in_tree = set(there.up.values())
+    rest = [step for step in steps if step not in in_tree]
+    met = meetings(there, back, ((step.source, step.to) for step in rest))
+    found: dict[object, Way] = {}
+    for step in rest:
+        meet = met[step.source, step.to]
+        on = back.sums[step.to].minus(back.sums[meet])
+        again = there.sums[step.source].minus(there.sums[meet])
+        way = Way(step, meet, there, back, net.amounts(step).plus(on).plus(again))
+        found.setdefault(way.key, way)
+    return list(found.values())

@@ -18,8 +18,8 @@ from idgraph.ir import DomainExpr, Fusion, IterDomain, Merge, Resize, Roll, Spli
 from idgraph.testing import scheduled_fusions
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
+from tests.property.budget import examples
 
-PROFILE = settings().max_examples
 CROSSING = {"inline", "promotion", "congruence", "backward"}
 Point = dict[str, int]
 Values = dict[Key, dict[tuple[int, ...], int]]
@@ -115,7 +115,7 @@ def model_of(f: Fusion) -> ig.IdModel:
     return m
 
 
-@settings(max_examples=PROFILE // 2)
+@settings(max_examples=examples(500))
 @given(scheduled_fusions(max_steps=4, max_changes=3))
 def test_nodes_of_one_group_have_equal_values(f: Fusion) -> None:
     """L4: within an operation point by point, across operations wherever their shared loops agree."""
@@ -136,7 +136,7 @@ def test_nodes_of_one_group_have_equal_values(f: Fusion) -> None:
                 assert len(left[prefix]) == 1, f"{a} depends on a loop that is not shared with {b[1]}"
 
 
-@settings(max_examples=PROFILE // 2)
+@settings(max_examples=examples(500))
 @given(scheduled_fusions())
 def test_only_shared_loops_lead_from_one_operation_to_another(f: Fusion) -> None:
     """L2: what an operation's coordinates are solved with is its own, and reads never cross."""

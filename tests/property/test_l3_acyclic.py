@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 import idgraph as ig
 from idgraph.ir import Fusion
 from idgraph.testing import fusions, scheduled_fusions
+from tests.property.budget import examples
 
-PROFILE = settings().max_examples
 
-
-@settings(max_examples=PROFILE // 2)
+@settings(max_examples=examples(500))
 @given(scheduled_fusions())
 def test_legal_schedules_have_no_shift(f: Fusion) -> None:
     """A schedule is refused, or its index graph has identities only."""
@@ -25,7 +24,7 @@ def test_legal_schedules_have_no_shift(f: Fusion) -> None:
     assert [c for c in cycles if c.changes_index] == []
 
 
-@settings(max_examples=PROFILE // 2)
+@settings(max_examples=examples(100))
 @given(fusions())
 def test_without_inlining_nothing_is_refused(f: Fusion) -> None:
     """No shared loop, no reason to refuse: every operation has a nest of its own."""

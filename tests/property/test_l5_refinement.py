@@ -8,8 +8,7 @@ import idgraph as ig
 from idgraph.graphs import DomainGraph
 from idgraph.ir import Fusion
 from idgraph.testing import scheduled_fusions
-
-PROFILE = settings().max_examples
+from tests.property.budget import examples
 
 
 def check_refines(fine: DomainGraph, coarse: DomainGraph) -> None:
@@ -20,7 +19,7 @@ def check_refines(fine: DomainGraph, coarse: DomainGraph) -> None:
             assert coarse.mapped(first, d), f"{coarse.name} lacks\n{fine.explain(first, d)}"
 
 
-@settings(max_examples=3 * PROFILE)
+@settings(max_examples=examples(500))
 @given(scheduled_fusions())
 def test_each_graph_refines_the_next(f: Fusion) -> None:
     """Exact in almost exact; exact in broadcast in permissive in permissive resize; shared loops in permissive."""
@@ -36,7 +35,7 @@ def test_each_graph_refines_the_next(f: Fusion) -> None:
     check_refines(loops, m.permissive)
 
 
-@settings(max_examples=PROFILE)
+@settings(max_examples=examples(100))
 @given(scheduled_fusions())
 def test_almost_exact_keeps_the_axes_of_one_tensor_apart(f: Fusion) -> None:
     """Two axes of one root, logical or loop list are one group only where the exact graph has them in one."""

@@ -14,12 +14,12 @@ from idgraph.graphs.keys import KeyList
 from idgraph.graphs.reasons import Why
 from idgraph.ir import DomainExpr, Fusion, IterDomain, Mapped
 from idgraph.testing import scheduled_fusions
+from tests.property.budget import examples
 
-PROFILE = settings().max_examples
 Partition = set[frozenset[str]]
 
 
-@settings(max_examples=PROFILE)
+@settings(max_examples=examples(250))
 @given(scheduled_fusions(), st.randoms(use_true_random=False))
 def test_mappings_in_any_order(f: Fusion, random: Random) -> None:
     """Keys, domain expressions and mappings, shuffled and interleaved, close to the same groups."""
@@ -78,7 +78,7 @@ def index_partition(f: Fusion, m: ig.IdModel) -> Partition:
     }
 
 
-@settings(max_examples=2 * PROFILE)
+@settings(max_examples=examples(250))
 @given(scheduled_fusions(), st.data())
 def test_operations_in_any_order(f: Fusion, data: st.DataObject) -> None:
     """Every graph of a fusion whose operations are written down in another order has the same groups."""
@@ -96,7 +96,7 @@ def test_operations_in_any_order(f: Fusion, data: st.DataObject) -> None:
     assert domain_partition(m.loop) == domain_partition(n.loop)
 
 
-@settings(max_examples=PROFILE // 2)
+@settings(max_examples=examples(50))
 @given(scheduled_fusions())
 def test_the_same_fusion_prints_the_same_graphs(f: Fusion) -> None:
     """Groups, their order, cycles and explanations are those of the run before."""
