@@ -254,6 +254,8 @@ def explain_contiguous(access: Access, loop: str | int | Loop) -> Contiguity:
         return Contiguity(access, at, False, f"{loaded} is loaded anew at each step", step)
     if step == 1:
         return Contiguity(access, at, True, "a step moves the address by 1", step)
+    if step.is_const and not access.conditions:
+        return Contiguity(access, at, False, f"a step moves the address by {step}", step)
     if at.symbol not in simplify(whole - at.symbol, facts=access.conditions).symbols:
         return Contiguity(access, at, True, "a step moves the address by 1 where the access happens", step)
     return _by_points(access, at, whole, step)
