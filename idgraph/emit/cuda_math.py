@@ -46,7 +46,10 @@ def extrema() -> dict[str, Any]:
 
 
 def short_exp() -> dict[str, Any]:
-    """``fast_exp``: e ** x in float32 as 2 ** (x * log2(e)), off by 2**-22 and |x| units in the last place."""
+    """``fast_exp``: e ** x in float32 as 2 ** (x * log2(e)), off by 2**-22 and |x| units in the last place.
+
+    ``fast_exp_sub``: e ** (a - b) as 2 ** fma(a, log2(e), -b * log2(e)), off by |b| units in the last place besides.
+    """
     intrinsic: Any = import_module("numba.cuda.extending").intrinsic
     types: Any = import_module("numba.cuda.types")
     ir: Any = import_module("llvmlite.ir")
@@ -60,4 +63,15 @@ def short_exp() -> dict[str, Any]:
 
         return types.float32(x), codegen
 
-    return {"fast_exp": intrinsic(fast_exp)}
+    def fast_exp_sub(typingctx: Any, a: Any, b: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            x, y = (context.cast(builder, v, t, types.float32) for v, t in zip(args, signature.args, strict=True))
+            scale = ir.Constant(ir.FloatType(), LOG2_E)
+            single = ir.FunctionType(ir.FloatType(), [ir.FloatType()])
+            away = builder.fmul(y, ir.Constant(ir.FloatType(), -LOG2_E))
+            scaled = builder.fma(x, scale, away)
+            return builder.asm(single, "ex2.approx.ftz.f32 $0, $1;", "=f,f", [scaled], False)
+
+        return types.float32(a, b), codegen
+
+    return {"fast_exp": intrinsic(fast_exp), "fast_exp_sub": intrinsic(fast_exp_sub)}

@@ -22,6 +22,7 @@ Labels = dict[IterDomain, int]
 VECTOR_BYTES = 16
 WARP = 32
 ROW_THREADS = 512  # threads of a block that works on one long row
+CHUNKS = 4  # pieces of 16 bytes that each thread takes of a row, where there are enough rows for all processors
 FEW_ROWS = 264  # fewer rows than two blocks for each multiprocessor of a large GPU: more threads for each
 BLOCK = 128  # threads of a block that works on several short rows
 
@@ -299,8 +300,9 @@ def shape_of(space: Space) -> Shape:
     lanes = VECTOR_BYTES // min([*sizes, 4])
     if count is None:
         return Shape(lanes, ROW_THREADS, 1, across=False)
-    wanted = -(-count // lanes)
-    most = 2 * ROW_THREADS if rows is not None and rows < FEW_ROWS else ROW_THREADS
+    few = rows is not None and rows < FEW_ROWS
+    wanted = -(-count // (lanes if few or count <= WARP * lanes else lanes * CHUNKS))
+    most = 2 * ROW_THREADS if few else ROW_THREADS
     threads = 1
     while threads < most and threads < wanted:
         threads *= 2

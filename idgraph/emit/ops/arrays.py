@@ -76,6 +76,13 @@ logical_not, logical_and, logical_or = np.logical_not, np.logical_and, np.logica
 floor, ceil, trunc, rint = np.floor, np.ceil, np.trunc, np.rint
 fmod, remainder, floor_divide, power, atan2 = np.fmod, np.remainder, np.floor_divide, np.power, np.arctan2
 exp, fast_exp, exp2, expm1, log, log2, log1p = np.exp, np.exp, np.exp2, np.expm1, np.log, np.log2, np.log1p
+
+
+def fast_exp_sub(a: Any, b: Any) -> Array:
+    """e ** (a - b)."""
+    return np.exp(a - b)
+
+
 sqrt, sin, cos, tan, tanh = np.sqrt, np.sin, np.cos, np.tan, np.tanh
 int_floor_divide, int_remainder, int_fmod = np.floor_divide, np.remainder, np.fmod
 _erf = np.frompyfunc(math.erf, 1, 1)

@@ -33,7 +33,7 @@ FLOAT: Final[Mapping[str, str]] = {
     "floor": "floor({0})", "ceil": "ceil({0})", "round": "rint({0})", "trunc": "trunc({0})",
     "maximum": "maximum({0}, {1})", "minimum": "minimum({0}, {1})", "remainder": "remainder({0}, {1})",
     "fmod": "fmod({0}, {1})", "floor_divide": "floor_divide({0}, {1})", "pow": "power({0}, {1})",
-    "atan2": "atan2({0}, {1})", "fma": "{0} * {1} + {2}", "exp": "exp({0})", "fast_exp": "fast_exp({0})",
+    "atan2": "atan2({0}, {1})", "fma": "{0} * {1} + {2}", "exp": "exp({0})", "fast_exp": "fast_exp({0})", "fast_exp_sub": "fast_exp_sub({0}, {1})",
     "exp2": "exp2({0})",
     "expm1": "expm1({0})", "log": "log({0})", "log2": "log2({0})", "log1p": "log1p({0})", "sqrt": "sqrt({0})",
     "rsqrt": "div({one}, sqrt({0}))", "sin": "sin({0})", "cos": "cos({0})", "tan": "tan({0})", "tanh": "tanh({0})",

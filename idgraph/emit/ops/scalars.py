@@ -204,6 +204,13 @@ fast_exp = exp  # on a GPU one instruction, off by up to 2**-17
 log, log2 = _total(lambda x: math.log(x) if x != 0 else -inf), _total(lambda x: math.log2(x) if x != 0 else -inf)
 log1p = _total(lambda x: math.log1p(x) if x != -1 else -inf)
 sqrt, sin, cos, tan = _total(math.sqrt), _total(math.sin), _total(math.cos), _total(math.tan)
+
+
+def fast_exp_sub(a: float, b: float) -> float:
+    """e ** (a - b)."""
+    return exp(f32(a - b))
+
+
 tanh, erf, atan2 = math.tanh, math.erf, math.atan2
 
 

@@ -1,17 +1,17 @@
 """A sweep in chunks: each thread takes pieces of as many neighbouring columns as one 16-byte access holds.
 
-A row may start at any element (50257 columns make every row start elsewhere), so chunks are counted from the last
-aligned element at or before its start: chunk q holds columns q*W - skip .. q*W - skip + W - 1. A chunk that lies inside
-the row is straight code for all its lanes, with vector accesses; the few at the ends go column by column.
+A row may start at any element (50257 columns make every row start elsewhere), so chunks are counted from the first
+aligned element in it. Chunks are straight code for all their lanes, with vector accesses, several of them a step as long
+as no thread runs out of them; the few columns before the first and behind the last go one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, ceildiv, multiple_of, not_, or_, simplify, symbol
-from idgraph.emit.lanes import Expansion, Lane
+from idgraph.arith import TRUE, Expr, as_expr, ceildiv, is_true, maximum, multiple_of, simplify, symbol, where
+from idgraph.emit.lanes import Expansion, Lane, pair_up
 from idgraph.emit.plan import (
     Accumulate,
     AccumulateOp,
@@ -36,6 +36,8 @@ from idgraph.emit.rows.sweep import COLUMN, Online, Sweep
 from idgraph.emit.vectors import VECTOR_TYPES, join_accesses
 from idgraph.ir import DType, is_float, item_size
 
+UNROLLED = 32  # elements whose loads a thread has under way
+UNROLLED_STORES = 16  # where it keeps as many results too
 SERIAL_CHUNK = 4  # columns of one step where a thread runs all of a row and sums follow a maximum
 _PAIRS: dict[AccumulateOp, str] = {
     "sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum", "any": "logical_or", "all": "logical_and",
@@ -44,16 +46,41 @@ _PAIRS: dict[AccumulateOp, str] = {
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where chunks lie: ``skip`` columns before the row's start; ``base`` counts whole chunks up to there.
+    """Where chunks lie in a row: ``head`` columns before the first aligned one, then ``whole`` chunks, then the rest.
 
-    ``anchor`` is the address of column 0 in the buffer whose alignment is kept, None where every row is aligned.
+    ``anchor`` is the address of column 0 in the buffer whose alignment is kept, None where every row is aligned; the
+    first chunk starts at element ``base * width`` of it. ``least`` and ``most`` bound ``whole``; None: not known.
     """
 
     width: int
     anchor: Expr | None
+    head: Expr
+    base: Expr
+    whole: Expr
+    least: int | None
+    most: Expr
     lets: tuple[Let, ...] = ()
-    skip: Expr = field(default_factory=lambda: as_expr(0))
-    base: Expr = field(default_factory=lambda: as_expr(0))
+
+
+def _place(s: Sweep, width: int) -> _Place:
+    """Chunks from the row's start where that is aligned for every access, else by the first access that is not."""
+    found = [a for a in _columnwise(s) if not multiple_of(a, width)] if width > 1 else []
+    zero, n = as_expr(0), s.extent
+    most = simplify(n // width)
+    least = int(n) // width if n.is_const else None
+    if not found or (least is not None and least < 2):
+        return _Place(width, None, zero, zero, most, least, most)
+    anchor = found[0]
+    first, head = simplify((anchor + width - 1) // width), symbol(f"{COLUMN}_head", 0, width - 1)
+    base, whole = symbol(f"{COLUMN}_base", 0, None), symbol(f"{COLUMN}_whole", 0, None)
+    inside = maximum(simplify((n - head) // width), 0)
+    lets = (
+        Let(base.name, Index(first)),
+        Let(head.name, Index(simplify(base * width - anchor))),
+        Let(whole.name, Index(simplify(inside))),
+    )
+    least = None if least is None else (int(n) - width + 1) // width
+    return _Place(width, anchor, head, base, whole, least, most, lets)
 
 
 def lowered(s: Sweep, read_only: frozenset[str]) -> list[Stmt]:
@@ -62,66 +89,116 @@ def lowered(s: Sweep, read_only: frozenset[str]) -> list[Stmt]:
     s = _cheaper(s, fixed)
     width = s.lanes if s.lanes > 1 or s.online is None else SERIAL_CHUNK
     place = _place(s, width)
-    var, thread, lane = (symbol(n, 0, None) for n in _names(s))
-    chunk = simplify(var * s.threads + thread) if s.way else var
-    start = simplify(chunk * width - place.skip)
-    inside = and_(*_inside(s, place, start, chunk))
-    fast = _fast(s, place, start, read_only)
-    body: list[Stmt] = [] if inside == FALSE else [If(inside, tuple(fast))] if inside != TRUE else list(fast)
-    if inside != TRUE and (place.anchor is not None or not _divides(s.extent, width)):
-        rest = and_(or_(*(not_(c) for c in _inside(s, place, start, chunk))), start < s.extent)
-        body.append(If(rest, (Loop(lane.name, as_expr(width), "serial", tuple(_slow(s, start + lane))),)))
-    elements = s.extent + (width - 1 if place.anchor is not None else 0)
-    steps = simplify(ceildiv(elements, s.threads * width))
-    inner: tuple[Stmt, ...] = tuple(body)
-    if s.way:
-        inner = (Loop(thread.name, as_expr(s.threads), s.way, inner, s.loops[0].note),)
-    loop = Loop(var.name, steps, "serial", inner, s.loops[0].note)
-    whole: tuple[Stmt, ...] = (*fixed, *place.lets, loop)
+    parts = _Parts(s, place, read_only)
+    whole: tuple[Stmt, ...] = (*fixed, *place.lets, *parts.main(), *parts.rest(), *parts.edges())
     return [*_near(s), *((If(s.condition, whole),) if s.condition != TRUE else whole)]
 
 
-def _names(s: Sweep) -> tuple[str, str, str]:
-    """Loop variables: chunks of a thread, threads, lanes."""
-    thread = next((v.var for v in s.loops if v.parallel == s.way), "")
-    return f"{COLUMN}_step", thread or f"{COLUMN}_thread", f"{COLUMN}_lane"
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The loops of one sweep: several chunks a step as long as no thread can run out of them, single chunks, columns."""
+
+    s: Sweep
+    place: _Place
+    read_only: frozenset[str]
+
+    @property
+    def thread(self) -> Expr:
+        """The number of the thread."""
+        return symbol(self.s.thread, 0, self.s.threads - 1) if self.s.way else as_expr(0)
+
+    @property
+    def unrolled(self) -> int:
+        """Chunks of one step: their loads are under way together."""
+        s, p = self.s, self.place
+        steps = 0 if p.least is None else p.least // s.threads
+        stores = any(isinstance(x, Store) for x in (*s.body, *s.later))
+        found = 1
+        while found * 2 <= steps and found * 2 * p.width <= (UNROLLED_STORES if stores else UNROLLED):
+            found *= 2
+        return found
+
+    @property
+    def steps(self) -> int:
+        """Steps that every thread can do."""
+        return 0 if self.place.least is None else self.place.least // (self.s.threads * self.unrolled)
+
+    def main(self) -> list[Stmt]:
+        """Steps without a condition."""
+        if not self.steps:
+            return []
+        step = symbol(f"{COLUMN}_step", 0, self.steps - 1)
+        chunk = step * (self.s.threads * self.unrolled) + self.thread
+        return self.loop(step, as_expr(self.steps), tuple(self.fast(chunk, self.unrolled)))
+
+    def rest(self) -> list[Stmt]:
+        """Single chunks, where the row has them."""
+        s, p = self.s, self.place
+        done = self.steps * self.unrolled * s.threads
+        count = simplify(ceildiv(p.most - done, s.threads))
+        if not is_true(count >= 1) and is_true(count <= 0):
+            return []
+        step = symbol(f"{COLUMN}_step", 0, None)
+        chunk = simplify(step * s.threads + self.thread + done)
+        body = tuple(self.fast(chunk, 1))
+        exact = p.anchor is None and multiple_of(p.most - done, s.threads)
+        return self.loop(step, count, body if exact else (If(chunk < p.whole, body),))
+
+    def edges(self) -> list[Stmt]:
+        """Columns before the first chunk and behind the last."""
+        s, p = self.s, self.place
+        if p.anchor is None and multiple_of(s.extent, p.width):
+            return []
+        edge = symbol(f"{COLUMN}_edge", 0, None)
+        behind = simplify(s.extent - p.whole * p.width)
+        step = symbol(f"{COLUMN}_step", 0, None)
+        number = simplify(step * s.threads + self.thread)
+        column = (
+            number + p.whole * p.width if p.anchor is None else where(edge < p.head, edge, edge + p.whole * p.width)
+        )
+        most = as_expr(2 * p.width - 2 if p.anchor is not None else p.width - 1)
+        place: tuple[Stmt, ...] = (
+            Let(edge.name, Index(number)),
+            Let(COLUMN, Index(column.substitute({edge: edge}))),
+            *_slow(s, symbol(COLUMN, 0, None)),
+        )
+        inner = place[1:] if p.anchor is None else place
+        return self.loop(step, simplify(ceildiv(most, s.threads)), (If(number < behind, inner),))
+
+    def loop(self, step: Expr, count: Expr, body: tuple[Stmt, ...]) -> list[Stmt]:
+        """``body`` for each step and thread."""
+        s, note = self.s, self.s.loops[0].note
+        if s.way:
+            body = (Loop(s.thread, as_expr(s.threads), s.way, body, note),)
+        return [Loop(step.name, count, "serial", body, note)]
+
+    def fast(self, chunk: Expr, unrolled: int) -> list[Stmt]:
+        """All lanes of ``unrolled`` chunks, ``s.threads`` apart, from ``chunk`` on."""
+        s, p = self.s, self.place
+        lane = symbol(f"{COLUMN}_lane", 0, p.width * unrolled - 1)
+        offset = chunk * p.width + lane // p.width * (s.threads * p.width) + lane % p.width
+
+        def at(e: Expr) -> Expr:
+            rest = None if p.anchor is None or e.is_condition else _first(e, s.column)
+            if rest is not None and p.anchor is not None:
+                apart = simplify(rest - p.anchor)
+                if multiple_of(apart, p.width):  # as aligned as the anchor: counted from the first aligned element
+                    return p.base * p.width + apart + offset
+            return e.substitute({s.column: offset + p.head})
+
+        count = p.width * unrolled
+        lanes = [Lane((n,), {lane: n}) for n in range(count)] if count > 1 else [Lane((), {lane: 0})]
+        return _straight(s, at, lanes, self.read_only)
 
 
-def _divides(extent: Expr, width: int) -> bool:
-    return multiple_of(extent, width)
-
-
-def _inside(s: Sweep, place: _Place, start: Expr, chunk: Expr) -> list[Expr]:
-    """When a whole chunk lies in the row."""
-    if place.anchor is not None:
-        return [start >= 0, start <= s.extent - place.width]
-    whole = s.extent // place.width
-    if s.extent.is_const and int(s.extent) % (place.width * s.threads) == 0:
-        return []
-    return [simplify(chunk < whole)]
-
-
-def _place(s: Sweep, width: int) -> _Place:
-    """Chunks from the row's start where that is aligned for every access, else by the first access that is not."""
-    found = [(b, a) for b, a in _columnwise(s) if not multiple_of(a, width)] if width > 1 else []
-    if not found:
-        return _Place(width, None)
-    anchor = found[0][1]
-    lets = (
-        Let(f"{COLUMN}_base", Index(simplify(anchor // width))),
-        Let(f"{COLUMN}_skip", Index(simplify(anchor % width))),
-    )
-    return _Place(width, anchor, lets, symbol(f"{COLUMN}_skip", 0, width - 1), symbol(f"{COLUMN}_base", 0, None))
-
-
-def _columnwise(s: Sweep) -> list[tuple[str, Expr]]:
-    """(buffer, address of column 0) of the accesses that move one element a column, loads first."""
-    found: list[tuple[str, Expr]] = []
+def _columnwise(s: Sweep) -> list[Expr]:
+    """The addresses of column 0 of the accesses that move one element a column, loads first."""
+    found: list[Expr] = []
     plain = [*s.body, *s.later]
     for x in (*(x for x in plain if isinstance(x, Load)), *(x for x in plain if isinstance(x, Store))):
         first = _first(x.address, s.column)
         if first is not None and x.buffer.dtype in VECTOR_TYPES and x.buffer.place != "private":
-            found.append((x.buffer.name, first))
+            found.append(first)
     return found
 
 
@@ -134,20 +211,8 @@ def _first(address: Expr, column: Expr) -> Expr | None:
 # straight code ----------------------------------------------------------------------------------------------------
 
 
-def _fast(s: Sweep, place: _Place, start: Expr, read_only: frozenset[str]) -> list[Stmt]:
-    """All lanes of one chunk that lies inside the row."""
-    lane = symbol(f"{COLUMN}_lane", 0, place.width - 1)
-    chunk = simplify(start + place.skip)
-
-    def at(e: Expr) -> Expr:
-        rest = None if place.anchor is None else _first(e, s.column) if not e.is_condition else None
-        if rest is not None and place.anchor is not None:
-            apart = simplify(rest - place.anchor)
-            if multiple_of(apart, place.width):  # as aligned as the anchor: counted from the aligned element
-                return simplify(place.base * place.width + apart + chunk + lane)
-        return simplify(e.substitute({s.column: start + lane}))
-
-    lanes = [Lane((n,), {lane: n}) for n in range(place.width)] if place.width > 1 else [Lane((), {lane: 0})]
+def _straight(s: Sweep, at: Callable[[Expr], Expr], lanes: Sequence[Lane], read_only: frozenset[str]) -> list[Stmt]:
+    """The sweep's statements once for each lane."""
     expansion, depths = Expansion(read_only), dict[str, int]()
     sums = dict(s.online.sums) if s.online is not None else {}
 
@@ -162,11 +227,11 @@ def _fast(s: Sweep, place: _Place, start: Expr, read_only: frozenset[str]) -> li
         return made
 
     made = [*_before(s), *straight(s.body), *_follow(s), *straight(s.later)]
-    return join_accesses(made, read_only)
+    return pair_up(join_accesses(made, read_only))
 
 
 def _slow(s: Sweep, column: Expr) -> list[Stmt]:
-    """One column, if the row has it."""
+    """One column."""
 
     def at(e: Expr) -> Expr:
         return simplify(e.substitute({s.column: column}))
@@ -186,8 +251,7 @@ def _slow(s: Sweep, column: Expr) -> list[Stmt]:
                 made.append(mapped(x, at, same_local))
         return made
 
-    made = [*_before(s), *straight(s.body), *_follow(s), *straight(s.later)]
-    return [If(and_(column >= 0, column < s.extent), tuple(made))]
+    return [*_before(s), *straight(s.body), *_follow(s), *straight(s.later)]
 
 
 def _widened(body: Sequence[Plain]) -> dict[str, Local]:
@@ -386,8 +450,16 @@ def _cheaper(s: Sweep, fixed: list[Stmt]) -> Sweep:
         return s
     inside = {n for x in (*s.body, *s.later) for n in sets(x)} | {c for _, c in (s.online.sums if s.online else ())}
 
+    apart = {
+        x.local.name: x.operands
+        for x in (*s.body, *s.later)
+        if isinstance(x, Compute) and x.op == "sub" and x.local.dtype == "float32" and x.compute == "float32"
+    }
+
     def cheap(x: Plain) -> Plain:
         match x:
+            case Compute(Local(dtype="float32"), "exp", (Local(d),), "float32") if d in apart:
+                return replace(x, op="fast_exp_sub", operands=apart[d])
             case Compute(Local(dtype="float32"), "exp", _, "float32"):
                 return replace(x, op="fast_exp")
             case Compute(Local(_, "float32") as made, "div", (a, Local(by, "float32")), "float32") if by not in inside:
@@ -398,4 +470,15 @@ def _cheaper(s: Sweep, fixed: list[Stmt]) -> Sweep:
             case _:
                 return x
 
-    return replace(s, body=tuple(map(cheap, s.body)), later=tuple(map(cheap, s.later)))
+    body, later = _used(tuple(map(cheap, s.body)), tuple(map(cheap, s.later)))
+    return replace(s, body=body, later=later)
+
+
+def _used(body: tuple[Plain, ...], later: tuple[Plain, ...]) -> tuple[tuple[Plain, ...], tuple[Plain, ...]]:
+    """Without differences that nobody reads any more."""
+    needed = {n for x in (*body, *later) for n in reads(x)}
+
+    def kept(part: tuple[Plain, ...]) -> tuple[Plain, ...]:
+        return tuple(x for x in part if not (isinstance(x, Compute) and x.op == "sub") or x.local.name in needed)
+
+    return kept(body), kept(later)

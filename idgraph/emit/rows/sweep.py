@@ -59,6 +59,11 @@ class Sweep:
         return next((int(s.extent) for s in self.loops if s.parallel.startswith("threadIdx")), 1)
 
     @property
+    def thread(self) -> str:
+        """The variable of the loop on threads."""
+        return next((s.var for s in self.loops if s.parallel.startswith("threadIdx")), "")
+
+    @property
     def lanes(self) -> int:
         """Neighbouring columns of one thread."""
         last = self.loops[-1]
