@@ -176,7 +176,8 @@ def f16(x):
 
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    div, fast_exp_sub, sign, maximum, minimum, logical_not, logical_and, logical_or, int_floor_divide, int_remainder, int_fmod,
+    div, fast_exp_sub,
+    sign, maximum, minimum, logical_not, logical_and, logical_or, int_floor_divide, int_remainder, int_fmod,
     int_power, rint, remainder, floor_divide, u8, i8, i16, i32, toint, bf16_word, bf16_load, bf16, f16_word, f16_load,
     f16,
 )  # fmt: skip

@@ -1,8 +1,8 @@
 """A sweep in chunks: each thread takes pieces of as many neighbouring columns as one 16-byte access holds.
 
 A row may start at any element (50257 columns make every row start elsewhere), so chunks are counted from the first
-aligned element in it. Chunks are straight code for all their lanes, with vector accesses, several of them a step as long
-as no thread runs out of them; the few columns before the first and behind the last go one by one.
+aligned element in it. Chunks are straight code for all their lanes, with vector accesses, several of them a step as
+long as no thread runs out of them; the few columns before the first and behind the last go one by one.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def lowered(s: Sweep, read_only: frozenset[str]) -> list[Stmt]:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """The loops of one sweep: several chunks a step as long as no thread can run out of them, single chunks, columns."""
+    """The loops of one sweep: steps of several chunks while no thread can run out, single chunks, columns."""
 
     s: Sweep
     place: _Place
