@@ -248,6 +248,39 @@ def scatter_add() -> Case:
     return _indexed((4, 6), (4, 3), 6, lambda x, i: ig.scatter_add(x, 1, i, x[:, :3]))
 
 
+def _scheduled(made: Case) -> Case:
+    ig.schedule.auto(made.fusion)
+    return made
+
+
+@case
+def scatter_add_on_threads() -> Case:
+    """Every entry on a thread of its own; far more entries than elements, so that many meet."""
+    return _scheduled(_indexed((3, 5), (3, 40), 5, lambda x, i: ig.scatter_add(x * 2.0, 1, i, ig.cast(i, "float32"))))
+
+
+@case
+def scatter_in_order() -> Case:
+    """Rows on threads, entries in order; the index is smaller than x, and several entries name one element."""
+    return _scheduled(_indexed((4, 6), (3, 20), 6, lambda x, i: ig.scatter(x, 1, i, ig.cast(i * 3, "float32")) + 1.0))
+
+
+@case
+def scatter_one_a_row() -> Case:
+    return _scheduled(_indexed((6, 9), (4, 1), 9, lambda x, i: x * ig.scatter(ig.full((6, 9), 0.5), 1, i, -1.0)))
+
+
+@case
+def index_put_accumulates() -> Case:
+    """Two index tensors that broadcast, negative values too; added in float32, rounded once."""
+    f = ig.Fusion("put")
+    x, v = f.input("x", (3, 4, 2), "bfloat16"), f.input("v", (5, 7, 1), "bfloat16")
+    i, j = f.input("i", (5, 1), "int64"), f.input("j", (7,), "int32")
+    f.output(ig.index_put(x, [i, j], v, accumulate=True))
+    rng = np.random.default_rng(1)
+    return _scheduled(Case(f, {"i": rng.integers(-3, 3, (5, 1)), "j": rng.integers(-4, 4, 7).astype(np.int32)}))
+
+
 # arithmetic on all dtypes ---------------------------------------------------------------------------------------------
 
 UNARY_FLOAT = (
