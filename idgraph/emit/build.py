@@ -15,6 +15,7 @@ from idgraph.emit.nest import (
     Nest,
     Node,
     build_tree,
+    folded,
     is_block,
     is_thread,
     needed,
@@ -54,7 +55,7 @@ from idgraph.emit.scatter import copied, is_shared
 from idgraph.emit.storage import Home, Threads, homes, memory_dtype, private_buffer
 from idgraph.errors import EmitError
 from idgraph.index import strides
-from idgraph.ir import SCATTERS, Fusion, Loaded, Tensor, TensorExpr, adds
+from idgraph.ir import SCANS, SCATTERS, Fusion, Loaded, Tensor, TensorExpr, adds
 
 Body = tuple[Stmt, ...]
 _MAY_MISS = frozenset({"pad", "cat", "slice_scatter"})
@@ -202,14 +203,14 @@ class _Builder:
     def nest(self, node: Nest, depth: int, around: tuple[Nest, ...]) -> list[Stmt]:
         """A loop, and the reductions begun before and finished after it."""
         out: list[Stmt] = []
-        begun = [e for e in node.exprs if (reduced(e, self.maps.loops(e)) or (-1,))[0] == depth]
+        begun = [e for e in node.exprs if (folded(e, self.maps) or (-1,))[0] == depth]
         for e in begun:
             out += self.begin(e)
         body = self.level(node.children, depth + 1, (*around, node))
         note = ", ".join(f"{e.output.name} axis {d.name}" for e in node.exprs for d in e.output.loop[depth : depth + 1])
         out.append(Loop(node.var, node.extent, node.parallel, body, quote(note)[1:-1]))
         for e in begun:
-            out += self.end(e)
+            out += () if e.op in SCANS else self.end(e)
         return out
 
     def around(self, e: TensorExpr, positions: Sequence[int], body: Body) -> Body:
@@ -227,15 +228,18 @@ class _Builder:
         access, home = self.maps.write(e), self.stored[e.output]
         if e.op in SCATTERS:
             return self.scatter(e)
-        loops = self.maps.loops(e)
-        skip = reduced(e, loops)
+        skip = folded(e, self.maps)
         value = self.value(e)
         guard = and_(*access.conditions, *value.guards)
         out: list[Stmt] = [Note(_describe(e))]
-        if skip:
+        if e.op in SCANS:
+            inside: Body = (*value.body, *self.scan(e, value, skip), *self.store(e, home.value, ()))
+            if home.is_local and guard is not TRUE:
+                out.append(Declare(home.value.name, e.output.dtype, 0))
+        elif skip:
             running = self.running(e, skip[0])
             step = Accumulate(running.acc, accumulator(e).op, value.result, running.buffer, running.place)
-            inside: Body = (*value.body, step)
+            inside = (*value.body, step)
         else:
             rounded = () if value.result == home.value else (_rounded(e, value.result, home.value),)
             inside = (*value.body, *rounded, *self.store(e, home.value, ()))
@@ -261,6 +265,20 @@ class _Builder:
         note: Stmt = Note(_describe(e))
         return [note] if guard is FALSE else [note, *_guarded(guard, value.wrap(inside))]
 
+    def scan(self, e: TensorExpr, value: Value, along: Sequence[int]) -> Body:
+        """The running value takes one more term, and is the result at this point."""
+        loops, to = self.maps.loops(e), self.stored[e.output].value
+        a = accumulator(e)
+        if not along:  # an axis of one element: its only term
+            acc = Local(f"acc{to.name[1:]}", a.dtype)
+            first = Declare(acc.name, acc.dtype, identity(a))
+            return (first, Accumulate(acc, a.op, value.result), finish(e, acc, to))
+        r = self.running(e, along[0])
+        now = Local(f"now{to.name[1:]}", a.dtype)
+        names = tuple(loops[p].name for p in along)
+        step = Accumulate(r.acc, a.op, value.result, r.buffer, r.place, running=now, along=names)
+        return (step, finish(e, now, to))
+
     def store(self, e: TensorExpr, value: Operand, skip: Sequence[int]) -> Body:
         """Write the finished value to wherever the tensor lives."""
         home, access = self.stored[e.output], self.maps.write(e)
@@ -281,7 +299,7 @@ class _Builder:
     def running(self, e: TensorExpr, first: int) -> _Sum:
         """Where ``e`` accumulates; ``first`` is its outermost reduction loop."""
         loops = self.maps.loops(e)
-        skip = set(reduced(e, loops))
+        skip = set(folded(e, self.maps))
         number = self.stored[e.output].value.name[1:]
         acc = Local(f"acc{number}", accumulator(e).dtype)
         inner = tuple(p for p in range(first + 1, len(loops)) if p not in skip)
@@ -295,7 +313,7 @@ class _Builder:
 
     def begin(self, e: TensorExpr) -> list[Stmt]:
         """Start the running value before the outermost reduction loop."""
-        r = self.running(e, reduced(e, self.maps.loops(e))[0])
+        r = self.running(e, folded(e, self.maps)[0])
         start = identity(accumulator(e))
         if r.buffer is None or r.place is None:
             return [Declare(r.acc.name, r.acc.dtype, start)]

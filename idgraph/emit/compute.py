@@ -30,6 +30,7 @@ MOVES = frozenset(
     }
 )  # fmt: skip
 REDUCTIONS: tuple[AccumulateOp, ...] = ("sum", "prod", "amax", "amin", "any", "all")
+RUNNING: Mapping[str, AccumulateOp] = {"cumsum": "sum", "cumprod": "prod", "cummax": "amax", "cummin": "amin"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def accumulator(e: TensorExpr) -> Accumulator:
     Accumulator(op='sum', dtype='float64')
     """
     found: list[AccumulateOp] = [r for r in REDUCTIONS if r == e.op]
-    op: AccumulateOp = found[0] if found else "sum"
+    op: AccumulateOp = found[0] if found else RUNNING.get(e.op, "sum")
     dtype = e.output.dtype
     match op:
         case "sum" | "prod":
@@ -137,7 +138,7 @@ def statement_value(v: Value, operands: Mapping[int, Operand], maps: IndexMaps) 
     """Add the statements that compute ``v.expr`` and set ``v.result``."""
     e, dtype = v.expr, v.expr.output.dtype
     op = e.op
-    if op in REDUCTIONS:
+    if op in REDUCTIONS or op in RUNNING:
         v.result = _term(v, operands[0], accumulator(e))
     elif op == "matmul":
         wide = accumulator(e).dtype

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from idgraph.arith import Expr, as_expr, simplify
 from idgraph.errors import ScheduleError
-from idgraph.ir import SCATTERS, Fusion, IterDomain, Tensor, TensorExpr
+from idgraph.ir import SCANS, SCATTERS, Fusion, IterDomain, Tensor, TensorExpr
 
 
 class LoopVar(Protocol):
@@ -232,6 +232,20 @@ def reduced(e: TensorExpr, loops: Sequence[LoopVar]) -> tuple[int, ...]:
     """Positions of the reduction loops of ``e``."""
     own = e.output.loop
     return tuple(p for p in range(len(loops)) if p < len(own) and own[p].kind == "reduction")
+
+
+def scanned(e: TensorExpr, maps: IndexMaps) -> tuple[int, ...]:
+    """Positions of the loops that visit the axis of a scan, outermost first."""
+    dim = e.attrs.get("dim")
+    if e.op not in SCANS or not isinstance(dim, int):
+        return ()
+    names = maps.write(e).coordinates[dim % e.output.ndim].names
+    return tuple(p for p, v in enumerate(maps.loops(e)) if v.name in names)
+
+
+def folded(e: TensorExpr, maps: IndexMaps) -> tuple[int, ...]:
+    """Positions of the loops along which ``e`` keeps one running value: those of a reduction or of a scan."""
+    return scanned(e, maps) if e.op in SCANS else reduced(e, maps.loops(e))
 
 
 def flatten(extents: Sequence[Expr], coordinates: Sequence[Expr]) -> Expr:

@@ -193,7 +193,8 @@ class Choose:
 class Accumulate:
     """Combine ``value`` into the variable ``acc``, or into ``buffer`` at ``address``.
 
-    ``shared``: several blocks or threads may update that element, each update must be one step.
+    ``shared``: several blocks or threads may update that element, each update must be one step. ``running`` takes the
+    value as it is then: a scan along the loops ``along``, which are visited in order.
     """
 
     acc: Local
@@ -202,6 +203,8 @@ class Accumulate:
     buffer: Buffer | None = None
     address: Expr | None = None
     shared: bool = False
+    running: Local | None = None
+    along: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,8 +387,8 @@ def names(s: Stmt) -> frozenset[str]:
             return frozenset({local.name, *_variables(*operands)})
         case Choose(local, cases, default):
             return frozenset({local.name, *_variables(default, *(o for _, o in cases))})
-        case Accumulate(acc, _, value):
-            return frozenset({acc.name, *_variables(value)})
+        case Accumulate(acc, _, value, running=running):
+            return frozenset({acc.name, *_variables(value), *(() if running is None else (running.name,))})
         case Combine(acc):
             return frozenset({acc.name})
         case Store(value=value):
@@ -448,9 +451,10 @@ def _head(s: Stmt) -> str:
         case Choose(local, cases, default):
             chain = "".join(f"{_operand(o)} if {c} else " for c, o in cases)
             return f"{local.name}: {local.dtype} = {chain}{_operand(default)}"
-        case Accumulate(acc, op, value, buffer, address, shared):
+        case Accumulate(acc, op, value, buffer, address, shared, running, along):
             to = acc.name if buffer is None else f"{buffer.name}[{address}]"
-            return f"{to} <- {op} {_operand(value)}{' atomically' if shared else ''}"
+            tail = "" if running is None else f", {running.name} its running value along {', '.join(along)}"
+            return f"{to} <- {op} {_operand(value)}{' atomically' if shared else ''}{tail}"
         case Combine(acc, op, dims):
             return f"{acc.name} <- {op} of all {', '.join(dims)}"
         case Store(buffer, address, value):

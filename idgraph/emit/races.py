@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from idgraph.arith import Expr, simplify
 from idgraph.emit.nest import IndexMaps, LoopVar, Nest, Node, is_block, is_thread, live_uses, reduced
 from idgraph.emit.plan import Checked, Combine, If, Kernel, Loop, Single, Stmt
+from idgraph.emit.scan import check_scan
 from idgraph.emit.scatter import check_order
 from idgraph.emit.storage import Home, Threads, line_of
 from idgraph.errors import ScheduleError
@@ -39,6 +40,7 @@ def check_races(
     for e in exprs:
         _check_expr(e, maps.loops(e), threads.ways)
         check_order(e, maps, threads.ways)
+        check_scan(e, maps, threads.ways)
     for e in exprs:
         for t in e.outputs:
             for use in live_uses(t, exprs):

@@ -1,9 +1,9 @@
 """Axes, tensors, operations and fusions, with a text form that prints and parses back."""
 
-from idgraph.ir import create, gather, pointwise, reduce, reshape, scatter, shape
+from idgraph.ir import create, gather, pointwise, reduce, reshape, scan, scatter, shape
 from idgraph.ir.domains import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle
 from idgraph.ir.dtypes import DTYPES, DType, Scalar, is_float, is_integer, item_size
-from idgraph.ir.exprs import SCATTERS, AxisRead, Fixed, Loaded, Mapped, TensorExpr
+from idgraph.ir.exprs import SCANS, SCATTERS, AxisRead, Fixed, Loaded, Mapped, TensorExpr
 from idgraph.ir.fusion import Fusion, check_fusion, current_fusion
 from idgraph.ir.parsing import copy_fusion, parse_fusion
 from idgraph.ir.printing import print_fusion
@@ -12,11 +12,12 @@ from idgraph.ir.scatter import adds, entry_axes, written_at
 from idgraph.ir.tensor import Tensor, TensorDomain
 
 # Importing these modules registers the primitive operations.
-PRIMITIVES = (create, gather, pointwise, reduce, reshape, scatter, shape)
+PRIMITIVES = (create, gather, pointwise, reduce, reshape, scan, scatter, shape)
 
 __all__ = [
-    "DTYPES", "SCATTERS", "AttrEdit", "AxisRead", "DType", "DomainExpr", "Edit", "Fixed", "Fusion", "InputEdit",
-    "IterDomain", "Loaded", "Mapped", "Merge", "NewSteps", "Resize", "Roll", "Scalar", "Split", "StepEdit", "Stride",
+    "DTYPES", "SCANS", "SCATTERS", "AttrEdit", "AxisRead", "DType", "DomainExpr", "Edit", "Fixed", "Fusion",
+    "InputEdit", "IterDomain", "Loaded", "Mapped", "Merge", "NewSteps", "Resize", "Roll", "Scalar", "Split", "StepEdit",
+    "Stride",
     "Swizzle", "SymbolEdit", "Tensor", "TensorDomain", "TensorExpr", "adds", "check_fusion", "copy_fusion",
     "current_fusion", "entry_axes", "is_float", "is_integer", "item_size", "parse_fusion", "print_fusion", "rebuild",
     "written_at",

@@ -43,6 +43,7 @@ class Loaded:
 
 AxisRead = Mapped | Fixed | Loaded
 SCATTERS = frozenset({"scatter", "scatter_add", "index_put"})
+SCANS = frozenset({"cumsum", "cumprod", "cummax", "cummin"})
 """Operations whose loops run over index tensors and that write at the values of these."""
 Attr: TypeAlias = "bool | int | float | str | Expr | tuple[Attr, ...] | None"
 

@@ -14,6 +14,7 @@ from math import gcd
 from idgraph.arith import is_true
 from idgraph.errors import ScheduleError
 from idgraph.ir import (
+    SCANS,
     SCATTERS,
     Fixed,
     Fusion,
@@ -28,7 +29,7 @@ from idgraph.ir import (
 )
 from idgraph.ir.loops import reset
 from idgraph.schedule.gathers import Force, apply_gather_plan, gather_plan
-from idgraph.schedule.inline import inline_most, recompute
+from idgraph.schedule.inline import inline_most, recompute, scan_loops
 from idgraph.schedule.replay import like_consumer
 from idgraph.schedule.rows import schedule_rows
 from idgraph.schedule.scatter import apply_scatter_plan, scatter_plan, schedule_scatter
@@ -175,7 +176,12 @@ def _is_cheap(t: Tensor, stored: Collection[Tensor]) -> bool:
         if u in seen or made is None or (u in stored and u is not t):
             continue
         seen.add(u)
-        if made.is_reduction or made.op in SCATTERS or any(isinstance(r, Loaded) for row in made.reads for r in row):
+        if (
+            made.is_reduction
+            or made.op in SCATTERS
+            or made.op in SCANS
+            or any(isinstance(r, Loaded) for row in made.reads for r in row)
+        ):
             return False
         work += made.op not in MOVES
         if work > CHEAP or len(seen) > 8 * CHEAP:
@@ -197,7 +203,7 @@ def _stored(fusion: Fusion) -> set[Tensor]:
     """Tensors that always get a nest of their own: outputs, reductions, what is gathered from."""
     kept: set[Tensor] = set(fusion.outputs)
     for e in fusion.exprs:
-        if e.is_reduction or e.op in SCATTERS:
+        if e.is_reduction or e.op in SCATTERS or e.op in SCANS:
             kept.add(e.output)
         for t, row in zip(e.inputs, e.reads, strict=True):
             if any(isinstance(r, Loaded) for r in row) and t.definition is not None:
@@ -216,9 +222,11 @@ def _reference(t: Tensor, block: int) -> None:
         _interleaved(t, block)
         return
 
+    serial = scan_loops(t)
+
     def rank(p: int) -> int:
         d = t.loop[p]
-        return 2 if d.is_broadcast else 1 if d.kind == "reduction" else 0
+        return 2 if d.is_broadcast else 1 if d.kind == "reduction" or d in serial else 0
 
     order = sorted(range(len(t.loop)), key=rank)
     kept = sum(rank(p) == 0 for p in order)

@@ -9,7 +9,7 @@ from idgraph.errors import ScheduleError, user_line
 from idgraph.graphs import build_index_graph
 from idgraph.index import IdModel
 from idgraph.index.cover import check_written
-from idgraph.ir import Fusion, Tensor, TensorExpr, check_fusion
+from idgraph.ir import SCANS, Fusion, IterDomain, Tensor, TensorExpr, check_fusion
 from idgraph.ir.registry import apply
 
 
@@ -53,8 +53,21 @@ def _named(fusion: Fusion, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     return cast("Sequence[Tensor]", listed)
 
 
+def scan_loops(t: Tensor) -> tuple[IterDomain, ...]:
+    """The loops of a scan that come of its scanned axis: what follows it waits until they have ended."""
+    e = t.definition
+    dim = e.attrs.get("dim") if e is not None and e.op in SCANS else None
+    if not isinstance(dim, int):
+        return ()
+    found = {t.axes[dim % t.ndim]}
+    for x in t.domain.loop_exprs:
+        if found & {*x.inputs}:
+            found |= {*x.outputs}
+    return tuple(d for d in t.loop if d in found)
+
+
 def _limit(t: Tensor) -> int:
-    reduced = [p for p, d in enumerate(t.loop) if d.kind == "reduction"]
+    reduced = [p for p, d in enumerate(t.loop) if d.kind == "reduction" or d in scan_loops(t)]
     return min([reduced[0] if reduced else len(t.loop), *(len(e.output.loop) for e in t.uses)])
 
 

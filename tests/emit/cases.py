@@ -177,6 +177,10 @@ REDUCED: dict[str, tuple[tuple[int, ...], Callable[[Any], Any]]] = {
     "matmul": ((3, 4), lambda x: ig.matmul(x, x.T)),
     "matmul_batch": ((2, 3, 4), lambda x: ig.matmul(x, ig.permute(x[:1], 0, 2, 1))),
     "cumsum": ((3, 5), lambda x: ig.cumsum(x, 1)),
+    "cumsum_outer": ((5, 3), lambda x: ig.cumsum(x * 2.0, 0) + x),
+    "cumprod": ((2, 4, 3), lambda x: ig.cumprod(x, 1)),
+    "cummax_cummin": ((5, 3), lambda x: ig.cummax(x, 0) - ig.cummin(x, 1)),
+    "cumsum_of_one": ((3, 1), lambda x: ig.cumsum(x, 1)),
     "reduce_of_slice": ((6, 8), lambda x: ig.sum(x[1:5, ::2] * 2.0, 1)),
 }
 for _name, (_shape, _move) in REDUCED.items():

@@ -164,6 +164,11 @@ CASES: list[Case] = [
     ("softmax", [((3, 4), "float32")], lambda x: ig.softmax(x, 1), lambda x: x.softmax(1)),
     ("log_softmax", [((3, 4), "float32")], lambda x: ig.log_softmax(x, 0), lambda x: x.log_softmax(0)),
     ("cumsum", [((3, 4), "float32")], lambda x: ig.cumsum(x, 1), lambda x: x.cumsum(1)),
+    ("cumsum of bool", [((3, 4), "bool")], lambda x: ig.cumsum(x, 0), lambda x: x.cumsum(0)),
+    ("cumsum as", [((3, 4), "int32")], lambda x: ig.cumsum(x, 0, dtype="float32"), lambda x: x.cumsum(0).float()),
+    ("cumprod", [((3, 4), "float32")], lambda x: ig.cumprod(x, -1), lambda x: x.cumprod(-1)),
+    ("cummax", [((3, 4), "int64")], lambda x: ig.cummax(x, 0), lambda x: x.cummax(0)[0]),
+    ("cummin", [((3, 4), "float16")], lambda x: ig.cummin(x, 1), lambda x: x.cummin(1)[0]),
     ("iota", [((4,), "float32")], lambda x: x.fusion.iota(5, 3, -2), lambda x: torch.arange(3, -7, -2)),
     ("full", [((4,), "float32")], lambda x: x.fusion.full((2, 3), 1.5), lambda x: torch.full((2, 3), 1.5)),
 ]  # fmt: skip

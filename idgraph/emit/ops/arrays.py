@@ -148,6 +148,30 @@ def combined(op: str, start: Any, acc: Any, value: Any, mask: Any, grid: tuple[i
     return ufunc(acc, found)
 
 
+def scanned(
+    op: str, start: Any, acc: Any, value: Any, mask: Any, grid: tuple[int, ...], axes: tuple[int, ...]
+) -> tuple[Any, Array]:
+    """(what ``acc`` is in the end, its value at every point) where it takes ``value`` in the order of ``axes``.
+
+    >>> last, running = scanned("sum", 0, 0, np.arange(4.0), None, (4,), (0,))
+    >>> running.tolist(), float(last[0])
+    ([0.0, 1.0, 3.0, 6.0], 6.0)
+    """
+    ufunc = REDUCE[op]
+    terms = np.broadcast_to(np.asarray(value), grid)
+    if mask is not None:
+        terms = np.where(mask, terms, np.asarray(start).astype(terms.dtype))
+    back = range(len(grid) - len(axes), len(grid))
+    moved = np.moveaxis(terms, axes, back)
+    lead, inner = moved.shape[: len(grid) - len(axes)], moved.shape[len(grid) - len(axes) :]
+    if 0 in grid:
+        return acc, terms
+    prior = np.moveaxis(np.broadcast_to(np.asarray(acc), grid), axes, back).reshape((*lead, -1))[..., :1]
+    running = ufunc(prior, ufunc.accumulate(moved.reshape((*lead, -1)), axis=-1))
+    last = np.moveaxis(running[..., -1:].reshape((*lead, *(1 for _ in inner))), back, axes)
+    return last, np.moveaxis(running.reshape(moved.shape), back, axes)
+
+
 def both(*masks: Any) -> Any:
     """The conjunction of masks; None is no condition."""
     real = [m for m in masks if m is not None]

@@ -300,6 +300,9 @@ class _Scalar:
             self.put(depth, self.stored(s.buffer, s.address, text))
         else:
             self.put(depth, f"{s.acc.name} = {text}")
+        if s.running is not None:
+            now = self.loaded(s.buffer, s.address) if s.buffer is not None and s.address is not None else s.acc.name
+            self.put(depth, f"{s.running.name} = {now}")
 
     def combine(self, s: Combine, depth: int) -> None:
         """The threads of a block exchange their values; other targets run the same loops one after the other."""

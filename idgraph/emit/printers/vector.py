@@ -189,6 +189,9 @@ class _Vector:
 
     def accumulate(self, s: Accumulate, at: _Scope) -> None:
         value = operand_text(s.value, s.acc.dtype, self.index)
+        if s.running is not None:
+            self.scan(s, value, at)
+            return
         if s.buffer is not None and s.address is not None:
             place = self.address(s.buffer, s.address)
             self.put(at, f"{s.buffer.name}.accumulate({quote(s.op)}, {place}, {value}, {at.mask}, {at.grid})")
@@ -199,3 +202,18 @@ class _Vector:
             at,
             f"{s.acc.name} = combined({quote(s.op)}, {start}, {s.acc.name}, {value}, {at.mask}, {at.grid}, {depth})",
         )
+
+    def scan(self, s: Accumulate, value: str, at: _Scope) -> None:
+        """All running values of a grid at once, from those that the chunk before left."""
+        if s.running is None:
+            raise AssertionError("a scan gives its running value")
+        start = literal(identity(Accumulator(s.op, s.acc.dtype)), s.acc.dtype)
+        axes = tuple(at.loops.index(v) for v in s.along)
+        before = s.acc.name
+        place = self.address(s.buffer, s.address) if s.buffer is not None and s.address is not None else ""
+        if s.buffer is not None:
+            self.put(at, f"{s.acc.name} = {s.buffer.name}.load({place}, None)")
+        given = f"{quote(s.op)}, {start}, {before}, {value}, {at.mask}, {at.grid}, {axes}"
+        self.put(at, f"{s.acc.name}, {s.running.name} = scanned({given})")
+        if s.buffer is not None:
+            self.put(at, f"{s.buffer.name}.store({place}, {s.acc.name}, None, {at.grid})")

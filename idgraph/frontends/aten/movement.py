@@ -11,8 +11,7 @@ from typing import cast
 from idgraph.arith import Expr, as_expr, is_true, simplify
 from idgraph.frontends.importer import Call, Parts, Unmapped, fixed_shape, handles
 from idgraph.frontends.sizes import Size
-from idgraph.ir import Scalar, Tensor, is_float, movement, ops
-from idgraph.ir.composite import cumsum as running_sum
+from idgraph.ir import Scalar, Tensor, composite, is_float, movement, ops
 from idgraph.ir.dtypes import check_dtype, scalar_dtype
 from idgraph.ir.indexing import attr
 
@@ -327,4 +326,41 @@ def cumsum(c: Call) -> Tensor:
     x = c.tensor(0, "self")
     dtype = c.dtype(x.dtype if is_float(x.dtype) else "int64")
     wide = ops.cast(x, dtype) if x.dtype != dtype else x
-    return running_sum(wide, c.int(1, "dim")) if x.ndim else ops.copy(wide)
+    return _running("cumsum", wide, c.int(1, "dim"))
+
+
+def _running(op: str, x: Tensor, dim: int) -> Tensor:
+    """A scan in a type wide enough for every step; two-byte floats are rounded once."""
+    if not x.ndim:
+        return ops.copy(x)
+    f = {"cumsum": composite.cumsum, "cumprod": composite.cumprod}[op]
+    return f(x, dim)
+
+
+@handles("aten.cumprod.default")
+def cumprod(c: Call) -> Tensor:
+    """Running product along an axis."""
+    x = c.tensor(0, "self")
+    dtype = c.dtype(x.dtype if is_float(x.dtype) else "int64")
+    wide = ops.cast(x, dtype) if x.dtype != dtype else x
+    return _running("cumprod", wide, c.int(1, "dim"))
+
+
+@handles("aten.cummax.default", "aten.cummin.default")
+def cummax(c: Call) -> Parts:
+    """(running maximum or minimum, the last place where it was reached)."""
+    x, dim = c.tensor(0, "self"), c.int(1, "dim")
+    if not x.ndim or x.dtype == "bool":
+        raise Unmapped(f"a running maximum of {x.dtype} with {x.ndim} axes")
+    best = (composite.cummax if c.node.target == "aten.cummax.default" else composite.cummin)(x, dim)
+
+    def places() -> Tensor:
+        at = dim % x.ndim
+        hit = ops.eq(x, best)
+        if is_float(x.dtype):
+            hit = ops.logical_or(hit, ops.isnan(x))
+        n = attr(x.axes[at].extent)
+        numbers = movement.reshape(c.fusion.iota(n), [n if p == at else 1 for p in range(x.ndim)])
+        return composite.cummax(ops.where(hit, numbers, 0), at)
+
+    return best, places

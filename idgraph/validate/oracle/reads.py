@@ -13,7 +13,7 @@ from idgraph.ir import Tensor, TensorExpr
 from idgraph.ir.reduce import REDUCTIONS
 from idgraph.validate.oracle.binding import Symbols, numbers, shape_of
 from idgraph.validate.oracle.moves import INDEXED, MOVES, Array, index_reads, move, region
-from idgraph.validate.oracle.pointwise import POINTWISE
+from idgraph.validate.oracle.pointwise import POINTWISE, SCANNED
 from idgraph.validate.oracle.scatters import SCATTERED, index_operands, scatter_reads
 
 LARGEST: Final = 1 << 31  # 8 GiB of numbers; beyond that no machine that runs the tests has the memory
@@ -49,7 +49,7 @@ def reads(e: TensorExpr, k: int, values: Mapping[str, Array] | None = None, symb
     at = dict(symbols or {})
     ids = element_numbers(e.inputs[k], at)
     shape = shape_of(e.output, at)
-    if e.op in POINTWISE:
+    if e.op in POINTWISE or e.op in SCANNED:
         return np.broadcast_to(ids, shape)
     if e.op in REDUCTIONS:
         return _reduced(e, ids, at)

@@ -12,7 +12,7 @@ from idgraph.ir.reduce import REDUCTIONS
 from idgraph.validate.oracle.binding import Symbols, bind, number, numbers, shape_of
 from idgraph.validate.oracle.moves import MOVES, Array, check_index, move
 from idgraph.validate.oracle.numbers import stored
-from idgraph.validate.oracle.pointwise import POINTWISE, accumulate, evaluate_pointwise
+from idgraph.validate.oracle.pointwise import POINTWISE, SCANNED, accumulate, evaluate_pointwise, running
 from idgraph.validate.oracle.scatters import SCATTERED, index_operands, scatter
 
 
@@ -88,6 +88,8 @@ def evaluate_one(e: TensorExpr, operands: list[Array], symbols: Symbols, rounded
         x = operands[0]
         axes = tuple({d % x.ndim for d in numbers(e.attrs["dims"], symbols)}) if x.ndim else ()
         return stored(accumulate(e.op, x, axes, dtype, rounded), dtype, rounded).reshape(shape)
+    if e.op in SCANNED:
+        return stored(running(e.op, operands[0], numbers((e.attrs["dim"],), symbols)[0], dtype), dtype, rounded)
     if e.op == "matmul":
         wide = [x.astype(np.float64) if x.dtype.kind == "f" else x.astype(np.int64) for x in operands]
         return stored(np.matmul(wide[0], wide[1]), dtype, rounded)
