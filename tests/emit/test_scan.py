@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
+from idgraph.emit import Target
 from idgraph.emit.plan import Accumulate, walk
 
 UFUNC = {"cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum}
@@ -42,7 +43,7 @@ def outermost(f: ig.Fusion, t: ig.Tensor, dim: int) -> None:
 @pytest.mark.parametrize("schedule", [plain, inlined, split, outermost], ids=lambda s: s.__name__)
 @pytest.mark.parametrize("target", ["python", "numpy"])
 @pytest.mark.parametrize("op", UFUNC)
-def test_values(op: str, target: ig.emit.Target, schedule: Callable[[ig.Fusion, ig.Tensor, int], None]) -> None:
+def test_values(op: str, target: Target, schedule: Callable[[ig.Fusion, ig.Tensor, int], None]) -> None:
     for shape, dim in (((5,), 0), ((4, 6), 0), ((4, 6), 1), ((2, 3, 4), 1), ((3, 1), 1), ((0, 3), 0), ((3, 0), 1)):
         f, t = fusion(op, shape, dim)
         schedule(f, t, dim)
@@ -65,6 +66,7 @@ def test_the_cost_is_linear() -> None:
     inlined(f, t, 1)
     (kernel,) = ig.emit(f, target="cpu").plan.kernels
     assert sum(isinstance(s, Accumulate) for s in walk(kernel.body)) == 1
+    assert t.definition is not None
     assert [v.extent for v in ig.IdModel(f).loops(t.definition)] == [64, 1000]
 
 
