@@ -10,6 +10,7 @@ from typing import Final
 
 from idgraph.arith import Expr, to_source
 from idgraph.validate import faults
+from idgraph.validate.oracle.moves import Array
 from idgraph.validate.sites import Case, Load, Site, Slot
 from idgraph.validate.tables import Tables
 
@@ -53,12 +54,26 @@ def _place(names: Sequence[str]) -> str:
     return ", ".join(names) or "0"
 
 
-def _expected_address(site: Site, names: Sequence[str], table: str) -> str:
+def _expected_address(b: _Body, site: Site, names: Sequence[str]) -> str:
+    """Text of the address that the layout gives an element; lines before it are added to ``b``."""
     if site.layout.strides is None:
-        shape = [site.shape[p] for p in site.kept]
-        return f"{table}[{_row_major(names, shape)}]"
+        for p, name in enumerate(names):
+            b.add(f"x{p} = {name}")
+        for line in site.layout.formula:
+            b.add(line)
+        return "address"
     terms = [f"{c} * {s}" for c, s in zip(names, site.layout.strides, strict=True)]
     return " + ".join([str(site.layout.offset), *terms])
+
+
+def memory_order(table: Array) -> tuple[int, ...]:
+    """The axes of a table as they lie in memory, where turning them makes it contiguous; else as they are."""
+    order = tuple(sorted(range(table.ndim), key=lambda p: -table.strides[p]))
+    return order if table.transpose(order).flags.c_contiguous else tuple(range(table.ndim))
+
+
+def _looked_up(name: str, table: Array, at: Sequence[str]) -> str:
+    return f"{name}[{_place([at[p] for p in memory_order(table)])}]"
 
 
 def table_names(case: Case, tables: Tables) -> list[str]:
@@ -68,7 +83,6 @@ def table_names(case: Case, tables: Tables) -> list[str]:
         names.append(f"want{k}")
         if tables.allowed[k] is not None:
             names.append(f"free{k}")
-    names += [f"layout{s.number}" for s in (case.write, *case.reads) if s.layout.strides is None]
     return names + [f"value{n}" for n in range(len(index_names(case)))]
 
 
@@ -89,7 +103,7 @@ def point_source(case: Case, tables: Tables) -> str:
         b.add(f"{c} = {_text(x)}")
     b.fail(_outside(at, w.shape), faults.OUTSIDE_WRITE, 0)
     kept = [at[p] for p in w.kept]
-    b.fail(f"{_text(w.address)} != {_expected_address(w, kept, 'layout0')}", faults.ADDRESS, 0)
+    b.fail(f"{_text(w.address)} != {_expected_address(b, w, kept)}", faults.ADDRESS, 0)
     if case.reduced:
         for c, x in zip(kept, case.settled, strict=True):
             b.fail(f"{c} != {_text(x)}", faults.SPREAD, 0)
@@ -125,7 +139,7 @@ def _read(b: _Body, case: Case, site: Site, k: int, at: Sequence[str], tables: T
     indices = index_names(case)
     for load in site.loads:
         _load(b, load, f"value{indices.index(load.tensor.name)}", place)
-    b.add(f"want = want{k}[{_place(at)}]")
+    b.add(f"want = {_looked_up(f'want{k}', tables.wanted[k], at)}")
     b.add(f"if {_text(site.predicate)}:")
     b.indent = 3
     for bound in site.load_bounds:
@@ -137,14 +151,15 @@ def _read(b: _Body, case: Case, site: Site, k: int, at: Sequence[str], tables: T
         b.add(f"{r} = {_text(x)}")
     b.fail(_outside(mine, site.shape), faults.OUTSIDE_READ, place)
     b.add(f"element = {_row_major(mine, site.shape)}")
-    if tables.allowed[k] is not None:
+    free = tables.allowed[k]
+    if free is not None:
         b.add("if want < 0:")
         b.indent = 4
-        b.add(f"want = free{k}[{_place(at)}]")
+        b.add(f"want = {_looked_up(f'free{k}', free, at)}")
         b.indent = 3
         b.fail("want < 0", faults.LOOSE, place)
     b.fail("element != want", faults.ELEMENT, place)
-    b.fail(f"{_text(site.address)} != {_expected_address(site, mine, f'layout{place}')}", faults.ADDRESS, place)
+    b.fail(f"{_text(site.address)} != {_expected_address(b, site, mine)}", faults.ADDRESS, place)
     if site.slot is not None:
         _slot(b, site.slot, mine, place)
     b.indent = 2

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from idgraph.errors import EmitError
-from idgraph.validate.codegen import PLACE, index_names, nest_source, point_source, split_loop
+from idgraph.validate.codegen import PLACE, index_names, memory_order, nest_source, point_source, split_loop
 from idgraph.validate.oracle.moves import Array
 from idgraph.validate.scan import Scan
 from idgraph.validate.sites import Case
@@ -52,10 +52,9 @@ def arrays_of(case: Case, tables: Tables) -> list[Array]:
     none = np.zeros((1, 1), np.uint8)
     made = [tables.seen, tables.terms if tables.terms is not None else none]
     for want, free in zip(tables.wanted, tables.allowed, strict=True):
-        made.append(want)
+        made.append(want.transpose(memory_order(want)))
         if free is not None:
-            made.append(free)
-    made += [s.layout.table for s in (case.write, *case.reads) if s.layout.table is not None]
+            made.append(free.transpose(memory_order(free)))
     made += [tables.values[n] for n in index_names(case)]
     return [a.reshape(1) if a.ndim == 0 else a for a in made]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -15,18 +16,25 @@ from idgraph.validate.oracle.binding import number
 from idgraph.validate.oracle.moves import Array
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: the table is made when first asked for, and kept
 class Layout:
     """Where the elements of a tensor lie, in elements from the start of its buffer.
 
-    Either ``strides`` (one for each axis of ``tensor.shape``) and ``offset``, or ``table`` (the address of each
-    element in row-major order) where memory is ordered by split or merged axes.
+    Either ``strides`` (one for each axis of ``tensor.shape``) and ``offset``; or, where memory is ordered by split or
+    merged axes, ``formula``: lines of Python that assign ``address`` from coordinates ``x0``, ``x1``, ..., and
+    ``table``, the address of each element in row-major order.
     """
 
     strides: tuple[int, ...] | None
     offset: int
     size: int
-    table: Array | None = None
+    formula: tuple[str, ...] = ()
+    make_table: Callable[[], Array] | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def table(self) -> Array | None:
+        """The address of each element in row-major order; None where strides say it."""
+        return None if self.make_table is None else self.make_table()
 
     def address(self, coordinates: tuple[int, ...], shape: tuple[int, ...]) -> int:
         """The address of one element."""
@@ -71,11 +79,58 @@ def layout_of(t: Tensor, symbols: Mapping[str, int]) -> Layout:
         by_axis = dict(zip(t.allocation, strides, strict=True))
         if all(d in by_axis or d.is_broadcast for d in t.axes):
             return Layout(tuple(by_axis.get(d, 0) for d in t.axes), offset, size)
-    values = coordinates_of(t, symbols)
-    table = np.full(shape_of(t, symbols), offset, np.int64)
-    for d, s in zip(t.allocation, strides, strict=True):
-        table = table + values[d] * s
-    return Layout(None, offset, size, np.ascontiguousarray(table).reshape(-1))
+
+    def table() -> Array:
+        values = coordinates_of(t, symbols)
+        made = np.full(shape_of(t, symbols), offset, np.int64)
+        for d, s in zip(t.allocation, strides, strict=True):
+            made = made + values[d] * s
+        return np.ascontiguousarray(made).reshape(-1)
+
+    names, lines = _formula(t, symbols)
+    terms = [f"{names[d]} * {s}" for d, s in zip(t.allocation, strides, strict=True)]
+    return Layout(None, offset, size, (*lines, f"address = {' + '.join([str(offset), *terms])}"), table)
+
+
+def _formula(t: Tensor, symbols: Mapping[str, int]) -> tuple[dict[IterDomain, str], list[str]]:
+    """Lines that compute every axis of ``t`` that follows from its elements, and the name of each."""
+    names = {d: f"x{p}" for p, d in enumerate(t.axes)}
+    lines: list[str] = []
+    pending: list[DomainExpr] = [*t.domain.exprs, *t.domain.loop_exprs]
+    while True:
+        rest: list[DomainExpr] = []
+        for e in pending:
+            if not all(d in names for d in e.inputs):
+                rest.append(e)
+                continue
+            for d, text in zip(e.outputs, _step_text(e, [names[d] for d in e.inputs], symbols), strict=True):
+                if d not in names:
+                    names[d] = f"y{len(lines)}"
+                    lines.append(f"{names[d]} = {text}")
+        if len(rest) == len(pending):
+            return names, lines
+        pending = rest
+
+
+def _step_text(e: DomainExpr, ins: list[str], symbols: Mapping[str, int]) -> list[str]:
+    """One axis expression from its inputs to its outputs, as Python text."""
+    match e:
+        case Split():
+            inner = number(e.inner.extent, symbols)
+            return [f"{ins[0]} // {inner}", f"{ins[0]} % {inner}"]
+        case Merge():
+            return [f"{ins[0]} * {number(e.inner.extent, symbols)} + {ins[1]}"]
+        case Resize():
+            return [f"{ins[0]} + ({number(e.left, symbols)})"]
+        case Stride():
+            return [f"({ins[0]} - ({number(e.start, symbols)})) // ({number(e.step, symbols)})"]
+        case Roll():
+            return [f"({ins[0]} + ({number(e.shift, symbols)})) % {number(e.source.extent, symbols)}"]
+        case Swizzle():
+            turned = (
+                f"{ins[0]} ^ {ins[1]}" if e.kind == "xor" else f"({ins[0]} + {ins[1]}) % {number(e.y.extent, symbols)}"
+            )
+            return [ins[0], turned]
 
 
 def coordinates_of(t: Tensor, symbols: Mapping[str, int]) -> dict[IterDomain, Array]:
