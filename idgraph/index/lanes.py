@@ -23,8 +23,9 @@ from idgraph.arith import (
     simplify,
     symbol,
 )  # fmt: skip
-from idgraph.errors import IndexingError
+from idgraph.errors import IndexingError, user_line
 from idgraph.index.loop import Loop
+from idgraph.ir.fusion import is_int
 
 if TYPE_CHECKING:
     from idgraph.index.access import Access
@@ -37,14 +38,16 @@ Asked = Literal["predicate", "step", "start"]
 
 
 def find_loop(access: Access, loop: str | int | Loop) -> Loop:
-    """The loop meant: itself, its name, or its position."""
-    for n, candidate in enumerate(access.loops):
-        if loop is candidate or loop == candidate.name or (isinstance(loop, int) and loop % len(access.loops) == n):
-            return candidate
-        if isinstance(loop, Loop) and loop == candidate:
-            return candidate
-    names = ", ".join(x.name for x in access.loops)
-    raise IndexingError(f"{access.expr!r} has no loop {loop!r}", hint=f"its loops are {names}")
+    """The loop meant: itself, its name, or its position (negative: from the innermost)."""
+    loops = access.loops
+    if is_int(loop) and -len(loops) <= loop < len(loops):
+        return loops[loop]
+    found = next((x for x in loops if loop is x or loop == x or (isinstance(loop, str) and loop == x.name)), None)
+    if found is None:
+        names = ", ".join(f"{x.name}" for x in loops)
+        hint = f"its loops are {names}" if names else "it has no loop"
+        raise IndexingError(f"{access.expr!r} has no loop {loop!r}", where=user_line(), hint=hint)
+    return found
 
 
 def bounded_loads(access: Access) -> dict[Expr, Expr]:

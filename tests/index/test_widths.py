@@ -177,6 +177,18 @@ def test_wanted() -> None:
             read.explain_vector_width("i0", wanted=wrong)  # type: ignore[arg-type]
 
 
+def test_a_loop_is_named_or_counted() -> None:
+    read = sliced(4)
+    assert read.vector_width(0) == read.vector_width(-1) == read.vector_width(read.loops[0]) == 4
+    for wrong in (1, -2, True, 0.0, "i1", None):
+        with pytest.raises(ig.IndexingError, match="has no loop"):
+            read.vector_width(wrong)  # type: ignore[arg-type]
+    f = ig.Fusion("f")
+    x = f.input("x", shape=())
+    with pytest.raises(ig.IndexingError, match="it has no loop"):
+        read_of(f, f.output(x + 1.0), x).contiguous(0)
+
+
 def merged(inner: int, strides: tuple[int, int]) -> Access:
     f = ig.Fusion("f")
     a = f.input("a", shape=(6, inner), strides=strides)
