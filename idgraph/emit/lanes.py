@@ -93,12 +93,21 @@ def _unrolled(body: Body, read_only: frozenset[str]) -> Body:
     for s in body:
         match s:
             case Loop() if _can_unroll(s):
-                made += pair_up(join_accesses(Expansion(read_only).expand((s,), [Lane((), {})], {}), read_only))
+                still = read_only | _still(s)
+                made += pair_up(join_accesses(Expansion(still).expand((s,), [Lane((), {})], {}), still))
             case Loop() | If() | Single() | Checked():
                 made.append(replace(s, body=_unrolled(s.body, read_only)))
             case _:
                 made.append(s)
     return tuple(made)
+
+
+def _still(s: Stmt) -> frozenset[str]:
+    """Shared arrays that ``s`` reads only: nobody writes them before the next barrier, which is outside of it."""
+    inside = list(walk((s,)))
+    written = {x.buffer.name for x in inside if isinstance(x, (Store, Accumulate)) and x.buffer is not None}
+    read = {x.buffer.name for x in inside if isinstance(x, Load) and x.buffer.place == "shared"}
+    return frozenset(read - written)
 
 
 def _is_lanes(s: Stmt) -> bool:

@@ -219,3 +219,16 @@ def local_tile() -> ig.Fusion:
     a.set_loop(loops)
     a.inline(1).set_memory("local")
     return f
+
+
+@shared
+def vectors_both_ways() -> ig.Fusion:
+    """Rows of a tile are written and read back in vectors, by other threads."""
+    f = ig.Fusion("vectors")
+    a = ig.exp(f.input("x", (2, 8, 8)), name="a")
+    b = f.output(ig.flip(a, 1, name="b"))
+    for t in (a, b):
+        t.split(2, 4)
+        on(t, "blockIdx.x", "threadIdx.y", "threadIdx.x", "vectorize")
+    a.inline(1).set_memory("shared")
+    return f

@@ -9,7 +9,20 @@ import pytest
 
 import idgraph as ig
 from idgraph.emit import compile_ptx, emit
-from idgraph.emit.plan import Alloc, Barrier, Checked, If, Kernel, Loop, Plan, Single, Stmt, walk
+from idgraph.emit.plan import (
+    Alloc,
+    Barrier,
+    Checked,
+    If,
+    Kernel,
+    Loop,
+    Plan,
+    Single,
+    Stmt,
+    VectorLoad,
+    VectorStore,
+    walk,
+)
 from tests.emit.shared_cases import SHARED, on, tile
 from tests.emit.thread_oracle import faults, kernel_faults
 
@@ -105,6 +118,17 @@ def test_the_barrier_is_outside_of_the_test_for_threads() -> None:
     (at,) = [n for n, line in enumerate(lines) if "syncthreads" in line]
     assert lines[at].startswith("    cuda.")
     assert any(line.lstrip().startswith("if i1 < ") for line in lines[at:])
+
+
+def test_vectors_from_and_to_shared_memory() -> None:
+    (kernel,) = emit(SHARED["vectors_both_ways"](), "cuda").plan.kernels
+    found = [(type(s).__name__, s.buffer.place) for s in walk(kernel.body) if isinstance(s, (VectorLoad, VectorStore))]
+    assert found == [
+        ("VectorLoad", "input"),
+        ("VectorStore", "shared"),
+        ("VectorLoad", "shared"),
+        ("VectorStore", "output"),
+    ]
 
 
 # what is refused ------------------------------------------------------------------------------------------------------
