@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Literal
 from idgraph.ir import Fusion
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from idgraph.emit.cuda import available as cuda_available
     from idgraph.emit.cuda import compile_ptx
     from idgraph.emit.nest import IndexMaps
@@ -28,11 +30,14 @@ _LATER = {
 }  # fmt: skip
 
 
-def emit(fusion: Fusion, target: Target = "python", *, model: IndexMaps | None = None) -> Program:
+def emit(
+    fusion: Fusion, target: Target = "python", *, model: IndexMaps | None = None, cache: str | Path | None = None
+) -> Program:
     """Kernels that compute the outputs of ``fusion`` as scheduled.
 
     ``target`` is "python" (reads like the mathematics), "numpy" (whole grids), "cpu" (numba) or "cuda" (numba.cuda; its
-    source needs no GPU). ``model`` replaces the index maps, for tests of wrong ones. Raises `FusionError`,
+    source needs no GPU). ``model`` replaces the index maps, for tests of wrong ones. ``cache`` is a folder that keeps
+    compiled CUDA kernels, safe to share and to damage. Raises `FusionError`,
     `ScheduleError` for a race or an inlining no loop nest can do, `EmitError` for what a target cannot express.
 
     >>> import idgraph as ig, numpy as np
@@ -44,7 +49,7 @@ def emit(fusion: Fusion, target: Target = "python", *, model: IndexMaps | None =
     """
     from idgraph.emit.program import emit as build  # noqa: PLC0415 - loads NumPy
 
-    return build(fusion, target, model=model)
+    return build(fusion, target, model=model, cache=cache)
 
 
 def __getattr__(name: str) -> object:

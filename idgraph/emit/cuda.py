@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from idgraph.emit.cache import kernel_key
 from idgraph.emit.cuda_blocks import exchanges
+from idgraph.emit.cuda_driver import DeviceKernel
 from idgraph.emit.cuda_math import extrema, short_exp
 from idgraph.emit.cuda_pairs import pair_functions, plain_pairs, software_bf16
 from idgraph.emit.cuda_vectors import native_bf16, plain_vectors, vectors
@@ -192,10 +194,17 @@ def compile_ptx(program: Program, *, checked: bool = False, cc: tuple[int, int] 
     cuda = load_cuda()
     if simulated():
         raise EmitError("the simulator compiles no PTX", hint="unset NUMBA_ENABLE_CUDASIM")
-    functions = kernel_functions(program, checked, cc)
-    return [
-        cuda.compile_ptx(functions[k.name], signature(k, checked), cc=cc)[0] for k in program.plan.kernels
-    ]  # fmt: skip
+    functions: dict[str, Any] = {}
+
+    def make(kernel: Kernel) -> str:
+        if not functions:
+            functions.update(kernel_functions(program, checked, cc))
+        return cuda.compile_ptx(functions[kernel.name], signature(kernel, checked), cc=cc)[0]
+
+    if program.cache is None:
+        return [make(k) for k in program.plan.kernels]
+    kept = program.cache
+    return [kept.text(kernel_key(program, k, checked, cc), partial(make, k)) for k in program.plan.kernels]
 
 
 def signature(kernel: Kernel, checked: bool) -> tuple[Any, ...]:
@@ -259,28 +268,23 @@ class Prepared:
                 host = global_buffer(program, b, self.env, poison)
                 self._flat[b.name] = cuda.to_device(host) if poison else cuda.device_array(host.shape, host.dtype)
         functions: dict[str, Any] = dict(program.functions(checked))
-        self._kernels: list[tuple[Kernel, Any, list[Any], Any]] = []
+        self._kernels: list[tuple[Kernel, Callable[[], None], Any]] = []
         for kernel in program.plan.kernels:
             fault = cuda.to_device(np.zeros(fault_size(kernel), np.int64)) if checked else None
             arguments = [*(self._flat[b.name] for b in kernel.buffers), *map(np.int64, scalars_of(kernel, self.env))]
             blocks, threads = launch_shape(kernel, self.env)
             arguments += [] if fault is None else [fault]
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # few threads are what small shapes need
-                configured = functions[kernel.name][blocks, threads]
-            self._kernels.append((kernel, configured, arguments, fault))
+            self._kernels.append((kernel, _start(functions[kernel.name], blocks, threads, arguments), fault))
         self._raise = raise_fault
 
     def launch(self) -> None:
         """Start all kernels in order; a checked program raises `IndexingError` for a loaded index out of range."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the simulator's threads warn of the infinities that kernels make
-            for kernel, function, arguments, fault in self._kernels:
-                function(*arguments)
-                if fault is not None and site_numbers(kernel):
-                    found = fault.copy_to_host()
-                    if found[0]:
-                        self._raise(kernel, found, self.env)
+        for kernel, start, fault in self._kernels:
+            start()
+            if fault is not None and site_numbers(kernel):
+                found = fault.copy_to_host()
+                if found[0]:
+                    self._raise(kernel, found, self.env)
 
     def results(self) -> dict[str, Any]:
         """Outputs by name: on the device when some input was, else NumPy arrays."""
@@ -293,6 +297,24 @@ class Prepared:
         return made
 
 
+def _start(
+    function: Any, blocks: tuple[int, ...], threads: tuple[int, ...], arguments: list[Any]
+) -> Callable[[], None]:
+    if isinstance(function, DeviceKernel):
+        return function.bound(blocks, threads, arguments)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # few threads are what small shapes need
+        configured = function[blocks, threads]
+
+    def simulate() -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the simulator's threads warn of the infinities that kernels make
+            configured(*arguments)
+
+    return simulate if simulated() else partial(configured, *arguments)
+
+
 def run(
     program: Program, inputs: Mapping[str, Any], symbols: Mapping[str, int] | None, checked: bool, poison: bool
 ) -> dict[str, Any]:
@@ -303,10 +325,14 @@ def run(
 
 
 def compiled(program: Program, checked: bool) -> dict[str, Any]:
-    """The kernels, compiled at their first launch."""
+    """The kernels: compiled by numba at their first launch; those of a cache are loaded from their PTX."""
     cuda = need_device()
     cc = (0, 0) if simulated() else tuple(int(n) for n in cuda.get_current_device().compute_capability)
-    return {name: cuda.jit(f) for name, f in kernel_functions(program, checked, (cc[0], cc[1])).items()}
+    major, minor = cc[0], cc[1]
+    if simulated() or program.cache is None:
+        return {name: cuda.jit(f) for name, f in kernel_functions(program, checked, (major, minor)).items()}
+    texts = compile_ptx(program, checked=checked, cc=(major, minor))
+    return {k.name: DeviceKernel(ptx) for k, ptx in zip(program.plan.kernels, texts, strict=True)}
 
 
 # arrays on the device -------------------------------------------------------------------------------------------------

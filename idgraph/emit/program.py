@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from idgraph.emit.build import build_plan
+from idgraph.emit.cache import KernelCache
 from idgraph.emit.decided import ProgramReport, report_of
 from idgraph.emit.declared import with_first_values
 from idgraph.emit.lanes import with_lanes
@@ -41,12 +43,13 @@ class Program:
     {'t2': array([2., 4., 6.], dtype=float32)}
     """
 
-    __slots__ = ("_functions", "fusion", "plan", "target")
+    __slots__ = ("_functions", "cache", "fusion", "plan", "target")
 
-    def __init__(self, fusion: Fusion, target: Target, plan: Plan) -> None:
+    def __init__(self, fusion: Fusion, target: Target, plan: Plan, cache: KernelCache | None = None) -> None:
         self.fusion = fusion
         self.target: Target = target
         self.plan = plan
+        self.cache = cache
         self._functions: dict[bool, dict[str, Callable[..., Any]]] = {}
 
     @property
@@ -107,11 +110,14 @@ class Program:
         return f"Program({self.fusion.name!r}, {self.target!r}, {len(self.kernels)} kernels)"
 
 
-def emit(fusion: Fusion, target: Target = "python", *, model: IndexMaps | None = None) -> Program:
+def emit(
+    fusion: Fusion, target: Target = "python", *, model: IndexMaps | None = None, cache: str | Path | None = None
+) -> Program:
     """Kernels that compute the outputs of ``fusion`` as scheduled.
 
     ``target`` is "python" (reads like the mathematics), "numpy" (whole grids), "cpu" (numba) or "cuda" (numba.cuda; its
-    source needs no GPU). ``model`` replaces the index maps, for tests of wrong ones. Raises `FusionError`,
+    source needs no GPU). ``model`` replaces the index maps, for tests of wrong ones. ``cache`` is a folder that keeps
+    compiled CUDA kernels (`idgraph.emit.cache`). Raises `FusionError`,
     `ScheduleError` for a race or an inlining no loop nest can do, `EmitError` for what a target cannot express.
 
     >>> import idgraph as ig
@@ -143,4 +149,4 @@ def emit(fusion: Fusion, target: Target = "python", *, model: IndexMaps | None =
         plan = with_lanes(with_rows(together(plan)))
     elif target == "cpu":
         plan = with_first_values(plan)
-    return Program(fusion, target, plan)
+    return Program(fusion, target, plan, KernelCache(Path(cache)) if cache is not None else None)

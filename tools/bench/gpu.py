@@ -214,7 +214,7 @@ def measure(case: Case, options: argparse.Namespace) -> Row:
     torch: Any = import_module("torch")
     f = case.build(options.small)
     (case.schedule or ig.schedule.auto)(f)
-    program = emit(f, target="cuda")
+    program = emit(f, target="cuda", cache=options.cache)
     row = Row(f.name, case.key, case.bar, bytes=moved_bytes(f, case.gathered, case.twice), kernels=len(program.kernels))
     if simulated():
         report = ig.validate(f, target="cuda")
@@ -258,6 +258,7 @@ def main() -> None:
     parser.add_argument("--no-compile", action="store_true", help="no torch.compile")
     parser.add_argument("--small", action="store_true", help="tiny shapes, for the simulator")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--cache", type=Path, help="folder of compiled kernels; they are started through the driver")
     options = parser.parse_args()
     out, began = Console(width=140), time.perf_counter()
     wanted = [k for k in options.rows.split(",") if k] or [c.key for c in CASES]

@@ -1,0 +1,108 @@
+"""Compiled kernels on disk: PTX text by a key of all that it follows from.
+
+A file holds text and a checksum of it, nothing that reading could run. It is written beside its place and then moved
+there, so a reader sees all of it or none; one that is damaged, cut short or of another version is made anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from idgraph.errors import EmitError
+
+if TYPE_CHECKING:
+    from idgraph.emit.plan import Kernel
+    from idgraph.emit.program import Program
+
+FORMAT = "idgraph kernel 1"
+# What turns a kernel's source into PTX; their text is part of the key.
+_COMPILING = ("cuda", "cuda_blocks", "cuda_math", "cuda_pairs", "cuda_vectors", "ops/compiled")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCache:
+    """A folder of compiled kernels, made when first written; any number of processes may share it.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     kept = KernelCache(Path(folder))
+    ...     kept.text("key", lambda: "made"), kept.text("key", lambda: "made again")
+    ('made', 'made')
+    """
+
+    folder: Path
+
+    def text(self, key: str, make: Callable[[], str]) -> str:
+        """The text stored under ``key``, else what ``make`` gives, which is stored.
+
+        Raises `EmitError` where the folder cannot be written.
+        """
+        name = hashlib.sha256(key.encode()).hexdigest()
+        place = self.folder / f"{name}.ptx"
+        found = _read(place, name)
+        if found is None:
+            found = make()
+            self._write(place, f"{FORMAT}\n{name}\n{_digest(found)}\n{found}")
+        return found
+
+    def _write(self, place: Path, text: str) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle, beside = tempfile.mkstemp(dir=self.folder, prefix=".making-")
+        except OSError as error:
+            raise EmitError(
+                f"the kernel cache {self.folder} cannot be written",
+                because=[str(error)],
+                hint="name a folder of your own: emit(f, 'cuda', cache=...)",
+            ) from None
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", newline="") as out:
+                out.write(text)
+            Path(beside).replace(place)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                Path(beside).unlink()
+            raise EmitError(f"the kernel cache {self.folder} cannot be written", because=[str(error)]) from None
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _read(place: Path, name: str) -> str | None:
+    """The stored text, or None where there is none that is whole and of this format."""
+    try:
+        head, own, digest, text = place.read_bytes().decode().split("\n", 3)
+    except (OSError, ValueError):
+        return None
+    return text if (head, own, digest) == (FORMAT, name, _digest(text)) else None
+
+
+@cache
+def _versions() -> str:
+    """The compilers, and the text of the modules that feed them."""
+    made: list[str] = []
+    for package in ("idgraph", "numba", "numba-cuda", "nvidia-cuda-nvvm", "nvidia-nvvm", "llvmlite"):
+        try:
+            made.append(f"{package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:
+            made.append(f"{package} none")
+    here = Path(__file__).parent
+    made += [_digest((here / f"{name}.py").read_text(encoding="utf-8")) for name in _COMPILING]
+    return "\n".join(made)
+
+
+def kernel_key(program: Program, kernel: Kernel, checked: bool, cc: tuple[int, int]) -> str:
+    """All that a kernel's PTX follows from: its source without comments, types, device and versions."""
+    source = "\n".join(line.split("#")[0].rstrip() for line in program.kernel_source(kernel, checked).splitlines())
+    types = ", ".join(b.dtype for b in kernel.buffers)
+    return "\n".join([FORMAT, _versions(), f"sm_{cc[0]}{cc[1]}", f"{types}; {len(kernel.scalars)}; {checked}", source])

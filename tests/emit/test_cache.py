@@ -1,0 +1,139 @@
+"""Compiled kernels on disk: found again, never trusted, never half there."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import idgraph as ig
+from idgraph.emit import Program, compile_ptx, cuda
+from idgraph.emit.cache import FORMAT, KernelCache, kernel_key
+from idgraph.emit.cuda_driver import entry_name, words_of
+
+pytest.importorskip("numba_cuda")
+
+
+def program(folder: Path | None, n: int = 64, dtype: ig.DType = "float32") -> Program:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(n,), dtype=dtype)
+    f.output(x + ig.cat([x[n // 2 :], x[: n // 2]]))
+    ig.schedule.auto(f)
+    return ig.emit(f, target="cuda", cache=folder)
+
+
+def forbidden(*_: object) -> dict[str, object]:
+    raise AssertionError("compiled again")
+
+
+def test_what_was_compiled_is_not_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (plain,) = compile_ptx(program(None))
+    (first,) = compile_ptx(program(tmp_path / "kernels"))
+    body = [re.sub(r"\w*kernel0\w*", "kernel", ptx) for ptx in (first, plain)]  # numba numbers its functions
+    assert body[0] == body[1]
+    monkeypatch.setattr(cuda, "kernel_functions", forbidden)
+    assert compile_ptx(program(tmp_path / "kernels")) == [first]
+    with pytest.raises(AssertionError):
+        compile_ptx(program(tmp_path / "kernels"), cc=(8, 0))
+
+
+def test_keys_tell_shapes_types_devices_and_checks_apart() -> None:
+    made = [program(None), program(None, n=128), program(None, dtype="bfloat16"), program(None, dtype="int32")]
+    keys = [
+        kernel_key(p, p.kernels[0], checked, cc) for p in made for checked in (False, True) for cc in ((9, 0), (8, 0))
+    ]
+    assert len(set(keys)) == len(keys)
+
+
+def test_names_and_lines_of_the_user_do_not_matter() -> None:
+    f = ig.Fusion("other name")
+    y = f.input("other input", shape=(64,))
+    f.output(y + ig.cat([y[32:], y[:32]]))
+    ig.schedule.auto(f)
+    p, q = program(None), ig.emit(f, target="cuda")
+    assert kernel_key(p, p.kernels[0], False, (9, 0)) == kernel_key(q, q.kernels[0], False, (9, 0))
+
+
+def halved(whole: bytes) -> bytes:
+    return whole[: len(whole) // 2]
+
+
+def changed(whole: bytes) -> bytes:
+    return whole.replace(b"made", b"evil")
+
+
+def older(whole: bytes) -> bytes:
+    return whole.replace(FORMAT.encode(), b"idgraph kernel 0")
+
+
+def no_text(whole: bytes) -> bytes:
+    return b"\xff" + whole
+
+
+def emptied(_: bytes) -> bytes:
+    return b""
+
+
+def pickled(whole: bytes) -> bytes:
+    return pickle.dumps(whole)
+
+
+@pytest.mark.parametrize("damage", [halved, changed, older, no_text, pickled, emptied])
+def test_a_damaged_entry_is_made_anew(damage: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    kept = KernelCache(tmp_path)
+    assert kept.text("key", lambda: "made once") == "made once"
+    (place,) = tmp_path.iterdir()
+    place.write_bytes(damage(place.read_bytes()))
+    assert kept.text("key", lambda: "made twice") == "made twice"
+    assert kept.text("key", lambda: "made a third time") == "made twice"
+
+
+def test_an_entry_under_another_name_is_not_taken(tmp_path: Path) -> None:
+    kept = KernelCache(tmp_path)
+    kept.text("a", lambda: "of a")
+    (place,) = tmp_path.iterdir()
+    kept.text("b", lambda: "of b")
+    (other,) = (p for p in tmp_path.iterdir() if p != place)
+    other.write_bytes(place.read_bytes())
+    assert kept.text("b", lambda: "of b") == "of b"
+
+
+def test_many_writers_leave_one_whole_entry(tmp_path: Path) -> None:
+    kept = KernelCache(tmp_path)
+    found: list[str] = []
+    text = "x" * 200_000
+    workers = [threading.Thread(target=lambda: found.append(kept.text("key", lambda: text))) for _ in range(8)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    assert set(found) == {text} and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ig.EmitError, match="cannot be written"):
+        KernelCache(tmp_path / "file" / "inside").text("key", lambda: "text")
+
+
+def test_ptx_takes_the_words_that_are_laid_out() -> None:
+    """Seven 64-bit parameters for an array, one for an integer: what `words_of` gives a launch."""
+    f = ig.Fusion("symbolic")
+    n = f.symbol("n", min=1)
+    f.output(f.input("x", shape=(n,)) + 1.0)
+    ig.schedule.auto(f)
+    p = ig.emit(f, target="cuda")
+    (ptx,) = compile_ptx(p)
+    head = ptx[ptx.index(".entry") : ptx.index("{", ptx.index(".entry"))]
+    kernel = p.kernels[0]
+    assert head.count(".param .u64") == 7 * len(kernel.buffers) + len(kernel.scalars)
+    assert head.count(".param") == head.count(".param .u64") and entry_name(ptx) in head
+
+    about = {"shape": (5,), "strides": None, "typestr": "<u2", "data": (4096, False), "version": 3}
+    assert words_of(SimpleNamespace(__cuda_array_interface__=about)) == [0, 0, 5, 2, 4096, 5, 2]
+    assert words_of(-3) == [-3]
