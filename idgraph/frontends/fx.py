@@ -19,7 +19,8 @@ from idgraph.frontends.reading import read_program
 from idgraph.frontends.reference import Operation, RunValue, call_reference
 from idgraph.frontends.segments import Plan, Segment, is_projection, plan
 from idgraph.frontends.sizes import Size
-from idgraph.ir import Fusion, parse_fusion
+from idgraph.ir import Fusion
+from idgraph.ir.rebuild import rebuild
 from idgraph.reports.facts import OpaqueFacts
 from idgraph.reports.model import IndexReport, Part, report_parts
 from idgraph.schedule import auto
@@ -235,7 +236,7 @@ def for_target(fusion: Fusion, target: Target) -> Fusion:
     made = [e.output for e in fusion.exprs]
     if target != "cuda" or any(t.inline_position or t.loop != t.logical for t in made):
         return fusion
-    copy = parse_fusion(str(fusion))
+    copy = rebuild(fusion)
     auto(copy)
     return copy
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from idgraph.display import Printed, Sheet, render
 from idgraph.errors import IdGraphError
 from idgraph.index import IdModel
-from idgraph.ir import Fusion, parse_fusion
+from idgraph.ir import Fusion
+from idgraph.ir.rebuild import rebuild
 from idgraph.reports.collect import Advance, segment_facts
 from idgraph.reports.facts import AccessFacts, Amount, CycleFacts, OpaqueFacts, SegmentFacts, total
 from idgraph.reports.plain import plain_report, totals
@@ -183,7 +184,7 @@ def report_parts(
 
 
 def _scheduled(f: Fusion) -> Fusion:
-    copy = parse_fusion(str(f))
+    copy = rebuild(f)
     schedule_automatically(copy)
     return copy
 

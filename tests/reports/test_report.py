@@ -176,6 +176,14 @@ def test_what_a_report_of_rope_says() -> None:
     assert all(e.name in r.to_text(rows=None) for s in r.segments for e in s.operations)
 
 
+def test_a_scheduled_copy_keeps_the_lines() -> None:
+    imp = ig.frontends.fx.from_json(GRAPHS / "rope_half_residual.core.json")
+    before, after = imp.report(), imp.report(auto=True)
+    assert [c.lines for c in before.cycles] == [c.lines for c in after.cycles]
+    assert after.bytes_between == 0 and after.schedule == "auto"
+    assert not any(t.inline_position for t in imp.fusion.tensors)  # the program itself is as it was
+
+
 def test_segments_and_opaque_calls() -> None:
     r = imported("sort_gather")
     assert [c.op for c in r.calls] == ["aten.sort.default"]
