@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -14,6 +15,7 @@ import idgraph as ig
 from idgraph.emit import emit
 from idgraph.ir import DTYPES, DType, is_float
 from idgraph.validate.oracle import evaluate
+from tests.emit.row_cases import cross_entropy, rows
 from tests.emit.shared_cases import SHARED
 
 Array = npt.NDArray[Any]
@@ -787,4 +789,46 @@ def pairs_float16() -> ig.Fusion:
     f.output(x * c + ig.cat([-x[:, 8:], ig.abs(x[:, :8])], dim=1))
     f.output(ig.flatten(ig.stack([x, ig.exp(c)], dim=-1), 1))
     ig.schedule.auto(f, block=4)
+    return f
+
+
+# rows -----------------------------------------------------------------------------------------------------------------
+
+
+def _reduced(op: str, threads: int, rows: int, dtype: DType = "float32") -> Case:
+    """A row of 70 on ``threads`` threads, ``rows`` rows a block."""
+    f = ig.Fusion("block")
+    y = f.output(getattr(ig, op)(f.input("x", (5, 70), dtype), 1))
+    y.split(1, 2).split(1, threads).parallelize(2, "threadIdx.x").parallelize(3, "vectorize")
+    if rows > 1:
+        y.split(0, rows).parallelize(1, "threadIdx.y")
+    y.parallelize(0, "blockIdx.x")
+    return Case(f)
+
+
+for _op, _threads, _rows in (
+    ("sum", 32, 1), ("amax", 8, 4), ("amin", 12, 1), ("prod", 4, 1), ("any", 16, 2), ("all", 5, 3),
+):  # fmt: skip
+    CASES[f"block_{_op}"] = partial(_reduced, _op, _threads, _rows)
+CASES["block_sum_of_ints"] = partial(_reduced, "sum", 8, 1, "int32")
+
+
+@case
+def softmax_row() -> ig.Fusion:
+    f = rows(lambda x: ig.softmax(x, 1), (2, 51))
+    ig.schedule.auto(f)
+    return f
+
+
+@case
+def cross_entropy_rows() -> Case:
+    f = cross_entropy(3, 43, "mean", gradient=True, dtype="float32")
+    ig.schedule.auto(f)
+    return Case(f, {"y": np.array([0, 42, -100])})
+
+
+@case
+def norm_of_rows() -> ig.Fusion:
+    f = rows(lambda x: (x - ig.mean(x, 1, keepdim=True)) * ig.rsqrt(ig.mean(x * x, 1, keepdim=True) + 1e-5), (3, 40))
+    ig.schedule.auto(f)
     return f
