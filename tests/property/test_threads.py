@@ -53,6 +53,8 @@ def test_no_race_and_the_right_values(f: Fusion, seed: int) -> None:
     assert faults(program.plan, symbols, flat) == []
     with np.errstate(all="ignore"):
         assert difference(made, inputs, run_threads(program, inputs, seed)) == ""
+        for target in ("python", "numpy"):
+            assert difference(made, inputs, emit(f, target).run(inputs, poison=True)) == "", target
 
 
 @pytest.mark.parametrize("name", SHARED)
