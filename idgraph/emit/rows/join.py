@@ -36,9 +36,9 @@ _WIDE = ("float32", "float64")
 def with_sweeps(body: Sequence[Stmt], online: bool) -> list[Part]:
     """The statements with their loops over columns as sweeps, joined where they may be."""
     parts: list[Part] = []
-    for s in body:
+    for n, s in enumerate(body):
         sweep = sweep_of(s) if isinstance(s, Loop) else None
-        parts.append(s if sweep is None else sweep)
+        parts.append(s if sweep is None or _is_read_after(sweep, body[n + 1 :]) else sweep)
     at = 0
     while at < len(parts):
         if isinstance(parts[at], Sweep):
@@ -50,6 +50,12 @@ def with_sweeps(body: Sequence[Stmt], online: bool) -> list[Part]:
                 continue
         at += 1
     return parts
+
+
+def _is_read_after(s: Sweep, after: Sequence[Stmt]) -> bool:
+    """True where a later loop reads what a column computed: each thread keeps that in a variable of its own."""
+    mine = {n for x in s.body if not isinstance(x, Accumulate) for n in sets(x)}
+    return any(mine & (all_reads((x,)) - all_sets((x,))) for x in after)
 
 
 def _joined(parts: Sequence[Part], first: int, last: int, online: bool) -> list[Part] | None:
