@@ -1,20 +1,29 @@
 """A report as plain data, for scripts: the same keys in the same order, always; "schema" changes when they do.
 
-- schema: "idgraph-report/1"; name: of the program; schedule: "as given" or "auto"
-- totals: counts (operations, accesses, contiguous, vectorisable, data_dependent, cycles, resize_cycles,
-  changing_cycles, opaque_calls) and bytes (bytes_read, bytes_written, bytes_between); exact: none is only a bound
-- mapped: ATen name -> number of calls; opaque: ATen name -> why it is not mapped
-- segments, in the order in which they run, each with number, name, bytes_read, bytes_written, bytes_between and
-  - tensors, its inputs and outputs: name, role, shape, dtype, strides (elements; null: row-major), line
-  - operations: name (of its output), op, text, line, inlined_at, loops (name, extent, parallel), and
-    accesses: kind ("read", "write"), operand, tensor, shape, dtype, coordinates, address (elements), predicate, loop,
-    step, pattern, contiguous, contiguous_along, vector_width (elements), vector_bytes, limit, why, index_bits,
-    points, loads (name, tensor, coordinates), bounds; `idgraph.reports.AccessFacts` says what each means
-  - cycles: graph, kind, shift, modulus, net, resizes, changes_index, tensors, steps, lines, closed_by, closing_line,
-    consequence
-  - self_mappings: tensor, first, second, reason
-  - traffic: tensor, role, read, written, size (bytes), exact, why
-  - calls, the opaque ones after it: name, op, reason, line
+::
+
+    schema      "idgraph-report/1"
+    name        of the program
+    schedule    "as given" or "auto"
+    totals      counts: operations accesses contiguous vectorisable data_dependent cycles resize_cycles
+                changing_cycles opaque_calls; bytes: bytes_read bytes_written bytes_between; exact: no byte count is
+                only a bound
+    mapped      ATen name -> number of calls
+    opaque      ATen name -> why it is not mapped
+    segments    in the order in which they run, each:
+      number name bytes_read bytes_written bytes_between
+      tensors        inputs and outputs: name role shape dtype strides (elements; null: row-major) line
+      operations     name (of its output) op text line inlined_at
+        loops          name extent parallel
+        accesses       kind ("read", "write") operand tensor shape dtype coordinates address (elements) predicate loop
+                       step pattern contiguous contiguous_along vector_width (elements) vector_bytes limit why
+                       index_bits points bounds, as in `idgraph.reports.AccessFacts`
+          loads          name tensor coordinates
+      cycles         graph kind shift modulus net resizes changes_index tensors steps lines closed_by closing_line
+                     consequence
+      self_mappings  tensor first second reason
+      traffic        tensor role read written size (bytes) exact why
+      calls          the opaque ones after it: name op reason line
 
 A line is {"file", "line", "code"} or null. A number that depends on symbols is text, like "n*128". Coordinates,
 addresses and predicates are text in loop variables, which `ig.simplify` reads.

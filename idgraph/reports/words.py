@@ -50,6 +50,18 @@ def place(line: SourceLine | None) -> str:
     return "" if line is None else f"{line.file}:{line.line}"
 
 
+def places(lines: Sequence[SourceLine]) -> str:
+    """Lines by file: ``rope.py:3, 5; model.py:7``.
+
+    >>> places([SourceLine("a.py", 3), SourceLine("a.py", 5), SourceLine("b.py", 7), SourceLine("a.py", 3)])
+    'a.py:3, 5; b.py:7'
+    """
+    found: dict[str, dict[int, None]] = {}
+    for x in lines:
+        found.setdefault(x.file, {})[x.line] = None
+    return "; ".join(f"{file}:{', '.join(map(str, numbers))}" for file, numbers in found.items())
+
+
 def tuple_text(items: Sequence[object]) -> str:
     """``(4, n)``."""
     return f"({', '.join(map(str, items))})"

@@ -14,7 +14,7 @@ from idgraph.errors import IdGraphError
 from idgraph.reports.facts import CycleFacts, SegmentFacts
 from idgraph.reports.model import IndexReport
 from idgraph.reports.plain import totals
-from idgraph.reports.words import bytes_text, count_text, cycle_text, place, share
+from idgraph.reports.words import bytes_text, count_text, cycle_text, place, places, share
 from idgraph.viz.drawing import to_svg
 from idgraph.viz.page_parts import accesses_of, card, findings, foldable, loaded, memory, table
 from idgraph.viz.page_style import SCRIPT, STYLE
@@ -225,8 +225,7 @@ def _cycle(anchor: str, c: CycleFacts, *, open: bool) -> str:
         f'<p class="note">{xml(c.consequence)}</p>{picture}<p>Around:</p><ul class="steps">{steps}</ul>{closed}'
         f'<p>Lines:</p><ul class="steps">{lines or "<li>not known</li>"}</ul>'
     )
-    where = ", ".join(dict.fromkeys(place(x) for x in c.lines))
-    head = f'<b>{xml(cycle_text(c))}</b>{tag}{resize}<span class="dim end">{xml(where)}</span>'
+    head = f'<b>{xml(cycle_text(c))}</b>{tag}{resize}<span class="dim end">{xml(places(c.lines))}</span>'
     return foldable(head, body, anchor=anchor, open=open, is_html=True)
 
 
@@ -318,6 +317,8 @@ _WORDS: tuple[tuple[str, str], ...] = (
     ("vectorisable", "an aligned access of several elements is proved legal: consecutive, aligned, all or none of it"),
     ("bytes read", "distinct elements of the inputs that some operation reads; each counted once"),
     ("between operations", "intermediates that are stored: written once and read again"),
+    ("c, side7", "the coordinate before a round of a cycle, and that of an axis which joins it from the side"),
+    ("resize", "a slice, pad, cat, roll or stride: the coordinate of an element changes on the way"),
     ("ld1", "a loaded value: operand 1 of the operation, at the coordinates given"),
 )
 
