@@ -55,7 +55,7 @@ from idgraph.emit.scatter import copied, is_shared
 from idgraph.emit.storage import Home, Threads, homes, memory_dtype, private_buffer
 from idgraph.errors import EmitError
 from idgraph.index import strides
-from idgraph.ir import SCANS, SCATTERS, Fusion, Loaded, Tensor, TensorExpr, adds
+from idgraph.ir import SCANS, SCATTERS, Fusion, Loaded, Tensor, TensorExpr, combines
 
 Body = tuple[Stmt, ...]
 _MAY_MISS = frozenset({"pad", "cat", "slice_scatter"})
@@ -255,10 +255,11 @@ class _Builder:
             raise EmitError(f"{e.output.name} is written at loaded coordinates, and lives in no memory")
         value = self.value(e)
         write: Stmt = Store(buffer, access.memory_address, value.result)
-        if adds(e):
+        how = combines(e)
+        if how is not None:
             acc = Local(self.stored[e.output].value.name, e.output.dtype)
             shared = is_shared(e, self.maps, self.threads.ways[e])
-            write = Accumulate(acc, "sum", value.result, buffer, access.memory_address, shared)
+            write = Accumulate(acc, how, value.result, buffer, access.memory_address, shared)
         missing = self.threads.missing(e)
         inside: Body = (*value.body, Single(missing, (write,)) if missing else write)
         guard = and_(*access.conditions, *value.guards)

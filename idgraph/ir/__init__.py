@@ -8,7 +8,7 @@ from idgraph.ir.fusion import Fusion, check_fusion, current_fusion
 from idgraph.ir.parsing import copy_fusion, parse_fusion
 from idgraph.ir.printing import print_fusion
 from idgraph.ir.rebuild import AttrEdit, Edit, InputEdit, NewSteps, StepEdit, SymbolEdit, rebuild
-from idgraph.ir.scatter import adds, entry_axes, written_at
+from idgraph.ir.scatter import adds, combines, entry_axes, written_at
 from idgraph.ir.tensor import Tensor, TensorDomain
 
 # Importing these modules registers the primitive operations.
@@ -17,8 +17,8 @@ PRIMITIVES = (create, gather, pointwise, reduce, reshape, scan, scatter, shape)
 __all__ = [
     "DTYPES", "SCANS", "SCATTERS", "AttrEdit", "AxisRead", "DType", "DomainExpr", "Edit", "Fixed", "Fusion",
     "InputEdit", "IterDomain", "Loaded", "Mapped", "Merge", "NewSteps", "Resize", "Roll", "Scalar", "Split", "StepEdit",
-    "Stride",
-    "Swizzle", "SymbolEdit", "Tensor", "TensorDomain", "TensorExpr", "adds", "check_fusion", "copy_fusion",
+    "Stride", "Swizzle", "SymbolEdit", "Tensor", "TensorDomain", "TensorExpr", "adds", "check_fusion", "combines",
+    "copy_fusion",
     "current_fusion", "entry_axes", "is_float", "is_integer", "item_size", "parse_fusion", "print_fusion", "rebuild",
     "written_at",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ part of them, where the index is smaller). x itself is operand 0: it is read at 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from idgraph.arith import Expr, as_expr, is_true, simplify
 from idgraph.errors import OperationError
@@ -53,9 +53,16 @@ def entry_axes(e: TensorExpr) -> tuple[IterDomain, ...]:
     return tuple(d for d in e.output.root if d not in kept)
 
 
+def combines(e: TensorExpr) -> Literal["sum", "amax"] | None:
+    """How a scatter makes one element of what is there and what is written; None where it replaces it."""
+    if e.op == "scatter_add" or (e.op == "index_put" and e.attrs.get("accumulate") is True):
+        return "sum"
+    return "amax" if e.op == "index_put" and e.attrs.get("accumulate") == "amax" else None
+
+
 def adds(e: TensorExpr) -> bool:
-    """True of a scatter that adds to what is there, so that the order of its points does not matter."""
-    return e.op == "scatter_add" or (e.op == "index_put" and e.attrs.get("accumulate") is True)
+    """True of a scatter whose points may come in any order: it combines them with what is there."""
+    return combines(e) is not None
 
 
 def _axis(fusion: Fusion, x: Tensor, p: int, entries: IterDomain) -> tuple[IterDomain, IterDomain, list[DomainExpr]]:
@@ -167,16 +174,20 @@ def build_index_put(
     """``index_put(x, i0, i1, ..., values; dims, accumulate)``: x[..., i0, i1, ...] = (or +=) values.
 
     ``dims`` are adjacent; the index tensors broadcast against each other, the values against what is written.
+    ``accumulate`` is False, True, or "amax" for the larger of the two (integers only).
     """
     x, indices, values = _operands(args)
     value = attrs.get("dims")
     dims = [check_axis(x, d) for d in value] if isinstance(value, tuple) else []
     if len(dims) != len(indices) or dims != list(range(dims[0], dims[0] + len(dims))):
         raise OperationError(f"dims {value!r} must be adjacent, increasing, one for each index tensor")
-    if not isinstance(attrs.get("accumulate"), bool):
-        raise OperationError("accumulate is neither True nor False")
-    if attrs["accumulate"]:
+    accumulate = attrs.get("accumulate")
+    if not isinstance(accumulate, bool) and accumulate != "amax":
+        raise OperationError('accumulate is none of True, False, "amax"')
+    if accumulate:
         _check_added(x)
+    if accumulate == "amax" and x.dtype not in ("int32", "int64"):
+        raise OperationError(f"{x.name} is {x.dtype}: only integers keep the larger one", hint="int32 or int64")
     middle = broadcast_axes(fusion, indices)
     before = [fusion.new_domain(d.extent) for d in x.axes[: dims[0]]]
     after = [fusion.new_domain(d.extent) for d in x.axes[dims[-1] + 1 :]]

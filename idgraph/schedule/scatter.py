@@ -23,10 +23,18 @@ from idgraph.ir import (
     is_integer,
     movement,
     ops,
+    written_at,
 )
 from idgraph.ir.decisions import Decision, Option
+from idgraph.ir.exprs import Attr
 from idgraph.ir.indexing import attr
-from idgraph.schedule.gathers import named, place_of, rewrite, sample_points
+from idgraph.ir.registry import apply
+from idgraph.ir.reshape import product
+from idgraph.schedule.gathers import LAUNCH, named, place_of, rewrite, sample_points
+from idgraph.schedule.pushed import Along, Coordinate, Picked, Reader
+
+STEP = LAUNCH // 8
+"""Element accesses that one of several writes after another is worth: each waits for the one before it."""
 
 
 def schedule_scatter(e: TensorExpr, block: int) -> None:
@@ -72,7 +80,8 @@ def scatter_plan(fusion: Fusion) -> tuple[Decision, ...]:
 
     *where*: with one index a row every element decides by itself, ``where(index == iota, src, x)``, inside whatever
     reads it: nothing is stored. *atomic*: every entry adds on a thread of its own. *ordered*: the entries of one row
-    are written in their order, rows in parallel, so that the last one wins.
+    are written in their order, rows in parallel, so that the last one wins. *last-writer*: a first launch finds the
+    last entry for each target, and every element then takes that one's value, inside whatever reads it.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -86,7 +95,7 @@ def scatter_plan(fusion: Fusion) -> tuple[Decision, ...]:
 
 
 def apply_scatter_plan(fusion: Fusion, plan: Sequence[Decision]) -> None:
-    """Rewrite the scatters of ``plan`` that are selections.
+    """Rewrite the scatters of ``plan`` that become selections.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -98,39 +107,39 @@ def apply_scatter_plan(fusion: Fusion, plan: Sequence[Decision]) -> None:
     """
     for decision in plan:
         e = fusion[decision.tensor].definition
-        if decision.chosen == "where" and e is not None and e.op in SCATTERS:
+        if e is None or e.op not in SCATTERS:
+            continue
+        if decision.chosen == "where":
             rewrite(e, partial(_selection, e))
+        elif decision.chosen == "last-writer":
+            rewrite(e, partial(_by_last_writer, e))
 
 
 def _decide(e: TensorExpr) -> Decision:
-    x, last = e.inputs[0], entry_axes(e)
-    count = as_expr(1)
-    for d in last:
-        count = count * d.extent
-    one = count == as_expr(1) and e.op != "index_put"
-    entries = "one" if count == as_expr(1) else str(simplify(count))
-    points = " x ".join(str(d.extent) for d in e.output.axes)
-    store = f"it stores {e.output.name}, {points} elements, before anybody reads it"
-    if one:
-        other = "atomic" if adds(e) else "ordered"
-        chosen, reason = (
-            "where",
-            "every element compares its coordinate with the one index of its row; nothing is stored",
-        )
-        rejected = (Option(other, _size(e.output) + _size_of(e.output.root), store),)
+    t, last = e.output, entry_axes(e)
+    whole, written, count = _size_of(t.axes), _size_of(e.output.root), _size_of(last)
+    one = all(d.extent == as_expr(1) for d in last)
+    entries = "one" if one else " x ".join(str(d.extent) for d in last if d.extent != as_expr(1))
+    points = " x ".join(str(d.extent) for d in t.axes)
+    store = f"it stores {t.name}, {points} elements, before anybody reads it"
+    if one and e.op != "index_put":
+        compared = "each element compares its coordinate with the one index of its row; nothing is stored"
+        options = [Option("where", whole, compared)]
     else:
-        why = "index_put takes elements together" if e.op == "index_put" else f"{entries} comparisons for each element"
-        cost = None if e.op == "index_put" else _size(e.output) * _size_of(last)
-        rejected = (Option("where", cost, why),)
-        if adds(e):
-            chosen, reason = "atomic", "entries may name one element, and the order of additions is free"
-        else:
-            chosen, reason = "ordered", "several entries may name one element, and the last one wins"
-    return Decision("scatter", e.output.name, x.name, entries, place_of(e), chosen, reason, rejected)
-
-
-def _size(t: Tensor) -> int:
-    return _size_of(t.axes)
+        why = "index_put takes elements together" if e.op == "index_put" else f"a row has {entries} indices, not one"
+        options = [Option("where", None, why)]
+    if adds(e):
+        options.append(Option("atomic", 2 * whole + written, f"additions come in any order; {store}"))
+    else:
+        wait = f"{count:,} entries are written one after another, so that the last one wins; {store}"
+        options.append(Option("ordered", 2 * whole + written + count * STEP, wait))
+        targets = 2 * 2 * _size_of([d for d, _ in written_at(e)] if e.op == "index_put" else t.axes)
+        why = "the number of the last entry is kept for each target, then every element takes its own"
+        options.append(Option("last-writer", 2 * whole + targets + written + 2 * LAUNCH, why))
+    best = min((o for o in options if o.cost is not None), key=lambda o: o.cost or 0)
+    rejected = tuple(o for o in options if o is not best)
+    reason = f"{best.cost:,} element accesses; {best.why}"
+    return Decision("scatter", t.name, e.inputs[0].name, entries, place_of(e), best.name, reason, rejected)
 
 
 def _size_of(axes: Sequence[IterDomain]) -> int:
@@ -163,5 +172,67 @@ def _selection(e: TensorExpr) -> Tensor:
     for p in short:
         hit = ops.logical_and(hit, ops.lt(count(p), extents[p]))
     if not isinstance(src, Tensor):
-        src = bool(src) if x.dtype == "bool" else int(src) if is_integer(x.dtype) else float(src)
+        src = _number(src, x)
     return ops.where(hit, ops.add(x, src) if adds(e) else src, x)
+
+
+def _by_last_writer(e: TensorExpr) -> Tensor:
+    """``where(last >= 0, src[last], x)``, last[target] being the number of the last entry that names the target."""
+    x, fusion = e.inputs[0], e.output.fusion
+    indices, own, dims = _targets(e)
+    middle = broadcast_extents(indices)
+    number = fusion.iota(attr(product(middle)), dtype="int64")
+    numbers = movement.reshape(number, [attr(n) for n in middle])
+    none = fusion.full([attr(x.axes[p].extent) for p in dims], -1, "int64")
+    attrs: dict[str, Attr] = {"dims": tuple(range(len(dims))), "accumulate": "amax"}
+    last = apply(fusion, "index_put", (none, *indices, numbers), attrs)
+    behind = tuple(range(dims[-1] + 1, x.ndim))
+    wide = apply(fusion, "unsqueeze", (last,), {"dims": (*range(dims[0]), *behind)}) if own else last
+    src = e.args[-1]
+    if isinstance(src, Tensor):
+        reader = Reader(fusion, tuple(d.extent for d in x.axes))
+        place, at = ops.maximum(wide, 0), list[Coordinate]()
+        for n in reversed(middle):
+            at.insert(0, Picked(ops.remainder(place, attr(n)), n, given=False))
+            place = ops.floor_divide(place, attr(n))
+        coordinates = [*(Along(p) for p in range(dims[0])), *at, *(Along(p) for p in behind)] if own else at
+        kept = coordinates[len(coordinates) - src.ndim :]  # values may lack leading axes
+        value: Tensor | Scalar = reader.leaf(
+            src, [as_expr(0) if d.is_broadcast else c for d, c in zip(src.axes, kept, strict=True)]
+        )
+    else:
+        value = _number(src, x)
+    return ops.where(ops.ge(wide, 0), value, x)
+
+
+def _targets(e: TensorExpr) -> tuple[list[Tensor], bool, tuple[int, ...]]:
+    """(index tensors, whether other axes stand beside the indexed ones, the indexed axes of x)."""
+    x, fusion = e.inputs[0], e.output.fusion
+    if e.op == "index_put":
+        value = e.attrs["dims"]
+        dims = tuple(d % x.ndim for d in value if isinstance(d, int)) if isinstance(value, tuple) else ()
+        return list(e.inputs[1 : 1 + len(dims)]), True, dims
+    dim, index = e.attrs["dim"], e.inputs[1]
+    at = dim % x.ndim if isinstance(dim, int) else 0
+    made: list[Tensor] = []
+    for p, d in enumerate(index.axes):
+        numbers = fusion.iota(attr(d.extent), dtype="int64")
+        made.append(index if p == at else movement.reshape(numbers, [-1 if q == p else 1 for q in range(x.ndim)]))
+    return made, False, tuple(range(x.ndim))
+
+
+def _number(value: object, x: Tensor) -> Scalar:
+    """A number as a tensor of x's type holds it, so that ``where`` keeps that type."""
+    plain = value if isinstance(value, (bool, int, float)) else 0
+    return bool(plain) if x.dtype == "bool" else int(plain) if is_integer(x.dtype) else float(plain)
+
+
+def broadcast_extents(tensors: Sequence[Tensor]) -> list[Expr]:
+    """The common shape of tensors that broadcast."""
+    rank = max(t.ndim for t in tensors)
+    made = [as_expr(1)] * rank
+    for t in tensors:
+        for p, d in enumerate(t.axes):
+            if not d.is_broadcast:
+                made[p + rank - t.ndim] = d.extent
+    return made

@@ -238,6 +238,38 @@ def gather_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
     return (torch.gather(x["x"], 1, x["index"]),)
 
 
+def scatter_add(small: bool) -> ig.Fusion:
+    """Rows added to a table, float32: the gradient of an embedding, with atomics."""
+    f = ig.Fusion("scatter_add rows f32")
+    count, rows, width = (40, 16, 16) if small else (16384, 32000, 4096)
+    ids, source = f.input("ids", shape=(count,), dtype="int64"), f.input("source", shape=(count, width))
+    f.output(ig.index_put(f.full((rows, width), 0.0), [ids], source, accumulate=True))
+    return f
+
+
+def scatter_add_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
+    """The same."""
+    source = x["source"]
+    table = torch.zeros((16 if len(source) == 40 else 32000, source.shape[1]), device=source.device, dtype=source.dtype)
+    return (table.index_put_((x["ids"],), source, accumulate=True),)
+
+
+def index_put(small: bool) -> ig.Fusion:
+    """Rows of a cache replaced, bfloat16; no two slots are equal, since torch promises no last writer."""
+    f = ig.Fusion("index_put rows bf16")
+    count, rows, width = (12, 16, 16) if small else (16384, 32000, 4096)
+    cache = f.input("cache", shape=(rows, width), dtype="bfloat16")
+    start, new = f.input("start", shape=(1,), dtype="int64"), f.input("new", shape=(count, width), dtype="bfloat16")
+    f.output(ig.index_put(cache, [(f.iota(count, step=12347) + start) % rows], new))
+    return f
+
+
+def index_put_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
+    """The same."""
+    slots = torch.arange(len(x["new"]), device=x["new"].device) * 12347 + x["start"]
+    return (x["cache"].index_put((slots % len(x["cache"]),), x["new"]),)
+
+
 def _moved(name: str, shape: tuple[int, ...], dims: tuple[int, ...], dtype: str) -> ig.Fusion:
     f = ig.Fusion(name)
     f.output(ig.permute(f.input("x", shape=shape, dtype=dtype), dims))
@@ -354,6 +386,8 @@ CASES: tuple[Case, ...] = (
     Case("transpose_add", 0.95, transpose_add, transpose_add_torch),
     Case("embedding", 0.97, embedding, embedding_torch, exact=True, gathered=("table",)),
     Case("gather", 0.85, gather, gather_torch, exact=True),
+    Case("scatter_add", 0.0, scatter_add, scatter_add_torch),
+    Case("index_put", 0.0, index_put, index_put_torch, exact=True),
     Case("take_along", 0.0, take_along, take_along_torch, gathered=("x",)),
     *(Case(f"ce_{n}", 0.96, _cross_entropy(n, False), cross_entropy_torch) for n in (32768, 50257, 128256)),
     *(

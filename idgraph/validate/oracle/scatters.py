@@ -33,7 +33,8 @@ def _places(op: str, attrs: Attrs, shape: tuple[int, ...], indices: Sequence[Arr
     dim = number(attrs["dim"], {}) % len(shape)
     (index,) = indices
     rank = len(shape)
-    own = [np.expand_dims(np.arange(n), [q for q in range(rank) if q != p]) for p, n in enumerate(index.shape)]
+    counted = [np.arange(n, dtype=np.int64) for n in index.shape]
+    own = [np.expand_dims(c, [q for q in range(rank) if q != p]) for p, c in enumerate(counted)]
     return tuple(check_index(index, shape[dim], op) if p == dim else own[p] for p in range(rank))
 
 
@@ -44,6 +45,10 @@ def scatter(op: str, attrs: Attrs, x: Array, indices: Sequence[Array], src: Arra
     [0.0, 7.0, 0.0, 6.0]
     """
     where = _places(op, attrs, x.shape, indices)
+    if op == "index_put" and attrs["accumulate"] == "amax":
+        out = x.astype(np.int64)
+        np.maximum.at(out, where, src.astype(np.int64))
+        return out
     added = op == "scatter_add" or (op == "index_put" and attrs["accumulate"] is True)
     if added:
         out = x.astype(np.float64 if x.dtype.kind == "f" else np.int64)

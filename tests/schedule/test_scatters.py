@@ -1,0 +1,168 @@
+"""How scatters are taken: as selections where nothing need be stored, by atomics, in order, or by the last writer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import idgraph as ig
+from idgraph.validate import random_inputs
+from idgraph.validate.oracle import evaluate
+
+Build = Callable[[], ig.Fusion]
+FUSIONS: dict[str, tuple[str, Build]] = {}
+
+
+def taken(way: str) -> Callable[[Build], Build]:
+    """Register a fusion whose scatter is taken that way."""
+
+    def register(build: Build) -> Build:
+        FUSIONS[build.__name__] = way, build
+        return build
+
+    return register
+
+
+@taken("where")
+def constant_upon_constant() -> ig.Fusion:
+    """-1 at one target of each row, 0 elsewhere, times a gradient: cross entropy backward."""
+    f = ig.Fusion("f")
+    i, g = f.input("i", (6, 1), "int64"), f.input("g", (6, 9))
+    f.output(ig.scatter(ig.full((6, 9), 0.0), 1, i, -1.0) * g)
+    return f
+
+
+@taken("where")
+def value_for_each_column() -> ig.Fusion:
+    f = ig.Fusion("f")
+    x, i, v = f.input("x", (6, 9)), f.input("i", (1, 9), "int64"), f.input("v", (2, 9))
+    f.output(ig.scatter(x, 0, i, v) + 1.0)
+    return f
+
+
+@taken("where")
+def middle_axis_of_integers() -> ig.Fusion:
+    f = ig.Fusion("f")
+    i, x = f.input("i", (2, 1, 3), "int32"), f.input("x", (2, 7, 3), "int8")
+    f.output(ig.scatter(x, 1, i, 5.9))
+    return f
+
+
+@taken("where")
+def added_to_some_rows() -> ig.Fusion:
+    f = ig.Fusion("f")
+    x, i, v = f.input("x", (6, 9)), f.input("i", (4, 1), "int64"), f.input("v", (5, 3))
+    f.output(ig.scatter_add(x * 2.0, 1, i, v))
+    return f
+
+
+@taken("atomic")
+def many_added() -> ig.Fusion:
+    f = ig.Fusion("f")
+    x, i, v = f.input("x", (6, 9)), f.input("i", (4, 5), "int64"), f.input("v", (4, 5))
+    f.output(ig.sum(ig.scatter_add(x, 1, i, v), 1))
+    return f
+
+
+@taken("ordered")
+def few_written() -> ig.Fusion:
+    f = ig.Fusion("f")
+    x, i, v = f.input("x", (600, 9)), f.input("i", (600, 3), "int64"), f.input("v", (600, 3))
+    f.output(ig.scatter(x, 1, i, v))
+    return f
+
+
+@taken("last-writer")
+def rows_of_a_cache() -> ig.Fusion:
+    f = ig.Fusion("f")
+    x, i, v = f.input("x", (30, 6)), f.input("i", (40,), "int64"), f.input("v", (40, 6))
+    f.output(ig.index_put(x, [i], ig.exp(v)) * 2.0)
+    return f
+
+
+@taken("last-writer")
+def two_indices_in_the_middle() -> ig.Fusion:
+    f = ig.Fusion("f")
+    x, v = f.input("x", (2, 5, 6, 3)), f.input("v", (3, 1))
+    i, j = f.input("i", (20, 1), "int64"), f.input("j", (3,), "int32")
+    f.output(ig.index_put(x, [None, i, j], v))
+    return f
+
+
+@taken("last-writer")
+def one_long_row() -> ig.Fusion:
+    f = ig.Fusion("f")
+    x, i, v = f.input("x", (50,)), f.input("i", (300,), "int64"), f.input("v", (400,))
+    f.output(ig.scatter(x, 0, i, v) + 1.0)
+    return f
+
+
+@taken("last-writer")
+def a_number_to_some_rows() -> ig.Fusion:
+    f = ig.Fusion("f")
+    x, i = f.input("x", (5, 7), "int32"), f.input("i", (3, 60), "int64")
+    f.output(ig.scatter(x, 1, i, 3.0))
+    return f
+
+
+@pytest.mark.parametrize("name", FUSIONS)
+def test_the_way_taken_computes_the_scatter(name: str) -> None:
+    way, build = FUSIONS[name]
+    f = build()
+    original = ig.parse(str(f))
+    assert [d.chosen for d in ig.schedule.scatter_plan(f)] == [way]
+    assert str(f) == str(original)
+    given = random_inputs(original, 5)
+    want = evaluate(original, given)
+    outputs = f.outputs
+    ig.schedule.auto(f)
+    assert f.outputs == outputs
+    assert ig.validate(f, target="numpy", inputs=given).ok
+    program = ig.emit(f, target="numpy")
+    got = program.run(given, checked=True)
+    assert all(np.allclose(got[k], v, rtol=1e-5, atol=1e-6) for k, v in want.items())
+    assert [d.chosen for d in program.report.scatters] == [way]
+    if way == "where":
+        assert program.report.stored == ()
+        assert program.report.kernels == 1
+        assert not any(e.op == "scatter" for e in f.exprs)
+
+
+@pytest.mark.parametrize("name", ["constant_upon_constant", "added_to_some_rows", "rows_of_a_cache", "one_long_row"])
+@pytest.mark.parametrize("bad", [-31, 1000])
+def test_an_index_out_of_range_is_refused(name: str, bad: int) -> None:
+    f = FUSIONS[name][1]()
+    given: dict[str, Any] = random_inputs(f, 5)
+    given["i"].reshape(-1)[2] = bad
+    ig.schedule.auto(f)
+    with pytest.raises(ig.IndexingError, match="outside axis"):
+        ig.emit(f, target="numpy").run(given, checked=True)
+
+
+def test_constants_live_nowhere() -> None:
+    """The scatter of a constant upon a constant: one kernel that reads the index and the gradient."""
+    f = constant_upon_constant()
+    ig.schedule.auto(f)
+    for target in ("python", "cuda"):
+        plan = ig.emit(f, target=target).plan
+        assert [(b.title, b.place) for b in plan.buffers] == [("i", "input"), ("g", "input"), ("t4", "output")]
+    assert [e.op for e in f.exprs] == ["full", "iota", "reshape", "eq", "where", "mul"]
+
+
+def test_a_nan_elsewhere_stays_where_it_is() -> None:
+    """Adding to one element of a row leaves the signs of zero and the NaN of others alone."""
+    f = ig.Fusion("f")
+    x, i, v = f.input("x", (1, 4)), f.input("i", (1, 1), "int64"), f.input("v", (1, 1))
+    t = f.output(ig.scatter_add(x, 1, i, v))
+    ig.schedule.auto(f)
+    given = {
+        "x": np.array([[-0.0, np.nan, 1.0, np.inf]], np.float32),
+        "i": np.array([[2]]),
+        "v": np.ones((1, 1), np.float32),
+    }
+    got = ig.emit(f, target="numpy").run(given)[t.name]
+    assert np.array_equal(got, [[-0.0, np.nan, 2.0, np.inf]], equal_nan=True)
+    assert np.signbit(got[0, 0])
