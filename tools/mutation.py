@@ -36,7 +36,11 @@ FIRST = {
     "coordinates": ("tests/index/test_field_forms.py",),
     "rules": ("tests/arith/test_rules.py", "tests/index/test_field_forms.py"),
     "predicates": ("tests/index/test_field_forms.py", "tests/index/test_classic_forms.py"),
-    "promotion": ("tests/graphs/test_promotion.py", "tests/graphs/test_index_graph.py", "tests/index"),
+    "promotion": (
+        "tests/graphs/test_promotion.py",
+        "tests/graphs/test_index_graph.py",
+        "tests/schedule/test_schedule.py",
+    ),
     "allocation": ("tests/index",),
     "claims": ("tests/index/test_widths.py", "tests/index/test_banks.py"),
     "barriers": ("tests/emit/test_shared_memory.py",),
