@@ -247,3 +247,23 @@ def test_the_demo(tmp_path: Path) -> None:
     assert "every address and every value is right" in " ".join(shown.stdout.replace("│", " ").split())
     assert shown.stderr == ""
     assert {p.name for p in (tmp_path / "pictures here").iterdir()} >= {"fusion.svg", "exact.svg", "index.svg"}
+
+
+@pytest.mark.parametrize("command", ["report rotation.py", "sweep list.txt --out rows.jsonl"])
+def test_a_bar_on_a_terminal_only(folder: Path, command: str) -> None:
+    (folder / "list.txt").write_text("rotation.txt\n")
+    read, write = os.openpty()
+    done = subprocess.run(
+        [sys.executable, "-m", "idgraph", *command.split()],
+        cwd=folder, stdout=subprocess.PIPE, stderr=write, text=True, check=False, timeout=120,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+    )  # fmt: skip
+    os.close(write)
+    drawn = os.read(read, 1 << 16).decode()
+    os.close(read)
+    assert done.returncode == 0
+    assert "━" in drawn and ("operations" in drawn or "graphs" in drawn)
+    assert "\x1b" not in done.stdout
+    (folder / "rows.jsonl").unlink(missing_ok=True)
+    plain = spawn(*command.split(), cwd=folder)
+    assert plain.stderr.replace("building\n", "") == ""
