@@ -81,8 +81,8 @@ class Thread:
                 case Loop(var, extent, parallel, inner):
                     size = int(extent.evaluate(env))
                     if is_thread(parallel):
-                        at = self.indices.get(parallel, 0)
-                        yield from self.run(inner, {**env, var: at}, active and at < size)
+                        at = self.indices.get(parallel, 0) - int(s.first.evaluate(env))
+                        yield from self.run(inner, {**env, var: at}, active and 0 <= at < size)
                         continue
                     for at in range(size):
                         for where in self.run(inner, {**env, var: at}, active):
