@@ -198,19 +198,34 @@ def _defined(body: Sequence[Stmt]) -> set[str]:
 
 
 def _join_stores(body: Sequence[Stmt]) -> list[Stmt]:
+    """Stores joined up to the next condition that stores: none moves past one."""
     body = [replace(s, body=tuple(_join_stores(s.body))) if isinstance(s, (If, Checked)) else s for s in body]
+    flat = _flat(body)
+    # An address with a variable set here, and what is also read here, stay where they are.
+    lets = frozenset(s.name for s in body if isinstance(s, Let))
+    kept = frozenset(s.buffer.name for s in flat if isinstance(s, (Load, VectorLoad)))
+    once = frozenset(_set_once(body))
+    made: list[Stmt] = []
+    part: list[Stmt] = []
+    for s in body:
+        part.append(s)
+        if isinstance(s, (If, Checked)) and any(isinstance(x, (Store, VectorStore)) for x in _flat(s.body)):
+            made += [*_joined_stores(part[:-1], kept, lets, once), s]
+            part = []
+    return [*made, *_joined_stores(part, kept, lets, once)]
+
+
+def _joined_stores(
+    body: Sequence[Stmt], kept: frozenset[str], lets: frozenset[str], once: frozenset[str]
+) -> list[Stmt]:
+    """Statements of one part, its stores to neighbouring elements joined at its end."""
     wanted: dict[tuple[str, Expr], dict[int, Store]] = {}
     places = _Places()
     rest: list[Stmt] = []
-    inside_if = [s for t in body if isinstance(t, (If, Checked)) for s in _flat(t.body)]
-    lets = {s.name for s in body if isinstance(s, Let)}  # an address with one of these stays where it is
-    kept = {s.buffer.name for s in (*body, *inside_if) if isinstance(s, (Load, VectorLoad))}
-    kept |= {s.buffer.name for s in inside_if if isinstance(s, (Store, VectorStore))}
-    values = _set_once(body)
     for s in body:
         movable = isinstance(s, Store) and s.buffer.place != "private" and s.buffer.name not in kept
         movable = movable and isinstance(s, Store) and not s.address.names & lets
-        if movable and isinstance(s, Store) and (not isinstance(s.value, Local) or s.value.name in values):
+        if movable and isinstance(s, Store) and (not isinstance(s.value, Local) or s.value.name in once):
             base, constant = places.of(s.buffer, s.address)
             stores = wanted.setdefault((s.buffer.name, base), {})
             if constant in stores:  # written twice: keep the order as it stands
@@ -224,9 +239,8 @@ def _join_stores(body: Sequence[Stmt]) -> list[Stmt]:
         joined = _chunks(set(stores), base, buffer)
         inside = {n for first, width in joined for n in range(first, first + width)}
         for first, width in joined:
-            made.append(
-                VectorStore(buffer, simplify(base + first), tuple(stores[n].value for n in range(first, first + width)))
-            )
+            values = tuple(stores[n].value for n in range(first, first + width))
+            made.append(VectorStore(buffer, simplify(base + first), values))
         made += [s for n, s in stores.items() if n not in inside]
     return [*rest, *made]
 

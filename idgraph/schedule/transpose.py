@@ -23,11 +23,12 @@ from idgraph.schedule.replay import like_consumer
 
 Axes = Mapping[IterDomain, IterDomain]
 BANK_BYTES = 128  # all 32 banks of shared memory once
-# Bytes of a tile's row: on an H200 rows of 256 bytes moved at 0.96 of a copy's speed, of 128 at 0.92, of 64 at 0.78.
-ROW_BYTES = (256, 128)
+# Bytes of a tile's row and column: on an H200 256 moved at 0.96 of a copy's speed, 128 at 0.92, 64 at 0.78.
+SIDE_BYTES = ((256, 256), (256, 128), (128, 128))
 VECTOR_BYTES = 16
 WARP = 32
-STEPS = 4  # vectors that one thread moves, so that several loads are on their way
+STEPS = 4  # vectors that one thread moves at most, so that several loads are on their way
+LANES = 32  # elements that one thread moves at most: more take long to compile
 THREADS = 512
 TILE_BYTES = 32 * 1024  # of all tiles of a block: several blocks have to find room
 LEAST = 8  # elements along each of the two axes for which a tile is worth its barrier
@@ -68,7 +69,7 @@ class Tile:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How a reference is looped over: ``axes`` in ``groups``, those numbered ``columns`` (along which inputs run)
-    and ``rows`` (along which the output runs) cut into tiles of ``side`` by ``side`` elements.
+    and ``rows`` (along which the output runs) cut into tiles of ``wide`` columns by ``tall`` rows.
 
     ``width`` elements make a chunk; ``threads`` threads move a tile, ``beside`` of them side by side along a row of it.
     """
@@ -77,7 +78,8 @@ class Plan:
     groups: tuple[tuple[IterDomain, ...], ...]
     columns: int
     rows: int
-    side: int
+    wide: int
+    tall: int
     width: int
     threads: int
     beside: int
@@ -191,13 +193,16 @@ def _plan(t: Tensor, base: Sequence[IterDomain], fast: IterDomain, found: Sequen
     size = max(item_size(x.dtype) for x in (t, *(y.tensor for y in found)))
     width = gcd(VECTOR_BYTES // size, *lengths)
     chunk = width * size
-    sides = [n for row in ROW_BYTES if (n := width * min(WARP, row // chunk)) ** 2 * size * len(found) <= TILE_BYTES]
+    most = TILE_BYTES // (size * len(found))
+    sides = [(width * min(WARP, w // chunk), width * min(WARP, h // chunk)) for w, h in SIDE_BYTES]
+    sides = [(w, h) for w, h in sides if w * h <= most]
     if not sides:
         return None
-    side = next((n for n in sides if n < 2 * min(lengths)), sides[-1])
-    threads = max(WARP, min(THREADS, side * side // (width * STEPS)))
-    beside = min(side // width, WARP, BANK_BYTES // chunk)
-    return Plan(axes, tuple(groups), columns, rows, side, width, threads, beside)
+    whole = [(w, h) for w, h in sides if lengths[0] % w == 0 and lengths[1] % h == 0]
+    wide, tall = (whole or [(w, h) for w, h in sides if w < 2 * lengths[0] and h < 2 * lengths[1]] or sides[-1:])[0]
+    threads = max(WARP, min(THREADS, wide * tall // (width * min(STEPS, LANES // width))))
+    beside = min(tall // width, WARP, BANK_BYTES // chunk)
+    return Plan(axes, tuple(groups), columns, rows, wide, tall, width, threads, beside)
 
 
 def _schedule(nest: Nest, plan: Plan, tiles: Sequence[Tile]) -> None:
@@ -212,7 +217,7 @@ def _schedule(nest: Nest, plan: Plan, tiles: Sequence[Tile]) -> None:
         like_consumer(x.copy, x.use, x.operand)
         _load_tile(x.copy, plan)
     t.split(2, plan.width)
-    if plan.side // plan.width > plan.beside:
+    if plan.tall // plan.width > plan.beside:
         t.split(2, plan.beside).reorder({2: 1}).merge(1)
     _on_threads(t, plan)
     for u, (use, k) in members.items():
@@ -262,7 +267,7 @@ def _cut(t: Tensor, plan: Plan) -> None:
         for _ in g[1:]:
             t.merge(n)
     for at in sorted((plan.columns, plan.rows), reverse=True):
-        t.split(at, plan.side)
+        t.split(at, plan.wide if at == plan.columns else plan.tall)
     # Splitting shifts what stands right of it.
     column = plan.columns + (plan.rows < plan.columns) + 1
     row = plan.rows + (plan.columns < plan.rows) + 1
@@ -290,7 +295,7 @@ def _load_tile(copy: Tensor, plan: Plan) -> None:
     copy.swizzle("xor", 1, 3)
     _, many, one, *columns = copy.loop
     # Rows shorter than 128 bytes fill the banks together: those of one column's threads lie next to each other.
-    short = plan.side * item_size(copy.dtype) < BANK_BYTES
+    short = plan.wide * item_size(copy.dtype) < BANK_BYTES
     copy.set_allocation([blocks, *((one, many) if short else (many, one)), *columns])
     copy.set_loop([blocks, row, chunk, inside, *rest])
     _on_threads(copy, plan)
