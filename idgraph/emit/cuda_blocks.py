@@ -1,9 +1,9 @@
 """What the threads of a block do together: one value made of what each of them holds.
 
-Part of the one room for numba-cuda's specifics, see `idgraph.emit.cuda`. ``block_OP_TYPE(x, count)`` combines along
-threadIdx.x by warp shuffles and one exchange through shared memory; ``tree_OP_TYPE(x, index, group, count)`` does it
-for any number of threads along any dimensions, in shared memory only, which the simulator can do too. Both give every
-thread the same value, bit by bit: the order of the operands is fixed by the thread numbers.
+Part of the one room for numba-cuda's specifics, see `idgraph.emit.cuda`. ``block_OP_TYPE(x, count, again)`` combines
+along threadIdx.x by warp shuffles and one exchange through shared memory; ``tree_OP_TYPE(x, index, group, count)`` does
+it for any number of threads along any dimensions, in shared memory only, which the simulator can do too. Both give
+every thread the same value, bit by bit: the order of the operands is fixed by the thread numbers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def exchanges(device: Any, jit: Callable[[Any], Any], pairs: Mapping[str, Any], 
     made: dict[str, Any] = {}
     for op in OPS:
         for kind, held in KINDS.items():
-            names = {"cuda": device, "combine": pairs[op], "dtype": held, "everyone": np.uint32(0xFFFFFFFF)}
+            names = {"np": np, "cuda": device, "combine": pairs[op], "dtype": held, "everyone": np.uint32(0xFFFFFFFF)}
             made[f"tree_{op}_{kind}"] = names["tree"] = jit(_with(tree, names, len(made)))
             made[f"block_{op}_{kind}"] = jit(_with(block if shuffles else along_x, names, len(made)))
     return made
@@ -67,13 +67,16 @@ def tree(x: Any, index: Any, group: Any, count: Any) -> Any:
     return held[group * count]
 
 
-def along_x(x: Any, count: Any) -> Any:
+def along_x(x: Any, count: Any, again: Any) -> Any:
     """`tree` along threadIdx.x."""
     return tree(x, cuda.threadIdx.x, cuda.threadIdx.y + cuda.blockDim.y * cuda.threadIdx.z, count)
 
 
-def block(x: Any, count: Any) -> Any:
-    """One value of ``count`` threads along threadIdx.x: within warps by shuffles, then all warps' values in order."""
+def block(x: Any, count: Any, again: Any) -> Any:
+    """One value of ``count`` threads along threadIdx.x: within warps by shuffles, then of all warps' values.
+
+    ``again``: the exchange may come again, in a loop, and must wait for those who still read.
+    """
     step = min(count, 32) // 2
     while step > 0:
         x = combine(x, cuda.shfl_xor_sync(everyone, x, step))
@@ -81,13 +84,21 @@ def block(x: Any, count: Any) -> Any:
     if count > 32:
         held = cuda.shared.array(32, dtype)
         warps = count // 32
-        thread = cuda.threadIdx.x
-        row = (cuda.threadIdx.y + cuda.blockDim.y * cuda.threadIdx.z) * warps
-        cuda.syncthreads()  # whoever still reads from an earlier exchange
-        if thread % 32 == 0:
-            held[row + thread // 32] = x
+        thread = np.uint32(cuda.threadIdx.x)
+        row = np.uint32(np.uint32(cuda.threadIdx.y + cuda.blockDim.y * cuda.threadIdx.z) * np.uint32(warps))
+        if again:
+            cuda.syncthreads()
+        if np.uint32(thread & np.uint32(31)) == np.uint32(0):
+            held[np.uint32(row + np.uint32(thread >> np.uint32(5)))] = x
         cuda.syncthreads()
-        x = held[row]
-        for n in range(1, warps):
-            x = combine(x, held[row + n])
+        if warps & (warps - 1) == 0:  # every lane takes one of the values
+            x = held[np.uint32(row + np.uint32(thread & np.uint32(warps - 1)))]
+            step = warps // 2
+            while step > 0:
+                x = combine(x, cuda.shfl_xor_sync(everyone, x, step))
+                step = step // 2
+        else:
+            x = held[row]
+            for n in range(1, warps):
+                x = combine(x, held[np.uint32(row + np.uint32(n))])
     return x

@@ -215,15 +215,31 @@ def cross_entropy_backward(
         numbers = p.wide.fusion.iota(attr(p.wide.axes[p.dim].extent))
         hit = eq(_along(numbers, p), p.target)
         slope: Tensor = where(hit, sub(shares, 1.0), shares)
-        if p.share is not None:
-            slope = mul(slope, p.share)
         if p.smoothing:
-            slope = add(mul(slope, 1.0 - p.smoothing), mul(_spread_slope(p, shares), _smoothed(p)))
+            own = (
+                mul(slope, 1.0 - p.smoothing)
+                if p.weight is None
+                else mul(slope, mul(_own_weight(p), 1.0 - p.smoothing))
+            )
+            slope = add(own, mul(_spread_slope(p, shares), _smoothed(p)))
+            counts = None if p.valid is None else where(p.valid, 1.0, 0.0)
+        else:
+            counts = p.share
+        # One product a column: what is fixed for a row is multiplied first. Ignored rows get 0 times their slope.
+        if counts is not None and counts.dtype != p.wide.dtype:
+            counts = cast(counts, p.wide.dtype)
+        if counts is not None:
+            factor = counts if factor is None else mul(counts, factor)
         if factor is not None:
             slope = mul(slope, factor)
-        if p.valid is not None:
-            slope = where(p.valid, slope, 0.0)
         return cast(slope, input.dtype, name=name)
+
+
+def _own_weight(p: _Loss) -> Tensor:
+    """The weight of each row's own class, 0 where the row is ignored."""
+    if p.share is None:
+        raise OperationError("cross_entropy: a loss without weights has none a row", where=user_line())
+    return p.share
 
 
 def _along(t: Tensor, p: _Loss) -> Tensor:

@@ -21,7 +21,8 @@ from idgraph.schedule.inline import nest_conflict, recompute, sharing
 Labels = dict[IterDomain, int]
 VECTOR_BYTES = 16
 WARP = 32
-ROW_THREADS = 512  # threads of a block that works on one long row
+REDUCING_THREADS = 256  # threads of a block that reduces one long row
+WRITING_THREADS = 512  # the same where it also writes a row
 CHUNKS = 4  # pieces of 16 bytes that each thread takes of a row, where there are enough rows for all processors
 FEW_ROWS = 264  # fewer rows than two blocks for each multiprocessor of a large GPU: more threads for each
 BLOCK = 128  # threads of a block that works on several short rows
@@ -178,9 +179,10 @@ Owner = Tensor | str  # the reduction or output that a value is computed for; RO
 ROWS = "rows"
 
 
-def separate(fusion: Fusion, space: Space) -> set[Tensor]:
+def separate(fusion: Fusion, space: Space, others: set[Tensor]) -> set[Tensor]:
     """Give each reduction and each output a copy of its own of what it computes over the columns.
 
+    ``others`` are the members of other spaces, which are copied for readers here when their own space is separated.
     Returns the members that end in memory and are read from there: outputs over the columns, what other kernels read.
     """
     ends = {t for t in space.labels if not space.uses(t) or (t in fusion.outputs and not space.is_row(t))}
@@ -194,7 +196,7 @@ def separate(fusion: Fusion, space: Space) -> set[Tensor]:
     for e in reversed(fusion.exprs):
         t = e.output
         groups = _by_owner(space, t, owner, ends)
-        alone = _stays_alone(t)
+        alone = t in others or _stays_alone(t)
         if t in space.labels and space.is_row(t):
             owner[t] = t if reduces(t) or t in ends else ROWS
             copied = [] if alone or t in space.fixed else _outside(space, groups)
@@ -284,7 +286,7 @@ class Shape:
         return 2 if self.across or self.rows > 1 else 1
 
 
-def shape_of(space: Space) -> Shape:
+def shape_of(space: Space, writes: bool) -> Shape:
     """Threads and lanes for the space: by its extents and by which axes lie innermost in memory.
 
     Long rows get a block each, of the more threads the fewer rows there are; short ones a part of a warp or a few
@@ -298,11 +300,12 @@ def shape_of(space: Space) -> Shape:
         return Shape(1, 1, BLOCK, across=True)
     sizes = [item_size(t.dtype) for t in (*read, *columns) if not t.definition or t in t.fusion.outputs]
     lanes = VECTOR_BYTES // min([*sizes, 4])
+    usual = WRITING_THREADS if writes else REDUCING_THREADS
     if count is None:
-        return Shape(lanes, ROW_THREADS, 1, across=False)
+        return Shape(lanes, usual, 1, across=False)
     few = rows is not None and rows < FEW_ROWS
     wanted = -(-count // (lanes if few or count <= WARP * lanes else lanes * CHUNKS))
-    most = 2 * ROW_THREADS if few else ROW_THREADS
+    most = 1024 if few else usual
     threads = 1
     while threads < most and threads < wanted:
         threads *= 2
@@ -396,9 +399,11 @@ def schedule_rows(fusion: Fusion) -> Scheduled:
     done = Scheduled()
     if any(reduces(t) for t in fusion.tensors):
         share_equal(fusion)
-    for space in spaces(fusion):
-        ends = separate(fusion, space)
-        how = shape_of(space)
+    found = spaces(fusion)
+    for space in found:
+        others = {t for other in found if other is not space for t in other.labels}
+        ends = separate(fusion, space, others)
+        how = shape_of(space, any(not space.is_row(t) for t in ends))
         for t in [t for t in fusion.tensors if t in space.labels]:
             if not (space.is_row(t) or t in ends):
                 continue

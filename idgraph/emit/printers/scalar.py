@@ -85,6 +85,7 @@ class _Scalar:
     checked: bool
     narrow: Narrow
     lines: list[str] = field(default_factory=list[str])
+    around: int = 0  # loops around the present statement, other than those on threads
     sites: int = 0
 
     # text ---------------------------------------------------------------------------------------------------------
@@ -244,6 +245,10 @@ class _Scalar:
         else:
             spread = outermost and self.target == "cpu" and runs_parallel(self.kernel)
             self.put(depth, f"for {s.var} in {'prange' if spread else 'range'}({extent}):{note}")
+            self.around += 1
+            self.block(s.body, depth + 1)
+            self.around -= 1
+            return
         self.block(s.body, depth + 1)
 
     def exact(self, s: Loop) -> bool:
@@ -315,7 +320,7 @@ class _Scalar:
         op, kind = {"any": ("amax", "int"), "all": ("amin", "int")}.get(s.op, (s.op, value_type(s.acc.dtype)))
         value = f"i64({s.acc.name})" if value_type(s.acc.dtype) == "bool" else s.acc.name
         if s.dims == ("threadIdx.x",) and by_shuffles(count, block):
-            text = f"block_{op}_{kind}({value}, {count})"
+            text = f"block_{op}_{kind}({value}, {count}, {self.around > 0})"
         else:
             others = tuple(d for d in sizes if d not in s.dims)
             text = f"tree_{op}_{kind}({value}, {_linear(s.dims, sizes)}, {_linear(others, sizes)}, {count})"

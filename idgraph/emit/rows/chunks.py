@@ -36,8 +36,9 @@ from idgraph.emit.rows.sweep import COLUMN, Online, Sweep
 from idgraph.emit.vectors import VECTOR_TYPES, join_accesses
 from idgraph.ir import DType, is_float, item_size
 
-UNROLLED = 32  # elements whose loads a thread has under way
-UNROLLED_STORES = 16  # where it keeps as many results too
+UNROLLED = 16  # elements whose loads a thread has under way, where a kernel only reduces
+UNROLLED_BESIDE = 32  # the same in a kernel that also writes a row: fewer of its blocks run at a time
+UNROLLED_STORES = 16  # where a sweep keeps as many results too
 SERIAL_CHUNK = 4  # columns of one step where a thread runs all of a row and sums follow a maximum
 _PAIRS: dict[AccumulateOp, str] = {
     "sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum", "any": "logical_or", "all": "logical_and",
@@ -83,13 +84,19 @@ def _place(s: Sweep, width: int) -> _Place:
     return _Place(width, anchor, head, base, whole, least, most, lets)
 
 
-def lowered(s: Sweep, read_only: frozenset[str]) -> list[Stmt]:
-    """The loops that run a sweep on the threads of a block."""
+def stores(s: Sweep) -> bool:
+    """True where the sweep writes its columns."""
+    return any(isinstance(x, Store) for x in (*s.body, *s.later))
+
+
+def lowered(s: Sweep, read_only: frozenset[str], writes: bool = False) -> list[Stmt]:
+    """The loops that run a sweep on the threads of a block; ``writes``: a sweep beside it writes its columns."""
     fixed, s = _hoisted(s, read_only)
     s = _cheaper(s, fixed)
     width = s.lanes if s.lanes > 1 or s.online is None else SERIAL_CHUNK
     place = _place(s, width)
-    parts = _Parts(s, place, read_only)
+    limit = UNROLLED_STORES if stores(s) else UNROLLED_BESIDE if writes else UNROLLED
+    parts = _Parts(s, place, read_only, limit)
     whole: tuple[Stmt, ...] = (*fixed, *place.lets, *parts.main(), *parts.rest(), *parts.edges())
     return [*_near(s), *((If(s.condition, whole),) if s.condition != TRUE else whole)]
 
@@ -101,6 +108,7 @@ class _Parts:
     s: Sweep
     place: _Place
     read_only: frozenset[str]
+    limit: int
 
     @property
     def thread(self) -> Expr:
@@ -112,9 +120,8 @@ class _Parts:
         """Chunks of one step: their loads are under way together."""
         s, p = self.s, self.place
         steps = 0 if p.least is None else p.least // s.threads
-        stores = any(isinstance(x, Store) for x in (*s.body, *s.later))
         found = 1
-        while found * 2 <= steps and found * 2 * p.width <= (UNROLLED_STORES if stores else UNROLLED):
+        while found * 2 <= steps and found * 2 * p.width <= self.limit:
             found *= 2
         return found
 

@@ -18,6 +18,7 @@ from idgraph.emit.plan import (
     Choose,
     Combine,
     Compute,
+    Declare,
     Load,
     Local,
     Loop,
@@ -39,6 +40,7 @@ def with_sweeps(body: Sequence[Stmt], online: bool) -> list[Part]:
     for n, s in enumerate(body):
         sweep = sweep_of(s) if isinstance(s, Loop) else None
         parts.append(s if sweep is None or _is_read_after(sweep, body[n + 1 :]) else sweep)
+    parts = _early(parts)
     at = 0
     while at < len(parts):
         if isinstance(parts[at], Sweep):
@@ -81,6 +83,44 @@ def _joined(parts: Sequence[Part], first: int, last: int, online: bool) -> list[
     else:
         return None
     return None if whole is None else [*before, whole, *after]
+
+
+def _early(parts: Sequence[Part]) -> list[Part]:
+    """What stands behind the first sweep and waits for no sweep comes first: its loads are under way meanwhile."""
+    first = next((n for n, x in enumerate(parts) if isinstance(x, Sweep)), None)
+    if first is None or any(
+        isinstance(x, (Alloc, Barrier)) for p in parts if not isinstance(p, Sweep) for x in walk((p,))
+    ):
+        return list(parts)
+    sweeps = [x for x in parts if isinstance(x, Sweep)]
+    written = stored_in(tuple(x for p in parts for x in (_all(p) if isinstance(p, Sweep) else (p,))))
+    made = {n for s in sweeps for n in all_sets(_all(s))}
+    used = {n for s in sweeps for n in all_reads(_all(s))}
+    early: list[Part] = []
+    late: list[Part] = []
+    for x in parts[first:]:
+        if isinstance(x, Sweep):
+            late.append(x)
+            continue
+        mine, needs = all_sets((x,)), all_reads((x,))
+        still = needs & made or mine & made or stored_in((x,)) or loaded_in((x,)) & written
+        if still or isinstance(x, (Note, Declare)) or (mine & used and not _first_set(x, parts[first:])):
+            late.append(x)
+            made |= mine
+        else:
+            early.append(x)
+    return [*parts[:first], *early, *late]
+
+
+def _first_set(s: Stmt, parts: Sequence[Part]) -> bool:
+    """True where nothing from the first sweep up to ``s`` reads what it sets: the value from before was not used."""
+    mine = all_sets((s,))
+    for p in parts:
+        if p is s:
+            return True
+        if all_reads(_all(p) if isinstance(p, Sweep) else (p,)) & mine:
+            return False
+    return True
 
 
 def _all(s: Sweep) -> tuple[Plain, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from idgraph.emit.plan import Accumulate, If, Kernel, Loop, Plan, Stmt, Store, walk
-from idgraph.emit.rows.chunks import lowered, settled
+from idgraph.emit.rows.chunks import lowered, settled, stores
 from idgraph.emit.rows.join import with_sweeps
 from idgraph.emit.rows.sweep import Sweep, sweep_of, tidied
 
@@ -29,11 +29,12 @@ def _level(body: Sequence[Stmt], read_only: frozenset[str]) -> list[Stmt]:
     if not any(_is_row(s) for s in body):
         return [replace(s, body=tuple(_level(s.body, read_only))) if isinstance(s, (Loop, If)) else s for s in body]
     parts = with_sweeps(body, online=True)
+    writes = any(isinstance(p, Sweep) and stores(p) for p in parts)
     made: list[Stmt] = []
     for n in range(len(parts) - 1, -1, -1):
         part = parts[n]
         if isinstance(part, Sweep):
-            made = [*lowered(part, read_only), *settled(part, made)]
+            made = [*lowered(part, read_only, writes), *settled(part, made)]
         else:
             made = [part, *made]
     return made
