@@ -238,7 +238,9 @@ class _Builder:
                 out.append(Declare(home.value.name, e.output.dtype, 0))
         elif skip:
             running = self.running(e, skip[0])
-            step = Accumulate(running.acc, accumulator(e).op, value.result, running.buffer, running.place)
+            step = Accumulate(
+                running.acc, accumulator(e).op, value.result, running.buffer, running.place, result=e.output.dtype
+            )
             inside = (*value.body, step)
         else:
             rounded = () if value.result == home.value else (_rounded(e, value.result, home.value),)

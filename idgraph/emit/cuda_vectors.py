@@ -40,8 +40,9 @@ def vectors() -> dict[str, Any]:
     ir: Any = import_module("llvmlite.ir")
 
     def words(element: Any, width: int) -> tuple[Any, int, int]:
-        """(vector type, bits of a word, elements of a word): 32-bit words, or 64-bit ones for 64-bit elements."""
-        bits = max(32, int(element.bitwidth))
+        """(vector type, bits of a word, elements of a word): 32-bit words, 64-bit ones for 64-bit elements, 16-bit ones
+        for two bytes."""
+        bits = min(max(32, int(element.bitwidth)), int(element.bitwidth) * width)
         count = int(element.bitwidth) * width // bits
         word = ir.IntType(bits)
         return (ir.VectorType(word, count) if count > 1 else word), bits, bits // int(element.bitwidth)

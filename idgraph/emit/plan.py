@@ -194,7 +194,8 @@ class Accumulate:
     """Combine ``value`` into the variable ``acc``, or into ``buffer`` at ``address``.
 
     ``shared``: several blocks or threads may update that element, each update must be one step. ``running`` takes the
-    value as it is then: a scan along the loops ``along``, which are visited in order.
+    value as it is then: a scan along the loops ``along``, which are visited in order. ``result`` is the type that the
+    whole is rounded to: partial results need not be more exact than its next wider one.
     """
 
     acc: Local
@@ -205,6 +206,7 @@ class Accumulate:
     shared: bool = False
     running: Local | None = None
     along: tuple[str, ...] = ()
+    result: DType | None = None
 
 
 @dataclass(frozen=True, slots=True)

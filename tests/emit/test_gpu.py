@@ -41,7 +41,7 @@ def test_device_arrays_stay_on_the_device() -> None:
 
     cuda = load_cuda()
     f = ig.Fusion("f")
-    x = f.input("x", (6, 4), contiguity=(False, True))
+    x = f.input("x", (6, 4), contiguity=(False, True), alignment=8)
     y = f.output(x.T + 1.0)
     y.set_allocation([y.logical[1], y.logical[0]])
     host = np.arange(48, dtype=np.float32).reshape(6, 8)

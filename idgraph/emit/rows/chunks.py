@@ -263,8 +263,8 @@ def _slow(s: Sweep, column: Expr) -> list[Stmt]:
 
 def _widened(body: Sequence[Plain]) -> dict[str, Local]:
     """Terms of sums that are another variable in float64: name -> that variable."""
-    terms = {x.value.name for x in body if isinstance(x, Accumulate) and x.op == "sum" and isinstance(x.value, Local)}
-    used = [n for x in body if not isinstance(x, Accumulate) for n in reads(x)]
+    terms = {x.value.name for x in body if isinstance(x, Accumulate) and _is_coarse(x) and isinstance(x.value, Local)}
+    used = [n for x in body if not (isinstance(x, Accumulate) and _is_coarse(x)) for n in reads(x)]
     return {
         x.local.name: x.operands[0]
         for x in body
@@ -273,18 +273,25 @@ def _widened(body: Sequence[Plain]) -> dict[str, Local]:
     }  # fmt: skip
 
 
+def _is_coarse(x: Accumulate) -> bool:
+    """True of a sum whose partial results may be in the type of its terms."""
+    return x.op == "sum" and x.result != "float64"
+
+
 def _gathered(
     x: Accumulate, wide: dict[str, Local], sums: dict[str, str], lanes: Sequence[Lane], depths: dict[str, int]
 ) -> list[Stmt]:
     """The values of all lanes combined pairwise, and then with the running value.
 
-    Terms in float32 are added up in float32 within a chunk: an error below 3 units in the last place of their sum.
+    Terms in float32 are added up in float32 within a chunk, where the whole is rounded to no wider type: an error below
+    3 units in the last place of their sum.
     """
     value = x.value
-    if isinstance(value, Local) and value.name in wide:
+    if isinstance(value, Local) and value.name in wide and _is_coarse(x):
         value = wide[value.name]
     values: list[Operand] = [_lane_value(value, lane, depths) for lane in lanes]
-    dtype: DType = value.dtype if isinstance(value, Local) and x.op in ("sum", "amax", "amin") else x.acc.dtype
+    narrow = x.op in ("amax", "amin") or _is_coarse(x)
+    dtype: DType = value.dtype if isinstance(value, Local) and narrow else x.acc.dtype
     made: list[Stmt] = []
     number = 0
     while len(values) > 1:

@@ -128,6 +128,8 @@ def sweep_of(s: Loop) -> Sweep | None:
     for inner in body:
         if not isinstance(inner, Note | Load | Compute | Choose | Accumulate | Store) or bodies(inner):
             return None
+        if isinstance(inner, Accumulate) and (inner.running is not None or inner.buffer is not None):
+            return None  # a scan goes in order, and what is added up in memory is not one value of a row
         moved = mapped(inner, lambda e: _at(e, place), same_local)
         if not _same_indices(inner, moved, column, linear):
             return None
