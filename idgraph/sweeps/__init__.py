@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Collection, Iterable
-from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,8 @@ from idgraph.emit import Target
 from idgraph.errors import IdGraphError
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from idgraph.sweeps.clusters import RayExecutor, cluster
     from idgraph.sweeps.rows import Row, Status, Sweep, read_rows
     from idgraph.sweeps.run import Seen
