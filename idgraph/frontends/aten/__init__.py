@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from idgraph.frontends.aten import gather, movement, numbers, pointwise, reduce, search, special, window
+from idgraph.frontends.aten import gather, losses, movement, numbers, pointwise, reduce, search, special, window
 from idgraph.frontends.aten.opaque import EFFECTS
 from idgraph.frontends.importer import HANDLERS, OPAQUE
 
@@ -11,6 +11,7 @@ __all__ = [
     "HANDLERS",
     "OPAQUE",
     "gather",
+    "losses",
     "movement",
     "numbers",
     "pointwise",
