@@ -69,7 +69,7 @@ def capture(
     if isinstance(source, torch.export.ExportedProgram):
         found = _exported(given, title)
     elif isinstance(source, torch.fx.GraphModule) and _is_aten(given.graph):
-        found = _graph_module(given, title)
+        found = _graph_module(_decomposed(torch, given), title)
     else:
         if args is None:
             raise FrontendError(
@@ -238,6 +238,27 @@ def _graph_module(module: Any, title: str) -> Captured:
     return found
 
 
+def _decomposed(torch: Any, module: Any) -> Any:
+    """The graph with operations that have no handler taken apart, where torch knows how."""
+    known = table(torch._decomp.core_aten_decompositions())
+    calls = [n for n in module.graph.nodes if n.op == "call_function"]
+    if not any(n.target in known and target_name(n.target) not in HANDLERS for n in calls):
+        return module
+    given = [n.meta["val"] for n in module.graph.nodes if n.op == "placeholder"]
+    fake = torch._guards.detect_fake_mode(given)
+    needed = {op: f for op, f in known.items() if target_name(op) not in HANDLERS}
+    make_fx: Any = torch.fx.experimental.proxy_tensor.make_fx
+    try:
+        with torch.fx.traceback.preserve_node_meta(), fake or contextlib.nullcontext():
+            taken = make_fx(torch.fx.Interpreter(module).run, decomposition_table=needed)(*given)
+    except Exception:  # torch raises many kinds; the graph as it stands is right too, with those operations opaque
+        return module
+    names = [n.name for n in module.graph.nodes if n.op == "placeholder"]
+    for node, name in zip([n for n in taken.graph.nodes if n.op == "placeholder"], names, strict=True):
+        node._rename(name)
+    return taken
+
+
 def _attribute(module: object, path: str) -> object:
     for part in path.split("."):
         module = getattr(module, part)
@@ -262,14 +283,16 @@ def _traced(torch: Any, module: Any, args: Args, kwargs: dict[str, object], titl
         return tuple(out)
 
     decompositions = table(torch._decomp.core_aten_decompositions())
+    given = [flat[k] for k in tensors]
     functional = torch.func.functionalize(forward, remove="mutations_and_views")
-    graph = make_fx(functional, decomposition_table=decompositions, record_stack_traces=True)(
-        *[flat[k] for k in tensors]
-    )
+    try:
+        graph = make_fx(functional, decomposition_table=decompositions, record_stack_traces=True)(*given)
+    except Exception:  # torch raises many kinds; a program that calls backward() is no function to functionalize
+        graph = make_fx(forward, decomposition_table=decompositions, record_stack_traces=True)(*given)
     if any(_writes(n.target) for n in graph.graph.nodes if n.op == "call_function"):
         # a decomposition wrote in place; of the flat graph nothing is hidden any more
         again = torch.func.functionalize(graph, remove="mutations_and_views")
-        graph = make_fx(again, record_stack_traces=True)(*[flat[k] for k in tensors])
+        graph = make_fx(again, record_stack_traces=True)(*given)
     graph.graph.eliminate_dead_code()
     found = _graph_module(graph, title)
 
@@ -307,6 +330,12 @@ def read_graph(found: Captured) -> tuple[Program, dict[str, Callable[..., object
         target = target_name(n.target) if kind == "call" else str(n.target)
         args = tuple(_value(a, n, sizes) for a in n.args) if kind == "call" else ()
         kwargs = {k: _value(v, n, sizes) for k, v in n.kwargs.items()} if kind == "call" else {}
+        if kind == "constant" and n.name not in found.bound:
+            raise FrontendError(
+                f"node {short(n.name)}: a program inside the program (torch.cond, torch.while_loop and the like)",
+                where=source_line(n.meta.get("stack_trace")) or _line_of_users(n),
+                hint="capture each branch by itself, or write the choice as torch.where",
+            )
         value = found.bound[n.name] if kind == "constant" else n.meta.get("val")
         node = Node(
             n.name, kind, target, args, kwargs, meta_of(value, n.name, sizes), source_line(n.meta.get("stack_trace"))
@@ -321,6 +350,10 @@ def read_graph(found: Captured) -> tuple[Program, dict[str, Callable[..., object
             operations[n.name] = n.target
         nodes.append(node)
     return Program(found.name[:200], tuple(nodes), results, sizes.sizes), operations
+
+
+def _line_of_users(node: Any) -> SourceLine | None:
+    return next((line for u in node.users if (line := source_line(u.meta.get("stack_trace"))) is not None), None)
 
 
 def target_name(target: object) -> str:
@@ -342,7 +375,7 @@ def _value(value: Any, node: Any, sizes: Reader) -> Value:
         return Ref(name)
     if isinstance(value, (list, tuple)):
         return tuple(_value(v, node, sizes) for v in cast("Iterable[object]", value))
-    if value is None or isinstance(value, (bool, int, float, str)):
+    if value is None or isinstance(value, (bool, int, float, complex, str)):
         return value
     if isinstance(value, slice):
         bounds = cast("slice[object, object, object]", value)
@@ -409,7 +442,7 @@ def _torch_folder() -> str:
 
 def _user_line(file: str, line: int, code: str) -> SourceLine | None:
     """A line of the user's: outside of torch and of this package."""
-    if file.startswith((_HERE, _torch_folder())) or file == "<string>":
+    if file.startswith((_HERE, _torch_folder())) or file.startswith(("<string>", "<eval_with_key>")):
         return None
     found = SourceLine(file if file.startswith("<") else Path(file).name, line, code.strip())
     return found if str(found).isprintable() else None

@@ -140,6 +140,8 @@ class Call:
     def operand(self, position: int, name: str) -> Tensor | Scalar | Expr:
         """A tensor or a number."""
         value = self.get(position, name)
+        if isinstance(value, complex):
+            raise Unmapped("complex numbers have no kernels here")
         if not isinstance(value, (Tensor, bool, int, float, Expr)):
             raise self.wrong(name, value, "a tensor or a number")
         return value
@@ -367,6 +369,9 @@ class Builder:
     def _value(self, value: Value) -> object:
         match value:
             case Ref(name) if name not in self.values:
+                meta = self.program[name].meta
+                if isinstance(meta, TensorMeta) and meta.dtype not in DTYPES:
+                    raise Unmapped(f"it reads {short(name)}, and {meta.dtype} has no kernels here")
                 raise Unmapped(f"it reads {short(name)}, which has no form in a fusion")
             case Ref(name):
                 return self.values[name]

@@ -32,7 +32,7 @@ class Word:
     text: str
 
 
-Value = None | bool | int | float | str | Ref | Word | slice | Expr | tuple["Value", ...]
+Value = None | bool | int | float | complex | str | Ref | Word | slice | Expr | tuple["Value", ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,6 +202,13 @@ def alias(c: Call) -> Tensor:
     return ops.copy(c.tensor(0, "self"))
 
 
+@handles("prims.copy_strided.default")
+def copy_strided(c: Call) -> Tensor:
+    """The same elements; its strides say how torch lays them out."""
+    c.get(1, "stride", None)
+    return ops.copy(c.tensor(0, "a"))
+
+
 @handles("aten.gelu.default")
 def gelu(c: Call) -> Tensor:
     """x * (1 + erf(x / sqrt 2)) / 2, or its tanh approximation."""

@@ -8,6 +8,7 @@ from idgraph.frontends.importer import Call, Parts, Unmapped, handles
 from idgraph.frontends.nodes import same_size
 from idgraph.frontends.sizes import Size
 from idgraph.ir import Scalar, Tensor, composite, is_float, movement, ops
+from idgraph.ir.dtypes import check_dtype
 from idgraph.ir.indexing import attr
 
 
@@ -95,11 +96,13 @@ def any_(c: Call) -> Tensor:
 def prod(c: Call) -> Tensor:
     """Product over one axis or all."""
     x = c.tensor(0, "self")
-    if not is_float(x.dtype) and x.dtype != "int64":
-        raise Unmapped(f"a product of {x.dtype}")
+    dtype = check_dtype(c.dtype(x.dtype if is_float(x.dtype) else "int64"))
+    wide = wide_of(x if x.dtype == dtype else ops.cast(x, dtype))
     if c.node.target == "aten.prod.default":
-        return composite.prod(x) if x.ndim else ops.copy(x)
-    return composite.prod(x, c.int(1, "dim"), c.flag(2, "keepdim"))
+        found = composite.prod(wide) if x.ndim else ops.copy(wide)
+    else:
+        found = composite.prod(wide, c.int(1, "dim"), c.flag(2, "keepdim"))
+    return found if found.dtype == dtype else ops.cast(found, dtype)
 
 
 def _moments(x: Tensor, dims: tuple[int, ...], correction: Scalar) -> tuple[Tensor, Tensor]:
