@@ -37,7 +37,7 @@ _NAMES: dict[str, str] = {
         _scaled_dot_product_efficient_attention.default _scaled_dot_product_cudnn_attention.default
         _scaled_dot_product_flash_attention_backward.default _scaled_dot_product_fused_attention_overrideable.default
         _scaled_dot_product_efficient_attention_backward.default""",
-    CHECK: "_assert_async.msg _assert_async.default _assert_scalar.default _linalg_check_errors.default",
+    CHECK: "_assert_async.msg _assert_async.default _linalg_check_errors.default",
     SIZE: """nonzero.default nonzero_static.default masked_select.default _unique2.default unique_dim.default
         unique_consecutive.default bincount.default""",
     NUMBER: "equal.default",
@@ -65,4 +65,6 @@ OPAQUE.update({
 })  # fmt: skip
 
 # These act although nothing reads them: a check stays where it is, a random number is drawn in its turn.
-EFFECTS = frozenset(name for name, reason in OPAQUE.items() if reason in (CHECK, RANDOM))
+EFFECTS = frozenset(name for name, reason in OPAQUE.items() if reason in (CHECK, RANDOM)) | {
+    "aten._assert_scalar.default"
+}
