@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, symbol
+from idgraph.arith import FALSE, TRUE, Expr, and_
 from idgraph.emit.barriers import barriers, check_shared_total
 from idgraph.emit.compute import Value, accumulator, finish, identity, made_in_place, statement_value
 from idgraph.emit.nest import (
@@ -51,11 +51,11 @@ from idgraph.emit.plan import (
     walk,
 )
 from idgraph.emit.races import Crossing, check_barriers, check_races, thread_ways
-from idgraph.emit.scatter import copied, is_shared
+from idgraph.emit.scatter import compared, copied, update
 from idgraph.emit.storage import Home, Threads, homes, memory_dtype, private_buffer
 from idgraph.errors import EmitError
 from idgraph.index import strides
-from idgraph.ir import SCANS, SCATTERS, Fusion, Loaded, Tensor, TensorExpr, combines
+from idgraph.ir import SCANS, SCATTERS, Fusion, Loaded, Tensor, TensorExpr
 
 Body = tuple[Stmt, ...]
 _MAY_MISS = frozenset({"pad", "cat", "slice_scatter"})
@@ -256,12 +256,7 @@ class _Builder:
         if buffer is None:
             raise EmitError(f"{e.output.name} is written at loaded coordinates, and lives in no memory")
         value = self.value(e)
-        write: Stmt = Store(buffer, access.memory_address, value.result)
-        how = combines(e)
-        if how is not None:
-            acc = Local(self.stored[e.output].value.name, e.output.dtype)
-            shared = is_shared(e, self.maps, self.threads.ways[e])
-            write = Accumulate(acc, how, value.result, buffer, access.memory_address, shared)
+        write = update(e, self.maps, buffer, value.result, self.stored[e.output].value, self.threads.ways[e])
         missing = self.threads.missing(e)
         inside: Body = (*value.body, Single(missing, (write,)) if missing else write)
         guard = and_(*access.conditions, *value.guards)
@@ -366,23 +361,11 @@ class _Builder:
             operands[k] = self.operand(result, k, t, extra, seen)
             if f"ld{k}" in needs:
                 result.add(Let(f"ld{k}", operands[k]))
-        self.compared(result, operands)
+        if (bounded := compared(e, self.maps)) is not None:
+            result.add(Let("ld0", operands[0]))
+            result.check([bounded[0]], bounded[1])
         statement_value(result, operands, self.maps)
         return result
-
-    def compared(self, result: Value, operands: Mapping[int, Operand]) -> None:
-        """An index compared with the numbers of an axis is in range, or a checked run says so."""
-        e, within = result.expr, result.expr.attrs.get("within")
-        if e.op != "eq" or not isinstance(within, (int, Expr)):
-            return
-        value, loops = symbol("ld0"), tuple(v.name for v in self.maps.loops(e))
-        result.add(Let("ld0", operands[0]))
-        axis = next((p for p, d in enumerate(e.inputs[-1].axes) if not d.is_broadcast), 0)
-        site = Site(
-            e.inputs[-1].name, axis, as_expr(within), e.inputs[0].name, f"{e.output.name} = {e.op}",
-            str(e.source_line or ""), loops,
-        )  # fmt: skip
-        result.check([site], [value >= 0, value < within])
 
     def operand(
         self, result: Value, k: int, t: Tensor, extra: Expr, seen: dict[tuple[Tensor, Expr, Expr], Local]

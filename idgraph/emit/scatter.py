@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from idgraph.arith import Expr, as_expr, ceildiv, is_true, simplify, symbol
 from idgraph.emit.nest import IndexMaps, LoopVar, flatten, is_thread, live_uses, product
-from idgraph.emit.plan import Buffer, If, Load, Local, Loop, Note, Stmt, Store, quote
+from idgraph.emit.plan import Accumulate, Buffer, If, Load, Local, Loop, Note, Operand, Site, Stmt, Store, quote
 from idgraph.errors import ScheduleError
 from idgraph.index import address_of
-from idgraph.ir import SCATTERS, Fusion, Tensor, TensorExpr, adds, item_size
+from idgraph.ir import SCATTERS, Fusion, Tensor, TensorExpr, adds, combines, item_size
 
 _BLOCK = 256
 _BYTES = 16
@@ -80,6 +80,28 @@ def _allocated(t: Tensor, at: Sequence[Expr]) -> list[Expr]:
             hint="set_allocation with a permutation of its logical axes",
         )
     return [known[d] for d in t.allocation]
+
+
+def update(e: TensorExpr, maps: IndexMaps, buffer: Buffer, value: Operand, local: Local, ways: Sequence[str]) -> Stmt:
+    """The write of one point of a scatter: what is there is replaced, or combined with ``value``."""
+    address, how = maps.write(e).memory_address, combines(e)
+    if how is None:
+        return Store(buffer, address, value)
+    return Accumulate(Local(local.name, e.output.dtype), how, value, buffer, address, is_shared(e, maps, ways))
+
+
+def compared(e: TensorExpr, maps: IndexMaps) -> tuple[Site, list[Expr]] | None:
+    """(where, bounds) for an index compared with the numbers of an axis, which a checked run tests."""
+    within = e.attrs.get("within")
+    if e.op != "eq" or not isinstance(within, (int, Expr)):
+        return None
+    index, numbers = e.inputs[0], e.inputs[-1]
+    axis = next((p for p, d in enumerate(numbers.axes) if not d.is_broadcast), 0)
+    loops = tuple(v.name for v in maps.loops(e))
+    made, line = f"{e.output.name} = {e.op}", str(e.source_line or "")
+    site = Site(numbers.name, axis, as_expr(within), index.name, made, line, loops)
+    value = symbol("ld0")
+    return site, [value >= 0, value < within]
 
 
 # order ----------------------------------------------------------------------------------------------------------------

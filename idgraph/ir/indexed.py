@@ -126,7 +126,7 @@ def scatter(x: Tensor, dim: int, index: Tensor, src: Tensor | Scalar, *, name: s
     >>> f = ig.Fusion("f")
     >>> x, i = f.input("x", shape=(4, 9)), f.input("i", shape=(4, 1), dtype="int64")
     >>> ig.scatter(x, 1, i, 1.0).definition
-    t2[I7, g6] = scatter(x[I0, I1], i[I2, b3], 1.0; dim=1)
+    t2[I4, g6] = scatter(x[I0, I1], i[I2, b3], 1.0; dim=1)
     """
     at = resolve_dim(checked(x, "scatter"), dim, "scatter")
     with at_user_line("scatter"):

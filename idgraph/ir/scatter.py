@@ -37,7 +37,7 @@ def written_at(e: TensorExpr) -> tuple[tuple[IterDomain, int], ...]:
     >>> f = ig.Fusion("f")
     >>> x, i = f.input("x", shape=(4, 9)), f.input("i", shape=(4, 1), dtype="int64")
     >>> written_at(ig.scatter(x, 1, i, 1.0).definition)
-    ((g5[9], 1),)
+    ((g6[9], 1),)
     """
     if e.op not in SCATTERS:
         return ()

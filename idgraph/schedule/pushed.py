@@ -406,12 +406,13 @@ class Reader:
         return c.tensor if c.valid is None else ops.where(c.valid, c.tensor, -1)
 
     def _kept(self, t: Tensor, at: Sequence[Coordinate], p: int, axis: int) -> bool:
-        """Axis ``p`` of t is the result's ``axis``, whole."""
+        """Axis ``p`` of t is the result's ``axis``, whole, or one element for all of it."""
+        if t.axes[p].is_broadcast and isinstance(at[p], Expr):
+            return True
         return at[p] == Along(axis) and same_extent(t.axes[p].extent, self.shape[axis])
 
     def _stays(self, t: Tensor, at: Sequence[Coordinate], dim: int) -> bool:
-        others = [p for p in range(t.ndim) if p != dim]
-        return all(self._kept(t, at, p, p) or (t.axes[p].is_broadcast and isinstance(at[p], Expr)) for p in others)
+        return all(self._kept(t, at, p, p) for p in range(t.ndim) if p != dim)
 
 
 def _squeezed(t: Tensor, drop: tuple[int, ...]) -> Tensor:
