@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from idgraph.arith import FALSE, TRUE, Expr, as_expr, simplify, symbol
+from idgraph.arith import FALSE, TRUE, Expr, as_expr, not_, simplify, symbol
 from idgraph.emit.pairs import pair_up
 from idgraph.emit.plan import (
     Accumulate,
@@ -46,6 +46,7 @@ from idgraph.emit.plan import (
 from idgraph.emit.vectors import join_accesses
 
 MAX_LANES = 64
+MAX_SIDES = 2  # tests that code is split by, one inside the other
 Body = tuple[Stmt, ...]
 
 
@@ -53,12 +54,18 @@ Body = tuple[Stmt, ...]
 class Lane:
     """One value of each unrolled loop variable; ``numbers`` are those values, outermost first.
 
-    ``lets`` are the loaded indices of this lane: the variable that stands for each name.
+    ``lets`` are the loaded indices of this lane: the variable that stands for each name. ``facts`` hold around it.
     """
 
     numbers: tuple[int, ...]
     values: Mapping[Expr, int]
     lets: dict[str, str] = field(default_factory=dict[str, str])
+    facts: tuple[Expr, ...] = ()
+
+    def decide(self, condition: Expr) -> Expr:
+        """A condition in this lane, under the facts."""
+        found = self.index(condition)
+        return simplify(found, facts=self.facts) if self.facts else found
 
     def index(self, e: Expr) -> Expr:
         """An index expression in this lane."""
@@ -93,13 +100,42 @@ def _unrolled(body: Body, read_only: frozenset[str]) -> Body:
     for s in body:
         match s:
             case Loop() if _can_unroll(s):
-                still = read_only | _still(s)
-                made += pair_up(join_accesses(Expansion(still).expand((s,), [Lane((), {})], {}), still))
+                made += _sides(s, read_only | _still(s), ())
             case Loop() | If() | Single() | Checked():
                 made.append(replace(s, body=_unrolled(s.body, read_only)))
             case _:
                 made.append(s)
     return tuple(made)
+
+
+def _sides(s: Loop, read_only: frozenset[str], facts: tuple[Expr, ...]) -> list[Stmt]:
+    """The lanes of ``s``; where a test and its opposite (the halves of a rotation) remain, once for each outcome.
+
+    Then each side is straight code. A test that all threads of a warp decide alike costs one jump.
+    """
+    lanes = Expansion(read_only).expand((s,), [Lane((), {}, facts=facts)], {})
+    tests = _tests(lanes) if len(facts) < MAX_SIDES else ()
+    split = next((c for c in tests if simplify(not_(c)) in tests), None)
+    if split is None:
+        return pair_up(join_accesses(lanes, read_only))
+    both = (split, simplify(not_(split)))
+    return [If(c, tuple(_sides(s, read_only, (*facts, c)))) for c in both]
+
+
+def _tests(body: Sequence[Stmt]) -> tuple[Expr, ...]:
+    """What is tested in straight code, conjunct by conjunct."""
+    found: list[Expr] = []
+    for s in walk(tuple(body)):
+        match s:
+            case If(condition):
+                found.append(condition)
+            case Load(guard=guard):
+                found.append(guard)
+            case Choose(cases=cases):
+                found += [c for c, _ in cases]
+            case _:
+                pass
+    return tuple(dict.fromkeys(x for c in found for x in (c.args if c.op == "and" else (c,)) if not x.is_const))
 
 
 def _still(s: Stmt) -> frozenset[str]:
@@ -146,7 +182,7 @@ class Expansion:
                 case Loop():
                     var = symbol(s.var, 0, s.extent - 1)
                     inner = [
-                        Lane((*lane.numbers, n), {**lane.values, var: n}, dict(lane.lets))
+                        Lane((*lane.numbers, n), {**lane.values, var: n}, dict(lane.lets), lane.facts)
                         for lane in lanes
                         for n in range(int(s.extent))
                     ]
@@ -204,7 +240,7 @@ class Expansion:
         """Lanes for which the condition holds run the body; those with one undecided condition share one test."""
         by_condition: dict[Expr, list[Lane]] = {}
         for lane in lanes:
-            by_condition.setdefault(lane.index(condition), []).append(lane)
+            by_condition.setdefault(lane.decide(condition), []).append(lane)
         made: list[Stmt] = []
         after = dict(depths)
         for decided, some in by_condition.items():
@@ -252,11 +288,11 @@ def _in_lane(s: Stmt, lane: Lane, depths: Mapping[str, int]) -> Stmt:
         case Declare(name, dtype, value):
             return Declare(lane.name(name, len(lane.numbers)), dtype, value)
         case Load(to, buffer, address, guard):
-            return Load(made(to), buffer, lane.index(address), lane.index(guard))
+            return Load(made(to), buffer, lane.index(address), lane.decide(guard))
         case Compute(to, op, operands, compute):
             return Compute(made(to), op, tuple(map(operand, operands)), compute)
         case Choose(to, cases, default):
-            return _chosen(made(to), [(lane.index(c), operand(o)) for c, o in cases], operand(default))
+            return _chosen(made(to), [(lane.decide(c), operand(o)) for c, o in cases], operand(default))
         case Store(buffer, address, value):
             return Store(buffer, lane.index(address), operand(value))
         case (

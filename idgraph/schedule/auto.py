@@ -35,7 +35,13 @@ from idgraph.schedule.rows import schedule_rows
 from idgraph.schedule.scatter import apply_scatter_plan, scatter_plan, schedule_scatter
 from idgraph.schedule.transpose import Nest, tile_transposes
 
-BLOCK = 256
+BLOCK = 128
+GATHER_BLOCK = 512  # elements gathered from one row by many threads of a block are found in its cache
+WARP = 32
+STEPS = 4
+MAX_VECTORS = 4  # that one thread loads for the parts of a rotation
+ROWS_BY_INDEX = frozenset({"embedding", "index_select"})
+GATHERS = frozenset({"gather", "take_along_dim"})
 VECTOR_BYTES = 16
 MAX_PARTS = 4
 CHEAP = 8  # operations on an element that are computed again rather than stored
@@ -45,8 +51,8 @@ MOVES = frozenset(
 )
 
 
-def auto(fusion: Fusion, *, block: int = BLOCK, gathers: Force = None) -> None:
-    """Schedule a whole fusion for ``block`` threads a block; earlier schedules are dropped.
+def auto(fusion: Fusion, *, block: int | None = None, gathers: Force = None) -> None:
+    """Schedule a whole fusion for ``block`` threads a block (by default as measured); earlier schedules are dropped.
 
     First every gather of a computed tensor, and every scatter, is taken the way that costs least (see
     `idgraph.schedule.gather_plan` and `scatter_plan`), or the way that ``gathers`` says: "recompute", "predicate",
@@ -60,7 +66,7 @@ def auto(fusion: Fusion, *, block: int = BLOCK, gathers: Force = None) -> None:
     >>> t = f.output(f.input("a", shape=(64, 32)) * 2.0 + 1.0)
     >>> ig.schedule.auto(f)
     >>> [(str(d.extent), d.parallel) for d in t.loop]
-    [('2', 'blockIdx.x'), ('256', 'threadIdx.x'), ('4', 'vectorize')]
+    [('4', 'blockIdx.x'), ('128', 'threadIdx.x'), ('4', 'vectorize')]
     """
     _decide(check_fusion(fusion, "auto", ScheduleError), gathers)
     for t in fusion.tensors:
@@ -72,9 +78,13 @@ def auto(fusion: Fusion, *, block: int = BLOCK, gathers: Force = None) -> None:
     nests = _Nests(block, _stored(fusion) | rows.members, rows.members)
     for e in reversed(fusion.exprs):
         nests.place(e.output)
-    for _ in range(ROUNDS):
-        inline_most(fusion, [t for t in fusion.tensors if t not in nests.stored])
-        if not nests.part(fusion):
+    for n in range(ROUNDS + 1):
+        inlined = [t for t in fusion.tensors if t not in nests.stored]
+        for t in inlined:  # what an earlier round did may not suit the readers that copies are
+            t.inline_position = 0
+            t.log[:] = [s for s in t.log if s.name != "inline"]
+        inline_most(fusion, inlined)
+        if n == ROUNDS or not nests.part(fusion):
             break
     tile_transposes([Nest(t, of) for t, of in nests.of.items() if t.definition and t.definition.op not in SCATTERS])
     rows.inline()
@@ -96,7 +106,7 @@ class _Nests:
     """The loop nests so far. ``stored`` are tensors with a nest of their own, ``whole`` those computed completely,
     ``of`` says for each reference what follows it, and ``leads`` the reference of each tensor."""
 
-    block: int
+    block: int | None
     stored: set[Tensor]
     rows: Collection[Tensor]
     whole: set[Tensor] = field(default_factory=set[Tensor])
@@ -119,7 +129,7 @@ class _Nests:
         if leader is None:
             self.stored.add(t)
             self.whole.add(t)
-            _reference(t, self.block)
+            _reference(t, _sources(t, self.stored), self.block)
             self.of[t], self.leads[t] = {}, t
             return
         use, k = leader
@@ -213,8 +223,10 @@ def _stored(fusion: Fusion) -> set[Tensor]:
     return kept
 
 
-def _reference(t: Tensor, block: int) -> None:
+def _reference(t: Tensor, sources: _Sources, chosen: int | None) -> None:
     """Kept axes flattened and cut into blocks and threads; reduced axes inside them, axes of one element last."""
+    ops = {e.op for e in sources.exprs}
+    block = chosen or (GATHER_BLOCK if ops & GATHERS else BLOCK)
     if t.definition is not None and t.definition.op in SCATTERS:
         schedule_scatter(t.definition, block)
         return
@@ -241,9 +253,40 @@ def _reference(t: Tensor, block: int) -> None:
         t.split(kept - 1, parts, inner=False).reorder({kept - 1: kept}).parallelize(kept, "unroll")
     for _ in range(kept - 1):
         t.merge(0)
-    t.split(0, block)
+    steps = STEPS if parts == 1 and ops & ROWS_BY_INDEX else 1
+    apart = parts > 1 and parts * len(sources.inputs) > MAX_VECTORS
+    if apart:  # each part has threads of its own, whole warps of them
+        block = max(WARP, block // parts // WARP * WARP)
+    t.split(0, block * steps)
+    if steps > 1:  # a row that an index selects is waited for twice: several are on their way at once
+        t.split(1, block).reorder({1: 2}).parallelize(2, "unroll")
+    if apart:
+        t.reorder({2: 1}).parallelize(1, "serial").merge(1)
     t.parallelize(0, "blockIdx.x")
     t.parallelize(1, "threadIdx.x")
+
+
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    """What is computed for a tensor, and the inputs that it reads."""
+
+    exprs: tuple[TensorExpr, ...]
+    inputs: tuple[Tensor, ...]
+
+
+def _sources(t: Tensor, stored: Collection[Tensor]) -> _Sources:
+    exprs: dict[TensorExpr, None] = {}
+    inputs: dict[Tensor, None] = {}
+    stack = [t]
+    while stack:
+        u = stack.pop()
+        e = u.definition
+        if e is None or (u in stored and u is not t):
+            inputs[u] = None
+        elif e not in exprs:
+            exprs[e] = None
+            stack += e.inputs
+    return _Sources(tuple(exprs), tuple(inputs))
 
 
 def _interleaves(t: Tensor) -> bool:

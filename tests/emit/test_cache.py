@@ -15,11 +15,12 @@ import idgraph as ig
 from idgraph.emit import Program, compile_ptx, cuda
 from idgraph.emit.cache import FORMAT, KernelCache, kernel_key
 from idgraph.emit.cuda_driver import entry_name, words_of
+from idgraph.ir import DType
 
 pytest.importorskip("numba_cuda")
 
 
-def program(folder: Path | None, n: int = 64, dtype: ig.DType = "float32") -> Program:
+def program(folder: Path | None, n: int = 64, dtype: DType = "float32") -> Program:
     f = ig.Fusion("f")
     x = f.input("x", shape=(n,), dtype=dtype)
     f.output(x + ig.cat([x[n // 2 :], x[: n // 2]]))

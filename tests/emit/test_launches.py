@@ -27,7 +27,7 @@ def test_nests_that_read_one_input_are_one_nest() -> None:
     for name in ("q", "k"):
         f.output(f.input(name, shape=(64, 32)) * c)
     program = ig.emit(scheduled(f), target="cuda")
-    assert blocks(f) == [(0, 2)]
+    assert blocks(f) == [(0, 4)]
     (kernel,) = program.kernels
     assert sum(isinstance(s, VectorLoad) for s in walk(kernel.body)) == 3  # c is read once
     (ptx,) = compile_ptx(program)
@@ -40,7 +40,7 @@ def test_nests_of_several_sizes_run_on_ranges_of_blocks() -> None:
     x = f.input("x", shape=(16, 24, 64))
     for part in (x[:, :16], x[:, 16:20], x[:, 20:]):
         f.output(ig.transpose(part, 0, 1) * 2.0)
-    assert blocks(scheduled(f)) == [(0, 16), (16, 4)]
+    assert blocks(scheduled(f)) == [(0, 32), (32, 8)]
     check(f)
 
 
