@@ -198,7 +198,7 @@ def test_auto_puts_both_halves_of_a_rotation_in_one_thread() -> None:
     ig.schedule.auto(f)
     assert [(str(d.extent), d.parallel) for d in out.loop] == [
         ("1", "blockIdx.x"),
-        ("256", "threadIdx.x"),
+        ("128", "threadIdx.x"),
         ("2", "unroll"),
         ("8", "vectorize"),
     ]
