@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from idgraph.arith import FALSE, TRUE, Expr, and_
 from idgraph.emit.barriers import barriers, check_shared_total
 from idgraph.emit.compute import Value, accumulator, finish, identity, made_in_place, statement_value
+from idgraph.emit.joined import joined
 from idgraph.emit.nest import (
     IndexMaps,
     Leaf,
@@ -26,7 +27,6 @@ from idgraph.emit.plan import (
     Alloc,
     Barrier,
     Buffer,
-    Choose,
     Combine,
     Compute,
     Declare,
@@ -44,9 +44,7 @@ from idgraph.emit.plan import (
     Site,
     Stmt,
     Store,
-    bodies,
     index_exprs,
-    names,
     quote,
     walk,
 )
@@ -424,63 +422,6 @@ def _own_slots(loops: Sequence[LoopVar], skip: Sequence[int]) -> list[Expr | Non
 
 def _guarded(guard: Expr, body: Body) -> Body:
     return body if guard is TRUE or not body else (If(guard, body),)
-
-
-def joined(body: Sequence[Stmt]) -> Body:
-    """Neighbouring statements under one condition share it; what only they use needs no first value."""
-    out: list[Stmt] = []
-    between: list[Declare | Note] = []
-    for s in body:
-        last = out[-1] if out else None
-        if isinstance(s, (Declare, Note)):
-            between.append(s)
-        elif isinstance(s, If) and isinstance(last, If) and s.condition == last.condition:
-            out[-1:] = [d for d in between if isinstance(d, Declare)]
-            out.append(If(s.condition, (*last.body, *(n for n in between if isinstance(n, Note)), *s.body)))
-            between = []
-        else:
-            out += [*between, s]
-            between = []
-    out += between
-    kept = [s for s in out if not (isinstance(s, Declare) and _within_one(s.name, out))]
-    return _loaded_once(tuple(If(s.condition, _loaded_once(s.body)) if isinstance(s, If) else s for s in kept))
-
-
-def _loaded_once(body: Body) -> Body:
-    """A load that the variable holds already is left out."""
-    held: dict[str, Load] = {}
-    out: list[Stmt] = []
-    for s in body:
-        if isinstance(s, Load):
-            if held.get(s.local.name) == s:
-                continue
-            held[s.local.name] = s
-        elif bodies(s):
-            held = {}
-        else:
-            for name in names(s):
-                if name in held and not isinstance(s, Store) and _sets(s, name):
-                    del held[name]
-            if isinstance(s, (Store, Accumulate)):
-                held = {n: x for n, x in held.items() if x.buffer != s.buffer}
-        out.append(s)
-    return tuple(out)
-
-
-def _sets(s: Stmt, name: str) -> bool:
-    match s:
-        case Compute(local=local) | Choose(local=local):
-            return local.name == name
-        case Declare(name=own) | Let(name=own):
-            return own == name
-        case _:
-            return False
-
-
-def _within_one(name: str, body: Sequence[Stmt]) -> bool:
-    """True when the variable is set and read inside a single condition."""
-    users = [s for s in body if not isinstance(s, Declare) and any(name in names(x) for x in walk((s,)))]
-    return len(users) == 1 and isinstance(users[0], If)
 
 
 def _describe(e: TensorExpr) -> str:

@@ -25,6 +25,7 @@ Axes = Mapping[IterDomain, IterDomain]
 BANK_BYTES = 128  # all 32 banks of shared memory once
 # Bytes of a tile's row and column: on an H200 256 moved at 0.96 of a copy's speed, 128 at 0.92, 64 at 0.78.
 SIDE_BYTES = ((256, 256), (256, 128), (128, 128))
+WASTE = 1.1  # threads of tiles that lie across the end of an axis, beside those with work
 VECTOR_BYTES = 16
 WARP = 32
 STEPS = 4  # vectors that one thread moves at most, so that several loads are on their way
@@ -198,8 +199,8 @@ def _plan(t: Tensor, base: Sequence[IterDomain], fast: IterDomain, found: Sequen
     sides = [(w, h) for w, h in sides if w * h <= most]
     if not sides:
         return None
-    whole = [(w, h) for w, h in sides if lengths[0] % w == 0 and lengths[1] % h == 0]
-    wide, tall = (whole or [(w, h) for w, h in sides if w < 2 * lengths[0] and h < 2 * lengths[1]] or sides[-1:])[0]
+    waste = {(w, h): prod(-(-n // k) * k / n for n, k in zip(lengths, (w, h), strict=True)) for w, h in sides}
+    wide, tall = next((x for x in sides if waste[x] <= WASTE), min(sides, key=lambda x: waste[x]))
     threads = max(WARP, min(THREADS, wide * tall // (width * min(STEPS, LANES // width))))
     beside = min(tall // width, WARP, BANK_BYTES // chunk)
     return Plan(axes, tuple(groups), columns, rows, wide, tall, width, threads, beside)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from idgraph.arith import TRUE, Expr, and_, as_expr, is_true, simplify, symbol
-from idgraph.emit.build import joined
+from idgraph.emit.joined import joined
 from idgraph.emit.plan import (
     Accumulate,
     Checked,
