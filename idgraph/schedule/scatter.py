@@ -49,7 +49,7 @@ def schedule_scatter(e: TensorExpr, block: int) -> None:
     [('4', 'blockIdx.x'), ('16', 'threadIdx.x'), ('3', 'serial')]
     """
     t = e.output
-    last = () if adds(e) else entry_axes(e)
+    last = () if _decide(e).chosen == "atomic" else entry_axes(e)
 
     def rank(p: int) -> int:
         d = t.loop[p]
@@ -79,7 +79,8 @@ def scatter_plan(fusion: Fusion) -> tuple[Decision, ...]:
     """For each scatter the way `auto` takes it, with the reason and what it rejects; changes nothing.
 
     *where*: with one index a row every element decides by itself, ``where(index == iota, src, x)``, inside whatever
-    reads it: nothing is stored. *atomic*: every entry adds on a thread of its own. *ordered*: the entries of one row
+    reads it: nothing is stored. *owner*: the entries of one row are added by one thread. *atomic*: every entry adds on
+    a thread of its own. *ordered*: the entries of one row
     are written in their order, rows in parallel, so that the last one wins. *last-writer*: a first launch finds the
     last entry for each target, and every element then takes that one's value, inside whatever reads it.
 
@@ -129,7 +130,9 @@ def _decide(e: TensorExpr) -> Decision:
         why = "index_put takes elements together" if e.op == "index_put" else f"a row has {entries} indices, not one"
         options = [Option("where", None, why)]
     if adds(e):
-        options.append(Option("atomic", 2 * whole + written, f"additions come in any order; {store}"))
+        own = "rows are independent: one thread adds up each, in order"
+        options.append(Option("owner", 2 * whole + written + count * STEP, f"{own}; {store}"))
+        options.append(Option("atomic", 2 * whole + 2 * written, f"additions come in any order; {store}"))
     else:
         wait = f"{count:,} entries are written one after another, so that the last one wins; {store}"
         options.append(Option("ordered", 2 * whole + written + count * STEP, wait))

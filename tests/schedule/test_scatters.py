@@ -67,6 +67,14 @@ def many_added() -> ig.Fusion:
     return f
 
 
+@taken("owner")
+def few_added_to_many_rows() -> ig.Fusion:
+    f = ig.Fusion("f")
+    x, i, v = f.input("x", (9000, 5)), f.input("i", (9000, 3), "int32"), f.input("v", (9000, 3))
+    f.output(ig.scatter_add(x, 1, i, v))
+    return f
+
+
 @taken("ordered")
 def few_written() -> ig.Fusion:
     f = ig.Fusion("f")
@@ -140,6 +148,15 @@ def test_an_index_out_of_range_is_refused(name: str, bad: int) -> None:
     ig.schedule.auto(f)
     with pytest.raises(ig.IndexingError, match="outside axis"):
         ig.emit(f, target="numpy").run(given, checked=True)
+
+
+def test_owners_need_no_atomics() -> None:
+    f = few_added_to_many_rows()
+    ig.schedule.auto(f)
+    assert "atomic" not in ig.emit(f, target="cuda").source
+    f = many_added()
+    ig.schedule.auto(f)
+    assert "atomic" in ig.emit(f, target="cuda").source
 
 
 def test_constants_live_nowhere() -> None:
