@@ -136,13 +136,16 @@ class GraphBuilder(Generic[K]):
 
     def settle(self) -> None:
         """Close the graph under congruence."""
-        nodes, find, uses = self.nodes, self.sets.find, self._uses
+        nodes, find, parent, uses = self.nodes, self.sets.find, self.sets.parent, self._uses
         first, self._signed = self._signed, len(nodes)
         for n in range(first, self._signed):
-            for x in {find(x) for x in (*nodes.ins[n], *nodes.outs[n])}:
-                found = uses.get(x)
+            for x in (*nodes.ins[n], *nodes.outs[n]):
+                root = parent[x]
+                if parent[root] != root:
+                    root = find(root)
+                found = uses.get(root)
                 if found is None:
-                    uses[x] = [n]
+                    uses[root] = [n]
                 else:
                     found.append(n)
         for n in range(first, self._signed):
@@ -168,20 +171,31 @@ class GraphBuilder(Generic[K]):
 
     def _sign(self, n: int) -> None:
         """Look an expression up by its inputs and by its outputs; equal ones are merged."""
-        nodes, find, known = self.nodes, self.sets.find, self._known
-        form, ins, outs = nodes.form[n], nodes.ins[n], nodes.outs[n]
-        tag = _TABLES * form.forward
-        other = known.setdefault((tag, find(ins[0])) if len(ins) == 1 else (tag, find(ins[0]), find(ins[1])), n)
+        nodes, known = self.nodes, self._known
+        form = nodes.form[n]
+        other = known.setdefault(self._signature(_TABLES * form.forward, nodes.ins[n]), n)
         if other != n and nodes.unite(other, n):
             self._equate("congruence", other, n)
-        tag = _TABLES * form.backward + 1
-        other = known.setdefault((tag, find(outs[0])) if len(outs) == 1 else (tag, find(outs[0]), find(outs[1])), n)
+        other = known.setdefault(self._signature(_TABLES * form.backward + 1, nodes.outs[n]), n)
         if other != n and nodes.unite(other, n):
             self._equate("backward", other, n)
         if self._parts and form.parts >= 0 and n not in self._left_out:
             self._sign_parts(n)
         if self._loose:
             self._sign_loose(n)
+
+    def _signature(self, tag: int, side: tuple[int, ...]) -> tuple[int, ...]:
+        """The groups of one side of an expression (one or two axes); most elements are one step from their root."""
+        parent = self.sets.parent
+        a = parent[side[0]]
+        if parent[a] != a:
+            a = self.sets.find(a)
+        if len(side) == 1:
+            return tag, a
+        b = parent[side[1]]
+        if parent[b] != b:
+            b = self.sets.find(b)
+        return tag, a, b
 
     def _sign_loose(self, n: int) -> None:
         nodes = self.nodes

@@ -12,8 +12,8 @@ from idgraph.graphs.domain_graph import DomainGraph, exact_builder
 from idgraph.graphs.forms import Forms, Plan, Plans, own_exprs
 from idgraph.graphs.keys import KeyList
 from idgraph.graphs.loops import Nests
-from idgraph.graphs.memory import no_collection
 from idgraph.ir import DomainExpr, Fixed, Fusion, IterDomain, Mapped, Merge, Resize, Stride, Tensor
+from idgraph.ir.memory import no_collection
 
 Builder = GraphBuilder[IterDomain]
 

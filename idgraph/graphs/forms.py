@@ -6,8 +6,7 @@ have equal attributes and equal extents wherever their coordinates depend on the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from idgraph.arith import Expr, simplify
 from idgraph.graphs.coordinates import is_product, padded, transparent
@@ -15,8 +14,7 @@ from idgraph.ir import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Strid
 from idgraph.ir.pointwise import same_extent
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(NamedTuple):
     """What makes a domain expression equal to another one.
 
     ``forward``: equal numbers map inputs to outputs; ``backward``: outputs to inputs (a merge needs equal extents for
@@ -122,8 +120,7 @@ PlannedExpr = tuple[Form, tuple[int, ...], tuple[int, ...]]
 Transparent = tuple[DomainExpr, int, int, IterDomain | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """What every use of one tensor enters into a graph: its axes by place, expressions and size-one pairs over places.
 
     ``axes`` are the places of ``tensor.axes``. ``loose`` are the axes that loops may run past.

@@ -15,7 +15,6 @@ from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.forms import Plan, Plans, own_domains, own_exprs
 from idgraph.graphs.graph_view import GraphView
 from idgraph.graphs.loops import Nests, Shadow, descendants
-from idgraph.graphs.memory import no_collection
 from idgraph.graphs.order import order_nests
 from idgraph.graphs.reasons import Explanation
 from idgraph.graphs.uses import Key, LocalExprs, Use, UseKeys, distinct_operands, key_of
@@ -23,6 +22,7 @@ from idgraph.graphs.valgraph import Group, ValGraph, key_text
 from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Tensor, TensorExpr
 from idgraph.ir.domains import is_one
 from idgraph.ir.loops import is_int
+from idgraph.ir.memory import no_collection
 
 
 class IndexGraph(GraphView[Key]):

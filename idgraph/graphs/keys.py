@@ -27,7 +27,7 @@ class Keys(Protocol[K]):
 
 
 class KeyList(Generic[K]):
-    """Keys numbered in the order in which they entered.
+    """Keys numbered in the order in which they entered; the way back is made when a number is first asked for.
 
     >>> keys = KeyList[str]()
     >>> keys.enter(["a", "b"]), keys.number("b"), keys.at(0), keys.number("c")
@@ -47,11 +47,13 @@ class KeyList(Generic[K]):
         """Number keys known to be new; returns the first of their consecutive numbers."""
         first = len(self._listed)
         self._listed.extend(keys)
-        self._numbers.update(zip(keys, range(first, first + len(keys)), strict=True))
         return first
 
     def number(self, key: K) -> int | None:
         """The number of a key, None where it has none."""
+        known, count = len(self._numbers), len(self._listed)
+        if known < count:
+            self._numbers.update(zip(self._listed[known:], range(known, count), strict=True))
         return self._numbers.get(key)
 
     def at(self, number: int) -> K:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from idgraph.graphs.forms import Plan
 from idgraph.ir import DomainExpr, IterDomain, Tensor, TensorExpr
@@ -42,8 +42,7 @@ def distinct_operands(e: TensorExpr) -> list[int]:
     return [k for k in range(len(e.inputs)) if canonical_operand(e, k) == k]
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(NamedTuple):  # a tuple, because a model makes hundreds of thousands
     """One use of a tensor by an operation: its axes have the numbers from ``first``, in the order of the plan.
 
     ``operand`` is None for the output; ``slot`` the third part of the keys, None where they have two.
