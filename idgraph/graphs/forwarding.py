@@ -124,8 +124,11 @@ class Forwards:
                     way.enter(to, axis)
                 case _:
                     pass
-        made = {d for x in e.output.domain.exprs for d in x.outputs}  # a cut to one element is made of what is read
-        way.fresh = {d for d in e.output.logical if d.is_broadcast and d not in way.known and d not in made}
+        # Made by the operation itself: neither read by any operand, nor on the way from or to what is read.
+        others = {d for x in e.output.domain.exprs for d in (*x.inputs, *x.outputs)}
+        for row in e.reads:
+            others.update(read.domain for read in row if isinstance(read, Mapped))
+        way.fresh = {d for d in e.output.logical if d.is_broadcast and d not in way.known and d not in others}
         for x in e.output.domain.loop_exprs:
             way.take(x)
         # Merged with single elements only, an axis keeps its coordinate, unless loops run past the end.
@@ -169,7 +172,7 @@ class _Walk:
             self.fresh.update(x.outputs)
         elif have and isinstance(x, Merge) and x.out in self._shared:
             lacking = x.inner if have[0] is x.outer else x.outer
-            if lacking in self.fresh:
+            if lacking in self.fresh and not have[0].is_broadcast:  # permissive keeps two merged broadcasts apart
                 extent, axis = self._forwards.standing(self._reader, lacking), self.known[have[0]]
                 self.wanted.setdefault(axis, []).append((Forward(extent, have[0] is x.outer), (lacking, None)))
                 if lacking in self._padded or not is_one(extent):
