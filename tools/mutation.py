@@ -62,13 +62,14 @@ SUITE = (
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``old`` becomes ``new`` at its only place in ``file`` (under ``idgraph/``)."""
+    """``old`` becomes ``new`` at its only place in ``file`` of the package. ``first`` is the test to begin with."""
 
     name: str
     room: str
     file: str
     old: str
     new: str
+    first: str = ""
 
     def place(self, root: Path = ROOT) -> str:
         """The text of the file."""
@@ -105,7 +106,8 @@ def plant(fault: Fault, into: Path) -> None:
 def run(fault: Fault, suite: Sequence[str] = ()) -> Result:
     """Plant one fault and run the suite (all of it, unless named) until a test fails."""
     started = time.perf_counter()
-    suite = suite or tuple(dict.fromkeys((*FIRST.get(fault.room, ()), *SUITE)))
+    own = (fault.first,) if fault.first else ()
+    suite = suite or tuple(dict.fromkeys((*own, *FIRST.get(fault.room, ()), *SUITE)))
     with tempfile.TemporaryDirectory(prefix="fault") as folder:
         plant(fault, Path(folder))
         found, message = _first_failure(Path(folder), suite)
@@ -116,7 +118,7 @@ def _first_failure(folder: Path, suite: Sequence[str]) -> tuple[str, str]:
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=line", "-p", "no:randomly", "-p", "no:cacheprovider"]
     for part in suite:
-        if not (folder / part).exists():
+        if not (folder / part.partition("::")[0]).exists():
             raise ValueError(f"{part} is no part of the tests")
         done = subprocess.run(  # one part after the other: the laws first
             [*command, "-p", "no:xdist", "--hypothesis-profile", "first", "--no-header", part],
