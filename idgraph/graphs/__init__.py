@@ -12,10 +12,11 @@ from idgraph.graphs.cycles import Cycle
 from idgraph.graphs.domain_graph import DomainGraph, SelfMapping, build_exact, exact_builder
 from idgraph.graphs.forms import Forms, Plans, own_domains, own_exprs
 from idgraph.graphs.index_graph import IndexGraph, build_index_graph
+from idgraph.graphs.keys import key_text
 from idgraph.graphs.loops import Nests, Shadow
 from idgraph.graphs.reasons import Explanation, Fact, Reason
 from idgraph.graphs.uses import canonical_operand, key_of
-from idgraph.graphs.valgraph import ExprGroup, Group, ValGraph, key_text
+from idgraph.graphs.valgraph import ExprGroup, Group, ValGraph
 
 __all__ = [
     "Cycle", "DomainGraph", "Explanation", "ExprGroup", "Fact", "Forms", "GraphBuilder", "Group", "IndexGraph", "Nests",

@@ -14,9 +14,9 @@ from typing import Generic, Literal, TypeVar
 from idgraph.errors import IndexingError
 from idgraph.graphs.disjoint import DisjointSets
 from idgraph.graphs.forms import Form, Forms
-from idgraph.graphs.keys import Keys
+from idgraph.graphs.keys import Keys, key_text
 from idgraph.graphs.reasons import Why
-from idgraph.graphs.valgraph import Nodes, ValGraph, key_text
+from idgraph.graphs.valgraph import Nodes, ValGraph
 from idgraph.ir import DomainExpr, IterDomain, Split
 
 K = TypeVar("K", bound=Hashable)

@@ -9,9 +9,9 @@ from idgraph.errors import IndexingError, user_line
 from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.forms import Plan, Plans
 from idgraph.graphs.graph_view import GraphView
-from idgraph.graphs.keys import KeyList
+from idgraph.graphs.keys import KeyList, key_text
 from idgraph.graphs.reasons import Explanation
-from idgraph.graphs.valgraph import Group, key_text
+from idgraph.graphs.valgraph import Group
 from idgraph.ir import Fusion, IterDomain, Mapped, Tensor
 from idgraph.ir.memory import no_collection
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from idgraph.graphs.valgraph import ExprGroup, Group, key_text
+from idgraph.graphs.keys import key_text
+from idgraph.graphs.valgraph import ExprGroup, Group
 
 if TYPE_CHECKING:
     import networkx as nx

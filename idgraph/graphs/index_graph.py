@@ -14,11 +14,12 @@ from idgraph.errors import IndexingError, ScheduleError, user_line
 from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.forms import Plan, Plans, own_domains, own_exprs
 from idgraph.graphs.graph_view import GraphView
+from idgraph.graphs.keys import key_text
 from idgraph.graphs.loops import Nests, Shadow, descendants
 from idgraph.graphs.order import order_nests
 from idgraph.graphs.reasons import Explanation
 from idgraph.graphs.uses import Key, LocalExprs, Use, UseKeys, distinct_operands, key_of
-from idgraph.graphs.valgraph import Group, ValGraph, key_text
+from idgraph.graphs.valgraph import Group, ValGraph
 from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Tensor, TensorExpr
 from idgraph.ir.domains import is_one
 from idgraph.ir.loops import is_int

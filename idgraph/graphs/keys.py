@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, cast
 
 K = TypeVar("K", bound=Hashable)
 
@@ -65,3 +65,15 @@ class KeyList(Generic[K]):
         made = KeyList[K]()
         made._listed, made._numbers = self._listed.copy(), self._numbers.copy()
         return made
+
+
+def key_text(key: object) -> str:
+    """``t1.I3``, or ``(t1.I3, slice -> t1)`` for a key of the index graph."""
+    if isinstance(key, tuple):
+        parts = cast("tuple[object, ...]", key)
+        return f"({', '.join(map(key_text, parts))})"
+    label = getattr(key, "label", None)
+    if isinstance(label, str):
+        return label
+    op, output = getattr(key, "op", None), getattr(key, "output", None)
+    return f"{op} -> {output.name}" if output is not None else str(key)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from idgraph.errors import IndexingError
 from idgraph.graphs.disjoint import DisjointSets
 from idgraph.graphs.forms import Form
-from idgraph.graphs.keys import Keys
+from idgraph.graphs.keys import Keys, key_text
+from idgraph.graphs.parting import apart
 from idgraph.graphs.reasons import Equal, Explanation, Fact, Reason, Why
 from idgraph.ir.domains import DomainExpr
 
@@ -60,16 +61,17 @@ class ExprGroup(Generic[K]):
         )
 
 
-def key_text(key: object) -> str:
-    """``t1.I3``, or ``(t1.I3, slice -> t1)`` for a key of the index graph."""
-    if isinstance(key, tuple):
-        parts = cast("tuple[object, ...]", key)
-        return f"({', '.join(map(key_text, parts))})"
-    label = getattr(key, "label", None)
-    if isinstance(label, str):
-        return label
-    op, output = getattr(key, "op", None), getattr(key, "output", None)
-    return f"{op} -> {output.name}" if output is not None else str(key)
+def _short(group: Group[Any]) -> str:
+    """A group with at most four of its keys."""
+    shown = ", ".join(map(key_text, group.keys[:4]))
+    return "{" + shown + (f" and {len(group) - 4} more" if len(group) > 4 else "") + "}"
+
+
+def _line(x: DomainExpr) -> str:
+    t = x.outputs[0].tensor
+    if t is None or not any(e is x for e in t.domain.exprs):
+        return f" ({x.line})" if x.line is not None else ""
+    return f" of {t.name}" + (f" ({t.source_line})" if t.source_line else "")
 
 
 class Nodes:
@@ -265,4 +267,9 @@ class ValGraph(Generic[K]):
                             at = f"{key_text(p.keys[0])} and {key_text(q.keys[0])}"
                             return f"{head}: {x.expr} and {y.expr} part at {at}"
                     return f"{head}: made of the same axes by {x.expr} and {y.expr}, which differ"
-        return f"{head}: no operation maps {mine} to {theirs}"
+        for source, made in ((mine, theirs), (theirs, mine)):
+            for x in self.uses(source):
+                if made in x.outputs:
+                    return f"{head}: {_short(made)} is made of {_short(source)} by {x.expr}" + _line(x.expr)
+        between = apart(mine, theirs)
+        return f"{head}: {between or f'no operation maps {_short(mine)} to {_short(theirs)}'}"
