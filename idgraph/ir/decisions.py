@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One way that was looked at: ``cost`` in element accesses (None where it is impossible), and what speaks of it."""
+    """One way that was looked at: ``cost`` in element accesses (None where it is impossible), and what speaks of it.
+
+    >>> Option("recompute", None, "a sort is not computed element by element").cost is None
+    True
+    """
 
     name: str
     cost: int | None

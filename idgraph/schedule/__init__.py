@@ -1,5 +1,6 @@
 """Schedules for whole fusions: like a reference, resizes moved upstream, inlining, private copies, automatic."""
 
+from idgraph.ir.decisions import Decision, Option
 from idgraph.schedule.auto import auto
 from idgraph.schedule.gathers import apply_gather_plan, gather_plan
 from idgraph.schedule.inline import inline_most, recompute
@@ -7,6 +8,6 @@ from idgraph.schedule.replay import like, resize_to_inputs
 from idgraph.schedule.scatter import apply_scatter_plan, scatter_plan
 
 __all__ = [
-    "apply_gather_plan", "apply_scatter_plan", "auto", "gather_plan", "inline_most", "like", "recompute",
-    "resize_to_inputs", "scatter_plan",
+    "Decision", "Option", "apply_gather_plan", "apply_scatter_plan", "auto", "gather_plan", "inline_most", "like",
+    "recompute", "resize_to_inputs", "scatter_plan",
 ]  # fmt: skip
