@@ -49,6 +49,7 @@ from idgraph.emit.plan import (
     walk,
 )
 from idgraph.emit.races import Crossing, check_barriers, check_races, thread_ways
+from idgraph.emit.scan import scan_steps
 from idgraph.emit.scatter import compared, copied, update
 from idgraph.emit.storage import Home, Threads, homes, memory_dtype, private_buffer
 from idgraph.errors import EmitError
@@ -231,7 +232,9 @@ class _Builder:
         guard = and_(*access.conditions, *value.guards)
         out: list[Stmt] = [Note(_describe(e))]
         if e.op in SCANS:
-            inside: Body = (*value.body, *self.scan(e, value, skip), *self.store(e, home.value, ()))
+            r = self.running(e, skip[0]) if skip else None
+            steps = scan_steps(e, value.result, home.value, skip, self.maps, r and (r.acc, r.buffer, r.place))
+            inside: Body = (*value.body, *steps, *self.store(e, home.value, ()))
             if home.is_local and guard is not TRUE:
                 out.append(Declare(home.value.name, e.output.dtype, 0))
         elif skip:
@@ -260,20 +263,6 @@ class _Builder:
         guard = and_(*access.conditions, *value.guards)
         note: Stmt = Note(_describe(e))
         return [note] if guard is FALSE else [note, *_guarded(guard, value.wrap(inside))]
-
-    def scan(self, e: TensorExpr, value: Value, along: Sequence[int]) -> Body:
-        """The running value takes one more term, and is the result at this point."""
-        loops, to = self.maps.loops(e), self.stored[e.output].value
-        a = accumulator(e)
-        if not along:  # an axis of one element: its only term
-            acc = Local(f"acc{to.name[1:]}", a.dtype)
-            first = Declare(acc.name, acc.dtype, identity(a))
-            return (first, Accumulate(acc, a.op, value.result), finish(e, acc, to))
-        r = self.running(e, along[0])
-        now = Local(f"now{to.name[1:]}", a.dtype)
-        names = tuple(loops[p].name for p in along)
-        step = Accumulate(r.acc, a.op, value.result, r.buffer, r.place, running=now, along=names)
-        return (step, finish(e, now, to))
 
     def store(self, e: TensorExpr, value: Operand, skip: Sequence[int]) -> Body:
         """Write the finished value to wherever the tensor lives."""

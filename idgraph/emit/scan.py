@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from idgraph.arith import is_true, simplify
+from idgraph.arith import Expr, is_true, simplify
+from idgraph.emit.compute import accumulator, finish, identity
 from idgraph.emit.nest import IndexMaps, flatten, is_thread, scanned
+from idgraph.emit.plan import Accumulate, Buffer, Declare, Local, Operand, Stmt
 from idgraph.errors import ScheduleError
 from idgraph.ir import SCANS, TensorExpr
 
@@ -41,3 +43,22 @@ def check_scan(e: TensorExpr, maps: IndexMaps, ways: Mapping[TensorExpr, tuple[s
             because=[why, f"each element is made of the one before: {e!r}"],
             hint=_HINT,
         )
+
+
+def scan_steps(
+    e: TensorExpr,
+    term: Operand,
+    to: Local,
+    along: Sequence[int],
+    maps: IndexMaps,
+    kept: tuple[Local, Buffer | None, Expr | None] | None,
+) -> tuple[Stmt, ...]:
+    """The running value, ``kept`` in a variable or in an array, takes one more term and is the result ``to`` here."""
+    a = accumulator(e)
+    if kept is None:  # an axis of one element: its only term
+        acc = Local(f"acc{to.name[1:]}", a.dtype)
+        return (Declare(acc.name, acc.dtype, identity(a)), Accumulate(acc, a.op, term), finish(e, acc, to))
+    acc, buffer, place = kept
+    now, loops = Local(f"now{to.name[1:]}", a.dtype), maps.loops(e)
+    names = tuple(loops[p].name for p in along)
+    return (Accumulate(acc, a.op, term, buffer, place, running=now, along=names), finish(e, now, to))
