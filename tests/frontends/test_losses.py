@@ -46,7 +46,8 @@ def test_loss_and_gradient(shape: tuple[int, ...], options: dict[str, Any]) -> N
     graph, args, want = captured(shape, options)
     imported = ig.from_torch(graph, args)
     assert not imported.coverage.opaque
-    for got, right in zip(imported.run(*args), want, strict=True):
+    found: Any = imported.run(*args)
+    for got, right in zip(found, want, strict=True):
         torch.testing.assert_close(got, right.detach(), rtol=2e-5, atol=2e-6)
 
 
