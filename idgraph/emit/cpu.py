@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from idgraph.emit.cpu_math import row_functions
 from idgraph.emit.ops.compiled import rebound
-from idgraph.emit.plan import Kernel
+from idgraph.emit.plan import Kernel, Loop, walk
 from idgraph.emit.printers.scalar import runs_parallel
+from idgraph.emit.rows.sweep import COLUMN
 from idgraph.errors import EmitError
 
 
@@ -39,7 +41,7 @@ def namespace() -> dict[str, Any]:
         "tanh": math.tanh, "erf": math.erf, "prange": numba.prange,
         "float_bits": jit(_float_bits), "bits_float": jit(_bits_float),
     }  # fmt: skip
-    return rebound(base, jit)
+    return {**rebound(base, jit), **row_functions(jit)}
 
 
 def _float_bits(x: Any) -> Any:
@@ -57,7 +59,8 @@ def compiled(function: Callable[..., Any], kernel: Kernel) -> Callable[..., Any]
     """
     code = function.__code__
     constants = tuple((type(c).__name__, repr(c)) for c in code.co_consts)
-    return _shared(_Body((code.co_code, constants, code.co_names, code.co_argcount), function), runs_parallel(kernel))
+    body = _Body((code.co_code, constants, code.co_names, code.co_argcount), function)
+    return _shared(body, runs_parallel(kernel), any(isinstance(s, Loop) and s.var == COLUMN for s in walk(kernel.body)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,5 +72,7 @@ class _Body:
 
 
 @lru_cache(maxsize=1024)
-def _shared(body: _Body, parallel: bool) -> Callable[..., Any]:
-    return load_numba().njit(body.function, error_model="numpy", parallel=parallel)
+def _shared(body: _Body, parallel: bool, rows: bool) -> Callable[..., Any]:
+    # Sums over a row may be taken in any order, so that they run as vectors; nothing else is allowed to change.
+    order = {"reassoc"} if rows else False
+    return load_numba().njit(body.function, error_model="numpy", parallel=parallel, fastmath=order)

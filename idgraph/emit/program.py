@@ -148,5 +148,5 @@ def emit(
     if target == "cuda":
         plan = with_lanes(with_rows(together(plan)))
     elif target == "cpu":
-        plan = with_first_values(plan)
+        plan = with_first_values(with_rows(plan, threads=False))
     return Program(fusion, target, plan, KernelCache(Path(cache)) if cache is not None else None)

@@ -127,7 +127,7 @@ def bf16_word(x):
 
 
 def bf16_load(word):
-    return bits_float(np.uint32(i64(word) << 16))
+    return bits_float(np.uint32(np.uint32(word) << np.uint32(16)))
 
 
 def bf16(x):

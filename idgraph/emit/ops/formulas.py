@@ -34,6 +34,7 @@ FLOAT: Final[Mapping[str, str]] = {
     "maximum": "maximum({0}, {1})", "minimum": "minimum({0}, {1})", "remainder": "remainder({0}, {1})",
     "fmod": "fmod({0}, {1})", "floor_divide": "floor_divide({0}, {1})", "pow": "power({0}, {1})",
     "atan2": "atan2({0}, {1})", "fma": "{0} * {1} + {2}", "exp": "exp({0})", "fast_exp": "fast_exp({0})",
+    "exp32": "exp32({0})",
     "fast_exp_sub": "fast_exp_sub({0}, {1})",
     "exp2": "exp2({0})",
     "expm1": "expm1({0})", "log": "log({0})", "log2": "log2({0})", "log1p": "log1p({0})", "sqrt": "sqrt({0})",
@@ -153,6 +154,8 @@ def formula(s: Compute, index: IndexText, choose: str) -> str:
     to, c = s.local.dtype, s.compute
     if s.op == "cast":
         return operand_text(s.operands[0], to, index, exact=True)
+    if s.op in ("order_key", "order_value"):
+        return f"{s.op}({operand_text(s.operands[0], c, index)})"
     if s.op == "where":
         texts = [operand_text(o, "bool" if k == 0 else to, index) for k, o in enumerate(s.operands)]
         chosen = choose.format(*texts)

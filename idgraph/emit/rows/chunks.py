@@ -91,7 +91,7 @@ def stores(s: Sweep) -> bool:
 
 def lowered(s: Sweep, read_only: frozenset[str], writes: bool = False) -> list[Stmt]:
     """The loops that run a sweep on the threads of a block; ``writes``: a sweep beside it writes its columns."""
-    fixed, s = _hoisted(s, read_only)
+    fixed, s = hoisted(s, read_only)
     s = _cheaper(s, fixed)
     width = s.lanes if s.lanes > 1 or s.online is None else SERIAL_CHUNK
     place = _place(s, width)
@@ -424,7 +424,7 @@ def _finished(acc: str, c: str, top: Local) -> list[Stmt]:
 # cheaper forms ----------------------------------------------------------------------------------------------------
 
 
-def _hoisted(s: Sweep, read_only: frozenset[str]) -> tuple[list[Stmt], Sweep]:
+def hoisted(s: Sweep, read_only: frozenset[str]) -> tuple[list[Stmt], Sweep]:
     """(what is the same for every column, the sweep without it)."""
     moving = {COLUMN} | {n for x in (*s.body, *s.later) for n in sets(x)}
     if s.online is not None:

@@ -1,0 +1,62 @@
+"""Rows on the CPU: plain loops over columns that become vector code, with the values of the definition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import idgraph as ig
+from idgraph.emit.cpu import namespace
+from idgraph.emit.ops.scalars import maximum
+from idgraph.validate.oracle import evaluate
+from tests.emit.row_cases import cross_entropy, rows
+from tests.emit.test_rows import FORMS, arrays
+
+
+def test_exp_is_within_a_unit_in_the_last_place() -> None:
+    exp32 = namespace()["exp32"]
+    x = np.linspace(-87.0, 88.7, 20011).astype(np.float32)
+    found, want = np.array([exp32(v) for v in x], np.float64), np.exp(x.astype(np.float64))
+    assert np.max(np.abs(found - want) / np.spacing(want.astype(np.float32))) <= 1.0
+    assert [exp32(np.float32(v)) for v in (np.inf, -np.inf, 0.0, 200.0, -200.0)] == [np.inf, 0.0, 1.0, np.inf, 0.0]
+    assert np.isnan(exp32(np.float32(np.nan)))
+
+
+def test_keys_are_in_the_order_of_maximum() -> None:
+    key, value = namespace()["order_key"], namespace()["order_value"]
+    x = np.array([-np.inf, -3e38, -1.0, -1e-45, -0.0, 0.0, 1e-45, 1.0, 3e38, np.inf, np.nan, -np.nan], np.float32)
+    for a in x:
+        for b in x:
+            want = maximum(float(a), float(b))
+            found = value(max(key(a), key(b)))
+            assert found == want or (np.isnan(found) and np.isnan(want))
+    assert all(value(key(v)) == v for v in x[:-2])
+
+
+@pytest.mark.parametrize("form", ["log_softmax", "two sums", "amin"])
+def test_forms(form: str) -> None:
+    f = rows(FORMS[form], (5, 77))
+    ig.schedule.auto(f)
+    report = ig.validate(f, target="cpu")
+    assert report.ok, report
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
+def test_cross_entropy(dtype: str) -> None:
+    f = cross_entropy(6, 130, "mean", gradient=True, dtype=dtype)
+    ig.schedule.auto(f)
+    assert ig.validate(f, target="cpu").ok
+
+
+def test_infinities_and_nan() -> None:
+    f = rows(FORMS["softmax"], (5, 37))
+    x: Any = arrays(f)["x"]
+    x[0, :20], x[1, :], x[2, 11], x[3, 30] = -np.inf, -np.inf, np.inf, np.nan
+    x[4] = -np.abs(x[4])
+    ig.schedule.auto(f)
+    with np.errstate(all="ignore"):
+        found, want = ig.emit(f, target="cpu").run({"x": x}), evaluate(f, {"x": x})
+    name = f.outputs[0].name
+    np.testing.assert_allclose(found[name], want[name], rtol=3e-6)
