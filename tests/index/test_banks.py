@@ -82,14 +82,32 @@ def test_known_ways_of_a_column(dtype: str, layout: str, amount: int, ways: int)
         assert write.bank_conflicts().ways == 1
 
 
-def words_by_hand(a: Access) -> int:
-    """Most different words of one bank in one phase, by looking at every warp; scalar accesses only."""
+def lane_bytes(a: Access) -> int:
+    """Bytes that each lane moves at once: a whole vector where every one of them lies whole and aligned."""
     size = item_size(a.tensor.dtype)
+    loop = next((x for x in a.loops if x.parallel == "vectorize"), None)
+    width = int(loop.extent) if loop is not None else 1
+    assert a.tile is not None
+    if loop is None or width * size not in (2, 4, 8, 16):
+        return size
+    others = [x for x in a.loops if x is not loop]
+    for rest in itertools.product(*(range(int(x.extent)) for x in others)):
+        at = {x.name: v for x, v in zip(others, rest, strict=True)}
+        happens = {bool(a.predicate.evaluate({**at, loop.name: n})) for n in range(width)}
+        places = [int(a.tile.evaluate({**at, loop.name: n})) for n in range(width)]
+        if len(happens) > 1 or places[0] % width or places != list(range(places[0], places[0] + width)):
+            return size
+    return width * size
+
+
+def words_by_hand(a: Access) -> int:
+    """Most different words of one bank in one phase, by looking at every warp."""
+    size, moved = item_size(a.tensor.dtype), lane_bytes(a)
     ids = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
     on = {x.parallel: x for x in a.loops if x.parallel in ids}
     dims = [int(on[w].extent) if w in on else 1 for w in ids]
     others = [x for x in a.loops if x.parallel not in ids]
-    worst, lanes = 1, 32 // max(1, size // 4)
+    worst, lanes = 1, 32 // max(1, moved // 4)
     assert a.tile is not None
     for rest in itertools.product(*(range(int(x.extent)) for x in others)):
         wanted: dict[tuple[int, int], set[int]] = {}
@@ -98,8 +116,8 @@ def words_by_hand(a: Access) -> int:
             at |= {on[w].name: v for w, v in zip(ids, (x, y, z), strict=True) if w in on}
             number = x + dims[0] * (y + dims[1] * z)
             if a.predicate.evaluate(at):
-                byte = int(a.tile.evaluate(at)) * size
-                for word in {b // 4 for b in range(byte, byte + size)}:
+                byte = int(a.tile.evaluate(at)) * size // moved * moved
+                for word in {b // 4 for b in range(byte, byte + moved)}:
                     wanted.setdefault((number // lanes, word % 32), set()).add(word)
         worst = max([worst, *map(len, wanted.values())])
     return worst
