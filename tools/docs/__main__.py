@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,7 +20,9 @@ def build(target: Path) -> int:
 
 def main(arguments: Sequence[str]) -> int:
     """Build into the folder named, or into ``out/docs``."""
-    target = Path(arguments[0]).resolve() if arguments else ROOT / "out" / "docs"
+    parser = argparse.ArgumentParser(prog="python -m tools.docs", description=__doc__)
+    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "out" / "docs")
+    target = Path(parser.parse_args(arguments).folder).resolve()
     code = build(target)
     if code == 0:
         print(f"built: {target / 'index.html'}")
