@@ -8,7 +8,7 @@ columns that are read meet in one bank.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import gcd, prod
@@ -88,12 +88,13 @@ class Plan:
 
 def tile_transposes(nests: Sequence[Nest]) -> None:
     """Reschedule those of ``nests`` that read inputs along another axis than they write."""
+    stored = {nest.reference for nest in nests if not nest.reference.inline_position}
     for nest in nests:
         base = _base(nest.reference)
         fast = _fast(nest.reference, base)
         if fast is None:
             continue
-        found = _tiled(nest, base, fast)
+        found = _tiled(nest, base, fast, stored)
         for count in range(len(found), 0, -1):  # as many as shared memory has room for
             plan = _plan(nest.reference, base, fast, found[:count])
             if plan is not None:
@@ -148,8 +149,9 @@ def _traced(e: TensorExpr, known: Axes) -> Iterator[Axes]:
         yield {axis: inside[r.domain] for axis, r in pairs if isinstance(r, Mapped) and r.domain in inside}
 
 
-def _tiled(nest: Nest, base: Sequence[IterDomain], fast: IterDomain) -> list[Tiled]:
-    """Inputs that run along one other axis of the output, and have all of its axes; those of the first such axis."""
+def _tiled(nest: Nest, base: Sequence[IterDomain], fast: IterDomain, stored: Collection[Tensor]) -> list[Tiled]:
+    """Inputs (or what an earlier kernel has ``stored``) that run along one other axis of the output, and have all of
+    its axes; those of the first such axis."""
     known: dict[Tensor, Axes] = {nest.reference: {d: d for d in base}}
     wide = {d for d in base if not d.is_broadcast}
     found: list[Tiled] = []
@@ -161,7 +163,7 @@ def _tiled(nest: Nest, base: Sequence[IterDomain], fast: IterDomain) -> list[Til
             p = e.inputs[k]
             if nest.members.get(p) == (e, k):
                 known[p] = axes
-            elif p.definition is None and e.inputs.count(p) == 1 and _is_whole(p, axes, wide):
+            elif (p.definition is None or p in stored) and e.inputs.count(p) == 1 and _is_whole(p, axes, wide):
                 along = _runs_along(p, axes)
                 if along is not None and along is not fast:
                     found.append(Tiled(e, k, along, axes))

@@ -59,6 +59,14 @@ def with_its_transpose() -> ig.Fusion:
     return f
 
 
+def of_an_output() -> ig.Fusion:
+    """What one kernel writes, another one turns."""
+    f = ig.Fusion("of an output")
+    y = f.output(ig.exp(f.input("x", (40, 72))))
+    f.output(ig.permute(y, (1, 0)) + 1.0)
+    return f
+
+
 def flattened() -> ig.Fusion:
     """NCHW to rows of channels."""
     f = ig.Fusion("flattened")
@@ -109,6 +117,7 @@ TILED: dict[str, Build] = {
     "many inputs": many_inputs,
     "with its transpose": with_its_transpose,
     "flattened": flattened,
+    "of an output": of_an_output,
     "strided view": strided_view,
     "other memory": other_memory,
     "cast": cast_on_the_way,
@@ -142,7 +151,9 @@ def test_direct_where_no_tile_helps(name: str) -> None:
     assert ig.validate(f, target="numpy").ok
 
 
-@pytest.mark.parametrize("name", ["cut on both sides", "odd pixels", "batched", "two inputs", "flattened"])
+@pytest.mark.parametrize(
+    "name", ["cut on both sides", "odd pixels", "batched", "two inputs", "flattened", "of an output"]
+)
 def test_no_thread_races(name: str) -> None:
     f = TILED[name]()
     ig.schedule.auto(f)
