@@ -231,6 +231,19 @@ def test_vectors_down_a_column() -> None:
     assert found.cures()
 
 
+def test_an_array_in_the_order_of_the_allocation() -> None:
+    """Columns of the tile first: what was a conflict of the reader is one of the writer."""
+    f = tile(32)
+    t = f["t"]
+    write, read = accesses(f)
+    assert (str(write.tile), str(read.tile)) == ("i1*32 + i2", "i1 + i2*32")
+    t.set_allocation([t.logical[0], t.logical[2], t.logical[1]])
+    write, read = accesses(f)
+    assert (str(write.tile), str(read.tile)) == ("i1 + i2*32", "i1*32 + i2")
+    assert (write.bank_conflicts().ways, read.bank_conflicts().ways) == (32, 1)
+    assert ig.validate(f, target="python").ok
+
+
 def test_questions_without_an_answer() -> None:
     f = ig.Fusion("f")
     a = f.input("a", shape=(8,))

@@ -6,6 +6,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.arith import symbol
+from idgraph.index import buffer_size
 
 
 def maps(t: ig.Tensor) -> ig.IndexMap:
@@ -223,3 +224,19 @@ def test_the_definition_of_an_input_is_no_operation() -> None:
         m.index_map(nothing)
     with pytest.raises(ig.IndexingError, match="that of an input is None"):
         m.access(nothing, x)
+
+
+def test_buffers_hold_their_last_element_and_no_more() -> None:
+    f = ig.Fusion("f")
+    n = f.symbol("n", min=1)
+    sizes = {
+        "40": f.input("a", shape=(5, 8)),
+        "45": f.input("b", shape=(5, 8), offset=5),
+        "56": f.input("c", shape=(5, 8), strides=(12, 1)),
+        "8": f.input("d", shape=(5, 8), strides=(0, 1)),
+        "0": f.input("e", shape=(5, 0), offset=3),
+        "n*8": f.input("g", shape=(n, 8)),
+        "1": f.input("h", shape=()),
+    }
+    for size, t in sizes.items():
+        assert str(buffer_size(t)) == size, t.name
