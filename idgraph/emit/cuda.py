@@ -312,7 +312,7 @@ def _start(
             warnings.simplefilter("ignore")  # the simulator's threads warn of the infinities that kernels make
             configured(*arguments)
 
-    return simulate if simulated() else partial(configured, *arguments)
+    return simulate
 
 
 def run(
@@ -325,12 +325,11 @@ def run(
 
 
 def compiled(program: Program, checked: bool) -> dict[str, Any]:
-    """The kernels: compiled by numba at their first launch; those of a cache are loaded from their PTX."""
+    """The kernels: compiled to PTX (or found in the program's cache) and loaded; in the simulator, its own."""
     cuda = need_device()
-    cc = (0, 0) if simulated() else tuple(int(n) for n in cuda.get_current_device().compute_capability)
-    major, minor = cc[0], cc[1]
-    if simulated() or program.cache is None:
-        return {name: cuda.jit(f) for name, f in kernel_functions(program, checked, (major, minor)).items()}
+    if simulated():
+        return {name: cuda.jit(f) for name, f in kernel_functions(program, checked, (0, 0)).items()}
+    major, minor = (int(n) for n in cuda.get_current_device().compute_capability)
     texts = compile_ptx(program, checked=checked, cc=(major, minor))
     return {k.name: DeviceKernel(ptx) for k, ptx in zip(program.plan.kernels, texts, strict=True)}
 

@@ -36,9 +36,10 @@ from idgraph.schedule.scatter import apply_scatter_plan, scatter_plan, schedule_
 from idgraph.schedule.transpose import Nest, tile_transposes
 
 BLOCK = 128
-GATHER_BLOCK = 512  # elements gathered from one row by many threads of a block are found in its cache
+GATHER_BLOCK = 1024  # elements gathered from one row by many threads of a block are found in its cache
+FEW = 4  # operations for which 1024 threads have registers enough
 WARP = 32
-STEPS = 4
+STEPS = 2
 MAX_VECTORS = 4  # that one thread loads for the parts of a rotation
 ROWS_BY_INDEX = frozenset({"embedding", "index_select"})
 GATHERS = frozenset({"gather", "take_along_dim"})
@@ -226,7 +227,8 @@ def _stored(fusion: Fusion) -> set[Tensor]:
 def _reference(t: Tensor, sources: _Sources, chosen: int | None) -> None:
     """Kept axes flattened and cut into blocks and threads; reduced axes inside them, axes of one element last."""
     ops = {e.op for e in sources.exprs}
-    block = chosen or (GATHER_BLOCK if ops & GATHERS else BLOCK)
+    small = len(sources.exprs) <= FEW and len(sources.inputs) <= 2
+    block = chosen or ((GATHER_BLOCK if small else GATHER_BLOCK // 2) if ops & GATHERS else BLOCK)
     if t.definition is not None and t.definition.op in SCATTERS:
         schedule_scatter(t.definition, block)
         return

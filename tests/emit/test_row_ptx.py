@@ -26,7 +26,7 @@ WANTED: dict[str, tuple[int, int, int, int]] = {
     "qkv_rope": (1, 24, 0, 40),
     "swin": (1, 2, 0, 32),
     "pixel_shuffle": (1, 1, 2, 32),  # two rows of the input interleave in one of the output
-    "embedding": (1, 8, 1, 40),  # the index
+    "embedding": (1, 4, 1, 40),  # the index
     "gather": (1, 3, 4, 40),  # four elements from anywhere
 }
 
