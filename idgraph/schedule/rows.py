@@ -25,6 +25,7 @@ REDUCING_THREADS = 256  # threads of a block that reduces one long row
 WRITING_THREADS = 512  # the same where it also writes a row
 CHUNKS = 4  # pieces of 16 bytes that each thread takes of a row, where there are enough rows for all processors
 FEW_ROWS = 264  # fewer rows than two blocks for each multiprocessor of a large GPU: more threads for each
+LONG = 1 << 16  # columns that one block should not write alone
 BLOCK = 128  # threads of a block that works on several short rows
 
 
@@ -128,6 +129,12 @@ def _label_reduced(space: Space, p: Tensor, labels: Labels) -> bool:
     return True
 
 
+def _is_narrow(space: Space) -> bool:
+    """True where the rows are too few for the processors, and long."""
+    rows, columns = _product(space.extents[: space.rows]), _product(space.extents[space.rows :])
+    return space.rows == 0 or (rows is not None and rows < FEW_ROWS // 16 and (columns is None or columns > LONG))
+
+
 def _same(axes: Sequence[IterDomain], extents: Sequence[Expr]) -> bool:
     return len(axes) == len(extents) and all(same_extent(d.extent, n) for d, n in zip(axes, extents, strict=True))
 
@@ -152,6 +159,8 @@ def _consumers(space: Space, t: Tensor) -> Iterator[tuple[Tensor, Labels]]:
         columns = [*range(space.rows, len(space.extents))]
         if reduced and not (reduces(o) and reduced == columns):
             continue
+        if not reduced and len(labels) > space.rows and _is_narrow(space):
+            continue  # a few blocks would write it all: it is a kernel of its own
         # What is reshaped afterwards is computed over the axes from before.
         if all(isinstance(x, (Split, Merge)) for x in o.domain.exprs) and not (reduced and o.domain.exprs):
             yield o, labels

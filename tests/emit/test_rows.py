@@ -188,6 +188,14 @@ def test_unaligned_rows_by_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     assert widths == {8}
 
 
+def test_what_follows_a_total_has_blocks_of_its_own() -> None:
+    f = rows(lambda x: x / ig.sum(x), (300, 700))
+    ig.schedule.auto(f)
+    total, whole = emit(f, target="cuda").kernels
+    assert "blockIdx.x" not in total.launch
+    assert int(whole.launch["blockIdx.x"][0]) > 100
+
+
 def test_columns_across_neighbouring_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     f = rows(lambda x: ig.softmax(x, 1), (3, 19, 10))
     check(f, monkeypatch)
