@@ -17,6 +17,7 @@ BITS = "it reads the bytes of its operand as another type"
 SOLVES = "linear algebra that is no sum over indices: a factorisation"
 NUMBER = "a number that depends on values"
 MEMORY = "it writes through a view that may lie anywhere in its memory"
+PAIRS = "a scan that keeps a maximum and a sum together"
 MERGES = "several writers of one element, joined by more than a sum"
 
 _NAMES: dict[str, str] = {
@@ -55,6 +56,7 @@ _NAMES: dict[str, str] = {
         _linalg_solve_ex.default linalg_solve_triangular.default cholesky.default triangular_solve.default
         linalg_eig.default linalg_matrix_exp.default""",
     MEMORY: "as_strided_scatter.default",
+    PAIRS: "logcumsumexp.default",
     MERGES: "scatter_reduce.two index_reduce.default scatter.reduce scatter.value_reduce",
 }
 
