@@ -12,7 +12,6 @@ from idgraph.emit.plan import (
     Combine,
     Compute,
     Declare,
-    If,
     Index,
     Let,
     Load,
@@ -125,8 +124,3 @@ def stored_in(body: tuple[Stmt, ...]) -> frozenset[str]:
 def loaded_in(body: tuple[Stmt, ...]) -> frozenset[str]:
     """Buffers read anywhere in ``body``."""
     return frozenset(s.buffer.name for s in walk(body) if isinstance(s, Load))
-
-
-def is_condition(s: Stmt) -> bool:
-    """True of a condition around statements."""
-    return isinstance(s, If)
