@@ -130,11 +130,14 @@ class Nests:
 
         ``a[i, 1]`` and ``b[i, j]`` computed in one loop over merge(i, j) and added later: a's loop runs over j too.
         """
+        open_ = {d for t in self.fusion.tensors for d in t.logical if d.is_broadcast and self.resolved(d) is None}
+        if not open_:
+            return
         beside = OneAxis(self.fusion)
         for loops in self._nests():
             for t, k in loops.items():
                 for d in t.logical:
-                    if not d.is_broadcast or self.resolved(d) is not None:
+                    if d not in open_:
                         continue
                     at = _positions(t, d, k)
                     met = next(
@@ -158,8 +161,9 @@ class Nests:
                 mine, theirs = nest.setdefault(t, {t: k}), nest.setdefault(e.output, {e.output: k})
                 mine[t], theirs[e.output] = max(mine[t], k), max(theirs[e.output], k)
                 if mine is not theirs:
-                    mine.update(theirs)
-                    nest.update(dict.fromkeys(theirs, mine))
+                    large, small = (mine, theirs) if len(mine) >= len(theirs) else (theirs, mine)
+                    large.update(small)
+                    nest.update(dict.fromkeys(small, large))
         order = {t: n for n, t in enumerate(self.fusion.tensors)}
         unique = {id(found): found for found in nest.values()}
         return [dict(sorted(found.items(), key=lambda item: order[item[0]])) for found in unique.values()]
