@@ -42,7 +42,7 @@ from idgraph.ir.composite import (
     sum,
     take_along_dim,
 )  # fmt: skip
-from idgraph.ir.indexed import index, index_put, scatter, scatter_add
+from idgraph.ir.indexed import index_get, index_put, scatter, scatter_add
 from idgraph.ir.losses import cross_entropy, cross_entropy_backward
 from idgraph.ir.movement import (
     broadcast,
@@ -137,7 +137,7 @@ __all__ = [
     "bitwise_xor", "broadcast", "cast", "cat", "ceil", "copy", "cos", "cross_entropy", "cross_entropy_backward",
     "cummax", "cummin", "cumprod", "cumsum", "div", "embedding", "emit", "eq", "erf", "exp", "exp2", "expand", "expm1",
     "flatten", "flip", "floor",
-    "floor_divide", "fmod", "from_sympy", "from_torch", "frontends", "full", "gather", "ge", "gt", "index", "index_put",
+    "floor_divide", "fmod", "from_sympy", "from_torch", "frontends", "full", "gather", "ge", "gt", "index_get", "index_put",
     "index_select", "iota", "isinf", "isnan", "le", "log", "log1p", "log2", "log_softmax", "logical_and", "logical_not",
     "logical_or", "logical_xor", "lt", "matmul", "maximum", "mean", "minimum", "mul", "ne", "neg", "pad", "parse",
     "permute", "pow", "prod", "prove", "prove_equal", "reciprocal", "relu", "remainder", "repeat", "report", "reshape",

@@ -189,7 +189,7 @@ def _to_front(x: Tensor, dims: Sequence[int]) -> tuple[Tensor, list[int], list[i
     return permute(x, order), list(range(len(dims))), order
 
 
-def index(x: Tensor, indices: Sequence[Tensor | None], *, name: str | None = None) -> Tensor:
+def index_get(x: Tensor, indices: Sequence[Tensor | None], *, name: str | None = None) -> Tensor:
     """``x[i, j, ...]`` of torch: elements at index tensors that broadcast against each other, None for a whole axis.
 
     Negative indices count from the end. Axes of the index tensors stand where the indexed ones stood; in front if
@@ -198,11 +198,11 @@ def index(x: Tensor, indices: Sequence[Tensor | None], *, name: str | None = Non
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
     >>> x, i = f.input("x", shape=(9, 4, 5)), f.input("i", shape=(2, 3), dtype="int64")
-    >>> ig.index(x, [None, i]).shape
+    >>> ig.index_get(x, [None, i]).shape
     (9, 2, 3, 5)
     """
-    with at_user_line("index"):
-        dims, found = _indices(checked(x, "index"), indices, "index")
+    with at_user_line("index_get"):
+        dims, found = _indices(checked(x, "index_get"), indices, "index_get")
         source, at, _ = _to_front(x, dims)
         return apply_op("index", source, *found, name=name, dims=tuple(at))
 

@@ -139,7 +139,7 @@ def basic_index(tensor: Tensor, items: tuple[object, ...]) -> Tensor:
         else:
             raise OperationError(
                 f"index {item!r} of tensor {tensor.name} is none of int, slice, None, Ellipsis",
-                hint="index with tensors through ig.index(x, [i, j]), ig.index_select, ig.gather or ig.embedding",
+                hint="index with tensors through ig.index_get(x, [i, j]), ig.index_select, ig.gather or ig.embedding",
             )
         axis += 1
     result = slice_dims(tensor, slices) if slices else tensor

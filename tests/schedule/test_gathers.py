@@ -128,7 +128,7 @@ def gathered() -> ig.Fusion:
 @fusion
 def advanced() -> ig.Fusion:
     f, x, i = two((6, 4, 3), (5, 1))
-    f.output(ig.index(x + f.input("y", (4, 1)), [i, f.input("j", (2,), "int64")]))
+    f.output(ig.index_get(x + f.input("y", (4, 1)), [i, f.input("j", (2,), "int64")]))
     return f
 
 

@@ -205,7 +205,7 @@ INDEXED: list[tuple[str, Tensors, Callable[..., ig.Tensor], Callable[..., torch.
     ("index_put apart", [torch.rand(5, 6, 4), torch.tensor([3, 1]), torch.tensor([0, -2]), torch.rand(6)],
      lambda x, i, j, v: ig.index_put(x, [i, None, j], v), lambda x, i, j, v: _assigned(x, i, j, v)),
     ("index apart", [torch.rand(5, 6, 4), torch.tensor([3, 1]), torch.tensor([0, -2])],
-     lambda x, i, j: ig.index(x, [i, None, j]), lambda x, i, j: x[i, :, j]),
+     lambda x, i, j: ig.index_get(x, [i, None, j]), lambda x, i, j: x[i, :, j]),
 ]  # fmt: skip
 
 
