@@ -17,6 +17,7 @@ import numpy as np
 
 from idgraph.emit import Program
 from idgraph.emit.cuda import launch_shape
+from idgraph.emit.cuda_pairs import plain_pairs
 from idgraph.emit.cuda_vectors import plain_vectors
 from idgraph.emit.launch import global_buffer, scalars_of
 from idgraph.emit.layout import bind, flat_input, given_array, output_array
@@ -32,6 +33,10 @@ def _filled(size: int, dtype: Any) -> Any:
 
 def _word_value(word: Any) -> float:
     return scalars.bf16_load(int(word))
+
+
+def _value_word(value: float) -> Any:
+    return np.uint16(scalars.bf16_word(value))
 
 
 class _Shared:
@@ -51,6 +56,7 @@ def _thread(code: Any, kernel: Kernel, arguments: list[Any], cuda: SimpleNamespa
     names: dict[str, Any] = {
         **plain, "cuda": cuda, "np": np, "f16_load": float, "f16_word": np.float16, "shared_alignment": None,
         "bf16_load": _word_value, **plain_vectors(),
+        **plain_pairs({"bf16": _word_value, "f16": float}, {"bf16": _value_word, "f16": np.float16}),
     }  # fmt: skip
     exec(code, names)
     return names[kernel.name](*arguments)

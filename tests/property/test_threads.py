@@ -65,6 +65,28 @@ def test_cases_in_any_order_of_threads(name: str) -> None:
         assert difference(made, inputs, run_threads(program, inputs, seed)) == ""
 
 
+def rows_in_vectors(outer: bool) -> Fusion:
+    """Rows of 16-bit floats that a reduction loads, two at a time."""
+    f = Fusion("rows")
+    t1 = ig.add(f.input("x", (4, 4), "bfloat16"), 1, name="t1")
+    t2 = ig.add(t1, 1, name="t2")
+    f.output(ig.amax(t2, 1, name="t3"))
+    for t in (t1, t2):
+        if outer:
+            t.parallelize(0, "blockIdx.x")
+        t.inline(1).set_memory("shared")
+    if outer:
+        f["t3"].parallelize(0, "blockIdx.x")
+    return f
+
+
+@pytest.mark.parametrize("outer", [False, True])
+def test_pairs_of_short_floats(outer: bool) -> None:
+    made = Case(rows_in_vectors(outer))
+    inputs = arrays_of(made)
+    assert difference(made, inputs, run_threads(emit(made.fusion, "cuda"), inputs)) == ""
+
+
 def test_a_missing_barrier_shows_in_the_values() -> None:
     """The runner can fail: what it runs without barriers is wrong."""
     made = Case(SHARED["tile_in_a_loop"]())
