@@ -16,10 +16,13 @@ import argparse
 import json
 import platform
 import re
+import tempfile
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -209,21 +212,46 @@ def check(f: ig.Fusion, row: Row, inputs: Mapping[str, Any]) -> str:
     return "" if report.ok and report.exhaustive else str(report.mismatch or f"sampled {report.sampled}")
 
 
-def measure(case: Case, options: argparse.Namespace) -> Row:
-    """Validate, then time."""
-    torch: Any = import_module("torch")
+def built(case: Case, options: argparse.Namespace) -> tuple[ig.Fusion, Program, Row]:
+    """The fusion, scheduled; its program; and its row, still empty."""
     f = case.build(options.small)
     (case.schedule or ig.schedule.auto)(f)
     program = emit(f, target="cuda", cache=options.cache)
-    row = Row(f.name, case.key, case.bar, bytes=moved_bytes(f, case.gathered, case.twice), kernels=len(program.kernels))
-    if simulated():
-        report = ig.validate(f, target="cuda")
-        row.ok, row.checks = report.ok, report.points
-        return row
+    size = moved_bytes(f, case.gathered, case.twice)
+    return f, program, Row(f.name, case.key, case.bar, bytes=size, kernels=len(program.kernels))
+
+
+def checked(case: Case, options: argparse.Namespace) -> Row:
+    """What needs the host more than the device: every address, the PTX, and compiling for what is timed later."""
+    torch: Any = import_module("torch")
+    f, program, row = built(case, options)
     row.ptx = ptx_facts(program)
     inputs = device_inputs(torch, f)
     if not options.quick:
         row.note = check(f, row, inputs)
+    ready, _ = prepared(torch, program, inputs)  # into the cache
+    ready.launch()
+    if not (options.quick or options.no_compile):
+        compiled_times(torch, case, inputs, Row("", "", 0.0))  # into torch's cache
+    return row
+
+
+def checked_by_key(key: str, options: argparse.Namespace) -> Row:
+    """`checked` in a process of its own."""
+    return checked(next(c for c in CASES if c.key == key), options)
+
+
+def measure(case: Case, options: argparse.Namespace, before: Row | None) -> Row:
+    """Compare every value, then time; ``before`` holds what was checked."""
+    torch: Any = import_module("torch")
+    if simulated():
+        f, _, row = built(case, options)
+        report = ig.validate(f, target="cuda")
+        row.ok, row.checks = report.ok, report.points
+        return row
+    row = before if before is not None else checked(case, options)
+    f, program, _ = built(case, options)
+    inputs = device_inputs(torch, f)
     ready, found = prepared(torch, program, inputs)
     ready.launch()
     load_cuda().synchronize()
@@ -235,6 +263,20 @@ def measure(case: Case, options: argparse.Namespace) -> Row:
     if not (options.quick or options.no_compile):
         compiled_times(torch, case, inputs, row)
     return row
+
+
+def checks_ahead(keys: list[str], options: argparse.Namespace, out: Console) -> dict[str, Row]:
+    """`checked` for several cases side by side, before anything is timed; the largest first."""
+    if simulated() or options.workers < 2 or len(keys) < 2:
+        return {}
+    order = sorted(keys, key=lambda k: ("grad" not in k, not k.startswith(("ce_", "transpose")), k))
+    with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
+        asked = {k: pool.submit(checked_by_key, k, options) for k in order}
+        done = {k: future.result() for k, future in asked.items()}
+    out.print(
+        f"addresses of {len(done)} rows: {'ok' if all(r.ok or options.quick for r in done.values()) else 'WRONG'}"
+    )
+    return done
 
 
 def table_of(rows: list[Row]) -> Table:
@@ -258,6 +300,7 @@ def main() -> None:
     parser.add_argument("--no-compile", action="store_true", help="no torch.compile")
     parser.add_argument("--small", action="store_true", help="tiny shapes, for the simulator")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--workers", type=int, default=4, help="processes that check side by side before the timing")
     parser.add_argument("--cache", type=Path, help="folder of compiled kernels; they are started through the driver")
     options = parser.parse_args()
     out, began = Console(width=140), time.perf_counter()
@@ -266,26 +309,31 @@ def main() -> None:
     if unknown:
         parser.error(f"no row {unknown[0]}; rows: {', '.join(c.key for c in CASES)}")
     rows: list[Row] = []
-    for case in CASES:
-        if case.key in wanted:
+    with tempfile.TemporaryDirectory() as private:
+        options.cache = options.cache or Path(private)
+        before = checks_ahead(wanted, options, out)
+        for case in (c for c in CASES if c.key in wanted):
             started = time.perf_counter()
-            rows.append(measure(case, options))
+            rows.append(measure(case, options, before.get(case.key)))
             r = rows[-1]
             took = f"{time.perf_counter() - started:.1f} s"
             text = f"{r.key}: of copy {r.of_copy:.3f}, ok {r.ok}, error {r.error:.2g} of what is allowed, {took}"
             out.print(f"{text} {r.ptx} {r.note}", highlight=False, markup=False)
             if not simulated():
                 import_module("torch").cuda.empty_cache()
+            if options.json is not None:
+                options.json.write_text(json.dumps(facts_of(rows), indent=1) + "\n", encoding="utf-8")
     out.print(table_of(rows))
     out.print(f"{time.perf_counter() - began:.0f} s in all")
-    if options.json is not None:
-        device = "simulator" if simulated() else load_cuda().get_current_device().name
-        name = device.decode() if isinstance(device, bytes) else str(device)
-        facts = {
-            "device": name, "machine": platform.machine(), "numpy": np.__version__,
-            "torch": str(import_module("torch").__version__), "rows": [asdict(r) for r in rows],
-        }  # fmt: skip
-        options.json.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
+
+def facts_of(rows: list[Row]) -> dict[str, Any]:
+    """The rows, with the machine named."""
+    device = "simulator" if simulated() else load_cuda().get_current_device().name
+    return {
+        "device": device.decode() if isinstance(device, bytes) else str(device), "machine": platform.machine(),
+        "numpy": np.__version__, "torch": str(import_module("torch").__version__), "rows": [asdict(r) for r in rows],
+    }  # fmt: skip
 
 
 if __name__ == "__main__":
