@@ -7,6 +7,7 @@ output element written once, and every index of a reduction added once. None of 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ from idgraph.validate.tables import Tables, build_tables, table_bytes
 Engine = Literal["auto", "numpy", "numba", "cuda"]
 
 SMALL: Final = 1 << 26  # checks below which compiling takes longer than NumPy
-TABLE_BYTES: Final = 5 << 30  # oracle tables of one operation, at most
+TABLE_BYTES: Final = 5 << 30  # oracle tables of one operation, at most; an eighth of the free memory where that is more
 EXHAUSTIVE_CHECKS: Final = 1 << 34  # of one operation; more is sampled
 SAMPLE: Final = 1 << 22
 
@@ -78,10 +79,10 @@ def check_addresses(
     scan = _scanner(name)
     rng = np.random.default_rng(seed)
     looked: list[_Looked] = []
-    looking = 0.0
+    looking, room = 0.0, max(TABLE_BYTES, _free_memory() // 8)
     with progress(f"addresses of {f.name}", total) as advance:
         for case in cases:
-            whole = exhaustive and case.checks <= EXHAUSTIVE_CHECKS and table_bytes(case) <= TABLE_BYTES
+            whole = exhaustive and case.checks <= EXHAUSTIVE_CHECKS and table_bytes(case) <= room
             if whole:
                 tables = build_tables(case, values, at)
                 began = time.perf_counter()
@@ -113,6 +114,14 @@ class _Looked:
     mismatch: AddressMismatch | None
     points: int
     part: str = ""
+
+
+def _free_memory() -> int:
+    """Bytes of memory that nobody uses; 0 where the system does not say."""
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return 0
 
 
 def _scanner(name: str) -> Scanner:
