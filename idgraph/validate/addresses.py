@@ -32,8 +32,17 @@ from idgraph.validate.tables import Tables, build_tables, table_bytes
 
 Engine = Literal["auto", "numpy", "numba", "cuda"]
 
+
+def _free_memory() -> int:
+    """Bytes of memory that nobody uses; 0 where the system does not say."""
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return 0
+
+
 SMALL: Final = 1 << 26  # checks below which compiling takes longer than NumPy
-TABLE_BYTES: Final = 5 << 30  # oracle tables of one operation, at most; an eighth of the free memory where that is more
+TABLE_BYTES: Final = max(5 << 30, _free_memory() // 8)  # oracle tables of one operation, at most
 EXHAUSTIVE_CHECKS: Final = 1 << 34  # of one operation; more is sampled
 SAMPLE: Final = 1 << 22
 
@@ -79,10 +88,10 @@ def check_addresses(
     scan = _scanner(name)
     rng = np.random.default_rng(seed)
     looked: list[_Looked] = []
-    looking, room = 0.0, max(TABLE_BYTES, _free_memory() // 8)
+    looking = 0.0
     with progress(f"addresses of {f.name}", total) as advance:
         for case in cases:
-            whole = exhaustive and case.checks <= EXHAUSTIVE_CHECKS and table_bytes(case) <= room
+            whole = exhaustive and case.checks <= EXHAUSTIVE_CHECKS and table_bytes(case) <= TABLE_BYTES
             if whole:
                 tables = build_tables(case, values, at)
                 began = time.perf_counter()
@@ -114,14 +123,6 @@ class _Looked:
     mismatch: AddressMismatch | None
     points: int
     part: str = ""
-
-
-def _free_memory() -> int:
-    """Bytes of memory that nobody uses; 0 where the system does not say."""
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-        return 0
 
 
 def _scanner(name: str) -> Scanner:
