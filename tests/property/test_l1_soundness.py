@@ -5,24 +5,14 @@ L8 rides along: a predicate is true exactly where the element exists, and every 
 
 from __future__ import annotations
 
-from hypothesis import given, note, reject, settings
+from hypothesis import given, reject, settings
 
 import idgraph as ig
 from idgraph.ir import Fusion
 from idgraph.testing import scheduled_fusions
 from idgraph.validate import check_addresses, check_values
 from tests.property.budget import examples
-
-
-def model_of(f: Fusion) -> ig.IdModel:
-    """The index maps; an illegal inlining leaves the example out."""
-    note(str(f))
-    m = ig.IdModel(f)
-    try:
-        m.verify()
-    except ig.ScheduleError:
-        reject()
-    return m
+from tests.property.legal import model_of
 
 
 @settings(max_examples=examples(500))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from hypothesis import given, note, reject, settings
+from hypothesis import given, settings
 
 import idgraph as ig
 from idgraph.graphs.index_graph import Key, key_of
@@ -19,6 +19,7 @@ from idgraph.testing import scheduled_fusions
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
 from tests.property.budget import examples
+from tests.property.legal import model_of
 
 CROSSING = {"inline", "promotion", "congruence", "backward"}
 Point = dict[str, int]
@@ -102,17 +103,6 @@ def by_prefix(values: dict[tuple[int, ...], int], depth: int) -> dict[tuple[int,
     for at, value in values.items():
         found.setdefault(at[:depth], set()).add(value)
     return found
-
-
-def model_of(f: Fusion) -> ig.IdModel:
-    """The index maps; an illegal inlining leaves the example out."""
-    note(str(f))
-    m = ig.IdModel(f)
-    try:
-        m.verify()
-    except ig.ScheduleError:
-        reject()
-    return m
 
 
 @settings(max_examples=examples(500))

@@ -9,24 +9,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from hypothesis import event, given, note, reject, settings
+from hypothesis import event, given, settings
 
-import idgraph as ig
 from idgraph.index import Access
 from idgraph.ir import Fusion
 from idgraph.testing import scheduled_fusions
 from tests.property.budget import examples
-
-
-def model_of(f: Fusion) -> ig.IdModel:
-    """The index maps; an illegal inlining leaves the example out."""
-    note(str(f))
-    m = ig.IdModel(f)
-    try:
-        m.verify()
-    except ig.ScheduleError:
-        reject()
-    return m
+from tests.property.legal import model_of
 
 
 def points(a: Access) -> Iterator[dict[str, int]]:

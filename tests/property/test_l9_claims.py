@@ -9,13 +9,14 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from hypothesis import event, given, note, reject, settings
+from hypothesis import event, given, settings
 
 import idgraph as ig
 from idgraph.index import Access, Loop
 from idgraph.ir import Fusion, item_size
 from idgraph.testing import scheduled_fusions
 from tests.property.budget import examples
+from tests.property.legal import model_of
 
 Point = dict[str, int]
 
@@ -81,17 +82,6 @@ def largest(a: Access, loop: Loop, seen: Mapping[tuple[int, ...], Visit]) -> int
     while width > 1 and not legal(a, loop, width, seen):
         width //= 2
     return width
-
-
-def model_of(f: Fusion) -> ig.IdModel:
-    """The index maps; an illegal inlining leaves the example out."""
-    note(str(f))
-    m = ig.IdModel(f)
-    try:
-        m.verify()
-    except ig.ScheduleError:
-        reject()
-    return m
 
 
 @settings(max_examples=examples(150))
