@@ -252,9 +252,14 @@ class ValGraph(Generic[K]):
 
     def _premises(self, why: Equal, equated: set[int]) -> list[tuple[int, int]]:
         """The pairs of elements whose sameness made two expressions equal, and so ``equated`` their other sides."""
-        nodes = self.nodes
-        given = [nodes.outs[n] if equated & set(nodes.ins[n]) else nodes.ins[n] for n in why[1:]]
-        return [(p, q) for p, q in zip(*given, strict=True) if p != q]
+        nodes, (_, m, n) = self.nodes, why
+        one, two = (nodes.ins[m], nodes.outs[m]), (nodes.ins[n], nodes.outs[n])
+        if type(nodes.form[m].expr) is not type(nodes.form[n].expr):  # a merge and the split that undoes it
+            two = two[::-1]
+        ins, outs = (list(zip(*sides, strict=True)) for sides in zip(one, two, strict=True))
+        # By pairs: one expression may read what the other makes, so an element alone does not tell the side.
+        given = outs if any({p, q} == equated for p, q in ins) else ins
+        return [(p, q) for p, q in given if p != q]
 
     def _parting(self, a: K, b: K) -> str:
         mine, theirs = self.lookup(a), self.lookup(b)

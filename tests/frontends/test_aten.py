@@ -317,12 +317,15 @@ def test_opaque_operation_runs_torch(case: str) -> None:
     check(*OPAQUE_CASES[case], opaque=True)
 
 
-def test_a_mask_as_index_has_no_fixed_size() -> None:
+def test_a_mask_as_index_makes_a_size_that_values_decide() -> None:
     def f(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        return x[mask].sum()
+        return x[mask].sum() + x[mask][:, None].mul(2).sum(0)
 
-    with pytest.raises(FrontendError, match="dynamic"):
-        from_torch(f, (X, B))
+    imported = with_oracle(from_torch(f, (X, B)))
+    assert list(imported.coverage.opaque) == ["aten.index.Tensor"]
+    for mask in (B, ~B, Y > 1, torch.ones_like(B), torch.zeros_like(B)):
+        for target in ("oracle", "numpy"):
+            torch.testing.assert_close(imported.run(X, mask, target=target), f(X, mask))
 
 
 def test_assertions_run_where_the_program_has_them() -> None:

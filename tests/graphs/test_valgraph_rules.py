@@ -293,3 +293,21 @@ def test_explain_is_the_shortest_chain_as_data_and_as_text() -> None:
     assert t.loop[0].label in str(why) and u.loop[0].label in str(why)
     apart = g.explain(t.loop[0], t.loop[1])
     assert not apart and "are not the same" in str(apart)
+
+
+def test_explain_of_a_step_that_reads_what_an_equal_one_made() -> None:
+    """The second split of such a chain is equal to the first: a pair of axes tells the side, not an axis alone."""
+    f = ig.Fusion("f")
+    t = f.output(f.input("x", shape=(2,)) + 1)
+    t.split(0, 1).split(0, 1).split(1, 2)
+    g = ig.IdModel(f).almost_exact
+    for group in g.groups:
+        for d in group:
+            assert g.explain(group.keys[0], d)
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(4,))
+    x.roll(0, 1).roll(0, 1)
+    f.output(x + ig.roll(x, 1))
+    once, twice = (step.outputs[0] for step in x.domain.loop_exprs)
+    (fact,) = ig.IdModel(f).exact.explain(once, twice)
+    assert fact.reason.because == "congruence" and fact.premises == ((x.logical[0], once),)
