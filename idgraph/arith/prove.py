@@ -154,7 +154,7 @@ def enumerate_points(claim: Expr, max_points: int = MAX_POINTS, facts: Iterable[
     >>> from idgraph.arith import symbol
     >>> i = symbol("i", 0, 63)
     >>> print(enumerate_points((i ^ 5) < 64))
-    proved 5 ^ i < 64 at all 64 points
+    proved (i ^ 5) < 64 at all 64 points
     """
     if not claim.cond:
         raise ArithTypeError(f"enumerate_points takes a condition, got `{claim}`")

@@ -192,12 +192,6 @@ def embedding(input: Tensor, weight: Tensor, *, name: str | None = None) -> Tens
     return apply_op("embedding", checked(input, "embedding"), checked(weight, "embedding"), name=name)
 
 
-def _to_last(t: Tensor, dim: int) -> Tensor:
-    """Axis ``dim`` becomes the last one, with a new axis of extent 1 in its place."""
-    moved = apply_op("permute", t, dims=(*(p for p in range(t.ndim) if p != dim), dim))
-    return unsqueeze(moved, dim)
-
-
 def _scan(op: str, x: Tensor, dim: int, dtype: str | None, name: str | None) -> Tensor:
     attrs: dict[str, Attr] = {"dim": resolve_dim(checked(x, op), dim, op)}
     if dtype is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator
 from concurrent.futures import Executor, Future
+from importlib import import_module
 from typing import Any, ParamSpec, TypeVar
 
 from idgraph.errors import IdGraphError
@@ -42,10 +43,9 @@ def cluster(address: str, workers: int | None = None) -> Generator[Executor]:
 
 def _dask(address: str, workers: int | None) -> Generator[Executor]:
     try:
-        import distributed  # noqa: PLC0415 - an extra
+        found: Any = import_module("distributed")
     except ImportError:
         raise IdGraphError("dask.distributed is not installed", hint="pip install 'idgraph[dask]'") from None
-    found: Any = distributed
     with contextlib.ExitStack() as stack:
         try:
             where: Any = address
@@ -61,10 +61,9 @@ def _dask(address: str, workers: int | None) -> Generator[Executor]:
 
 def _ray(address: str, workers: int | None) -> Generator[Executor]:
     try:
-        import ray  # noqa: PLC0415 - an extra
+        found: Any = import_module("ray")
     except ImportError:
         raise IdGraphError("ray is not installed", hint="pip install 'idgraph[ray]'") from None
-    found: Any = ray
     options: dict[str, Any] = {"address": address} if address != "ray" else {"num_cpus": workers}
     try:
         found.init(**options, include_dashboard=False if address == "ray" else None, log_to_driver=False)
