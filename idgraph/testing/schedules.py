@@ -110,9 +110,16 @@ def _follow(t: Tensor) -> None:
         read = {r.domain: p for p, r in enumerate(operand) if isinstance(r, Mapped)}
         for x in e.output.domain.exprs:
             if isinstance(x, Resize) and x.source in read:
-                t.resize(read[x.source], x.left, x.right)
+                _resize(t, read[x.source], int(x.left), int(x.right))
     for step in e.output.log:
         axis, left, right = (int(str(a)) for a in step.args)  # nothing but resizes so far
+        _resize(t, axis, left, right)
+
+
+def _resize(t: Tensor, axis: int, left: int, right: int) -> None:
+    """Unless that would cut more than there is, as of a broadcast axis that the reader resolves."""
+    extent = int(t.loop[axis].extent)
+    if min(extent + left, extent + right, extent + left + right) >= 0:
         t.resize(axis, left, right)
 
 

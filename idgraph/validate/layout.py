@@ -100,10 +100,14 @@ def _formula(t: Tensor, symbols: Mapping[str, int]) -> tuple[dict[IterDomain, st
     while True:
         rest: list[DomainExpr] = []
         for e in pending:
-            if not all(d in names for d in e.inputs):
+            if all(d in names for d in e.inputs):
+                made = zip(e.outputs, _step_text(e, [names[d] for d in e.inputs], symbols), strict=True)
+            elif all(d in names for d in e.outputs):
+                made = zip(e.inputs, _back_text(e, [names[d] for d in e.outputs], symbols), strict=True)
+            else:
                 rest.append(e)
                 continue
-            for d, text in zip(e.outputs, _step_text(e, [names[d] for d in e.inputs], symbols), strict=True):
+            for d, text in made:
                 if d not in names:
                     names[d] = f"y{len(lines)}"
                     lines.append(f"{names[d]} = {text}")
@@ -133,6 +137,29 @@ def _step_text(e: DomainExpr, ins: list[str], symbols: Mapping[str, int]) -> lis
             return [ins[0], turned]
 
 
+def _back_text(e: DomainExpr, outs: list[str], symbols: Mapping[str, int]) -> list[str]:
+    """One axis expression from its outputs to its inputs, as Python text: memory may be that of the root axes."""
+    match e:
+        case Split():
+            return [f"{outs[0]} * {number(e.inner.extent, symbols)} + {outs[1]}"]
+        case Merge():
+            inner = number(e.inner.extent, symbols)
+            return [f"{outs[0]} // {inner}", f"{outs[0]} % {inner}"]
+        case Resize():
+            return [f"{outs[0]} - ({number(e.left, symbols)})"]
+        case Stride():
+            return [f"{outs[0]} * ({number(e.step, symbols)}) + ({number(e.start, symbols)})"]
+        case Roll():
+            return [f"({outs[0]} - ({number(e.shift, symbols)})) % {number(e.source.extent, symbols)}"]
+        case Swizzle():
+            turned = (
+                f"{outs[0]} ^ {outs[1]}"
+                if e.kind == "xor"
+                else f"({outs[1]} - {outs[0]}) % {number(e.y.extent, symbols)}"
+            )
+            return [outs[0], turned]
+
+
 def coordinates_of(t: Tensor, symbols: Mapping[str, int]) -> dict[IterDomain, Array]:
     """Coordinates of every axis of ``t`` that follows from its elements, over ``t.shape``."""
     shape = shape_of(t, symbols)
@@ -146,9 +173,9 @@ def coordinates_of(t: Tensor, symbols: Mapping[str, int]) -> dict[IterDomain, Ar
 
 
 def _step(e: DomainExpr, values: dict[IterDomain, Array], symbols: Mapping[str, int]) -> bool:
-    """One axis expression from its inputs to its outputs, in numbers; False while an input is missing."""
+    """One axis expression from its inputs to its outputs, or back, in numbers; False while both sides lack an axis."""
     if not all(d in values for d in e.inputs):
-        return False
+        return all(d in values for d in e.outputs) and _step_back(e, values, symbols)
     ins = [values[d] for d in e.inputs]
     match e:
         case Split():
@@ -166,6 +193,29 @@ def _step(e: DomainExpr, values: dict[IterDomain, Array], symbols: Mapping[str, 
             turned = ins[0] ^ ins[1] if e.kind == "xor" else (ins[0] + ins[1]) % number(e.y.extent, symbols)
             outs = [ins[0], turned]
     for d, v in zip(e.outputs, outs, strict=True):
+        values.setdefault(d, v)
+    return True
+
+
+def _step_back(e: DomainExpr, values: dict[IterDomain, Array], symbols: Mapping[str, int]) -> bool:
+    """One axis expression from its outputs to its inputs, in numbers."""
+    outs = [values[d] for d in e.outputs]
+    match e:
+        case Split():
+            ins = [outs[0] * number(e.inner.extent, symbols) + outs[1]]
+        case Merge():
+            inner = number(e.inner.extent, symbols)
+            ins = [outs[0] // inner, outs[0] % inner]
+        case Resize():
+            ins = [outs[0] - number(e.left, symbols)]
+        case Stride():
+            ins = [outs[0] * number(e.step, symbols) + number(e.start, symbols)]
+        case Roll():
+            ins = [(outs[0] - number(e.shift, symbols)) % number(e.source.extent, symbols)]
+        case Swizzle():
+            turned = outs[0] ^ outs[1] if e.kind == "xor" else (outs[1] - outs[0]) % number(e.y.extent, symbols)
+            ins = [outs[0], turned]
+    for d, v in zip(e.inputs, ins, strict=True):
         values.setdefault(d, v)
     return True
 
