@@ -4,7 +4,9 @@ The exports stand in the order in which data flows: errors, index algebra, fusio
 kernels, checks, pictures, imports from PyTorch.
 """
 
-from idgraph import frontends, schedule, viz
+import importlib
+from typing import TYPE_CHECKING, Final
+
 from idgraph.arith import CounterExample, Expr, Proof, Unknown, from_sympy, prove, prove_equal, simplify
 from idgraph.emit import emit
 from idgraph.errors import (
@@ -17,9 +19,6 @@ from idgraph.errors import (
     ParseError,
     ScheduleError,
 )  # fmt: skip
-from idgraph.frontends import from_torch
-from idgraph.graphs import Cycle, DomainGraph, Explanation, IndexGraph
-from idgraph.index import Access, BankConflicts, Contiguity, Cure, IdModel, IndexMap, Loop, Predicate, VectorWidth
 from idgraph.ir import Fusion, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, Tensor, TensorExpr
 from idgraph.ir import parse_fusion as parse
 from idgraph.ir.composite import (
@@ -121,12 +120,33 @@ from idgraph.ir.ops import (
     trunc,
     where,
 )  # fmt: skip
-from idgraph.reports import report
-from idgraph.sweeps import sweep
-from idgraph.validate import Report, validate
+from idgraph.validate import validate
+
+if TYPE_CHECKING:
+    from idgraph import frontends, schedule, viz
+    from idgraph.frontends import from_torch
+    from idgraph.graphs import Cycle, DomainGraph, Explanation, IndexGraph
+    from idgraph.index import Access, BankConflicts, Contiguity, Cure, IdModel, IndexMap, Loop, Predicate, VectorWidth
+    from idgraph.reports import report
+    from idgraph.sweeps import sweep
+    from idgraph.validate import Report
 
 set = copy  # nvFuser's word for a copy
 
+
+# Rooms behind the fusion are loaded when first asked for: a compiler that only builds fusions does not wait for them.
+_LATER: Final = {
+    "graphs": ("Cycle", "DomainGraph", "Explanation", "IndexGraph"),
+    "index": (
+        "Access", "BankConflicts", "Contiguity", "Cure", "IdModel", "IndexMap", "Loop", "Predicate", "VectorWidth",
+    ),
+    "reports": ("report",),
+    "validate": ("Report",),
+    "frontends": ("from_torch",),
+    "sweeps": ("sweep",),
+}  # fmt: skip
+_ROOMS: Final = ("frontends", "schedule", "viz")
+_HOME: Final = {name: room for room, names in _LATER.items() for name in names}
 
 __all__ = [
     "Access", "BankConflicts", "Contiguity", "CounterExample", "Cure", "Cycle", "DomainGraph", "EmitError",
@@ -145,3 +165,17 @@ __all__ = [
     "squeeze", "stack", "sub", "sum", "sweep", "take_along_dim", "tan", "tanh", "transpose", "trunc", "unsqueeze",
     "validate", "viz", "where",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> object:
+    if name in _ROOMS:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

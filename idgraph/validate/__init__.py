@@ -12,21 +12,21 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from idgraph.emit import Target
-from idgraph.index import IdModel
 from idgraph.ir import Fusion
-from idgraph.validate.report import (
-    AddressMismatch,
-    AddressReport,
-    Mismatch,
-    Report,
-    TensorError,
-    ValueMismatch,
-    ValueReport,
-)  # fmt: skip
 
 if TYPE_CHECKING:
+    from idgraph.index import IdModel
     from idgraph.validate.addresses import Engine, check_addresses
     from idgraph.validate.inputs import random_inputs
+    from idgraph.validate.report import (
+        AddressMismatch,
+        AddressReport,
+        Mismatch,
+        Report,
+        TensorError,
+        ValueMismatch,
+        ValueReport,
+    )  # fmt: skip
     from idgraph.validate.values import check_values, tolerance
 
 __all__ = [
@@ -34,7 +34,11 @@ __all__ = [
     "check_addresses", "check_values", "random_inputs", "tolerance", "validate",
 ]  # fmt: skip
 
-_LATER = {"check_addresses": "addresses", "random_inputs": "inputs", "check_values": "values", "tolerance": "values"}
+_LATER = {
+    "AddressMismatch": "report", "AddressReport": "report", "Mismatch": "report", "Report": "report",
+    "TensorError": "report", "ValueMismatch": "report", "ValueReport": "report", "check_addresses": "addresses",
+    "random_inputs": "inputs", "check_values": "values", "tolerance": "values",
+}  # fmt: skip
 
 
 def validate(

@@ -69,6 +69,6 @@ def test_spread_moves_nothing_that_has_room() -> None:
 
 def test_deep_graphs_take_little_time() -> None:
     n = 4000
-    began = time.perf_counter()
+    began = time.process_time()
     layered([(30.0, 10.0)] * n, [(v, v + 1) for v in range(n - 1)] + [(v, v + 5) for v in range(0, n - 5, 5)])
-    assert time.perf_counter() - began < 10
+    assert time.process_time() - began < 10
