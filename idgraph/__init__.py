@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 from idgraph.arith import CounterExample, Expr, Proof, Unknown, from_sympy, prove, prove_equal, simplify
+from idgraph.display import load_with
 from idgraph.emit import emit
 from idgraph.errors import (
     EmitError,
@@ -145,7 +146,7 @@ _LATER: Final = {
     "frontends": ("from_torch",),
     "sweeps": ("sweep",),
 }  # fmt: skip
-_ROOMS: Final = ("frontends", "schedule", "viz")
+_ROOMS: Final = ("frontends", "graphs", "index", "reports", "schedule", "sweeps", "testing", "viz")
 _HOME: Final = {name: room for room, names in _LATER.items() for name in names}
 
 __all__ = [
@@ -165,6 +166,9 @@ __all__ = [
     "squeeze", "stack", "sub", "sum", "sweep", "take_along_dim", "tan", "tanh", "transpose", "trunc", "unsqueeze",
     "validate", "viz", "where",
 ]  # fmt: skip
+
+
+load_with(lambda: importlib.import_module(f"{__name__}.viz"))
 
 
 def __getattr__(name: str) -> object:

@@ -1,5 +1,7 @@
 """Where pictures and tables plug in: `idgraph.viz` registers its renderers here, so that nothing shown imports it.
 
+The package root says how it is loaded, once, when the first picture or table is asked for.
+
 A class that derives from `Shown` displays itself in notebooks; its text form is everybody else's.
 """
 
@@ -20,6 +22,17 @@ class Printer(Protocol):
 
 _RENDERERS: dict[str, Callable[..., str]] = {}
 _DISPLAYS: dict[str, Callable[[object], str | None]] = {}
+_LOADERS: list[Callable[[], object]] = []
+
+
+def load_with(loader: Callable[[], object]) -> None:
+    """Name a function that registers renderers and displays; it is called when one that is missing is asked for."""
+    _LOADERS.append(loader)
+
+
+def _load() -> None:
+    while _LOADERS:
+        _LOADERS.pop()()
 
 
 def register_renderer(kind: str, renderer: Callable[..., str]) -> None:
@@ -34,6 +47,8 @@ def register_display(kind: str, display: Callable[[object], str | None]) -> None
 
 def render(kind: str, what: object, **options: object) -> str:
     """Draw ``what``; raises where no renderer is loaded."""
+    if kind not in _RENDERERS:
+        _load()
     renderer = _RENDERERS.get(kind)
     if renderer is None:
         raise IdGraphError(f"no {kind} renderer is loaded", hint="import idgraph.viz")
@@ -86,6 +101,8 @@ class Printed(Shown):
 
 
 def _shown(kind: str, what: object) -> str | None:
+    if kind not in _DISPLAYS:
+        _load()
     display = _DISPLAYS.get(kind)
     if display is None:
         return None
