@@ -13,7 +13,8 @@ from typing import Generic, TypeVar
 from idgraph.arith import Expr, simplify
 from idgraph.display import Printed
 from idgraph.errors import SourceLine
-from idgraph.graphs.rounds import Composer, CycleKind, Round, axis_of
+from idgraph.graphs.keys import axis_of
+from idgraph.graphs.rounds import Composer, CycleKind, Round
 from idgraph.graphs.trees import Step
 from idgraph.graphs.valgraph import Group, ValGraph
 from idgraph.graphs.ways import Net, Way, find_ways

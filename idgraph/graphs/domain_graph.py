@@ -10,7 +10,7 @@ from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.forms import Plan, Plans
 from idgraph.graphs.graph_view import GraphView
 from idgraph.graphs.keys import KeyList, key_text
-from idgraph.graphs.reasons import Explanation
+from idgraph.graphs.reasons import ANY, Explanation, Why
 from idgraph.graphs.valgraph import Group
 from idgraph.ir import Fusion, IterDomain, Mapped, Tensor
 from idgraph.ir.memory import no_collection
@@ -113,12 +113,13 @@ def _exact(fusion: Fusion, plans: Plans) -> GraphBuilder[IterDomain]:
         out, base = entered[e.output]
         for t, row in zip(e.inputs, e.reads, strict=True):
             mine, first = entered[t]
-            for p, (at, read) in enumerate(zip(mine.axes, row, strict=True)):
+            why: Why = ("access", e, t, ANY, ())
+            for at, read in zip(mine.axes, row, strict=True):
                 if not isinstance(read, Mapped):
                     continue
                 d = read.domain
                 if (mine.domains[at].kind == "broadcast") == (d.kind == "broadcast"):
-                    builder.unions += union(first + at, base + out.place[d], ("access", e, t, p, ()))
+                    builder.unions += union(first + at, base + out.place[d], why)
     builder.settle()
     return builder
 

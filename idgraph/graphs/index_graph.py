@@ -17,7 +17,7 @@ from idgraph.graphs.graph_view import GraphView
 from idgraph.graphs.keys import key_text
 from idgraph.graphs.loops import Nests, Shadow, descendants
 from idgraph.graphs.order import order_nests
-from idgraph.graphs.reasons import Explanation
+from idgraph.graphs.reasons import ANY, Explanation, Why
 from idgraph.graphs.uses import Key, LocalExprs, Use, UseKeys, distinct_operands, key_of
 from idgraph.graphs.valgraph import Group, ValGraph
 from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Tensor, TensorExpr
@@ -181,9 +181,10 @@ class _Builder:
     def _read(self, use: Use, own: Use) -> None:
         e, t, first, base, place = use.expr, use.tensor, use.first, own.first, own.plan.place
         join = self.graph.sets.union  # nothing is settled yet
-        for p, (at, read) in enumerate(zip(use.plan.axes, e.reads[use.operand or 0], strict=True)):
+        why: Why = ("access", e, t, ANY, ())
+        for at, read in zip(use.plan.axes, e.reads[use.operand or 0], strict=True):
             if isinstance(read, Mapped):
-                join(first + at, base + place[read.domain], ("access", e, t, p, ()))
+                join(first + at, base + place[read.domain], why)
         for stand_in, met in self.nests.links(t, e, use.operand or 0):
             widened = descendants(stand_in, self.nests.shadows[t].exprs)
             loop = next((j for j, d in enumerate(self.nests.shadows[t].loop) if d in widened), 0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Generic, Protocol, TypeVar, cast
 
+from idgraph.ir import IterDomain
+
 K = TypeVar("K", bound=Hashable)
 
 
@@ -65,6 +67,17 @@ class KeyList(Generic[K]):
         made = KeyList[K]()
         made._listed, made._numbers = self._listed.copy(), self._numbers.copy()
         return made
+
+
+def axis_of(key: object) -> IterDomain:
+    """The axis of a key: the key itself, or the first part of an index-graph key."""
+    if isinstance(key, IterDomain):
+        return key
+    if isinstance(key, tuple):
+        first: object = key[0]  # pyright: ignore[reportUnknownVariableType]
+        if isinstance(first, IterDomain):
+            return first
+    raise TypeError(f"{key!r} is no key of a domain graph")
 
 
 def key_text(key: object) -> str:

@@ -15,10 +15,12 @@ Because = Literal[
 ]
 
 # What a union keeps: the fields of a `Reason`, or for congruence the numbers of two equal expressions of the graph.
-# Plain tuples, since a model has millions; a `Reason` is made when asked for.
+# Plain tuples, since a model has millions; a `Reason` is made when asked for. One tuple serves all axes that an
+# operation reads of a tensor, with the axis number `ANY`: which of them it is, the two keys of the union tell.
 Told: TypeAlias = tuple[Because, TensorExpr | None, Tensor | None, int, tuple[DomainExpr, ...]]
 Equal: TypeAlias = tuple[Literal["congruence", "backward"], int, int]
 Why: TypeAlias = Told | Equal
+ANY = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,26 +12,16 @@ from typing import Any, Literal
 
 from idgraph.arith import Expr, Proof, as_expr, prove_equal, simplify, symbol
 from idgraph.graphs.coordinates import forward
+from idgraph.graphs.keys import axis_of
 from idgraph.graphs.trees import Step
 from idgraph.graphs.valgraph import ValGraph
 from idgraph.graphs.ways import Net
-from idgraph.ir import IterDomain, Stride
+from idgraph.ir import Stride
 
 CycleKind = Literal["identity", "shift", "reorder"]
 _SIDE_STEPS = 64  # expressions looked at to find what enters a cycle from the side
 _POINTS = 1024  # coordinates tried one by one where no rule decides
 _ZERO = as_expr(0)
-
-
-def axis_of(key: object) -> IterDomain:
-    """The axis of a key: the key itself, or the first part of an index-graph key."""
-    if isinstance(key, IterDomain):
-        return key
-    if isinstance(key, tuple):
-        first: object = key[0]  # pyright: ignore[reportUnknownVariableType]
-        if isinstance(first, IterDomain):
-            return first
-    raise TypeError(f"{key!r} is no key of a domain graph")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from typing import Any, Generic, TypeVar
 from idgraph.errors import IndexingError
 from idgraph.graphs.disjoint import DisjointSets
 from idgraph.graphs.forms import Form
-from idgraph.graphs.keys import Keys, key_text
+from idgraph.graphs.keys import Keys, axis_of, key_text
 from idgraph.graphs.parting import apart
-from idgraph.graphs.reasons import Equal, Explanation, Fact, Reason, Why
+from idgraph.graphs.reasons import ANY, Equal, Explanation, Fact, Reason, Why
 from idgraph.ir.domains import DomainExpr
 
 K = TypeVar("K", bound=Hashable)
@@ -242,7 +242,10 @@ class ValGraph(Generic[K]):
         left, right = at(x), at(y)
         text = f"{key_text(left)} = {key_text(right)}: "
         if len(why) == 5:
-            reason = Reason(*why)
+            because, e, t, axis, steps = why
+            if axis == ANY and t is not None:
+                axis = next(p for d in map(axis_of, (left, right)) for p, own in enumerate(t.axes) if own is d)
+            reason = Reason(because, e, t, axis, steps)
             return Fact(left, right, reason, f"{text}{reason}")
         because, m, n = why
         reason = Reason(because, steps=(nodes.form[m].expr, nodes.form[n].expr))

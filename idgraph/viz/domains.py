@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from idgraph.graphs import Cycle, DomainGraph, Explanation, ExprGroup, Group, own_domains, own_exprs
-from idgraph.graphs.cycles import axis_of, e_tensor
+from idgraph.graphs.cycles import e_tensor
+from idgraph.graphs.keys import axis_of
 from idgraph.ir import DomainExpr, Fixed, IterDomain, Mapped, Tensor
 from idgraph.viz.fold import folded
 from idgraph.viz.picture import (

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from idgraph.graphs import Cycle, Explanation, key_text
-from idgraph.graphs.cycles import axis_of, e_tensor
+from idgraph.graphs.cycles import e_tensor
+from idgraph.graphs.keys import axis_of
 from idgraph.viz.picture import LINE, PALE_RED, RED, WHITE, Edge, Line, Node, Picture, Swatch, colours
 from idgraph.viz.text import clip, wrapped
 from idgraph.viz.words import LIMIT, around, call_text, cycle_head, cycle_lines, step_owner, step_text

@@ -8,7 +8,8 @@ from typing import Any, assert_never
 from idgraph.arith import Expr, simplify, symbol
 from idgraph.graphs import Cycle
 from idgraph.graphs.coordinates import forward
-from idgraph.graphs.cycles import axis_of, e_tensor
+from idgraph.graphs.cycles import e_tensor
+from idgraph.graphs.keys import axis_of
 from idgraph.graphs.valgraph import Group
 from idgraph.ir import (
     DomainExpr,

@@ -26,6 +26,7 @@ import idgraph as ig
 from idgraph.ir import Mapped
 
 SHAPE = (4, 8, 16, 32)
+LEAST = 1000  # operations from which on the growth is told
 
 
 def chain(n: int) -> ig.Fusion:
@@ -122,16 +123,24 @@ def best_times(f: ig.Fusion, repeat: int) -> dict[str, float]:
     return {part: min(times[part] for times in found) for part in found[0]}
 
 
+def least(work: Callable[[], object], repeat: int) -> float:
+    """The least processor time of several runs."""
+    found: list[float] = []
+    for _ in range(repeat):
+        gc.collect()  # what was made before is gone
+        found.append(timed(work))
+    return min(found)
+
+
 def measure(name: str, n: int, repeat: int) -> dict[str, object]:
-    """One row: microseconds per operation of each part."""
-    made: list[ig.Fusion] = []
-    gc.collect()  # the row before leaves a fusion behind
-    build = timed(lambda: made.append(SHAPES[name](n)))
-    f = made[0]
+    """One row: microseconds per operation of each part; small fusions are run until 10 000 operations are timed."""
+    repeat = max(repeat, 10_000 // n)
+    build = least(lambda: SHAPES[name](n), repeat)
+    f = SHAPES[name](n)
     parts = {"build": build, **best_times(f, repeat)}
     pairs = unions(f)
-    parts["union-find"] = timed(lambda: bare(pairs))
-    parts["networkx"] = timed(lambda: components(pairs))
+    parts["union-find"] = least(lambda: bare(pairs), repeat)
+    parts["networkx"] = least(lambda: components(pairs), repeat)
     count = len(f.exprs)
     row: dict[str, object] = {"shape": name, "operations": count}
     row.update({k: round(v / count * 1e6, 2) for k, v in parts.items()})
@@ -144,6 +153,18 @@ def measure(name: str, n: int, repeat: int) -> dict[str, object]:
     return row
 
 
+def growth(rows: list[dict[str, object]]) -> dict[str, tuple[int, int, float]]:
+    """For each shape the first size from 1 000 operations on, the last, and the ratio of their costs an operation."""
+    found: dict[str, tuple[int, int, float]] = {}
+    for name in SHAPES:
+        mine = [r for r in rows if r["shape"] == name and int(str(r["operations"])) >= LEAST]
+        if len(mine) > 1:
+            low, high = mine[0], mine[-1]
+            ratio = float(str(high["three graphs"])) / float(str(low["three graphs"]))
+            found[name] = int(str(low["operations"])), int(str(high["operations"])), round(ratio, 2)
+    return found
+
+
 def main() -> None:
     """Measure, print one table, write JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -152,17 +173,19 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     sizes = [int(s) for s in options.sizes.split(",")]
-    out = Console()
+    out = Console(width=140)  # eleven columns: a narrow terminal wraps lines, no figure is cut
     work = [(name, n) for name in SHAPES for n in sizes]
     rows = [
         measure(name, n, options.repeat) for name, n in track(work, console=Console(stderr=True), description="graphs")
     ]
     table = Table(title="microseconds of processor time per tensor operation (rank 4)", title_justify="left")
     for column in rows[0]:
-        table.add_column(column, justify="left" if column == "shape" else "right")
+        table.add_column(column, justify="left" if column == "shape" else "right", no_wrap=True)
     for row in rows:
         table.add_row(*(str(v) for v in row.values()))
     out.print(table)
+    for name, (first, last, ratio) in growth(rows).items():
+        out.print(f"{name}: three graphs at {last} operations cost {ratio} times as much an operation as at {first}")
     if options.json is not None:
         machine = {"machine": platform.processor() or platform.machine(), "python": platform.python_version()}
         options.json.write_text(json.dumps({**machine, "rows": rows}, indent=1) + "\n", encoding="utf-8")
