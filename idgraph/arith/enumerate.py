@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from idgraph.arith.evaluate import evaluate_array
@@ -83,6 +84,63 @@ def first_failure(claim: Expr, facts: tuple[Expr, ...], limit: int, chunk: int) 
             at = int(np.argmin(holds))
             return {name: int(env_in[name][at]) for name in names}
     return total
+
+
+def sampled_failure(claim: Expr, facts: tuple[Expr, ...], tries: int = 400) -> dict[str, int] | None:
+    """A failing point among some that are tried, small numbers and ends of ranges first; the same ones every time."""
+    symbols = _bounds_first(closure(claim, *facts))
+    draw = Random(0)
+    for attempt in range(tries):
+        env: dict[str, int] = {}
+        spread = 2 + attempt if attempt < tries // 2 else 1 << draw.randrange(4, 40)
+        if not all(_draw(s, env, spread, draw) for s in symbols):
+            continue
+        try:
+            if all(fact.evaluate(env) for fact in facts) and not claim.evaluate(env):
+                return dict(sorted(env.items()))
+        except ArithZeroDivisionError:
+            continue
+    return None
+
+
+def _bounds_first(symbols: list[Expr]) -> list[Expr]:
+    """Each symbol behind those that its bounds speak of."""
+    order: dict[Expr, None] = {}
+
+    def visit(s: Expr, above: frozenset[str]) -> None:
+        for b in s.symbol_bounds[:2]:
+            for inner in sorted(b.symbols, key=lambda x: x.name) if isinstance(b, Expr) else ():
+                if inner.name not in above:
+                    visit(inner, above | {inner.name})
+        order[s] = None
+
+    for s in symbols:
+        visit(s, frozenset({s.name}))
+    return list(order)
+
+
+def _draw(s: Expr, env: dict[str, int], spread: int, draw: Random) -> bool:
+    """Give a symbol a value of its range, at most about ``spread`` from an end of it (or from 0); False without one."""
+    said_low, said_high, m, r = s.symbol_bounds
+    low, high = interval(s)
+    if isinstance(said_low, Expr):
+        low = int(said_low.evaluate(env))
+    if isinstance(said_high, Expr):
+        high = int(said_high.evaluate(env))
+    if s.name in env:
+        held = env[s.name]
+        return (low is None or held >= low) and (high is None or held <= high) and held % m == r % m
+    if low is None:
+        low, high = (-spread, spread) if high is None else (high - spread, high)
+    elif high is None:
+        high = low + spread
+    elif high - low > spread:
+        low, high = (high - spread, high) if draw.random() < 0.5 else (low, low + spread)
+    first = low + (r - low) % m
+    if first > high:
+        return False
+    env[s.name] = first + m * draw.randrange((high - first) // m + 1)
+    return True
 
 
 def _inside(symbols: list[Expr], env: dict[str, Any], inside: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:

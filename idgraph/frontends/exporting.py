@@ -64,7 +64,7 @@ def capture(
     """See `idgraph.frontends.from_torch`."""
     torch: Any = load_torch("which from_torch reads programs of")
     title = name or _title(source)
-    args, kwargs = tuple(example_args) if example_args is not None else None, dict(example_kwargs or {})
+    args, kwargs = _arguments(torch, example_args), dict(example_kwargs or {})
     given: Any = source
     if isinstance(source, torch.export.ExportedProgram):
         found = _exported(given, title)
@@ -81,6 +81,17 @@ def capture(
     imported.mutated = tuple(found.mutated)
     imported.flatten, imported.unflatten = found.flatten, found.unflatten
     return imported
+
+
+def _arguments(torch: Any, given: object) -> tuple[object, ...] | None:
+    """The example arguments; one tensor alone is one argument (a tuple of its rows is never meant)."""
+    if given is None or isinstance(given, (tuple, list)):
+        return None if given is None else tuple(cast("Sequence[object]", given))
+    if isinstance(given, torch.Tensor):
+        return (given,)
+    raise FrontendError(
+        f"example_args: {type(given).__name__} is no list or tuple of arguments", hint="from_torch(f, (x, y))"
+    )
 
 
 def _title(source: object) -> str:
@@ -171,7 +182,11 @@ def _raised_at(error: Exception) -> SourceLine | None:
 
 def _as_module(torch: Any, f: Callable[..., object]) -> object:
     """A module around a function. torch notes lines of frames called ``forward`` only, so that a copy has this name."""
-    renamed: Callable[..., object] = f
+
+    def called(*args: object, **kwargs: object) -> object:
+        return f(*args, **kwargs)
+
+    renamed: Callable[..., object] = f if _has_signature(f) else called  # torch.sin has none, and export asks for it
     if isinstance(f, types.FunctionType):
         renamed = types.FunctionType(
             f.__code__.replace(co_name="forward"), f.__globals__, "forward", f.__defaults__, f.__closure__
@@ -180,6 +195,14 @@ def _as_module(torch: Any, f: Callable[..., object]) -> object:
     module = torch.nn.Module()
     module.forward = renamed
     return module
+
+
+def _has_signature(f: Callable[..., object]) -> bool:
+    try:
+        inspect.signature(f)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _exported(exported: Any, title: str) -> Captured:

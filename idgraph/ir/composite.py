@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from idgraph.arith import as_expr
 from idgraph.errors import OperationError, user_line
-from idgraph.ir.dtypes import check_dtype, is_float
+from idgraph.ir.dtypes import DTypeLike, check_dtype, is_float
 from idgraph.ir.exprs import Attr
-from idgraph.ir.fusion import apply_op
-from idgraph.ir.movement import Dims, at_user_line, resolve_dim, resolve_dims, squeeze, unsqueeze
+from idgraph.ir.fusion import apply_op, is_int
+from idgraph.ir.movement import Dims, at_user_line, flatten, resolve_dim, resolve_dims
 from idgraph.ir.ops import checked, div, exp, log, sub
-from idgraph.ir.tensor import Tensor
+from idgraph.ir.tensor import Tensor, product
 
 
-def _reduce(op: str, x: Tensor, dim: Dims, keepdim: bool, name: str | None, dtype: str | None = None) -> Tensor:
+def _reduce(op: str, x: Tensor, dim: Dims, keepdim: bool, name: str | None, dtype: DTypeLike | None = None) -> Tensor:
     # torch: no axis named means every axis; any and all take an empty list at its word.
     everything = not isinstance(dim, int) and not dim and op not in ("any", "all")
     dims = resolve_dims(checked(x, op), None if everything else dim, op)
@@ -25,7 +25,7 @@ def _reduce(op: str, x: Tensor, dim: Dims, keepdim: bool, name: str | None, dtyp
 
 
 def sum(
-    x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: str | None = None, name: str | None = None
+    x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike | None = None, name: str | None = None
 ) -> Tensor:
     """Sum over ``dim`` (None: all axes). Integers and bool add up as int64.
 
@@ -133,13 +133,8 @@ def matmul(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
     >>> ig.matmul(f.input("a", shape=(2, 3)), f.input("b", shape=(3, 4))).shape
     (2, 4)
     """
-    row, column = checked(a, "matmul").ndim == 1, checked(b, "matmul").ndim == 1
-    if not (row or column):
-        return apply_op("matmul", a, b, name=name)
     with at_user_line("matmul"):
-        product = apply_op("matmul", unsqueeze(a, 0) if row else a, unsqueeze(b, 1) if column else b)
-    drop = [p for p, d in ((-1, column), (-2, row)) if d]
-    return squeeze(product, [p % product.ndim for p in drop], name=name)
+        return product(checked(a, "matmul"), checked(b, "matmul"), name)
 
 
 def gather(x: Tensor, dim: int, index: Tensor, *, name: str | None = None) -> Tensor:
@@ -155,8 +150,8 @@ def gather(x: Tensor, dim: int, index: Tensor, *, name: str | None = None) -> Te
     return apply_op("gather", x, checked(index, "gather"), dim=at, name=name)
 
 
-def take_along_dim(x: Tensor, index: Tensor, dim: int, *, name: str | None = None) -> Tensor:
-    """Like `gather`, with the other axes of x and index broadcast against each other.
+def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None, *, name: str | None = None) -> Tensor:
+    """Like `gather`, with the other axes of x and indices broadcast against each other; without ``dim`` both are flat.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -164,8 +159,11 @@ def take_along_dim(x: Tensor, index: Tensor, dim: int, *, name: str | None = Non
     >>> ig.take_along_dim(x, i, 1).shape
     (4, 2)
     """
-    at = resolve_dim(checked(x, "take_along_dim"), dim, "take_along_dim")
-    return apply_op("take_along_dim", x, checked(index, "take_along_dim"), dim=at, name=name)
+    op = "take_along_dim"
+    if dim is None:
+        return apply_op(op, flatten(checked(x, op)), flatten(checked(indices, op)), dim=0, name=name)
+    at = resolve_dim(checked(x, op), dim, op)
+    return apply_op(op, x, checked(indices, op), dim=at, name=name)
 
 
 def index_select(x: Tensor, dim: int, index: Tensor, *, name: str | None = None) -> Tensor:
@@ -180,8 +178,8 @@ def index_select(x: Tensor, dim: int, index: Tensor, *, name: str | None = None)
     return apply_op("index_select", x, checked(index, "index_select"), dim=at, name=name)
 
 
-def embedding(input: Tensor, weight: Tensor, *, name: str | None = None) -> Tensor:
-    """weight[input[...], :]: rows of a table, torch's argument order.
+def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, *, name: str | None = None) -> Tensor:
+    """weight[input[...], :]: rows of a table, torch's argument order. ``padding_idx`` matters to a gradient only.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -189,17 +187,20 @@ def embedding(input: Tensor, weight: Tensor, *, name: str | None = None) -> Tens
     >>> ig.embedding(ids, table).shape
     (2, 5, 16)
     """
+    rows = checked(weight, "embedding").shape[0] if padding_idx is not None and weight.ndim else 0
+    if padding_idx is not None and not (is_int(padding_idx) and (not is_int(rows) or -rows <= padding_idx < rows)):
+        raise OperationError(f"embedding: padding_idx {padding_idx!r} is no row of {weight.name}", where=user_line())
     return apply_op("embedding", checked(input, "embedding"), checked(weight, "embedding"), name=name)
 
 
-def _scan(op: str, x: Tensor, dim: int, dtype: str | None, name: str | None) -> Tensor:
+def _scan(op: str, x: Tensor, dim: int, dtype: DTypeLike | None, name: str | None) -> Tensor:
     attrs: dict[str, Attr] = {"dim": resolve_dim(checked(x, op), dim, op)}
     if dtype is not None:
         attrs["dtype"] = check_dtype(dtype)
     return apply_op(op, x, name=name, **attrs)
 
 
-def cumsum(x: Tensor, dim: int, *, dtype: str | None = None, name: str | None = None) -> Tensor:
+def cumsum(x: Tensor, dim: int, *, dtype: DTypeLike | None = None, name: str | None = None) -> Tensor:
     """Running sum along ``dim``, of x's shape; integers and bool add up as int64. Linear: a scan axis, see `ir.scan`.
 
     >>> import idgraph as ig
@@ -210,7 +211,7 @@ def cumsum(x: Tensor, dim: int, *, dtype: str | None = None, name: str | None = 
     return _scan("cumsum", x, dim, dtype, name)
 
 
-def cumprod(x: Tensor, dim: int, *, dtype: str | None = None, name: str | None = None) -> Tensor:
+def cumprod(x: Tensor, dim: int, *, dtype: DTypeLike | None = None, name: str | None = None) -> Tensor:
     """Running product along ``dim``; integers and bool multiply as int64.
 
     >>> import idgraph as ig

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, get_args
+from typing import Literal, TypeAlias, get_args
 
 from idgraph.errors import OperationError, user_line
 
 DType = Literal["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
 Scalar = bool | int | float
+DTypeLike: TypeAlias = object  # a name, or the type object of NumPy, ml_dtypes or torch; see `check_dtype`
 
 DTYPES: tuple[DType, ...] = get_args(DType)
 
@@ -22,11 +23,28 @@ _INTS = ("uint8", "int8", "int16", "int32", "int64")
 
 
 def check_dtype(name: object) -> DType:
-    """The type named, or an error that lists the names."""
+    """The type named (``"float32"``, ``np.float32``, ``torch.float32``), or an error that lists the names.
+
+    >>> import numpy as np
+    >>> check_dtype("int64"), check_dtype(np.float32), check_dtype(np.dtype("bool"))
+    ('int64', 'float32', 'bool')
+    """
+    said = name if isinstance(name, str) else _type_name(name)
     for known in DTYPES:
-        if name == known:
+        if said == known:
             return known
     raise OperationError(f"unknown dtype {name!r}", where=user_line(), hint=f"one of {', '.join(DTYPES)}")
+
+
+def _type_name(dtype: object) -> str | None:
+    """What a type object of NumPy, ml_dtypes or torch is called, none of which is imported for it."""
+    home = (dtype if isinstance(dtype, type) else type(dtype)).__module__.partition(".")[0]
+    if home not in ("numpy", "ml_dtypes", "torch"):
+        return None
+    if home == "torch":
+        return str(dtype).removeprefix("torch.")
+    found = getattr(dtype, "__name__" if isinstance(dtype, type) else "name", None)
+    return found if isinstance(found, str) else None
 
 
 def item_size(dtype: DType) -> int:

@@ -13,9 +13,9 @@ from idgraph.display import Shown, render
 from idgraph.errors import FusionError, IdGraphError, OperationError, SourceLine, user_line
 from idgraph.ir.decisions import Decision
 from idgraph.ir.domains import IterDomain, Kind, is_one
-from idgraph.ir.dtypes import Scalar, check_dtype, scalar_dtype
+from idgraph.ir.dtypes import DTypeLike, Scalar, check_dtype, scalar_dtype
 from idgraph.ir.exprs import Attr, AxisRead, TensorExpr
-from idgraph.ir.indexing import attr, basic_index, listed, plain
+from idgraph.ir.indexing import attr, basic_index, flags, listed, plain
 from idgraph.ir.memory import age
 from idgraph.ir.printing import print_fusion
 from idgraph.ir.registry import apply
@@ -116,6 +116,9 @@ class Fusion(Rewrites, Shown):
         return found
 
     def __contains__(self, tensor: object) -> bool:
+        """A tensor of this fusion, or the name of one."""
+        if isinstance(tensor, str):
+            return tensor in self._tensors
         return isinstance(tensor, Tensor) and self._tensors.get(tensor.name) is tensor
 
     # building -----------------------------------------------------------------------------------------------------
@@ -160,17 +163,17 @@ class Fusion(Rewrites, Shown):
         self,
         name: str,
         shape: Sequence[int | Expr],
-        dtype: str = "float32",
+        dtype: DTypeLike = "float32",
         *,
         strides: Sequence[int | Expr] | None = None,
-        contiguity: Sequence[bool] | None = None,
+        contiguity: Sequence[bool] | bool | None = None,
         alignment: int = 16,
         offset: int | Expr = 0,
     ) -> Tensor:
         """Declare an input of ``shape`` (elements for each axis).
 
-        ``strides`` and ``offset`` are elements, ``alignment`` bytes. ``contiguity`` False at an axis leaves its stride
-        free (bound when it runs). An axis of extent 1 is a broadcast axis.
+        ``strides`` and ``offset`` are elements, ``alignment`` bytes. ``contiguity`` False at an axis (or for all)
+        leaves its stride free (bound when it runs). An axis of extent 1 is a broadcast axis.
 
         >>> f = Fusion("f")
         >>> f.input("w", shape=(4, 1), dtype="float16").logical
@@ -188,7 +191,7 @@ class Fusion(Rewrites, Shown):
         if strides is not None:
             strides = [attr(n) for n in listed(strides, f"{name}: strides")]
         if contiguity is not None:
-            contiguity = listed(contiguity, f"{name}: contiguity")
+            contiguity = flags(contiguity, len(extents), f"{name}: contiguity")
         if not is_true(as_expr(start) >= 0):
             raise OperationError(f"input {name}: offset {offset} may be negative", where=where)
         if strides is not None and contiguity is not None:
@@ -238,7 +241,7 @@ class Fusion(Rewrites, Shown):
         return tensors[0]
 
     def full(
-        self, shape: Sequence[int | Expr], value: Scalar, dtype: str | None = None, *, name: str | None = None
+        self, shape: Sequence[int | Expr], value: Scalar, dtype: DTypeLike | None = None, *, name: str | None = None
     ) -> Tensor:
         """A tensor of ``shape`` with one value; the type follows the value unless given (as in torch).
 
@@ -250,7 +253,7 @@ class Fusion(Rewrites, Shown):
         return apply(self, "full", (), {"shape": extents, "value": value, "dtype": chosen}, name)
 
     def iota(
-        self, n: int | Expr, start: int = 0, step: int = 1, dtype: str = "int64", *, name: str | None = None
+        self, n: int | Expr, start: int = 0, step: int = 1, dtype: DTypeLike = "int64", *, name: str | None = None
     ) -> Tensor:
         """The ``n`` numbers start, start + step, ... (torch's arange).
 

@@ -117,8 +117,16 @@ def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor, *, name: str | 
         return cast(total, x.dtype, name=name)
 
 
-def scatter(x: Tensor, dim: int, index: Tensor, src: Tensor | Scalar, *, name: str | None = None) -> Tensor:
-    """x with src, a tensor or a number, written at the indices: out[index[i, j], j] = src[i, j] for dim 0.
+def scatter(
+    x: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Tensor | Scalar | None = None,
+    *,
+    value: Scalar | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """x with src, a tensor or a number (or ``value``), at the indices: out[index[i, j], j] = src[i, j] for dim 0.
 
     Of several writers of one element the last one along ``dim`` wins. Shapes and bounds are those of `scatter_add`.
 
@@ -131,10 +139,13 @@ def scatter(x: Tensor, dim: int, index: Tensor, src: Tensor | Scalar, *, name: s
     at = resolve_dim(checked(x, "scatter"), dim, "scatter")
     with at_user_line("scatter"):
         checked(index, "scatter")
-        if isinstance(src, Tensor):
-            src = _cut(src, index)
-            _same_type(x, src)
-        return apply_op("scatter", x, index, src, name=name, dim=at)
+        written = value if src is None else src
+        if written is None or (src is not None and value is not None):
+            raise OperationError("takes src or value, one of them")
+        if isinstance(written, Tensor):
+            written = _cut(written, index)
+            _same_type(x, written)
+        return apply_op("scatter", x, index, written, name=name, dim=at)
 
 
 def _same_type(x: Tensor, src: Tensor) -> None:

@@ -38,6 +38,15 @@ def listed(values: object, what: str) -> Sequence[Any]:
     raise OperationError(f"{what}: {type(values).__name__} is no list or tuple", where=user_line())
 
 
+def flags(values: object, count: int, what: str) -> Sequence[bool]:
+    """``values`` as a list of bools; one bool stands for ``count`` of them."""
+    given = [values] * count if isinstance(values, bool) else listed(values, what)
+    for v in given:
+        if not isinstance(v, bool):
+            raise OperationError(f"{what}: {v!r} is neither True nor False", where=user_line())
+    return given
+
+
 def _clamp(value: object, n: Expr, low: int, default: Expr) -> Expr:
     """A slice bound as NumPy resolves it: negative counts from the end, then clamped to [low, n + low]."""
     value = plain(value)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from idgraph.arith import Expr, as_expr
 from idgraph.errors import IdGraphError, OperationError, user_line
-from idgraph.ir.dtypes import Scalar
+from idgraph.ir.dtypes import DTypeLike, Scalar
 from idgraph.ir.exprs import Attr
 from idgraph.ir.fusion import Fusion, apply_op, current_fusion
 from idgraph.ir.indexing import attr, listed, plain, resolve_slice, slice_dims
@@ -56,6 +56,15 @@ def resolve_dim(x: Tensor, dim: int, op: str) -> int:
 def _flat(args: Sequence[object]) -> tuple[object, ...]:
     """``f(x, 2, 3)`` and ``f(x, (2, 3))`` alike."""
     return tuple(args[0]) if len(args) == 1 and isinstance(args[0], (tuple, list)) else tuple(args)  # type: ignore[arg-type]
+
+
+def _either(given: Sequence[object], named: object, word: str) -> Sequence[object]:
+    """Arguments given one by one, or all under their name."""
+    if named is None:
+        return given
+    if given:
+        raise OperationError(f"{word} is given twice: {tuple(given)!r} and {word}={named!r}", where=user_line())
+    return (named,)
 
 
 def _extents(args: Sequence[object], op: str) -> tuple[Attr, ...]:
@@ -146,14 +155,16 @@ def repeat(x: Tensor, *repeats: int | Sequence[int], name: str | None = None) ->
     return reshape(wide, [attr(as_expr(n) * c) for c, n in zip(counts, shape, strict=True)], name=name)
 
 
-def permute(x: Tensor, *dims: int | Sequence[int], name: str | None = None) -> Tensor:
-    """Axis p of the result is axis ``dims[p]`` of x.
+def permute(
+    x: Tensor, *order: int | Sequence[int], dims: Sequence[int] | None = None, name: str | None = None
+) -> Tensor:
+    """Axis p of the result is axis ``dims[p]`` of x; one after the other, as a list, or named ``dims``.
 
     >>> import idgraph as ig
     >>> ig.permute(ig.Fusion("f").input("x", shape=(2, 3, 4)), 2, 0, 1).shape
     (4, 2, 3)
     """
-    return apply_op("permute", checked(x, "permute"), dims=_ints(dims, "permute"), name=name)
+    return apply_op("permute", checked(x, "permute"), dims=_ints(_either(order, dims, "dims"), "permute"), name=name)
 
 
 def transpose(x: Tensor, dim0: int, dim1: int, *, name: str | None = None) -> Tensor:
@@ -169,7 +180,7 @@ def transpose(x: Tensor, dim0: int, dim1: int, *, name: str | None = None) -> Te
     return permute(x, order, name=name)
 
 
-def reshape(x: Tensor, *shape: int | Expr | Extents, name: str | None = None) -> Tensor:
+def reshape(x: Tensor, *extents: int | Expr | Extents, shape: Extents | None = None, name: str | None = None) -> Tensor:
     """The same elements in row-major order under another shape; one extent may be -1.
 
     >>> import idgraph as ig
@@ -177,7 +188,9 @@ def reshape(x: Tensor, *shape: int | Expr | Extents, name: str | None = None) ->
     >>> t.shape, t.domain.exprs
     ((3, 8), (Merge(I2[6], I3[4] -> I4[24]), Split(I4[24] -> I5[3], I6[8]; 8)))
     """
-    return apply_op("reshape", checked(x, "reshape"), shape=_extents(shape, "reshape"), name=name)
+    return apply_op(
+        "reshape", checked(x, "reshape"), shape=_extents(_either(extents, shape, "shape"), "reshape"), name=name
+    )
 
 
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1, *, name: str | None = None) -> Tensor:
@@ -315,14 +328,19 @@ def roll(x: Tensor, shifts: int | Expr | Sequence[int | Expr], dims: Dims = None
     return apply_op("roll", checked(x, "roll"), shifts=amounts, dims=resolve_dims(x, wanted, "roll"), name=name)
 
 
-def flip(x: Tensor, dims: int | Sequence[int], *, name: str | None = None) -> Tensor:
-    """These axes backwards.
+def flip(
+    x: Tensor, *axes: int | Sequence[int], dims: int | Sequence[int] | None = None, name: str | None = None
+) -> Tensor:
+    """These axes backwards: one after the other, as a list, or named ``dims``.
 
     >>> import idgraph as ig
     >>> ig.flip(ig.Fusion("f").input("x", shape=(4, 8)), 1).domain.exprs
     (Stride(I3[8] -> I4[8]; 7, -1),)
     """
-    return apply_op("flip", checked(x, "flip"), dims=resolve_dims(x, dims, "flip"), name=name)
+    given = _ints(_either(axes, dims, "dims"), "flip")
+    if not axes and dims is None:
+        raise OperationError("flip: no axis is named", where=user_line(), hint="ig.flip(x, 0) or ig.flip(x, (0, 1))")
+    return apply_op("flip", checked(x, "flip"), dims=resolve_dims(x, given, "flip"), name=name)
 
 
 def slice_scatter(
@@ -351,7 +369,12 @@ def slice_scatter(
 
 
 def full(
-    shape: Extents, value: Scalar, dtype: str | None = None, *, fusion: Fusion | None = None, name: str | None = None
+    shape: Extents,
+    value: Scalar,
+    dtype: DTypeLike | None = None,
+    *,
+    fusion: Fusion | None = None,
+    name: str | None = None,
 ) -> Tensor:
     """A tensor of one value in ``fusion`` (default: the fusion made last).
 
@@ -367,7 +390,7 @@ def iota(
     n: int | Expr,
     start: int = 0,
     step: int = 1,
-    dtype: str = "int64",
+    dtype: DTypeLike = "int64",
     *,
     fusion: Fusion | None = None,
     name: str | None = None,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from idgraph.arith import Expr
 from idgraph.errors import OperationError, user_line
-from idgraph.ir.dtypes import Scalar, check_dtype
+from idgraph.ir.dtypes import DTypeLike, Scalar, check_dtype
 from idgraph.ir.fusion import apply_op
 from idgraph.ir.tensor import Tensor
 
@@ -121,17 +121,23 @@ def copy(x: Tensor, *, name: str | None = None) -> Tensor:
 
 
 def where(condition: Tensor, a: Operand, b: Operand, *, name: str | None = None) -> Tensor:
-    """``a`` where the condition holds, else ``b``; shapes broadcast.
+    """``a`` where the condition, a tensor of bool, holds, else ``b``; shapes broadcast.
 
     >>> import idgraph as ig
     >>> x = ig.Fusion("f").input("x", shape=(4,))
     >>> ig.where(x > 0, x, 0.0).shape
     (4,)
     """
+    if not isinstance(condition, (Tensor, Expr)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OperationError(
+            f"where: the condition {condition!r} is no tensor",
+            where=user_line(),
+            hint="== and != of tensors ask whether they are the same tensor: ig.eq(a, b), ig.ne(a, b)",
+        )
     return apply_op("where", condition, a, b, name=name)
 
 
-def cast(x: Tensor, dtype: str, *, name: str | None = None) -> Tensor:
+def cast(x: Tensor, dtype: DTypeLike, *, name: str | None = None) -> Tensor:
     """Convert to ``dtype``; floats become integers toward zero, anything non-zero becomes True.
 
     >>> import idgraph as ig

@@ -189,6 +189,30 @@ class Tensor:
     def __pow__(self, other: Operand) -> Tensor:
         return apply(self.fusion, "pow", (self, other))
 
+    def __rfloordiv__(self, other: Operand) -> Tensor:
+        return apply(self.fusion, "floor_divide", (other, self))
+
+    def __rmod__(self, other: Operand) -> Tensor:
+        return apply(self.fusion, "remainder", (other, self))
+
+    def __rpow__(self, other: Operand) -> Tensor:
+        return apply(self.fusion, "pow", (other, self))
+
+    def __rand__(self, other: Operand) -> Tensor:
+        return apply(self.fusion, "bitwise_and", (other, self))
+
+    def __ror__(self, other: Operand) -> Tensor:
+        return apply(self.fusion, "bitwise_or", (other, self))
+
+    def __rxor__(self, other: Operand) -> Tensor:
+        return apply(self.fusion, "bitwise_xor", (other, self))
+
+    def __matmul__(self, other: Tensor) -> Tensor:
+        return product(self, other)
+
+    def __pos__(self) -> Tensor:
+        return self
+
     def __neg__(self) -> Tensor:
         return apply(self.fusion, "neg", (self,))
 
@@ -319,3 +343,15 @@ class Tensor:
         raise ScheduleError(
             f"unknown memory {memory!r} for {self.name}", where=user_line(), hint="auto, local, shared or global"
         )
+
+
+def product(a: Tensor, b: Tensor, name: str | None = None) -> Tensor:
+    """See `idgraph.matmul`."""
+    fusion, row, column = a.fusion, a.ndim == 1, isinstance(b, Tensor) and b.ndim == 1  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not (row or column):
+        return apply(fusion, "matmul", (a, b), name=name)
+    left = apply(fusion, "unsqueeze", (a,), {"dims": (0,)}) if row else a
+    right = apply(fusion, "unsqueeze", (b,), {"dims": (1,)}) if column else b
+    wide = apply(fusion, "matmul", (left, right))
+    drop = tuple(wide.ndim - back for back, gone in ((1, column), (2, row)) if gone)
+    return apply(fusion, "squeeze", (wide,), {"dims": drop}, name)

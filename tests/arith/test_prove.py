@@ -39,7 +39,8 @@ def test_symbolic_by_rules() -> None:
     assert prove("p*m + q < n*m", ranges)
     assert prove_equal("(p*m + q)//m", "p", ranges)
     assert prove("n//2 <= n", ranges)
-    assert isinstance(prove("p < n - 1", ranges), Unknown)
+    found = prove("p < n - 1", ranges)
+    assert isinstance(found, CounterExample) and found.values["p"] == found.values["n"] - 1
 
 
 def test_by_enumeration() -> None:
@@ -66,8 +67,19 @@ def test_open_claims_say_what_was_tried() -> None:
     assert not found
     assert isinstance(found, Unknown)
     assert "unbounded" in str(found)
+
+
+def test_a_point_is_sampled_where_none_can_be_enumerated() -> None:
     found = prove_equal("a*b", "b*a + c*d*0 + e", {"a": 5})
-    assert not found
+    assert isinstance(found, CounterExample) and found.left != found.right
+    assert isinstance(prove_equal("i", "i + 1"), CounterExample)
+    found = prove_equal("a*a*b", "a*b*b", {"a": (1, None), "b": "a"})
+    assert isinstance(found, CounterExample) and 0 <= found.values["b"] < found.values["a"]
+    n = symbol("n", 8, None, 4)
+    found = prove(n < 100)
+    assert isinstance(found, CounterExample) and found.values["n"] % 4 == 0
+    assert isinstance(prove(n < 100, facts=[n < 50]), Unknown | Proof)
+    assert isinstance(prove("i // n * n <= i", {"i": (0, None), "n": (1, None)}), Unknown | Proof)
 
 
 def test_facts() -> None:
