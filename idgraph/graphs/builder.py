@@ -17,7 +17,7 @@ from idgraph.graphs.forms import Form, Forms
 from idgraph.graphs.keys import Keys, key_text
 from idgraph.graphs.reasons import Why
 from idgraph.graphs.valgraph import Nodes, ValGraph
-from idgraph.ir import DomainExpr, IterDomain, Split
+from idgraph.ir import DomainExpr, IterDomain, Merge, Split
 
 K = TypeVar("K", bound=Hashable)
 _TABLES = 5  # kinds of signatures, kept in one dictionary
@@ -106,9 +106,10 @@ class GraphBuilder(Generic[K]):
         self.settle()
 
     def join_loose(self) -> None:
-        """From now on expressions with equal attributes are congruent forward whatever the extents of what they read.
+        """From now on expressions with equal attributes are congruent whatever the extents of what they read.
 
-        So a broadcast that is scheduled like the axis it resolves to stays with it.
+        So a broadcast that is scheduled like the axis it resolves to stays with it. A merge maps backward where one of
+        its inputs is the same as the other merge's, or has an equal extent.
         """
         self.settle()
         self._loose = True
@@ -198,11 +199,23 @@ class GraphBuilder(Generic[K]):
         return tag, a, b
 
     def _sign_loose(self, n: int) -> None:
-        nodes = self.nodes
-        other = self._known.setdefault((_TABLES * nodes.form[n].loose + 4, *map(self.sets.find, nodes.ins[n])), n)
+        nodes, find = self.nodes, self.sets.find
+        form, outs = nodes.form[n], tuple(map(find, nodes.outs[n]))
+        self._meet_loose((_TABLES * form.loose + 4, 0, *map(find, nodes.ins[n])), n, "congruence")
+        x = form.expr
+        if not isinstance(x, Merge):
+            self._meet_loose((_TABLES * form.loose + 4, 1, *outs), n, "backward")
+            return
+        for place, (d, key) in enumerate(zip(x.inputs, nodes.ins[n], strict=True)):
+            self._meet_loose((_TABLES * form.loose + 4, 2 + place, *outs, find(key)), n, "backward")
+            self._meet_loose((_TABLES * form.loose + 4, 4 + place, *outs, self.forms.extent(d.extent)), n, "backward")
+
+    def _meet_loose(self, signature: tuple[int, ...], n: int, because: Literal["congruence", "backward"]) -> None:
+        other = self._known.setdefault(signature, n)
         if other != n:
-            why: Why = ("congruence", other, n)
-            self._pending += [(x, y, why) for x, y in zip(nodes.outs[other], nodes.outs[n], strict=True)]
+            side = self.nodes.outs if because == "congruence" else self.nodes.ins
+            why: Why = (because, other, n)
+            self._pending += [(x, y, why) for x, y in zip(side[other], side[n], strict=True)]
 
     def _equate(self, because: Literal["congruence", "backward"], a: int, b: int) -> None:
         nodes = self.nodes

@@ -85,6 +85,7 @@ def _broadcast(builder: Builder, fusion: Fusion) -> None:
                     builder.map(axis, read.resolves, ("broadcast", e, t, p, ()))
                 elif isinstance(read, Mapped) and axis.is_broadcast != read.domain.is_broadcast:
                     builder.map(axis, read.domain, ("broadcast", e, t, p, ()))  # a broadcast axis that is summed
+    builder.join_loose()
 
 
 def _forward(builder: Builder, fusion: Fusion) -> None:
@@ -92,7 +93,6 @@ def _forward(builder: Builder, fusion: Fusion) -> None:
         if isinstance(x, Merge) and x.outer.is_broadcast != x.inner.is_broadcast:
             kept = x.inner if x.outer.is_broadcast else x.outer
             builder.map(kept, x.out, ("forward", None, None, 0, (x,)))
-    builder.join_loose()
     plans = Plans()
     for t in fusion.tensors:
         plan = plans.of(t)

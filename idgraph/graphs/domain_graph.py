@@ -75,7 +75,9 @@ class DomainGraph(GraphView[IterDomain]):
                     if number in seen and not d.is_broadcast:
                         found.append(SelfMapping(t, seen[number], d, self.explain(seen[number], d)))
                     seen.setdefault(number, d)
-        unique = {(id(s.first), id(s.second)): s for s in found}
+        unique: dict[frozenset[IterDomain], SelfMapping] = {}
+        for s in found:  # a transposed tensor has the pair in its root and in its logical axes
+            unique.setdefault(frozenset((s.first, s.second)), s)
         return tuple(unique.values())
 
     def __str__(self) -> str:

@@ -59,6 +59,9 @@ class IndexGraph(GraphView[Key]):
         """Why two uses have equal coordinates, or the first place where they part."""
         return self.graph.chain(self._key(a), self._key(b))
 
+    def __contains__(self, key: object) -> bool:
+        return _is_key(key) and self.graph.holds(cast("Key", key))
+
     @property
     def self_mappings(self) -> tuple[()]:
         """Always empty: uses with different coordinates are never one group."""
@@ -80,9 +83,13 @@ class IndexGraph(GraphView[Key]):
         return "\n".join("{" + ", ".join(map(key_text, g)) + "}" for g in self.groups)
 
 
-def _check_key(key: object) -> None:
+def _is_key(key: object) -> bool:
     parts = list(cast("tuple[object, ...]", key)) if isinstance(key, tuple) else []
-    if len(parts) in (2, 3) and isinstance(parts[0], IterDomain) and isinstance(parts[1], TensorExpr):
+    return len(parts) in (2, 3) and isinstance(parts[0], IterDomain) and isinstance(parts[1], TensorExpr)
+
+
+def _check_key(key: object) -> None:
+    if _is_key(key):
         return
     raise IndexingError(
         f"{key!r} is no use of an axis by an operation",

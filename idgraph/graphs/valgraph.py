@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
-from idgraph.errors import IndexingError
+from idgraph.errors import IndexingError, user_line
 from idgraph.graphs.disjoint import DisjointSets
 from idgraph.graphs.forms import Form
 from idgraph.graphs.keys import Keys, axis_of, key_text
@@ -147,7 +147,8 @@ class ValGraph(Generic[K]):
         if n is None:
             raise IndexingError(
                 f"{key_text(key)} is not in the {self.name} graph",
-                hint="ask for axes of tensors of this fusion, scheduled before the graph was built",
+                where=user_line(),
+                hint="ask for axes of tensors of this fusion; after a schedule step ask a new graph: ig.IdModel(f)",
             )
         return n
 

@@ -263,7 +263,11 @@ class IdModel:
     def _check(self, e: TensorExpr) -> None:
         self._refresh()
         if not isinstance(e, TensorExpr):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise IndexingError(f"{e!r} is no operation", hint="t.definition names one; that of an input is None")
+            raise IndexingError(
+                f"{e!r} is no operation",
+                where=user_line(),
+                hint="t.definition names one; that of an input is None",
+            )
         if e.output not in self.fusion:
             raise IndexingError(f"{e!r} is not an operation of fusion {self.fusion.name}", where=e.source_line)
 

@@ -258,7 +258,8 @@ def resize_to_inputs(fusion: Fusion, expr: TensorExpr) -> None:
     """Replay the resizes of ``expr`` (a slice, pad or cat) on every computed tensor upstream of it.
 
     Afterwards the loops of those tensors run over the resized axis, so they are exactly the loops of ``expr.output``.
-    Inputs of the fusion stay as they are. Raises `ScheduleError` for an operation that resizes nothing.
+    A slice, pad or cat on the way is passed where its own resizes were replayed upstream before. Inputs of the fusion
+    stay as they are. Raises `ScheduleError` for an operation that resizes nothing.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -289,6 +290,7 @@ def resize_to_inputs(fusion: Fusion, expr: TensorExpr) -> None:
 
 
 def _resize_upstream(t: Tensor, axis: IterDomain, x: Resize, seen: set[Tensor]) -> None:
+    """Resize ``axis``, a loop of ``t``, like ``x`` does, and the loops of its producers that are this axis."""
     if t.definition is None or t in seen:
         return
     seen.add(t)
@@ -300,10 +302,35 @@ def _resize_upstream(t: Tensor, axis: IterDomain, x: Resize, seen: set[Tensor]) 
             where=user_line(),
             hint=f"call it before {t.name} is split or merged",
         )
-    if axis not in t.root:
-        return
+    made: list[Resize] = []  # from the axis up to the root: a producer resized by the same steps has this very loop
+    while axis not in t.root:
+        step = axis.definition
+        if not isinstance(step, Resize):
+            return
+        made.append(step)
+        axis = step.source
     e = t.definition
     for p, row in zip(e.inputs, e.reads, strict=True):
         for mine, read in zip(p.axes, row, strict=True):
             if isinstance(read, Mapped) and read.domain is axis and same_extent(mine.extent, axis.extent):
-                _resize_upstream(p, mine, x, seen)
+                loop = _resized_alike(p, mine, made)
+                if loop is not None:
+                    _resize_upstream(p, loop, x, seen)
+
+
+def _resized_alike(t: Tensor, axis: IterDomain, made: Sequence[Resize]) -> IterDomain | None:
+    """What the schedule of ``t`` makes of an axis by the same resizes (the last in front); None where it does not."""
+    for step in reversed(made):
+        alike = (
+            y.out
+            for y in t.domain.loop_exprs
+            if isinstance(y, Resize)
+            and y.source is axis
+            and same_extent(y.left, step.left)
+            and same_extent(y.right, step.right)
+        )
+        found = next(alike, None)
+        if found is None:
+            return None
+        axis = found
+    return axis

@@ -81,3 +81,18 @@ def test_self_mapping_is_reported_and_indices_stay_right() -> None:
     assert [str(c) for c in m.access(out.definition, t).coordinates] == ["i0", "i1"]
     assert transposed.definition
     assert [str(c) for c in m.access(transposed.definition, t).coordinates] == ["i1", "i0"]
+
+
+def test_a_self_mapping_is_told_once_and_with_the_operations() -> None:
+    """Two slices, one transposed, joined: the transposed one has the pair among its root and its logical axes."""
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(2, 2, 5))
+    left, right = ig.slice(x, 2, 0, 2, name="left"), ig.slice(x, 2, 2, 5, name="right")
+    turned = ig.permute(left, (1, 0, 2))
+    f.output(ig.cat([turned, right], dim=2))
+    found = ig.IdModel(f).exact.self_mappings
+    assert [s.tensor for s in found].count(turned) == 1 and len(found) == len(
+        {frozenset(s[1:3]) for s in map(tuple, found)}
+    )
+    text = str(next(s for s in found if s.tensor is x))
+    assert all(op in text for op in ("slice -> left", "slice -> right", "permute", "cat", "test_cycles.py"))

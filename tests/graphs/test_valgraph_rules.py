@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import idgraph as ig
-from idgraph.graphs import DomainGraph
+from idgraph.graphs import DomainGraph, Forms, GraphBuilder
+from idgraph.graphs.keys import KeyList
 
 
 def valid(f: ig.Fusion) -> None:
@@ -206,6 +207,55 @@ def test_broadcast_graph() -> None:
     assert groups(m.exact, **names) == sets("a1", "b1 t1")
     assert groups(m.broadcast, **names) == sets("a1 b1 t1")
     valid(f)
+
+
+def test_a_broadcast_scheduled_like_what_it_resolves_to_stays_with_it() -> None:
+    """merge(b, i) and merge(j, i), both split by 32: the same loops in the broadcast graph, others in the exact one."""
+    f = ig.Fusion("f")
+    t = ig.unsqueeze(f.input("y", shape=(7,)), 0, name="t")
+    u = f.output(ig.add(f.input("x", shape=(6, 7)), t, name="u"))
+    u.merge(0).split(0, 32)
+    ig.schedule.like(f, u)
+    m = ig.IdModel(f)
+    assert [m.broadcast.mapped(a, b) for a, b in zip(t.loop, u.loop, strict=True)] == [True, True]
+    assert [m.exact.mapped(a, b) for a, b in zip(t.loop, u.loop, strict=True)] == [False, False]
+
+
+@pytest.mark.parametrize(("shapes", "mapped"), [(((1, 6), (4, 6)), True), (((2, 6), (4, 3)), False)])
+def test_loose_merges_map_backward_with_one_equal_extent(
+    shapes: tuple[tuple[int, int], tuple[int, int]], mapped: bool
+) -> None:
+    """Two merged axes are stated to be the same: what was merged is too, where one pair has equal extents."""
+    f = ig.Fusion("f")
+    t, u = (ig.exp(f.input(f"x{k}", shape=shape)) for k, shape in enumerate(shapes))
+    f.output(t, u)
+    steps = [v.merge(0).domain.loop_exprs[0] for v in (t, u)]
+    keys: KeyList[ig.IterDomain] = KeyList()
+    keys.enter([*t.logical, *t.loop, *u.logical, *u.loop])
+    builder = GraphBuilder("loose", keys, Forms())
+    for step in steps:
+        builder.add_expr(step, lambda d: d)
+    builder.join_loose()
+    builder.map(t.loop[0], u.loop[0], ("access", None, None, 0, ()))
+    assert [builder.same(a, b) for a, b in zip(t.logical, u.logical, strict=True)] == [mapped, mapped]
+
+
+def test_loose_merges_map_backward_with_one_input_mapped() -> None:
+    """No extents are equal, but the inner axes are stated to be one: so are the outer ones."""
+    f = ig.Fusion("f")
+    t, u = ig.exp(f.input("x", shape=(1, 6))), ig.exp(f.input("y", shape=(4, 3)))
+    f.output(t, u)
+    steps = [v.merge(0).domain.loop_exprs[0] for v in (t, u)]
+    keys: KeyList[ig.IterDomain] = KeyList()
+    keys.enter([*t.logical, *t.loop, *u.logical, *u.loop])
+    builder = GraphBuilder("loose", keys, Forms())
+    for step in steps:
+        builder.add_expr(step, lambda d: d)
+    builder.join_loose()
+    builder.map(t.loop[0], u.loop[0], ("access", None, None, 0, ()))
+    assert not builder.same(t.logical[0], u.logical[0])
+    builder.map(t.logical[1], u.logical[1], ("access", None, None, 1, ()))
+    assert builder.same(t.logical[0], u.logical[0])
 
 
 def test_permissive_forwards_through_merges_and_names_the_complement() -> None:
