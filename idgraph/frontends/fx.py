@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from idgraph.frontends.arrays import Array, dtype_name, is_torch, laid_out, to_n
 from idgraph.frontends.nodes import Node, Program, Ref, TensorMeta, program_line, short, where_of
 from idgraph.frontends.reading import read_program
 from idgraph.frontends.reference import Operation, RunValue, call_reference
-from idgraph.frontends.segments import Plan, Segment, is_projection, plan
+from idgraph.frontends.segments import Plan, Segment, is_projection, last_reads, plan
 from idgraph.frontends.sizes import Size
 from idgraph.ir import Fusion
 from idgraph.ir.rebuild import rebuild
@@ -28,6 +29,7 @@ from idgraph.schedule import auto
 if TYPE_CHECKING:
     import torch
 
+LARGE = 10**8  # loop points from which a fusion on the CPU is worth a schedule
 KernelKey = tuple[int, int, str]  # segment, version of its fusion, target
 
 
@@ -109,6 +111,29 @@ class Import(Printed):
         """The placeholders that `run` takes, in order."""
         return tuple(n for n in self.program.nodes if n.kind != "call" and n.name not in self.bound)
 
+    def calling(self, *operations: str) -> Import:
+        """The same program with these ATen operations left to torch, as calls between the fusions.
+
+        Matrix products are the case for it: a library multiplies large matrices far faster than a plain loop nest.
+        Raises `FrontendError` for an operation that the program does not call.
+
+        >>> import torch
+        >>> from idgraph.frontends import from_torch
+        >>> a, b = torch.ones(2, 3), torch.ones(3, 4)
+        >>> imp = from_torch(lambda a, b: (a + 1) @ b, (a, b)).calling("aten.mm.default")
+        >>> imp.coverage.opaque, imp.run(a, b, target="numpy")[0].tolist()
+        ({'aten.mm.default': 'left to torch by choice'}, [6.0, 6.0, 6.0, 6.0])
+        """
+        found = {n.name: "left to torch by choice" for n in self.program.nodes if n.target in operations}
+        missing = sorted(set(operations) - {self.program[name].target for name in found})
+        if missing:
+            called = sorted({n.target for n in self.program.nodes if n.kind == "call"})
+            raise FrontendError(
+                f"{self.program.name} does not call {', '.join(map(short, missing))}",
+                hint=f"it calls {', '.join(called)}",
+            )
+        return replace(self, plan=plan(self.program, found), kernels={})
+
     def sheet(self) -> Sheet:
         """The coverage, under the program's name."""
         found = self.coverage.sheet()
@@ -156,8 +181,13 @@ class Import(Printed):
         arrays = {name: argument(self.program[name], value) for name, value in given.items()}
         env = self._sizes(arrays)
         values = {name: a for name, a in arrays.items() if not isinstance(self.program[name].meta, Expr)}
+        spent: dict[int, list[str]] = {}
+        for name, number in last_reads(self.plan).items():
+            spent.setdefault(number, []).append(name)
         for number, segment in enumerate(self.segments):
             self._run_segment(number, segment, values, target, checked, env)
+            for name in spent.get(number, ()):  # memory of large programs: nothing is kept that nobody reads
+                values.pop(name, None)
         like = next((a for a in given.values() if is_torch(a)), None)
         found = [_returned(self._result(v, values, env), like) for v in self.program.results]
         for name, value in zip(self.mutated, found, strict=False):
@@ -228,17 +258,34 @@ class Import(Printed):
 
 
 def for_target(fusion: Fusion, target: Target) -> Fusion:
-    """The fusion itself, or for a GPU, where a kernel without threads is of no use, an automatically scheduled copy.
+    """The fusion itself, or an automatically scheduled copy: for a GPU, where a kernel without threads is of no use,
+    and for large work on the CPU, where each tensor would go through memory.
 
-    On the CPU a schedule costs more to compile than it saves: 8.3 s instead of 7.9 s for an attention of 7e7 points.
+    For less a schedule costs more to compile than it saves: 8.3 s instead of 7.9 s for an attention of 7e7 points.
     A fusion that the user scheduled is taken as it is.
     """
     made = [e.output for e in fusion.exprs]
-    if target != "cuda" or any(t.inline_position or t.loop != t.logical for t in made):
+    if any(t.inline_position or t.loop != t.logical for t in made):
+        return fusion
+    if target != "cuda" and not (target == "cpu" and points(fusion) >= LARGE):
         return fusion
     copy = rebuild(fusion)
     auto(copy)
     return copy
+
+
+def points(fusion: Fusion) -> int:
+    """Loop points of all expressions, reduced axes included; a size that is not known yet counts as one.
+
+    >>> from idgraph.ir import composite
+    >>> f = Fusion("sum")
+    >>> x = f.input("x", (4, 8))
+    >>> t = f.output(composite.sum(x, 1))
+    >>> points(f)
+    32
+    """
+    extents = ([d.extent for d in e.output.logical] for e in fusion.exprs)
+    return sum(math.prod(int(n) for n in row if n.is_const) for row in extents)
 
 
 def _returned(value: object, like: torch.Tensor | None) -> object:

@@ -44,14 +44,16 @@ class Plan:
         return {self.program[name].target: reason for name, reason in reversed(self.reasons.items())}
 
 
-def plan(program: Program) -> Plan:
+def plan(program: Program, opaque: Mapping[str, str] | None = None) -> Plan:
     """Import a program: one fusion with the results of opaque nodes as inputs, and the segments to run.
 
-    Raises `FrontendError` that names the node where a call has no meaning at all.
+    ``opaque``: names of nodes that are opaque by choice, and why. Raises `FrontendError` that names the node where a
+    call has no meaning at all.
     """
     live = _live(program)
-    made = _attempt(program, live, {})
-    clean = made if not made.reasons else _attempt(program, live, made.reasons)
+    known = {name: why for name, why in (opaque or {}).items() if name in live}
+    made = _attempt(program, live, known)
+    clean = made if made.reasons == known else _attempt(program, live, made.reasons)
     for node in program.nodes:
         if node.kind == "call" and node.name not in live:
             _count_dead(clean, node)
@@ -172,13 +174,26 @@ def _segments(plan: Plan, live: frozenset[str]) -> tuple[Segment, ...]:
     outside = [n for n in calls if n.name in plan.reasons or is_projection(plan, n)]
     mapped = [n for n in calls if n.name not in plan.reasons and not is_projection(plan, n)]
     last = max(plan.stage[n.name] for n in calls) if calls else 0
+    inner: list[list[Node]] = [[] for _ in range(last + 1)]
+    outer: list[list[Node]] = [[] for _ in range(last + 1)]
+    for n in mapped:
+        inner[plan.stage[n.name]].append(n)
+    for n in outside:
+        outer[plan.stage[n.name] - (n.meta is not None)].append(n)
     wanted = _wanted(plan, mapped, outside)
-    made: list[Segment] = []
-    for stage in range(last + 1):
-        nodes = [n for n in mapped if plan.stage[n.name] == stage]
-        here = tuple(n for n in outside if plan.stage[n.name] - (n.meta is not None) == stage)
-        made.append(_segment(plan, stage, nodes, wanted, here))
+    made = [_segment(plan, k, inner[k], wanted, tuple(outer[k])) for k in range(last + 1)]
     return tuple(s for s in made if s.fusion is not None or s.calls)
+
+
+def last_reads(plan: Plan) -> dict[str, int]:
+    """Name of a node -> the number of the last segment that reads it; results of the program are left out."""
+    found: dict[str, int] = {}
+    for number, segment in enumerate(plan.segments):
+        for name in (*segment.inputs, *segment.outputs, *(r for n in segment.calls for r in (n.name, *n.refs()))):
+            found[name] = number
+    for name in refs_of(plan.program.results):
+        found.pop(name, None)
+    return found
 
 
 def _wanted(plan: Plan, mapped: Sequence[Node], outside: Sequence[Node]) -> frozenset[str]:

@@ -10,8 +10,9 @@ import torch
 
 from idgraph.frontends.fx import Import, from_json
 from idgraph.ir import Fusion, parse_fusion
-from tools.bench.corpus import compare, with_oracle
+from tools.bench.corpus import compare, memory, with_oracle
 from tools.bench.interpret import difference, interpret, load, random_inputs
+from tools.bench.smaller import SMALLER, smaller
 
 GRAPHS = Path(__file__).parent / "graphs"
 SORT = GRAPHS / "sort_gather.core.json"
@@ -114,6 +115,24 @@ def test_coverage_prints() -> None:
     lines = str(from_json(SORT).coverage).splitlines()
     assert lines[0].endswith("1 operation opaque")
     assert any("aten.sort.default" in line and "opaque:" in line for line in lines)
+
+
+def test_a_graph_of_real_size_as_a_smaller_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = GRAPHS / "rope_partial_neox_real.core.json"
+    assert compare(path, "oracle", 10**5).values.startswith("not run")
+    monkeypatch.setitem(SMALLER, "rope_partial_neox_real", {4096: 16})
+    row = compare(path, "oracle", 10**5, most_bytes=1)
+    assert (row.values, row.how) == ("equal", "smaller sizes")
+    graph = load(path)
+    small = smaller(graph)
+    assert small is not None
+    assert memory(small) * 10 < memory(graph)
+
+
+def test_sizes_that_do_not_fit_together_are_refused() -> None:
+    graph = load(GRAPHS / "rope_partial_neox_real.core.json")
+    with pytest.raises(ValueError, match=r"slice_2 has shape \[2, 3, 16, 125\]"):
+        smaller(graph, {4096: 16, 32: 3})
 
 
 @pytest.mark.slow

@@ -13,8 +13,10 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from idgraph.errors import FrontendError, IndexingError
-from idgraph.frontends import from_torch
-from idgraph.frontends.fx import Import, for_target
+from idgraph.frontends import from_torch, fx
+from idgraph.frontends.fx import Import, for_target, points
+from idgraph.frontends.nodes import Ref
+from idgraph.frontends.segments import last_reads
 from tools.bench.corpus import seeded, with_oracle
 
 Arguments = tuple[torch.Tensor, ...]
@@ -383,3 +385,46 @@ def test_strides_of_unknown_memory_are_refused() -> None:
 
     with pytest.raises(FrontendError, match="memory of its operand is not known"):
         from_torch(f, (normal(3, 4).t(),))
+
+
+def test_operations_left_to_torch() -> None:
+    def block(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = torch.softmax(x @ w, -1) @ w.T
+        return x + y.relu() @ w @ w.T
+
+    args = normal(3, 4), normal(4, 5, seed=1)
+    whole = from_torch(block, args)
+    assert len(whole.segments) == 1
+    imported = whole.calling("aten.mm.default")
+    assert imported.coverage.opaque == {"aten.mm.default": "left to torch by choice"}
+    assert [len(s.calls) for s in imported.segments] == [1, 1, 1, 1, 0]
+    assert all(e.op != "matmul" for s in imported.segments if s.fusion is not None for e in s.fusion.exprs)
+    assert_equal(imported.run(*args, target="numpy"), block(*args))
+    assert_equal(whole.run(*args, target="numpy"), block(*args))
+    with pytest.raises(FrontendError, match=r"does not call 'aten.bmm.default'") as refused:
+        whole.calling("aten.bmm.default")
+    assert "aten.mm.default" in str(refused.value.hint)
+
+
+def test_memory_of_what_is_read_no_more_is_given_back() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return (x.sort()[0] + 1).sort()[0] * x
+
+    imported = from_torch(f, (normal(8),))
+    last = last_reads(imported.plan)
+    results = [v.name for v in imported.program.results if isinstance(v, Ref)]
+    assert set(results).isdisjoint(last)
+    assert last[imported.program.placeholders[0].name] == len(imported.segments) - 1
+    assert sorted(set(last.values())) == [0, 1, 2][: len(imported.segments)]
+
+
+def test_large_work_on_the_cpu_is_scheduled(monkeypatch: pytest.MonkeyPatch) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x * 2, -1) + x
+
+    fusion = from_torch(f, (normal(64, 64),)).fusion
+    assert points(fusion) > 64 * 64
+    assert for_target(fusion, "cpu") is fusion
+    monkeypatch.setattr(fx, "LARGE", 64 * 64)
+    assert for_target(fusion, "numpy") is fusion
+    assert any(e.output.inline_position for e in for_target(fusion, "cpu").exprs)

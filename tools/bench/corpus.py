@@ -1,12 +1,17 @@
 """How much of a folder of captured graphs is imported, and how much of it gives torch's values.
 
-python -m tools.bench.corpus FOLDER [--target oracle|cpu|cuda] [--match TEXT] [--limit ELEMENTS] [--json FILE]
+python -m tools.bench.corpus FOLDER [--target oracle|cpu|cuda] [--match TEXT] [--limit POINTS] [--bytes N] [--json FILE]
+
+A graph of more than LIMIT points is run whole where its tensors fit into BYTES, its matrix products by torch where they
+have more than 1e10 points; what that leaves out is run with smaller sizes (`tools.bench.smaller`), every operation by
+emitted kernels. Without --bytes a graph over the limit is not run. A graph already equal in FILE is not run again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import sys
@@ -25,21 +30,27 @@ from rich.table import Table
 
 from idgraph.errors import IdGraphError
 from idgraph.frontends.arrays import Array, numpy_dtype
-from idgraph.frontends.fx import Import, from_json
+from idgraph.frontends.fx import Import, from_json, import_program, points
+from idgraph.frontends.reading import parse_program
 from idgraph.ir import Fusion
 from idgraph.validate.oracle import evaluate
-from tools.bench.interpret import difference, interpret, load, random_inputs
+from tools.bench.interpret import difference, interpret, load, random_inputs, refs
+from tools.bench.smaller import smaller
+
+PRODUCTS = ("aten.addmm.default", "aten.bmm.default", "aten.mm.default")
+MANY = 10**10  # points of matrix products that a plain loop nest takes minutes for
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One graph: calls mapped, operations opaque, and whether its values are torch's ("equal", why not, or "")."""
+    """One graph: calls mapped, operations opaque, if its values are torch's ("equal" or why not), how it was run."""
 
     name: str
     calls: int
     opaque: tuple[str, ...]
     values: str
     seconds: float
+    how: str = "whole"
 
 
 class Oracle:
@@ -58,14 +69,39 @@ class Oracle:
 
 def work(imported: Import) -> int:
     """Points of all loops: elements of every tensor, reduced axes included."""
-    total = 0
-    for segment in imported.segments:
-        for e in segment.fusion.exprs if segment.fusion is not None else ():
-            points = 1
-            for d in e.output.logical:
-                points *= int(d.extent)
-            total += points
-    return total
+    return sum(points(s.fusion) for s in imported.segments if s.fusion is not None)
+
+
+def memory(graph: dict[str, Any]) -> int:
+    """Bytes that torch needs for a graph, node by node: its arguments, and the most that is alive at once."""
+    nodes = graph["nodes"]
+    last = {r: k for k, n in enumerate(nodes) for r in refs([n["args"], *n["kwargs"].values()])}
+    given = alive = most = 0
+    sizes: dict[str, int] = {}
+    for k, n in enumerate(nodes):
+        sizes[n["name"]] = 0 if n["op"] == "output" else _bytes(n["out"])
+        given += sizes[n["name"]] * (n["op"] == "placeholder")
+        alive += sizes[n["name"]] * (n["op"] == "call_function" and n["target"].split(".")[1] not in _VIEWS)
+        most = max(most, alive)
+        for r in {r for r in refs([n["args"], *n["kwargs"].values()]) if last[r] == k}:
+            node = next(m for m in nodes if m["name"] == r)
+            alive -= sizes[r] * (node["op"] == "call_function" and node["target"].split(".")[1] not in _VIEWS)
+    return given + most
+
+
+_VIEWS = {
+    "view", "expand", "permute", "slice", "squeeze", "unsqueeze", "alias", "select", "getitem", "split",
+    "split_with_sizes",
+}  # fmt: skip
+
+
+def _bytes(out: Any) -> int:
+    if isinstance(out, list):
+        return sum(map(_bytes, cast("list[Any]", out)))
+    if not isinstance(out, dict):
+        return 0
+    told = cast("dict[str, Any]", out)
+    return math.prod(told["shape"]) * getattr(torch, told["dtype"]).itemsize
 
 
 def with_oracle(imported: Import) -> Import:
@@ -76,18 +112,32 @@ def with_oracle(imported: Import) -> Import:
     return imported
 
 
-def compare(path: Path, target: str, limit: int, seed: int = 0) -> Row:
-    """Import one graph, run it and torch on the same random values."""
+def compare(path: Path, target: str, limit: int, seed: int = 0, most_bytes: int = 0) -> Row:
+    """Import one graph, run it and torch on the same random values; see the head of this file for large ones."""
     start = time.perf_counter()
     imported = with_oracle(from_json(path))
-    coverage = imported.coverage
-    points = work(imported)
-    if points > limit:
-        verdict = f"not run: {points:.1e} points"
-    else:
-        verdict = values_of(load(path), imported, target, seed)
-    calls = sum(coverage.mapped.values())
-    return Row(path.stem, calls, tuple(coverage.opaque), verdict, time.perf_counter() - start)
+    coverage, graph = imported.coverage, load(path)
+    calls, found, how = sum(coverage.mapped.values()), work(imported), ""
+    verdict = f"not run: {found:.1e} points"
+    if found <= limit:
+        verdict, how = values_of(graph, imported, target, seed), "whole"
+    elif most_bytes:
+        by_torch = _products(imported) > MANY
+        if memory(graph) <= most_bytes:
+            whole = imported.calling(*(p for p in PRODUCTS if p in coverage.mapped)) if by_torch else imported
+            verdict, how = values_of(graph, whole, target, seed), "whole"
+        small = smaller(graph) if by_torch or not how else None
+        if small is not None and verdict in ("equal", f"not run: {found:.1e} points"):
+            reduced = with_oracle(import_program(parse_program(json.dumps(small).encode(), path.stem)))
+            verdict = values_of(small, reduced, target, seed)
+            how = "smaller sizes" if not how else "whole with matrix products by torch; smaller sizes"
+    return Row(path.stem, calls, tuple(coverage.opaque), verdict, time.perf_counter() - start, how)
+
+
+def _products(imported: Import) -> int:
+    """Points of matrix products."""
+    exprs = [e for s in imported.segments if s.fusion is not None for e in s.fusion.exprs if e.op == "matmul"]
+    return sum(math.prod(int(d.extent) for d in e.output.logical) for e in exprs)
 
 
 def seeded(seed: int) -> None:
@@ -141,6 +191,14 @@ def report(rows: list[Row], target: str) -> str:
     return json.dumps(head)[:-1] + f', "graphs": [\n  {lines}\n]}}\n'
 
 
+def equal_before(file: Path | None) -> dict[str, Row]:
+    """The graphs that an earlier run found equal."""
+    if file is None or not file.is_file():
+        return {}
+    rows = json.loads(file.read_text(encoding="utf-8"))["graphs"]
+    return {r["name"]: Row(**(r | {"opaque": tuple(r["opaque"])})) for r in rows if r["values"] == "equal"}
+
+
 def main() -> int:
     """Print the tables; exit 1 where a graph differs or fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -148,16 +206,21 @@ def main() -> int:
     parser.add_argument("--target", default="cpu")
     parser.add_argument("--match", default="")
     parser.add_argument("--limit", type=float, default=3e7, help="points of a graph above which it is not run")
+    parser.add_argument("--bytes", type=float, default=0, help="memory that a larger graph may take; 0: it is not run")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     console = Console()
     paths = sorted(p for p in given.folder.glob("*.json") if given.match in p.name)
     rows: list[Row] = []
+    known = equal_before(given.json)
     for path in track(paths, "graphs", console=console, disable=not console.is_terminal):
         try:
-            rows.append(compare(path, given.target, int(given.limit)))
+            row = known.get(path.stem) or compare(path, given.target, int(given.limit), 0, int(given.bytes))
         except IdGraphError as error:
-            rows.append(Row(path.stem, 0, ("not imported",), f"{type(error).__name__}: {error.what[:90]}", 0.0))
+            row = Row(path.stem, 0, ("not imported",), f"{type(error).__name__}: {error.what[:90]}", 0.0)
+        rows.append(row)
+        if given.json is not None and path.stem not in known:
+            given.json.write_text(report(rows, given.target), encoding="utf-8")
     console.print(table(rows))
     reasons = Counter(name for r in rows for name in r.opaque)
     if reasons:

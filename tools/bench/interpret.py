@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import operator
 from pathlib import Path
 from typing import Any, cast
@@ -48,19 +49,32 @@ def interpret(graph: dict[str, Any], inputs: list[torch.Tensor]) -> list[torch.T
     """The results of a graph for its placeholders' values, in order."""
     values: dict[str, Any] = {}
     given = iter(inputs)
-    for node in graph["nodes"]:
-        args = [convert(a, values) for a in node["args"]]
-        kwargs = {k: convert(v, values) for k, v in node["kwargs"].items()}
-        if node["op"] == "placeholder":
-            values[node["name"]] = next(given)
-        elif node["op"] == "output":
-            return list(args[0])
-        elif node["target"] == "_operator.getitem":
-            values[node["name"]] = operator.getitem(*args)
-        else:
-            space, name, overload = node["target"].split(".")
-            values[node["name"]] = getattr(getattr(getattr(torch.ops, space), name), overload)(*args, **kwargs)
+    last = {r: k for k, node in enumerate(graph["nodes"]) for r in refs([node["args"], *node["kwargs"].values()])}
+    for k, node in enumerate(graph["nodes"]):
+        if node["op"] == "output":
+            return convert(node["args"][0], values)
+        values[node["name"]] = next(given) if node["op"] == "placeholder" else call(node, values)
+        for r in refs([node["args"], *node["kwargs"].values()]):
+            if last[r] == k:
+                values.pop(r, None)
     raise ValueError("the graph has no output")
+
+
+def call(node: dict[str, Any], values: dict[str, Any]) -> Any:
+    """What one call gives by torch."""
+    args = [convert(a, values) for a in node["args"]]
+    kwargs = {k: convert(v, values) for k, v in node["kwargs"].items()}
+    if node["target"] == "_operator.getitem":
+        return operator.getitem(*args)
+    space, name, overload = node["target"].split(".")
+    return getattr(getattr(getattr(torch.ops, space), name), overload)(*args, **kwargs)
+
+
+def refs(value: Any) -> list[str]:
+    """The nodes that an argument reads."""
+    if isinstance(value, list):
+        return [r for v in cast("list[Any]", value) for r in refs(v)]
+    return [value["ref"]] if isinstance(value, dict) and "ref" in value else []
 
 
 def index_bounds(graph: dict[str, Any]) -> dict[str, int]:
@@ -68,11 +82,6 @@ def index_bounds(graph: dict[str, Any]) -> dict[str, int]:
     nodes = {n["name"]: n for n in graph["nodes"]}
     sources: dict[str, set[str]] = {}
     bounds: dict[str, int] = {}
-
-    def refs(value: Any) -> list[str]:
-        if isinstance(value, list):
-            return [r for v in cast("list[Any]", value) for r in refs(v)]
-        return [value["ref"]] if isinstance(value, dict) and "ref" in value else []
 
     def note(value: Any, extent: int) -> None:
         for r in refs(value):
@@ -117,7 +126,7 @@ def random_inputs(graph: dict[str, Any], seed: int) -> list[torch.Tensor]:
         dtype, shape = getattr(torch, out["dtype"]), out["shape"]
         memory_shape = [1 if s == 0 else n for n, s in zip(shape, out["stride"], strict=True)]
         if dtype.is_floating_point:
-            values = torch.randn(memory_shape, generator=generator).to(dtype)
+            values = _normal(memory_shape, generator).to(dtype)
         elif dtype == torch.int8:
             values = torch.full(memory_shape, 4, dtype=dtype)  # an offset in a 3x3 window: its centre is no padding
         else:
@@ -129,12 +138,28 @@ def random_inputs(graph: dict[str, Any], seed: int) -> list[torch.Tensor]:
     return made
 
 
+_BLOCK = 10_000_019  # a prime: no axis repeats with it
+
+
+def _normal(shape: list[int], generator: torch.Generator) -> torch.Tensor:
+    """Normal values; of a large tensor the first ten million, again and again."""
+    count = math.prod(shape)
+    if count <= _BLOCK:
+        return torch.randn(shape, generator=generator)
+    block = torch.randn(_BLOCK, generator=generator)
+    return block.repeat(-(-count // _BLOCK))[:count].view(shape)
+
+
 def difference(found: torch.Tensor, wanted: torch.Tensor) -> str:
     """Empty where equal: integers exactly, floats to the accuracy of their type; else what differs."""
     if found.shape != wanted.shape or found.dtype != wanted.dtype:
         return f"{found.dtype}{tuple(found.shape)} is not {wanted.dtype}{tuple(wanted.shape)}"
     if not wanted.dtype.is_floating_point:
         return "" if torch.equal(found, wanted) else f"{int((found != wanted).sum())} of {wanted.numel()} differ"
+    if found.numel() > _BLOCK:
+        flat = found.reshape(-1), wanted.reshape(-1)
+        blocks = (slice(k, k + _BLOCK) for k in range(0, wanted.numel(), _BLOCK))
+        return next((f"from element {s.start}: {d}" for s in blocks if (d := difference(flat[0][s], flat[1][s]))), "")
     a, b = found.double(), wanted.double()
     accuracy = {torch.bfloat16: 2e-2, torch.float16: 4e-3, torch.float64: 1e-9}.get(wanted.dtype, 1e-4)
     if wanted.numel() and not bool(torch.isfinite(b).any()):
