@@ -129,7 +129,10 @@ class Forwards:
         for row in e.reads:
             others.update(read.domain for read in row if isinstance(read, Mapped))
         way.fresh = {d for d in e.output.logical if d.is_broadcast and d not in way.known and d not in others}
-        for x in (*e.output.domain.exprs, *e.output.domain.loop_exprs):  # a producer scheduled like a reshape matches it
+        for x in (
+            *e.output.domain.exprs,
+            *e.output.domain.loop_exprs,
+        ):  # also a reshape's steps
             way.take(x)
         # Merged with single elements only, an axis keeps its coordinate, unless loops run past the end.
         return {axis: found for axis, found in way.wanted.items() if axis in way.needed}, way.known

@@ -1,16 +1,77 @@
-"""Why two keys are not the same: the operation, or the axis expression, between their groups that keeps them apart."""
+"""Why two keys are not the same: the shortest way between their groups, and the first place on it where they part.
+
+A way runs along axis expressions, and across reads and loops that map nothing: a broadcast that is resolved, a loaded
+coordinate, a loop that inlining does not share.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import cast
+from typing import NamedTuple, cast
 
 from idgraph.graphs.keys import key_text
-from idgraph.ir import Fixed, IterDomain, Loaded, TensorExpr
+from idgraph.graphs.uses import key_of
+from idgraph.ir import SCATTERS, Fixed, IterDomain, Loaded, Mapped, Tensor, TensorExpr
 
-Part = tuple[IterDomain, TensorExpr | None]
-_KEYS = 500  # keys of a group that are looked at
+_KEYS = 100  # keys of a group that are looked at
+_GROUPS = 1000  # groups that are visited
+
+Crossing = tuple[Hashable, str]  # a key on the other side, and why the two are not one
+
+
+class Edge(NamedTuple):
+    """A step from one group to another by number, in words."""
+
+    to: int
+    text: str
+
+
+def first_parting(
+    mine: int, theirs: int, steps: Callable[[int], Iterator[Edge]], about: Callable[[int], str]
+) -> str | None:
+    """The first step of a shortest way between two groups, with how many follow; None where nothing leads there.
+
+    ``about`` names a group.
+    """
+    first: dict[int, tuple[str, int]] = {mine: ("", 0)}
+    queue = deque([mine])
+    while queue and len(first) < _GROUPS:
+        at = queue.popleft()
+        told, length = first[at]
+        for to, text in steps(at):
+            if to not in first:
+                first[to] = told or text, length + 1
+                queue.append(to)
+        if theirs in first:
+            told, length = first[theirs]
+            more = f"; {length - 1} more step{'s' if length > 2 else ''} to {about(theirs)}"
+            return told + (more if length > 1 else "")
+    return None
+
+
+def crossings(graph: str, keys: Iterable[object]) -> Iterator[Crossing]:
+    """From the keys of a group across what maps nothing, in the order of the keys."""
+    for key in islice(keys, _KEYS):
+        match _parts(key):
+            case (IterDomain() as d, None):
+                yield from _loops(d) if graph == "loop" else _reads(d, None, _domain_key)
+            case (IterDomain() as d, TensorExpr() as e):
+                yield from _reads(d, e, _index_key)
+                yield from _nests(d, e)
+            case _:
+                pass
+
+
+def two_axes(mine: Sequence[object], theirs: Sequence[object]) -> str | None:
+    """Where the two sides hold different axes of one tensor (under one operation), which; else None."""
+    listed = [(d, e, t) for d, e in map(_parts, islice(mine, _KEYS)) if d is not None and (t := d.tensor) is not None]
+    for other, under in map(_parts, islice(theirs, _KEYS)):
+        for d, e, t in listed:
+            if other is not None and other is not d and e is under and d in t.axes and other in t.axes:
+                return f"{key_text(d)} and {key_text(other)} are two axes of {t.name}"
+    return None
 
 
 def place_of(e: TensorExpr) -> str:
@@ -18,59 +79,112 @@ def place_of(e: TensorExpr) -> str:
     return f"{e.op} -> {e.output.name}" + (f" ({e.source_line})" if e.source_line else "")
 
 
-def _parts(key: object) -> Part | None:
+def _parts(key: object) -> tuple[IterDomain | None, object]:
+    """The axis of a key and the operation it stands under, if any."""
     if isinstance(key, IterDomain):
         return key, None
     parts = cast("tuple[object, ...]", key) if isinstance(key, tuple) else ()
-    match parts[:2]:
-        case (IterDomain() as d, TensorExpr() as e):
-            return d, e
+    return (parts[0], parts[1]) if len(parts) > 1 and isinstance(parts[0], IterDomain) else (None, None)
+
+
+def _domain_key(d: IterDomain, _: TensorExpr, __: int | None) -> Hashable:
+    return d
+
+
+def _index_key(d: IterDomain, e: TensorExpr, operand: int | None) -> Hashable:
+    return key_of(e, operand)(d)
+
+
+def _reads(
+    d: IterDomain, under: TensorExpr | None, key: Callable[[IterDomain, TensorExpr, int | None], Hashable]
+) -> Iterator[Crossing]:
+    """An axis that an operation reads, but not at the coordinate of an axis of its own, with those axes; both ways."""
+    t = d.tensor
+    if t is None:
+        return
+    for e in t.uses if under is None else (under,):
+        for k in e.operands_of(t) if d in t.axes else ():
+            p = t.axes.index(d)
+            yield from ((key(to, e, None), text) for to, text in _unmapped(e, k, p))
+    e = t.definition
+    if e is None or under not in (None, e):
+        return
+    for k, operand in enumerate(e.inputs):
+        for p, axis in enumerate(operand.axes):
+            yield from ((key(axis, e, k), text) for to, text in _unmapped(e, k, p) if to is d)
+    if e.op in SCATTERS:
+        yield from ((key(to, e, None), text) for to, text in _written(d, e))
+
+
+def _written(d: IterDomain, e: TensorExpr) -> Iterator[tuple[IterDomain, str]]:
+    """Between the axes that a scatter writes at loaded values and those of its loops over the index."""
+    out = e.output
+    loaded = [r.operand for r in e.reads[0] if isinstance(r, Loaded)]
+    names = ", ".join(dict.fromkeys(e.inputs[k].name for k in loaded))
+    written = [x for x in out.logical if x.kind == "gather_scatter"]
+    looped = [x for x in out.root if x not in out.logical]
+    for mine, theirs in ((written, looped), (looped, written)):
+        for to in theirs if d in mine else ():
+            at = d if mine is written else to
+            yield to, f"{place_of(e)} writes {key_text(at)} at values loaded from {names}, at no axis of its loops"
+
+
+def _unmapped(e: TensorExpr, k: int, p: int) -> Iterator[tuple[IterDomain, str]]:
+    """Axes of the output that axis ``p`` of operand ``k`` goes with without being the same."""
+    axis, row = e.inputs[k].axes[p], e.reads[k]
+    match row[p]:
+        case Fixed(resolves=IterDomain() as to):
+            yield to, f"{place_of(e)} reads {key_text(axis)} at 0 along {key_text(to)}: it has one element"
+        case Mapped(to) if axis.is_broadcast != to.is_broadcast:
+            yield to, f"{place_of(e)} reads {key_text(axis)} at 0 along {key_text(to)}: it has one element"
+        case Loaded(operand):
+            index = e.inputs[operand].name
+            same = {read.domain for read in row if isinstance(read, Mapped)}
+            text = f"{place_of(e)} reads {key_text(axis)} at values loaded from {index}, at no axis of its own"
+            yield from ((to, text) for to in e.output.logical if to not in same)
         case _:
-            return None
+            pass
 
 
-def apart(mine: Iterable[object], theirs: Iterable[object]) -> str | None:
-    """One sentence about a read between two groups of keys that maps nothing; None where there is none."""
-    left, right = ([p for k in islice(keys, _KEYS) if (p := _parts(k)) is not None] for keys in (mine, theirs))
-    return next(iter((*_reads(left, right), *_reads(right, left), *_nests(left, right))), None)
-
-
-def _reads(sources: list[Part], readers: list[Part]) -> Iterator[str]:
-    """An axis on one side that an operation reads, but not at the coordinate of its own axis on the other side."""
-    made = {d for d, _ in readers}
-    for d, under in sources:
-        t = d.tensor
-        if t is None or d not in t.axes:
+def _nests(d: IterDomain, e: TensorExpr) -> Iterator[Crossing]:
+    """The same axis under the operation that makes its tensor and under those that read it, with what they share."""
+    t = d.tensor
+    if t is None:
+        return
+    made = t.definition
+    for other in (*(() if made is None else (made,)), *t.uses):
+        if other is e:
             continue
-        p = t.axes.index(d)
-        for e in t.uses if under is None else (under,):
-            for k in e.operands_of(t):
-                match e.reads[k][p]:
-                    case Fixed(resolves=IterDomain() as to) if to in made:
-                        yield f"{place_of(e)} reads {key_text(d)} at 0 along {key_text(to)}: it has one element"
-                    case Loaded(operand) if made & set(e.output.logical):
-                        index = e.inputs[operand].name
-                        yield f"{place_of(e)} reads {key_text(d)} at values loaded from {index}, at no axis of its own"
-                    case _:
-                        pass
+        for k in (None,) if other is made else other.operands_of(t):
+            yield _index_key(d, other, k), _nest_text(d, t, e, other)
 
 
-def _nests(left: list[Part], right: list[Part]) -> Iterator[str]:
-    """The same axis under the operation that makes its tensor and under one that reads it: how far loops are shared."""
-    under: dict[IterDomain, list[TensorExpr]] = {}
-    for d, e in right:
-        if e is not None:
-            under.setdefault(d, []).append(e)
-    for d, e in left:
-        t = d.tensor
-        if e is None or t is None:
-            continue
-        for other in under.get(d, ()):
-            maker, reader = (e, other) if t.definition is e else (other, e)
-            if t.definition is not maker:
-                yield f"{place_of(e)} and {place_of(other)} read {t.name}, each in loops of its own"
-            elif not t.inline_position:
-                yield f"{t.name} is not inlined, so {place_of(maker)} and {place_of(reader)} share no loop"
-            else:
-                shares = f"{t.name} is inlined at {t.inline_position}"
-                yield f"{shares}: {key_text(d)} depends on a loop that {place_of(reader)} does not share with it"
+def _nest_text(d: IterDomain, t: Tensor, e: TensorExpr, other: TensorExpr) -> str:
+    maker, reader = (e, other) if t.definition is e else (other, e)
+    if t.definition is not maker:
+        return f"{place_of(e)} and {place_of(other)} read {t.name}, each in loops of its own"
+    if not t.inline_position:
+        return f"{t.name} is not inlined, so {place_of(maker)} and {place_of(reader)} share no loop"
+    shares = f"{t.name} is inlined at {t.inline_position}"
+    return f"{shares}: {key_text(d)} depends on a loop that {place_of(reader)} does not share with it"
+
+
+def _loops(d: IterDomain) -> Iterator[Crossing]:
+    """A loop and the loops at the same place of the tensors that are read by, or read, its tensor."""
+    t = d.tensor
+    if t is None or d not in t.loop:
+        return
+    j = t.loop.index(d)
+    pairs = [(t, e.output, e.output) for e in t.uses]
+    pairs += [(p, t, p) for p in (t.definition.inputs if t.definition is not None else ())]
+    for producer, consumer, other in pairs:
+        if j < len(other.loop):
+            at = producer.inline_position
+            said = (
+                f"is inlined at {at}: only loops left of {at} are shared" if at else "is not inlined: no loop is shared"
+            )
+            yield other.loop[j], f"{producer.name} {said} with {consumer.name}" + _line(consumer)
+
+
+def _line(t: Tensor) -> str:
+    return f" ({t.source_line})" if t.source_line else ""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from idgraph.errors import IndexingError, user_line
 from idgraph.graphs.disjoint import DisjointSets
 from idgraph.graphs.forms import Form
 from idgraph.graphs.keys import Keys, axis_of, key_text
-from idgraph.graphs.parting import apart
+from idgraph.graphs.parting import Edge, crossings, first_parting, two_axes
 from idgraph.graphs.reasons import ANY, Equal, Explanation, Fact, Reason, Why
 from idgraph.ir.domains import DomainExpr
 
@@ -270,15 +270,34 @@ class ValGraph(Generic[K]):
         head = f"{key_text(a)} and {key_text(b)} are not the same"
         for x in self.definitions(mine):
             for y in self.definitions(theirs):
+                if x is y:
+                    return f"{head}: two outputs of {x.expr}{_line(x.expr)}"
                 if type(x.expr) is type(y.expr):
                     for p, q in zip(x.inputs, y.inputs, strict=True):
                         if p is not q:
                             at = f"{key_text(p.keys[0])} and {key_text(q.keys[0])}"
                             return f"{head}: {x.expr} and {y.expr} part at {at}"
                     return f"{head}: made of the same axes by {x.expr} and {y.expr}, which differ"
-        for source, made in ((mine, theirs), (theirs, mine)):
-            for x in self.uses(source):
-                if made in x.outputs:
-                    return f"{head}: {_short(made)} is made of {_short(source)} by {x.expr}" + _line(x.expr)
-        between = apart(mine, theirs)
-        return f"{head}: {between or f'no operation maps {_short(mine)} to {_short(theirs)}'}"
+        way = first_parting(self.number(a), self.number(b), self._edges, lambda n: _short(self.numbered(n)))
+        nothing = f"no operation maps {_short(mine)} to {_short(theirs)}"
+        axes = two_axes(mine.keys, theirs.keys)
+        if axes is not None:
+            return f"{head}: {axes}, and {nothing}"
+        return f"{head}: {way or nothing}"
+
+    def _edges(self, number: int) -> Iterator[Edge]:
+        """Steps from a group: expressions that read it, that make it, and what maps nothing."""
+        group = self.numbered(number)
+        for x in self.uses(group):
+            for g in x.outputs:
+                yield Edge(self._number(g), f"{_short(g)} is made of {_short(group)} by {x.expr}" + _line(x.expr))
+        for x in self.definitions(group):
+            for g in x.inputs:
+                yield Edge(self._number(g), f"{_short(group)} is made of {_short(g)} by {x.expr}" + _line(x.expr))
+        for key, text in crossings(self.name, group.keys):
+            n = self._known(cast("K", key))
+            if n is not None:
+                yield Edge(self._sets.find(n), text)
+
+    def _number(self, group: Group[K]) -> int:
+        return self._sets.find(group.number)

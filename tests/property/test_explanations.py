@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable
 from typing import Any
 
+import networkx as nx
 from hypothesis import given, note, settings
 
 import idgraph as ig
@@ -46,10 +47,22 @@ def on_one_side(fact: Fact, pairs: Iterable[tuple[object, object]]) -> set[bool]
     return found
 
 
+def check_shortest(g: ValGraph[Any], keys: tuple[object, ...]) -> None:
+    """Explanations are shortest ways in the forest of all unions that were made: networkx finds the same lengths."""
+    forest: nx.Graph[object] = nx.Graph()
+    forest.add_nodes_from(keys)
+    for b in keys:
+        forest.add_edges_from((fact.left, fact.right) for fact in g.chain(keys[0], b))
+    assert nx.is_tree(forest) and set(forest) == set(keys)
+    for a, b in itertools.islice(itertools.permutations(keys, 2), 40):
+        assert len(g.chain(a, b)) == nx.shortest_path_length(forest, a, b)
+
+
 def check(g: ValGraph[Any]) -> None:
     """Each pair of neighbours in a group, and the ends, are explained by facts that hold."""
     for group in g.groups:
         keys = tuple(group)
+        check_shortest(g, keys)
         for a, b in (*itertools.pairwise(keys), (keys[0], keys[-1])):
             why = g.chain(a, b)
             assert why and str(why)
