@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, assert_never
 
-from idgraph.arith import TRUE, Expr, drop_redundant, simplify
+from idgraph.arith import FALSE, TRUE, Expr, and_, drop_redundant, simplify
 from idgraph.display import Printed
 from idgraph.ir import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle
 
@@ -28,13 +28,17 @@ class Bound:
 
 
 def needed(bounds: Iterable[Bound], known: Sequence[Expr]) -> tuple[Expr, ...]:
-    """Conjuncts that are not proved by ranges or by the others; ``known`` come first."""
+    """Conjuncts that are not proved by ranges or by the others; ``known`` come first. FALSE alone where they exclude
+    each other: these loops never touch the element."""
     made: list[Expr] = list(known)
     for b in bounds:
         c = simplify(b.condition)
         if c != TRUE and c not in made:
             made.append(c)
-    return tuple(made) if len(made) <= 1 else drop_redundant(made)
+    if len(made) <= 1:
+        return tuple(made)
+    kept = drop_redundant(made)
+    return (FALSE,) if simplify(and_(*kept)) == FALSE else kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +101,11 @@ def explain_predicate(access: Access) -> Predicate:
     kept: dict[Expr, Conjunct] = {}
     dropped: dict[tuple[Expr, IterDomain], Conjunct] = {}
     line = str(access.expr.source_line or "")
+    never = access.conditions == (FALSE,)  # then each bound that is not always met is part of the reason
     for b in access.bounds:
         c = simplify(b.condition)
         cause, where = _cause(b, access), str((b.expr.line if b.expr is not None else None) or line)
-        if c in access.conditions:
+        if c in access.conditions or (never and c != TRUE):
             kept.setdefault(c, Conjunct(c, b.axis, b.side, cause, where))
             continue
         if c == TRUE and b.expr is None:
@@ -109,7 +114,7 @@ def explain_predicate(access: Access) -> Predicate:
         dropped.setdefault((shown, b.axis), Conjunct(shown, b.axis, b.side, cause, where, proof))
     verb = "is written" if access.is_write else "is read"
     what = f"{access.tensor.name} {verb} by {access.expr.op}"
-    conjuncts = tuple(kept[c] for c in access.conditions if c in kept)
+    conjuncts = tuple(kept.values()) if never else tuple(kept[c] for c in access.conditions if c in kept)
     return Predicate(what, access.predicate, conjuncts, tuple(dropped.values()))
 
 
