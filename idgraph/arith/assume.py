@@ -7,6 +7,7 @@ simplified, and written back.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import gcd
 
 from idgraph.arith.bounds import nonneg
 from idgraph.arith.engine import normal
@@ -22,6 +23,7 @@ from idgraph.arith.nodes import (
     rebuild,
     symbol,
 )
+from idgraph.arith.periods import within_periods
 from idgraph.arith.ranges import congruence, interval
 
 Fact = tuple[Terms, int]  # the sum is >= 0
@@ -78,7 +80,7 @@ def assume(e: Expr, cond: Expr) -> Expr:
     if not e.symbols & cond.symbols:
         return e
     known = facts_of(cond)
-    decided = _decided(e, cond, known)
+    decided = _decided(e, cond, known) | within_periods(e, known)
     out = replace(e, decided) if decided else e
     narrow = number_bounds(out, known)
     back = {new: old for old, new in narrow.items()}
@@ -141,13 +143,29 @@ def implied(claim: Fact, known: list[Fact]) -> bool:
         if not (t.keys() & ft.keys()):
             continue
         rest, rc = combine(((t, c, 1), (ft, fc, -1)))
-        if nonneg(rest, rc):
+        if nonneg(rest, rc) or _implied_scaled(claim, (ft, fc)):
             return True
         for gt, gc in known[n + 1 :]:
             if gt.keys() & rest.keys():
                 rest2, rc2 = combine(((rest, rc, 1), (gt, gc, -1)))
                 if nonneg(rest2, rc2):
                     return True
+    return False
+
+
+def _implied_scaled(claim: Fact, fact: Fact) -> bool:
+    """Over the integers ``claim >= 0`` where ``a*claim + a - 1 >= b*fact``; a and b make some term cancel."""
+    (t, c), (ft, fc) = claim, fact
+    tried = {(1, 1)}
+    for base, v in t.items():
+        w = ft.get(base, 0)
+        g = gcd(v, w)
+        scales = (abs(w) // g, abs(v) // g)
+        if v * w > 0 and scales not in tried:
+            tried.add(scales)
+            a, b = scales
+            if nonneg(*combine(((t, c, a), ({}, 1, a - 1), (ft, fc, -b)))):
+                return True
     return False
 
 

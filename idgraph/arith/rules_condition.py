@@ -66,7 +66,7 @@ def order_quotient(node: Expr) -> Expr | None:
     quotients = [(b, v) for b, v in t.items() if b.op == "floordiv" and abs(v) == 1]
     for base, v in quotients:
         x, d = base.args
-        if (d.op != "const" and len(t) > 1) or not positive(d, node.symbols):
+        if not positive(d, node.symbols):
             continue
         rest = from_terms({b: k for b, k in t.items() if b is not base}, c)
         if v > 0:  # x//d >= -rest  <=>  x >= -rest*d
@@ -75,7 +75,7 @@ def order_quotient(node: Expr) -> Expr | None:
             out = compare("lt", x, mul((rest + 1, d)))
         if len(quotients) == 1 or order_known(out) is not None:
             out = normal(out)
-            if cost(out) < cost(node):
+            if (cost(out), out.divmods) < (cost(node), node.divmods):  # a product is cheaper than a quotient
                 return out
     return None
 

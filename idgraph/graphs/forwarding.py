@@ -139,7 +139,8 @@ class Forwards:
 
     def standing(self, t: Tensor, d: IterDomain) -> Expr:
         """The extent of what stands for a broadcast axis."""
-        return self._standing(t, d) or d.extent
+        extent = self._standing(t, d)
+        return d.extent if extent is None else extent
 
 
 class _Walk:

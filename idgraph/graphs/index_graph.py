@@ -120,7 +120,8 @@ class _Builder:
             for use in uses[1:]:
                 self._enter(use, self._outside(own, use) if use.plan.transparent else frozenset())
                 self._read(use, own)
-        self.graph.settle()
+        # Loops that take a reshape apart again are the loops over what it merged.
+        self.graph.join_parts()
         # Sharing is checked on each operation alone, before any loop joins two of them.
         inlined = [
             (e, use.operand)

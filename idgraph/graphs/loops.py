@@ -245,7 +245,26 @@ class Nests:
             if any(x in reach for x in t.loop[:k]):
                 yield d, any(d in e.inputs for e in t.domain.loop_exprs)
 
+    def _check_scatter(self, t: Tensor) -> None:
+        """A scatter acts at every step of its loops: none of them may be widened, as that of a broadcast is."""
+        if t.definition is None or t.definition.op not in SCATTERS:
+            return
+        for p in t.definition.inputs:
+            for d in t.root if self.shared(p) else ():
+                target = self.resolved(d)
+                if target is None or not descendants(d, t.domain.loop_exprs) & {*t.loop[: self.shared(p)]}:
+                    continue
+                raise ScheduleError(
+                    f"{p.name} is inlined at {p.inline_position} into the scatter {t.definition!r}, whose loop of one "
+                    f"element would run over the {target.extent} of {target.label}",
+                    where=p.source_line,
+                    because=["each element would be written, or added, that many times"],
+                    hint=f"inline {p.name} further left, or give this use its own copy: "
+                    f"ig.schedule.recompute({p.name}, {t.name}.definition)",
+                )
+
     def _shadow(self, t: Tensor) -> Shadow:
+        self._check_scatter(t)
         feeding = list(self._feeds(t))
         for d, _ in feeding:
             self._check_conflict(t, d)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, assert_never
 
-from idgraph.arith import FALSE, TRUE, Expr, and_, drop_redundant, simplify
+from idgraph.arith import TRUE, Expr, drop_redundant, simplify
 from idgraph.display import Printed
 from idgraph.ir import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle
 
@@ -27,18 +27,30 @@ class Bound:
     expr: DomainExpr | None
 
 
-def needed(bounds: Iterable[Bound], known: Sequence[Expr]) -> tuple[Expr, ...]:
-    """Conjuncts that are not proved by ranges or by the others; ``known`` come first. FALSE alone where they exclude
-    each other: these loops never touch the element."""
+def needed(bounds: Iterable[Bound], known: Sequence[Expr]) -> tuple[tuple[Expr, ...], tuple[Bound, ...]]:
+    """Conjuncts that are not proved by ranges or by the others, and the bounds behind them; ``known`` come first.
+
+    Each is in its smallest form where the others hold, and so are the bounds.
+    """
+    found = tuple(bounds)
     made: list[Expr] = list(known)
-    for b in bounds:
+    for b in found:
         c = simplify(b.condition)
         if c != TRUE and c not in made:
             made.append(c)
     if len(made) <= 1:
-        return tuple(made)
-    kept = drop_redundant(made)
-    return (FALSE,) if simplify(and_(*kept)) == FALSE else kept
+        return tuple(made), found
+    kept = list(drop_redundant(made))
+    smaller: dict[Expr, Expr] = {}
+    for n, c in enumerate(kept):
+        if c not in known:
+            new = simplify(c, facts=[k for k in kept if k is not c])
+            # No further loop variable: a condition is tested as far out as its variables allow.
+            if (new.cost, new.divmods) < (c.cost, c.divmods) and new.symbols <= c.symbols:
+                kept[n] = smaller[c] = new
+    if smaller:
+        found = tuple(replace(b, condition=smaller.get(simplify(b.condition), b.condition)) for b in found)
+    return tuple(kept), found
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +113,10 @@ def explain_predicate(access: Access) -> Predicate:
     kept: dict[Expr, Conjunct] = {}
     dropped: dict[tuple[Expr, IterDomain], Conjunct] = {}
     line = str(access.expr.source_line or "")
-    never = access.conditions == (FALSE,)  # then each bound that is not always met is part of the reason
     for b in access.bounds:
         c = simplify(b.condition)
         cause, where = _cause(b, access), str((b.expr.line if b.expr is not None else None) or line)
-        if c in access.conditions or (never and c != TRUE):
+        if c in access.conditions:
             kept.setdefault(c, Conjunct(c, b.axis, b.side, cause, where))
             continue
         if c == TRUE and b.expr is None:
@@ -114,7 +125,7 @@ def explain_predicate(access: Access) -> Predicate:
         dropped.setdefault((shown, b.axis), Conjunct(shown, b.axis, b.side, cause, where, proof))
     verb = "is written" if access.is_write else "is read"
     what = f"{access.tensor.name} {verb} by {access.expr.op}"
-    conjuncts = tuple(kept.values()) if never else tuple(kept[c] for c in access.conditions if c in kept)
+    conjuncts = tuple(kept[c] for c in access.conditions if c in kept)
     return Predicate(what, access.predicate, conjuncts, tuple(dropped.values()))
 
 

@@ -357,16 +357,15 @@ class IdModel:
             own = (d for d in (*out.logical, *(out.root if loaded else ())) if d not in loaded)
             wanted = dict.fromkeys(shadow.of(d) for d in (*own, *between))
             direct = frozenset(out.loop[j] for j in shadow.direct)
-            bounds = tuple(solver.own.way(wanted, direct))
-            found = self._writes[e] = (needed(bounds, ()), bounds)
+            found = self._writes[e] = needed(solver.own.way(wanted, direct), ())
         return found
 
     def _read_bounds(self, e: TensorExpr, operand: int, solver: Solver, write: Conditions) -> Conditions:
         """The write's conditions, and that every axis from logical to the root that is read is in bounds."""
         mapped = [r.domain for r in e.reads[operand] if isinstance(r, Mapped)]
         known = frozenset(e.output.logical)
-        bounds = tuple(solver.own.way((d for d in mapped if d not in known), known))
-        return needed(bounds, write[0]), (*write[1], *bounds)
+        conditions, bounds = needed(solver.own.way((d for d in mapped if d not in known), known), write[0])
+        return conditions, (*write[1], *bounds)
 
     def _loads(
         self, e: TensorExpr, operand: int | None, solver: Solver

@@ -95,3 +95,18 @@ def test_a_planted_fault_is_found(fault: str) -> None:
     f, *_ = fusion()
     assert check_addresses(f).ok
     assert not check_addresses(f, model=Mutant(f, fault)).ok
+
+
+def test_a_scatter_is_not_repeated_in_a_loop_that_another_reader_widens() -> None:
+    """The one element it adds would be added at each of the two steps of the other reader's loop."""
+    f = ig.Fusion("f")
+    t = ig.copy(f.input("x", (1,)), name="t")
+    index, big = f.input("i", (1,), dtype="int64"), f.input("big", (3,))
+    added = f.output(ig.scatter_add(big, 0, index, t, name="added"))
+    wide = f.output(ig.add(ig.neg(t, name="u"), f.input("y", (2,)), name="wide"))
+    f["u"].inline(1)
+    t.inline(1)
+    with pytest.raises(ig.ScheduleError, match=r"t is inlined at 1 into the scatter .* the 2 of wide"):
+        ig.IdModel(f).verify()
+    t.inline(0)
+    assert check_addresses(f).ok and added.shape == (3,) and wide.shape == (2,)
