@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, assert_never
 
-from idgraph.arith import TRUE, Expr, drop_redundant, simplify
+from idgraph.arith import FALSE, TRUE, Expr, and_, drop_redundant, simplify
 from idgraph.display import Printed
 from idgraph.ir import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle
 
@@ -30,7 +30,8 @@ class Bound:
 def needed(bounds: Iterable[Bound], known: Sequence[Expr]) -> tuple[tuple[Expr, ...], tuple[Bound, ...]]:
     """Conjuncts that are not proved by ranges or by the others, and the bounds behind them; ``known`` come first.
 
-    Each is in its smallest form where the others hold, and so are the bounds.
+    Each is in its smallest form where the others hold, and so are the bounds. FALSE alone where they exclude each
+    other: these loops never touch the element.
     """
     found = tuple(bounds)
     made: list[Expr] = list(known)
@@ -41,6 +42,8 @@ def needed(bounds: Iterable[Bound], known: Sequence[Expr]) -> tuple[tuple[Expr, 
     if len(made) <= 1:
         return tuple(made), found
     kept = list(drop_redundant(made))
+    if simplify(and_(*kept)) == FALSE:
+        return (FALSE,), found
     smaller: dict[Expr, Expr] = {}
     for n, c in enumerate(kept):
         if c not in known:
@@ -113,10 +116,11 @@ def explain_predicate(access: Access) -> Predicate:
     kept: dict[Expr, Conjunct] = {}
     dropped: dict[tuple[Expr, IterDomain], Conjunct] = {}
     line = str(access.expr.source_line or "")
+    never = access.conditions == (FALSE,)  # then each bound that is not always met is part of the reason
     for b in access.bounds:
         c = simplify(b.condition)
         cause, where = _cause(b, access), str((b.expr.line if b.expr is not None else None) or line)
-        if c in access.conditions:
+        if c in access.conditions or (never and c != TRUE):
             kept.setdefault(c, Conjunct(c, b.axis, b.side, cause, where))
             continue
         if c == TRUE and b.expr is None:
@@ -125,7 +129,7 @@ def explain_predicate(access: Access) -> Predicate:
         dropped.setdefault((shown, b.axis), Conjunct(shown, b.axis, b.side, cause, where, proof))
     verb = "is written" if access.is_write else "is read"
     what = f"{access.tensor.name} {verb} by {access.expr.op}"
-    conjuncts = tuple(kept[c] for c in access.conditions if c in kept)
+    conjuncts = tuple(kept.values()) if never else tuple(kept[c] for c in access.conditions if c in kept)
     return Predicate(what, access.predicate, conjuncts, tuple(dropped.values()))
 
 

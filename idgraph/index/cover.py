@@ -84,7 +84,7 @@ def check_written(model: IdModel) -> None:
 
 def _check_read(model: IdModel, e: TensorExpr, k: int, t: Tensor, steps: tuple[Cut, ...]) -> None:
     read = model.read(e, k)
-    if read.predicate == FALSE:
+    if read.predicate == FALSE or any(loop.extent == 0 for loop in model.loops(e)):
         return  # these loops never read it
     solver, key = model.solver(e), key_of(e, k)
     for x, inside_of in steps:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeGuard, cast
@@ -359,11 +359,21 @@ class Fusion(Rewrites, Shown):
         self.touch()
         return tensor
 
-    def replace_operand(self, use: TensorExpr, old: Tensor, new: Tensor) -> None:
-        """Let ``use`` read ``new``, a copy of ``old`` made just now, instead; keeps producers before consumers."""
-        use.inputs = tuple(new if t is old else t for t in use.inputs)
-        use.args = tuple(new if a is old else a for a in use.args)
-        old.drop_use(use)
+    def replace_operand(
+        self, use: TensorExpr, old: Tensor, new: Tensor, operands: Collection[int] | None = None
+    ) -> None:
+        """Let ``use`` read ``new``, a copy of ``old`` made just now, instead; keeps producers before consumers.
+
+        ``operands`` are the numbers of those operands that do, by default all that are ``old``.
+        """
+        number, args = -1, list[Tensor | Scalar | Expr]()
+        for a in use.args:
+            number += isinstance(a, Tensor)
+            args.append(new if a is old and (operands is None or number in operands) else a)
+        use.args = tuple(args)
+        use.inputs = tuple(a for a in args if isinstance(a, Tensor))
+        if old not in use.inputs:
+            old.drop_use(use)
         new.add_use(use)
         maker = new.definition
         if maker is not None:

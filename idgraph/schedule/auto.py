@@ -13,6 +13,7 @@ from math import gcd
 
 from idgraph.arith import is_true
 from idgraph.errors import ScheduleError
+from idgraph.graphs import canonical_operand
 from idgraph.ir import (
     SCANS,
     SCATTERS,
@@ -28,8 +29,11 @@ from idgraph.ir import (
     item_size,
 )
 from idgraph.ir.loops import reset
+from idgraph.ir.pointwise import aligned_reads
+from idgraph.ir.registry import apply
 from idgraph.schedule.gathers import Force, apply_gather_plan, gather_plan
 from idgraph.schedule.inline import inline_most, recompute, scan_loops
+from idgraph.schedule.pushed import POINTWISE
 from idgraph.schedule.replay import like_consumer
 from idgraph.schedule.rows import schedule_rows
 from idgraph.schedule.scatter import apply_scatter_plan, scatter_plan, schedule_scatter
@@ -102,6 +106,9 @@ def _decide(fusion: Fusion, gathers: Force) -> None:
     fusion.decisions = (*(d for d in fusion.decisions if d.tensor in names and d.tensor not in known), *new)
 
 
+Read = tuple[TensorExpr, int]  # a reader and its operand
+
+
 @dataclass(slots=True)
 class _Nests:
     """The loop nests so far. ``stored`` are tensors with a nest of their own, ``whole`` those computed completely,
@@ -111,9 +118,7 @@ class _Nests:
     stored: set[Tensor]
     rows: Collection[Tensor]
     whole: set[Tensor] = field(default_factory=set[Tensor])
-    of: dict[Tensor, dict[Tensor, tuple[TensorExpr, int]]] = field(
-        default_factory=dict[Tensor, "dict[Tensor, tuple[TensorExpr, int]]"]
-    )
+    of: dict[Tensor, dict[Tensor, Read]] = field(default_factory=dict[Tensor, "dict[Tensor, Read]"])
     leads: dict[Tensor, Tensor] = field(default_factory=dict[Tensor, Tensor])
 
     def place(self, t: Tensor) -> None:
@@ -121,11 +126,13 @@ class _Nests:
         if t in self.rows:
             self.whole.add(t)
             return
+        if t not in self.stored and t.ndim:
+            self.widen(t)
         if t not in self.stored and _is_cheap(t, self.stored):
-            complete = self.complete(t)
-            if len(t.uses) > len(complete):
-                keep = {use for use, _ in complete} or {t.uses[-1]}
-                self.copy(t, [use for use in t.uses if use not in keep])
+            complete, reads = self.complete(t), _reads(t)
+            if len(reads) > len(complete):
+                keep = complete or reads[-1:]
+                self.copy(t, [r for r in reads if r not in keep])
         leader = None if t in self.stored else self.leader(t)
         if leader is None:
             self.stored.add(t)
@@ -141,36 +148,55 @@ class _Nests:
         if use.output in self.whole and _reads_all(use, k):
             self.whole.add(t)
 
-    def copy(self, t: Tensor, uses: Sequence[TensorExpr]) -> None:
-        """Private copies of ``t`` for ``uses``, each with the loops of its reader."""
-        for use in uses:
-            self.place(recompute(t, use))
+    def copy(self, t: Tensor, reads: Sequence[Read]) -> list[Tensor]:
+        """Private copies of ``t`` for ``reads``, each with the loops of its reader."""
+        made = [recompute(t, use, operand=k) for use, k in reads]
+        for u in made:
+            self.place(u)
+        return made
+
+    def widen(self, t: Tensor) -> None:
+        """Views of ``t`` with as many axes as its readers have, where those are more. Loops that merge axes run over a
+        view's broadcasts; they could not run over what ``t`` has no axis for."""
+        missing: dict[int, list[Read]] = {}
+        for use, k in _reads(t):
+            if (use.op in POINTWISE or use.op == "expand") and use.output.ndim > t.ndim:
+                missing.setdefault(use.output.ndim - t.ndim, []).append((use, k))
+        for count, reads in missing.items():
+            with t.fusion.at_line(reads[0][0].source_line):
+                view = apply(t.fusion, "unsqueeze", (t,), {"dims": tuple(range(count))})
+            for use, _ in sorted(reads, key=lambda r: t.fusion.exprs.index(r[0]), reverse=True):
+                t.fusion.replace_operand(use, t, view)
+                rows = zip(use.inputs, use.reads, strict=True)
+                use.reads = tuple(aligned_reads(view, use.output.root) if u is view else row for u, row in rows)
+            self.place(view)
 
     def part(self, fusion: Fusion) -> bool:
-        """Copies for the readers of tensors that could be inlined nowhere; True where there were such."""
-        crowded = [
-            e.output
-            for e in reversed(fusion.exprs)
-            if e.output not in self.stored and not e.output.inline_position and len(e.output.uses) > 1
-        ]
-        found = [t for t in crowded if _is_cheap(t, self.stored)]
-        for t in found:
-            leader = self.leader(t)
-            self.copy(t, [use for use in t.uses if leader is None or use is not leader[0]])
-        return bool(found)
+        """Copies for the readers of tensors that could be inlined nowhere, and with them of what only these read: one
+        nest's copy would keep it from the other's. True where there were such."""
+        crowded = {t for t in fusion.tensors if t not in self.stored and not t.inline_position}
+        fresh: set[TensorExpr] = set()
+        for t in [e.output for e in reversed(fusion.exprs) if e.output not in self.stored]:
+            reads, leader = _reads(t), self.leader(t)
+            others = [r for r in reads if r != leader and (t in crowded or r[0] in fresh)]
+            if len(reads) > 1 and others and _is_cheap(t, self.stored):
+                fresh.update(e for use in self.copy(t, others) if (e := use.definition) is not None)
+        return bool(fresh)
 
-    def complete(self, t: Tensor) -> list[tuple[TensorExpr, int]]:
-        """The uses that need all of ``t``, and are themselves computed completely."""
-        uses = [(use, use.operands_of(t)[0]) for use in t.uses]
-        return [(use, k) for use, k in uses if use.output in self.whole and _reads_all(use, k)]
+    def complete(self, t: Tensor) -> list[Read]:
+        """The reads that need all of ``t``, of uses that are themselves computed completely."""
+        return [(use, k) for use, k in _reads(t) if use.output in self.whole and _reads_all(use, k)]
 
-    def leader(self, t: Tensor) -> tuple[TensorExpr, int] | None:
-        """The use whose loops ``t`` follows: the last that needs all of it. None where several uses need parts only,
-        so that no loops of theirs visit all that the others read."""
-        complete = self.complete(t)
-        if complete:
-            return complete[-1]
-        return (t.uses[-1], t.uses[-1].operands_of(t)[0]) if len(t.uses) == 1 else None
+    def leader(self, t: Tensor) -> Read | None:
+        """The read whose loops ``t`` follows: the last that needs all of it. None where several need parts only, so
+        that no loops of theirs visit all that the others read."""
+        complete, reads = self.complete(t), _reads(t)
+        return complete[-1] if complete else reads[0] if len(reads) == 1 else None
+
+
+def _reads(t: Tensor) -> list[Read]:
+    """The ways in which ``t`` is read: one for each reader, more where one reads it at several places."""
+    return [(use, k) for use in t.uses for k in use.operands_of(t) if canonical_operand(use, k) == k]
 
 
 def _is_cheap(t: Tensor, stored: Collection[Tensor]) -> bool:

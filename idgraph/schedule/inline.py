@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from idgraph.errors import ScheduleError, user_line
-from idgraph.graphs import build_index_graph
+from idgraph.graphs import build_index_graph, canonical_operand
 from idgraph.index import IdModel
 from idgraph.index.cover import check_written
 from idgraph.ir import SCANS, Fusion, IterDomain, Tensor, TensorExpr, check_fusion
@@ -105,10 +105,12 @@ def nest_conflict(fusion: Fusion, exprs: Sequence[TensorExpr] | None = None) -> 
     return None
 
 
-def recompute(t: Tensor, use: TensorExpr, *, name: str | None = None) -> Tensor:
+def recompute(t: Tensor, use: TensorExpr, *, operand: int | None = None, name: str | None = None) -> Tensor:
     """Give ``use`` a private copy of ``t``, computed by the same operation; returns the copy.
 
-    The copy has loops of its own, so both may be inlined where one tensor could not be.
+    The copy has loops of its own, so both may be inlined where one tensor could not be. An operation that reads ``t``
+    at several places (``cat([t, t])``) reads the copy at all of them, or with ``operand`` only where it reads ``t`` as
+    it does with that operand. Raises `ScheduleError` where ``use`` does not read ``t`` so.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -123,8 +125,14 @@ def recompute(t: Tensor, use: TensorExpr, *, name: str | None = None) -> Tensor:
     if e is None or use not in t.uses:
         why = "is an input, every use reads it for itself" if e is None else f"is not read by {use!r}"
         raise ScheduleError(f"recompute: {t.name} {why}", where=user_line(), hint="name a computed tensor and its use")
+    if operand is not None and operand not in use.operands_of(t):
+        why = f"{use!r} does not read {t.name} as operand {operand!r}"
+        raise ScheduleError(f"recompute: {why}", where=user_line(), hint=f"one of {list(use.operands_of(t))}, or none")
     fusion = t.fusion
     with fusion.at_line(e.source_line):
         made = apply(fusion, e.op, e.args, e.attrs, name)
-    fusion.replace_operand(use, t, made)
+    same = None
+    if operand is not None:
+        same = [k for k in use.operands_of(t) if canonical_operand(use, k) == canonical_operand(use, operand)]
+    fusion.replace_operand(use, t, made, same)
     return made

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import assert_never
 
-from idgraph.arith import is_true
+from idgraph.arith import Expr, is_true, simplify
 from idgraph.errors import ScheduleError, user_line
 from idgraph.index.cover import is_cut
 from idgraph.ir import (
@@ -121,14 +121,22 @@ class _Replay:
 
 
 def replay_loops(
-    target: Tensor, image: dict[IterDomain, IterDomain], exprs: Sequence[DomainExpr], reference: Tensor, cut: bool
+    target: Tensor,
+    image: dict[IterDomain, IterDomain],
+    exprs: Sequence[DomainExpr],
+    reference: Tensor,
+    cut: bool,
+    selected: Mapping[IterDomain, Expr] | None = None,
 ) -> None:
     """Give ``target`` the loops of ``reference``: ``image`` says which axes correspond, ``exprs`` what to replay.
 
     Loops that correspond come first, in the reference's order and with its parallel types; then the target's other
-    axes, reduced ones last. Without ``cut`` the target's loops reach all of its elements.
+    axes, reduced ones last. Without ``cut`` the target's loops reach all of its elements. ``selected`` are axes of
+    which one element is read, at that place: loops visit no other.
     """
     reset(target)
+    for d, at in (selected or {}).items():
+        target.resize(target.loop.index(d), -at, simplify(at + 1 - d.extent))
     replay = _Replay(target, image, cut)
     replay.through(exprs, set(reference.loop))
     order: list[int] = []
@@ -147,9 +155,21 @@ def replay_loops(
 def like_consumer(producer: Tensor, e: TensorExpr, k: int, *, cut: bool = True) -> None:
     """Loops of a producer as its consumer ``e.output`` has them: e's own resizes and reshapes replayed first.
 
-    Without ``cut`` a slice on the way leaves the producer's axis whole.
+    Without ``cut`` a slice or a select on the way leaves the producer's axis whole.
     """
-    replay_loops(producer, _producer_axes(e, k), _path(e, k), e.output, cut)
+    selected = _selected(e, k) if cut else {}
+    replay_loops(producer, _producer_axes(e, k), _path(e, k), e.output, cut, selected)
+
+
+def _selected(e: TensorExpr, k: int) -> dict[IterDomain, Expr]:
+    """Axes of operand ``k`` of which ``e`` provably reads one element, and which."""
+    found: dict[IterDomain, Expr] = {}
+    for axis, read in zip(e.inputs[k].axes, e.reads[k], strict=True):
+        if not isinstance(read, Fixed) or read.why != "select" or axis.is_broadcast:
+            continue
+        if is_true(read.index >= 0) and is_true(read.index < axis.extent):
+            found[axis] = read.index
+    return found
 
 
 def _path(e: TensorExpr, k: int) -> list[DomainExpr]:

@@ -12,7 +12,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from idgraph.arith import Expr
-from idgraph.ir import Fixed, Fusion, IterDomain, Loaded, Mapped, Merge, Split, Tensor, TensorExpr, item_size
+from idgraph.ir import (
+    SCANS,
+    SCATTERS,
+    Fixed,
+    Fusion,
+    IterDomain,
+    Loaded,
+    Mapped,
+    Merge,
+    Split,
+    Tensor,
+    TensorExpr,
+    item_size,
+)
 from idgraph.ir.pointwise import same_extent
 from idgraph.ir.reduce import REDUCTIONS
 from idgraph.ir.registry import apply
@@ -104,7 +117,7 @@ def _producers(space: Space, t: Tensor) -> Iterator[tuple[Tensor, Labels]]:
         return
     for p, row in zip(e.inputs, e.reads, strict=True):
         labels: Labels = {}
-        fits = p.definition is not None
+        fits = p.definition is not None and p.definition.op not in SCATTERS and p.definition.op not in SCANS
         for axis, read in zip(p.axes, row, strict=True):
             match read:
                 case Mapped(d) if d in known:
@@ -143,6 +156,8 @@ def _consumers(space: Space, t: Tensor) -> Iterator[tuple[Tensor, Labels]]:
     """Readers of ``t`` that could join, with labels for the axes they are computed over."""
     for use in space.uses(t):
         o, labels, clash = use.output, Labels(), False
+        if use.op in SCATTERS or use.op in SCANS:
+            continue  # loops over an index, or along an axis in order
         for p, row in zip(use.inputs, use.reads, strict=True):
             known = space.labels.get(p)
             if known is None or any(isinstance(r, Fixed) and r.why == "select" for r in row):

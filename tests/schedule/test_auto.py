@@ -20,6 +20,9 @@ CASES: dict[str, Callable[[ig.Tensor], ig.Tensor]] = {
     "every second of every second": lambda x: ig.exp(x)[::2][:, 1::2],
     "a cut": lambda x: ig.exp(x)[1:, 2:5],
     "cut by a pad": lambda x: ig.pad(y := ig.exp(x), (-1, -2)) + ig.pad(y, (-2, -1)),
+    "one twice, in parts": lambda x: ig.cat([(c := ig.cat([y := ig.exp(x)[:, :1], y], dim=1))[:, 1:], c[:, :1]], dim=1),
+    "a part that nobody reads": lambda x: ig.cat([(c := ig.cat([x[1:], x[:1]], dim=0))[1:], c[:1]], dim=0),
+    "nothing": lambda x: ig.pad(ig.exp(x)[:1], (0, 0, -1, 0)),
     "a part through a reshape": lambda x: ig.reshape(y := ig.exp(x), (32,))[4:20] + ig.reshape(y, (32,))[:16],
 }
 
@@ -42,6 +45,18 @@ AGAIN: dict[str, Callable[[ig.Tensor], ig.Tensor]] = {
     "a transpose": lambda x: (y := x.T) * ig.cat([-y[2:], y[:2]], dim=0),
     "rolled": lambda x: (y := x + 1.0) + ig.roll(y, 3, 1),
     "flipped and cut": lambda x: (y := x * 2.0) + ig.flip(y, 0) + ig.pad(y[:, 1:], (0, 1)),
+    "one twice": lambda x: ig.cat([y := ig.exp(x), y], dim=1),
+    "selected of a reshape of a part": lambda x: ig.stack(
+        [-(y := ig.reshape(x[:, :4], (4, 2, 2)))[:, :, 1], y[:, :, 0]], dim=2
+    ),
+    "fewer axes": lambda x: x * ig.exp(ig.select(x, 0, 2)),
+    "repeated elements": lambda x: (
+        x[:, None] * ig.reshape(ig.expand(ig.unsqueeze(ig.exp(x[:, :4]), 2), (4, 4, 2)), (4, 8))
+    ),
+    "parts of parts": lambda x: (
+        x * (c := ig.cat([ig.select(x[:2, 3:6], 0, 1), ig.select(x[2:, :5], 0, 0)], dim=0))
+        + ig.flip(x, 1) * ig.flip(c, 0)
+    ),
     "parts of a reshape": lambda x: ig.cat([(y := ig.reshape(ig.exp(x), (8, 4)))[:, :1], y[:, 3:], y], dim=1),
 }
 
@@ -97,3 +112,35 @@ def test_inlining_is_judged_nest_by_nest() -> None:
     ig.IdModel(f).verify()
     assert all(t.inline_position for t in f.tensors if t.definition is not None and t.uses)
     assert ig.validate(f, target="numpy").ok
+
+
+def test_a_scatter_of_what_a_reduction_makes_keeps_its_order() -> None:
+    """A scatter over the rows of a reduction is no part of that nest: of several writers the last one wins."""
+    f = ig.Fusion("scatter")
+    total = ig.sum(f.input("x", shape=(5, 2, 4)), 2, keepdim=True)
+    index = f.input("index", shape=(5, 2, 1), dtype="int32")
+    f.output(ig.scatter(-total, 1, index, total))
+    ig.schedule.auto(f)
+    ig.emit(f, target="cuda")
+    assert ig.validate(f, target="numpy").ok
+
+
+def test_a_scan_over_the_rows_of_a_reduction() -> None:
+    f = ig.Fusion("scan")
+    f.output(ig.cumsum(ig.sum(f.input("x", shape=(5, 6, 4)), 2), 1))
+    ig.schedule.auto(f)
+    ig.emit(f, target="cuda")
+    assert ig.validate(f, target="numpy").ok
+
+
+def test_a_copy_for_one_operand_of_two() -> None:
+    f = ig.Fusion("twice")
+    y = ig.exp(f.input("x", shape=(4,)), name="y")
+    e = f.output(ig.cat([y, y], dim=0)).definition
+    assert e is not None
+    made = ig.schedule.recompute(y, e, operand=1, name="y1")
+    assert e.inputs == (y, made)
+    assert (y.uses, made.uses) == ((e,), (e,))
+    assert ig.parse(str(f)) == f
+    with pytest.raises(ig.ScheduleError, match="does not read y as operand 1"):
+        ig.schedule.recompute(y, e, operand=1)
