@@ -125,6 +125,7 @@ from idgraph.validate import validate
 
 if TYPE_CHECKING:
     from idgraph import frontends, schedule, viz
+    from idgraph.emit.tuning import Measured, Tuned, Tuner, tune
     from idgraph.frontends import from_torch
     from idgraph.graphs import Cycle, DomainGraph, Explanation, IndexGraph
     from idgraph.index import Access, BankConflicts, Contiguity, Cure, IdModel, IndexMap, Loop, Predicate, VectorWidth
@@ -141,6 +142,7 @@ _LATER: Final = {
     "index": (
         "Access", "BankConflicts", "Contiguity", "Cure", "IdModel", "IndexMap", "Loop", "Predicate", "VectorWidth",
     ),
+    "emit.tuning": ("Measured", "Tuned", "Tuner", "tune"),
     "reports": ("report",),
     "validate": ("Report",),
     "frontends": ("from_torch",),
@@ -152,19 +154,19 @@ _HOME: Final = {name: room for room, names in _LATER.items() for name in names}
 __all__ = [
     "Access", "BankConflicts", "Contiguity", "CounterExample", "Cure", "Cycle", "DomainGraph", "EmitError",
     "Explanation", "Expr", "FrontendError", "Fusion", "FusionError", "IdGraphError", "IdModel", "IndexGraph",
-    "IndexMap", "IndexingError", "IterDomain", "Loop", "Merge", "OperationError", "ParseError", "Predicate", "Proof",
-    "Report", "Resize", "Roll", "ScheduleError", "Split", "Stride", "Swizzle", "Tensor", "TensorExpr", "Unknown",
-    "VectorWidth", "abs", "add", "all", "amax", "amin", "any", "atan2", "bitwise_and", "bitwise_not", "bitwise_or",
-    "bitwise_xor", "broadcast", "cast", "cat", "ceil", "copy", "cos", "cross_entropy", "cross_entropy_backward",
-    "cummax", "cummin", "cumprod", "cumsum", "div", "embedding", "emit", "eq", "erf", "exp", "exp2", "expand", "expm1",
-    "flatten", "flip", "floor", "floor_divide", "fmod", "from_sympy", "from_torch", "frontends", "full", "gather", "ge",
-    "gt", "index_get", "index_put", "index_select", "iota", "isinf", "isnan", "le", "log", "log1p", "log2",
-    "log_softmax", "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "matmul", "maximum", "mean",
-    "minimum", "mul", "ne", "neg", "pad", "parse", "permute", "pow", "prod", "prove", "prove_equal", "reciprocal",
-    "relu", "remainder", "repeat", "report", "reshape", "roll", "round", "rsqrt", "scatter", "scatter_add", "schedule",
-    "select", "set", "sigmoid", "sign", "simplify", "sin", "slice", "slice_scatter", "softmax", "sqrt", "square",
-    "squeeze", "stack", "sub", "sum", "sweep", "take_along_dim", "tan", "tanh", "transpose", "trunc", "unsqueeze",
-    "validate", "viz", "where",
+    "IndexMap", "IndexingError", "IterDomain", "Loop", "Measured", "Merge", "OperationError", "ParseError",
+    "Predicate", "Proof", "Report", "Resize", "Roll", "ScheduleError", "Split", "Stride", "Swizzle", "Tensor",
+    "TensorExpr", "Tuned", "Tuner", "Unknown", "VectorWidth", "abs", "add", "all", "amax", "amin", "any", "atan2",
+    "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast", "cast", "cat", "ceil", "copy", "cos",
+    "cross_entropy", "cross_entropy_backward", "cummax", "cummin", "cumprod", "cumsum", "div", "embedding", "emit",
+    "eq", "erf", "exp", "exp2", "expand", "expm1", "flatten", "flip", "floor", "floor_divide", "fmod", "from_sympy",
+    "from_torch", "frontends", "full", "gather", "ge", "gt", "index_get", "index_put", "index_select", "iota",
+    "isinf", "isnan", "le", "log", "log1p", "log2", "log_softmax", "logical_and", "logical_not", "logical_or",
+    "logical_xor", "lt", "matmul", "maximum", "mean", "minimum", "mul", "ne", "neg", "pad", "parse", "permute",
+    "pow", "prod", "prove", "prove_equal", "reciprocal", "relu", "remainder", "repeat", "report", "reshape", "roll",
+    "round", "rsqrt", "scatter", "scatter_add", "schedule", "select", "set", "sigmoid", "sign", "simplify", "sin",
+    "slice", "slice_scatter", "softmax", "sqrt", "square", "squeeze", "stack", "sub", "sum", "sweep",
+    "take_along_dim", "tan", "tanh", "transpose", "trunc", "tune", "unsqueeze", "validate", "viz", "where",
 ]  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
 from idgraph.ir import Fusion
+from idgraph.schedule.variant import RULE, Variant
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,13 +32,19 @@ _LATER = {
 
 
 def emit(
-    fusion: Fusion, target: Target = "python", *, model: IndexMaps | None = None, cache: str | Path | None = None
+    fusion: Fusion,
+    target: Target = "python",
+    *,
+    model: IndexMaps | None = None,
+    cache: str | Path | None = None,
+    variant: Variant = RULE,
 ) -> Program:
     """Kernels that compute the outputs of ``fusion`` as scheduled.
 
     ``target`` is "python" (reads like the mathematics), "numpy" (whole grids), "cpu" (numba) or "cuda" (numba.cuda; its
     source needs no GPU). ``model`` replaces the index maps, for tests of wrong ones. ``cache`` is a folder that keeps
-    compiled CUDA kernels, safe to share and to damage. Raises `FusionError`,
+    compiled CUDA kernels, safe to share and to damage. ``variant`` is the one that the schedule was made for: see
+    `idgraph.tune`. Raises `FusionError`,
     `ScheduleError` for a race or an inlining no loop nest can do, `EmitError` for what a target cannot express.
 
     >>> import idgraph as ig, numpy as np
@@ -49,7 +56,7 @@ def emit(
     """
     from idgraph.emit.program import emit as build  # noqa: PLC0415 - loads NumPy
 
-    return build(fusion, target, model=model, cache=cache)
+    return build(fusion, target, model=model, cache=cache, variant=variant)
 
 
 def __getattr__(name: str) -> object:

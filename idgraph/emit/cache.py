@@ -40,19 +40,28 @@ class KernelCache:
     """
 
     folder: Path
+    suffix: str = ".ptx"
 
     def text(self, key: str, make: Callable[[], str]) -> str:
         """The text stored under ``key``, else what ``make`` gives, which is stored.
 
         Raises `EmitError` where the folder cannot be written.
         """
-        name = hashlib.sha256(key.encode()).hexdigest()
-        place = self.folder / f"{name}.ptx"
-        found = _read(place, name)
+        found = self.find(key)
         if found is None:
             found = make()
-            self._write(place, f"{FORMAT}\n{name}\n{_digest(found)}\n{found}")
+            self.put(key, found)
         return found
+
+    def find(self, key: str) -> str | None:
+        """The text stored under ``key``; None where there is none that is whole."""
+        name = _digest(key)
+        return _read(self.folder / f"{name}{self.suffix}", name)
+
+    def put(self, key: str, text: str) -> None:
+        """Store ``text`` in place of what was there; readers see the one or the other."""
+        name = _digest(key)
+        self._write(self.folder / f"{name}{self.suffix}", f"{FORMAT}\n{name}\n{_digest(text)}\n{text}")
 
     def _write(self, place: Path, text: str) -> None:
         try:
@@ -88,7 +97,7 @@ def _read(place: Path, name: str) -> str | None:
 
 
 @cache
-def _versions() -> str:
+def versions() -> str:
     """The compilers, and the text of the modules that feed them."""
     made: list[str] = []
     for package in ("idgraph", "numba", "numba-cuda", "nvidia-cuda-nvvm", "nvidia-nvvm", "llvmlite"):
@@ -105,4 +114,4 @@ def kernel_key(program: Program, kernel: Kernel, checked: bool, cc: tuple[int, i
     """All that a kernel's PTX follows from: its source without comments, types, device and versions."""
     source = "\n".join(line.split("#")[0].rstrip() for line in program.kernel_source(kernel, checked).splitlines())
     types = ", ".join(b.dtype for b in kernel.buffers)
-    return "\n".join([FORMAT, _versions(), f"sm_{cc[0]}{cc[1]}", f"{types}; {len(kernel.scalars)}; {checked}", source])
+    return "\n".join([FORMAT, versions(), f"sm_{cc[0]}{cc[1]}", f"{types}; {len(kernel.scalars)}; {checked}", source])

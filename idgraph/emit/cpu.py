@@ -60,7 +60,8 @@ def compiled(function: Callable[..., Any], kernel: Kernel) -> Callable[..., Any]
     code = function.__code__
     constants = tuple((type(c).__name__, repr(c)) for c in code.co_consts)
     body = _Body((code.co_code, constants, code.co_names, code.co_argcount), function)
-    return _shared(body, runs_parallel(kernel), any(isinstance(s, Loop) and s.var == COLUMN for s in walk(kernel.body)))
+    rows = any(isinstance(s, Loop) and s.var.split("_")[0] == COLUMN for s in walk(kernel.body))
+    return _shared(body, runs_parallel(kernel), rows)
 
 
 @dataclass(frozen=True, slots=True)

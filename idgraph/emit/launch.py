@@ -30,27 +30,63 @@ def run(
     program: Program, inputs: Mapping[str, Any], symbols: Mapping[str, int] | None, checked: bool, poison: bool
 ) -> dict[str, Any]:
     """See `Program.run`."""
-    if program.target == "cuda":
-        return cuda.run(program, inputs, symbols, checked, poison)
-    fusion = program.fusion
-    given = {name: given_array(name, a) for name, a in inputs.items()}
-    env = bind(fusion, given, symbols)
-    flat: dict[str, Array] = {}
-    homes = {b.title: b.name for b in program.plan.buffers if b.place != "private"}
-    for t in fusion.inputs:
-        made = flat_input(t, given[t.name], env)
-        if t.name in homes:
-            flat[homes[t.name]] = made
-    for b in program.plan.buffers:
-        if b.place in ("output", "global"):
-            flat[b.name] = global_buffer(program, b, env, poison)
-    with np.errstate(all="ignore"):
-        for kernel in program.plan.kernels:
-            call(program, kernel, flat, env, checked)
-    return {
-        t.name: output_array(t, flat[homes[t.name]], env) if t.definition is not None else np.array(given[t.name].data)
-        for t in fusion.outputs
-    }
+    ready = prepared(program, inputs, symbols, checked, poison)
+    ready.launch()
+    return ready.results()
+
+
+def prepared(
+    program: Program,
+    inputs: Mapping[str, Any],
+    symbols: Mapping[str, int] | None = None,
+    checked: bool = False,
+    poison: bool = False,
+) -> HostPrepared | cuda.Prepared:
+    """The program with its buffers laid out: ``launch()`` runs its kernels, as often as one likes, then come
+    ``results()``."""
+    kind = cuda.Prepared if program.target == "cuda" else HostPrepared
+    return kind(program, inputs, symbols, checked, poison)
+
+
+class HostPrepared:
+    """A Python, NumPy or CPU program with its buffers; see `prepared`."""
+
+    def __init__(
+        self,
+        program: Program,
+        inputs: Mapping[str, Any],
+        symbols: Mapping[str, int] | None = None,
+        checked: bool = False,
+        poison: bool = False,
+    ) -> None:
+        fusion = program.fusion
+        self.program, self._checked = program, checked
+        self._given = {name: given_array(name, a) for name, a in inputs.items()}
+        self.env = bind(fusion, self._given, symbols)
+        self._flat: dict[str, Array] = {}
+        self._homes = {b.title: b.name for b in program.plan.buffers if b.place != "private"}
+        for t in fusion.inputs:
+            made = flat_input(t, self._given[t.name], self.env)
+            if t.name in self._homes:
+                self._flat[self._homes[t.name]] = made
+        for b in program.plan.buffers:
+            if b.place in ("output", "global"):
+                self._flat[b.name] = global_buffer(program, b, self.env, poison)
+
+    def launch(self) -> None:
+        """Run all kernels in order; a checked program raises `IndexingError` for a loaded index out of range."""
+        with np.errstate(all="ignore"):
+            for kernel in self.program.plan.kernels:
+                call(self.program, kernel, self._flat, self.env, self._checked)
+
+    def results(self) -> dict[str, Any]:
+        """Outputs by name; arrays of their own, but for what another launch would write again."""
+        return {
+            t.name: output_array(t, self._flat[self._homes[t.name]], self.env)
+            if t.definition is not None
+            else np.array(self._given[t.name].data)
+            for t in self.program.fusion.outputs
+        }
 
 
 def global_buffer(program: Program, b: Buffer, env: Env, poison: bool) -> Array:

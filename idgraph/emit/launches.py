@@ -104,3 +104,12 @@ def _one_nest(bodies: Sequence[Body]) -> Body:
         note = "; ".join(dict.fromkeys(h.note for h in heads if h.note))
         return (replace(heads[0], body=_one_nest([h.body for h in heads]), note=note),)
     return tuple(s for b in bodies for s in b)
+
+
+def on_one_core(plan: Plan) -> Plan:
+    """The plan for the CPU without its parallel loops: starting the cores costs more than a small kernel."""
+    return replace(plan, kernels=tuple(replace(k, body=tuple(_serial(s) for s in k.body)) for k in plan.kernels))
+
+
+def _serial(s: Stmt) -> Stmt:
+    return replace(s, parallel="serial") if isinstance(s, Loop) else s

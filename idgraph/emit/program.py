@@ -11,7 +11,7 @@ from idgraph.emit.cache import KernelCache
 from idgraph.emit.decided import ProgramReport, report_of
 from idgraph.emit.declared import with_first_values
 from idgraph.emit.lanes import with_lanes
-from idgraph.emit.launches import together
+from idgraph.emit.launches import on_one_core, together
 from idgraph.emit.nest import IndexMaps
 from idgraph.emit.plan import Kernel, Plan, quote
 from idgraph.emit.printers import kernel_source
@@ -19,6 +19,7 @@ from idgraph.emit.rows import with_rows
 from idgraph.errors import EmitError
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, check_fusion
+from idgraph.schedule.variant import RULE, Variant
 
 Target = Literal["python", "numpy", "cpu", "cuda"]
 
@@ -43,13 +44,21 @@ class Program:
     {'t2': array([2., 4., 6.], dtype=float32)}
     """
 
-    __slots__ = ("_functions", "cache", "fusion", "plan", "target")
+    __slots__ = ("_functions", "cache", "fusion", "plan", "target", "variant")
 
-    def __init__(self, fusion: Fusion, target: Target, plan: Plan, cache: KernelCache | None = None) -> None:
+    def __init__(
+        self,
+        fusion: Fusion,
+        target: Target,
+        plan: Plan,
+        cache: KernelCache | None = None,
+        variant: Variant = RULE,
+    ) -> None:
         self.fusion = fusion
         self.target: Target = target
         self.plan = plan
         self.cache = cache
+        self.variant = variant
         self._functions: dict[bool, dict[str, Callable[..., Any]]] = {}
 
     @property
@@ -111,14 +120,20 @@ class Program:
 
 
 def emit(
-    fusion: Fusion, target: Target = "python", *, model: IndexMaps | None = None, cache: str | Path | None = None
+    fusion: Fusion,
+    target: Target = "python",
+    *,
+    model: IndexMaps | None = None,
+    cache: str | Path | None = None,
+    variant: Variant = RULE,
 ) -> Program:
     """Kernels that compute the outputs of ``fusion`` as scheduled.
 
     ``target`` is "python" (reads like the mathematics), "numpy" (whole grids), "cpu" (numba) or "cuda" (numba.cuda; its
     source needs no GPU). ``model`` replaces the index maps, for tests of wrong ones. ``cache`` is a folder that keeps
-    compiled CUDA kernels (`idgraph.emit.cache`). Raises `FusionError`,
-    `ScheduleError` for a race or an inlining no loop nest can do, `EmitError` for what a target cannot express.
+    compiled CUDA kernels (`idgraph.emit.cache`). ``variant`` is the one that the schedule was made for.
+    Raises `FusionError`, `ScheduleError` for a race or an inlining no loop nest can do, `EmitError` for what a target
+    cannot express.
 
     >>> import idgraph as ig
     >>> from idgraph.emit import emit
@@ -145,8 +160,10 @@ def emit(
         maps = IdModel(fusion)
         maps.verify()
     plan = build_plan(fusion, maps, threads=target == "cuda")
+    if target == "cpu" and variant.parallel is False:
+        plan = on_one_core(plan)
     if target == "cuda":
-        plan = with_lanes(with_rows(together(plan)))
+        plan = with_lanes(with_rows(together(plan), variant=variant))
     elif target == "cpu":
-        plan = with_first_values(with_rows(plan, threads=False))
-    return Program(fusion, target, plan, KernelCache(Path(cache)) if cache is not None else None)
+        plan = with_first_values(with_rows(plan, threads=False, variant=variant))
+    return Program(fusion, target, plan, KernelCache(Path(cache)) if cache is not None else None, variant)

@@ -6,8 +6,9 @@ from idgraph.schedule.gathers import apply_gather_plan, gather_plan
 from idgraph.schedule.inline import inline_most, recompute
 from idgraph.schedule.replay import like, resize_to_inputs
 from idgraph.schedule.scatter import apply_scatter_plan, scatter_plan
+from idgraph.schedule.variant import Variant
 
 __all__ = [
-    "Decision", "Option", "apply_gather_plan", "apply_scatter_plan", "auto", "gather_plan", "inline_most", "like",
-    "recompute", "resize_to_inputs", "scatter_plan",
+    "Decision", "Option", "Variant", "apply_gather_plan", "apply_scatter_plan", "auto", "gather_plan", "inline_most",
+    "like", "recompute", "resize_to_inputs", "scatter_plan",
 ]  # fmt: skip

@@ -38,6 +38,7 @@ from idgraph.schedule.replay import like_consumer
 from idgraph.schedule.rows import schedule_rows
 from idgraph.schedule.scatter import apply_scatter_plan, scatter_plan, schedule_scatter
 from idgraph.schedule.transpose import Nest, tile_transposes
+from idgraph.schedule.variant import RULE, Variant
 
 BLOCK = 128
 GATHER_BLOCK = 1024  # elements gathered from one row by many threads of a block are found in its cache
@@ -56,8 +57,10 @@ MOVES = frozenset(
 )
 
 
-def auto(fusion: Fusion, *, block: int | None = None, gathers: Force = None) -> None:
+def auto(fusion: Fusion, *, block: int | None = None, gathers: Force = None, variant: Variant = RULE) -> None:
     """Schedule a whole fusion for ``block`` threads a block (by default as measured); earlier schedules are dropped.
+
+    ``variant`` chooses among kernels that compute the same (see `idgraph.tune`, which measures them).
 
     First every gather of a computed tensor, and every scatter, is taken the way that costs least (see
     `idgraph.schedule.gather_plan` and `scatter_plan`), or the way that ``gathers`` says: "recompute", "predicate",
@@ -79,8 +82,8 @@ def auto(fusion: Fusion, *, block: int | None = None, gathers: Force = None) -> 
             t.memory = "auto"
             t.log[:] = [s for s in t.log if s.name != "set_memory"]
             reset(t)
-    rows = schedule_rows(fusion)
-    nests = _Nests(block, _stored(fusion) | rows.members, rows.members)
+    rows = schedule_rows(fusion, variant)
+    nests = _Nests(block or variant.block, _stored(fusion) | rows.members, rows.members)
     for e in reversed(fusion.exprs):
         nests.place(e.output)
     for n in range(ROUNDS + 1):

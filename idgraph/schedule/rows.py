@@ -30,6 +30,7 @@ from idgraph.ir.pointwise import same_extent
 from idgraph.ir.reduce import REDUCTIONS
 from idgraph.ir.registry import apply
 from idgraph.schedule.inline import nest_conflict, recompute, sharing
+from idgraph.schedule.variant import MAX_THREADS, RULE, Variant
 
 Labels = dict[IterDomain, int]
 VECTOR_BYTES = 16
@@ -310,35 +311,36 @@ class Shape:
         return 2 if self.across or self.rows > 1 else 1
 
 
-def shape_of(space: Space, writes: bool) -> Shape:
+def shape_of(space: Space, writes: bool, variant: Variant = RULE) -> Shape:
     """Threads and lanes for the space: by its extents and by which axes lie innermost in memory.
 
     Long rows get a block each, of the more threads the fewer rows there are; short ones a part of a warp or a few
-    warps, several rows a block.
+    warps, several rows a block. What ``variant`` chooses is taken as far as the row has elements for it.
     """
     columns = [t for t in space.labels if not space.is_row(t) or reduces(t)]
     read = [p for t in columns if t.definition is not None for p in t.definition.inputs if not p.definition]
     across = any(_innermost(space, t) < space.rows for t in space.labels if reduces(t))
     count, rows = _product(space.extents[space.rows :]), _product(space.extents[: space.rows])
     if across:
-        return Shape(1, 1, BLOCK, across=True)
+        return Shape(1, 1, variant.rows or BLOCK, across=True)
     sizes = [item_size(t.dtype) for t in (*read, *columns) if not t.definition or t in t.fusion.outputs]
     lanes = VECTOR_BYTES // min([*sizes, 4])
     usual = WRITING_THREADS if writes else REDUCING_THREADS
     if count is None:
-        return Shape(lanes, usual, 1, across=False)
+        return Shape(lanes, variant.threads or usual, 1, across=False)
     few = rows is not None and rows < FEW_ROWS
-    wanted = -(-count // (lanes if few or count <= WARP * lanes else lanes * CHUNKS))
-    most = 1024 if few else usual
+    wanted = -(-count // (lanes if few or count <= WARP * lanes or variant.threads else lanes * CHUNKS))
+    most = variant.threads or (1024 if few else usual)
     threads = 1
     while threads < most and threads < wanted:
         threads *= 2
     while lanes > 1 and threads * lanes > max(1, count) * 2 - 1:
         lanes //= 2
     block = 1
-    while threads * block < BLOCK and (rows is None or block < rows):
+    most = variant.rows or -(-BLOCK // threads)
+    while block < most and (rows is None or block < rows):
         block *= 2
-    return Shape(lanes, threads, block, across=False)
+    return Shape(lanes, threads, max(1, min(block, MAX_THREADS // threads)), across=False)
 
 
 def _product(extents: Sequence[Expr]) -> int | None:
@@ -418,7 +420,7 @@ def share_equal(fusion: Fusion) -> None:
             fusion.replace(e.output, first)
 
 
-def schedule_rows(fusion: Fusion) -> Scheduled:
+def schedule_rows(fusion: Fusion, variant: Variant = RULE) -> Scheduled:
     """Loops for every reduction and what belongs to its rows; the rest of the fusion follows them."""
     done = Scheduled()
     if any(reduces(t) for t in fusion.tensors):
@@ -427,7 +429,7 @@ def schedule_rows(fusion: Fusion) -> Scheduled:
     for space in found:
         others = {t for other in found if other is not space for t in other.labels}
         ends = separate(fusion, space, others)
-        how = shape_of(space, any(not space.is_row(t) for t in ends))
+        how = shape_of(space, any(not space.is_row(t) for t in ends), variant)
         for t in [t for t in fusion.tensors if t in space.labels]:
             if not (space.is_row(t) or t in ends):
                 continue

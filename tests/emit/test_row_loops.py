@@ -60,3 +60,17 @@ def test_infinities_and_nan() -> None:
         found, want = ig.emit(f, target="cpu").run({"x": x}), evaluate(f, {"x": x})
     name = f.outputs[0].name
     np.testing.assert_allclose(found[name], want[name], rtol=3e-6)
+
+
+@pytest.mark.parametrize("columns", [77, 128, 300])
+@pytest.mark.parametrize("form", ["softmax", "two sums", "amin", "normalised"])
+@pytest.mark.parametrize("variant", [ig.schedule.Variant(keep=False, elements=64), ig.schedule.Variant(keep=True)])
+def test_variants(variant: ig.schedule.Variant, form: str, columns: int) -> None:
+    f = rows(FORMS[form], (6, columns))
+    ig.schedule.auto(f, variant=variant)
+    program, x = ig.emit(f, target="python", variant=variant), arrays(f)
+    assert "kept" not in program.source  # a form for compilers: plain Python reads like the mathematics
+    made = ig.emit(f, target="cpu", variant=variant)
+    assert ("kept" in made.source) == (form == "softmax" and variant.keep is True)
+    name, want = f.outputs[0].name, evaluate(f, x)
+    np.testing.assert_allclose(made.run(x)[name], want[f.outputs[0].name], rtol=4e-6, atol=1e-6)

@@ -154,8 +154,8 @@ def formula(s: Compute, index: IndexText, choose: str) -> str:
     to, c = s.local.dtype, s.compute
     if s.op == "cast":
         return operand_text(s.operands[0], to, index, exact=True)
-    if s.op in ("order_key", "order_value"):
-        return f"{s.op}({operand_text(s.operands[0], c, index)})"
+    if s.op in ("order_key", "order_value", "larger_key", "lowest_key"):
+        return f"{s.op}({', '.join(operand_text(o, c, index) for o in s.operands)})"
     if s.op == "where":
         texts = [operand_text(o, "bool" if k == 0 else to, index) for k, o in enumerate(s.operands)]
         chosen = choose.format(*texts)

@@ -32,6 +32,7 @@ from idgraph.emit.plan import (
     Store,
 )
 from idgraph.emit.rows.rewrite import Plain, all_reads, mapped, reads, same_local, sets
+from idgraph.emit.rows.sums import is_coarse, widened
 from idgraph.emit.rows.sweep import COLUMN, Online, Sweep
 from idgraph.emit.vectors import VECTOR_TYPES, join_accesses
 from idgraph.ir import DType, is_float, item_size
@@ -89,13 +90,16 @@ def stores(s: Sweep) -> bool:
     return any(isinstance(x, Store) for x in (*s.body, *s.later))
 
 
-def lowered(s: Sweep, read_only: frozenset[str], writes: bool = False) -> list[Stmt]:
-    """The loops that run a sweep on the threads of a block; ``writes``: a sweep beside it writes its columns."""
+def lowered(s: Sweep, read_only: frozenset[str], writes: bool = False, elements: int | None = None) -> list[Stmt]:
+    """The loops that run a sweep on the threads of a block; ``writes``: a sweep beside it writes its columns.
+
+    ``elements`` are those whose loads a thread has under way, by default as measured.
+    """
     fixed, s = hoisted(s, read_only)
-    s = _cheaper(s, fixed)
+    s = _cheaper(s, fixed, is_short(s))
     width = s.lanes if s.lanes > 1 or s.online is None else SERIAL_CHUNK
     place = _place(s, width)
-    limit = UNROLLED_STORES if stores(s) else UNROLLED_BESIDE if writes else UNROLLED
+    limit = elements or (UNROLLED_STORES if stores(s) else UNROLLED_BESIDE if writes else UNROLLED)
     parts = _Parts(s, place, read_only, limit)
     whole: tuple[Stmt, ...] = (*fixed, *place.lets, *parts.main(), *parts.rest(), *parts.edges())
     return [*_near(s), *((If(s.condition, whole),) if s.condition != TRUE else whole)]
@@ -225,7 +229,7 @@ def _straight(s: Sweep, at: Callable[[Expr], Expr], lanes: Sequence[Lane], read_
 
     def straight(body: Sequence[Plain]) -> list[Stmt]:
         made: list[Stmt] = []
-        wide = _widened(body)
+        wide = widened(body)
         for x in body:
             if isinstance(x, Accumulate):
                 made += _gathered(x, wide, sums, lanes, depths)
@@ -246,7 +250,7 @@ def _slow(s: Sweep, column: Expr) -> list[Stmt]:
     sums = dict(s.online.sums) if s.online is not None else {}
 
     def straight(body: Sequence[Plain]) -> list[Stmt]:
-        wide = _widened(body)
+        wide = widened(body)
         made: list[Stmt] = []
         for x in body:
             if isinstance(x, Accumulate):
@@ -261,23 +265,6 @@ def _slow(s: Sweep, column: Expr) -> list[Stmt]:
     return [*_before(s), *straight(s.body), *_follow(s), *straight(s.later)]
 
 
-def _widened(body: Sequence[Plain]) -> dict[str, Local]:
-    """Terms of sums that are another variable in float64: name -> that variable."""
-    terms = {x.value.name for x in body if isinstance(x, Accumulate) and _is_coarse(x) and isinstance(x.value, Local)}
-    used = [n for x in body if not (isinstance(x, Accumulate) and _is_coarse(x)) for n in reads(x)]
-    return {
-        x.local.name: x.operands[0]
-        for x in body
-        if isinstance(x, Compute) and x.op == "cast" and x.local.name in terms and x.local.name not in used
-        and x.local.dtype == "float64" and isinstance(x.operands[0], Local) and x.operands[0].dtype == "float32"
-    }  # fmt: skip
-
-
-def _is_coarse(x: Accumulate) -> bool:
-    """True of a sum whose partial results may be in the type of its terms."""
-    return x.op == "sum" and x.result != "float64"
-
-
 def _gathered(
     x: Accumulate, wide: dict[str, Local], sums: dict[str, str], lanes: Sequence[Lane], depths: dict[str, int]
 ) -> list[Stmt]:
@@ -287,10 +274,10 @@ def _gathered(
     3 units in the last place of their sum.
     """
     value = x.value
-    if isinstance(value, Local) and value.name in wide and _is_coarse(x):
+    if isinstance(value, Local) and value.name in wide and is_coarse(x):
         value = wide[value.name]
     values: list[Operand] = [_lane_value(value, lane, depths) for lane in lanes]
-    narrow = x.op in ("amax", "amin") or _is_coarse(x)
+    narrow = x.op in ("amax", "amin") or is_coarse(x)
     dtype: DType = value.dtype if isinstance(value, Local) and narrow else x.acc.dtype
     made: list[Stmt] = []
     number = 0
@@ -320,7 +307,7 @@ def _target(x: Accumulate, value: Operand, sums: dict[str, str]) -> Local:
 
 
 def _near_type(s: Sweep, acc: str) -> DType:
-    wide = _widened(s.later)
+    wide = widened(s.later)
     for x in s.later:
         if isinstance(x, Accumulate) and x.acc.name == acc and isinstance(x.value, Local):
             return wide.get(x.value.name, x.value).dtype
@@ -458,12 +445,10 @@ def is_short(s: Sweep) -> bool:
     return bool(sizes) and max(sizes) == 2
 
 
-def _cheaper(s: Sweep, fixed: list[Stmt]) -> Sweep:
+def _cheaper(s: Sweep, fixed: list[Stmt], short: bool) -> Sweep:
     """exp as one instruction and division by what is fixed as a product, where two-byte floats are all that moves."""
-    if not is_short(s):
+    if not short:
         return s
-    inside = {n for x in (*s.body, *s.later) for n in sets(x)} | {c for _, c in (s.online.sums if s.online else ())}
-
     apart = {
         x.local.name: x.operands
         for x in (*s.body, *s.later)
@@ -476,6 +461,20 @@ def _cheaper(s: Sweep, fixed: list[Stmt]) -> Sweep:
                 return replace(x, op="fast_exp_sub", operands=apart[d])
             case Compute(Local(dtype="float32"), "exp", _, "float32"):
                 return replace(x, op="fast_exp")
+            case _:
+                return x
+
+    s = with_products(s, fixed)
+    body, later = _used(tuple(map(cheap, s.body)), tuple(map(cheap, s.later)))
+    return replace(s, body=body, later=later)
+
+
+def with_products(s: Sweep, fixed: list[Stmt]) -> Sweep:
+    """Division by what is the same for every column as a product with its reciprocal, which ``fixed`` gets."""
+    inside = {n for x in (*s.body, *s.later) for n in sets(x)} | {c for _, c in (s.online.sums if s.online else ())}
+
+    def cheap(x: Plain) -> Plain:
+        match x:
             case Compute(Local(_, "float32") as made, "div", (a, Local(by, "float32")), "float32") if by not in inside:
                 inverse = Local(f"{by}_inverse", "float32")
                 if not any(inverse.name in sets(y) for y in fixed):
@@ -484,8 +483,7 @@ def _cheaper(s: Sweep, fixed: list[Stmt]) -> Sweep:
             case _:
                 return x
 
-    body, later = _used(tuple(map(cheap, s.body)), tuple(map(cheap, s.later)))
-    return replace(s, body=body, later=later)
+    return replace(s, body=tuple(map(cheap, s.body)), later=tuple(map(cheap, s.later)))
 
 
 def _used(body: tuple[Plain, ...], later: tuple[Plain, ...]) -> tuple[tuple[Plain, ...], tuple[Plain, ...]]:

@@ -1,0 +1,25 @@
+"""Sums of a row: which of them may be added up in the type of their terms first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from idgraph.emit.plan import Accumulate, Compute, Local
+from idgraph.emit.rows.rewrite import Plain, reads
+
+
+def widened(body: Sequence[Plain]) -> dict[str, Local]:
+    """Terms of sums that are another variable in float64: name -> that variable."""
+    terms = {x.value.name for x in body if isinstance(x, Accumulate) and is_coarse(x) and isinstance(x.value, Local)}
+    used = [n for x in body if not (isinstance(x, Accumulate) and is_coarse(x)) for n in reads(x)]
+    return {
+        x.local.name: x.operands[0]
+        for x in body
+        if isinstance(x, Compute) and x.op == "cast" and x.local.name in terms and x.local.name not in used
+        and x.local.dtype == "float64" and isinstance(x.operands[0], Local) and x.operands[0].dtype == "float32"
+    }  # fmt: skip
+
+
+def is_coarse(x: Accumulate) -> bool:
+    """True of a sum whose partial results may be in the type of its terms."""
+    return x.op == "sum" and x.result != "float64"

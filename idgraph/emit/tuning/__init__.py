@@ -1,0 +1,10 @@
+"""Variants of one fusion's kernels measured on the machine at hand, the best one remembered.
+
+The data's way: `moves` (which variants there are), `trials` (each one scheduled, emitted, compared and timed), `record`
+(what is remembered, as text), `tuner` (the search, and where its result is kept).
+"""
+
+from idgraph.emit.tuning.record import Measured
+from idgraph.emit.tuning.tuner import Tuned, Tuner, tune
+
+__all__ = ["Measured", "Tuned", "Tuner", "tune"]

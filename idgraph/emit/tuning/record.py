@@ -1,0 +1,90 @@
+"""What a measurement found, and its text form: data only, and nothing in it is trusted."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from idgraph.errors import IdGraphError
+from idgraph.schedule.variant import Variant
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One variant: microseconds of a run, the least of several; NaN where it was dropped, and ``note`` says why.
+
+    ``note`` also says where a variant is the same kernel as an earlier one, and was not run again.
+    """
+
+    variant: Variant
+    us: float
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The best variant, and all that was measured, in the order of the search."""
+
+    best: Variant
+    measured: tuple[Measured, ...]
+
+    def to_text(self) -> str:
+        """JSON."""
+        rows = [
+            {"variant": m.variant.to_data(), "us": None if math.isnan(m.us) else m.us, "note": m.note}
+            for m in self.measured
+        ]
+        return json.dumps({"format": FORMAT, "best": self.best.to_data(), "measured": rows})
+
+
+def record_of(text: str) -> Record | None:
+    """The record that a text holds; None for any text that holds none.
+
+    >>> r = Record(Variant(keep=True), (Measured(Variant(), 3.5),))
+    >>> record_of(r.to_text()) == r, record_of("{}"), record_of("[1, ")
+    (True, None, None)
+    """
+    try:
+        data: Any = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(data, dict):
+        return None
+    found = cast("dict[str, Any]", data)
+    rows = found.get("measured")
+    if found.get("format") != FORMAT or not isinstance(rows, list):
+        return None
+    best = _variant(found.get("best"))
+    measured = [_measured(r) for r in cast("Sequence[object]", rows)]
+    if best is None or any(m is None for m in measured):
+        return None
+    return Record(best, tuple(m for m in measured if m is not None))
+
+
+def _variant(data: object) -> Variant | None:
+    if not isinstance(data, dict):
+        return None
+    try:
+        return Variant.from_data(cast("Mapping[str, object]", data))
+    except IdGraphError:
+        return None
+
+
+def _measured(data: object) -> Measured | None:
+    if not isinstance(data, dict):
+        return None
+    row = cast("dict[str, object]", data)
+    variant, us, note = _variant(row.get("variant")), row.get("us"), row.get("note")
+    if (
+        variant is None
+        or not isinstance(note, str)
+        or isinstance(us, bool)
+        or not isinstance(us, (int, float, type(None)))
+    ):
+        return None
+    return Measured(variant, math.nan if us is None else float(us), note)

@@ -1,0 +1,83 @@
+"""Which of several equal kernels: the numbers that a rule, or a measurement, chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from idgraph.errors import ScheduleError
+
+MAX_THREADS = 1024
+MAX_ELEMENTS = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One of the kernels that compute the same; None leaves a choice to the rule.
+
+    ``threads`` of a row and ``rows`` of a block (on the CPU: of a task) are powers of two, ``block`` is the number of
+    threads of a block that works element by element. ``elements``: on a GPU those of a row whose loads one thread has
+    under way, on the CPU those whose terms are added up in float32 before they go to a float64 sum. ``online`` takes
+    sums relative to a running maximum, in the pass that finds it. ``keep`` holds a row between its passes: in registers
+    of the threads, on the CPU in an array (what was dear to compute). ``parallel``: on the CPU on all cores.
+
+    Given to `idgraph.schedule.auto` and to `idgraph.emit`, both times the same one. Raises `ScheduleError` for numbers
+    that no kernel can have.
+
+    >>> print(Variant(threads=128, keep=True))
+    threads=128 keep=True
+    >>> print(Variant())
+    rule
+    """
+
+    threads: int | None = None
+    rows: int | None = None
+    block: int | None = None
+    elements: int | None = None
+    online: bool | None = None
+    keep: bool | None = None
+    parallel: bool | None = None
+
+    def __post_init__(self) -> None:
+        most = {"threads": MAX_THREADS, "rows": MAX_THREADS, "block": MAX_THREADS, "elements": MAX_ELEMENTS}
+        for f in fields(self):
+            value: object = getattr(self, f.name)
+            if value is None:
+                continue
+            if f.name not in most:
+                if not isinstance(value, bool):
+                    raise ScheduleError(f"{f.name}={value!r} of a variant", hint="True, False or None")
+            elif isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most[f.name]:
+                raise ScheduleError(f"{f.name}={value!r} of a variant", hint=f"an integer from 1 to {most[f.name]}")
+            elif value & (value - 1):
+                raise ScheduleError(f"{f.name}={value} of a variant", hint="a power of two")
+
+    def but(self, **choices: Any) -> Variant:
+        """The same with other choices."""
+        return replace(self, **choices)
+
+    def to_data(self) -> dict[str, int | bool]:
+        """The choices that are made, by name."""
+        return {f.name: v for f in fields(self) if (v := getattr(self, f.name)) is not None}
+
+    @staticmethod
+    def from_data(data: Mapping[str, object]) -> Variant:
+        """What `to_data` gave; raises `ScheduleError` for anything else.
+
+        >>> Variant.from_data({"rows": 4}).rows
+        4
+        """
+        known = {f.name for f in fields(Variant)}
+        made: dict[str, Any] = {}  # the constructor says what is wrong with values
+        for name, value in data.items():
+            if name not in known or not isinstance(value, (int, bool)):
+                raise ScheduleError(f"{str(name)[:40]!r} is no choice of a variant", hint=", ".join(sorted(known)))
+            made[name] = value
+        return Variant(**made)
+
+    def __str__(self) -> str:
+        return " ".join(f"{k}={v}" for k, v in self.to_data().items()) or "rule"
+
+
+RULE = Variant()

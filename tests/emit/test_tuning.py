@@ -1,0 +1,205 @@
+"""Variants chosen by measurement: with a clock that says what the test wants, and kernels that really run."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import idgraph as ig
+from idgraph.emit import Program
+from idgraph.emit.tuning import tuner as tuner_module
+from idgraph.emit.tuning.moves import stages
+from idgraph.emit.tuning.record import Record, record_of
+from idgraph.emit.tuning.trials import made_up, shortest
+from idgraph.schedule import Variant
+from idgraph.validate.oracle import evaluate
+from tests.emit.row_cases import rows
+
+FEW: tuple[tuple[Mapping[str, Any], ...], ...] = (({"keep": False},), ({"parallel": False}, {"elements": 32}))
+
+
+def few(fusion: ig.Fusion, target: str) -> tuple[tuple[Mapping[str, Any], ...], ...]:
+    """Three variants instead of a dozen: each one is compiled."""
+    return FEW
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuner_module, "stages", few)
+
+
+def softmax(columns: int = 40) -> ig.Fusion:
+    return rows(lambda x: ig.softmax(x, 1), (3, columns))
+
+
+class Clock:
+    """Gives the times it was told, in the order of the runs; each run happens."""
+
+    def __init__(self, *times: float) -> None:
+        self.times = list(times)
+        self.calls = 0
+
+    def __call__(self, work: Callable[[], None], target: str) -> float:
+        work()
+        self.calls += 1
+        return self.times[(self.calls - 1) % len(self.times)]
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_fastest_is_kept_and_remembered(tmp_path: Path) -> None:
+    clock = Clock(10.0, 7.0, 8.0, 5.0)  # the rule, keep=False, then keep=False with each of the second stage
+    tuner = ig.Tuner(tmp_path, clock)
+    f = softmax()
+    tuned = ig.tune(f, "cpu", tuner=tuner)
+    assert tuned.source == "measured" and tuned.variant == Variant(keep=False, elements=32) and tuned.us == 5.0
+    assert [str(m.variant) for m in tuned.measured] == [
+        "rule", "keep=False", "keep=False parallel=False", "elements=32 keep=False",
+    ]  # fmt: skip
+    assert tuned.program.variant == tuned.variant and clock.calls == 4
+    x = {"x": np.linspace(-3, 3, 120, dtype=np.float32).reshape(3, 40)}
+    np.testing.assert_allclose(tuned.program.run(x)[f.outputs[0].name], evaluate(f, x)[f.outputs[0].name], rtol=3e-6)
+
+    again = ig.tune(softmax(), "cpu", tuner=tuner)
+    other = ig.tune(softmax(), "cpu", tuner=ig.Tuner(tmp_path, clock))
+    assert (again.source, other.source, clock.calls) == ("memory", "disk", 4)
+    assert again.variant == other.variant == tuned.variant and other.measured == tuned.measured
+    assert ig.tune(softmax(48), "cpu", tuner=tuner).source == "measured"  # another shape
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_tie_and_noise_leave_the_rule() -> None:
+    tuned = ig.tune(softmax(), "cpu", tuner=ig.Tuner(timer=Clock(10.0, 9.9, 10.0, 9.85)))
+    assert tuned.variant == Variant()
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_variant_that_fails_is_dropped_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = ig.Tuner.program
+
+    def program(self: ig.Tuner, fusion: ig.Fusion, target: Any, variant: Variant) -> Program:
+        if variant.keep is False:
+            raise RuntimeError("no registers\nleft")
+        made = whole(self, fusion, target, variant)
+        if variant.elements is not None:  # a compiler's mistake
+            functions = made.functions()
+            run = functions["kernel0"]
+
+            def doubled(x: Any, out: Any) -> None:
+                run(x, out)
+                out *= 2
+
+            functions["kernel0"] = doubled
+        return made
+
+    monkeypatch.setattr(ig.Tuner, "program", program)
+    tuned = ig.tune(softmax(), "cpu", tuner=ig.Tuner(timer=Clock(10.0, 9.0, 1.0)))
+    notes = {str(m.variant): m.note for m in tuned.dropped}
+    assert notes.keys() == {"keep=False", "elements=32"}
+    assert notes["keep=False"] == "dropped: RuntimeError: no registers left"
+    assert "120 elements, off by up to" in notes["elements=32"]
+    assert tuned.variant == Variant(parallel=False)
+    assert "dropped: RuntimeError" in str(tuned) and tuned.to_data()["measured"][1]["us"] is None
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_rule_itself_must_work() -> None:
+    f = softmax()
+    with pytest.raises(ig.EmitError, match="x"):
+        ig.tune(f, "cpu", {"x": np.zeros((3, 41), np.float32)}, tuner=ig.Tuner())
+    with pytest.raises(ig.EmitError, match="not measured"):
+        ig.tune(f, "numpy", tuner=ig.Tuner())  # pyright: ignore[reportArgumentType]
+
+
+def damaged(text: str) -> list[str]:
+    data = json.loads(text)
+    return [
+        "", "[]", "null", text[:-5], json.dumps({**data, "format": 0}), json.dumps({**data, "best": {"threads": 3}}),
+        json.dumps({**data, "best": {"__class__": "x"}}), json.dumps({**data, "measured": [{}]}),
+        json.dumps({**data, "measured": None}), json.dumps({**data, "best": {"threads": "1; import os"}}),
+        json.dumps({**data, "measured": [{"variant": {}, "us": True, "note": ""}]}),
+    ]  # fmt: skip
+
+
+def test_records_are_data_and_never_trusted() -> None:
+    record = Record(
+        Variant(threads=64), (ig.Measured(Variant(), 2.5), ig.Measured(Variant(threads=64), math.nan, "why"))
+    )
+    back = record_of(record.to_text())
+    assert back is not None and back.best == record.best and str(back) == str(record)
+    assert all(record_of(t) is None for t in damaged(record.to_text()))
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_damaged_entry_is_measured_anew(tmp_path: Path) -> None:
+    clock = Clock(4.0)
+    ig.tune(softmax(), "cpu", tuner=ig.Tuner(tmp_path, clock))
+    (place,) = tmp_path.glob("*.choice")
+    whole = place.read_bytes()
+    for change in (whole[:-1], whole.replace(b"4.0", b"0.5"), b""):
+        place.write_bytes(change)
+        assert ig.tune(softmax(), "cpu", tuner=ig.Tuner(tmp_path, clock)).source == "measured"
+        assert place.read_bytes() == whole
+
+
+@pytest.mark.usefixtures("quick")
+def test_processes_may_measure_at_once(tmp_path: Path) -> None:
+    found: list[ig.Tuned] = []
+    workers = [
+        threading.Thread(target=lambda: found.append(ig.tune(softmax(), "cpu", tuner=ig.Tuner(tmp_path, Clock(2.0)))))
+        for _ in range(3)
+    ]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    assert len(found) == 3 and len(list(tmp_path.glob("*.choice"))) == 1
+    assert ig.tune(softmax(), "cpu", tuner=ig.Tuner(tmp_path, Clock(2.0))).source == "disk"
+
+
+def test_every_variant_of_the_cpu_computes_the_same() -> None:
+    f = rows(lambda x: ig.cast(ig.softmax(ig.cast(x, "float32"), 1), "bfloat16"), (5, 300), "bfloat16")
+    tuned = ig.tune(f, "cpu", tuner=ig.Tuner(timer=Clock(1.0)))
+    assert tuned.dropped == () and len(tuned.measured) > 8
+    assert ig.validate(f, target="cpu").ok
+
+
+def test_made_up_inputs_fit() -> None:
+    f = ig.Fusion("f")
+    n = f.symbol("n", min=1)
+    x, i = f.input("x", shape=(n, 7), dtype="bfloat16"), f.input("i", shape=(n, 3), dtype="int64")
+    f.output(ig.gather(x, 1, i))
+    made = made_up(f, {"n": 50})
+    assert made["x"].dtype == ml_dtypes.bfloat16 and made["x"].shape == (50, 7)
+    assert made["i"].min() == 0 and made["i"].max() == 6
+    with pytest.raises(ig.EmitError, match="size n is not known") as found:
+        ig.tune(f, "cpu", tuner=ig.Tuner())
+    assert "symbols={'n': 1024}" in (found.value.hint or "")
+
+
+def test_stages_depend_on_the_work() -> None:
+    assert "keep" in stages(softmax(), "cuda")[0][-1] and "block" not in str(stages(softmax(), "cuda"))
+    pointwise = rows(lambda x: x * 2.0, (4, 8))
+    assert "threads" not in str(stages(pointwise, "cuda")) and "block" in str(stages(pointwise, "cuda"))
+
+
+def test_the_default_clock_takes_the_shortest_window() -> None:
+    calls: list[int] = []
+    assert shortest(lambda: calls.append(1), "cpu") >= 0.0
+    assert len(calls) > 10
+
+
+@pytest.mark.parametrize(
+    ("choice", "value"),
+    [("threads", 3), ("threads", 2048), ("rows", 0), ("elements", True), ("keep", 1), ("block", 1.0)],
+)
+def test_a_variant_refuses_what_no_kernel_can_have(choice: str, value: object) -> None:
+    with pytest.raises(ig.ScheduleError, match=choice):
+        Variant(**{choice: value})  # pyright: ignore[reportArgumentType]
