@@ -232,6 +232,11 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "shift left": (aten.bitwise_left_shift.Tensor, (N, M), {}),
     "shift right": (aten.bitwise_right_shift.Tensor, (N * 1000, M.abs() * 7), {}),
     "shift int32": (aten.__lshift__.Scalar, (N.to(torch.int32), 30), {}),
+    "shift of bytes left": (aten.__lshift__.Scalar, (N.to(torch.uint8), 3), {}),
+    "shift of bytes right": (aten.__rshift__.Scalar, (N.to(torch.uint8), 3), {}),
+    "shift of bytes by any": (aten.bitwise_left_shift.Tensor, (N.to(torch.uint8), M.abs().to(torch.uint8) * 3), {}),
+    "fake quantize": (aten.fake_quantize_per_tensor_affine_cachemask.default, (X * 9, 0.1, 3, -64, 63), {}),
+    "rrelu without noise": (aten.rrelu_with_noise_functional.default, (X, Y, 0.1, 0.3), {}),
     "copysign": (aten.copysign.Tensor, (X, torch.tensor([0.0, -0.0, 2.0, -3.0])), {}),
     "signbit": (aten.signbit.default, (torch.tensor([0.0, -0.0, 2.0, -3.0]),), {}),
     "fmax": (aten.fmax.default, (X / (X > 0), Y), {}),
@@ -305,8 +310,6 @@ def test_functions_by_formula(name: str) -> None:
 OPAQUE_CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "sort": (aten.sort.default, (X,), {}),
     "kthvalue": (aten.kthvalue.default, (X, 2), {}),
-    "shift of bytes": (aten.bitwise_left_shift.Tensor, (N.to(torch.uint8), M.to(torch.uint8) % 3), {}),
-    "pool that ends outside": (aten.avg_pool2d.default, (CUBE, [2, 2], [2, 2], [0, 0], True), {}),
     "topk": (aten.topk.default, (X, 2), {}),
     "convolution": (aten.convolution.default, (CUBE[:, :, None], KERNEL, None, *CONVOLUTION), {}),
 }  # fmt: skip

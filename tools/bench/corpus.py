@@ -124,7 +124,7 @@ def compare(path: Path, target: str, limit: int, seed: int = 0, most_bytes: int 
     elif most_bytes:
         by_torch = _products(imported) > MANY
         if memory(graph) <= most_bytes:
-            whole = imported.calling(*(p for p in PRODUCTS if p in coverage.mapped)) if by_torch else imported
+            whole = with_oracle(imported.calling(*(p for p in PRODUCTS if p in coverage.mapped))) if by_torch else imported
             verdict, how = values_of(graph, whole, target, seed), "whole"
         small = smaller(graph) if by_torch or not how else None
         if small is not None and verdict in ("equal", f"not run: {found:.1e} points"):

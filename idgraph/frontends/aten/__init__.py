@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from idgraph.frontends.aten import gather, losses, movement, numbers, pointwise, reduce, search, special, window
+from idgraph.frontends.aten import (
+    gather,
+    joined,
+    losses,
+    movement,
+    numbers,
+    pointwise,
+    pools,
+    reduce,
+    search,
+    special,
+    window,
+)
 from idgraph.frontends.aten.opaque import EFFECTS
 from idgraph.frontends.importer import HANDLERS, OPAQUE
 
@@ -11,10 +23,12 @@ __all__ = [
     "HANDLERS",
     "OPAQUE",
     "gather",
+    "joined",
     "losses",
     "movement",
     "numbers",
     "pointwise",
+    "pools",
     "reduce",
     "search",
     "special",

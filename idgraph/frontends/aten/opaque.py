@@ -17,21 +17,17 @@ BITS = "it reads the bytes of its operand as another type"
 SOLVES = "linear algebra that is no sum over indices: a factorisation"
 NUMBER = "a number that depends on values"
 MEMORY = "it writes through a view that may lie anywhere in its memory"
-PAIRS = "a scan that keeps a maximum and a sum together"
-MERGES = "several writers of one element, joined by more than a sum"
+FILTERS = "the weights of a resampling filter, a number for each pair of places"
 
 _NAMES: dict[str, str] = {
     SORTS: """sort.default sort.stable topk.default argsort.default kthvalue.default mode.default median.default
         median.dim nanmedian.default nanmedian.dim histc.default _ctc_loss.Tensor _ctc_loss.default""",
-    WINDOWS: """convolution.default convolution_backward.default avg_pool2d_backward.default
-        avg_pool3d_backward.default max_pool2d_with_indices_backward.default max_pool3d_with_indices_backward.default
-        adaptive_max_pool2d.default adaptive_max_pool3d.default _adaptive_avg_pool2d_backward.default
-        _adaptive_avg_pool3d.default fractional_max_pool2d.default""",
+    WINDOWS: "convolution.default convolution_backward.default _adaptive_avg_pool3d.default",
     RANDOM: """rand.default randn.default rand_like.default randn_like.default randint.low randint.default
         randint_like.default randint_like.low_dtype randperm.default bernoulli.p bernoulli.default
         native_dropout.default normal.Tensor_Tensor normal.Tensor_float normal.float_Tensor normal.float_float
         normal_functional.default uniform.default exponential.default cauchy.default geometric.default
-        log_normal.default multinomial.default poisson.default rrelu_with_noise_functional.default
+        log_normal.default fractional_max_pool2d.default multinomial.default poisson.default
         _fused_dropout.default binomial.default random.default""",
     ATTENTION: """_scaled_dot_product_flash_attention_for_cpu.default
         _scaled_dot_product_flash_attention_for_cpu_backward.default _scaled_dot_product_flash_attention.default
@@ -56,17 +52,13 @@ _NAMES: dict[str, str] = {
         _linalg_solve_ex.default linalg_solve_triangular.default cholesky.default triangular_solve.default
         linalg_eig.default linalg_matrix_exp.default""",
     MEMORY: "as_strided_scatter.default",
-    PAIRS: "logcumsumexp.default",
-    MERGES: "scatter_reduce.two index_reduce.default scatter.reduce scatter.value_reduce",
+    FILTERS: "_upsample_bilinear2d_aa.default _upsample_bicubic2d_aa.default",
 }
 
 OPAQUE.update({f"aten.{name}": reason for reason, names in _NAMES.items() for name in names.split()})
-OPAQUE.update({
-    "prims._low_memory_max_pool_with_offsets.default": WINDOWS,
-    "prims._low_memory_max_pool_offsets_to_indices.default": WINDOWS,
-})  # fmt: skip
 
 # These act although nothing reads them: a check stays where it is, a random number is drawn in its turn.
 EFFECTS = frozenset(name for name, reason in OPAQUE.items() if reason in (CHECK, RANDOM)) | {
-    "aten._assert_scalar.default"
+    "aten._assert_scalar.default",
+    "aten.rrelu_with_noise_functional.default",
 }

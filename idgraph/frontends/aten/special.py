@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from idgraph.frontends.aten.pointwise import aligned, narrowed, promoted, wide_of
-from idgraph.frontends.importer import Call, Unmapped, handles
+from idgraph.frontends.importer import Call, Parts, Unmapped, handles
 from idgraph.ir import Scalar, Tensor, composite, is_float, is_integer, movement, ops
 from idgraph.ir.dtypes import item_size
 
@@ -159,7 +161,7 @@ def shift(c: Call) -> Tensor:
     """x * 2**n, or x // 2**n; a shift by no less than all bits leaves zero, or the sign."""
     x, by = c.tensor(0, "self"), c.operand(1, "other")
     dtype = promoted([x, by])
-    if not is_integer(dtype) or dtype == "uint8":
+    if not is_integer(dtype):
         raise Unmapped(f"a shift of {dtype}")
     wide = ops.cast(x, "int64")
     n: Tensor = ops.cast(by, "int64") if isinstance(by, Tensor) else c.fusion.full((), int(by), "int64")
@@ -170,7 +172,7 @@ def shift(c: Call) -> Tensor:
     power, last = ops.pow(2, most), ops.eq(n, 63)
     if "l" in c.node.target.removeprefix("aten.").removeprefix("bitwise_").strip("_")[:1]:
         moved = ops.mul(ops.mul(wide, power), ops.where(last, 2, 1))
-        found = ops.where(good, moved, 0)
+        found = ops.where(good, ops.bitwise_and(moved, 255) if dtype == "uint8" else moved, 0)
     else:
         sign = ops.where(ops.lt(wide, 0), -1, 0)
         found = ops.where(ops.logical_and(good, ops.logical_not(last)), ops.floor_divide(wide, power), sign)
@@ -188,3 +190,25 @@ def trilinear(c: Call) -> Tensor:
     c.get(7, "unroll_dim", 1)
     whole = ops.mul(ops.mul(parts[0], parts[1]), parts[2])
     return composite.sum(whole, dims) if dims else whole
+
+
+@handles("aten.fake_quantize_per_tensor_affine_cachemask.default")
+def fake_quantize(c: Call) -> Parts:
+    """(x rounded to whole steps of a scale and cut to a range, where it was not cut)."""
+    x, scale, zero = c.tensor(0, "self"), float(c.number(1, "scale")), c.int(2, "zero_point")
+    low, high = c.int(3, "quant_min"), c.int(4, "quant_max")
+    if x.dtype != "float32":
+        raise Unmapped(f"steps of {x.dtype}")
+    step = ops.round(ops.add(ops.mul(x, float(np.float32(1.0) / np.float32(scale))), zero))
+    kept = ops.logical_and(ops.ge(step, low), ops.le(step, high))
+    return ops.mul(ops.sub(ops.minimum(ops.maximum(step, low), high), zero), scale), kept
+
+
+@handles("aten.rrelu_with_noise_functional.default")
+def rrelu(c: Call) -> Parts:
+    """In training a random slope for what is negative; else the mean of the range, and the noise as it is."""
+    x, noise = c.tensor(0, "self"), c.tensor(1, "noise")
+    low, high = float(c.number(2, "lower", 0.125)), float(c.number(3, "upper", 1 / 3))
+    if c.flag(4, "training"):
+        raise Unmapped("its values are random numbers of torch's generator")
+    return ops.where(ops.le(x, 0.0), ops.mul(x, (low + high) / 2), x), ops.copy(noise)

@@ -1,4 +1,4 @@
-"""Handlers of ATen operations over windows of places: unfold, fold, pools, pads of other modes, nearest sampling.
+"""Handlers of ATen operations over windows of places: unfold, fold, pads of other modes, nearest sampling.
 
 Each place of a window is one strided slice of the padded tensor, so that every coordinate stays affine.
 """
@@ -6,31 +6,30 @@ Each place of a window is one strided slice of the padded tensor, so that every 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial, reduce
 from itertools import product
 
 import numpy as np
 import numpy.typing as npt
 
-from idgraph.frontends.importer import Call, Parts, Unmapped, fixed_shape, handles
+from idgraph.frontends.importer import Call, Unmapped, fixed_shape, handles
 from idgraph.ir import Scalar, Tensor, composite, is_float, movement, ops
 
 MAX_PLACES = 64
 
 
-def _per_axis(values: Sequence[int], rank: int, default: int) -> list[int]:
+def per_axis(values: Sequence[int], rank: int, default: int) -> list[int]:
     """torch's list for each spatial axis: one number stands for all, none for the default."""
     found = list(values) or [default]
     return found * rank if len(found) == 1 else found
 
 
-def _padded(x: Tensor, sides: Sequence[int], value: Scalar) -> Tensor:
+def padded(x: Tensor, sides: Sequence[int], value: Scalar) -> Tensor:
     """The last axes with as many elements in front and behind."""
     pads = [n for side in reversed(sides) for n in (side, side)]
     return movement.pad(x, pads, value) if any(pads) else x
 
 
-def _windows(
+def windows(
     x: Tensor, kernel: Sequence[int], step: Sequence[int], spread: Sequence[int]
 ) -> tuple[list[Tensor], list[int]]:
     """For each place in a window of the last axes the strided slice of all windows' elements there; windows an axis."""
@@ -49,7 +48,8 @@ def _windows(
     return made, count
 
 
-def _few(kernel: Sequence[int]) -> None:
+def few(kernel: Sequence[int]) -> None:
+    """`Unmapped` where a window has too many places for a slice each."""
     total = 1
     for k in kernel:
         total *= k
@@ -67,12 +67,11 @@ def im2col(c: Call) -> Tensor:
     """[N, C, H, W] -> [N, C * places, windows]: torch's F.unfold."""
     x, kernel, spread = c.tensor(0, "self"), c.ints(1, "kernel_size"), c.ints(2, "dilation")
     sides, step = c.ints(3, "padding"), c.ints(4, "stride")
-    _few(kernel)
+    few(kernel)
     batch = _batched(x, 3)
-    parts, count = _windows(_padded(batch, sides, 0.0 if is_float(x.dtype) else 0), kernel, step, spread)
+    parts, count = windows(padded(batch, sides, 0.0 if is_float(x.dtype) else 0), kernel, step, spread)
     n, channels = fixed_shape(batch)[:2]
-    windows = count[0] * count[1]
-    flat = movement.reshape(movement.stack(parts, 2), (n, channels * len(parts), windows))
+    flat = movement.reshape(movement.stack(parts, 2), (n, channels * len(parts), count[0] * count[1]))
     return flat if x.ndim == 4 else movement.squeeze(flat, 0)
 
 
@@ -81,21 +80,21 @@ def col2im(c: Call) -> Tensor:
     """[N, C * places, windows] -> [N, C, H, W]: torch's F.fold; each place of the windows is laid out and added."""
     x, size, kernel = c.tensor(0, "self"), c.ints(1, "output_size"), c.ints(2, "kernel_size")
     spread, sides, step = c.ints(3, "dilation"), c.ints(4, "padding"), c.ints(5, "stride")
-    _few(kernel)
+    few(kernel)
     batch = _batched(x, 2)
     full = [n + 2 * p for n, p in zip(size, sides, strict=True)]
     count = [(full[p] - spread[p] * (kernel[p] - 1) - 1) // step[p] + 1 for p in range(2)]
-    n, rows, windows = fixed_shape(batch)
+    n, rows, columns = fixed_shape(batch)
     places = kernel[0] * kernel[1]
-    if rows % places or windows != count[0] * count[1]:
+    if rows % places or columns != count[0] * count[1]:
         raise c.error(f"shape {tuple(x.shape)} is no list of windows {kernel} of {size}")
     parts = movement.reshape(batch, (n, rows // places, *kernel, *count))
     zero = c.fusion.full((n, rows // places, *full), 0.0 if is_float(x.dtype) else 0, x.dtype)
     total: Tensor | None = None
     for a, b in product(range(kernel[0]), range(kernel[1])):
         part = movement.select(movement.select(parts, 2, a), 2, b)
-        laid = _laid(zero, part, (a * spread[0], b * spread[1]), step, count)
-        total = laid if total is None else ops.add(total, laid)
+        placed = laid(zero, part, (a * spread[0], b * spread[1]), step, count)
+        total = placed if total is None else ops.add(total, placed)
     cut = (
         movement.pad(total, [-sides[1], -sides[1], -sides[0], -sides[0]]) if total is not None and any(sides) else total
     )
@@ -104,87 +103,16 @@ def col2im(c: Call) -> Tensor:
     return cut if x.ndim == 3 else movement.squeeze(cut, 0)
 
 
-def _laid(zero: Tensor, part: Tensor, start: Sequence[int], step: Sequence[int], count: Sequence[int]) -> Tensor:
-    """``part`` at every step-th row and column from ``start`` of zeros."""
-    end = [a + (n - 1) * s + 1 for a, n, s in zip(start, count, step, strict=True)]
-    rows = movement.slice(zero, 2, start[0], end[0], step[0])
-    return movement.slice_scatter(
-        zero, movement.slice_scatter(rows, part, 3, start[1], end[1], step[1]), 2, start[0], end[0], step[0]
-    )
-
-
-# pools ----------------------------------------------------------------------------------------------------------------
-
-
-@handles("aten.avg_pool2d.default", "aten.avg_pool3d.default")
-def avg_pool(c: Call) -> Tensor:
-    """The mean of each window; places in the padding count or not."""
-    x, rank = c.tensor(0, "self"), 3 if "3d" in c.node.target else 2
-    kernel = _per_axis(c.ints(1, "kernel_size"), rank, 1)
-    step = _per_axis(c.ints(2, "stride", ()), rank, 0)
-    step = step if any(step) else kernel
-    sides = _per_axis(c.ints(3, "padding", 0), rank, 0)
-    ceil, whole, divisor = (
-        c.flag(4, "ceil_mode"),
-        c.flag(5, "count_include_pad", True),
-        c.get(6, "divisor_override", None),
-    )
-    if ceil or not is_float(x.dtype):
-        raise Unmapped("windows that begin inside and end outside" if ceil else f"a mean of {x.dtype}")
-    _few(kernel)
-    wide = ops.cast(x, "float32") if x.dtype in ("float16", "bfloat16") else x
-    ones = [1] * rank
-    total = reduce(ops.add, _windows(_padded(wide, sides, 0.0), kernel, step, ones)[0])
-    places = 1
-    for k in kernel:
-        places *= k
-    if isinstance(divisor, int) or whole or not any(sides):
-        mean = ops.div(total, float(divisor if isinstance(divisor, int) else places))
-    else:
-        field = c.fusion.full(fixed_shape(x)[x.ndim - rank :], 1.0, wide.dtype)
-        inside = reduce(ops.add, _windows(_padded(field, sides, 0.0), kernel, step, ones)[0])
-        mean = ops.div(total, inside)
-    return mean if mean.dtype == x.dtype else ops.cast(mean, x.dtype)
-
-
-@handles("aten.max_pool2d_with_indices.default", "aten.max_pool3d_with_indices.default")
-def max_pool(c: Call) -> Parts:
-    """(largest of each window, number of its element in the plane); NaN wins, of equal ones the first."""
-    x, rank = c.tensor(0, "self"), 3 if "3d" in c.node.target else 2
-    kernel = _per_axis(c.ints(1, "kernel_size"), rank, 1)
-    step = _per_axis(c.ints(2, "stride", ()), rank, 0)
-    step = step if any(step) else kernel
-    sides, spread = _per_axis(c.ints(3, "padding", 0), rank, 0), _per_axis(c.ints(4, "dilation", 1), rank, 1)
-    if c.flag(5, "ceil_mode") or not is_float(x.dtype):
-        raise Unmapped("windows that begin inside and end outside, or integers")
-    _few(kernel)
-    parts, _ = _windows(_padded(x, sides, float("-inf")), kernel, step, spread)
-    return reduce(ops.maximum, parts), partial(_arg_pool, c, x, (kernel, step, spread, sides), parts)
-
-
-def _arg_pool(c: Call, x: Tensor, window: tuple[Sequence[int], ...], parts: Sequence[Tensor]) -> Tensor:
-    """The number in its plane of the largest element of each window."""
-    kernel, step, spread, sides = window
-    plane = fixed_shape(x)[x.ndim - len(kernel) :]
-    total = 1
-    for n in plane:
-        total *= n
-    numbers = movement.reshape(c.fusion.iota(total), plane)
-    places, _ = _windows(_padded(numbers, sides, -1), kernel, step, spread)
-    best: Tensor | None = None
-    chosen: Tensor | None = None
-    for part, place in zip(parts, places, strict=True):
-        wide = movement.expand(place, part.shape)
-        if best is None or chosen is None:
-            best, chosen = part, wide
-            continue
-        # A place of the padding is no element: the first real one replaces it, however small.
-        better = ops.logical_or(ops.logical_or(ops.gt(part, best), ops.isnan(part)), ops.lt(chosen, 0))
-        better = ops.logical_and(better, ops.ge(wide, 0))
-        best, chosen = ops.where(better, part, best), ops.where(better, wide, chosen)
-    if chosen is None:
-        raise Unmapped("windows of no place")
-    return chosen
+def laid(zero: Tensor, part: Tensor, start: Sequence[int], step: Sequence[int], count: Sequence[int]) -> Tensor:
+    """``part`` at every step-th place from ``start`` of the last axes of zeros."""
+    first = zero.ndim - len(start)
+    ends = [a + (n - 1) * s + 1 for a, n, s in zip(start, count, step, strict=True)]
+    inner = [zero]
+    for p in range(len(start) - 1):
+        inner.append(movement.slice(inner[-1], first + p, start[p], ends[p], step[p]))
+    for p in reversed(range(len(start))):
+        part = movement.slice_scatter(inner[p], part, first + p, start[p], ends[p], step[p])
+    return part
 
 
 # pads of other modes, and sampling ------------------------------------------------------------------------------------
