@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from idgraph.arith.enumerate import first_failure, sampled_failure
 from idgraph.arith.nodes import TRUE, ArithTypeError, Expr
-from idgraph.arith.simplify import read, simplify, trace
+from idgraph.arith.simplify import Facts, read, read_facts, simplify, trace
 from idgraph.display import Printed
 
 MAX_POINTS = 2_000_000
@@ -98,7 +98,7 @@ def is_true(cond: Expr, facts: Iterable[Expr] = ()) -> bool:
     return cond is TRUE or simplify(cond, facts=facts) is TRUE
 
 
-def prove(cond: Expr | str, ranges: Mapping[str, Any] | None = None, facts: Iterable[Expr] = ()) -> Verdict:
+def prove(cond: Expr | str, ranges: Mapping[str, Any] | None = None, facts: Facts = ()) -> Verdict:
     """Decide ``cond`` under the symbols' ranges and ``facts``.
 
     >>> print(prove("i//4*4 + i%4 < 100", {"i": 100}))
@@ -107,7 +107,7 @@ def prove(cond: Expr | str, ranges: Mapping[str, Any] | None = None, facts: Iter
     claim = read(cond, ranges)
     if not claim.cond:
         raise ArithTypeError(f"prove takes a condition, got `{claim}`")
-    known = tuple(facts)
+    known = read_facts(facts, claim)
     result = simplify(claim, facts=known)
     if result is TRUE:
         return Proof(claim, "rules", tuple(dict.fromkeys(step.rule for step in trace(claim))))
@@ -115,7 +115,7 @@ def prove(cond: Expr | str, ranges: Mapping[str, Any] | None = None, facts: Iter
 
 
 def prove_equal(
-    x: Expr | int | str, y: Expr | int | str, ranges: Mapping[str, Any] | None = None, facts: Iterable[Expr] = ()
+    x: Expr | int | str, y: Expr | int | str, ranges: Mapping[str, Any] | None = None, facts: Facts = ()
 ) -> Verdict:
     """Whether both expressions are equal at every point of the ranges.
 
@@ -126,7 +126,7 @@ def prove_equal(
     (i + 32)%64 == (i + 31)%64 fails at i=0: 32 against 31
     """
     a, b = read(x, ranges), read(y, ranges)
-    known = tuple(facts)
+    known = read_facts(facts, a, b)
     if a.cond != b.cond:
         raise ArithTypeError("prove_equal compares two integers or two conditions")
     if a.cond:

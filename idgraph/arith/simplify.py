@@ -34,8 +34,26 @@ def read(e: Expr | int | str | Any, ranges: Mapping[str, RangeLike] | None = Non
     return as_expr(e)
 
 
+Facts = Iterable[Expr | str] | Expr | str
+
+
+def read_facts(facts: Facts, *about: Expr) -> tuple[Expr, ...]:
+    """Conditions (one or several), in which a text means the symbols that ``about`` has by that name."""
+    given: tuple[Any, ...] = (facts,) if isinstance(facts, (Expr, str)) else tuple(facts)
+    scope = {s.name: s for e in about for s in e.symbols}
+    out: list[Expr] = []
+    for f in given:
+        x = parse(f).substitute(scope) if isinstance(f, str) else f
+        if not isinstance(x, Expr) or not x.cond:
+            raise ArithTypeError(f"a fact must be a condition, got `{f}`", hint='such as i < 4, or its text "i < 4"')
+        out.append(x)
+    return tuple(out)
+
+
 def simplify(
-    e: Expr | int | str | Any, ranges: Mapping[str, RangeLike] | None = None, facts: Iterable[Expr] = ()
+    e: Expr | int | str | Any,
+    ranges: Mapping[str, RangeLike] | None = None,
+    facts: Facts = (),
 ) -> Expr:
     """The cheapest equal form known, under the symbols' ranges and conditions known to hold.
 
@@ -46,13 +64,15 @@ def simplify(
     'i'
     >>> str(simplify("((i + 32)%64 + 32)%64", {"i": 64}))
     'i'
+    >>> str(simplify("(2*i + j)//3", {"i": 2, "j": 2}, facts="2*i + j < 3"))
+    '0'
     """
-    if isinstance(e, str):
-        return _simplified_text(e, ranges, facts)
+    plain = isinstance(facts, (tuple, list)) and not facts
+    if plain and isinstance(e, str):
+        return _simplified_text(e, ranges)
     node = read(e, ranges)
-    known = tuple(facts)
-    if known:
-        return _under(node, known)
+    if not plain:
+        return _under(node, read_facts(facts, node))
     found = node.simplest
     if found is None:
         found = _fixed_point(node)
@@ -63,11 +83,8 @@ def simplify(
 _TEXTS: dict[tuple[str, tuple[tuple[str, object], ...]], Expr] = {}
 
 
-def _simplified_text(text: str, ranges: Mapping[str, RangeLike] | None, facts: Iterable[Expr]) -> Expr:
+def _simplified_text(text: str, ranges: Mapping[str, RangeLike] | None) -> Expr:
     """As ``simplify``; a text seen before with the same ranges is not read again."""
-    known = tuple(facts)
-    if known:
-        return _under(parse(text, ranges), known)
     key = (text, tuple(check_ranges(ranges).items()) if ranges is not None else ())
     try:
         found = _TEXTS.get(key)
@@ -82,9 +99,6 @@ def _simplified_text(text: str, ranges: Mapping[str, RangeLike] | None, facts: I
 
 
 def _under(node: Expr, facts: tuple[Expr, ...]) -> Expr:
-    for f in facts:
-        if not f.cond:
-            raise ArithTypeError(f"a fact must be a condition, got `{f}`")
     given = normal(and_(*facts))
     if given is TRUE:
         return simplify(node)

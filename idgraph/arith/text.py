@@ -240,6 +240,8 @@ def _parts(name: str, value: RangeLike) -> tuple[_Bound, _Bound, int]:
         if not isinstance(step, int) or step < 1:
             raise ArithError(f"range of {name!r}: the step must be a positive integer, got {step!r}")
         return (value[0], value[1], step)
+    if hasattr(value, "__index__"):  # NumPy's integers
+        return (0, as_expr(cast("int", value)), 1)
     raise ArithError(
         f"range of {name!r} is not understood: {value!r}", hint="give 64, 'n', (0, 64), (1, None) or (0, None, 8)"
     )
