@@ -47,6 +47,7 @@ class GraphBuilder(Generic[K]):
         self.forms = forms
         self.sets: DisjointSets[Why] = DisjointSets(len(keys))
         self.nodes = Nodes()
+        self.hidden: list[K] = []  # numbered behind the keys; they show in no group
         self.unions = 0
         self._signed = 0  # nodes before this one are in the tables below
         self._uses: dict[int, list[int]] = {}
@@ -60,6 +61,7 @@ class GraphBuilder(Generic[K]):
         self.settle()
         made = copy(self)
         made.name, made.sets, made.nodes = name, self.sets.copy(), self.nodes.copy()
+        made.hidden = self.hidden.copy()
         made._uses = {k: v.copy() for k, v in self._uses.items()}
         made._known, made._pending = self._known.copy(), []
         return made
@@ -81,6 +83,16 @@ class GraphBuilder(Generic[K]):
     def add_node(self, form: Form, ins: tuple[int, ...], outs: tuple[int, ...]) -> int:
         """Enter a domain expression between keys by number; returns its own number."""
         return self.nodes.add(form, ins, outs)
+
+    def hide(self, key: K) -> int:
+        """Enter a key that shows in no group; returns its number."""
+        self.hidden.append(key)
+        return self.sets.add()
+
+    def at(self, number: int) -> K:
+        """The key of a number, a hidden one too."""
+        shown = len(self.keys)
+        return self.keys.at(number) if number < shown else self.hidden[number - shown]
 
     def map(self, a: K, b: K, why: Why) -> None:
         """State that two keys are the same."""
@@ -131,7 +143,7 @@ class GraphBuilder(Generic[K]):
     def build(self) -> ValGraph[K]:
         """The finished, immutable graph."""
         self.settle()
-        return ValGraph(self.name, self.sets, self.keys, self.nodes)
+        return ValGraph(self.name, self.sets, self.keys, self.nodes, self.hidden)
 
     # congruence ---------------------------------------------------------------------------------------------------
 
@@ -226,18 +238,18 @@ class GraphBuilder(Generic[K]):
 
     def _sign_parts(self, n: int) -> None:
         find, number = self.sets.find, self.nodes.form[n].parts
-        whole, outer, inner = self._division(n)
+        whole, outer, inner = self.division(n)
         known = self._known
         other = known.setdefault((_TABLES * number + 2, find(whole)), n)
         if other != n:
-            _, a, b = self._division(other)
+            _, a, b = self.division(other)
             self._pending.append((a, outer, ("backward", other, n)))
             self._pending.append((b, inner, ("backward", other, n)))
         other = known.setdefault((_TABLES * number + 3, find(outer), find(inner)), n)
         if other != n:
-            self._pending.append((self._division(other)[0], whole, ("congruence", other, n)))
+            self._pending.append((self.division(other)[0], whole, ("congruence", other, n)))
 
-    def _division(self, n: int) -> tuple[int, int, int]:
+    def division(self, n: int) -> tuple[int, int, int]:
         """(whole, outer, inner) of a merge or split."""
         nodes = self.nodes
         one, two = nodes.ins[n], nodes.outs[n]

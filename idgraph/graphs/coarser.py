@@ -12,38 +12,40 @@ from idgraph.graphs.domain_graph import DomainGraph, exact_builder
 from idgraph.graphs.forms import Forms, Plan, Plans, own_exprs
 from idgraph.graphs.keys import KeyList
 from idgraph.graphs.loops import Nests
+from idgraph.graphs.nested import join_nested
 from idgraph.ir import DomainExpr, Fixed, Fusion, IterDomain, Mapped, Merge, Resize, Stride, Tensor
 from idgraph.ir.memory import no_collection
 
 Builder = GraphBuilder[IterDomain]
+Transparent = tuple[int, int, DomainExpr]  # two axes that an expression beside a single element makes one
 
 
 def build_almost_exact(fusion: Fusion, exact: Builder | None = None, plans: Plans | None = None) -> DomainGraph:
     """Exact, and: size-one merges and splits change nothing; merges and divisible splits of one axis are one relation.
 
-    Never two axes of one tensor's root, logical or loop list, unless the exact graph has them in one group. Where the
-    mappings together would do that, those in the group are dropped, all of them, so their order does not matter.
+    However these are nested: ``(a b) c`` is ``a (b c)``. Never two axes of one tensor's root, logical or loop list,
+    unless the exact graph has them in one group. Where the mappings together would do that, those in the group are
+    dropped (or those around it that imply it), all of them, so their order does not matter.
     """
     with no_collection():
         return _almost_exact(fusion, exact or exact_builder(fusion, plans), plans or Plans())
 
 
 def _almost_exact(fusion: Fusion, exact: Builder, plans: Plans) -> DomainGraph:
-    pairs = [(exact.key_number(a), exact.key_number(b), x) for t in fusion.tensors for x, a, b in _once(t, plans.of(t))]
+    pairs: list[Transparent] = [
+        (exact.key_number(a), exact.key_number(b), x) for t in fusion.tensors for x, a, b in _once(t, plans.of(t))
+    ]
     left_out: frozenset[int] = frozenset()
     while True:
         builder = exact.fork("almost exact")
         for a, b, x in pairs:
             builder.join(a, b, ("size one", None, None, 0, (x,)))
         builder.join_parts(left_out)
+        join_nested(builder, left_out)
         glued = _glued(fusion, exact, builder) if builder.unions > exact.unions else set[int]()
         if not glued:
             return DomainGraph("almost exact", fusion, builder.build())
-        kept = [p for p in pairs if builder.sets.find(p[0]) not in glued]
-        dropped = frozenset(_touching(builder, glued)) | left_out
-        if len(kept) == len(pairs) and dropped == left_out:  # they follow from mappings elsewhere
-            kept, dropped = [], frozenset(range(len(builder.nodes)))
-        pairs, left_out = kept, dropped
+        pairs, left_out = _without(builder, glued, pairs, left_out)
 
 
 def _once(t: Tensor, plan: Plan) -> Iterator[tuple[DomainExpr, IterDomain, IterDomain]]:
@@ -69,12 +71,26 @@ def _glued(fusion: Fusion, exact: Builder, builder: Builder) -> set[int]:
     return found
 
 
-def _touching(builder: Builder, groups: set[int]) -> Iterator[int]:
-    """Merges and divisible splits with an axis in one of the groups."""
+def _without(
+    builder: Builder, glued: set[int], pairs: list[Transparent], left_out: frozenset[int]
+) -> tuple[list[Transparent], frozenset[int]]:
+    """Pairs and expressions without those in the glued groups; where there is none left, without those around them.
+
+    What glues two axes by congruence are mappings of the groups that their expressions read or make.
+    """
     nodes, find = builder.nodes, builder.sets.find
-    for n in range(len(nodes)):
-        if nodes.form[n].parts >= 0 and any(find(x) in groups for x in (*nodes.ins[n], *nodes.outs[n])):
-            yield n
+    about = [tuple(map(find, (*nodes.ins[n], *nodes.outs[n]))) for n in range(nodes.visible or len(nodes))]
+    area = glued
+    while True:
+        near = [n for n, groups in enumerate(about) if not area.isdisjoint(groups)]
+        kept = [p for p in pairs if find(p[0]) not in area]
+        dropped = left_out.union(n for n in near if nodes.form[n].parts >= 0)
+        if len(kept) < len(pairs) or dropped != left_out:
+            return kept, dropped
+        wider = area.union(*(about[n] for n in near))
+        if wider == area:  # nothing else maps anything here
+            return [], frozenset(range(len(about)))
+        area = wider
 
 
 def _broadcast(builder: Builder, fusion: Fusion) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, TypeVar, cast
@@ -77,9 +77,10 @@ def _line(x: DomainExpr) -> str:
 class Nodes:
     """Domain expressions of a graph by number: form, elements read and made, and which of them are equal."""
 
-    __slots__ = ("_parent", "form", "ins", "outs")
+    __slots__ = ("_parent", "form", "ins", "outs", "visible")
 
     def __init__(self) -> None:
+        self.visible: int | None = None  # expressions from this number on show in no group of expressions
         self.form: list[Form] = []
         self.ins: list[tuple[int, ...]] = []
         self.outs: list[tuple[int, ...]] = []
@@ -101,7 +102,7 @@ class Nodes:
         """An independent copy."""
         made = Nodes()
         made.form, made.ins, made.outs = self.form.copy(), self.ins.copy(), self.outs.copy()
-        made._parent = self._parent.copy()
+        made._parent, made.visible = self._parent.copy(), self.visible
         return made
 
     def find(self, n: int) -> int:
@@ -122,7 +123,7 @@ class Nodes:
     def classes(self) -> dict[int, list[int]]:
         """The numbers of equal expressions by the first of them."""
         found: dict[int, list[int]] = {}
-        for n in range(len(self.form)):
+        for n in range(len(self.form) if self.visible is None else self.visible):
             found.setdefault(self.find(n), []).append(n)
         return found
 
@@ -130,11 +131,14 @@ class Nodes:
 class ValGraph(Generic[K]):
     """An immutable view of groups, expression groups and reasons; group objects are made when asked for."""
 
-    def __init__(self, name: str, sets: DisjointSets[Why], keys: Keys[K], nodes: Nodes) -> None:
+    def __init__(
+        self, name: str, sets: DisjointSets[Why], keys: Keys[K], nodes: Nodes, hidden: Sequence[K] = ()
+    ) -> None:
         self.name = name
         self.nodes = nodes
         self._sets = sets
         self._keys = keys
+        self._hidden = hidden
         self._made: dict[int, Group[K]] = {}
 
     def find(self, element: int) -> int:
@@ -154,9 +158,16 @@ class ValGraph(Generic[K]):
 
     def _known(self, key: K) -> int | None:
         try:
-            return self._keys.number(key)
+            found = self._keys.number(key)
         except TypeError:  # what cannot be hashed, or is a key of another kind of graph, is no key of this one
             return None
+        if found is None and key in self._hidden:  # as an explanation names it
+            return len(self._keys) + self._hidden.index(key)
+        return found
+
+    def _at(self, number: int) -> K:
+        shown = len(self._keys)
+        return self._keys.at(number) if number < shown else self._hidden[number - shown]
 
     def number(self, key: K) -> int:
         """A number that two keys share exactly when they are the same; raises `IndexingError` for an unknown key."""
@@ -166,7 +177,8 @@ class ValGraph(Generic[K]):
         """The group of a number."""
         found = self._made.get(number)
         if found is None:
-            members = sorted(self._sets.members(number))
+            shown = len(self._keys)
+            members = sorted(n for n in self._sets.members(number) if n < shown)
             found = self._made[number] = Group(members[0], tuple(map(self._keys.at, members)))
         return found
 
@@ -239,7 +251,7 @@ class ValGraph(Generic[K]):
         return self._sets.path(a, b)
 
     def _fact(self, x: int, y: int, why: Why) -> Fact:
-        at, nodes = self._keys.at, self.nodes
+        at, nodes = self._at, self.nodes
         left, right = at(x), at(y)
         text = f"{key_text(left)} = {key_text(right)}: "
         if len(why) == 5:
