@@ -165,6 +165,7 @@ def _nested(picture: Picture) -> Arranged:
             way = placed.routes[outer[at[e.tail], at[e.head]]]
             whole = e.tail in clusters
             routes[n] = way if whole else _between(nodes[e.tail], nodes[e.head], way)
+    _beside(picture, nodes, routes)
     return Arranged(placed.width, placed.height, nodes, clusters, routes)
 
 
@@ -174,6 +175,29 @@ def _between(tail: Rect, head: Rect, way: list[Point]) -> list[Point]:
     start = (tail.x, tail.y + (tail.height if down else -tail.height) / 2)
     end = (head.x, head.y + (-head.height if down else head.height) / 2)
     return [start, *way[1:-1], end]
+
+
+def _beside(picture: Picture, nodes: dict[str, Rect], routes: list[list[Point]]) -> None:
+    """Links that would run behind other boxes of their two frames run beside them, each in a lane of its own."""
+    frame = {n.key: n.cluster for n in picture.nodes}
+    lanes: dict[tuple[str, str, bool], int] = {}
+    for n, e in enumerate(picture.edges):
+        if not e.link or e.tail not in nodes or e.head not in nodes or len(routes[n]) != 2:
+            continue
+        (x, y), (to_x, to_y) = routes[n]
+        low, high = min(y, to_y), max(y, to_y)
+        ends = {frame[e.tail], frame[e.head]} - {None}
+        span = [r for k, r in nodes.items() if frame.get(k) in ends and low < r.y < high and k not in (e.tail, e.head)]
+        if not any(min(x, to_x) - r.width / 2 < r.x < max(x, to_x) + r.width / 2 for r in span):
+            continue
+        left = min(r.x - r.width / 2 for r in span)
+        right = max(r.x + r.width / 2 for r in span)
+        on_left = x - left <= right - x
+        taken = lanes.setdefault((frame[e.tail] or "", frame[e.head] or "", on_left), 0)
+        lanes[frame[e.tail] or "", frame[e.head] or "", on_left] = taken + 1
+        aside = left - 7 - 4 * (taken % 4) if on_left else right + 7 + 4 * (taken % 4)
+        turn = min(16.0, (high - low) / 4) * (1 if to_y > y else -1)
+        routes[n] = [(x, y), (aside, y + turn), (aside, to_y - turn), (to_x, to_y)]
 
 
 def _inside(picture: Picture) -> list[_Inner]:

@@ -8,6 +8,9 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
+import idgraph as ig
+from idgraph.viz.arrange import Rect, arrange
+from idgraph.viz.domains import domain_picture
 from idgraph.viz.layers import crossings, layered, layers_of, spread
 
 Graph = tuple[int, list[tuple[int, int]]]
@@ -72,3 +75,27 @@ def test_deep_graphs_take_little_time() -> None:
     began = time.process_time()
     layered([(30.0, 10.0)] * n, [(v, v + 1) for v in range(n - 1)] + [(v, v + 5) for v in range(0, n - 5, 5)])
     assert time.process_time() - began < 10
+
+
+def behind(a: tuple[float, float], b: tuple[float, float], box: Rect) -> bool:
+    """True where the straight line from a to b meets the inside of a box."""
+    inside = [(a[0] + (b[0] - a[0]) * k / 50, a[1] + (b[1] - a[1]) * k / 50) for k in range(51)]
+    return any(abs(x - box.x) < box.width / 2 - 1 and abs(y - box.y) < box.height / 2 - 1 for x, y in inside)
+
+
+def test_links_run_beside_the_boxes_of_their_frames() -> None:
+    """Axes of a and b are joined past the merge and split between them, not behind these."""
+    f = ig.Fusion("f")
+    a = ig.exp(f.input("x", shape=(6, 4)), name="a")
+    b = f.output(ig.neg(a, name="b"))
+    for t in (a, b):
+        t.merge(0).split(0, 5)
+    g = ig.IdModel(f).exact
+    picture = domain_picture(g, by="tensor", highlight=g.explain(a.loop[0], b.loop[0]))
+    placed = arrange(picture)
+    links = [(e, r) for e, r in zip(picture.edges, placed.routes, strict=True) if e.link]
+    assert any(len(route) == 4 for _, route in links)
+    for e, route in links:
+        for key, box in placed.nodes.items():
+            if key not in (e.tail, e.head):
+                assert not any(behind(p, q, box) for p, q in itertools.pairwise(route)), (e.tail, e.head, key)
