@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import os
 import re
+import sysconfig
 import traceback
 import types
 import warnings
@@ -52,7 +53,31 @@ def _quiet() -> Generator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _whole_stacks() -> Generator[None]:
+    """torch notes every frame of the user's, not only those of functions that are called ``forward``."""
+    base: Any = load_torch("which from_torch reads programs of").fx.proxy.TracerBase
+    before = getattr(base, "_filter_traceback_frames", None)
+    if before is None:  # another torch: lines are those that it notes
+        yield
+        return
+
+    def kept(tracer: object, frames: traceback.StackSummary) -> traceback.StackSummary:
+        ours = max((k for k, f in enumerate(frames) if f.filename.startswith(_HERE)), default=None)
+        if ours is None:  # somebody else's tracing, in another thread
+            return before(tracer, frames)
+        inner = frames[ours + 1 :]
+        return traceback.StackSummary.from_list([f for f in inner if not f.filename.startswith(_torch_folder())])
+
+    base._filter_traceback_frames = kept
+    try:
+        yield
+    finally:
+        base._filter_traceback_frames = before
+
+
 @_quiet()
+@_whole_stacks()
 def capture(
     source: object,
     example_args: Sequence[object] | None,
@@ -360,9 +385,9 @@ def read_graph(found: Captured) -> tuple[Program, dict[str, Callable[..., object
                 hint="capture each branch by itself, or write the choice as torch.where",
             )
         value = found.bound[n.name] if kind == "constant" else n.meta.get("val")
-        node = Node(
-            n.name, kind, target, args, kwargs, meta_of(value, n.name, sizes), source_line(n.meta.get("stack_trace"))
-        )
+        trace = n.meta.get("stack_trace")
+        meta = meta_of(value, n.name, sizes)
+        node = Node(n.name, kind, target, args, kwargs, meta, source_line(trace), source_stack(trace))
         if kind == "call" and _writes(n.target):
             raise FrontendError(
                 f"{where_of(node)}: it writes its operands",
@@ -442,18 +467,34 @@ def meta_of(value: Any, name: str, sizes: Reader) -> Meta:
 
 
 def source_line(trace: object) -> SourceLine | None:
-    """The innermost line of a stack trace that torch noted, outside of torch.
+    """The innermost line of a stack trace of torch's: of the user's own, else of installed packages other than torch.
 
     >>> str(source_line('File "a/rope.py", line 12, in forward\\n    return x[:2]'))
     'rope.py:12: return x[:2]'
     """
+    frames = _frames(trace)
+    own = [line for line, installed in frames if not installed]
+    return own[-1] if own else frames[-1][0] if frames else None
+
+
+def source_stack(trace: object) -> tuple[SourceLine, ...]:
+    """All lines of a stack trace outside of torch, outermost first."""
+    return tuple(line for line, _ in _frames(trace))
+
+
+def _frames(trace: object) -> list[tuple[SourceLine, bool]]:
+    """Lines outside of torch, outermost first, and whether they are of an installed package."""
     if not isinstance(trace, str):
-        return None
-    for file, line, code in reversed(_FRAME.findall(trace[-20_000:])):
-        found = _user_line(file, int(line), code)
-        if found is not None:
-            return found
-    return None
+        return []
+    found = ((_user_line(file, int(line), code), file) for file, line, code in _FRAME.findall(trace[-20_000:]))
+    return [(line, file.startswith(_installed())) for line, file in found if line is not None]
+
+
+@cache
+def _installed() -> tuple[str, ...]:
+    """The folders of Python's own modules and of installed packages."""
+    paths = sysconfig.get_paths()
+    return tuple(f"{paths[k]}{os.sep}" for k in ("stdlib", "purelib", "platlib") if k in paths)
 
 
 @cache

@@ -13,14 +13,14 @@ import numpy as np
 from idgraph.arith import Expr
 from idgraph.display import Printed, Sheet
 from idgraph.emit import Target, emit
-from idgraph.errors import FrontendError
+from idgraph.errors import FrontendError, SourceLine
 from idgraph.frontends.arrays import Array, dtype_name, is_torch, laid_out, to_numpy, to_torch
 from idgraph.frontends.nodes import Node, Program, Ref, TensorMeta, program_line, short, where_of
 from idgraph.frontends.reading import read_program
 from idgraph.frontends.reference import Operation, RunValue, call_reference
 from idgraph.frontends.segments import Plan, Segment, is_projection, last_reads, plan
 from idgraph.frontends.sizes import Size
-from idgraph.ir import Fusion
+from idgraph.ir import Fusion, Tensor
 from idgraph.ir.rebuild import rebuild
 from idgraph.reports.facts import OpaqueFacts
 from idgraph.reports.model import IndexReport, Part, report_parts
@@ -133,6 +133,18 @@ class Import(Printed):
                 hint=f"it calls {', '.join(called)}",
             )
         return replace(self, plan=plan(self.program, found), kernels={})
+
+    def source_stack(self, tensor: Tensor | str) -> tuple[SourceLine, ...]:
+        """The user's lines that led to a node's tensor, outermost first; the last may be of an installed package.
+
+        Raises `FrontendError` for a tensor that no node of the program made.
+        """
+        name = tensor if isinstance(tensor, str) else tensor.name
+        if name not in self.program.table:
+            raise FrontendError(
+                f"{short(name)} is no node of {self.program.name}", hint="tensors have their nodes' names"
+            )
+        return self.program[name].stack
 
     def sheet(self) -> Sheet:
         """The coverage, under the program's name."""

@@ -102,7 +102,8 @@ def row_major(shape: Sequence[Size]) -> tuple[Size, ...]:
 class Node:
     """One node: a placeholder, a constant of the module, a call of an operation, or the output.
 
-    ``target`` is "aten.add.Tensor" for a call, the placeholder's name, or the attribute of a constant.
+    ``target`` is "aten.add.Tensor" for a call, the placeholder's name, or the attribute of a constant. ``line`` is
+    where the user wrote it, ``stack`` the calls that led there, outermost first, where torch noted them.
     """
 
     name: str
@@ -112,6 +113,7 @@ class Node:
     kwargs: Mapping[str, Value] = field(default_factory=dict[str, Value])
     meta: Meta = None
     line: SourceLine | None = None
+    stack: tuple[SourceLine, ...] = ()
 
     def refs(self) -> Iterator[str]:
         """Names of the nodes it reads, in order, repeated where read twice."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from collections.abc import Callable
@@ -125,11 +126,64 @@ def test_through_compiled_kernels() -> None:
 
 def test_tensors_remember_the_torch_line() -> None:
     imported = from_torch(rope_partial, FAMILIES["partial"][1])
-    lines = {e.op: str(e.source_line) for e in imported.fusion.exprs}
-    assert "turn, keep = q[..., :n], q[..., n:]" in lines["slice"] or "rotate_half(turn)" in lines["slice"]
-    assert lines["cat"].startswith("test_from_torch.py:")
-    assert "return torch.cat(" in lines["cat"]
-    assert all("turn" in line or "rotate_half" in line for line in lines.values())
+    lines = [(e.op, str(e.source_line).partition(": ")[2]) for e in imported.fusion.exprs]
+    assert all(str(e.source_line).startswith("test_from_torch.py:") for e in imported.fusion.exprs)
+    assert ("slice", "turn, keep = q[..., :n], q[..., n:]") in lines
+    assert ("neg", "return torch.cat((-x[..., half:], x[..., :half]), dim=-1)") in lines
+    assert next(code for op, code in lines if op == "cat").startswith("return torch.cat((-x[..., half:]")
+
+
+def shifted(x: torch.Tensor) -> torch.Tensor:
+    doubled = x * 2
+    return torch.cat((doubled[2:], doubled[:2]))
+
+
+class Part(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.silu(shifted(x))
+
+
+class Whole(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = Part()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.part(x) + x.sin()
+
+
+def gradient(x: torch.Tensor) -> torch.Tensor:
+    y = x.clone().requires_grad_(True)
+    total = shifted(y).sum()
+    return torch.autograd.grad(total, y)[0]
+
+
+@pytest.mark.parametrize("program", [Whole(), Whole().forward, gradient], ids=["module", "method", "gradient"])
+def test_a_line_is_the_innermost_of_the_users(program: Callable[..., object]) -> None:
+    imported = from_torch(program, (normal(6),))
+    codes = {t.name: str(t.source_line).partition(": ")[2] for t in imported.fusion.tensors if t.source_line}
+    assert codes["mul"] == "doubled = x * 2"
+    assert codes["cat"] == "return torch.cat((doubled[2:], doubled[:2]))"
+    stack = [line.code for line in imported.source_stack(imported.fusion["mul"])]
+    assert stack[-1] == "doubled = x * 2"
+    if program is gradient:
+        assert stack == ["total = shifted(y).sum()", "doubled = x * 2"]
+        return
+    assert codes["sigmoid"] == "return torch.nn.functional.silu(shifted(x))"
+    assert stack == [
+        "return self.part(x) + x.sin()", "return torch.nn.functional.silu(shifted(x))", "doubled = x * 2",
+    ]  # fmt: skip
+    with pytest.raises(FrontendError, match="'y' is no node of"):
+        imported.source_stack("y")
+
+
+def test_capturing_leaves_torch_as_it_was() -> None:
+    tracer: Any = importlib.import_module("torch.fx.proxy").TracerBase
+    before = tracer._filter_traceback_frames
+    from_torch(shifted, (normal(6),))
+    with pytest.raises(FrontendError):
+        from_torch(shifted, (normal(6, 2), normal(2)))
+    assert tracer._filter_traceback_frames is before
 
 
 def test_names_are_those_of_the_graph() -> None:

@@ -124,7 +124,9 @@ def compare(path: Path, target: str, limit: int, seed: int = 0, most_bytes: int 
     elif most_bytes:
         by_torch = _products(imported) > MANY
         if memory(graph) <= most_bytes:
-            whole = with_oracle(imported.calling(*(p for p in PRODUCTS if p in coverage.mapped))) if by_torch else imported
+            whole = (
+                with_oracle(imported.calling(*(p for p in PRODUCTS if p in coverage.mapped))) if by_torch else imported
+            )
             verdict, how = values_of(graph, whole, target, seed), "whole"
         small = smaller(graph) if by_torch or not how else None
         if small is not None and verdict in ("equal", f"not run: {found:.1e} points"):
@@ -187,7 +189,8 @@ def report(rows: list[Row], target: str) -> str:
     """The rows as JSON, one line each, with the machine and the versions."""
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     head = {"machine": machine, "torch": torch.__version__, "target": target}
-    lines = ",\n  ".join(json.dumps(asdict(r) | {"seconds": round(r.seconds, 2)}) for r in rows)
+    ordered = sorted(rows, key=lambda r: r.name)
+    lines = ",\n  ".join(json.dumps(asdict(r) | {"seconds": round(r.seconds, 2)}) for r in ordered)
     return json.dumps(head)[:-1] + f', "graphs": [\n  {lines}\n]}}\n'
 
 
@@ -220,7 +223,9 @@ def main() -> int:
             row = Row(path.stem, 0, ("not imported",), f"{type(error).__name__}: {error.what[:90]}", 0.0)
         rows.append(row)
         if given.json is not None and path.stem not in known:
-            given.json.write_text(report(rows, given.target), encoding="utf-8")
+            given.json.write_text(
+                report([*(known | {r.name: r for r in rows}).values()], given.target), encoding="utf-8"
+            )
     console.print(table(rows))
     reasons = Counter(name for r in rows for name in r.opaque)
     if reasons:
@@ -228,8 +233,6 @@ def main() -> int:
     bad = [r for r in rows if r.values != "equal" and not r.values.startswith("not run")]
     for r in bad:
         console.print(f"{r.name}: {r.values}", markup=False)
-    if given.json is not None:
-        given.json.write_text(report(rows, given.target), encoding="utf-8")
     return 1 if bad else 0
 
 
