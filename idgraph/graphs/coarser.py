@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from idgraph.graphs.builder import GraphBuilder
-from idgraph.graphs.domain_graph import DomainGraph, exact_builder
+from idgraph.graphs.domain_graph import DomainGraph, Unmappable, exact_builder
 from idgraph.graphs.forms import Forms, Plan, Plans, own_exprs
 from idgraph.graphs.keys import KeyList
 from idgraph.graphs.loops import Nests
@@ -36,16 +36,20 @@ def _almost_exact(fusion: Fusion, exact: Builder, plans: Plans) -> DomainGraph:
         (exact.key_number(a), exact.key_number(b), x) for t in fusion.tensors for x, a, b in _once(t, plans.of(t))
     ]
     left_out: frozenset[int] = frozenset()
+    unmappable: dict[frozenset[IterDomain], Unmappable] = {}
     while True:
         builder = exact.fork("almost exact")
         for a, b, x in pairs:
             builder.join(a, b, ("size one", None, None, 0, (x,)))
         builder.join_parts(left_out)
         join_nested(builder, left_out)
-        glued = _glued(fusion, exact, builder) if builder.unions > exact.unions else set[int]()
+        glued = list(_glued(fusion, exact, builder)) if builder.unions > exact.unions else []
         if not glued:
-            return DomainGraph("almost exact", fusion, builder.build())
-        pairs, left_out = _without(builder, glued, pairs, left_out)
+            return DomainGraph("almost exact", fusion, builder.build(), tuple(unmappable.values()))
+        for pair in glued:
+            unmappable.setdefault(frozenset(pair), pair)
+        groups = {builder.number(a) for a, _ in glued}
+        pairs, left_out = _without(builder, groups, pairs, left_out)
 
 
 def _once(t: Tensor, plan: Plan) -> Iterator[tuple[DomainExpr, IterDomain, IterDomain]]:
@@ -57,18 +61,17 @@ def _once(t: Tensor, plan: Plan) -> Iterator[tuple[DomainExpr, IterDomain, IterD
             yield x, plan.domains[a], plan.domains[b]
 
 
-def _glued(fusion: Fusion, exact: Builder, builder: Builder) -> set[int]:
-    """Groups with two axes of one list of a tensor that the exact graph keeps apart."""
-    found: set[int] = set()
+def _glued(fusion: Fusion, exact: Builder, builder: Builder) -> Iterator[Unmappable]:
+    """Pairs of axes of one list of a tensor that are one here and that the exact graph keeps apart."""
     number, was, now = exact.key_number, exact.sets.find, builder.sets.find
     for t in fusion.tensors:
-        for axes in {t.root, t.logical, t.loop}:
-            seen: dict[int, int] = {}
+        for axes in dict.fromkeys((t.root, t.logical, t.loop)):
+            seen: dict[int, IterDomain] = {}
             for d in axes:
                 n = number(d)
-                if seen.setdefault(now(n), was(n)) != was(n):
-                    found.add(now(n))
-    return found
+                first = seen.setdefault(now(n), d)
+                if was(number(first)) != was(n):
+                    yield first, d
 
 
 def _without(
@@ -114,6 +117,7 @@ def _forward(builder: Builder, fusion: Fusion) -> None:
         plan = plans.of(t)
         for x, a, b, _ in plan.transparent:
             builder.map(plan.domains[a], plan.domains[b], ("size one", None, None, 0, (x,)))
+    builder.join_parts()  # as the index graph does: loops that take a reshape apart may be shared
 
 
 def _resized(builder: Builder, fusion: Fusion) -> None:
@@ -144,7 +148,10 @@ def build_broadcast(fusion: Fusion, exact: Builder | None = None) -> DomainGraph
 
 
 def build_permissive(fusion: Fusion, exact: Builder | None = None) -> DomainGraph:
-    """Broadcast, and forwarding: a merge with a broadcast (or with one element) is the other axis."""
+    """Broadcast, and forwarding: a merge with a broadcast (or with one element) is the other axis.
+
+    Merges and divisible splits are one relation here too, since loops that inlining shares may rest on that.
+    """
     return _build("permissive", fusion, exact, _broadcast, _forward)
 
 

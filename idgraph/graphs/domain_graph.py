@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from idgraph.errors import IndexingError, user_line
@@ -11,7 +11,7 @@ from idgraph.graphs.forms import Plan, Plans
 from idgraph.graphs.graph_view import GraphView
 from idgraph.graphs.keys import KeyList, key_text
 from idgraph.graphs.reasons import ANY, Explanation, Why
-from idgraph.graphs.valgraph import Group
+from idgraph.graphs.valgraph import Group, ValGraph
 from idgraph.ir import Fusion, IterDomain, Mapped, Tensor
 from idgraph.ir.memory import no_collection
 
@@ -32,6 +32,9 @@ class SelfMapping:
         return f"{self.tensor.name} is mapped onto itself: {self.first} = {self.second}\n{self.reason}"
 
 
+Unmappable = tuple[IterDomain, IterDomain]
+
+
 class DomainGraph(GraphView[IterDomain]):
     """Which axes are the same. Built once, then immutable.
 
@@ -44,7 +47,16 @@ class DomainGraph(GraphView[IterDomain]):
     True
     >>> [c.kind for c in g.cycles()]
     ['shift', 'shift']
+
+    ``unmappable`` lists pairs of axes of one tensor's root, logical or loop list that the rules of the almost exact
+    graph would make one: they stay apart, and with them what implies it.
     """
+
+    def __init__(
+        self, name: str, fusion: Fusion, graph: ValGraph[IterDomain], unmappable: tuple[Unmappable, ...] = ()
+    ) -> None:
+        super().__init__(name, fusion, graph)
+        self.unmappable = unmappable
 
     def group(self, domain: IterDomain) -> Group[IterDomain]:
         """The group of an axis; raises `IndexingError` for an axis the graph does not hold."""
@@ -59,7 +71,15 @@ class DomainGraph(GraphView[IterDomain]):
 
     def explain(self, a: IterDomain, b: IterDomain) -> Explanation:
         """Why two axes are the same (a chain of facts), or where they part."""
-        return self.graph.chain(_axis(a), _axis(b))
+        found = self.graph.chain(_axis(a), _axis(b))
+        if found.mapped or not any({a, b} == set(pair) for pair in self.unmappable):
+            return found
+        t = a.tensor.name if a.tensor is not None else ""
+        return replace(
+            found,
+            parting=f"{a.label} and {b.label} are not the same: two axes of {t}, which mappings beside single elements "
+            f"and through divisible splits would make one; these are left out around them",
+        )
 
     @cached_property
     def self_mappings(self) -> tuple[SelfMapping, ...]:

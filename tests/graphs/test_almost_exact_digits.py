@@ -150,3 +150,6 @@ def test_axes_that_would_be_glued_cost_other_tensors_nothing() -> None:
     g = ig.IdModel(f).almost_exact
     assert [g.mapped(a, b) for a, b in zip(x.logical, back.logical, strict=True)] == [True, True]
     assert not g.mapped(v.loop[1], v.loop[2]) and len(v.loop) == 3
+    assert {frozenset(pair) for pair in g.unmappable} == {frozenset(v.loop[1:])}
+    assert "two axes of v, which mappings beside single elements" in str(g.explain(v.loop[1], v.loop[2]))
+    assert ig.IdModel(f).exact.unmappable == ()

@@ -139,3 +139,17 @@ def test_slice_and_pad_replayed_one_after_the_other_inline_everything() -> None:
     assert [(c.kind, str(c.shift)) for c in m.exact.cycles()] == [("shift", "-16")]
     assert m.exact.mapped(t1.loop[0], t4.loop[0])
     one_nest(f, "t1", "t2", "t3", "t4")
+
+
+def test_loops_shared_through_a_split_undone_are_permissively_mapped() -> None:
+    """t's loops split what they merged of a resized axis, so the outer one is t's own axis, which u reads."""
+    f = ig.Fusion("f")
+    t = ig.neg(f.input("x", shape=(1, 3)), name="t")
+    u = f.output(ig.exp(ig.select(t, dim=0, index=0, name="s"), name="u"))
+    s = f["s"]
+    t.resize(0, 0, 1).merge(1, 0).split(0, 2)
+    s.inline(1)
+    t.inline(1)
+    m = ig.IdModel(f)
+    assert m.loop.mapped(t.loop[0], u.loop[0]) and m.permissive.mapped(t.loop[0], u.loop[0])
+    one_nest(f, "t", "s", "u")
