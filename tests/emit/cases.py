@@ -14,8 +14,10 @@ import numpy.typing as npt
 import idgraph as ig
 from idgraph.emit import emit
 from idgraph.ir import DTYPES, DType, is_float
+from idgraph.schedule import Variant
+from idgraph.schedule.variant import RULE
 from idgraph.validate.oracle import evaluate
-from tests.emit.row_cases import cross_entropy, rows
+from tests.emit.row_cases import NORMS, cross_entropy, rows, weighted_norm
 from tests.emit.shared_cases import SHARED
 
 Array = npt.NDArray[Any]
@@ -23,12 +25,13 @@ Array = npt.NDArray[Any]
 
 @dataclass(slots=True)
 class Case:
-    """A fusion, arrays where random ones will not do, and symbols that no shape tells."""
+    """A fusion, arrays where random ones will not do, symbols that no shape tells, the variant it is scheduled as."""
 
     fusion: ig.Fusion
     arrays: dict[str, Array] = field(default_factory=dict[str, Array])
     symbols: dict[str, int] = field(default_factory=dict[str, int])
     sizes: dict[str, int] = field(default_factory=dict[str, int])
+    variant: Variant = RULE
 
 
 CASES: dict[str, Callable[[], Case]] = {}
@@ -106,7 +109,7 @@ def outcome(name: str, target: Any, checked: bool = False) -> str:
     """Run one case on one target; empty when the values are right."""
     made = CASES[name]()
     inputs = arrays_of(made)
-    program = emit(made.fusion, target)
+    program = emit(made.fusion, target, variant=made.variant)
     with np.errstate(all="ignore"):
         got = program.run(inputs, made.symbols, checked=checked, poison=True)
         return difference(made, inputs, got)
@@ -832,3 +835,21 @@ def norm_of_rows() -> ig.Fusion:
     f = rows(lambda x: (x - ig.mean(x, 1, keepdim=True)) * ig.rsqrt(ig.mean(x * x, 1, keepdim=True) + 1e-5), (3, 40))
     ig.schedule.auto(f)
     return f
+
+
+def _kept(f: ig.Fusion, **choices: Any) -> Case:
+    """Rows in registers (arrays on the CPU)."""
+    variant = Variant(keep=True, **choices)
+    ig.schedule.auto(f, variant=variant)
+    return Case(f, variant=variant)
+
+
+# Columns: as many as the threads take at once, a part more, fewer than one vector, odd; rows that fill no block.
+CASES.update({
+    "kept_softmax": lambda: _kept(rows(NORMS["softmax"], (3, 72)), threads=4),
+    "kept_softmax_odd": lambda: _kept(rows(NORMS["softmax"], (2, 51)), threads=8, rows=4),
+    "kept_log_softmax": lambda: _kept(rows(NORMS["log_softmax"], (2, 64), "bfloat16"), threads=2, rows=2),
+    "kept_rms_norm": lambda: _kept(rows(NORMS["rms norm"], (2, 40), "bfloat16"), threads=4, rows=1),
+    "kept_layer_norm": lambda: _kept(weighted_norm((3, 24), "float32"), threads=2, rows=2),
+    "kept_short": lambda: _kept(rows(NORMS["softmax"], (5, 3))),
+})  # fmt: skip

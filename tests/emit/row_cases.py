@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import idgraph as ig
+from idgraph.ir import DType
 
 
 def rows(form: Callable[[Any], Any], shape: tuple[int, ...], dtype: str = "float32") -> ig.Fusion:
@@ -32,3 +33,30 @@ def cross_entropy(
 def pointwise_row(dtype: str, columns: int) -> ig.Fusion:
     """Softmax computed in float32."""
     return rows(lambda x: ig.cast(ig.softmax(ig.cast(x, "float32"), 1), dtype), (4096, columns), dtype)
+
+
+def _wide(form: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Computed in float32, rounded to the type of the operand."""
+    return lambda x: ig.cast(form(ig.cast(x, "float32")), x.dtype)
+
+
+def _layer_norm(x: ig.Tensor) -> ig.Tensor:
+    apart = x - ig.mean(x, 1, keepdim=True)
+    return apart * ig.rsqrt(ig.mean(ig.square(apart), 1, keepdim=True) + 1e-5)
+
+
+NORMS: Mapping[str, Callable[[Any], Any]] = {
+    "softmax": _wide(lambda x: ig.softmax(x, 1)),
+    "log_softmax": _wide(lambda x: ig.log_softmax(x, 1)),
+    "layer norm": _wide(_layer_norm),
+    "rms norm": _wide(lambda x: x * ig.rsqrt(ig.mean(ig.square(x), 1, keepdim=True) + 1e-5)),
+}
+
+
+def weighted_norm(shape: tuple[int, int], dtype: DType) -> ig.Fusion:
+    """Layer norm with float32 weight and bias."""
+    f = ig.Fusion("layer norm")
+    x = f.input("x", shape=shape, dtype=dtype)
+    w, b = (f.input(n, shape=shape[1:]) for n in ("weight", "bias"))
+    f.output(ig.cast(_layer_norm(ig.cast(x, "float32")) * w + b, dtype))
+    return f

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -171,6 +174,32 @@ def test_every_variant_of_the_cpu_computes_the_same() -> None:
     assert ig.validate(f, target="cpu").ok
 
 
+def test_on_the_simulated_device() -> None:
+    pytest.importorskip("numba_cuda")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.emit.simulate_tuning"], cwd=Path(__file__).parents[2], check=False,
+        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    softmax_, loss = json.loads(done.stdout.splitlines()[-1])
+    for told in (softmax_, loss):
+        ran = [m for m in told["measured"] if m["us"] is not None and not m["note"]]
+        assert all(m["us"] is not None for m in told["measured"]), told  # nothing was dropped
+        assert len(ran) > 3 and told["variant"] == ran[-1]["variant"]
+    ran = [m["variant"] for m in (*softmax_["measured"], *loss["measured"]) if not m["note"]]
+    assert {"threads": 32} in ran and {"threads": 32, "keep": True} in ran
+    assert {"online": False} in ran  # two passes are a kernel of their own
+
+
+@pytest.mark.gpu
+def test_on_a_device(tmp_path: Path) -> None:
+    f = rows(lambda x: ig.cast(ig.softmax(ig.cast(x, "float32"), 1), "bfloat16"), (4096, 4096), "bfloat16")
+    tuned = ig.tune(f, "cuda", cache=tmp_path)
+    assert tuned.source == "measured" and tuned.us > 0 and not tuned.dropped
+    assert ig.validate(f, target="cuda").ok
+    assert ig.tune(f, "cuda", cache=tmp_path).source == "disk"
+
+
 def test_made_up_inputs_fit() -> None:
     f = ig.Fusion("f")
     n = f.symbol("n", min=1)
@@ -185,7 +214,7 @@ def test_made_up_inputs_fit() -> None:
 
 
 def test_stages_depend_on_the_work() -> None:
-    assert "keep" in stages(softmax(), "cuda")[0][-1] and "block" not in str(stages(softmax(), "cuda"))
+    assert "keep" in stages(softmax(), "cuda")[0][0] and "block" not in str(stages(softmax(), "cuda"))
     pointwise = rows(lambda x: x * 2.0, (4, 8))
     assert "threads" not in str(stages(pointwise, "cuda")) and "block" in str(stages(pointwise, "cuda"))
 

@@ -66,7 +66,7 @@ class _Place:
 
 def _place(s: Sweep, width: int) -> _Place:
     """Chunks from the row's start where that is aligned for every access, else by the first access that is not."""
-    found = [a for a in _columnwise(s) if not multiple_of(a, width)] if width > 1 else []
+    found = [a for a in columnwise(s) if not multiple_of(a, width)] if width > 1 else []
     zero, n = as_expr(0), s.extent
     most = simplify(n // width)
     least = int(n) // width if n.is_const else None
@@ -96,7 +96,7 @@ def lowered(s: Sweep, read_only: frozenset[str], writes: bool = False, elements:
     ``elements`` are those whose loads a thread has under way, by default as measured.
     """
     fixed, s = hoisted(s, read_only)
-    s = _cheaper(s, fixed, is_short(s))
+    s = cheaper(s, fixed, is_short(s))
     width = s.lanes if s.lanes > 1 or s.online is None else SERIAL_CHUNK
     place = _place(s, width)
     limit = elements or (UNROLLED_STORES if stores(s) else UNROLLED_BESIDE if writes else UNROLLED)
@@ -199,10 +199,10 @@ class _Parts:
 
         count = p.width * unrolled
         lanes = [Lane((n,), {lane: n}) for n in range(count)] if count > 1 else [Lane((), {lane: 0})]
-        return _straight(s, at, lanes, self.read_only)
+        return straight(s, at, lanes, self.read_only)
 
 
-def _columnwise(s: Sweep) -> list[Expr]:
+def columnwise(s: Sweep) -> list[Expr]:
     """The addresses of column 0 of the accesses that move one element a column, loads first."""
     found: list[Expr] = []
     plain = [*s.body, *s.later]
@@ -222,7 +222,7 @@ def _first(address: Expr, column: Expr) -> Expr | None:
 # straight code ----------------------------------------------------------------------------------------------------
 
 
-def _straight(s: Sweep, at: Callable[[Expr], Expr], lanes: Sequence[Lane], read_only: frozenset[str]) -> list[Stmt]:
+def straight(s: Sweep, at: Callable[[Expr], Expr], lanes: Sequence[Lane], read_only: frozenset[str]) -> list[Stmt]:
     """The sweep's statements once for each lane."""
     expansion, depths = Expansion(read_only), dict[str, int]()
     sums = dict(s.online.sums) if s.online is not None else {}
@@ -445,7 +445,7 @@ def is_short(s: Sweep) -> bool:
     return bool(sizes) and max(sizes) == 2
 
 
-def _cheaper(s: Sweep, fixed: list[Stmt], short: bool) -> Sweep:
+def cheaper(s: Sweep, fixed: list[Stmt], short: bool) -> Sweep:
     """exp as one instruction and division by what is fixed as a product, where two-byte floats are all that moves."""
     if not short:
         return s

@@ -11,6 +11,7 @@ from idgraph.emit.plan import Accumulate, Alloc, Buffer, If, Kernel, Loop, Plan,
 from idgraph.emit.rows.chunks import is_short, lowered, settled, stores
 from idgraph.emit.rows.join import Part, with_sweeps
 from idgraph.emit.rows.keep import KEPT, kept
+from idgraph.emit.rows.registers import in_registers
 from idgraph.emit.rows.serial import ELEMENTS, serial
 from idgraph.emit.rows.sweep import Sweep, sweep_of, tidied
 from idgraph.ir import item_size
@@ -83,7 +84,11 @@ def _without(body: tuple[Stmt, ...], arrays: frozenset[str]) -> tuple[Stmt, ...]
 
 
 def _threaded(body: Sequence[Stmt], read_only: frozenset[str], variant: Variant) -> list[Stmt]:
-    """On the threads of a block."""
+    """On the threads of a block; with ``keep`` in their registers, where the row fits into them."""
+    if variant.keep:
+        row = in_registers(body, read_only)
+        if row is not None:
+            return row
     parts = with_sweeps(body, online=variant.online is not False)
     writes = any(isinstance(p, Sweep) and stores(p) for p in parts)
     made: list[Stmt] = []

@@ -12,12 +12,11 @@ Move = Mapping[str, Any]
 _THREADS: Final = (None, 32, 64, 128, 256, 512, 1024)
 _BLOCKS: Final[tuple[Move, ...]] = tuple({"block": n} for n in (64, 128, 256, 512, 1024))
 
-# Rows on a GPU: kept in registers or not, warp or block, then how much is under way, rows of a block, two passes.
+# Rows on a GPU: kept in registers or not, warp or block, two passes; then how much is under way, rows of a block.
 _ROWS_GPU: Final[tuple[tuple[Move, ...], ...]] = (
-    tuple({"keep": k, "threads": n} for k in (None, True) for n in _THREADS),
+    (*({"keep": k, "threads": n} for k in (None, True) for n in _THREADS), {"online": False}),
     tuple({"elements": n} for n in (8, 16, 32, 64)),
     tuple({"rows": n} for n in (1, 2, 4, 8)),
-    ({"online": False},),
 )
 _ROWS_CPU: Final[tuple[tuple[Move, ...], ...]] = (
     ({"keep": True}, {"keep": False}),

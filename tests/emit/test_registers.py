@@ -1,0 +1,89 @@
+"""Rows in registers: what the kernels compile to for sm_90; the simulator checks their values (`tests.emit.cases`)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import idgraph as ig
+from idgraph.emit import Program, compile_ptx
+from idgraph.ir import DType
+from idgraph.schedule import Variant
+from idgraph.validate.oracle import evaluate
+from tests.emit.row_cases import NORMS, rows, weighted_norm
+from tests.emit.test_row_ptx import used_registers
+from tests.emit.test_rows import arrays
+
+pytest.importorskip("numba_cuda")
+KEEP = Variant(keep=True)
+
+
+def program(f: ig.Fusion, variant: Variant = KEEP) -> Program:
+    ig.schedule.auto(f, variant=variant)
+    return ig.emit(f, target="cuda", variant=variant)
+
+
+def accesses(ptx: str) -> dict[str, int]:
+    """Loads and stores of global memory."""
+    found = {"ld": 0, "st": 0}
+    for kind in re.findall(r"\b(ld|st)\.global", ptx):
+        found[kind] += 1
+    return found
+
+
+# (form, type, columns, threads of a row, elements of one access)
+READ_ONCE = [
+    ("softmax", "bfloat16", 4096, 512, 8), ("softmax", "float32", 4096, 256, 4),
+    ("log_softmax", "bfloat16", 1000, 32, 8),
+    ("layer norm", "bfloat16", 4096, 128, 8), ("rms norm", "bfloat16", 8192, 512, 8),
+    ("rms norm", "float32", 999, 128, 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("form", "dtype", "columns", "threads", "width"), READ_ONCE)
+def test_every_element_is_read_once(
+    form: str, dtype: DType, columns: int, threads: int, width: int, tmp_path: Path
+) -> None:
+    p = program(rows(NORMS[form], (8192, columns), dtype), Variant(keep=True, threads=threads))
+    (kernel,) = p.kernels
+    assert [int(n) for n in kernel.launch["threadIdx.x"]] == [threads]
+    (ptx,) = compile_ptx(p)
+    chunks = -(-columns // (threads * width))
+    assert accesses(ptx) == {"ld": chunks, "st": chunks}
+    assert ".local" not in ptx
+    registers = used_registers(ptx, tmp_path / "kernel.ptx")
+    assert registers * threads <= 1 << 16  # used_registers has seen that nothing spills
+
+
+def test_weights_are_read_once_too() -> None:
+    (ptx,) = compile_ptx(program(weighted_norm((4096, 1024), "float32"), Variant(keep=True, threads=128)))
+    assert accesses(ptx) == {"ld": 3 * 2, "st": 2} and ".local" not in ptx
+
+
+@pytest.mark.parametrize("columns", [50257, 1 << 17])
+def test_a_row_too_long_is_read_again(columns: int) -> None:
+    f, g = (rows(NORMS["softmax"], (8, columns), "bfloat16") for _ in range(2))
+    assert program(f).source == program(g, Variant()).source
+    assert "kept" not in program(rows(lambda x: ig.sum(x, 1), (64, 512))).source  # one pass keeps nothing
+
+
+def test_a_symbolic_row_is_read_again() -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(64, f.symbol("n", min=1)))
+    f.output(ig.softmax(x, 1))
+    assert "local.array" not in program(f).source
+
+
+def test_what_the_row_writes_is_no_value_to_keep() -> None:
+    """A sum of what another sweep has stored over its own input would be another value."""
+    f = rows(NORMS["layer norm"], (6, 96))
+    made = program(f)
+    loads = [line for line in made.source.splitlines() if "kept" in line and "= kept" in line.replace("  ", "")]
+    assert loads and all("buf" not in line for line in loads)
+    on_cpu = ig.emit(f, target="cpu", variant=KEEP)
+    x = arrays(f)
+    name = f.outputs[0].name
+    np.testing.assert_allclose(on_cpu.run(x)[name], evaluate(f, x)[name], rtol=4e-6, atol=1e-6)
