@@ -62,11 +62,10 @@ def test_infinities_and_nan() -> None:
     np.testing.assert_allclose(found[name], want[name], rtol=3e-6)
 
 
-@pytest.mark.parametrize("columns", [77, 128, 300])
-@pytest.mark.parametrize("form", ["softmax", "two sums", "amin", "normalised"])
+@pytest.mark.parametrize("form", ["softmax", "amin", "normalised"])
 @pytest.mark.parametrize("variant", [ig.schedule.Variant(keep=False, elements=64), ig.schedule.Variant(keep=True)])
-def test_variants(variant: ig.schedule.Variant, form: str, columns: int) -> None:
-    f = rows(FORMS[form], (6, columns))
+def test_variants(variant: ig.schedule.Variant, form: str) -> None:
+    f = rows(FORMS[form], (6, 300))
     ig.schedule.auto(f, variant=variant)
     program, x = ig.emit(f, target="python", variant=variant), arrays(f)
     assert "kept" not in program.source  # a form for compilers: plain Python reads like the mathematics
