@@ -11,16 +11,18 @@ from idgraph.graphs.coarser import (
 from idgraph.graphs.cycles import Cycle
 from idgraph.graphs.domain_graph import DomainGraph, SelfMapping, build_exact, exact_builder
 from idgraph.graphs.forms import Forms, Plans, own_domains, own_exprs
-from idgraph.graphs.index_graph import IndexGraph, build_index_graph
+from idgraph.graphs.index_graph import IndexGraph, build_index_graph, common_loops
 from idgraph.graphs.keys import key_text
 from idgraph.graphs.loops import Nests, Shadow
+from idgraph.graphs.order import Joined
 from idgraph.graphs.reasons import Explanation, Fact, Reason
 from idgraph.graphs.uses import canonical_operand, key_of
 from idgraph.graphs.valgraph import ExprGroup, Group, ValGraph
 
 __all__ = [
-    "Cycle", "DomainGraph", "Explanation", "ExprGroup", "Fact", "Forms", "GraphBuilder", "Group", "IndexGraph", "Nests",
-    "Plans", "Reason", "SelfMapping", "Shadow", "ValGraph", "build_almost_exact", "build_broadcast", "build_exact",
-    "build_index_graph", "build_loop", "build_permissive", "build_permissive_resize", "canonical_operand",
-    "exact_builder", "key_of", "key_text", "own_domains", "own_exprs",
+    "Cycle", "DomainGraph", "Explanation", "ExprGroup", "Fact", "Forms", "GraphBuilder", "Group", "IndexGraph",
+    "Joined", "Nests", "Plans", "Reason", "SelfMapping", "Shadow", "ValGraph", "build_almost_exact",
+    "build_broadcast", "build_exact", "build_index_graph", "build_loop", "build_permissive",
+    "build_permissive_resize", "canonical_operand", "common_loops", "exact_builder", "key_of", "key_text",
+    "own_domains", "own_exprs",
 ]  # fmt: skip

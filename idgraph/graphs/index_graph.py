@@ -8,6 +8,7 @@ to another only through loops that inlining shares. So slice + cat + residual le
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import cast
 
 from idgraph.errors import IndexingError, ScheduleError, user_line
@@ -20,7 +21,7 @@ from idgraph.graphs.order import order_nests
 from idgraph.graphs.reasons import ANY, Explanation, Why
 from idgraph.graphs.uses import Key, LocalExprs, Use, UseKeys, distinct_operands, key_of
 from idgraph.graphs.valgraph import Group, ValGraph
-from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Tensor, TensorExpr
+from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Merge, Tensor, TensorExpr
 from idgraph.ir.domains import is_one
 from idgraph.ir.loops import is_int
 from idgraph.ir.memory import no_collection
@@ -140,6 +141,26 @@ class _Builder:
             _refuse_collapsed_loops(made, alone)
             order_nests(self.fusion)
         return made
+
+    def common(self, e: TensorExpr) -> dict[int, int]:
+        """By operand of ``e``, the first in each way of reading: leading loops of its tensor that are the output's."""
+        self._keys = UseKeys()
+        self._keys.enter(e, None, e.output, self._plan(e.output))
+        for k in distinct_operands(e):
+            self._keys.enter(e, k, e.inputs[k], self._plan(e.inputs[k]))
+        own, *uses = self._keys.of[e]
+        self.graph = GraphBuilder("index", self._keys, self._plans.forms)
+        self._enter(own, frozenset())
+        for use in uses:
+            self._enter(use, self._outside(own, use) if use.plan.transparent else frozenset())
+            self._read(use, own)
+        self.graph.settle()
+        found: dict[int, int] = {}
+        for use in uses:
+            pairs = zip(use.tensor.loop, e.output.loop, strict=False)
+            same = (self.graph.same(use.key(a), own.key(b)) for a, b in pairs)
+            found[use.operand or 0] = sum(1 for _ in takewhile(bool, same))
+        return found
 
     def _joined_loops(self, e: TensorExpr) -> set[tuple[IterDomain, IterDomain]]:
         """Loops of one operation that are one wherever it acts, by its own axes alone (both stay at 0)."""
@@ -287,6 +308,34 @@ def _refuse_collapsed_loops(graph: IndexGraph, alone: Mapping[TensorExpr, set[tu
                     hint="inline the tensors named further left",
                 )
             seen.setdefault(number, d)
+
+
+def common_loops(fusion: Fusion, tensors: Sequence[Tensor]) -> dict[Tensor, int]:
+    """For each of ``tensors`` how many leading loops are those of its readers, by what each reads alone: it cannot be
+    inlined further. No limit is told for tensors that inlining may give loops of another extent."""
+    found = {t: len(t.loop) for t in tensors}
+    for e in fusion.exprs:
+        wide = {d for d in e.output.logical if d.is_broadcast}
+        for x in e.output.domain.loop_exprs if wide else ():
+            if any(d in wide for d in x.inputs):
+                if isinstance(x, Merge):
+                    return found  # any tensor's loops may have to run over what it lacks
+                wide.update(x.outputs)
+    with no_collection():
+        alone = _Builder(fusion, (), Plans())
+        for e in dict.fromkeys(e for t in tensors for e in t.uses):
+            if not any(t in found and _is_plain(t) for t in e.inputs):
+                continue
+            for k, count in alone.common(e).items():
+                t = e.inputs[k]
+                if t in found and _is_plain(t):
+                    found[t] = min(found[t], count)
+    return found
+
+
+def _is_plain(t: Tensor) -> bool:
+    """True where no loop can take another tensor's extent."""
+    return not any(d.is_broadcast for d in t.logical) and not any(is_one(d.extent) for d in t.loop)
 
 
 def build_index_graph(

@@ -13,6 +13,76 @@ def order_nests(fusion: Fusion) -> None:
         _order_level(fusion, level)
 
 
+class Joined:
+    """Operations that share their first loops, while tensors are inlined one after the other, consumers first: how far
+    each may go before two nests would have to stand both before and after each other. Says what `order_nests` says."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        self._place = {e: n for n, e in enumerate(fusion.exprs)}
+        self._leader: list[dict[TensorExpr, TensorExpr]] = []
+        self._members: list[dict[TensorExpr, tuple[TensorExpr, ...]]] = []
+        for t in fusion.tensors:
+            self.join(t, t.inline_position)
+
+    def copy(self) -> Joined:
+        """The same, to go on from."""
+        made = Joined.__new__(Joined)
+        made._place = self._place
+        made._leader = [dict(x) for x in self._leader]
+        made._members = [dict(x) for x in self._members]
+        return made
+
+    def limit(self, t: Tensor, most: int) -> int:
+        """The largest position, up to ``most``, at which ``t`` ties no two nests that depend on each other."""
+        for level in range(min(most, len(self._leader))):
+            nests = {self._nest(level, e) for e in t.uses}
+            if len(nests) > 1 and self._depend(level, nests):
+                return level
+        return most
+
+    def join(self, t: Tensor, position: int) -> None:
+        """``t`` is inlined at ``position``."""
+        if t.definition is None:
+            return
+        while len(self._leader) < position:
+            self._leader.append({})
+            self._members.append({})
+        for level in range(position):
+            for e in t.uses:
+                self._unite(level, t.definition, e)
+
+    def _nest(self, level: int, e: TensorExpr) -> TensorExpr:
+        return self._leader[level].get(e, e)
+
+    def _of(self, level: int, nest: TensorExpr) -> tuple[TensorExpr, ...]:
+        return self._members[level].get(nest, (nest,))
+
+    def _unite(self, level: int, a: TensorExpr, b: TensorExpr) -> None:
+        small, large = sorted((self._nest(level, a), self._nest(level, b)), key=lambda n: len(self._of(level, n)))
+        if small is large:
+            return
+        moved = self._of(level, small)
+        self._leader[level].update(dict.fromkeys(moved, large))
+        self._members[level][large] = (*self._of(level, large), *moved)
+        self._members[level].pop(small, None)
+
+    def _depend(self, level: int, nests: set[TensorExpr]) -> bool:
+        """Whether values flow from one of the nests to another, through whatever else."""
+        last = max(self._place[e] for n in nests for e in self._of(level, n))
+        for start in nests:
+            seen, open_ = {start}, [start]
+            while open_:
+                for e in self._of(level, open_.pop()):
+                    for use in e.output.uses:
+                        to = self._nest(level, use)
+                        if to is not start and to in nests:
+                            return True
+                        if to not in seen and self._place[use] <= last:
+                            seen.add(to)
+                            open_.append(to)
+        return False
+
+
 def _order_level(fusion: Fusion, level: int) -> None:
     """Contract tensors sharing the first ``level + 1`` loops; the rest must be acyclic between the groups."""
     parent = {e: e for e in fusion.exprs}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from idgraph.errors import ScheduleError, user_line
-from idgraph.graphs import build_index_graph, canonical_operand
+from idgraph.graphs import Joined, build_index_graph, canonical_operand, common_loops
 from idgraph.index import IdModel
 from idgraph.index.cover import check_written
 from idgraph.ir import SCANS, Fusion, IterDomain, Tensor, TensorExpr, check_fusion
@@ -31,13 +31,45 @@ def inline_most(fusion: Fusion, tensors: Sequence[Tensor] | None = None) -> None
     check_fusion(fusion, "inline_most", ScheduleError)
     chosen = fusion.tensors if tensors is None else _named(fusion, tensors)
     order = {e.output: n for n, e in enumerate(fusion.exprs)}
-    for t in sorted((t for t in chosen if t in order and t.uses), key=lambda t: -order[t]):
-        for position in range(_limit(t), -1, -1):
-            t.inline_position = position
-            if not position or (nest_conflict(fusion, sharing(t)) is None and _is_written(fusion, t)):
-                break
+    rest = sorted((t for t in chosen if t in order and t.uses), key=lambda t: -order[t])
+    for t in rest:
+        t.inline_position = 0
+    common = common_loops(fusion, rest)
+    limits = {t: min(_limit(t), common[t]) for t in rest}
+    joined = Joined(fusion)
+    done, step = 0, 1
+    while done < len(rest):
+        # What is legal stays so with less of it inlined, so many tensors can be tried at once.
+        batch, after = rest[done : done + step], joined.copy()
+        positions: dict[Tensor, int] = {}
+        for t in batch:
+            positions[t] = after.limit(t, limits[t])
+            after.join(t, positions[t])
+        if _try(fusion, batch, positions):
+            joined, done, step = after, done + len(batch), 2 * step
+        elif len(batch) > 1:
+            step = len(batch) // 2
+        else:
+            (t,) = batch
+            next((p for p in range(positions[t] - 1, 0, -1) if _try(fusion, batch, {t: p})), 0)
+            joined.join(t, t.inline_position)
+            done += 1
+    for t in rest:
         if t.inline_position:
             t.inline(t.inline_position)
+
+
+def _try(fusion: Fusion, batch: Sequence[Tensor], positions: Mapping[Tensor, int]) -> bool:
+    """Inline these tensors there if that is legal, else at 0."""
+    for t in batch:
+        t.inline_position = positions[t]
+    if not any(t.inline_position for t in batch):
+        return True
+    if nest_conflict(fusion, sharing(*batch)) is None and all(_is_written(fusion, t) for t in batch):
+        return True
+    for t in batch:
+        t.inline_position = 0
+    return False
 
 
 def _named(fusion: Fusion, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -71,10 +103,11 @@ def _limit(t: Tensor) -> int:
     return min([reduced[0] if reduced else len(t.loop), *(len(e.output.loop) for e in t.uses)])
 
 
-def sharing(t: Tensor) -> tuple[TensorExpr, ...]:
-    """The operations that share a loop with that of ``t``, through tensors inlined, in order: no other can conflict."""
+def sharing(*tensors: Tensor) -> tuple[TensorExpr, ...]:
+    """The operations that share a loop with those of ``tensors``, through tensors inlined, in order: no other can
+    conflict."""
     found: set[TensorExpr] = set()
-    open_ = [e for e in (t.definition,) if e is not None]
+    open_ = [e for t in tensors if (e := t.definition) is not None]
     while open_:
         e = open_.pop()
         if e in found:
@@ -82,7 +115,7 @@ def sharing(t: Tensor) -> tuple[TensorExpr, ...]:
         found.add(e)
         open_ += [p.definition for p in e.inputs if p.definition is not None and p.inline_position]
         open_ += e.output.uses if e.output.inline_position else ()
-    return tuple(e for e in t.fusion.exprs if e in found)
+    return tuple(e for e in tensors[0].fusion.exprs if e in found)
 
 
 def _is_written(fusion: Fusion, t: Tensor) -> bool:

@@ -10,6 +10,8 @@ from idgraph.arith import Expr, is_true, simplify
 from idgraph.errors import ScheduleError, user_line
 from idgraph.index.cover import is_cut
 from idgraph.ir import (
+    SCANS,
+    SCATTERS,
     DomainExpr,
     Fixed,
     Fusion,
@@ -103,6 +105,9 @@ class _Replay:
                 t.merge(at[0], at[1])
             case Resize():
                 source = t.loop[at[0]].extent
+                if is_cut(e) and not same_extent(source, e.source.extent):  # one element, for all that are left
+                    self.image[e.out] = t.loop[at[0]]
+                    return
                 if not all(is_true(x >= 0) for x in (source + e.left, source + e.right, source + e.left + e.right)):
                     return
                 t.resize(at[0], e.left, e.right)
@@ -164,6 +169,9 @@ def like_consumer(producer: Tensor, e: TensorExpr, k: int, *, cut: bool = True) 
 def _selected(e: TensorExpr, k: int) -> dict[IterDomain, Expr]:
     """Axes of operand ``k`` of which ``e`` provably reads one element, and which."""
     found: dict[IterDomain, Expr] = {}
+    made = e.inputs[k].definition
+    if made is None or made.op in SCATTERS or made.op in SCANS:
+        return found  # those loops visit an index, or all elements in order
     for axis, read in zip(e.inputs[k].axes, e.reads[k], strict=True):
         if not isinstance(read, Fixed) or read.why != "select" or axis.is_broadcast:
             continue
@@ -194,7 +202,7 @@ def like_producer(consumer: Tensor, e: TensorExpr, k: int) -> None:
 
 def _may_be_cut(p: Tensor) -> bool:
     """Every reader of ``p`` takes the same part of it, so loops over that part compute all that is needed."""
-    if p in p.fusion.outputs:
+    if p in p.fusion.outputs or (p.definition is not None and p.definition.op in (*SCATTERS, *SCANS)):
         return False
     if len(p.uses) > 1 and any(is_cut(x) for e in p.uses for x in e.output.domain.loop_exprs):
         return False
