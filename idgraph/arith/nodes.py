@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import index
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn
 
 from idgraph.errors import IdGraphError
@@ -476,10 +477,13 @@ def as_expr(x: IntLike) -> Expr:
         raise ArithTypeError(f"expected an integer expression, got the truth value {x!r}")
     if isinstance(x, int):  # pyright: ignore[reportUnnecessaryIsInstance]
         return const(x)
-    index = getattr(x, "__index__", None)
-    if index is None or type(x).__name__ in ("bool", "bool_"):
+    try:
+        value = None if type(x).__name__ in ("bool", "bool_") else index(x)
+    except TypeError:  # an array of several numbers has an index, and refuses it
+        value = None
+    if value is None:
         raise ArithTypeError(f"expected an integer or an index expression, got {type(x).__name__}")
-    return const(index())
+    return const(value)
 
 
 def _need_int(args: Iterable[Expr], what: str) -> None:

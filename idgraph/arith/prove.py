@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from idgraph.arith.enumerate import first_failure, sampled_failure
-from idgraph.arith.nodes import TRUE, ArithTypeError, Expr
+from idgraph.arith.nodes import TRUE, ArithError, ArithTypeError, Expr
 from idgraph.arith.simplify import Facts, read, read_facts, simplify, trace
 from idgraph.display import Printed
+from idgraph.errors import arguments
 
 MAX_POINTS = 2_000_000
 _CHUNK = 1 << 18
@@ -98,6 +99,7 @@ def is_true(cond: Expr, facts: Iterable[Expr] = ()) -> bool:
     return cond is TRUE or simplify(cond, facts=facts) is TRUE
 
 
+@arguments(ArithError)
 def prove(cond: Expr | str, ranges: Mapping[str, Any] | None = None, facts: Facts = ()) -> Verdict:
     """Decide ``cond`` under the symbols' ranges and ``facts``.
 
@@ -114,6 +116,7 @@ def prove(cond: Expr | str, ranges: Mapping[str, Any] | None = None, facts: Fact
     return _by_points(claim, known, None)
 
 
+@arguments(ArithError)
 def prove_equal(
     x: Expr | int | str, y: Expr | int | str, ranges: Mapping[str, Any] | None = None, facts: Facts = ()
 ) -> Verdict:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 # the rule modules enter their rules into the engine's table, in this order
 from idgraph.arith import rules_condition, rules_divide, rules_select, rules_sum, rules_symbolic
@@ -14,6 +14,7 @@ from idgraph.arith.engine import Step, derivation, normal
 from idgraph.arith.nodes import TRUE, VERBS, ArithTypeError, Expr, and_, as_expr, postorder, rebuild
 from idgraph.arith.sympy_bridge import from_sympy, is_sympy
 from idgraph.arith.text import RangeLike, check_ranges, parse, ranged_symbols
+from idgraph.errors import short_repr
 
 RULE_MODULES = (rules_divide, rules_symbolic, rules_sum, rules_select, rules_condition)
 _ROUNDS = 6
@@ -39,13 +40,17 @@ Facts = Iterable[Expr | str] | Expr | str
 
 def read_facts(facts: Facts, *about: Expr) -> tuple[Expr, ...]:
     """Conditions (one or several), in which a text means the symbols that ``about`` has by that name."""
+    if isinstance(facts, (Mapping, bytes)) or not isinstance(facts, Iterable | Expr):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ArithTypeError(f"facts is {short_repr(cast(object, facts))}, no condition", hint='facts="i < n"')
     given: tuple[Any, ...] = (facts,) if isinstance(facts, (Expr, str)) else tuple(facts)
     scope = {s.name: s for e in about for s in e.symbols}
     out: list[Expr] = []
     for f in given:
         x = parse(f).substitute(scope) if isinstance(f, str) else f
         if not isinstance(x, Expr) or not x.cond:
-            raise ArithTypeError(f"a fact must be a condition, got `{f}`", hint='such as i < 4, or its text "i < 4"')
+            raise ArithTypeError(
+                f"a fact must be a condition, got `{short_repr(f)}`", hint='such as i < 4, or its text "i < 4"'
+            )
         out.append(x)
     return tuple(out)
 

@@ -34,6 +34,7 @@ from idgraph.arith.nodes import (
     xor,
 )
 from idgraph.arith.text import ranged_symbols
+from idgraph.errors import arguments
 
 
 @cache
@@ -126,6 +127,7 @@ def is_sympy(x: object) -> bool:
     return any(c.__module__.startswith("sympy.") and c.__name__ == "Basic" for c in type(x).__mro__)
 
 
+@arguments(ArithError)
 def from_sympy(x: Any, ranges: Mapping[str, Any] | None = None) -> Expr:
     """A sympy tree as an expression: its arithmetic, ``floor(a/b)``, ``Mod``, ``Min``, ``Max``, ``Piecewise``,
     relations, and PyTorch's FloorDiv, ModularIndexing, CleanDiv, CeilDiv, PythonMod, Where, Identity.

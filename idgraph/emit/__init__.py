@@ -10,6 +10,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
+from idgraph.errors import EmitError, arguments
 from idgraph.ir import Fusion
 from idgraph.schedule.variant import RULE, Variant
 
@@ -31,6 +32,7 @@ _LATER = {
 }  # fmt: skip
 
 
+@arguments(EmitError, first=True)
 def emit(
     fusion: Fusion,
     target: Target = "python",

@@ -16,7 +16,7 @@ from idgraph.emit.nest import IndexMaps
 from idgraph.emit.plan import Kernel, Plan, quote
 from idgraph.emit.printers import kernel_source
 from idgraph.emit.rows import with_rows
-from idgraph.errors import EmitError
+from idgraph.errors import EmitError, arguments
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, check_fusion
 from idgraph.schedule.variant import RULE, Variant
@@ -82,10 +82,12 @@ class Program:
         """Names of the fusion's tensors."""
         return frozenset(t.name for t in self.fusion.tensors)
 
+    @arguments(EmitError)
     def kernel_source(self, kernel: Kernel, checked: bool = False) -> str:
         """One kernel as text."""
         return kernel_source(kernel, self.plan, self.target, checked)
 
+    @arguments(EmitError)
     def functions(self, checked: bool = False) -> dict[str, Callable[..., Any]]:
         """The kernels as functions of flat buffers and integers, by name; compiled once."""
         from idgraph.emit import launch  # noqa: PLC0415  # NumPy, and the targets' compilers behind it
@@ -94,6 +96,7 @@ class Program:
             self._functions[checked] = launch.compile_functions(self, checked)
         return self._functions[checked]
 
+    @arguments(EmitError)
     def run(
         self,
         inputs: Mapping[str, Any],

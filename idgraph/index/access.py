@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 
 from idgraph.arith import TRUE, ArithError, Expr, IntType, affine_map, affine_set, and_, simplify, tvm_index_map
 from idgraph.display import Printed, Sheet
+from idgraph.errors import IndexingError, arguments
 from idgraph.index.bank_cures import BankCure, bank_cures
 from idgraph.index.banks import BankConflicts, bank_conflicts
 from idgraph.index.bounds import Bound, Predicate, explain_predicate
@@ -152,22 +153,27 @@ class Access(Printed):
         """The predicate conjunct by conjunct: axis, end, cause and line; with what is not tested, and why not."""
         return explain_predicate(self)
 
+    @arguments(IndexingError)
     def contiguous(self, loop: str | int | Loop) -> bool:
         """True when one step of the loop is proved to move the address by one element, wherever the access happens."""
         return explain_contiguous(self, loop).holds
 
+    @arguments(IndexingError)
     def explain_contiguous(self, loop: str | int | Loop) -> Contiguity:
         """`contiguous` with the reason: by what a step moves the address, and a point that shows it."""
         return explain_contiguous(self, loop)
 
+    @arguments(IndexingError)
     def vector_width(self, loop: str | int | Loop) -> int:
         """Largest proved number of elements (a power of two, at most 16 bytes) that one aligned access may move."""
         return vector_width(self, loop)
 
+    @arguments(IndexingError)
     def explain_vector_width(self, loop: str | int | Loop, wanted: int | None = None) -> VectorWidth:
         """`vector_width` with what stops more (up to ``wanted`` elements, default 16 bytes) and what would allow it."""
         return explain_vector_width(self, loop, wanted)
 
+    @arguments(IndexingError)
     def cures(self, why: VectorWidth) -> tuple[Cure, ...]:
         """See `VectorWidth.cures`."""
         return cures(why)
@@ -188,6 +194,7 @@ class Access(Printed):
         extents = self.array.extents if self.array is not None else ()
         return prod(int(n) for n in extents) if extents and all(n.is_const for n in extents) else 0
 
+    @arguments(IndexingError)
     def bank_conflicts(
         self, *, block: Mapping[str, int] | None = None, symbols: Mapping[str, int] | None = None
     ) -> BankConflicts:
@@ -198,6 +205,7 @@ class Access(Printed):
         """
         return bank_conflicts(self, block, symbols)
 
+    @arguments(IndexingError)
     def bank_cures(self, found: BankConflicts) -> tuple[BankCure, ...]:
         """See `BankConflicts.cures`."""
         return bank_cures(found)
@@ -210,6 +218,7 @@ class Access(Printed):
         """
         return index_bits(self)
 
+    @arguments(IndexingError)
     def index_type(self, *, guarded: bool = False) -> IntType:
         """The smallest of "uint32", "int32", "int64" that holds what `index_bits` speaks of.
 
@@ -224,6 +233,7 @@ class Access(Printed):
         """
         return index_type(self, guarded)
 
+    @arguments(IndexingError)
     def affine_map(self, of: Part = "coordinates") -> str:
         """MLIR's text of the access: loops, outermost first, to coordinates (or ``allocation``, or the ``address``).
 
@@ -246,6 +256,7 @@ class Access(Printed):
         """MLIR's text of the predicate, over the same dimensions and symbols as `affine_map`."""
         return affine_set(self._dims(), self.conditions, self._symbols())
 
+    @arguments(IndexingError)
     def tvm_index_map(self, of: Part = "coordinates") -> str:
         """The lambda that ``tvm.tir.IndexMap.from_func`` takes, from loops to coordinates; symbols are free names."""
         return tvm_index_map(self._dims(), self._part(of))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from idgraph.arith import Expr, as_expr, simplify
+from idgraph.errors import IndexingError, arguments
 from idgraph.ir import Tensor
 
 
+@arguments(IndexingError, first=True)
 def strides(t: Tensor) -> tuple[Expr, ...]:
     """Elements between neighbours along each allocation axis: as given, else contiguous (inner extents multiplied).
 
@@ -26,6 +28,7 @@ def strides(t: Tensor) -> tuple[Expr, ...]:
     return tuple(made)
 
 
+@arguments(IndexingError, first=True)
 def address_of(t: Tensor, allocation: Sequence[Expr]) -> Expr:
     """Elements from the start of t's buffer, its offset included."""
     address = as_expr(t.offset)
@@ -34,6 +37,7 @@ def address_of(t: Tensor, allocation: Sequence[Expr]) -> Expr:
     return simplify(address)
 
 
+@arguments(IndexingError, first=True)
 def buffer_size(t: Tensor) -> Expr:
     """Elements that the buffer must hold: one past the largest address, 0 for a tensor without elements."""
     if any(d.extent == 0 for d in t.allocation):

@@ -8,7 +8,7 @@ from typing import TypeVar, cast
 
 from idgraph.arith import Expr, as_expr, simplify, symbol
 from idgraph.display import Printed, Sheet
-from idgraph.errors import IndexingError, user_line
+from idgraph.errors import IndexingError, arguments, user_line
 from idgraph.graphs import (
     DomainGraph,
     GraphBuilder,
@@ -195,6 +195,7 @@ class IdModel:
                     found[d] = shadow.direct.get(j, own)
         return found
 
+    @arguments(IndexingError)
     def promotion(self, domain: IterDomain) -> IterDomain:
         """The axis that gives the loop of ``domain`` its extent; itself where nothing is promoted."""
         known = isinstance(domain, IterDomain)  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -207,6 +208,7 @@ class IdModel:
             )
         return found
 
+    @arguments(IndexingError)
     def loops(self, e: TensorExpr) -> tuple[Loop, ...]:
         """Loops of an operation, outermost first; variables are named i0, i1, ... by position."""
         self._check(e)
@@ -218,10 +220,12 @@ class IdModel:
 
     # accesses -----------------------------------------------------------------------------------------------------
 
+    @arguments(IndexingError)
     def write(self, e: TensorExpr) -> Access:
         """The access of the output of an operation."""
         return self._access(e, None)
 
+    @arguments(IndexingError)
     def read(self, e: TensorExpr, operand: int) -> Access:
         """The access of operand number ``operand``."""
         self._check(e)
@@ -229,6 +233,7 @@ class IdModel:
             raise IndexingError(f"{e!r} has no operand {operand!r}", where=e.source_line)
         return self._access(e, operand)
 
+    @arguments(IndexingError)
     def access(self, e: TensorExpr, t: Tensor, operand: int | None = None) -> Access:
         """The access of tensor ``t`` by operation ``e``; ``operand`` says which where e reads t in several ways."""
         self._check(e)
@@ -254,6 +259,7 @@ class IdModel:
             )
         return self.read(e, places[0])
 
+    @arguments(IndexingError)
     def index_map(self, e: TensorExpr) -> IndexMap:
         """All accesses of an operation: its output, then its operands."""
         self._check(e)

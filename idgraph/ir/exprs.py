@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from idgraph.arith import Expr
-from idgraph.errors import SourceLine
+from idgraph.errors import OperationError, SourceLine, arguments
 from idgraph.ir.domains import IterDomain
 from idgraph.ir.dtypes import Scalar
 
@@ -101,6 +101,7 @@ class TensorExpr:
         """True when some axis of the output is reduced."""
         return any(d.kind == "reduction" for d in self.output.logical)
 
+    @arguments(OperationError, first=True)
     def operands_of(self, tensor: Tensor) -> tuple[int, ...]:
         """The operand numbers at which ``tensor`` is read; empty when it is not."""
         return tuple(k for k, t in enumerate(self.inputs) if t is tensor)

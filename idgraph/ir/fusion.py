@@ -10,7 +10,7 @@ from weakref import ReferenceType, ref
 
 from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
 from idgraph.display import Shown, render
-from idgraph.errors import FusionError, IdGraphError, OperationError, SourceLine, user_line
+from idgraph.errors import FusionError, IdGraphError, OperationError, SourceLine, arguments, user_line
 from idgraph.ir.decisions import Decision
 from idgraph.ir.domains import IterDomain, Kind, is_one
 from idgraph.ir.dtypes import DTypeLike, Scalar, check_dtype, scalar_dtype
@@ -123,6 +123,7 @@ class Fusion(Rewrites, Shown):
 
     # building -----------------------------------------------------------------------------------------------------
 
+    @arguments(OperationError)
     def symbol(self, name: str, *, min: int = 0, max: int | None = None, multiple_of: int = 1) -> Expr:
         """A symbolic extent: any integer from ``min`` to ``max`` that ``multiple_of`` divides.
 
@@ -159,6 +160,7 @@ class Fusion(Rewrites, Shown):
         self._symbols[name] = made
         return made
 
+    @arguments(OperationError)
     def input(
         self,
         name: str,
@@ -221,6 +223,7 @@ class Fusion(Rewrites, Shown):
         self.touch()
         return tensor
 
+    @arguments(OperationError)
     def output(self, *tensors: Tensor) -> Tensor:
         """Mark tensors of this fusion as outputs; returns the first."""
         known = set(self._outputs)
@@ -240,6 +243,7 @@ class Fusion(Rewrites, Shown):
         self.touch()
         return tensors[0]
 
+    @arguments(OperationError)
     def full(
         self, shape: Sequence[int | Expr], value: Scalar, dtype: DTypeLike | None = None, *, name: str | None = None
     ) -> Tensor:
@@ -252,6 +256,7 @@ class Fusion(Rewrites, Shown):
         chosen = check_dtype(dtype if dtype is not None else scalar_dtype(value))
         return apply(self, "full", (), {"shape": extents, "value": value, "dtype": chosen}, name)
 
+    @arguments(OperationError)
     def iota(
         self, n: int | Expr, start: int = 0, step: int = 1, dtype: DTypeLike = "int64", *, name: str | None = None
     ) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from idgraph.arith import Expr, is_true
-from idgraph.errors import OperationError
+from idgraph.errors import OperationError, arguments
 from idgraph.ir.dtypes import DType, Scalar, is_integer
 from idgraph.ir.exprs import Attr
 from idgraph.ir.fusion import apply_op
@@ -90,6 +90,7 @@ def _wide(dtype: DType) -> DType:
     return "float32" if dtype in ("float16", "bfloat16") else "int32"
 
 
+@arguments(OperationError)
 def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor, *, name: str | None = None) -> Tensor:
     """x with src added at the indices: out[index[i, j], j] += src[i, j] for dim 0; duplicates all count.
 
@@ -117,6 +118,7 @@ def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor, *, name: str | 
         return cast(total, x.dtype, name=name)
 
 
+@arguments(OperationError)
 def scatter(
     x: Tensor,
     dim: int,
@@ -200,6 +202,7 @@ def _to_front(x: Tensor, dims: Sequence[int]) -> tuple[Tensor, list[int], list[i
     return permute(x, order), list(range(len(dims))), order
 
 
+@arguments(OperationError)
 def index_get(x: Tensor, indices: Sequence[Tensor | None], *, name: str | None = None) -> Tensor:
     """``x[i, j, ...]`` of torch: elements at index tensors that broadcast against each other, None for a whole axis.
 
@@ -218,6 +221,7 @@ def index_get(x: Tensor, indices: Sequence[Tensor | None], *, name: str | None =
         return apply_op("index", source, *found, name=name, dims=tuple(at))
 
 
+@arguments(OperationError)
 def index_put(
     x: Tensor,
     indices: Sequence[Tensor | None],

@@ -18,7 +18,10 @@ def plain(value: object) -> object:
     """NumPy's integers as ints; anything else as it is."""
     if isinstance(value, (int, Expr)) or not hasattr(type(value), "__index__") or type(value).__name__ == "bool":
         return value
-    return index(cast(SupportsIndex, value))
+    try:
+        return index(cast(SupportsIndex, value))
+    except TypeError:  # an array of several numbers has an index, and refuses it
+        return value
 
 
 def attr(e: Expr | int) -> int | Expr:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from idgraph.errors import OperationError, user_line
+from idgraph.errors import OperationError, arguments, user_line
 from idgraph.ir.composite import amax, gather, index_select, sum
 from idgraph.ir.dtypes import is_float, is_integer
 from idgraph.ir.indexing import attr
@@ -129,6 +129,7 @@ def _class_weights(p: _Loss) -> Tensor | None:
     return reshape(p.weight, [1] * p.dim + [-1] + [1] * (p.wide.ndim - p.dim - 1))
 
 
+@arguments(OperationError)
 def cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -185,6 +186,7 @@ def _spread(p: _Loss, top: Tensor, logsum: Tensor) -> Tensor:
     return add(mul(logsum, reshape(sum(weights), [1] * p.wide.ndim)), sum(mul(below, weights), p.dim, keepdim=True))
 
 
+@arguments(OperationError)
 def cross_entropy_backward(
     grad: Tensor | None,
     input: Tensor,

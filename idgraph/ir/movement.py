@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from idgraph.arith import Expr, as_expr
-from idgraph.errors import IdGraphError, OperationError, user_line
+from idgraph.errors import IdGraphError, OperationError, arguments, user_line
 from idgraph.ir.dtypes import DTypeLike, Scalar
 from idgraph.ir.exprs import Attr
 from idgraph.ir.fusion import Fusion, apply_op, current_fusion
@@ -83,6 +83,7 @@ def _ints(args: Sequence[object], op: str) -> tuple[int, ...]:
     return found
 
 
+@arguments(OperationError)
 def unsqueeze(x: Tensor, dim: int | Sequence[int], *, name: str | None = None) -> Tensor:
     """New axes of extent 1 at positions ``dim`` of the result.
 
@@ -95,6 +96,7 @@ def unsqueeze(x: Tensor, dim: int | Sequence[int], *, name: str | None = None) -
     return apply_op("unsqueeze", checked(x, "unsqueeze"), dims=_ints(dims, "unsqueeze"), name=name)
 
 
+@arguments(OperationError)
 def broadcast(x: Tensor, is_broadcast: Sequence[bool | int | Expr], *, name: str | None = None) -> Tensor:
     """nvFuser's broadcast: a flag for each axis of the result, True for a new axis of extent 1. A shape expands.
 
@@ -116,6 +118,7 @@ def broadcast(x: Tensor, is_broadcast: Sequence[bool | int | Expr], *, name: str
     return unsqueeze(x, [p for p, b in enumerate(flags) if b], name=name)
 
 
+@arguments(OperationError)
 def squeeze(x: Tensor, dim: Dims = None, *, name: str | None = None) -> Tensor:
     """Drop axes of extent 1: those named (as in torch, others are left alone), or all.
 
@@ -127,6 +130,7 @@ def squeeze(x: Tensor, dim: Dims = None, *, name: str | None = None) -> Tensor:
     return apply_op("squeeze", x, dims=tuple(d for d in found if x.axes[d].is_broadcast), name=name)
 
 
+@arguments(OperationError)
 def expand(x: Tensor, *shape: int | Expr | Extents | bool, name: str | None = None) -> Tensor:
     """Repeat axes of extent 1 (-1 keeps an extent; new axes may stand in front).
 
@@ -137,6 +141,7 @@ def expand(x: Tensor, *shape: int | Expr | Extents | bool, name: str | None = No
     return apply_op("expand", checked(x, "expand"), shape=_extents(shape, "expand"), name=name)
 
 
+@arguments(OperationError)
 def repeat(x: Tensor, *repeats: int | Sequence[int], name: str | None = None) -> Tensor:
     """Tile each axis, torch's repeat: new axes in front where there are more numbers than axes.
 
@@ -155,6 +160,7 @@ def repeat(x: Tensor, *repeats: int | Sequence[int], name: str | None = None) ->
     return reshape(wide, [attr(as_expr(n) * c) for c, n in zip(counts, shape, strict=True)], name=name)
 
 
+@arguments(OperationError)
 def permute(
     x: Tensor, *order: int | Sequence[int], dims: Sequence[int] | None = None, name: str | None = None
 ) -> Tensor:
@@ -167,6 +173,7 @@ def permute(
     return apply_op("permute", checked(x, "permute"), dims=_ints(_either(order, dims, "dims"), "permute"), name=name)
 
 
+@arguments(OperationError)
 def transpose(x: Tensor, dim0: int, dim1: int, *, name: str | None = None) -> Tensor:
     """Exchange two axes.
 
@@ -180,6 +187,7 @@ def transpose(x: Tensor, dim0: int, dim1: int, *, name: str | None = None) -> Te
     return permute(x, order, name=name)
 
 
+@arguments(OperationError)
 def reshape(x: Tensor, *extents: int | Expr | Extents, shape: Extents | None = None, name: str | None = None) -> Tensor:
     """The same elements in row-major order under another shape; one extent may be -1.
 
@@ -193,6 +201,7 @@ def reshape(x: Tensor, *extents: int | Expr | Extents, shape: Extents | None = N
     )
 
 
+@arguments(OperationError)
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1, *, name: str | None = None) -> Tensor:
     """Merge the axes from ``start_dim`` to ``end_dim`` (inclusive).
 
@@ -211,6 +220,7 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1, *, name: str | Non
     return reshape(x, [*x.shape[:first], attr(total), *x.shape[last + 1 :]], name=name)
 
 
+@arguments(OperationError)
 def slice(
     x: Tensor,
     dim: int = 0,
@@ -232,6 +242,7 @@ def slice(
         return slice_dims(x, [(at, start, end, step)], name)
 
 
+@arguments(OperationError)
 def select(x: Tensor, dim: int, index: int | Expr, *, name: str | None = None) -> Tensor:
     """One index of axis ``dim``, which is dropped.
 
@@ -246,6 +257,7 @@ def select(x: Tensor, dim: int, index: int | Expr, *, name: str | None = None) -
     return apply_op("select", x, dim=at, index=attr(place), name=name)
 
 
+@arguments(OperationError)
 def pad(x: Tensor, pad: Sequence[int | Expr], value: Scalar = 0, *, name: str | None = None) -> Tensor:
     """torch's constant pad: (left, right) elements for the last axis first; negative pads cut.
 
@@ -267,6 +279,7 @@ def pad(x: Tensor, pad: Sequence[int | Expr], value: Scalar = 0, *, name: str | 
     return apply_op("pad", x, left=tuple(left), right=tuple(right), value=value, name=name)
 
 
+@arguments(OperationError)
 def cat(tensors: Sequence[Tensor], dim: int = 0, *, name: str | None = None) -> Tensor:
     """Join tensors along ``dim``; all other extents must agree.
 
@@ -281,6 +294,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0, *, name: str | None = None) -> 
     return apply_op("cat", *tensors, dim=at, name=name)
 
 
+@arguments(OperationError)
 def stack(tensors: Sequence[Tensor], dim: int = 0, *, name: str | None = None) -> Tensor:
     """Join tensors of one shape along a new axis at ``dim``.
 
@@ -304,6 +318,7 @@ def resolve_stacked(dim: object, rank: int) -> int:
     return place % rank
 
 
+@arguments(OperationError)
 def roll(x: Tensor, shifts: int | Expr | Sequence[int | Expr], dims: Dims = None, *, name: str | None = None) -> Tensor:
     """Element c of an axis goes to (c + shift) mod extent; without ``dims`` the flattened tensor is rolled.
 
@@ -328,6 +343,7 @@ def roll(x: Tensor, shifts: int | Expr | Sequence[int | Expr], dims: Dims = None
     return apply_op("roll", checked(x, "roll"), shifts=amounts, dims=resolve_dims(x, wanted, "roll"), name=name)
 
 
+@arguments(OperationError)
 def flip(
     x: Tensor, *axes: int | Sequence[int], dims: int | Sequence[int] | None = None, name: str | None = None
 ) -> Tensor:
@@ -343,6 +359,7 @@ def flip(
     return apply_op("flip", checked(x, "flip"), dims=resolve_dims(x, given, "flip"), name=name)
 
 
+@arguments(OperationError)
 def slice_scatter(
     x: Tensor,
     src: Tensor,
@@ -368,6 +385,7 @@ def slice_scatter(
     return apply_op("slice_scatter", x, checked(src, "slice_scatter"), name=name, **attrs)
 
 
+@arguments(OperationError)
 def full(
     shape: Extents,
     value: Scalar,
@@ -386,6 +404,7 @@ def full(
     return (fusion or current_fusion()).full(shape, value, dtype, name=name)
 
 
+@arguments(OperationError)
 def iota(
     n: int | Expr,
     start: int = 0,

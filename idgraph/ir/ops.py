@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from idgraph.arith import Expr
-from idgraph.errors import OperationError, user_line
+from idgraph.errors import OperationError, arguments, user_line
 from idgraph.ir.dtypes import DTypeLike, Scalar, check_dtype
 from idgraph.ir.fusion import apply_op
 from idgraph.ir.tensor import Tensor
@@ -35,7 +35,7 @@ def _unary(op: str, what: str) -> Callable[..., Tensor]:
     >>> ig.{op}(x if {op!r} not in ("bitwise_not",) else ig.cast(x, "int64")).shape
     (4,)
     """
-    return f
+    return arguments(OperationError)(f)
 
 
 def _binary(op: str, what: str) -> Callable[..., Tensor]:
@@ -53,7 +53,7 @@ def _binary(op: str, what: str) -> Callable[..., Tensor]:
     >>> ig.{op}(a, b).shape
     (3, 4)
     """
-    return f
+    return arguments(OperationError)(f)
 
 
 neg = _unary("neg", "-x")
@@ -110,6 +110,7 @@ bitwise_or = _binary("bitwise_or", "Bits of either")
 bitwise_xor = _binary("bitwise_xor", "Bits of one only")
 
 
+@arguments(OperationError)
 def copy(x: Tensor, *, name: str | None = None) -> Tensor:
     """The same values in a tensor of its own (nvFuser's ``set``).
 
@@ -120,6 +121,7 @@ def copy(x: Tensor, *, name: str | None = None) -> Tensor:
     return apply_op("copy", checked(x, "copy"), name=name)
 
 
+@arguments(OperationError)
 def where(condition: Tensor, a: Operand, b: Operand, *, name: str | None = None) -> Tensor:
     """``a`` where the condition, a tensor of bool, holds, else ``b``; shapes broadcast.
 
@@ -137,6 +139,7 @@ def where(condition: Tensor, a: Operand, b: Operand, *, name: str | None = None)
     return apply_op("where", condition, a, b, name=name)
 
 
+@arguments(OperationError)
 def cast(x: Tensor, dtype: DTypeLike, *, name: str | None = None) -> Tensor:
     """Convert to ``dtype``; floats become integers toward zero, anything non-zero becomes True.
 

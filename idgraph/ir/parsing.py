@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from idgraph.arith import Expr
 from idgraph.arith.text import parse_in
-from idgraph.errors import IdGraphError, ParseError
+from idgraph.errors import IdGraphError, ParseError, arguments
 from idgraph.ir.domains import IterDomain
 from idgraph.ir.dtypes import Scalar
 from idgraph.ir.exprs import Attr
@@ -311,6 +311,7 @@ def _known(reader: _Reader, fusion: Fusion) -> Tensor:
     return fusion[name]
 
 
+@arguments(ParseError, first=True)
 def parse_fusion(text: str) -> Fusion:
     """The fusion that ``print(fusion)`` wrote.
 

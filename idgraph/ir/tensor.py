@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from idgraph.arith import Expr
-from idgraph.errors import OperationError, ScheduleError, SourceLine, user_line
+from idgraph.errors import OperationError, ScheduleError, SourceLine, arguments, user_line
 from idgraph.ir import loops
 from idgraph.ir.domains import DomainExpr, IterDomain
 from idgraph.ir.dtypes import DType, Scalar
@@ -269,6 +269,7 @@ class Tensor:
 
     # schedule -----------------------------------------------------------------------------------------------------
 
+    @arguments(ScheduleError)
     def split(self, axis: int, factor: int | Expr, *, inner: bool = True) -> Tensor:
         """Loop axis ``axis`` (extent E) becomes two: (ceil(E/factor), factor), or (factor, ceil(E/factor)).
 
@@ -280,41 +281,49 @@ class Tensor:
         loops.split(self, axis, factor, inner)
         return self
 
+    @arguments(ScheduleError)
     def merge(self, axis: int, other: int | None = None) -> Tensor:
         """Loop axes ``axis`` and ``other`` (default: the next one) become one, ``axis`` outermost."""
         loops.merge(self, axis, axis + 1 if other is None and loops.is_int(axis) and axis != -1 else other)
         return self
 
+    @arguments(ScheduleError)
     def reorder(self, order: Mapping[int, int] | Sequence[int]) -> Tensor:
         """Move loop axes: ``{old: new}``, the others keep their order; or a full list of old positions."""
         loops.reorder(self, order)
         return self
 
+    @arguments(ScheduleError)
     def swizzle(self, kind: str, x: int, y: int) -> Tensor:
         """Loop axis ``y`` permuted by ``x``: y ^ x ("xor", powers of two) or (x + y) mod extent ("cyclic")."""
         loops.swizzle(self, kind, x, y)
         return self
 
+    @arguments(ScheduleError)
     def resize(self, axis: int, left: int | Expr, right: int | Expr) -> Tensor:
         """Loop axis ``axis`` grows by ``left`` in front and ``right`` behind (negative: is cut)."""
         loops.resize(self, axis, left, right)
         return self
 
+    @arguments(ScheduleError)
     def roll(self, axis: int, shift: int | Expr) -> Tensor:
         """Loop axis ``axis`` is turned: element c stands at (c + shift) mod extent."""
         loops.roll(self, axis, shift)
         return self
 
+    @arguments(ScheduleError)
     def stride(self, axis: int, start: int | Expr, step: int, extent: int | Expr) -> Tensor:
         """Loop axis ``axis`` runs over ``extent`` of its elements: start + step * c (step -1 runs backwards)."""
         loops.stride(self, axis, start, step, extent)
         return self
 
+    @arguments(ScheduleError)
     def parallelize(self, axis: int, parallel: str) -> Tensor:
         """Loop axis ``axis`` runs on blocks or threads, or is vectorised or unrolled."""
         loops.parallelize(self, axis, parallel)
         return self
 
+    @arguments(ScheduleError)
     def inline(self, position: int) -> Tensor:
         """Compute at: the loop axes left of ``position`` are shared with every consumer's.
 
@@ -323,16 +332,19 @@ class Tensor:
         loops.inline(self, position)
         return self
 
+    @arguments(ScheduleError)
     def set_loop(self, domains: Sequence[IterDomain]) -> Tensor:
         """Take these axes (of this tensor, covering it once) as loops."""
         loops.set_loop(self, domains)
         return self
 
+    @arguments(ScheduleError)
     def set_allocation(self, domains: Sequence[IterDomain], contiguity: Sequence[bool] | bool = True) -> Tensor:
         """Lay the tensor out in the order of these axes of it, outermost first."""
         loops.set_allocation(self, domains, contiguity)
         return self
 
+    @arguments(ScheduleError)
     def set_memory(self, memory: str) -> Tensor:
         """Keep an intermediate in "local", "shared" or "global" memory; "auto" lets the emitter choose."""
         for known in ("auto", "local", "shared", "global"):

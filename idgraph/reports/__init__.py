@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from idgraph.errors import IdGraphError, arguments
 from idgraph.index import IdModel
 from idgraph.ir import Fusion
 
@@ -36,6 +37,7 @@ __all__ = [
 _LATER = {"IndexReport": "model", "Part": "model", "report_parts": "model", "traffic_of": "traffic"}
 
 
+@arguments(IdGraphError, first=True)
 def report(f: Fusion, *, model: IdModel | None = None, auto: bool = False) -> IndexReport:
     """What a fusion does to indices, as it is scheduled now; ``auto``: as `ig.schedule.auto` would schedule a copy.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from idgraph.display import Printed, Sheet, render
-from idgraph.errors import IdGraphError
+from idgraph.errors import IdGraphError, arguments
 from idgraph.index import IdModel
 from idgraph.ir import Fusion
 from idgraph.ir.rebuild import rebuild
@@ -111,6 +111,7 @@ class IndexReport(Printed):
         """The report as plain lists, mappings, numbers and text; `idgraph.reports.plain` describes every key."""
         return plain_report(self)
 
+    @arguments(IdGraphError, first=True)
     def to_json(self, indent: int | None = None) -> str:
         """The report as JSON text; its keys are described in `idgraph.reports.plain`, "schema" names their version."""
         return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
@@ -119,12 +120,14 @@ class IndexReport(Printed):
         """One self-contained HTML page with pictures: no script, style or image comes from elsewhere."""
         return render("html", self)
 
+    @arguments(IdGraphError, first=True)
     def to_text(self, width: int = 120, rows: int | None = 40) -> str:
         """Tables as text, ``width`` characters wide, at most ``rows`` rows each (None: all)."""
         from idgraph.reports.tables import as_text  # noqa: PLC0415 - loads rich
 
         return as_text(self, width, rows)
 
+    @arguments(IdGraphError, first=True)
     def save(self, path: str | Path) -> Path:
         """Write ``.html``, ``.json`` or ``.txt``, by the file's name; returns the path."""
         file = Path(path)

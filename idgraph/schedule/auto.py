@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import gcd
 
 from idgraph.arith import is_true
-from idgraph.errors import ScheduleError
+from idgraph.errors import ScheduleError, arguments
 from idgraph.graphs import canonical_operand
 from idgraph.ir import (
     SCANS,
@@ -57,6 +57,7 @@ MOVES = frozenset(
 )
 
 
+@arguments(ScheduleError, first=True)
 def auto(fusion: Fusion, *, block: int | None = None, gathers: Force = None, variant: Variant = RULE) -> None:
     """Schedule a whole fusion for ``block`` threads a block (by default as measured); earlier schedules are dropped.
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias, cast, get_args
 
 from idgraph.arith import Expr, as_expr
-from idgraph.errors import OperationError, ScheduleError, user_line
+from idgraph.errors import OperationError, ScheduleError, arguments, user_line
 from idgraph.ir import SCATTERS, Fusion, IterDomain, Loaded, Mapped, Tensor, TensorExpr, check_fusion, movement, ops
 from idgraph.ir import composite as rows
 from idgraph.ir.decisions import Decision, Option
@@ -33,6 +33,7 @@ _LOWEST: Mapping[str, int] = {
 }  # fmt: skip
 
 
+@arguments(ScheduleError, first=True)
 def gather_plan(fusion: Fusion, force: Force = None) -> tuple[Decision, ...]:
     """For each gather the way `auto` takes it, with the reason and the ways it rejects; changes nothing.
 
@@ -52,6 +53,7 @@ def gather_plan(fusion: Fusion, force: Force = None) -> tuple[Decision, ...]:
     return tuple(_decide(e, wanted.get(e.output.name)) for e in fusion.exprs if e.op in GATHERS)
 
 
+@arguments(ScheduleError, first=True)
 def apply_gather_plan(fusion: Fusion, plan: Sequence[Decision]) -> None:
     """Rewrite the gathers of ``plan`` as it says; tensors that are needed no more are removed.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from idgraph.errors import ScheduleError, user_line
+from idgraph.errors import ScheduleError, arguments, user_line
 from idgraph.graphs import Joined, build_index_graph, canonical_operand, common_loops
 from idgraph.index import IdModel
 from idgraph.index.cover import check_written
@@ -13,6 +13,7 @@ from idgraph.ir import SCANS, Fusion, IterDomain, Tensor, TensorExpr, check_fusi
 from idgraph.ir.registry import apply
 
 
+@arguments(ScheduleError, first=True)
 def inline_most(fusion: Fusion, tensors: Sequence[Tensor] | None = None) -> None:
     """Inline every intermediate (or those named) as far right as the index graph allows.
 
@@ -138,6 +139,7 @@ def nest_conflict(fusion: Fusion, exprs: Sequence[TensorExpr] | None = None) -> 
     return None
 
 
+@arguments(ScheduleError, first=True)
 def recompute(t: Tensor, use: TensorExpr, *, operand: int | None = None, name: str | None = None) -> Tensor:
     """Give ``use`` a private copy of ``t``, computed by the same operation; returns the copy.
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from idgraph.arith import Expr, is_true, simplify
-from idgraph.errors import ScheduleError, user_line
+from idgraph.errors import ScheduleError, arguments, user_line
 from idgraph.index.cover import is_cut
 from idgraph.ir import (
     SCANS,
@@ -225,6 +225,7 @@ def _part(e: TensorExpr, k: int) -> tuple[object, ...]:
     return tuple(taken)
 
 
+@arguments(ScheduleError, first=True)
 def like(fusion: Fusion, reference: Tensor) -> None:
     """Schedule every computed tensor as ``reference``: its loop axes are replayed through every operation on the way.
 
@@ -282,6 +283,7 @@ def like(fusion: Fusion, reference: Tensor) -> None:
                 queue.append(use.output)
 
 
+@arguments(ScheduleError, first=True)
 def resize_to_inputs(fusion: Fusion, expr: TensorExpr) -> None:
     """Replay the resizes of ``expr`` (a slice, pad or cat) on every computed tensor upstream of it.
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from idgraph.arith import Expr, as_expr, simplify
-from idgraph.errors import ScheduleError
+from idgraph.errors import ScheduleError, arguments
 from idgraph.ir import (
     SCATTERS,
     Fusion,
@@ -75,6 +75,7 @@ def _flat(t: Tensor, count: int, block: int) -> None:
 # scatters that are selections -----------------------------------------------------------------------------------------
 
 
+@arguments(ScheduleError, first=True)
 def scatter_plan(fusion: Fusion) -> tuple[Decision, ...]:
     """For each scatter the way `auto` takes it, with the reason and what it rejects; changes nothing.
 
@@ -95,6 +96,7 @@ def scatter_plan(fusion: Fusion) -> tuple[Decision, ...]:
     return tuple(_decide(e) for e in fusion.exprs if e.op in SCATTERS)
 
 
+@arguments(ScheduleError, first=True)
 def apply_scatter_plan(fusion: Fusion, plan: Sequence[Decision]) -> None:
     """Rewrite the scatters of ``plan`` that become selections.
 

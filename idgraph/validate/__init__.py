@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from idgraph.emit import Target
+from idgraph.errors import IdGraphError, arguments
 from idgraph.ir import Fusion
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ _LATER = {
 }  # fmt: skip
 
 
+@arguments(IdGraphError, first=True)
 def validate(
     f: Fusion,
     target: Target = "cpu",

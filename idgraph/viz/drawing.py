@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeGuard, cast
 
-from idgraph.errors import IdGraphError
+from idgraph.errors import IdGraphError, arguments
 from idgraph.graphs import Cycle, DomainGraph, Explanation, IndexGraph
 from idgraph.ir import Fusion
 from idgraph.viz import dot, svg
@@ -23,6 +23,7 @@ DRAWABLE = (Fusion, DomainGraph, IndexGraph, Cycle, Explanation, Picture)
 OPTIONS = {"highlight", "by", "collapse", "title"}
 
 
+@arguments(IdGraphError)
 def picture(what: object, **options: object) -> Picture:
     """What will be drawn of a fusion, a graph, a cycle or an explanation. In a notebook it shows itself.
 
@@ -72,11 +73,13 @@ def drawable(what: object) -> TypeGuard[Drawable]:
     return isinstance(what, DRAWABLE)
 
 
+@arguments(IdGraphError)
 def to_dot(what: object, **options: object) -> str:
     """Graphviz text; options as for `picture`."""
     return dot.to_dot(picture(what, **options))
 
 
+@arguments(IdGraphError)
 def to_svg(what: object, **options: object) -> str:
     """A self-contained SVG document, laid out here; options as for `picture`.
 
@@ -88,6 +91,7 @@ def to_svg(what: object, **options: object) -> str:
     return svg.to_svg(picture(what, **options))
 
 
+@arguments(IdGraphError)
 def draw(what: object, kind: str = "svg", **options: object) -> str:
     """`to_svg` or `to_dot` by ``kind``.
 
@@ -101,6 +105,7 @@ def draw(what: object, kind: str = "svg", **options: object) -> str:
     return to_svg(what, **options) if kind == "svg" else to_dot(what, **options)
 
 
+@arguments(IdGraphError)
 def write(what: object, path: str | Path, **options: object) -> Path:
     """Write a picture to a file, ``.svg`` or ``.dot`` by its name; returns the path."""
     target = Path(path)
@@ -110,6 +115,7 @@ def write(what: object, path: str | Path, **options: object) -> Path:
     return target
 
 
+@arguments(IdGraphError)
 def graphviz_svg(what: object, **options: object) -> str:
     """The SVG that Graphviz lays out; raises `IdGraphError` where its Python package or ``dot`` is not installed."""
     text = to_dot(what, **options)
