@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import linecache
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import update_wrapper
+from operator import index
 from pathlib import Path
 from types import FunctionType, NoneType, SimpleNamespace, UnionType
 from typing import (
@@ -18,7 +20,6 @@ from typing import (
     ForwardRef,
     Literal,
     ParamSpec,
-    SupportsFloat,
     SupportsIndex,
     TypeVar,
     Union,
@@ -273,12 +274,32 @@ def short_repr(value: object, limit: int = 60) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
+class _Loaded(dict[str, object]):
+    """Names that annotations use and a module imports for its checker only, in whatever module of ours has them."""
+
+    def __missing__(self, name: str) -> object:
+        ours = (m for key, m in list(sys.modules.items()) if key.startswith(f"{__name__.partition('.')[0]}."))
+        for module in ours if not hasattr(builtins, name) else ():
+            if name in vars(module):
+                return vars(module)[name]
+        raise KeyError(name)
+
+
 def _resolved(hint: object, f: FunctionType) -> object:
     """What an annotation says; ``object`` where its names are not known when the program runs."""
     try:
-        return get_type_hints(SimpleNamespace(__annotations__={"it": hint}), f.__globals__)["it"]
+        given = SimpleNamespace(__annotations__={"it": hint})
+        return get_type_hints(given, f.__globals__, _Loaded(f.__globals__))["it"]
     except (NameError, TypeError):
         return object
+
+
+def _is_index(value: object) -> bool:
+    try:
+        index(cast("SupportsIndex", value))
+    except Exception:  # whatever an object of somebody else's raises
+        return False
+    return not isinstance(value, bool) and type(value).__name__ != "bool"
 
 
 def _allowed(value: object, hint: object, depth: int) -> bool:
@@ -296,14 +317,13 @@ def _allowed(value: object, hint: object, depth: int) -> bool:
     if not isinstance(kind, type):
         return True
     if kind is int or kind is float:
-        number = isinstance(value, SupportsIndex) or (kind is float and isinstance(value, SupportsFloat))
-        return number and not isinstance(value, str | bytes | bool) and getattr(value, "shape", ()) == ()
+        return not isinstance(value, bool) and (_is_index(value) or (kind is float and isinstance(value, float)))
     if kind is bool:
         return isinstance(value, bool) or type(value).__name__ in ("bool", "bool_")
     try:
         held = isinstance(value, kind)
-    except TypeError:  # a protocol that cannot be asked
-        return True
+    except TypeError:  # a protocol
+        return all(hasattr(value, name) for name in vars(kind) if not name.startswith("_"))
     if isinstance(value, str | bytes) and kind in (Sequence, Iterable, Collection):
         return False
     if held and isinstance(value, list | tuple | set | frozenset) and parts and kind is not tuple:

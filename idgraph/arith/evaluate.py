@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, cast
 from idgraph.arith.nodes import (
     VERBS,
     ArithError,
+    ArithTypeError,
     ArithZeroDivisionError,
     Expr,
     IntLike,
@@ -21,6 +22,7 @@ from idgraph.arith.nodes import (
     rebuild,
     symbol,
 )
+from idgraph.errors import short_repr
 
 if TYPE_CHECKING:
     import numpy as np
@@ -133,6 +135,8 @@ def evaluate_array(e: Expr, env: Mapping[str, npt.NDArray[np.int64] | int]) -> n
     """
     import numpy as np  # noqa: PLC0415  # half of the time that importing the library would take
 
+    if not isinstance(env, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ArithTypeError(f"{short_repr(cast(object, env))} is no mapping from names to arrays")
     values: dict[Expr, npt.NDArray[Any]] = {}
     undefined: dict[Expr, npt.NDArray[Any]] = {}
     for node in postorder(e):
@@ -201,6 +205,8 @@ def substitute(e: Expr, values: Mapping[str, IntLike] | Mapping[Expr, IntLike] |
     >>> str(substitute(i * 4 + j, {"i": j, "j": i}))
     'i + j*4'
     """
+    if not isinstance(values, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ArithTypeError(f"{short_repr(cast(object, values))} is no mapping from symbols to values")
     table: dict[str | Expr, Expr] = {k: as_expr(v) for k, v in values.items()}
     out: dict[Expr, Expr] = {}
     for node in postorder(e):

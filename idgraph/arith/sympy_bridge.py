@@ -34,7 +34,7 @@ from idgraph.arith.nodes import (
     xor,
 )
 from idgraph.arith.text import ranged_symbols
-from idgraph.errors import arguments
+from idgraph.errors import arguments, short_repr
 
 
 @cache
@@ -139,6 +139,8 @@ def from_sympy(x: Any, ranges: Mapping[str, Any] | None = None) -> Expr:
     >>> str(from_sympy(sympy.floor(i / 4) * 4 + sympy.Mod(i, 4)))
     'i//4*4 + i%4'
     """
+    if not is_sympy(x):
+        raise ArithError(f"{short_repr(x)} is no sympy expression", hint="ig.simplify takes text, sympy or numbers")
     scope = ranged_symbols(ranges)
     done: dict[Any, Expr] = {}
     work: list[Any] = [x]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from idgraph.errors import IndexingError, user_line
+from idgraph.errors import IndexingError, short_repr, user_line
 from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.forms import Plan, Plans
 from idgraph.graphs.graph_view import GraphView
@@ -109,7 +109,9 @@ class DomainGraph(GraphView[IterDomain]):
 def _axis(d: IterDomain) -> IterDomain:
     if not isinstance(d, IterDomain):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise IndexingError(
-            f"{d!r} is no axis of a tensor", where=user_line(), hint="an IterDomain, such as t.logical[0] or t.loop[0]"
+            f"{short_repr(d)} is no axis of a tensor",
+            where=user_line(),
+            hint="an IterDomain, such as t.logical[0] or t.loop[0]",
         )
     return d
 

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic
 
 from idgraph.display import Shown, render
-from idgraph.errors import IndexingError, user_line
+from idgraph.errors import IndexingError, short_repr, user_line
 from idgraph.graphs.cycles import Cycle, find_cycles
 from idgraph.graphs.export import domain_networkx
 from idgraph.graphs.valgraph import ExprGroup, Group, K, ValGraph
@@ -46,7 +46,9 @@ class GraphView(Shown, Generic[K]):
         """The group itself; raises `IndexingError` for anything else, another graph's group too."""
         hint = f"ask the graph itself: g.group({'axis, operation' if self.name == 'index' else 'axis'})"
         if not isinstance(group, Group):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise IndexingError(f"{group!r} is no group of the {self.name} graph", where=user_line(), hint=hint)
+            raise IndexingError(
+                f"{short_repr(group)} is no group of the {self.name} graph", where=user_line(), hint=hint
+            )
         if not self.graph.owns(group):
             raise IndexingError(
                 f"{group!r} is a group of another graph, or of the {self.name} graph before the fusion changed",

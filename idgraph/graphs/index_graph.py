@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import cast
 
-from idgraph.errors import IndexingError, ScheduleError, user_line
+from idgraph.errors import IndexingError, ScheduleError, short_repr, user_line
 from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.forms import Plan, Plans, own_domains, own_exprs
 from idgraph.graphs.graph_view import GraphView
@@ -75,7 +75,9 @@ class IndexGraph(GraphView[Key]):
             d, e, k = key
             if not is_int(k) or not 0 <= k < len(e.inputs):
                 raise IndexingError(
-                    f"{e!r} has no operand {k!r}", where=user_line(), hint=f"it has {len(e.inputs)} operands, from 0"
+                    f"{e!r} has no operand {short_repr(k)}",
+                    where=user_line(),
+                    hint=f"it has {len(e.inputs)} operands, from 0",
                 )
             return key_of(e, k)(d)
         return key
@@ -93,7 +95,7 @@ def _check_key(key: object) -> None:
     if _is_key(key):
         return
     raise IndexingError(
-        f"{key!r} is no use of an axis by an operation",
+        f"{short_repr(key)} is no use of an axis by an operation",
         where=user_line(),
         hint="name both: the axis and the operation that touches it, such as (t.logical[0], u.definition); "
         "the definition of an input is None",

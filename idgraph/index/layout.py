@@ -9,7 +9,7 @@ from idgraph.errors import IndexingError, arguments
 from idgraph.ir import Tensor
 
 
-@arguments(IndexingError, first=True)
+@arguments(IndexingError)
 def strides(t: Tensor) -> tuple[Expr, ...]:
     """Elements between neighbours along each allocation axis: as given, else contiguous (inner extents multiplied).
 
@@ -28,16 +28,20 @@ def strides(t: Tensor) -> tuple[Expr, ...]:
     return tuple(made)
 
 
-@arguments(IndexingError, first=True)
+@arguments(IndexingError)
 def address_of(t: Tensor, allocation: Sequence[Expr]) -> Expr:
     """Elements from the start of t's buffer, its offset included."""
+    if len(allocation) != len(t.allocation):
+        raise IndexingError(
+            f"{t.name} has {len(t.allocation)} allocation axes, {len(allocation)} coordinates are given"
+        )
     address = as_expr(t.offset)
     for x, stride in zip(allocation, strides(t), strict=True):
         address = address + x * stride
     return simplify(address)
 
 
-@arguments(IndexingError, first=True)
+@arguments(IndexingError)
 def buffer_size(t: Tensor) -> Expr:
     """Elements that the buffer must hold: one past the largest address, 0 for a tensor without elements."""
     if any(d.extent == 0 for d in t.allocation):

@@ -25,10 +25,11 @@ from idgraph.arith import (
     symbol,
 )  # fmt: skip
 from idgraph.display import Printed
-from idgraph.errors import IndexingError, user_line
+from idgraph.errors import IndexingError, short_repr, user_line
 from idgraph.index.lanes import MAX_POINTS, Fault, Lanes, bounded_loads, fault, find_loop, lanes, loaded_anew
 from idgraph.index.loop import Loop
 from idgraph.ir import item_size
+from idgraph.ir.loops import is_int
 
 if TYPE_CHECKING:
     from idgraph.index.access import Access
@@ -118,8 +119,10 @@ def explain_vector_width(access: Access, loop: str | int | Loop, wanted: int | N
     """See `Access.explain_vector_width`."""
     at = find_loop(access, loop)
     top = widest(access)
-    if wanted is not None and (isinstance(wanted, bool) or wanted not in [1 << k for k in range(8)]):  # pyright: ignore[reportUnnecessaryContains]
-        raise IndexingError(f"vector width: {wanted!r} elements", where=user_line(), hint="1, 2, 4, ... elements")
+    if wanted is not None and (not is_int(wanted) or wanted not in [1 << k for k in range(8)]):  # pyright: ignore[reportUnnecessaryContains]
+        raise IndexingError(
+            f"vector width: {short_repr(wanted)} elements", where=user_line(), hint="1, 2, 4, ... elements"
+        )
     goal = top if wanted is None else wanted
     best = 1
     while best < goal:

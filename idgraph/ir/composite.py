@@ -14,7 +14,7 @@ from idgraph.ir.tensor import Tensor, product
 
 def _reduce(op: str, x: Tensor, dim: Dims, keepdim: bool, name: str | None, dtype: DTypeLike | None = None) -> Tensor:
     # torch: no axis named means every axis; any and all take an empty list at its word.
-    everything = not isinstance(dim, int) and not dim and op not in ("any", "all")
+    everything = isinstance(dim, (tuple, list)) and not dim and op not in ("any", "all")
     dims = resolve_dims(checked(x, op), None if everything else dim, op)
     attrs: dict[str, Attr] = {"dims": dims}
     if keepdim:
@@ -104,9 +104,9 @@ def mean(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None
     if not is_float(checked(x, "mean").dtype):
         raise OperationError(f"mean: {x.name} is {x.dtype}", where=user_line(), hint="cast it to float32 first")
     count = as_expr(1)
-    for d in resolve_dims(x, dim if isinstance(dim, int) or dim else None, "mean"):
-        count = count * x.axes[d].extent
     total = sum(x, dim, keepdim)
+    for d in resolve_dims(x, dim if dim != () and dim != [] else None, "mean"):
+        count = count * x.axes[d].extent
     return div(total, float(int(count)) if count.is_const else count, name=name)
 
 
@@ -118,8 +118,9 @@ def softmax(x: Tensor, dim: int, *, name: str | None = None) -> Tensor:
     >>> [e.op for e in ig.softmax(ig.Fusion("f").input("x", shape=(4, 8)), 1).fusion.exprs]
     ['amax', 'sub', 'exp', 'sum', 'div']
     """
-    e = exp(sub(x, amax(x, dim, keepdim=True)))
-    return div(e, sum(e, dim, keepdim=True), name=name)
+    at = resolve_dim(checked(x, "softmax"), dim, "softmax")
+    e = exp(sub(x, amax(x, at, keepdim=True)))
+    return div(e, sum(e, at, keepdim=True), name=name)
 
 
 @arguments(OperationError)
@@ -130,8 +131,9 @@ def log_softmax(x: Tensor, dim: int, *, name: str | None = None) -> Tensor:
     >>> [e.op for e in ig.log_softmax(ig.Fusion("f").input("x", shape=(4, 8)), 1).fusion.exprs]
     ['amax', 'sub', 'exp', 'sum', 'log', 'sub']
     """
-    moved = sub(x, amax(x, dim, keepdim=True))
-    return sub(moved, log(sum(exp(moved), dim, keepdim=True)), name=name)
+    at = resolve_dim(checked(x, "log_softmax"), dim, "log_softmax")
+    moved = sub(x, amax(x, at, keepdim=True))
+    return sub(moved, log(sum(exp(moved), at, keepdim=True)), name=name)
 
 
 @arguments(OperationError)

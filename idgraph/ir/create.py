@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from idgraph.arith import Expr
-from idgraph.errors import OperationError
-from idgraph.ir.dtypes import Scalar, check_dtype
+from idgraph.errors import OperationError, short_repr
+from idgraph.ir.dtypes import Scalar, check_dtype, is_float
 from idgraph.ir.exprs import Attr
 from idgraph.ir.pointwise import flat_domain
 from idgraph.ir.registry import primitive
 from idgraph.ir.shape import expr_tuple
 from idgraph.ir.tensor import Tensor
+from idgraph.ir.verify import LARGEST
 
 if TYPE_CHECKING:
     from idgraph.ir.fusion import Fusion
@@ -40,7 +42,13 @@ def build_iota(
     for key in ("start", "step"):
         value = attrs.get(key)
         if not isinstance(value, (int, float)) or isinstance(value, bool):
-            raise OperationError(f"{key} {value!r} is no number")
+            raise OperationError(f"{key} {short_repr(value)} is no number")
+        if isinstance(value, float) and not isfinite(value):
+            raise OperationError(f"{key} {value!r} is not finite")
+        if isinstance(value, int) and not -LARGEST - 1 <= value <= LARGEST:
+            raise OperationError(f"{key} {value} does not fit an int64")
+        if isinstance(value, float) and not is_float(check_dtype(attrs.get("dtype"))):
+            raise OperationError(f"{key} {value!r} is no integer, and dtype is {attrs.get('dtype')}")
     if args:
         raise OperationError("takes no operand")
     axes = [fusion.new_domain(fusion.extent("iota", 0, int(n) if n.is_const else n))]

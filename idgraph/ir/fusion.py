@@ -10,7 +10,7 @@ from weakref import ReferenceType, ref
 
 from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
 from idgraph.display import Shown, render
-from idgraph.errors import FusionError, IdGraphError, OperationError, SourceLine, arguments, user_line
+from idgraph.errors import FusionError, IdGraphError, OperationError, SourceLine, arguments, short_repr, user_line
 from idgraph.ir.decisions import Decision
 from idgraph.ir.domains import IterDomain, Kind, is_one
 from idgraph.ir.dtypes import DTypeLike, Scalar, check_dtype, scalar_dtype
@@ -21,7 +21,7 @@ from idgraph.ir.printing import print_fusion
 from idgraph.ir.registry import apply
 from idgraph.ir.rewriting import Rewrites
 from idgraph.ir.tensor import Tensor, TensorDomain
-from idgraph.ir.verify import violations
+from idgraph.ir.verify import LARGEST, check_symbols, violations
 
 _GROWN = 1024  # operations after which those made so far count as long-lived
 _current: ContextVar[ReferenceType[Fusion] | None] = ContextVar("idgraph_current_fusion", default=None)
@@ -44,9 +44,10 @@ def is_int(value: object) -> TypeGuard[int]:
 def check_name(name: object, what: str) -> str:
     """A printable name of 1 to 200 characters; anything else is an error (names reach text and pictures)."""
     if not isinstance(name, str) or not 1 <= len(name) <= 200 or not name.isprintable():
-        shown = repr(name)[:60]
         raise OperationError(
-            f"{shown} is no name for a {what}", where=user_line(), hint="1 to 200 printable characters, no line breaks"
+            f"{short_repr(name)} is no name for a {what}",
+            where=user_line(),
+            hint="1 to 200 printable characters, no line breaks",
         )
     return name
 
@@ -111,7 +112,7 @@ class Fusion(Rewrites, Shown):
         if found is None:
             known = ", ".join(self._tensors)
             raise OperationError(
-                f"fusion {self.name} has no tensor {name!r}", where=user_line(), hint=f"it has {known}"
+                f"fusion {self.name} has no tensor {short_repr(name)}", where=user_line(), hint=f"it has {known}"
             )
         return found
 
@@ -194,6 +195,7 @@ class Fusion(Rewrites, Shown):
             strides = [attr(n) for n in listed(strides, f"{name}: strides")]
         if contiguity is not None:
             contiguity = flags(contiguity, len(extents), f"{name}: contiguity")
+        check_symbols(f"input {name}", (start, tuple(strides or ())), self._symbols, self.name)
         if not is_true(as_expr(start) >= 0):
             raise OperationError(f"input {name}: offset {offset} may be negative", where=where)
         if strides is not None and contiguity is not None:
@@ -278,6 +280,8 @@ class Fusion(Rewrites, Shown):
     def new_domain(self, extent: int | Expr, kind: Kind | None = None, tensor: Tensor | None = None) -> IterDomain:
         """A fresh axis; kind None means broadcast for extent 1, else iteration."""
         size = as_expr(extent)
+        if size.is_const and int(size) > LARGEST:
+            raise OperationError(f"an axis of {size} elements is beyond 2^63 - 1", where=user_line())
         made = IterDomain(self._domains, size, kind or ("broadcast" if is_one(size) else "iteration"), tensor)
         self._domains += 1
         return made
@@ -301,7 +305,11 @@ class Fusion(Rewrites, Shown):
                         hint="one operation takes tensors of one fusion",
                     )
             elif not isinstance(a, (bool, int, float, Expr)):
-                raise OperationError(f"{op}: operand {a!r} is neither a tensor nor a number", where=user_line())
+                raise OperationError(
+                    f"{op}: operand {short_repr(a)} is neither a tensor nor a number", where=user_line()
+                )
+            elif isinstance(a, int) and not -LARGEST - 1 <= a <= LARGEST:
+                raise OperationError(f"{op}: operand {a} does not fit an int64", where=user_line())
 
     def building(self, op: str, build: Callable[[], Tensor]) -> Tensor:
         """Run a builder; its errors get the operation's name and the user's line."""
@@ -335,6 +343,7 @@ class Fusion(Rewrites, Shown):
         name: str | None,
     ) -> Tensor:
         """Add one expression with one output; used by the builders only."""
+        check_symbols(op, (*args, *attrs.values()), self._symbols, self.name)
         if name is not None:
             check_name(name, "tensor")
             if name in self._tensors:

@@ -142,8 +142,8 @@ def scatter(
     with at_user_line("scatter"):
         checked(index, "scatter")
         written = value if src is None else src
-        if written is None or (src is not None and value is not None):
-            raise OperationError("takes src or value, one of them")
+        if written is None or (src is not None and value is not None) or isinstance(value, Tensor):
+            raise OperationError("takes a tensor src or a number value, one of them")
         if isinstance(written, Tensor):
             written = _cut(written, index)
             _same_type(x, written)

@@ -7,7 +7,7 @@ from operator import index
 from typing import Any, SupportsIndex, cast
 
 from idgraph.arith import Expr, as_expr, is_true, maximum, minimum, simplify
-from idgraph.errors import OperationError, user_line
+from idgraph.errors import OperationError, short_repr, user_line
 from idgraph.ir.exprs import Attr
 from idgraph.ir.pointwise import shape_text
 from idgraph.ir.registry import apply
@@ -30,7 +30,7 @@ def attr(e: Expr | int) -> int | Expr:
     if isinstance(value, Expr):
         return int(value) if value.is_const else value
     if isinstance(value, bool) or not isinstance(value, int):
-        raise OperationError(f"{value!r} is neither an int nor an integer expression", where=user_line())
+        raise OperationError(f"{short_repr(value)} is neither an int nor an integer expression", where=user_line())
     return value
 
 
@@ -46,7 +46,7 @@ def flags(values: object, count: int, what: str) -> Sequence[bool]:
     given = [values] * count if isinstance(values, bool) else listed(values, what)
     for v in given:
         if not isinstance(v, bool):
-            raise OperationError(f"{what}: {v!r} is neither True nor False", where=user_line())
+            raise OperationError(f"{what}: {short_repr(v)} is neither True nor False", where=user_line())
     return given
 
 
@@ -56,7 +56,7 @@ def _clamp(value: object, n: Expr, low: int, default: Expr) -> Expr:
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, (int, Expr)):
-        raise OperationError(f"slice bound {value!r} is neither an int nor an integer expression")
+        raise OperationError(f"slice bound {short_repr(value)} is neither an int nor an integer expression")
     bound = as_expr(value)
     if isinstance(value, int) and value < 0:
         bound = n + value
@@ -80,7 +80,7 @@ def resolve_slice(n: Expr, start: object, stop: object, step: object) -> tuple[E
     """(start, stop, step) inside an axis of ``n`` elements, as NumPy means them."""
     start, stop, step = plain(start), plain(stop), 1 if step is None else plain(step)
     if isinstance(step, bool) or not isinstance(step, int) or step == 0:
-        raise OperationError(f"slice step {step!r} is not a non-zero int")
+        raise OperationError(f"slice step {short_repr(step)} is not a non-zero int")
     if step > 0:
         first = _clamp(start, n, 0, as_expr(0))
         last = _clamp(stop, n, 0, n)
@@ -150,7 +150,7 @@ def basic_index(tensor: Tensor, items: tuple[object, ...]) -> Tensor:
             selects.append((axis, simplify(at)))
         else:
             raise OperationError(
-                f"index {item!r} of tensor {tensor.name} is none of int, slice, None, Ellipsis",
+                f"index {short_repr(item)} of tensor {tensor.name} is none of int, slice, None, Ellipsis",
                 hint="index with tensors through ig.index_get(x, [i, j]), ig.index_select, ig.gather or ig.embedding",
             )
         axis += 1

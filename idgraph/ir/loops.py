@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from idgraph.arith import Expr, as_expr, ceildiv, is_true, simplify
-from idgraph.errors import ScheduleError, user_line
+from idgraph.errors import ScheduleError, short_repr, user_line
 from idgraph.ir.domains import (
     PARALLEL,
     SWIZZLES,
@@ -38,6 +38,7 @@ from idgraph.ir.domains import (
     is_one,
 )
 from idgraph.ir.exprs import SCATTERS, Attr
+from idgraph.ir.verify import check_symbols
 
 if TYPE_CHECKING:
     from idgraph.ir.tensor import Tensor
@@ -75,10 +76,12 @@ def _axis(tensor: Tensor, axis: int, step: str) -> int:
 def _amount(tensor: Tensor, value: object, step: str) -> Expr:
     """A size or distance given to a step: an int or an integer expression."""
     if isinstance(value, Expr) and not value.is_condition:
+        check_symbols(f"{step} of tensor {tensor.name}", (value,), tensor.fusion.symbols, tensor.fusion.name)
         return value
     if not is_int(value):
         raise ScheduleError(
-            f"{step}: {value!r} for tensor {tensor.name} is neither an int nor an integer expression", where=user_line()
+            f"{step}: {short_repr(value)} for tensor {tensor.name} is neither an int nor an integer expression",
+            where=user_line(),
         )
     return as_expr(cast("int", value))
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from idgraph.errors import OperationError, arguments, user_line
+from idgraph.errors import OperationError, arguments, short_repr, user_line
 from idgraph.ir.composite import amax, gather, index_select, sum
 from idgraph.ir.dtypes import is_float, is_integer
+from idgraph.ir.fusion import is_int
 from idgraph.ir.indexing import attr
 from idgraph.ir.movement import at_user_line, reshape, squeeze, unsqueeze
 from idgraph.ir.ops import add, cast, checked, div, eq, exp, log, mul, ne, sub, where
@@ -86,6 +87,8 @@ def _parts(
     dim = _check(op, x, target, reduction, smoothing)
     wide = _wide(x)
     row = unsqueeze(cast(target, "int64"), dim)
+    if ignore_index is not None and not is_int(ignore_index):
+        raise OperationError(f"ignore_index {short_repr(ignore_index)} is no int")
     valid = None if ignore_index is None else ne(row, ignore_index)
     safe = row if valid is None else where(valid, row, 0)
     table, share = None, None

@@ -226,7 +226,7 @@ def slice(
     dim: int = 0,
     start: int | Expr | None = None,
     end: int | Expr | None = None,
-    step: int = 1,
+    step: int | None = 1,
     *,
     name: str | None = None,
 ) -> Tensor:
@@ -366,7 +366,7 @@ def slice_scatter(
     dim: int = 0,
     start: int | Expr | None = None,
     end: int | Expr | None = None,
-    step: int = 1,
+    step: int | None = 1,
     *,
     name: str | None = None,
 ) -> Tensor:
@@ -401,7 +401,7 @@ def full(
     >>> ig.full((2, 3), 1.5).dtype
     'float32'
     """
-    return (fusion or current_fusion()).full(shape, value, dtype, name=name)
+    return (fusion if fusion is not None else current_fusion()).full(shape, value, dtype, name=name)
 
 
 @arguments(OperationError)
@@ -421,4 +421,4 @@ def iota(
     >>> ig.iota(8).shape
     (8,)
     """
-    return (fusion or current_fusion()).iota(n, start, step, dtype, name=name)
+    return (fusion if fusion is not None else current_fusion()).iota(n, start, step, dtype, name=name)

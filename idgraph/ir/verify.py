@@ -2,12 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Container, Iterable
+from typing import TYPE_CHECKING, cast
 
+from idgraph.arith import Expr
+from idgraph.errors import OperationError, user_line
 from idgraph.ir.exprs import Loaded, Mapped, TensorExpr
 
 if TYPE_CHECKING:
     from idgraph.ir.fusion import Fusion
+
+
+LARGEST = (1 << 63) - 1  # what an index, a size or an integer operand may be
+
+
+def check_symbols(op: str, values: Iterable[object], known: Container[str], fusion: str) -> None:
+    """Expressions, also within tuples, speak of symbols of their fusion only: no loop variable, no other fusion's."""
+    for x in values:
+        if isinstance(x, Expr):
+            for name in sorted(x.names):
+                if name not in known:
+                    raise OperationError(
+                        f"{op}: `{x}` uses {name}, no symbol of fusion {fusion}",
+                        where=user_line(),
+                        hint=f'{name} = f.symbol("{name}", min=1)',
+                    )
+        elif isinstance(x, tuple):
+            check_symbols(op, cast("tuple[object, ...]", x), known, fusion)
+
+
+def _sizes(fusion: Fusion) -> list[str]:
+    """Tensors whose memory no 64-bit address reaches."""
+    found: list[str] = []
+    for t in fusion.tensors:
+        first = t.offset if isinstance(t.offset, int) else 0
+        count, last = 1, first
+        for d, step in zip(t.domain.allocation, t.domain.strides, strict=True):
+            size = int(d.extent) if d.extent.is_const else 1
+            count *= size
+            last += max(size - 1, 0) * (int(step) if step is not None and step.is_const else 0)
+        if max(count + first, last) > LARGEST:
+            line = f" ({t.source_line})" if t.source_line else ""
+            found.append(f"{t.name} ends beyond element 2^63 - 1 of its memory, which no address reaches{line}")
+    return found
 
 
 def _reads(e: TensorExpr) -> list[str]:
@@ -38,6 +75,7 @@ def violations(fusion: Fusion) -> list[str]:
         found += [f"{e.name} reads {t.name} before it is made{line}" for t in e.inputs if t.name not in made]
         found += [f"{finding}{line}" for finding in _reads(e)]
         made |= {t.name for t in e.outputs}
+    found += _sizes(fusion)
     found += [f"output {t.name} is no tensor of the fusion" for t in fusion.outputs if t not in fusion]
     if fusion.exprs and not fusion.outputs:
         found.append(f"fusion {fusion.name} has no output: f.output(tensor)")

@@ -114,6 +114,8 @@ class IndexReport(Printed):
     @arguments(IdGraphError, first=True)
     def to_json(self, indent: int | None = None) -> str:
         """The report as JSON text; its keys are described in `idgraph.reports.plain`, "schema" names their version."""
+        if indent is not None and not 0 <= indent <= 100:
+            raise IdGraphError(f"indent is {indent}, not a number of blanks from 0 to 100")
         return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
 
     def to_html(self) -> str:

@@ -123,6 +123,12 @@ def _ancestors(e: TensorExpr) -> set[TensorExpr]:
 
 def _forced(fusion: Fusion, force: Force) -> Mapping[str, Strategy]:
     names = {e.output.name for e in fusion.exprs if e.op in GATHERS and source_of(e).definition is not None}
+    if isinstance(force, str) and force not in get_args(Strategy):
+        raise ScheduleError(
+            f"gathers: {force!r} is no way to take one",
+            where=user_line(),
+            hint=f"one of {', '.join(get_args(Strategy))}",
+        )
     given = dict.fromkeys(names, force) if isinstance(force, str) else dict(force or {})
     for name, way in given.items():
         if name not in names or way not in get_args(Strategy):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeGuard, cast
 
-from idgraph.errors import IdGraphError, arguments
+from idgraph.errors import IdGraphError, arguments, short_repr
 from idgraph.graphs import Cycle, DomainGraph, Explanation, IndexGraph
 from idgraph.ir import Fusion
 from idgraph.viz import dot, svg
@@ -43,7 +43,7 @@ def picture(what: object, **options: object) -> Picture:
         raise IdGraphError(f"pictures have no option {strange[0]!r}", hint=f"they have {', '.join(sorted(OPTIONS))}")
     title = options.get("title", "")
     if not isinstance(title, str):
-        raise IdGraphError(f"the title of a picture is text, not {title!r}")
+        raise IdGraphError(f"the title of a picture is text, not {short_repr(title)}")
     match what:
         case Fusion():
             return fusion_picture(what, title=title, collapse=_collapse(what, options))

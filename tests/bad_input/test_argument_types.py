@@ -70,3 +70,39 @@ def test_integers_of_numpy() -> None:
     assert ig.sum(t, one).shape == (4,) and ig.reshape(t, two, -1).shape == (2, 4)
     assert ig.pad(t, (one, two)).shape == (4, 5) and ig.roll(t, one, one).shape == (4, 2)
     assert ig.stack([t, t], two).shape == (4, 2, 2) and ig.unsqueeze(t, one).shape == (4, 1, 2)
+
+
+def test_symbols_of_nobody() -> None:
+    """A loop variable or another fusion's symbol in an operation would be a value that nothing binds."""
+    f, other = ig.Fusion("f"), ig.Fusion("other").symbol("n", min=1)
+    x = f.input("x", shape=(4, 6))
+    loop = ig.simplify("i0", {"i0": 4})
+    for build in (
+        lambda: x + other,
+        lambda: ig.roll(x, other, 0),
+        lambda: ig.slice(x, 0, loop),
+        lambda: ig.expand(ig.unsqueeze(x, 0), other, 4, 6),
+        lambda: f.input("y", shape=(4,), offset=other),
+        lambda: f.input("y", shape=(4,), strides=(other,)),
+        lambda: ig.copy(x).split(0, other),
+        lambda: ig.copy(x).roll(0, loop),
+    ):
+        with pytest.raises(ig.IdGraphError, match="no symbol of fusion f"):
+            build()
+
+
+def test_sizes_that_no_address_reaches() -> None:
+    f = ig.Fusion("f")
+    for build in (
+        lambda: f.input("y", shape=(1 << 63,)),
+        lambda: ig.iota(1 << 70, fusion=f),
+        lambda: ig.iota(4, 1 << 63, fusion=f),
+        lambda: f.input("z", shape=(4,)) + (1 << 63),
+    ):
+        with pytest.raises(ig.OperationError, match=r"beyond 2\^63 - 1|does not fit an int64"):
+            build()
+    for offset, strides in ((1 << 62, (1 << 61, 1)), (1 << 63, None)):
+        g = ig.Fusion("g")
+        g.output(g.input("y", shape=(4, 4), offset=offset, strides=strides) + 1)
+        with pytest.raises(ig.FusionError, match="no address reaches"):
+            g.verify()

@@ -1,16 +1,18 @@
-"""Every public name with every kind of value at every parameter; what a new name needs is a line in `VALID`."""
+"""What the walk over every public name calls it with: a right value for each parameter, and one of each wrong kind."""
 
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from types import FunctionType
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sympy
 
 import idgraph as ig
+from idgraph import viz
 
 
 class Case:
@@ -23,28 +25,94 @@ class Case:
         self.i1 = f.input("i1", shape=(3,), dtype="int64")
         self.c = f.input("c", shape=(4, 6), dtype="bool")
         self.t = ig.copy(self.x, name="t")
-        self.u = f.output(ig.exp(self.t, name="u"))
-        self.e = self.u.definition
+        self.u: Any = f.output(ig.exp(self.t, name="u"))
+        self.e: Any = self.u.definition
         self.m = ig.IdModel(f)
         self.a = self.m.access(self.e, self.t)
+        self.use = (self.u.logical[0], self.e)
         other = ig.Fusion("other")
-        self.foreign = other.output(ig.exp(other.input("x", shape=(4, 6))))
-        self.program = ig.emit(f, target="numpy")
+        self.foreign: Any = other.output(ig.exp(other.input("x", shape=(4, 6))))
 
 
-def bad_values(case: Case) -> dict[str, Any]:
-    """One of each kind of wrong thing; what is right somewhere is wrong elsewhere."""
+def wrong_values(c: Case) -> list[Any]:
+    """One of each kind; what is right at one parameter is wrong at the others."""
     deep: list[Any] = []
     for _ in range(2000):
         deep = [deep]
+    foreign = ig.IdModel(c.foreign.fusion)
+    return [
+        None, True, -1, 10**30, 2.5, float("nan"), 1j, "", "a\nb", b"x", [], {}, {1}, object(), len, int, deep, [None],
+        {"a": None}, slice(None), ..., np.arange(3), np.float32(1), c.t, c.foreign, c.f, c.foreign.fusion, c.e,
+        c.foreign.definition, c.t.logical[0], c.foreign.logical[0], c.a.address, foreign.exact.groups[0], foreign,
+        foreign.write(c.foreign.definition),
+    ]  # fmt: skip
+
+
+Value = Callable[[Case], Any]
+RIGHT: dict[str, Value] = {  # by the parameter's name, or by "callable.parameter" where it means something else
+    "x": lambda c: c.t, "a": lambda c: c.t, "b": lambda c: c.x, "input": lambda c: c.t, "condition": lambda c: c.c,
+    "index": lambda c: c.i, "indices": lambda c: c.i, "dim": lambda c: 1, "dim0": lambda c: 0, "dim1": lambda c: 1,
+    "tensors": lambda c: [c.t, c.x], "dtype": lambda c: "float32", "shape": lambda c: (2,), "src": lambda c: c.x,
+    "values": lambda c: 1.0, "value": lambda c: 1.0, "fusion": lambda c: c.f, "f": lambda c: c.f, "n": lambda c: 8,
+    "loop": lambda c: 0, "e": lambda c: c.e, "t": lambda c: c.t, "axis": lambda c: 0, "factor": lambda c: 2,
+    "position": lambda c: 1, "domains": lambda c: list(c.t.logical), "text": lambda c: str(c.f), "expr": lambda c: c.e,
+    "reference": lambda c: c.u, "use": lambda c: c.e, "shifts": lambda c: 1, "pad": lambda c: (1, 1),
+    "start": lambda c: 0, "step": lambda c: 1, "domain": lambda c: c.t.logical[0], "what": lambda c: c.f,
+    "group": lambda c: c.m.exact.groups[0], "memory": lambda c: "shared", "parallel": lambda c: "unroll",
+    "order": lambda c: {0: 1}, "left": lambda c: 0, "right": lambda c: 0, "shift": lambda c: 1, "extent": lambda c: 2,
+    "is_broadcast": lambda c: [False, True, False], "cond": lambda c: "i < 4", "other": lambda c: 1,
+    "path": lambda c: Path("no") / "such.svg", "name": lambda c: "new", "repeats": lambda c: (1, 2),
+    "simplify.e": lambda c: "i", "prove_equal.x": lambda c: "i", "prove_equal.y": lambda c: "i",
+    "from_sympy.x": lambda c: sympy.Symbol("i", integer=True), "select.index": lambda c: 1,
+    "index_select.index": lambda c: c.i1, "index_get.indices": lambda c: [c.i1], "index_put.indices": lambda c: [c.i1],
+    "embedding.input": lambda c: c.i1, "embedding.weight": lambda c: c.t, "slice_scatter.src": lambda c: c.x,
+    "cross_entropy.target": lambda c: ig.select(c.i, 1, 0), "cross_entropy_backward.grad": lambda c: None,
+    "cross_entropy_backward.target": lambda c: ig.select(c.i, 1, 0), "matmul.b": lambda c: c.x.T,
+    "Tensor.swizzle.kind": lambda c: "cyclic", "Tensor.swizzle.x": lambda c: 0, "Tensor.swizzle.y": lambda c: 1,
+    "IndexGraph.group.domain": lambda c: c.u.logical[0], "IndexGraph.mapped.a": lambda c: c.use,
+    "IndexGraph.mapped.b": lambda c: c.use, "IndexGraph.explain.a": lambda c: c.use,
+    "IndexGraph.explain.b": lambda c: c.use, "IndexGraph.definitions.group": lambda c: c.m.index.groups[0],
+    "IndexGraph.uses.group": lambda c: c.m.index.groups[0], "DomainGraph.mapped.a": lambda c: c.t.logical[0],
+    "DomainGraph.mapped.b": lambda c: c.t.logical[0], "DomainGraph.explain.a": lambda c: c.t.logical[0],
+    "DomainGraph.explain.b": lambda c: c.t.logical[0], "IdModel.read.operand": lambda c: 0,
+    "Access.cures.why": lambda c: c.a.explain_vector_width(0), "Expr.evaluate.env": lambda c: {"i0": 1, "i1": 2},
+    "Access.bank_cures.found": lambda c: c.a.bank_conflicts(), "Expr.evaluate_array.env": lambda c: {"i0": 1, "i1": 2},
+    "Expr.substitute.values": lambda c: {"i0": 1}, "IndexReport.save.path": lambda c: Path("no") / "such.html",
+    **{f"bitwise_{op}.{p}": (lambda c: c.i) for op in ("and", "or", "xor") for p in ("a", "b")},
+    "bitwise_not.x": lambda c: c.i, "plan": lambda c: (),
+}  # fmt: skip
+# What builders, front ends and notebooks call; a user has no use for it.
+INSIDE = {
+    "Fusion": {"adopt", "at_line", "building", "check_args", "emit", "extent", "free_strides", "index", "input_line",
+               "new_domain", "note_name", "remove", "replace", "replace_operand", "touch", "trying", "undo"},
+    "Tensor": {"add_use", "drop_use"}, "IdModel": {"solver"}, "TensorExpr": {"operands_of"}, "viz": {"drawable"},
+    "ig": {"from_torch", "sweep"},  # take programs and files: tests/frontends, tests/sweeps
+}  # fmt: skip
+
+
+def objects(c: Case) -> dict[str, Any]:
+    """One object of each public class that has methods with parameters."""
     return {
-        "None": None, "True": True, "-1": -1, "huge": 10**30, "-huge": -(10**30), "2.5": 2.5, "nan": float("nan"),
-        "inf": float("inf"), "complex": 1j, "empty text": "", "text": "a\nb", "NUL": "\0", "bytes": b"x", "[]": [],
-        "()": (), "{}": {}, "set": {1}, "object": object(), "function": len, "class": int, "deep list": deep,
-        "list of None": [None], "list of text": ["x"], "dict": {"a": None}, "dict of axes": {0: 9}, "slice": slice(None),
-        "ellipsis": ..., "array": np.arange(3), "numpy float": np.float32(1), "generator": (n for n in range(2)),
-        "tensor": case.t, "foreign tensor": case.foreign, "fusion": case.f, "foreign fusion": case.foreign.fusion,
-        "operation": case.e, "foreign operation": case.foreign.definition, "axis": case.t.logical[0],
-        "foreign axis": case.foreign.logical[0], "expression": case.a.address, "group": case.m.exact.groups[0],
-        "model": case.m, "foreign model": ig.IdModel(case.foreign.fusion), "access": case.a, "program": case.program,
+        "Fusion": c.f, "Tensor": c.t, "IdModel": c.m, "DomainGraph": c.m.exact, "IndexGraph": c.m.index, "Access": c.a,
+        "Expr": c.a.address, "IndexReport": ig.report(c.f),
     }  # fmt: skip
+
+
+def callables(c: Case) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Every public function and method by name, those of the case's objects bound."""
+    modules = {"ig": (ig, ig.__all__), "schedule": (ig.schedule, ig.schedule.__all__), "viz": (viz, viz.__all__)}
+    for room, (module, names) in modules.items():
+        for name in names:
+            if inspect.isfunction(getattr(module, name)) and name not in INSIDE.get(room, ()):
+                yield name, getattr(module, name)
+    for kind, held in objects(c).items():
+        cls: type[object] = type(held)
+        for name in dir(cls):
+            method = inspect.getattr_static(cls, name)
+            if inspect.isfunction(method) and not name.startswith("_") and name not in INSIDE.get(kind, ()):
+                yield f"{kind}.{name}", getattr(held, name)
+    for name in ("__getitem__", "__add__", "__radd__", "__lt__", "__matmul__", "__pow__", "__and__", "__rmod__"):
+        yield f"Tensor.{name}", getattr(c.t, name)
+    yield "Fusion.__getitem__", c.f.__getitem__
+    yield "Fusion", ig.Fusion
+    yield "IdModel", ig.IdModel

@@ -90,5 +90,5 @@ def test_what_would_be_silently_wrong() -> None:
         ig.flip(a)
     with pytest.raises(ig.OperationError, match="padding_idx 4 is no row of w"):
         ig.embedding(ig.cast(a, "int64"), f.input("w", shape=(4, 2)), 4)
-    with pytest.raises(ig.OperationError, match="takes src or value"):
+    with pytest.raises(ig.OperationError, match="takes a tensor src or a number value"):
         ig.scatter(a, 0, ig.cast(a, "int64"))

@@ -217,7 +217,7 @@ def test_what_is_not_vectorised_and_why() -> None:
 
 def test_bad_requests(tmp_path: Path) -> None:
     f = ig.Fusion("f")
-    with pytest.raises(ig.IdGraphError, match="no report of a int"):
+    with pytest.raises(ig.IdGraphError, match="report: f is 3, an int"):
         ig.report(3)  # pyright: ignore[reportArgumentType]
     t = ig.exp(f.input("x", (4, 4)))
     with pytest.raises(ig.FusionError, match="not well formed"):
