@@ -125,7 +125,7 @@ def _forced(fusion: Fusion, force: Force) -> Mapping[str, Strategy]:
     names = {e.output.name for e in fusion.exprs if e.op in GATHERS and source_of(e).definition is not None}
     if isinstance(force, str) and force not in get_args(Strategy):
         raise ScheduleError(
-            f"gathers: {force!r} is no way to take one",
+            f"gathers: {force!r} cannot be chosen",
             where=user_line(),
             hint=f"one of {', '.join(get_args(Strategy))}",
         )

@@ -17,7 +17,7 @@ WORDS: list[tuple[Any, Sequence[str]]] = [  # what a value is, and the words of 
     (type(None), ("None", "Dims", "Force", "object")), (bool, ("bool", "Scalar", "Operand", "object")),
     (int, ("int", "Int", "Scalar", "Operand", "Dims", "Extents", "object")),
     (float, ("Scalar", "Operand", "float", "object")),
-    (str, ("str", "object", "Force")), (list, ("Sequence", "Iterable", "Dims", "Extents", "object")),
+    (str, ("str", "object", "Force")), (list, ("Sequence", "Facts", "Iterable", "Dims", "Extents", "object")),
     (dict, ("Mapping", "Force", "object")), (slice, ("object",)), (type(...), ("object",)),
     (ig.Tensor, ("Tensor", "Operand", "object")), (ig.Fusion, ("Fusion", "object")), (ig.TensorExpr, ("TensorExpr",)),
     (ig.IterDomain, ("IterDomain",)), (ig.Expr, ("Expr", "Operand", "IntLike", "object")),

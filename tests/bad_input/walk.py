@@ -106,9 +106,8 @@ def callables(c: Case) -> Iterator[tuple[str, Callable[..., Any]]]:
             if inspect.isfunction(getattr(module, name)) and name not in INSIDE.get(room, ()):
                 yield name, getattr(module, name)
     for kind, held in objects(c).items():
-        cls: type[object] = type(held)
-        for name in dir(cls):
-            method = inspect.getattr_static(cls, name)
+        for name in dir(held):
+            method = inspect.getattr_static(held, name)
             if inspect.isfunction(method) and not name.startswith("_") and name not in INSIDE.get(kind, ()):
                 yield f"{kind}.{name}", getattr(held, name)
     for name in ("__getitem__", "__add__", "__radd__", "__lt__", "__matmul__", "__pow__", "__and__", "__rmod__"):

@@ -19,7 +19,7 @@ from idgraph.emit.program import Program, emit
 from idgraph.emit.tuning.moves import stages
 from idgraph.emit.tuning.record import Measured, Record, record_of
 from idgraph.emit.tuning.trials import Array, Timer, difference, is_faster, made_up, shortest, values_of
-from idgraph.errors import EmitError, IdGraphError
+from idgraph.errors import EmitError, IdGraphError, arguments
 from idgraph.ir import Fusion, check_fusion
 from idgraph.ir.rebuild import rebuild
 from idgraph.schedule.auto import auto
@@ -95,6 +95,7 @@ class Tuner:
     timer: Timer = shortest
     _known: dict[str, Record] = field(default_factory=dict[str, Record])
 
+    @arguments(EmitError, first=True)
     def tune(
         self,
         fusion: Fusion,
@@ -247,6 +248,7 @@ def _process_wide() -> Tuner:
     return Tuner()
 
 
+@arguments(EmitError, first=True)
 def tune(
     fusion: Fusion,
     target: Where = "cuda",
