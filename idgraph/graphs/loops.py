@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from idgraph.arith import Expr, ceildiv, simplify
+from idgraph.arith import Expr, simplify
 from idgraph.errors import ScheduleError
 from idgraph.graphs.forwarding import Forwards
 from idgraph.ir import (
@@ -31,6 +31,7 @@ from idgraph.ir import (
     TensorExpr,
 )
 from idgraph.ir.domains import is_one
+from idgraph.ir.loops import part_count
 from idgraph.ir.pointwise import same_extent
 
 
@@ -363,7 +364,7 @@ def replay_extents(e: DomainExpr, extents: list[Expr]) -> list[Expr]:
     """Extents of the outputs of ``e`` when its inputs have these extents."""
     match e:
         case Split():
-            rest = simplify(ceildiv(extents[0], e.factor))
+            rest = part_count(extents[0], e.factor)
             return [rest, e.factor] if e.inner_split else [e.factor, rest]
         case Merge():
             return [simplify(extents[0] * extents[1])]

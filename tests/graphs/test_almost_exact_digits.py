@@ -60,6 +60,23 @@ def test_symbolic_reshapes() -> None:
     assert [g.mapped(a, b) for a, b in zip(x.logical, back.logical, strict=True)] == [True, True, True]
 
 
+def test_divisibility_that_a_symbol_states() -> None:
+    """n is a multiple of 4: by 4, and in n/4 parts from the outside, is one split; so are n/2 and two halves."""
+    f = ig.Fusion("f")
+    n = f.symbol("n", min=4, multiple_of=4)
+    t = ig.exp(f.input("x", shape=(n,)), name="t")
+    u = f.output(ig.neg(t, name="u"))
+    t.split(0, 4)
+    u.split(0, n // 4, inner=False)
+    assert [str(d.extent) for d in u.loop] == ["n//4", "4"]
+    g = ig.IdModel(f).almost_exact
+    assert [g.mapped(a, b) for a, b in zip(t.loop, u.loop, strict=True)] == [True, True]
+    v = f.output(ig.reshape(ig.exp(f.input("y", shape=(n,)), name="e"), 2, n // 2, name="v"))
+    f["e"].split(0, n // 2)
+    g = ig.IdModel(f).almost_exact
+    assert [g.mapped(a, b) for a, b in zip(f["e"].loop, v.logical, strict=True)] == [True, True]
+
+
 def test_nested_splits_of_either_order() -> None:
     """48 by 12, and by 4 and then 3 outside: the outer axes are the same; the inner one is the two merged."""
     f = ig.Fusion("f")
