@@ -192,7 +192,7 @@ def _beside(picture: Picture, nodes: dict[str, Rect], routes: list[list[Point]])
             continue
         left = min(r.x - r.width / 2 for r in span)
         right = max(r.x + r.width / 2 for r in span)
-        on_left = x - left <= right - x
+        on_left = x + to_x - 2 * left <= 2 * right - x - to_x
         taken = lanes.setdefault((frame[e.tail] or "", frame[e.head] or "", on_left), 0)
         lanes[frame[e.tail] or "", frame[e.head] or "", on_left] = taken + 1
         aside = left - 7 - 4 * (taken % 4) if on_left else right + 7 + 4 * (taken % 4)
