@@ -11,7 +11,7 @@ from idgraph.arith.bounds import nonneg, positive
 from idgraph.arith.cost import cost
 from idgraph.arith.engine import normal, rule
 from idgraph.arith.linear import Terms, combine, content, minus, sum_interval, terms
-from idgraph.arith.nodes import FALSE, TRUE, Expr, and_, compare, const, from_terms, mul, not_, or_
+from idgraph.arith.nodes import FALSE, TRUE, Expr, and_, compare, const, from_terms, mod, mul, not_, or_
 from idgraph.arith.ranges import congruence, interval
 from idgraph.arith.rules_divide import splits
 
@@ -180,6 +180,22 @@ def equal_select(node: Expr) -> Expr | None:
             if yes.op == "const" or no.op == "const":
                 return or_(and_(p, yes), and_(not_(p), no))
     return None
+
+
+@rule("eq ne", "equal-remainder", "(x + c) % d == k", "x % d == (k - c) % d", "0 <= k < d")
+def equal_remainder(node: Expr) -> Expr | None:
+    t, c = minus(node.args[0], node.args[1])
+    if len(t) != 1:
+        return None
+    base, v = next(iter(t.items()))
+    if base.op != "mod" or abs(v) != 1 or base.args[1].op != "const":
+        return None
+    d, k = base.args[1].value, -c * v
+    tx, cx = terms(base.args[0])
+    if cx == 0 or not 0 <= k < d:
+        return None
+    out = compare("eq" if node.op == "eq" else "ne", mod(from_terms(tx, 0), const(d)), const((k - cx) % d))
+    return out if cost(out) < cost(node) else None
 
 
 @rule("eq ne", "equal-normal", "g*x + g*y == c", "x + y == c//g", "g divides both sides")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, assert_never
 
-from idgraph.arith import FALSE, TRUE, Expr, and_, drop_redundant, simplify
+from idgraph.arith import FALSE, TRUE, Expr, Proof, and_, drop_redundant, enumerate_points, simplify
 from idgraph.display import Printed
 from idgraph.ir import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from idgraph.index.access import Access
 
 Side = Literal["start", "stop", "step"]
+_FEW = 1 << 10  # points at which it is tried whether a conjunct is needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +52,23 @@ def needed(bounds: Iterable[Bound], known: Sequence[Expr]) -> tuple[tuple[Expr, 
             # No further loop variable: a condition is tested as far out as its variables allow.
             if (new.cost, new.divmods) < (c.cost, c.divmods) and new.symbols <= c.symbols:
                 kept[n] = smaller[c] = new
+    kept = _without_implied(drop_redundant(kept) if smaller else kept)
     if smaller:
         found = tuple(replace(b, condition=smaller.get(simplify(b.condition), b.condition)) for b in found)
     return tuple(kept), found
+
+
+def _without_implied(kept: Sequence[Expr]) -> Sequence[Expr]:
+    """Without what the others imply at every point, where remainders are involved and the points are few.
+
+    ``i < 15`` beside ``i % 3 == 2`` for i below 16: no rule of sums says so.
+    """
+    for c in kept:
+        others = [k for k in kept if k is not c and k.symbols & c.symbols]
+        with_remainders = others and any(k.divmods for k in (c, *others))
+        if with_remainders and isinstance(enumerate_points(c, _FEW, others), Proof):
+            return _without_implied([k for k in kept if k is not c])
+    return kept
 
 
 @dataclass(frozen=True, slots=True)

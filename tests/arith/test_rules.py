@@ -46,6 +46,7 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "order-extremum": ("min(i, s) < 0", "max(s, -1) >= 0", "min(i, s) >= -1"),
     "equal-known": ("i == -A", "2*s == 2*i + 1", "i != 999"),
     "equal-select": ("where(i < A, 1, 0) == 1", "where(i < A, s + 9, s) != s"),
+    "equal-remainder": ("(i + 1)%A == 0", "(s - A)%B == 1", "(i + j + A)%(A + B) != 2"),
     "equal-normal": ("A*s == B*A", "-s == i", "2*s != 2*i + 2*j"),
     "junction-known": ("(s < A) & (s < B)", "(s < A) | (s < B)", "(i < A) & (i//A == 0)", "(s < i) & (i <= s)"),
     "pinned": ("(s >= 2) & (s <= 2)", "(s <= i) & (i <= s)"),

@@ -240,3 +240,15 @@ def test_buffers_hold_their_last_element_and_no_more() -> None:
     }
     for size, t in sizes.items():
         assert str(buffer_size(t)) == size, t.name
+
+
+def test_a_bound_that_remainders_imply_is_dropped() -> None:
+    """Every third element from the second on, of sixteen: the last one is not among them."""
+    f = ig.Fusion("f")
+    t = f.output(ig.slice(f.input("a", shape=(16,)), 0, 2, 15, 3))
+    t.set_loop(t.root)
+    write = maps(t).accesses[0]
+    visits = [i for i in range(16) if write.predicate.evaluate({"i0": i})]
+    assert visits == [2, 5, 8, 11, 14]
+    assert str(write.predicate) == "i0%3 == 2"
+    assert str(write.coordinates[0]) == "(i0 - 2)//3"
