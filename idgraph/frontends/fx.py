@@ -154,10 +154,13 @@ class Import(Printed):
     def __str__(self) -> str:
         return f"{self.program.name}: {self.coverage}"
 
-    def report(self, *, auto: bool = False, advance: Callable[[int], None] | None = None) -> IndexReport:
+    def report(
+        self, *, auto: bool = False, advance: Callable[[int], None] | None = None, cures: int | None = None
+    ) -> IndexReport:
         """What the program does to indices, segment by segment: tables, JSON, an HTML page; see `idgraph.reports`.
 
         ``auto`` reports each segment as `ig.schedule.auto` would schedule a copy of it, else as it is scheduled now.
+        ``cures``: the number of accesses for which wider ones are sought, as in `ig.report`, of each segment.
         """
         parts = [
             Part(s.fusion, tuple(self._told(n) for n in s.calls if not is_projection(self.plan, n)))
@@ -165,7 +168,13 @@ class Import(Printed):
         ]
         coverage = self.coverage
         return report_parts(
-            self.program.name, parts, mapped=coverage.mapped, opaque=coverage.opaque, auto=auto, advance=advance
+            self.program.name,
+            parts,
+            mapped=coverage.mapped,
+            opaque=coverage.opaque,
+            auto=auto,
+            advance=advance,
+            cures=cures,
         )
 
     def _told(self, node: Node) -> OpaqueFacts:

@@ -91,15 +91,17 @@ def cures(why: VectorWidth) -> tuple[Cure, ...]:
     found: list[Cure] = list(_other_loops(why))
     candidates = list(_distinct(c for width in _widths(2 * why.width, goal) for c in _candidates(why, width)))
     sites: dict[str, int] = {}
+    alone = dict.fromkeys(map(id, candidates), 0)  # edits hold mappings, which have no hash
     for c in candidates:
         for cure in _tried(why, (c,)):
+            alone[id(c)] = cure.width
             if cure.width > sites.get(c.site, 0):
                 sites[c.site] = cure.width
                 found.append(cure)
     if max((c.width for c in found if c.edits), default=0) < goal:
         pairs = (p for p in product(candidates, candidates) if _apart(*p))
         for pair in islice(pairs, _MAX_PAIRS):
-            made = _tried(why, pair)
+            made = [c for c in _tried(why, pair) if c.width > max(alone[id(p)] for p in pair)]
             found += made
             if made and made[0].width >= goal:
                 break

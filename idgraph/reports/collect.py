@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
 from idgraph.arith import Expr
@@ -14,6 +15,7 @@ from idgraph.index.vector import Limit, loaded_along
 from idgraph.ir import Fusion, Resize, Roll, Stride, Tensor, TensorExpr, item_size
 from idgraph.reports.facts import (
     AccessFacts,
+    CureFacts,
     CycleFacts,
     LoadFacts,
     LoopFacts,
@@ -37,8 +39,12 @@ def segment_facts(
     number: int = 0,
     calls: tuple[OpaqueFacts, ...] = (),
     advance: Advance | None = None,
+    cures: int | None = None,
 ) -> SegmentFacts:
-    """Everything told of one fusion as it is scheduled now; ``advance`` hears of every operation that is done."""
+    """Everything told of one fusion as it is scheduled now; ``advance`` hears of every operation that is done.
+
+    ``cures`` is the number of accesses for which changes are tried (see `with_cures`).
+    """
     m = model if model is not None else IdModel(f)
     m.verify()
     operations: list[OperationFacts] = []
@@ -46,6 +52,7 @@ def segment_facts(
         operations.append(operation_facts(m, e))
         if advance is not None:
             advance(1)
+    operations = with_cures(m, operations, _affordable(f) if cures is None else cures)
     told = (*f.inputs, *(t for t in f.outputs if t.definition is not None))
     return SegmentFacts(
         number, f.name, tuple(_tensor(f, t) for t in told), tuple(operations),
@@ -53,6 +60,42 @@ def segment_facts(
         tuple(_self_mapping(s) for s in m.exact.self_mappings),
         traffic_of(f), calls, f,
     )  # fmt: skip
+
+
+_TRIES = 2400  # operations that may be rebuilt, times accesses: each change is tried on a copy of the fusion
+
+
+def _affordable(f: Fusion) -> int:
+    return max(2, min(32, _TRIES // max(1, len(f.exprs))))
+
+
+def with_cures(m: IdModel, operations: list[OperationFacts], limit: int) -> list[OperationFacts]:
+    """The operations, with the changes that would allow wider vectors at the ``limit`` narrow accesses of most points.
+
+    Accesses that look alike (those of a model's layers) are asked about once.
+    """
+    found = [(e, k) for e, op in enumerate(operations) for k, a in enumerate(op.accesses) if a.narrow]
+    found.sort(key=lambda at: -_points(operations[at[0]].accesses[at[1]]))
+    alike: dict[tuple[object, ...], None] = {}
+    made = list(operations)
+    for e, k in found:
+        a = operations[e].accesses[k]
+        looks = (operations[e].op, a.kind, a.shape, a.dtype, a.address, a.loop, a.why)
+        if len(alike) == limit or looks in alike:
+            continue
+        alike[looks] = None
+        access = m.index_map(m.fusion.exprs[e]).accesses[k]
+        loop = lane_loop(access.loops)
+        tried = access.explain_vector_width(loop).cures() if loop is not None else ()
+        told = tuple(CureFacts(c.text, c.width, c.loop, c.keeps_result) for c in tried)
+        accesses = list(made[e].accesses)
+        accesses[k] = replace(a, cures=told)
+        made[e] = replace(made[e], accesses=tuple(accesses))
+    return made
+
+
+def _points(a: AccessFacts) -> int:
+    return a.points if isinstance(a.points, int) else 0
 
 
 def _self_mapping(s: SelfMapping) -> SelfMappingFacts:

@@ -77,6 +77,19 @@ class LoadFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class CureFacts:
+    """A change after which an access moves ``width`` elements at once along ``loop``, tried on a copy.
+
+    ``keeps_result``: only layout or schedule change; else the program does (another slice or extent).
+    """
+
+    text: str
+    width: int
+    loop: str
+    keeps_result: bool
+
+
+@dataclass(frozen=True, slots=True)
 class AccessFacts:
     """One operation reads or writes one tensor.
 
@@ -85,7 +98,8 @@ class AccessFacts:
     to step), ``pattern`` its name. ``contiguous_along`` are all loops whose step is one element. ``vector_width``
     elements may move in one aligned access of ``vector_bytes``; ``limit`` (of
     `idgraph.index.VectorWidth`) and ``why`` say what stops a wider one. ``points`` is the number
-    of points of its loops, ``bounds`` are what the loaded indices must obey.
+    of points of its loops, ``bounds`` are what the loaded indices must obey. ``cures`` are changes that would allow
+    more, None where none were tried (`idgraph.reports.report` says of which accesses they are).
     """
 
     kind: Literal["read", "write"]
@@ -108,6 +122,12 @@ class AccessFacts:
     points: Amount
     loads: tuple[LoadFacts, ...] = ()
     bounds: tuple[str, ...] = ()
+    cures: tuple[CureFacts, ...] | None = None
+
+    @property
+    def narrow(self) -> bool:
+        """Several elements at several places, and no access of 16 bytes is proved: a wider one would be gained."""
+        return self.pattern not in ("one element", "same element") and self.vector_bytes < 16
 
     @property
     def contiguous(self) -> bool:

@@ -2,7 +2,7 @@
 
 ::
 
-    schema      "idgraph-report/1"
+    schema      "idgraph-report/2"
     name        of the program
     schedule    "as given" or "auto"
     totals      counts: operations accesses contiguous vectorisable data_dependent cycles resize_cycles
@@ -19,6 +19,8 @@
                        step pattern contiguous contiguous_along vector_width (elements) vector_bytes limit why
                        index_bits points bounds, as in `idgraph.reports.AccessFacts`
           loads          name tensor coordinates
+          cures          changes that would allow a wider access: text width (elements) loop
+                         keeps_result; null: not tried
       cycles         graph kind shift modulus net resizes changes_index tensors steps lines closed_by closing_line
                      consequence
       self_mappings  tensor first second reason
@@ -37,6 +39,7 @@ from idgraph.errors import SourceLine
 from idgraph.reports.facts import (
     AccessFacts,
     Amount,
+    CureFacts,
     CycleFacts,
     OpaqueFacts,
     OperationFacts,
@@ -48,7 +51,7 @@ from idgraph.reports.facts import (
 if TYPE_CHECKING:
     from idgraph.reports.model import IndexReport
 
-SCHEMA = "idgraph-report/1"
+SCHEMA = "idgraph-report/2"
 Plain = dict[str, object]
 
 
@@ -151,7 +154,12 @@ def _access(a: AccessFacts) -> Plain:
         "points": _amount(a.points),
         "loads": [{"name": x.name, "tensor": x.tensor, "coordinates": list(x.coordinates)} for x in a.loads],
         "bounds": list(a.bounds),
+        "cures": None if a.cures is None else [_cure(c) for c in a.cures],
     }
+
+
+def _cure(c: CureFacts) -> Plain:
+    return {"text": c.text, "width": c.width, "loop": c.loop, "keeps_result": c.keeps_result}
 
 
 def _cycle(c: CycleFacts) -> Plain:

@@ -16,6 +16,7 @@ from idgraph.reports.words import (
     GROUPS,
     bytes_text,
     count_text,
+    cures_text,
     cycle_text,
     grouped,
     lanes_text,
@@ -143,10 +144,14 @@ def _accesses(s: SegmentFacts, title: str, rows: int | None) -> Table:
 def _findings(s: SegmentFacts, title: str, rows: int | None) -> list[RenderableType]:
     parts: list[RenderableType] = []
     for kind, found in grouped(s).items():
-        columns = ("operation", "access", "lanes along", "points", "why")
+        columns = ("operation", "access", "lanes along", "points", "why", "would allow more elements")
         table = _table(f"{title}: {kind} accesses, not fully vectorised ({GROUPS[kind]})", columns, ("points",))
         parts.append(
-            _rows(table, ((n, f"{a.kind} {a.tensor}", a.loop, count_text(a.points), a.why) for n, a in found), rows)
+            _rows(
+                table,
+                ((n, f"{a.kind} {a.tensor}", a.loop, count_text(a.points), a.why, cures_text(a)) for n, a in found),
+                rows,
+            )
         )
     loaded = [(e.name, a) for e in s.operations for a in e.accesses if a.loads]
     if loaded:

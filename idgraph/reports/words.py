@@ -81,6 +81,16 @@ def limit_text(a: AccessFacts) -> str:
     return "" if a.vector_bytes >= 16 else a.why
 
 
+def cures_text(a: AccessFacts) -> str:
+    """What would allow more: a line for each change that was tried and found to."""
+    if a.cures is None:
+        return ""
+    return (
+        "\n".join(f"{c.width} if {c.text}" + ("" if c.keeps_result else " (changes the result)") for c in a.cures)
+        or "no change found"
+    )
+
+
 def cycle_text(c: CycleFacts) -> str:
     """Kind and shift in a few words."""
     if c.kind == "shift":
@@ -94,7 +104,7 @@ def grouped(segment: SegmentFacts) -> dict[str, list[tuple[str, AccessFacts]]]:
     found: dict[str, list[tuple[str, AccessFacts]]] = {}
     for e in segment.operations:
         for a in e.accesses:
-            if a.pattern not in ("one element", "same element") and a.vector_bytes < 16:
+            if a.narrow:
                 found.setdefault(a.pattern, []).append((e.name, a))
     for rows in found.values():
         rows.sort(key=lambda row: -row[1].points if isinstance(row[1].points, int) else 0)

@@ -91,8 +91,8 @@ def _examined(path: Path, row: Row, options: Options) -> Row:
 
 def _report(found: Fusion | Import, auto: bool) -> IndexReport:
     if isinstance(found, Import):
-        return found.report(auto=auto)
-    return report_fusion(found, None, auto)
+        return found.report(auto=auto, cures=0)
+    return report_fusion(found, None, auto, 0)
 
 
 def _checked(row: Row, fusions: list[Fusion], options: Options) -> Row:

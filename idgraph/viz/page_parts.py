@@ -9,6 +9,7 @@ from idgraph.reports.words import (
     GROUPS,
     bytes_text,
     count_text,
+    cures_text,
     grouped,
     lanes_text,
     limit_text,
@@ -75,7 +76,15 @@ def findings(s: SegmentFacts) -> list[tuple[str, list[Row]]]:
         (
             f"{kind}: {GROUPS[kind]}",
             [
-                (f"{anchors[name]} {name}", f"{a.kind} {a.tensor}", a.loop, lanes_text(a), count_text(a.points), a.why)
+                (
+                    f"{anchors[name]} {name}",
+                    f"{a.kind} {a.tensor}",
+                    a.loop,
+                    lanes_text(a),
+                    count_text(a.points),
+                    a.why,
+                    cures_text(a),
+                )
                 for name, a in rows
             ],
         )

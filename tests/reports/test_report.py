@@ -113,7 +113,8 @@ KEYS: dict[str, Any] = {
     "loops": ["name", "extent", "parallel"],
     "accesses": ["kind", "operand", "tensor", "shape", "dtype", "coordinates", "address", "predicate", "loop", "step",
                  "pattern", "contiguous", "contiguous_along", "vector_width", "vector_bytes", "limit", "why",
-                 "index_bits", "points", "loads", "bounds"],
+                 "index_bits", "points", "loads", "bounds", "cures"],
+    "cures": ["text", "width", "loop", "keeps_result"],
     "loads": ["name", "tensor", "coordinates"],
     "cycles": ["graph", "kind", "shift", "modulus", "net", "resizes", "changes_index", "tensors", "steps", "lines",
                "closed_by", "closing_line", "consequence"],
@@ -145,7 +146,7 @@ def test_the_schema_of_the_json() -> None:
     transposed.output(s + s.T)
     for r in (*map(imported, NAMES), ig.report(transposed)):
         found = json.loads(r.to_json())
-        assert found["schema"] == "idgraph-report/1"
+        assert found["schema"] == "idgraph-report/2"
         keyed(found, "", seen)
     assert seen == KEYS.keys()  # each kind of object was there
 
@@ -235,3 +236,37 @@ def test_saved_forms(tmp_path: Path) -> None:
     assert json.loads(r.save(tmp_path / "r.json").read_text()) == r.to_dict()
     assert r.save(tmp_path / "r.html").read_text() == r.to_html()
     assert r.save(tmp_path / "r.txt").read_text() == r.to_text(rows=None) + "\n"
+
+
+def test_what_would_allow_more_is_told_and_true() -> None:
+    f = ig.Fusion("f")
+    a = f.input("a", shape=(8, 30))
+    f.output(ig.exp(a[:, :28]))
+    r = ig.report(f)
+    read = r.segments[0].operations[0].accesses[1]
+    assert read.narrow and read.cures
+    access = ig.IdModel(f).access(f.exprs[0], a)
+    tried = access.explain_vector_width(read.loop).cures()
+    assert [(c.text, c.width, c.keeps_result) for c in read.cures] == [(c.text, c.width, c.keeps_result) for c in tried]
+    changed = tried[0].apply(f)
+    assert (
+        ig.report(changed).segments[0].operations[0].accesses[1].vector_width == read.cures[0].width > read.vector_width
+    )
+    text = "padded to 32 elements: strides (32, 1)"
+    assert text in " ".join(r.to_text(200).split()) and text in r.to_html() and text in r.to_json()
+    wide = r.segments[0].operations[1].accesses[0]
+    assert wide.cures is None and not wide.narrow
+    assert all(x.cures is None for x in ig.report(f, cures=0).accesses)
+
+
+def test_accesses_that_look_alike_are_asked_about_once() -> None:
+    f = ig.Fusion("f")
+    t = f.input("t", shape=(8, 30))
+    for _ in range(6):
+        t = ig.exp(t[:, :29]) if t.shape[1] == 30 else ig.pad(t, (1, 0))
+    f.output(t)
+    every = [(e.op, a) for s in ig.report(f).segments for e in s.operations for a in e.accesses]
+    asked = [(op, a) for op, a in every if a.cures is not None]
+    looks = {(op, a.kind, a.shape, a.address, a.why) for op, a in asked}
+    assert 0 < len(asked) < sum(a.narrow for _, a in every) and len(looks) == len(asked)
+    assert len([a for a in ig.report(f, cures=1).accesses if a.cures is not None]) == 1
