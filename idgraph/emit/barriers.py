@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from idgraph.emit.nest import Nest, Node, is_thread
-from idgraph.emit.plan import Alloc, Buffer, Stmt, quote, walk
+from idgraph.emit.plan import quote
 from idgraph.emit.races import Crossing
-from idgraph.emit.storage import SHARED_LIMIT
-from idgraph.errors import ScheduleError
-from idgraph.ir import TensorExpr, item_size
+from idgraph.ir import TensorExpr
 
 
 def barriers(nodes: Sequence[Node], crossings: Iterable[Crossing], around: Sequence[Nest]) -> Mapping[int, list[str]]:
@@ -39,18 +37,3 @@ def barriers(nodes: Sequence[Node], crossings: Iterable[Crossing], around: Seque
             if not any(n > read or n <= write for n in made):
                 made[len(nodes)] = [f"{quote(c.tensor.name)} has been read"]
     return made
-
-
-def check_shared_total(body: tuple[Stmt, ...]) -> None:
-    """Raise `ScheduleError` where the shared arrays of a kernel do not fit together."""
-    arrays = {s.buffer.name: s.buffer for s in walk(body) if isinstance(s, Alloc) and s.buffer.place == "shared"}
-
-    def size(b: Buffer) -> int:
-        return int(b.size) * item_size(b.dtype)
-
-    if sum(map(size, arrays.values())) > SHARED_LIMIT:
-        raise ScheduleError(
-            f"a kernel's shared arrays need {sum(map(size, arrays.values()))} bytes of at most {SHARED_LIMIT}",
-            because=[f"{b.title}: {size(b)} bytes" for b in arrays.values()],
-            hint="split the loops into smaller tiles, or keep one of them elsewhere",
-        )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from idgraph.arith import FALSE, TRUE, Expr, and_
-from idgraph.emit.barriers import barriers, check_shared_total
+from idgraph.emit.barriers import barriers
 from idgraph.emit.compute import Value, accumulator, finish, identity, made_in_place, statement_value
 from idgraph.emit.joined import joined
 from idgraph.emit.nest import (
@@ -51,6 +51,7 @@ from idgraph.emit.plan import (
 from idgraph.emit.races import Crossing, check_barriers, check_races, thread_ways
 from idgraph.emit.scan import scan_steps
 from idgraph.emit.scatter import compared, copied, update
+from idgraph.emit.shared import check_shared_total
 from idgraph.emit.storage import Home, Threads, homes, memory_dtype, private_buffer
 from idgraph.errors import EmitError
 from idgraph.index import strides

@@ -36,6 +36,7 @@ from idgraph.emit.ops.compiled import rebound
 from idgraph.emit.ops.memory import storage_dtype
 from idgraph.emit.plan import Kernel
 from idgraph.emit.printers.scalar import site_numbers
+from idgraph.emit.shared import shared_layout
 from idgraph.errors import EmitError
 from idgraph.index import buffer_size
 from idgraph.ir import Tensor
@@ -121,6 +122,12 @@ def _times(a: Any, b: Any) -> Any:
 _PAIRS: dict[str, Any] = {"sum": _plus, "prod": _times, "amax": scalars.maximum, "amin": scalars.minimum}
 
 
+def dynamic_types(scalar: bool) -> dict[str, Any]:
+    """Element types of arrays in dynamic shared memory, by name: what numba compiles, or what the simulator takes."""
+    kinds = ("bool_", *(f"float{n}" for n in (16, 32, 64)), *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)))
+    return {f"dynamic_{k}": getattr(np, k) if scalar else np.dtype(k) for k in kinds}
+
+
 def namespace(cc: tuple[int, int]) -> dict[str, Any]:
     """The names that kernels use, as device functions inlined into them."""
     cuda = load_cuda()
@@ -130,7 +137,7 @@ def namespace(cc: tuple[int, int]) -> dict[str, Any]:
             **plain, "cuda": cuda, "np": np, "f16_load": float, "f16_word": np.float16,
             "bf16_load": _word_value, "shared_alignment": None, **plain_vectors(),
             **plain_pairs({"bf16": _word_value, "f16": float}, {"bf16": _value_word, "f16": np.float16}),
-            **exchanges(cuda, cuda.jit(device=True), _PAIRS, shuffles=False),
+            **exchanges(cuda, cuda.jit(device=True), _PAIRS, shuffles=False), **dynamic_types(scalar=False),
         }  # fmt: skip
     libdevice: Any = import_module("numba.cuda.libdevice")
 
@@ -170,7 +177,7 @@ def namespace(cc: tuple[int, int]) -> dict[str, Any]:
     if cc < (8, 0):
         names.update(software_bf16(names, jit))
     pairs = {**{k: jit(f) for k, f in _PAIRS.items()}, "amax": names["maximum"], "amin": names["minimum"]}
-    return {**names, **exchanges(cuda, jit, pairs, shuffles=True)}
+    return {**names, **exchanges(cuda, jit, pairs, shuffles=True), **dynamic_types(scalar=True)}
 
 
 def kernel_functions(program: Program, checked: bool, cc: tuple[int, int]) -> dict[str, Any]:
@@ -274,7 +281,9 @@ class Prepared:
             arguments = [*(self._flat[b.name] for b in kernel.buffers), *map(np.int64, scalars_of(kernel, self.env))]
             blocks, threads = launch_shape(kernel, self.env)
             arguments += [] if fault is None else [fault]
-            self._kernels.append((kernel, _start(functions[kernel.name], blocks, threads, arguments), fault))
+            shared = shared_layout(kernel.body).dynamic
+            start = _start(functions[kernel.name], blocks, threads, arguments, shared)
+            self._kernels.append((kernel, start, fault))
         self._raise = raise_fault
 
     def launch(self) -> None:
@@ -298,14 +307,14 @@ class Prepared:
 
 
 def _start(
-    function: Any, blocks: tuple[int, ...], threads: tuple[int, ...], arguments: list[Any]
+    function: Any, blocks: tuple[int, ...], threads: tuple[int, ...], arguments: list[Any], shared: int
 ) -> Callable[[], None]:
     if isinstance(function, DeviceKernel):
-        return function.bound(blocks, threads, arguments)
+        return function.bound(blocks, threads, arguments, shared)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # few threads are what small shapes need
-        configured = function[blocks, threads]
+        configured = function[blocks, threads, 0, shared]
 
     def simulate() -> None:
         with warnings.catch_warnings():

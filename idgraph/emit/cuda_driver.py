@@ -60,8 +60,25 @@ class DeviceKernel:
 
         return start
 
-    def bound(self, blocks: Grid, threads: Grid, arguments: Sequence[Any]) -> Callable[[], None]:
-        """The launch with its arguments laid out: flat arrays on the device, and integers."""
+    def _grant(self, shared: int) -> None:
+        """Ask for ``shared`` bytes of dynamic shared memory; raises where this device has no such amount."""
+        driver = self._driver
+        device = _done(driver.cuCtxGetDevice(), "asking for the device")
+        what = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+        most = int(_done(driver.cuDeviceGetAttribute(what, device), "asking for shared memory"))
+        if shared > most:
+            raise EmitError(
+                f"the kernel needs {shared} bytes of shared memory, this device grants a block {most}",
+                hint="split the loops into smaller tiles, or keep one of the shared tensors elsewhere",
+            )
+        limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        _done(driver.cuFuncSetAttribute(self._function, limit, shared), "asking for more shared memory")
+
+    def bound(self, blocks: Grid, threads: Grid, arguments: Sequence[Any], shared: int = 0) -> Callable[[], None]:
+        """The launch with its arguments laid out: flat arrays on the device, and integers. ``shared`` are the bytes of
+        dynamic shared memory that it asks for."""
+        if shared:
+            self._grant(shared)
         words = np.array([w for a in arguments for w in words_of(a)], np.int64)
         pointers = np.array([words.ctypes.data + 8 * n for n in range(words.size)], np.uint64)
         driver, function, address = self._driver, self._function, pointers.ctypes.data
@@ -69,7 +86,7 @@ class DeviceKernel:
         kept = (words, pointers, arguments)
 
         def start() -> None:
-            (code,) = driver.cuLaunchKernel(function, *grid, *block, 0, 0, address, 0)
+            (code,) = driver.cuLaunchKernel(function, *grid, *block, shared, 0, address, 0)
             if int(code) != 0:
                 raise EmitError(f"the CUDA driver: a launch of {grid} blocks of {block} threads failed with {code!s}")
             _ = kept  # what the launch points to lives as long as it

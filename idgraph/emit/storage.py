@@ -19,6 +19,7 @@ from idgraph.emit.nest import (
 )
 from idgraph.emit.plan import Buffer, Local
 from idgraph.emit.scatter import in_place
+from idgraph.emit.shared import LIMIT
 from idgraph.errors import EmitError, ScheduleError
 from idgraph.index import buffer_size
 from idgraph.index.tiles import tile
@@ -26,8 +27,6 @@ from idgraph.ir import DType, Fusion, Tensor, TensorExpr, item_size
 
 # Elements of one thread's private array beyond which it moves to global memory, one slice for each thread.
 LOCAL_LIMIT = 4096
-# Bytes of static shared memory that every device grants a block.
-SHARED_LIMIT = 48 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,11 +209,11 @@ def _inlined(t: Tensor, n: int, value: Local, memory: Buffer | None, maps: Index
 
 
 def _check_shared(t: Tensor, buffer: Buffer, threads: Threads) -> None:
-    if not threads.used or (buffer.size.is_const and int(buffer.size) * item_size(t.dtype) <= SHARED_LIMIT):
+    if not threads.used or (buffer.size.is_const and int(buffer.size) * item_size(t.dtype) <= LIMIT):
         return
     raise ScheduleError(
         f"{t.name} needs {buffer.size} elements of shared memory, {item_size(t.dtype)} bytes each",
         where=t.source_line,
-        because=[f"a kernel's shared arrays have constant sizes and at most {SHARED_LIMIT} bytes in all"],
+        because=[f"a kernel's shared arrays have constant sizes and at most {LIMIT} bytes in all"],
         hint=f"inline {t.name} deeper, or split its loops into smaller tiles",
     )

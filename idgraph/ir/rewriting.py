@@ -93,6 +93,7 @@ class Rewrites:
             use.inputs = tuple(new if t is old else t for t in use.inputs)
             use.args = tuple(new if a is old else a for a in use.args)
             old.drop_use(use)
-            new.add_use(use)
+            if use not in new.uses:
+                new.add_use(use)
         if old.definition is not None:
             self.remove([old.definition])

@@ -62,6 +62,31 @@ SHARED["tile_cut"] = lambda: tile((6, 7), layout="xor")
 SHARED["tile_epilogue"] = lambda: tile((6, 8), layout="pad", dtype="bfloat16", extra=True)
 
 
+def padded(t: ig.Tensor, columns: int) -> None:
+    """Memory of ``t`` by its loops, with this many more elements to a row."""
+    loops = t.loop
+    t.resize(len(loops) - 1, 0, columns)
+    t.set_allocation(t.loop)
+    t.set_loop(loops)
+
+
+@shared
+def two_wide_tiles() -> ig.Fusion:
+    """Two tiles of different types that find room in dynamic shared memory only."""
+    f = ig.Fusion("two_wide_tiles")
+    a = ig.copy(f.input("x", (2, 4, 5)), name="a")
+    b = ig.cast(ig.permute(a, (0, 2, 1)), "float64", name="b")
+    c = f.output(ig.permute(b, (0, 2, 1), name="c"))
+    turned = b.definition.inputs[0] if b.definition is not None else a
+    for t in (a, turned, b, c):
+        on(t, "blockIdx.x", "threadIdx.y", "threadIdx.x")
+    turned.inline(3)
+    for t, columns in ((a, 1500), (b, 1001)):
+        padded(t, columns)
+        t.inline(1).set_memory("shared")
+    return f
+
+
 @shared
 def tile_other_threads() -> ig.Fusion:
     """Sixteen threads fill the tile, eight read it: the barrier stands outside of the test for the eight."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import idgraph as ig
 from idgraph.emit import compile_ptx, emit
+from idgraph.emit.cuda_driver import DeviceKernel
 from idgraph.emit.plan import (
     Alloc,
     Barrier,
@@ -23,6 +27,7 @@ from idgraph.emit.plan import (
     VectorStore,
     walk,
 )
+from idgraph.emit.shared import SharedLayout, shared_layout
 from tests.emit.shared_cases import SHARED, on, tile
 from tests.emit.thread_oracle import faults, kernel_faults
 
@@ -30,7 +35,7 @@ from tests.emit.thread_oracle import faults, kernel_faults
 BARRIERS = {
     "tile_in_a_loop": 2 * 5, "two_tiles_in_a_loop": 2 * 5, "row_sum_for_all_threads": 1, "partial_sums": 1,
     "matmul_through_tiles": 2 * 2, "tile_other_threads": 1, "past_a_thread_axis": 1, "through_global_memory": 1,
-    "no_exchange": 0, "shared_output": 1, "local_tile": 0,
+    "no_exchange": 0, "two_wide_tiles": 2, "shared_output": 1, "local_tile": 0,
 }  # fmt: skip
 
 
@@ -153,7 +158,7 @@ def rows(memory: str, way: str = "threadIdx.x", at: int = 1, n: int = 8) -> ig.F
         (rows("auto"), ("a would race", "other threads", 'a.set_memory("shared")')),
         (rows("shared", at=0), ("shared memory", "another kernel", "inline a")),
         (rows("local", at=0), ("local memory", "another kernel", "inline a")),
-        (rows("shared", n=12289), ("a needs 12289 elements of shared memory", "49152 bytes", "smaller tiles")),
+        (rows("shared", n=58113), ("a needs 58113 elements of shared memory", "232448 bytes", "smaller tiles")),
     ],
 )
 def test_refused_with_both_accesses(f: ig.Fusion, words: tuple[str, ...]) -> None:
@@ -170,7 +175,7 @@ def test_refused_with_both_accesses(f: ig.Fusion, words: tuple[str, ...]) -> Non
 
 def test_arrays_that_fit_alone_but_not_together() -> None:
     f = ig.Fusion("together")
-    x = f.input("x", (2, 8000))
+    x = f.input("x", (2, 30000))
     a = ig.exp(x, name="a")
     b = ig.flip(a, 1, name="b")
     c = f.output(ig.flip(b, 1, name="c"))
@@ -179,9 +184,60 @@ def test_arrays_that_fit_alone_but_not_together() -> None:
         on(t, "blockIdx.x", "", "threadIdx.x")
     for t in (a, b):
         t.inline(1).set_memory("shared")
-    with pytest.raises(ig.ScheduleError, match="64000 bytes of at most 49152") as found:
+    with pytest.raises(ig.ScheduleError, match="240000 bytes of at most 232448") as found:
         emit(f, "cuda")
-    assert "a: 32000 bytes" in str(found.value)
+    assert "a: 120000 bytes" in str(found.value)
+
+
+def test_more_than_48_kib_is_one_dynamic_piece() -> None:
+    """Each array has its own part, at a multiple of 16 bytes; less stays static."""
+    program = emit(SHARED["two_wide_tiles"](), "cuda")
+    (kernel,) = program.plan.kernels
+    layout = shared_layout(kernel.body)
+    assert layout == SharedLayout(24080 + 40208, 24080 + 40208, {"tile1": 0, "tile3": 24080})
+    assert "tile1 = cuda.shared.array(0, dynamic_float32, shared_alignment)[0 : 6020]" in program.source
+    assert "tile3 = cuda.shared.array(0, dynamic_float64, shared_alignment)[3010 : 8035]" in program.source
+    (small,) = emit(SHARED["tile_plain"](), "cuda").plan.kernels
+    assert shared_layout(small.body) == SharedLayout(64, 0, {})
+
+
+class Driver:
+    """A CUDA driver with ``most`` bytes of shared memory for a block; notes what it is asked."""
+
+    CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="dynamic")
+    CUdevice_attribute = SimpleNamespace(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN="most")
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.asked: list[tuple[Any, ...]] = []
+
+    def cuCtxGetDevice(self) -> tuple[int, int]:
+        return 0, 3
+
+    def cuDeviceGetAttribute(self, what: str, device: int) -> tuple[int, int]:
+        assert (what, device) == ("most", 3)
+        return 0, self.most
+
+    def cuFuncSetAttribute(self, *asked: Any) -> tuple[int]:
+        self.asked.append(asked)
+        return (0,)
+
+    def cuLaunchKernel(self, *asked: Any) -> tuple[int]:
+        self.asked.append((*asked[:9], asked[10]))
+        return (0,)
+
+
+def test_the_launch_asks_for_the_dynamic_piece() -> None:
+    def started(most: int, shared: int) -> list[tuple[Any, ...]]:
+        kernel, driver = DeviceKernel.__new__(DeviceKernel), Driver(most)
+        vars(kernel).update(_driver=driver, _function="f")
+        kernel.bound((2,), (32,), [7], shared)()
+        return driver.asked
+
+    assert started(99 * 1024, 0) == [("f", 2, 1, 1, 32, 1, 1, 0, 0, 0)]
+    assert started(99 * 1024, 65536) == [("f", "dynamic", 65536), ("f", 2, 1, 1, 32, 1, 1, 65536, 0, 0)]
+    with pytest.raises(ig.EmitError, match="needs 101377 bytes of shared memory, this device grants a block 101376"):
+        started(99 * 1024, 99 * 1024 + 1)
 
 
 def test_a_symbolic_tile_is_refused_on_threads_only() -> None:
@@ -210,4 +266,14 @@ def test_ptx_has_shared_accesses_and_barriers(name: str) -> None:
     assert "bar.sync" in ptx
     assert "st.shared" in ptx
     assert "ld.shared" in ptx
+    assert ".local" not in ptx
+
+
+def test_dynamic_shared_memory_in_ptx() -> None:
+    pytest.importorskip("numba_cuda")
+    (ptx,) = compile_ptx(emit(SHARED["two_wide_tiles"](), "cuda"))
+    declared = re.findall(r"^(.*)\.shared \.align (\d+) (.*);", ptx, re.MULTILINE)
+    assert {(how.strip(), align) for how, align, _ in declared} == {(".extern", "16")}  # all begin at one address
+    assert re.search(r"st\.shared\.f32", ptx)
+    assert re.search(r"ld\.shared\.f64", ptx)
     assert ".local" not in ptx

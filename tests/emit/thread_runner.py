@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 
 from idgraph.emit import Program
-from idgraph.emit.cuda import launch_shape
+from idgraph.emit.cuda import dynamic_types, launch_shape
 from idgraph.emit.cuda_pairs import plain_pairs
 from idgraph.emit.cuda_vectors import plain_vectors
 from idgraph.emit.launch import global_buffer, scalars_of
 from idgraph.emit.layout import bind, flat_input, given_array, output_array
 from idgraph.emit.ops import scalars
 from idgraph.emit.plan import Kernel
+from idgraph.emit.shared import shared_layout
 
 
 def _filled(size: int, dtype: Any) -> Any:
@@ -40,12 +41,16 @@ def _value_word(value: float) -> Any:
 
 
 class _Shared:
-    """Static arrays of one block: each place in the source that asks for one has its own."""
+    """Arrays of one block: each place in the source that asks for a static one has its own, size 0 is all of the
+    dynamic piece."""
 
-    def __init__(self) -> None:
+    def __init__(self, dynamic: int) -> None:
         self.arrays: dict[int, Any] = {}
+        self.dynamic = np.full(dynamic, 255, np.uint8)
 
     def array(self, place: int, size: int, dtype: Any, alignment: object = None) -> Any:
+        if size == 0:
+            return self.dynamic[: self.dynamic.size // np.dtype(dtype).itemsize * np.dtype(dtype).itemsize].view(dtype)
         if place not in self.arrays:
             self.arrays[place] = _filled(size, dtype)
         return self.arrays[place]
@@ -55,7 +60,7 @@ def _thread(code: Any, kernel: Kernel, arguments: list[Any], cuda: SimpleNamespa
     plain = {k: v for k, v in vars(scalars).items() if not k.startswith("__")}
     names: dict[str, Any] = {
         **plain, "cuda": cuda, "np": np, "f16_load": float, "f16_word": np.float16, "shared_alignment": None,
-        "bf16_load": _word_value, **plain_vectors(),
+        "bf16_load": _word_value, **plain_vectors(), **dynamic_types(scalar=False),
         **plain_pairs({"bf16": _word_value, "f16": float}, {"bf16": _value_word, "f16": np.float16}),
     }  # fmt: skip
     exec(code, names)
@@ -86,8 +91,13 @@ def run_threads(program: Program, inputs: Mapping[str, Any], seed: int = 0) -> d
         code = compile(source + "    return\n    yield\n", kernel.name, "exec")
         arguments = [*(flat[b.name] for b in kernel.buffers), *scalars_of(kernel, env)]
         blocks, threads = launch_shape(kernel, env)
+        shared = shared_layout(kernel.body).dynamic
         for at in _shuffled(blocks, order):
-            cuda = {"blockIdx": SimpleNamespace(**at), "shared": _Shared(), "local": SimpleNamespace(array=_filled)}
+            cuda = {
+                "blockIdx": SimpleNamespace(**at),
+                "shared": _Shared(shared),
+                "local": SimpleNamespace(array=_filled),
+            }
             waiting = [
                 _thread(code, kernel, arguments, SimpleNamespace(threadIdx=SimpleNamespace(**t), **cuda))
                 for t in _shuffled(threads, order)

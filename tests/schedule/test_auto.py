@@ -133,6 +133,17 @@ def test_a_scan_over_the_rows_of_a_reduction() -> None:
     assert ig.validate(f, target="numpy").ok
 
 
+def test_equal_operands_become_one_reader() -> None:
+    """Operations that are done once have readers that name them twice."""
+    f = ig.Fusion("equal")
+    x = f.input("x", shape=(1,))
+    a, b = -x, -x
+    f.output(ig.amax(x, 0), a + b, ig.copy(b), ig.cat([x, b], dim=0))
+    ig.schedule.auto(f)
+    assert all(len(t.uses) == len(set(t.uses)) for t in f.tensors)
+    assert ig.validate(f, target="numpy").ok
+
+
 def test_a_copy_for_one_operand_of_two() -> None:
     f = ig.Fusion("twice")
     y = ig.exp(f.input("x", shape=(4,)), name="y")

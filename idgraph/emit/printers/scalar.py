@@ -42,9 +42,10 @@ from idgraph.emit.plan import (
     walk,
 )
 from idgraph.emit.printers.narrow import LIMIT, Narrow, fits
+from idgraph.emit.shared import shared_layout
 from idgraph.emit.vectors import split_address
 from idgraph.errors import EmitError
-from idgraph.ir import DType
+from idgraph.ir import DType, item_size
 
 _CHOOSE = "({1} if {0} else {2})"
 SHORT: dict[DType, str] = {"bfloat16": "bf16", "float16": "f16"}
@@ -53,7 +54,8 @@ SHORT: dict[DType, str] = {"bfloat16": "bf16", "float16": "f16"}
 def scalar_kernel(kernel: Kernel, plan: Plan, target: str, checked: bool) -> str:
     """A function of flat buffers and integers, one statement for each of the plan."""
     short = {s.var for s in walk(kernel.body) if isinstance(s, Loop) and target == "cuda" and is_thread(s.parallel)}
-    printer = _Scalar(kernel, plan, target, checked, Narrow(plan.names, short))
+    offsets = shared_layout(kernel.body).offsets if target == "cuda" else {}
+    printer = _Scalar(kernel, plan, target, checked, Narrow(plan.names, short), offsets)
     params = [b.name for b in kernel.buffers] + [plan.names[s] for s in kernel.scalars]
     if checked and target != "python":
         params.append("fault")
@@ -84,6 +86,7 @@ class _Scalar:
     target: str
     checked: bool
     narrow: Narrow
+    offsets: dict[str, int]  # of arrays in dynamic shared memory, in bytes
     lines: list[str] = field(default_factory=list[str])
     around: int = 0  # loops around the present statement, other than those on threads
     sites: int = 0
@@ -349,8 +352,12 @@ class _Scalar:
                 return f"np.empty({size}, np.{_np(b.dtype)})"
             case _:
                 kind = "float16" if b.dtype == "float16" else _np(b.dtype)
+                count = max(1, int(b.size))
+                if b.place == "shared" and b.name in self.offsets:
+                    at = self.offsets[b.name] // item_size(b.dtype)
+                    return f"cuda.shared.array(0, dynamic_{kind}, shared_alignment)[{at} : {at + count}]"
                 if b.place == "shared":
-                    return f"cuda.shared.array({max(1, int(b.size))}, np.{kind}, shared_alignment)"
+                    return f"cuda.shared.array({count}, np.{kind}, shared_alignment)"
                 return f"cuda.local.array({max(1, int(b.size))}, np.{kind})"
 
 
