@@ -11,6 +11,7 @@ from idgraph.arith import CounterExample, Expr, Proof, Unknown, from_sympy, prov
 from idgraph.display import load_with
 from idgraph.emit import emit
 from idgraph.errors import (
+    VERSION,
     EmitError,
     FrontendError,
     FusionError,
@@ -133,6 +134,7 @@ if TYPE_CHECKING:
     from idgraph.sweeps import sweep
     from idgraph.validate import Report
 
+__version__ = VERSION
 set = copy  # nvFuser's word for a copy
 
 

@@ -29,6 +29,8 @@ from typing import (
     get_type_hints,
 )  # fmt: skip
 
+VERSION = "0.1.0"  # of the package; pyproject.toml says the same
+
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -17,7 +17,7 @@ from idgraph.cli.many import Limits, print_report, run_report, run_sweep
 from idgraph.cli.show import access_row, console, index_table, print_cycles, say, tensor_table
 from idgraph.emit import Target
 from idgraph.emit import emit as emit_program
-from idgraph.errors import IdGraphError, IndexingError
+from idgraph.errors import VERSION, IdGraphError, IndexingError
 from idgraph.frontends.files import load
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, IterDomain, Tensor
@@ -36,10 +36,10 @@ auto_option = click.option("--auto/--as-scheduled", "automatic", default=False, 
 
 
 @click.group(
-    context_settings={"max_content_width": 110},
+    context_settings={"max_content_width": 110, "help_option_names": ["-h", "--help"]},
     epilog="Exit status: 0 it holds, 1 a check failed, 2 bad input (one line on stderr says what).",
 )
-@click.version_option(package_name="idgraph")
+@click.version_option(version=VERSION, prog_name="idgraph")
 def cli() -> None:
     """Index analysis for tensor compilers.
 
@@ -265,7 +265,9 @@ def cycles(file: str, graph: str, as_json: bool) -> None:
 
 def _axis(fusion: Fusion, text: str) -> IterDomain:
     """``t1:0``: logical axis 0 of tensor t1 (a name may hold colons)."""
-    name, _, axis = text.rpartition(":")
+    name, colon, axis = text.rpartition(":")
+    if not colon:
+        raise IndexingError(f"{text!r} names no axis", hint="TENSOR:AXIS, such as t1:0")
     tensor = fusion[name]
     if not axis.isdigit() or int(axis) >= len(tensor.logical):
         raise IndexingError(f"{text!r} names no axis", hint=f"{name}:0 to {name}:{len(tensor.logical) - 1}")
@@ -309,8 +311,13 @@ def emit(file: str, target: Target, automatic: bool, as_json: bool) -> None:
         say(program.source)
 
 
+_CALLED = "return callback(*args, **kwargs)"  # click's own line: what is wrong then stands in no line of the user's
+
+
 def main() -> NoReturn:
     """Entry point: 0 holds, 1 a check failed, 2 bad input, with one line on stderr that says what is wrong."""
+    if sys.stdout is None:  # closed by the shell (`>&-`)  # pyright: ignore[reportUnnecessaryComparison]
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
     try:
         status = _run()
         sys.stdout.flush()
@@ -334,7 +341,8 @@ def _run() -> int:
         return 130  # as a shell reports an interrupt
     except IdGraphError as error:
         because = [f"because {fact}" for fact in error.because]
-        return _bad("; ".join([error.what, *([f"at {error.where}"] if error.where else []), *because, *_hint(error)]))
+        at = [f"at {error.where}"] if error.where and _CALLED not in error.where else []
+        return _bad("; ".join([error.what, *at, *because, *_hint(error)]))
     except MemoryError:
         return _bad("it needs more memory than there is")
     except BrokenPipeError:

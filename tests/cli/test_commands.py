@@ -8,11 +8,13 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+import idgraph as ig
 from idgraph.cli import main
 from idgraph.frontends.fx import from_json
 
@@ -267,3 +269,22 @@ def test_a_bar_on_a_terminal_only(folder: Path, command: str) -> None:
     (folder / "rows.jsonl").unlink(missing_ok=True)
     plain = spawn(*command.split(), cwd=folder)
     assert plain.stderr.replace("building\n", "") == ""
+
+
+def test_the_version_is_the_package_s_also_where_nothing_is_installed(folder: Path) -> None:
+    said = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["version"]
+    assert run("--version", cwd=folder).stdout.split()[-1] == said == ig.__version__
+    assert run("show", "-h", cwd=folder).returncode == 0
+
+
+def test_no_axis_is_named(folder: Path) -> None:
+    shown = run("explain", "rotation.txt", "t0", "t4:0", cwd=folder)
+    assert (shown.returncode, shown.stderr) == (2, "error: 't0' names no axis; hint: TENSOR:AXIS, such as t1:0\n")
+    shown = run("explain", "rotation.txt", "nothing:0", "t4:0", cwd=folder)
+    assert shown.returncode == 2 and "no tensor 'nothing'" in shown.stderr and "callback" not in shown.stderr
+
+
+def test_a_standard_output_that_is_closed(folder: Path) -> None:
+    command = f"{sys.executable} -m idgraph show rotation.txt >&-"
+    shown = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, check=False)
+    assert (shown.returncode, shown.stderr) == (0, "")
