@@ -10,10 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from idgraph.arith import Expr
+from idgraph.arith import Expr, simplify
 from idgraph.graphs.coordinates import padded
-from idgraph.ir import DomainExpr, Fixed, Fusion, IterDomain, Mapped, Merge, Tensor, TensorExpr
+from idgraph.ir import (
+    DomainExpr,
+    Fixed,
+    Fusion,
+    IterDomain,
+    Mapped,
+    Merge,
+    Resize,
+    Roll,
+    Split,
+    Stride,
+    Swizzle,
+    Tensor,
+    TensorExpr,
+)
 from idgraph.ir.domains import is_one
+from idgraph.ir.loops import part_count
 from idgraph.ir.pointwise import same_extent
 
 
@@ -67,6 +82,7 @@ class Forwards:
         self.of: dict[Tensor, dict[IterDomain, list[Forward]]] = {}
         self._shared = shared
         self._standing = standing
+        self._wants: dict[IterDomain, tuple[TensorExpr, int]] = {}  # the read that what is known of an axis is from
         reads = list(shared_reads(fusion, shared))
         for _ in range(len(reads) + 2):  # each round settles one tensor more, at the least
             upstream = [self._to_producer(*read) for read in reversed(reads)]
@@ -94,9 +110,11 @@ class Forwards:
 
     def _to_producer(self, t: Tensor, e: TensorExpr, k: int) -> bool:
         changed = False
-        for axis, wanted in self.walk(t, e, k)[0].items():
-            if len(wanted) > len(self.at(t, axis)):
-                self.of.setdefault(t, {})[axis] = [f for f, _ in wanted]
+        for axis, found in self.walk(t, e, k)[0].items():
+            wanted, known = [f for f, _ in found], self.at(t, axis)
+            grown = self._wants.get(axis) == (e, k) and not all(map(Forward.same, wanted, known))
+            if len(wanted) > len(known) or grown:  # what the reader lacks may itself have been widened meanwhile
+                self.of.setdefault(t, {})[axis], self._wants[axis] = wanted, (e, k)
                 changed = True
         return changed
 
@@ -129,18 +147,44 @@ class Forwards:
         for row in e.reads:
             others.update(read.domain for read in row if isinstance(read, Mapped))
         way.fresh = {d for d in e.output.logical if d.is_broadcast and d not in way.known and d not in others}
-        for x in (
-            *e.output.domain.exprs,
-            *e.output.domain.loop_exprs,
-        ):  # also a reshape's steps
+        for x in (*e.output.domain.exprs, *e.output.domain.loop_exprs):  # also a reshape's steps
             way.take(x)
         # Merged with single elements only, an axis keeps its coordinate, unless loops run past the end.
         return {axis: found for axis, found in way.wanted.items() if axis in way.needed}, way.known
 
-    def standing(self, t: Tensor, d: IterDomain) -> Expr:
-        """The extent of what stands for a broadcast axis."""
-        extent = self._standing(t, d)
-        return d.extent if extent is None else extent
+    def extent(self, t: Tensor, d: IterDomain) -> Expr:
+        """The extent of what stands for an axis of ``t``, with all that it is merged with."""
+        known: dict[IterDomain, Expr] = {}
+        for axis in (*t.root, *t.logical):
+            standing = self._standing(t, axis)
+            known.setdefault(axis, self._widened(t, axis, axis.extent if standing is None else standing))
+        for x in t.domain.loop_exprs:
+            made = replay_extents(x, [known.get(axis, axis.extent) for axis in x.inputs])
+            known.update((axis, self._widened(t, axis, extent)) for axis, extent in zip(x.outputs, made, strict=True))
+        return known.get(d, d.extent)
+
+    def _widened(self, t: Tensor, d: IterDomain, extent: Expr) -> Expr:
+        for f in self.at(t, d):
+            extent = simplify(extent * f.extent)
+        return extent
+
+
+def replay_extents(e: DomainExpr, extents: list[Expr]) -> list[Expr]:
+    """Extents of the outputs of ``e`` when its inputs have these extents."""
+    match e:
+        case Split():
+            rest = part_count(extents[0], e.factor)
+            return [rest, e.factor] if e.inner_split else [e.factor, rest]
+        case Merge():
+            return [simplify(extents[0] * extents[1])]
+        case Resize():
+            return [simplify(extents[0] + e.left + e.right)]
+        case Stride():
+            return [e.out.extent]
+        case Roll():
+            return [extents[0]]
+        case Swizzle():
+            return [extents[0], extents[1]]
 
 
 class _Walk:
@@ -177,7 +221,7 @@ class _Walk:
         elif have and isinstance(x, Merge) and x.out in self._shared:
             lacking = x.inner if have[0] is x.outer else x.outer
             if lacking in self.fresh and not have[0].is_broadcast:  # permissive keeps two merged broadcasts apart
-                extent, axis = self._forwards.standing(self._reader, lacking), self.known[have[0]]
+                extent, axis = self._forwards.extent(self._reader, lacking), self.known[have[0]]
                 self.wanted.setdefault(axis, []).append((Forward(extent, have[0] is x.outer), (lacking, None)))
                 if lacking in self._padded or not is_one(extent):
                     self.needed.add(axis)

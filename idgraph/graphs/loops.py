@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from idgraph.arith import Expr, simplify
 from idgraph.errors import ScheduleError
-from idgraph.graphs.forwarding import Forwards
+from idgraph.graphs.forwarding import Forwards, replay_extents
 from idgraph.ir import (
     SCATTERS,
     AxisRead,
@@ -31,7 +31,6 @@ from idgraph.ir import (
     TensorExpr,
 )
 from idgraph.ir.domains import is_one
-from idgraph.ir.loops import part_count
 from idgraph.ir.pointwise import same_extent
 
 
@@ -217,12 +216,14 @@ class Nests:
         if self._forwards is None:
             return []
         mine, theirs = self.shadows[t].lacking, self.shadows[e.output]
-        return [
+        pairs = [
             (mine[axis, i], theirs.of(d) if number is None else theirs.lacking[d, number])
             for axis, wanted in self._forwards.walk(t, e, k)[0].items()
             for i, (f, (d, number)) in enumerate(wanted)
             if i < len(self._forwards.at(t, axis)) and f.same(self._forwards.at(t, axis)[i])
         ]
+        # One coordinate only where the extents are one: what is left out here is refused as a loop that is not shared.
+        return [(a, b) for a, b in pairs if same_extent(a.extent, b.extent)]
 
     def apart(self, t: Tensor) -> list[str]:
         """Why no one nest holds all readers of ``t``, where their loops are widened differently."""
@@ -358,24 +359,6 @@ def descendants(d: IterDomain, exprs: list[DomainExpr]) -> set[IterDomain]:
         if any(x in found for x in e.inputs):
             found.update(e.outputs)
     return found
-
-
-def replay_extents(e: DomainExpr, extents: list[Expr]) -> list[Expr]:
-    """Extents of the outputs of ``e`` when its inputs have these extents."""
-    match e:
-        case Split():
-            rest = part_count(extents[0], e.factor)
-            return [rest, e.factor] if e.inner_split else [e.factor, rest]
-        case Merge():
-            return [simplify(extents[0] * extents[1])]
-        case Resize():
-            return [simplify(extents[0] + e.left + e.right)]
-        case Stride():
-            return [e.out.extent]
-        case Roll():
-            return [extents[0]]
-        case Swizzle():
-            return [extents[0], extents[1]]
 
 
 def replayed_expr(e: DomainExpr, ins: list[IterDomain], outs: list[IterDomain]) -> DomainExpr:
