@@ -29,6 +29,8 @@ from idgraph.schedule import auto
 if TYPE_CHECKING:
     import torch
 
+    from idgraph.emit.tuning import Tuner
+
 LARGE = 10**8  # loop points from which a fusion on the CPU is worth a schedule
 KernelKey = tuple[int, int, str]  # segment, version of its fusion, target
 
@@ -184,7 +186,9 @@ class Import(Printed):
         calls = sum(self.plan.mapped.values())
         return f"Import({self.program.name!r}, {calls} calls mapped, {len(self.coverage.opaque)} operations opaque)"
 
-    def run(self, *args: object, target: str = "cpu", checked: bool = True, **kwargs: object) -> object:
+    def run(
+        self, *args: object, target: str = "cpu", checked: bool = True, tuner: Tuner | None = None, **kwargs: object
+    ) -> object:
         """The program's results for these arguments, through emitted kernels; opaque operations are torch's own.
 
         ``args``: torch tensors or NumPy arrays in the order of ``parameters``, or nested as the captured function takes
@@ -192,6 +196,9 @@ class Import(Printed):
         tensors, on its device, when an argument is one, else arrays. Tensors that the program changes in place are
         changed. Raises `FrontendError` for an argument of another shape or dtype than captured, and, when ``checked``,
         `IndexingError` for a loaded index out of range.
+
+        With a ``tuner`` (`idgraph.Tuner`) kernels for "cpu" and "cuda" are chosen by measurement on these arguments,
+        the first time; a fusion that the user scheduled is taken as it is.
         """
         flat = list(args) if self.flatten is None else self.flatten(args, kwargs)
         wanted = self.parameters
@@ -206,7 +213,7 @@ class Import(Printed):
         for name, number in last_reads(self.plan).items():
             spent.setdefault(number, []).append(name)
         for number, segment in enumerate(self.segments):
-            self._run_segment(number, segment, values, target, checked, env)
+            self._run_segment(number, segment, values, target, checked, env, tuner)
             for name in spent.get(number, ()):  # memory of large programs: nothing is kept that nobody reads
                 values.pop(name, None)
         like = next((a for a in given.values() if is_torch(a)), None)
@@ -259,16 +266,19 @@ class Import(Printed):
         target: str,
         checked: bool,
         env: dict[str, int],
+        tuner: Tuner | None,
     ) -> None:
         if segment.fusion is not None:
-            key = (number, segment.fusion.version, target)  # a schedule step makes new kernels
-            kernels = self.kernels.get(key)
-            if kernels is None:
-                kernels = self.kernels[key] = emit(for_target(segment.fusion, _target(target)), target=_target(target))
             arrays = {
                 name: laid_out(_array(values[name]), _meta(self.program[name]).at(env)) for name in segment.inputs
             }
-            out = kernels.run(arrays, {s: env[s] for s in segment.fusion.symbols}, checked=checked)
+            sizes = {s: env[s] for s in segment.fusion.symbols}
+            how = target if tuner is None else f"{target}, tuned"
+            key = (number, segment.fusion.version, how)  # a schedule step makes new kernels
+            kernels = self.kernels.get(key)
+            if kernels is None:
+                kernels = self.kernels[key] = _kernels(segment.fusion, _target(target), tuner, arrays, sizes)
+            out = kernels.run(arrays, sizes, checked=checked)
             values.update({name: out[name] for name in segment.outputs})
         for node in segment.calls:
             if is_projection(self.plan, node):
@@ -278,6 +288,20 @@ class Import(Printed):
                 values[node.name] = call_reference(self.program, node, values, operation, env)
 
 
+def _kernels(
+    fusion: Fusion, target: Target, tuner: Tuner | None, arrays: Mapping[str, Array], sizes: Mapping[str, int]
+) -> Kernels:
+    """The fusion's kernels: scheduled as the target needs it, or by measurement."""
+    if tuner is not None and (target == "cpu" or target == "cuda") and not _is_scheduled(fusion):
+        return tuner.tune(rebuild(fusion), target, arrays, symbols=sizes).program
+    return emit(for_target(fusion, target), target=target)
+
+
+def _is_scheduled(fusion: Fusion) -> bool:
+    made = [e.output for e in fusion.exprs]
+    return any(t.inline_position or t.loop != t.logical for t in made)
+
+
 def for_target(fusion: Fusion, target: Target) -> Fusion:
     """The fusion itself, or an automatically scheduled copy: for a GPU, where a kernel without threads is of no use,
     and for large work on the CPU, where each tensor would go through memory.
@@ -285,8 +309,7 @@ def for_target(fusion: Fusion, target: Target) -> Fusion:
     For less a schedule costs more to compile than it saves: 8.3 s instead of 7.9 s for an attention of 7e7 points.
     A fusion that the user scheduled is taken as it is.
     """
-    made = [e.output for e in fusion.exprs]
-    if any(t.inline_position or t.loop != t.logical for t in made):
+    if _is_scheduled(fusion):
         return fusion
     if target != "cuda" and not (target == "cpu" and points(fusion) >= LARGE):
         return fusion

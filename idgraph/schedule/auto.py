@@ -29,14 +29,13 @@ from idgraph.ir import (
     item_size,
 )
 from idgraph.ir.loops import reset
-from idgraph.ir.pointwise import aligned_reads
-from idgraph.ir.registry import apply
+from idgraph.schedule.broadcasts import broadcasts_first, wide_views
 from idgraph.schedule.gathers import Force, apply_gather_plan, gather_plan
 from idgraph.schedule.inline import inline_most, recompute, scan_loops
-from idgraph.schedule.pushed import POINTWISE
 from idgraph.schedule.replay import like_consumer
 from idgraph.schedule.rows import schedule_rows
 from idgraph.schedule.scatter import apply_scatter_plan, scatter_plan, schedule_scatter
+from idgraph.schedule.stages import two_stages
 from idgraph.schedule.transpose import Nest, tile_transposes
 from idgraph.schedule.variant import RULE, Variant
 
@@ -83,6 +82,9 @@ def auto(fusion: Fusion, *, block: int | None = None, gathers: Force = None, var
             t.memory = "auto"
             t.log[:] = [s for s in t.log if s.name != "set_memory"]
             reset(t)
+    if any(e.is_reduction for e in fusion.exprs):
+        broadcasts_first(fusion)
+        two_stages(fusion)
     rows = schedule_rows(fusion, variant)
     nests = _Nests(block or variant.block, _stored(fusion) | rows.members, rows.members)
     for e in reversed(fusion.exprs):
@@ -162,17 +164,7 @@ class _Nests:
     def widen(self, t: Tensor) -> None:
         """Views of ``t`` with as many axes as its readers have, where those are more. Loops that merge axes run over a
         view's broadcasts; they could not run over what ``t`` has no axis for."""
-        missing: dict[int, list[Read]] = {}
-        for use, k in _reads(t):
-            if (use.op in POINTWISE or use.op == "expand") and use.output.ndim > t.ndim:
-                missing.setdefault(use.output.ndim - t.ndim, []).append((use, k))
-        for count, reads in missing.items():
-            with t.fusion.at_line(reads[0][0].source_line):
-                view = apply(t.fusion, "unsqueeze", (t,), {"dims": tuple(range(count))})
-            for use, _ in sorted(reads, key=lambda r: t.fusion.exprs.index(r[0]), reverse=True):
-                t.fusion.replace_operand(use, t, view)
-                rows = zip(use.inputs, use.reads, strict=True)
-                use.reads = tuple(aligned_reads(view, use.output.root) if u is view else row for u, row in rows)
+        for view in wide_views(t):
             self.place(view)
 
     def part(self, fusion: Fusion) -> bool:

@@ -232,3 +232,20 @@ def test_the_default_clock_takes_the_shortest_window() -> None:
 def test_a_variant_refuses_what_no_kernel_can_have(choice: str, value: object) -> None:
     with pytest.raises(ig.ScheduleError, match=choice):
         Variant(**{choice: value})  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.usefixtures("quick")
+def test_imported_programs_are_tuned_on_their_arguments() -> None:
+    torch: Any = pytest.importorskip("torch")
+    clock = Clock(10.0, 7.0, 8.0, 5.0)
+    x = torch.linspace(-2, 2, 120).reshape(3, 40)
+
+    def work(t: Any) -> Any:
+        return torch.softmax(t, 1)
+
+    imp = ig.from_torch(work, (x,))
+    tuner = ig.Tuner(timer=clock)
+    for _ in range(2):
+        got: Any = imp.run(x, tuner=tuner)
+        assert torch.allclose(got, torch.softmax(x, 1), atol=1e-6)
+    assert clock.calls == 4  # once for both runs

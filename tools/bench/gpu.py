@@ -1,13 +1,14 @@
 """Kernels on a GPU beside a matched copy, torch eager and torch.compile; every address and value checked first.
 
-    python -m tools.bench.gpu [--rows rope,swin] [--quick] [--small] [--no-compile] [--json FILE]
+    python -m tools.bench.gpu [--rows rope,swin] [--quick] [--small] [--no-compile] [--tune] [--json FILE]
 
 Each row (`tools.bench.gpu_rows`): a fusion at the size of a real model, scheduled by ``ig.schedule.auto``. Addresses
 are checked exhaustively on the device. Values: outputs filled with NaN first, then every element compared on the device
 with the PyTorch function in float64 (cases that only move elements: bit for bit). Then the kernels are launched many
 times between two events, beside a device copy that moves as many bytes (each input once, each output once), and
 PyTorch eager, compiled (default) and compiled (max-autotune, no CUDA graphs), all in this run. ``--quick`` times
-without the checks and without torch.compile; ``--small`` takes tiny shapes, which the simulator can run (untimed).
+without the checks and without torch.compile; ``--tune`` lets `ig.tune` choose each row's variant; ``--small`` takes
+tiny shapes, which the simulator can run (untimed).
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class Row:
     kernels: int = 0
     ptx: list[dict[str, int]] = field(default_factory=list[dict[str, int]])
     note: str = ""
+    variant: str = "rule"
 
 
 class _OnDevice:
@@ -127,14 +129,15 @@ def device_inputs(torch: Any, f: ig.Fusion) -> dict[str, Any]:
     return made
 
 
+def given(f: ig.Fusion, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Torch tensors on the device as programs take them."""
+    pairs = [(t, inputs[t.name]) for t in f.inputs]
+    return {t.name: _OnDevice(x, x.data_ptr(), tuple(x.shape), _words(t.dtype, "<u2")) for t, x in pairs}
+
+
 def prepared(torch: Any, program: Program, inputs: Mapping[str, Any]) -> tuple[Prepared, list[Any]]:
     """The program on the device and its outputs, filled with NaN, as torch tensors."""
-    given = {
-        t.name: _OnDevice(x, x.data_ptr(), tuple(x.shape), _words(t.dtype, "<u2"))
-        for t in program.fusion.inputs
-        for x in (inputs[t.name],)
-    }
-    ready = Prepared(program, given)
+    ready = Prepared(program, given(program.fusion, inputs))
     found: list[Any] = []
     results = ready.results()
     for t in program.fusion.outputs:
@@ -215,10 +218,15 @@ def check(f: ig.Fusion, row: Row, inputs: Mapping[str, Any]) -> str:
 def built(case: Case, options: argparse.Namespace) -> tuple[ig.Fusion, Program, Row]:
     """The fusion, scheduled; its program; and its row, still empty."""
     f = case.build(options.small)
-    (case.schedule or ig.schedule.auto)(f)
-    program = emit(f, target="cuda", cache=options.cache)
     size = moved_bytes(f, case.gathered, case.twice)
-    return f, program, Row(f.name, case.key, case.bar, bytes=size, kernels=len(program.kernels))
+    if options.tune and case.schedule is None and not simulated():
+        inputs = given(f, device_inputs(import_module("torch"), f))
+        program = ig.tune(f, "cuda", inputs, cache=options.cache).program
+    else:
+        (case.schedule or ig.schedule.auto)(f)
+        program = emit(f, target="cuda", cache=options.cache)
+    count, variant = len(program.kernels), str(program.variant)
+    return f, program, Row(f.name, case.key, case.bar, bytes=size, kernels=count, variant=variant)
 
 
 def checked(case: Case, options: argparse.Namespace) -> Row:
@@ -301,8 +309,12 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="tiny shapes, for the simulator")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--workers", type=int, default=4, help="processes that check side by side before the timing")
+    parser.add_argument(
+        "--tune", action="store_true", help="variants of kernels chosen by measurement, one row at a time"
+    )
     parser.add_argument("--cache", type=Path, help="folder of compiled kernels; they are started through the driver")
     options = parser.parse_args()
+    options.workers = 1 if options.tune else options.workers
     out, began = Console(width=140), time.perf_counter()
     wanted = [k for k in options.rows.split(",") if k] or [c.key for c in CASES]
     unknown = [k for k in wanted if k not in {c.key for c in CASES}]

@@ -370,6 +370,44 @@ def softmax_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
     return (torch.softmax(x["x"], 1),)
 
 
+def _norm(centred: bool) -> Callable[[bool], ig.Fusion]:
+    def build(small: bool) -> ig.Fusion:
+        rows, count = (4, 96) if small else (32768, 4096)
+        f = ig.Fusion(f"{'layer' if centred else 'rms'} norm bf16 {rows} x {count}")
+        x = f.input("x", shape=(rows, count), dtype="bfloat16")
+        names = ("weight", "bias") if centred else ("weight",)
+        weight, *bias = (ig.cast(f.input(n, shape=(count,), dtype="bfloat16"), "float32") for n in names)
+        wide = ig.cast(x, "float32")
+        apart = wide - ig.mean(wide, 1, keepdim=True) if centred else wide
+        made = apart * ig.rsqrt(ig.mean(ig.square(apart), 1, keepdim=True) + 1e-5) * weight
+        f.output(ig.cast(made + bias[0] if bias else made, "bfloat16"))
+        return f
+
+    return build
+
+
+def layer_norm_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
+    """Layer norm with weight and bias."""
+    return (torch.nn.functional.layer_norm(x["x"], x["weight"].shape, x["weight"], x["bias"], 1e-5),)
+
+
+def rms_norm_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
+    """RMS norm with weight."""
+    return (torch.nn.functional.rms_norm(x["x"], x["weight"].shape, x["weight"], 1e-5),)
+
+
+def total(small: bool) -> ig.Fusion:
+    """The sum of all squares, float32: two stages."""
+    f = ig.Fusion("sum of squares f32")
+    f.output(ig.sum(ig.square(f.input("x", shape=(1 << 16 if small else 1 << 28,)))))
+    return f
+
+
+def total_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
+    """The same."""
+    return (torch.sum(torch.square(x["x"])),)
+
+
 CASES: tuple[Case, ...] = (
     Case("rotation", 0.99, rotation, rotation_torch),
     Case("rope", 0.99, rope, rope_torch),
@@ -396,4 +434,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case("softmax", 0.9, _softmax(4096, "bfloat16"), softmax_torch),
     Case("softmax_f32", 0.9, _softmax(8192, "float32"), softmax_torch),
+    Case("layer_norm", 0.9, _norm(centred=True), layer_norm_torch),
+    Case("rms_norm", 0.9, _norm(centred=False), rms_norm_torch),
+    Case("total", 0.0, total, total_torch),
 )

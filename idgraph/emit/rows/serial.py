@@ -1,9 +1,9 @@
 """A sweep on the CPU: plain loops over the columns, in a form that compilers turn into vector code.
 
 Wider values halve the width of the whole loop, so nothing in it has 64 bits that need not: a maximum is looked for
-among 32-bit integers, float32 terms are added up in float32 for ``elements`` columns and then go to the float64 sum:
-an error below ``elements`` * 2**-24 of the sum of the terms' magnitudes (Higham, The accuracy of floating point
-summation, 1993).
+among 32-bit integers, and float32 terms that are never negative are added up in float32 for ``elements`` columns before
+they go to the float64 sum: an error below ``elements`` * 2**-24 of the sum (Higham, The accuracy of floating point
+summation, 1993). Where terms may cancel, the sum may be small beside them, and they are added in float64.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from idgraph.arith import TRUE, Expr, as_expr, is_true, simplify, symbol
 from idgraph.emit.plan import Accumulate, AccumulateOp, Compute, Declare, If, Index, Let, Local, Loop, Stmt, Store
 from idgraph.emit.rows.chunks import hoisted, is_short, with_products
 from idgraph.emit.rows.rewrite import reads
-from idgraph.emit.rows.sums import is_coarse, widened
+from idgraph.emit.rows.sums import of_one_sign, widened
 from idgraph.emit.rows.sweep import COLUMN, Sweep
 from idgraph.ir import is_float, item_size
 
@@ -35,7 +35,7 @@ def serial(s: Sweep, read_only: frozenset[str], elements: int = ELEMENTS, short:
     after: list[Stmt] = []
     body: list[Stmt] = []
     sums: list[tuple[Accumulate, Local]] = []
-    wide = widened(s.body)
+    wide = {name: term for name, term in widened(s.body).items() if of_one_sign(s.body, term)}
     for x in s.body:
         match x:
             case Compute(op="exp", compute=c) if is_float(c) and c != "float64":
@@ -45,7 +45,7 @@ def serial(s: Sweep, read_only: frozenset[str], elements: int = ELEMENTS, short:
                 before += first
                 body += each
                 after += last
-            case Accumulate(acc, "sum", Local() as value, None) if is_coarse(x) and value.name in wide:
+            case Accumulate(acc, "sum", Local() as value, None) if value.name in wide:
                 near = Local(f"{acc.name}_near", "float32")
                 body.append(Accumulate(near, "sum", wide[value.name]))
                 sums.append((x, near))

@@ -18,6 +18,7 @@ from idgraph.ir import DType, Fusion, Loaded, Tensor, is_float
 
 Array = npt.NDArray[Any]
 Work = Callable[[], None]
+BLOCK: Final = 1 << 22  # elements compared at a time
 WINDOWS: Final = 5  # of which the shortest counts
 LEAST_US: Final = 2_000.0  # of one window, where a run is shorter
 # What two kernels may differ by, relative to the magnitudes of both: each may be off by half of it.
@@ -105,14 +106,14 @@ def _array_dtype(dtype: DType) -> np.dtype[Any]:
 
 
 def values_of(results: Mapping[str, Any], fusion: Fusion) -> dict[str, Array]:
-    """Outputs as arrays to compare: float64 for floating point."""
+    """Outputs as arrays to compare, on the host."""
     made: dict[str, Array] = {}
     for t in fusion.outputs:
         x: Any = results[t.name]
         array = cast("Array", x if isinstance(x, np.ndarray) else x.copy_to_host())
         if t.dtype == "bfloat16" and array.dtype == storage_dtype("bfloat16"):
             array = (array.astype(np.uint32) << 16).view(np.float32)
-        made[t.name] = array.astype(np.float64) if is_float(t.dtype) else array.copy()
+        made[t.name] = array.copy()
     return made
 
 
@@ -124,16 +125,30 @@ def difference(fusion: Fusion, found: Mapping[str, Array], wanted: Mapping[str, 
             if not np.array_equal(x, y):
                 return f"other values of {t.name}"
             continue
-        with np.errstate(all="ignore"):
-            finite = np.abs(y[np.isfinite(y)])
-            scale = float(finite.max()) if finite.size else 0.0
-            same = (x == y) | (np.isnan(x) & np.isnan(y))
-            apart = np.where(same, 0.0, np.abs(x - y))
-            bad = ~(apart <= APART[t.dtype] * (np.where(np.isfinite(y), np.abs(y), 0.0) + scale))
-        if bool(bad.any()):
-            worst = float(np.nanmax(np.where(bad, apart, 0.0)))
-            return f"other values of {t.name}: {int(bad.sum())} elements, off by up to {worst:.3g}"
+        count, worst = _apart(x, y, APART[t.dtype])
+        if count:
+            return f"other values of {t.name}: {count} elements, off by up to {worst:.3g}"
     return ""
+
+
+def _apart(found: Array, wanted: Array, relative: float) -> tuple[int, float]:
+    """How many elements differ by more than ``relative`` to their magnitude plus the largest one, and by how much."""
+    x, y = found.reshape(-1), wanted.reshape(-1)
+    blocks = [slice(n, n + BLOCK) for n in range(0, y.size, BLOCK)]
+    scale, count, worst = 0.0, 0, 0.0
+    with np.errstate(all="ignore"):
+        for at in blocks:
+            b = np.abs(y[at].astype(np.float64))
+            scale = max(scale, float(np.where(np.isfinite(b), b, 0.0).max()))
+        for at in blocks:
+            a, b = x[at].astype(np.float64), y[at].astype(np.float64)
+            same = (a == b) | (np.isnan(a) & np.isnan(b))
+            apart = np.where(same, 0.0, np.abs(a - b))
+            bad = ~(apart <= relative * (np.where(np.isfinite(b), np.abs(b), 0.0) + scale))
+            if bool(bad.any()):
+                count += int(bad.sum())
+                worst = max(worst, float(np.nan_to_num(apart[bad], nan=np.inf).max()))
+    return count, worst
 
 
 def is_faster(us: float, best: float) -> bool:

@@ -1,0 +1,92 @@
+"""Reductions of few results in two stages: parts on blocks, then the parts; the definition's values, no atomics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import idgraph as ig
+from idgraph.emit.plan import Accumulate, walk
+from idgraph.validate.oracle import evaluate
+from tests.emit.row_cases import rows
+
+Form = Callable[[Any], Any]
+
+
+def cancelling(x: ig.Tensor) -> ig.Tensor:
+    return ig.sum(x * 1000.0)
+
+
+CASES: dict[str, tuple[Form, tuple[int, ...]]] = {
+    "one axis": (lambda x: ig.sum(x), (1 << 17,)),
+    "odd": (lambda x: ig.sum(x), (100_003,)),
+    "axes": (lambda x: ig.mean(x), (300, 1000)),
+    "small axes": (cancelling, (20_011, 7)),
+    "few rows": (lambda x: ig.amax(x, 1), (3, 1 << 16)),
+    "kept axes": (lambda x: x - ig.amax(x, (1, 2), keepdim=True), (2, 300, 300)),
+    "any": (lambda x: ig.any(x > 1.2499, (0, 1)), (2, 1 << 16)),
+}
+
+
+def staged(name: str) -> ig.Fusion:
+    form, shape = CASES[name]
+    f = rows(form, shape)
+    ig.schedule.auto(f)
+    return f
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_parts_run_on_blocks(name: str) -> None:
+    f = staged(name)
+    reductions = [e for e in f.exprs if e.is_reduction]
+    parts = int(np.prod([int(n) for n in reductions[0].output.shape]))
+    assert 128 <= parts <= 2048
+    program = ig.emit(f, target="cuda")
+    (first,) = (int(e) for e in program.kernels[0].launch["blockIdx.x"])
+    assert first >= 16  # not one block for all of it
+    for k in program.kernels:
+        assert not any(isinstance(s, Accumulate) and s.shared for s in walk(k.body))
+    assert "atomic" not in program.source
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_addresses(name: str) -> None:
+    report = ig.validate(staged(name), target="cpu")
+    assert report.ok, report
+
+
+def test_a_sum_of_what_cancels_is_rounded_once() -> None:
+    f = rows(cancelling, (1 << 16,))
+    x = {"x": np.random.default_rng(3).normal(size=1 << 16).astype(np.float32)}
+    want = evaluate(f, x, rounded=False)[f.outputs[0].name]
+    ig.schedule.auto(f)
+    found = ig.emit(f, target="cpu").run(x)[f.outputs[0].name]
+    products = (x["x"] * np.float32(1000.0)).astype(np.float64)
+    assert found == np.float32(np.sum(products)) or abs(found - np.sum(products)) <= np.spacing(np.float32(want))
+
+
+def test_the_result_is_the_same_every_time() -> None:
+    f = staged("odd")
+    program = ig.emit(f, target="cpu")
+    x = {"x": np.random.default_rng(0).normal(size=100_003).astype(np.float32)}
+    results = {program.run(x)[f.outputs[0].name].tobytes() for _ in range(5)}
+    assert len(results) == 1
+
+
+# Short, of many results, over columns that do not lie innermost.
+@pytest.mark.parametrize(("dim", "shape"), [(0, (4096,)), (1, (64, 1 << 16)), (0, (1 << 16, 4))])
+def test_others_stay_as_they_are(dim: int, shape: tuple[int, ...]) -> None:
+    f = rows(lambda x: ig.sum(x, dim), shape)
+    before = [e.op for e in f.exprs]
+    ig.schedule.auto(f)
+    assert [e.op for e in f.exprs] == before
+
+
+def test_twice_is_once() -> None:
+    f = staged("axes")
+    ops = [e.op for e in f.exprs]
+    ig.schedule.auto(f)
+    assert [e.op for e in f.exprs] == ops and f.outputs[0].dtype == "float32"
