@@ -51,7 +51,7 @@ def run(*arguments: str, cwd: Path) -> Shown:
 
 def spawn(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "idgraph", *arguments], cwd=cwd, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-m", "idgraph", *arguments], cwd=cwd, capture_output=True, text=True, check=False, timeout=600
     )
 
 
@@ -237,7 +237,7 @@ def test_a_pipe_closed_early_is_no_error(folder: Path, command: str) -> None:
     with os.fdopen(write, "wb") as closed:
         shown = subprocess.run(
             [sys.executable, "-m", "idgraph", *command.split()],
-            cwd=folder, stdout=closed, stderr=subprocess.PIPE, text=True, check=False, timeout=120,
+            cwd=folder, stdout=closed, stderr=subprocess.PIPE, text=True, check=False, timeout=600,
         )  # fmt: skip
     assert (shown.returncode, shown.stderr) == (0, "")
 
@@ -257,7 +257,7 @@ def test_a_bar_on_a_terminal_only(folder: Path, command: str) -> None:
     read, write = os.openpty()
     done = subprocess.run(
         [sys.executable, "-m", "idgraph", *command.split()],
-        cwd=folder, stdout=subprocess.PIPE, stderr=write, text=True, check=False, timeout=120,
+        cwd=folder, stdout=subprocess.PIPE, stderr=write, text=True, check=False, timeout=600,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
     )  # fmt: skip
     os.close(write)
