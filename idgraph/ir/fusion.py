@@ -414,7 +414,11 @@ class Fusion(Rewrites, Shown):
             raise OperationError(f"fusion {self.name} already has a tensor {name!r}", where=user_line())
         if tensor.name in self._input_lines:
             self._input_lines[name] = self._input_lines.pop(tensor.name)
-        self._tensors = {name if k == tensor.name else k: t for k, t in self._tensors.items()}
+        if next(reversed(self._tensors)) == tensor.name:  # the last one, as whoever names what he makes
+            del self._tensors[tensor.name]
+            self._tensors[name] = tensor
+        else:
+            self._tensors = {name if k == tensor.name else k: t for k, t in self._tensors.items()}
         self.touch()
 
     def touch(self) -> None:
