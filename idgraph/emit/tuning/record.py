@@ -19,6 +19,9 @@ class Measured:
     """One variant: microseconds of a run, the least of several; NaN where it was dropped, and ``note`` says why.
 
     ``note`` also says where a variant is the same kernel as an earlier one, and was not run again.
+
+    >>> Measured(Variant(rows=4), 12.5, "the kernels of rule").us
+    12.5
     """
 
     variant: Variant

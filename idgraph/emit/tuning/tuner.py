@@ -35,6 +35,17 @@ class Tuned(Printed):
     ("measured"), earlier in this process ("memory") or in another one ("disk").
 
     Printed it is a table, the fastest first; `to_data` is the same as plain data.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("double")
+    >>> t = f.output(f.input("x", shape=(8,)) * 2.0)
+    >>> program = ig.emit(f, target="python")
+    >>> found = (ig.Measured(ig.schedule.Variant(block=64), 2.0), ig.Measured(ig.schedule.Variant(), 3.0))
+    >>> print(ig.Tuned(program, found[0].variant, found, "measured"))
+    double on python: block=64 (measured)
+    variant    us  of the fastest  note
+    block=64  2.0            1.00
+    rule      3.0            1.50
     """
 
     program: Program
@@ -89,6 +100,12 @@ class Tuner:
     ``cache`` is a folder, safe to share between processes and to damage: entries are written whole, carry a checksum
     and the versions of all that they follow from, and are measured anew where they do not fit. ``timer`` measures
     microseconds of a run; `shortest` is the default.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("double")
+    >>> t = f.output(f.input("x", shape=(8,)) * 2.0)
+    >>> ig.Tuner(timer=lambda work, target: 1.0).tune(f, "cpu").us
+    1.0
     """
 
     cache: str | Path | None = None
