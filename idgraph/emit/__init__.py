@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Literal
 
 from idgraph.errors import EmitError, arguments
 from idgraph.ir import Fusion
-from idgraph.schedule.variant import RULE, Variant
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from idgraph.emit.nest import IndexMaps
     from idgraph.emit.plan import Kernel, Plan
     from idgraph.emit.program import Program
+    from idgraph.schedule.variant import Variant
 
 __all__ = ["Kernel", "Plan", "Program", "Target", "compile_ptx", "cuda_available", "emit"]
 
@@ -39,14 +39,14 @@ def emit(
     *,
     model: IndexMaps | None = None,
     cache: str | Path | None = None,
-    variant: Variant = RULE,
+    variant: Variant | None = None,
 ) -> Program:
     """Kernels that compute the outputs of ``fusion`` as scheduled.
 
     ``target`` is "python" (reads like the mathematics), "numpy" (whole grids), "cpu" (numba) or "cuda" (numba.cuda; its
     source needs no GPU). ``model`` replaces the index maps, for tests of wrong ones. ``cache`` is a folder that keeps
     compiled CUDA kernels, safe to share and to damage. ``variant`` is the one that the schedule was made for: see
-    `idgraph.tune`. Raises `FusionError`,
+    `idgraph.tune` (None: the rule's). Raises `FusionError`,
     `ScheduleError` for a race or an inlining no loop nest can do, `EmitError` for what a target cannot express.
 
     >>> import idgraph as ig, numpy as np
@@ -57,8 +57,9 @@ def emit(
     array([4., 5., 6., 7.], dtype=float32)
     """
     from idgraph.emit.program import emit as build  # noqa: PLC0415 - loads NumPy
+    from idgraph.schedule.variant import RULE  # noqa: PLC0415 - loads the schedules
 
-    return build(fusion, target, model=model, cache=cache, variant=variant)
+    return build(fusion, target, model=model, cache=cache, variant=RULE if variant is None else variant)
 
 
 def __getattr__(name: str) -> object:

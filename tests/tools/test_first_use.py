@@ -9,6 +9,8 @@ FIRST_USES = """
 import os, sys
 import idgraph as ig
 
+early = [m for m in sys.modules if m.startswith(tuple(f"idgraph.{room}" for room in ig._ROOMS))]
+assert not early, early
 USES = [
     *(f"ig.{room}" for room in ig._ROOMS),
     *(f"ig.{name}" for name in ("IdModel", "Access", "Cycle", "Report", "from_torch", "report", "sweep")),
