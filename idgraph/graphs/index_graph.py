@@ -123,8 +123,7 @@ class _Builder:
             for use in uses[1:]:
                 self._enter(use, self._outside(own, use) if use.plan.transparent else frozenset())
                 self._read(use, own)
-        # Loops that take a reshape apart again are the loops over what it merged.
-        self.graph.join_parts()
+        self.graph.settle()
         # Sharing is checked on each operation alone, before any loop joins two of them.
         inlined = [
             (e, use.operand)
@@ -132,6 +131,10 @@ class _Builder:
             for use in uses
             if use.operand is not None and use.tensor.inline_position and self.nests.shared(use.tensor)
         ]
+        if any(self._unshared(e, k) is not None for e, k in inlined):
+            # Loops that take a reshape apart again are the loops over what it merged. Said only where a shared loop
+            # asks for it, since there and back is a cycle (one that changes no index).
+            self.graph.join_parts()
         for e, k in inlined:
             self._check_shared(e, k)
         alone = {e: self._joined_loops(e) for e in self.exprs} if inlined else {}
@@ -222,6 +225,12 @@ class _Builder:
             join(first + use.plan.place[stand_in], base + place[met], ("promotion", e, t, loop, ()))
 
     def _check_shared(self, e: TensorExpr, k: int) -> None:
+        t, j = e.inputs[k], self._unshared(e, k)
+        if j is not None:
+            raise _not_shared(e, t, j, t.loop[j], e.output.loop[j], self.nests.apart(t))
+
+    def _unshared(self, e: TensorExpr, k: int) -> int | None:
+        """The first loop that an inlined operand does not share with its reader; None where it shares all it should."""
         t, key, own = e.inputs[k], key_of(e, k), key_of(e, None)
         mine, out = self.nests.shadows[t], self.nests.shadows[e.output]
         for j in range(self.nests.shared(t)):
@@ -234,7 +243,8 @@ class _Builder:
             else:
                 same = self.graph.same(key(axis), own(theirs))
             if not same:
-                raise _not_shared(e, t, j, t.loop[j], e.output.loop[j], self.nests.apart(t))
+                return j
+        return None
 
     def _share(self, e: TensorExpr, k: int) -> None:
         t, key = e.inputs[k], key_of(e, k)
