@@ -159,6 +159,19 @@ def test_guards_are_checked_all_at_once() -> None:
         imported.run(normal(12, 8), normal(16, 8), target="numpy")
 
 
+def test_a_guard_of_two_sizes() -> None:
+    """What torch assumed of sizes when it chose a branch is no range of one size; the other branch is refused."""
+
+    def f(x: torch.Tensor, y: torch.Tensor) -> Arguments:
+        return x + 1 if x.shape[0] < y.shape[0] else x - 1, y * 2
+
+    imported = from_torch(f, (normal(4, 3), normal(9, 3)), dynamic_shapes=(FREE, FREE))
+    given = normal(5, 3), normal(8, 3)
+    torch.testing.assert_close(imported.run(*given, target="numpy"), f(*given))
+    with pytest.raises(FrontendError, match=r"< s\d+ does not hold for"):
+        imported.run(normal(8, 3), normal(5, 3), target="numpy")
+
+
 def test_symbolic_make_fx() -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return x.view(-1, 2, x.shape[1]) * x.shape[0] ** -0.5
