@@ -8,7 +8,6 @@ import os
 import re
 import sysconfig
 import traceback
-import types
 import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from typing import Any, cast
 from idgraph.errors import FrontendError, SourceLine
 from idgraph.frontends.arrays import is_torch, load_torch
 from idgraph.frontends.aten import HANDLERS, OPAQUE
+from idgraph.frontends.callables import arguments_of, as_module
 from idgraph.frontends.decompose import table
 from idgraph.frontends.fx import Import, import_program
 from idgraph.frontends.importer import GETITEM, is_of_sizes
@@ -89,7 +89,7 @@ def capture(
     """See `idgraph.frontends.from_torch`."""
     torch: Any = load_torch("which from_torch reads programs of")
     title = name or _title(source)
-    args, kwargs = _arguments(torch, example_args), dict(example_kwargs or {})
+    args, kwargs = arguments_of(torch, example_args), dict(example_kwargs or {})
     given: Any = source
     if isinstance(source, torch.export.ExportedProgram):
         found = _exported(given, title)
@@ -106,17 +106,6 @@ def capture(
     imported.mutated = tuple(found.mutated)
     imported.flatten, imported.unflatten = found.flatten, found.unflatten
     return imported
-
-
-def _arguments(torch: Any, given: object) -> tuple[object, ...] | None:
-    """The example arguments; one tensor alone is one argument (a tuple of its rows is never meant)."""
-    if given is None or isinstance(given, (tuple, list)):
-        return None if given is None else tuple(cast("Sequence[object]", given))
-    if isinstance(given, torch.Tensor):
-        return (given,)
-    raise FrontendError(
-        f"example_args: {type(given).__name__} is no list or tuple of arguments", hint="from_torch(f, (x, y))"
-    )
 
 
 def _title(source: object) -> str:
@@ -156,7 +145,7 @@ def _captured(
     torch: Any = load_torch("which from_torch reads programs of")
     if not callable(source):
         raise FrontendError(f"{type(source).__name__} is no function, module, ExportedProgram or GraphModule")
-    module = source if isinstance(source, torch.nn.Module) else _as_module(torch, source)
+    module = source if isinstance(source, torch.nn.Module) else as_module(torch, source)
     try:
         shapes = _for_export(torch, module, args, dynamic_shapes)
         exported = torch.export.export(module, args, kwargs or None, strict=strict, dynamic_shapes=shapes)
@@ -203,31 +192,6 @@ def _raised_at(error: Exception) -> SourceLine | None:
         if found is not None:
             return found
     return None
-
-
-def _as_module(torch: Any, f: Callable[..., object]) -> object:
-    """A module around a function. torch notes lines of frames called ``forward`` only, so that a copy has this name."""
-
-    def called(*args: object, **kwargs: object) -> object:
-        return f(*args, **kwargs)
-
-    renamed: Callable[..., object] = f if _has_signature(f) else called  # torch.sin has none, and export asks for it
-    if isinstance(f, types.FunctionType):
-        renamed = types.FunctionType(
-            f.__code__.replace(co_name="forward"), f.__globals__, "forward", f.__defaults__, f.__closure__
-        )
-        renamed.__kwdefaults__ = f.__kwdefaults__
-    module = torch.nn.Module()
-    module.forward = renamed
-    return module
-
-
-def _has_signature(f: Callable[..., object]) -> bool:
-    try:
-        inspect.signature(f)
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def _exported(exported: Any, title: str) -> Captured:

@@ -10,7 +10,7 @@ from idgraph.errors import IdGraphError
 from idgraph.index.banks import WORD, BankConflicts
 from idgraph.ir import Fusion, NewSteps, Tensor, item_size, rebuild
 from idgraph.ir.exprs import Attr
-from idgraph.ir.loops import axis_place
+from idgraph.ir.places import axis_place
 
 if TYPE_CHECKING:
     from idgraph.index.access import Access

@@ -28,7 +28,7 @@ from idgraph.ir import (
     rebuild,
 )  # fmt: skip
 from idgraph.ir.exprs import Attr
-from idgraph.ir.loops import axis_place
+from idgraph.ir.places import axis_place
 
 if TYPE_CHECKING:
     from idgraph.index.access import Access

@@ -21,7 +21,7 @@ from idgraph.ir.printing import print_fusion
 from idgraph.ir.registry import apply
 from idgraph.ir.rewriting import Rewrites
 from idgraph.ir.tensor import Tensor, TensorDomain
-from idgraph.ir.verify import LARGEST, check_symbols, violations
+from idgraph.ir.verify import LARGEST, check_name, check_symbols, violations
 
 _GROWN = 1024  # operations after which those made so far count as long-lived
 _current: ContextVar[ReferenceType[Fusion] | None] = ContextVar("idgraph_current_fusion", default=None)
@@ -39,17 +39,6 @@ def current_fusion() -> Fusion:
 def is_int(value: object) -> TypeGuard[int]:
     """An int that is no bool."""
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def check_name(name: object, what: str) -> str:
-    """A printable name of 1 to 200 characters; anything else is an error (names reach text and pictures)."""
-    if not isinstance(name, str) or not 1 <= len(name) <= 200 or not name.isprintable():
-        raise OperationError(
-            f"{short_repr(name)} is no name for a {what}",
-            where=user_line(),
-            hint="1 to 200 printable characters, no line breaks",
-        )
-    return name
 
 
 class Fusion(Rewrites, Shown):

@@ -14,7 +14,6 @@ signature, before -> after (loop extents):
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
@@ -38,6 +37,7 @@ from idgraph.ir.domains import (
     is_one,
 )
 from idgraph.ir.exprs import SCATTERS, Attr
+from idgraph.ir.places import axis_place, related
 from idgraph.ir.verify import check_symbols
 
 if TYPE_CHECKING:
@@ -372,10 +372,6 @@ def inline(tensor: Tensor, position: int) -> None:
     log_step(tensor, "inline", at)
 
 
-def _related(tensor: Tensor) -> list[DomainExpr]:
-    return [*tensor.domain.exprs, *tensor.domain.loop_exprs]
-
-
 def reachable(start: Iterable[IterDomain], exprs: Sequence[DomainExpr]) -> set[IterDomain]:
     """All axes whose coordinates follow from those of ``start`` through ``exprs``, in either direction."""
     known = set(start)
@@ -394,36 +390,8 @@ def reachable(start: Iterable[IterDomain], exprs: Sequence[DomainExpr]) -> set[I
         pending = rest
 
 
-def axis_place(tensor: Tensor, d: IterDomain) -> str:
-    """Where an axis stands in its tensor (``root0``, ``logical1``, ``made3.0``): names change, places do not."""
-    for name, axes in (("root", tensor.root), ("logical", tensor.logical)):
-        if d in axes:
-            return f"{name}{axes.index(d)}"
-    for n, e in enumerate(_related(tensor)):
-        for word, axes in (("made", e.outputs), ("read", e.inputs)):
-            if d in axes:
-                return f"{word}{n}.{axes.index(d)}"
-    raise ScheduleError(f"{d.label} is not an axis of tensor {tensor.name}", where=user_line())
-
-
-def axis_at(tensor: Tensor, place: str) -> IterDomain | None:
-    """The axis at a place that `axis_place` named; None where there is none."""
-    found = re.fullmatch(r"(root|logical|made|read)(\d{1,6})(?:\.(\d))?", place)
-    if found is None:
-        return None
-    word, n, part = found.group(1), int(found.group(2)), found.group(3)
-    if word in ("root", "logical"):
-        axes = tensor.root if word == "root" else tensor.logical
-        return axes[n] if n < len(axes) and part is None else None
-    exprs = _related(tensor)
-    if n >= len(exprs) or part is None:
-        return None
-    axes = exprs[n].outputs if word == "made" else exprs[n].inputs
-    return axes[int(part)] if int(part) < len(axes) else None
-
-
 def _check_cover(tensor: Tensor, domains: Sequence[IterDomain], step: str) -> None:
-    exprs = _related(tensor)
+    exprs = related(tensor)
     own = {d for e in exprs for d in (*e.inputs, *e.outputs)} | set(tensor.logical) | set(tensor.root)
     for d in domains:
         if d not in own:
@@ -483,7 +451,7 @@ def set_allocation(tensor: Tensor, domains: Sequence[IterDomain], contiguity: Se
             f"set_allocation: {len(domains)} axes and {len(flags)} contiguity flags for tensor {tensor.name}",
             where=user_line(),
         )
-    exprs = _related(tensor)
+    exprs = related(tensor)
     known = reachable(domains, exprs)
     missing = [d for d in tensor.axes if d not in known and not d.is_broadcast]
     own = {d for e in exprs for d in (*e.inputs, *e.outputs)} | set(tensor.logical)

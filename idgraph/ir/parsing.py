@@ -15,7 +15,7 @@ from idgraph.ir.domains import IterDomain
 from idgraph.ir.dtypes import Scalar
 from idgraph.ir.exprs import Attr
 from idgraph.ir.fusion import Fusion
-from idgraph.ir.loops import axis_at
+from idgraph.ir.places import axis_at
 from idgraph.ir.registry import apply, primitives
 from idgraph.ir.tensor import Tensor
 

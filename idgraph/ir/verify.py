@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, cast
 
 from idgraph.arith import Expr
-from idgraph.errors import OperationError, user_line
+from idgraph.errors import OperationError, short_repr, user_line
 from idgraph.ir.exprs import Loaded, Mapped, TensorExpr
 
 if TYPE_CHECKING:
@@ -14,6 +14,17 @@ if TYPE_CHECKING:
 
 
 LARGEST = (1 << 63) - 1  # what an index, a size or an integer operand may be
+
+
+def check_name(name: object, what: str) -> str:
+    """A printable name of 1 to 200 characters; anything else is an error (names reach text and pictures)."""
+    if not isinstance(name, str) or not 1 <= len(name) <= 200 or not name.isprintable():
+        raise OperationError(
+            f"{short_repr(name)} is no name for a {what}",
+            where=user_line(),
+            hint="1 to 200 printable characters, no line breaks",
+        )
+    return name
 
 
 def check_symbols(op: str, values: Iterable[object], known: Container[str], fusion: str) -> None:

@@ -1,0 +1,45 @@
+"""Where an axis stands in its tensor: names change when a fusion is built again, places do not."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from idgraph.errors import ScheduleError, user_line
+from idgraph.ir.domains import DomainExpr, IterDomain
+
+if TYPE_CHECKING:
+    from idgraph.ir.tensor import Tensor
+
+
+def related(tensor: Tensor) -> list[DomainExpr]:
+    """The axis expressions of a tensor: its own, then the schedule's."""
+    return [*tensor.domain.exprs, *tensor.domain.loop_exprs]
+
+
+def axis_place(tensor: Tensor, d: IterDomain) -> str:
+    """Where an axis stands in its tensor (``root0``, ``logical1``, ``made3.0``): names change, places do not."""
+    for name, axes in (("root", tensor.root), ("logical", tensor.logical)):
+        if d in axes:
+            return f"{name}{axes.index(d)}"
+    for n, e in enumerate(related(tensor)):
+        for word, axes in (("made", e.outputs), ("read", e.inputs)):
+            if d in axes:
+                return f"{word}{n}.{axes.index(d)}"
+    raise ScheduleError(f"{d.label} is not an axis of tensor {tensor.name}", where=user_line())
+
+
+def axis_at(tensor: Tensor, place: str) -> IterDomain | None:
+    """The axis at a place that `axis_place` named; None where there is none."""
+    found = re.fullmatch(r"(root|logical|made|read)(\d{1,6})(?:\.(\d))?", place)
+    if found is None:
+        return None
+    word, n, part = found.group(1), int(found.group(2)), found.group(3)
+    if word in ("root", "logical"):
+        axes = tensor.root if word == "root" else tensor.logical
+        return axes[n] if n < len(axes) and part is None else None
+    exprs = related(tensor)
+    if n >= len(exprs) or part is None:
+        return None
+    axes = exprs[n].outputs if word == "made" else exprs[n].inputs
+    return axes[int(part)] if int(part) < len(axes) else None
