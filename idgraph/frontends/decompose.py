@@ -5,6 +5,7 @@ An operation that has a handler of its own here is kept: a window of strided sli
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from idgraph.frontends.arrays import load_torch
@@ -34,8 +35,82 @@ ADDED = (
 )  # fmt: skip
 
 
+def _attention(q: Any, k: Any, v: Any, dropout_p: float = 0.0, is_causal: bool = False, *, attn_mask: Any = None,
+               scale: float | None = None) -> Any:  # fmt: skip
+    """(output, logsumexp) of torch's attention on the CPU.
+
+    torch's own decomposition returns the weights where the kernel returns their logsumexp, which the gradient reads.
+    """
+    if dropout_p:
+        return NotImplemented
+    scores, values = _scores(q, k, is_causal, attn_mask, scale), _shared(v, q).to(_wide(q))
+    out = (scores.softmax(-1) @ values).to(q.dtype)
+    sums = scores.logsumexp(-1)
+    # laid out as the kernel does it: [batch, place, head, channel] in memory
+    return out.transpose(1, 2).contiguous().transpose(1, 2), sums.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+def _attention_backward(grad: Any, q: Any, k: Any, v: Any, out: Any, logsumexp: Any, dropout_p: float, is_causal: bool,
+                        *, attn_mask: Any = None, scale: float | None = None) -> Any:  # fmt: skip
+    """The gradients of q, k and v."""
+    if dropout_p:
+        return NotImplemented
+    wide = _wide(q)
+    weights = (_scores(q, k, is_causal, attn_mask, scale) - logsumexp.unsqueeze(-1)).exp()
+    given, factor = grad.to(wide), _factor(q, scale)
+    inner = (
+        weights
+        * (given @ _shared(v, q).to(wide).transpose(-2, -1) - (given * out.to(wide)).sum(-1, keepdim=True))
+        * factor
+    )
+    found = (
+        inner @ _shared(k, q).to(wide),
+        _gathered(inner.transpose(-2, -1) @ q.to(wide), k),
+        _gathered(weights.transpose(-2, -1) @ given, v),
+    )
+    return tuple(t.to(x.dtype).transpose(1, 2).contiguous().transpose(1, 2) for t, x in zip(found, (q, k, v)))
+
+
+def _shared(x: Any, q: Any) -> Any:
+    """Keys or values once for each head of q, where several heads share them."""
+    groups = q.shape[1] // x.shape[1]
+    return x if groups == 1 else x.repeat_interleave(groups, 1)
+
+
+def _gathered(x: Any, like: Any) -> Any:
+    """The gradients of heads that share keys or values, summed."""
+    groups = x.shape[1] // like.shape[1]
+    return x if groups == 1 else x.unflatten(1, (like.shape[1], groups)).sum(2)
+
+
+def _wide(q: Any) -> Any:
+    torch: Any = load_torch("which decompositions are read from")
+    return torch.float32 if q.dtype in (torch.float16, torch.bfloat16) else q.dtype
+
+
+def _factor(q: Any, scale: float | None) -> float:
+    return 1.0 / math.sqrt(q.shape[-1]) if scale is None else scale
+
+
+def _scores(q: Any, k: Any, is_causal: bool, mask: Any, scale: float | None) -> Any:
+    torch: Any = load_torch("which decompositions are read from")
+    scores = q.to(_wide(q)) @ _shared(k, q).to(_wide(q)).transpose(-2, -1) * _factor(q, scale)
+    if is_causal:
+        rows, columns = torch.arange(q.shape[-2])[:, None], torch.arange(k.shape[-2])
+        scores = scores.masked_fill(columns > rows, float("-inf"))
+    if mask is None:
+        return scores
+    return scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
+
+
+_OWN = {
+    "aten._scaled_dot_product_flash_attention_for_cpu.default": _attention,
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": _attention_backward,
+}
+
+
 def table(base: Any) -> dict[Any, Any]:
-    """``base`` (operation -> its decomposition) without `KEPT`, with `ADDED`."""
+    """``base`` (operation -> its decomposition) without `KEPT`, with `ADDED` and those of our own."""
     torch: Any = load_torch("which decompositions are read from")
     found = {op: f for op, f in dict(base).items() if str(op) not in KEPT}
     for op, f in torch._decomp.decomposition_table.items():
@@ -44,4 +119,9 @@ def table(base: Any) -> dict[Any, Any]:
         plain = name in ADDED and not overload.endswith("out")
         if plain and str(op) != "aten.round.default" and isinstance(op, torch._ops.OpOverload):
             found.setdefault(op, f)
+    for name, f in _OWN.items():
+        _, op, overload = name.split(".")
+        packet: Any = getattr(torch.ops.aten, op, None)
+        if packet is not None:
+            found[getattr(packet, overload)] = f
     return found

@@ -16,6 +16,7 @@ from idgraph.emit import Target, emit
 from idgraph.errors import FrontendError, SourceLine
 from idgraph.frontends.arrays import Array, dtype_name, is_torch, laid_out, to_numpy, to_torch
 from idgraph.frontends.nodes import Node, Program, Ref, TensorMeta, program_line, short, where_of
+from idgraph.frontends.pairs import as_complex, as_reals
 from idgraph.frontends.reading import read_program
 from idgraph.frontends.reference import Operation, RunValue, call_reference
 from idgraph.frontends.segments import Plan, Segment, is_projection, last_reads, plan
@@ -270,7 +271,8 @@ class Import(Printed):
     ) -> None:
         if segment.fusion is not None:
             arrays = {
-                name: laid_out(_array(values[name]), _meta(self.program[name]).at(env)) for name in segment.inputs
+                name: as_reals(laid_out(_array(values[name]), _meta(self.program[name]).at(env)))
+                for name in segment.inputs
             }
             sizes = {s: env[s] for s in segment.fusion.symbols}
             how = target if tuner is None else f"{target}, tuned"
@@ -279,7 +281,7 @@ class Import(Printed):
             if kernels is None:
                 kernels = self.kernels[key] = _kernels(segment.fusion, _target(target), tuner, arrays, sizes)
             out = kernels.run(arrays, sizes, checked=checked)
-            values.update({name: out[name] for name in segment.outputs})
+            values.update({n: as_complex(out[n], _meta(self.program[n]).dtype) for n in segment.outputs})
         for node in segment.calls:
             if is_projection(self.plan, node):
                 values[node.name] = _part(node, values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from idgraph.arith import Expr
@@ -21,16 +21,18 @@ from idgraph.frontends.nodes import (
     short,
     where_of,
 )
+from idgraph.frontends.pairs import PARTS, Pair, part_meta
 from idgraph.frontends.sizes import Size
-from idgraph.ir import DTYPES, Fusion, Scalar, Tensor
+from idgraph.ir import DTYPES, Fusion, Scalar, Tensor, movement
 from idgraph.ir.ops import copy
 
 Lazy = Callable[[], Tensor]
 Parts = tuple["Tensor | Lazy | None", ...]
-Result = Tensor | Parts | None
+Result = Tensor | Pair | Parts | tuple[Pair, ...] | None
 Handler = Callable[["Call"], Result]
 
 HANDLERS: dict[str, Handler] = {}
+COMPLEX: dict[str, Handler] = {}  # for calls that read or make complex tensors
 OPAQUE: dict[str, str] = {}
 GETITEM = "_operator.getitem"
 
@@ -273,7 +275,7 @@ class Builder:
         meta = node.meta
         if not isinstance(meta, TensorMeta):
             raise FrontendError(f"{where_of(node)}: it is no tensor", where=program_line(node))
-        if meta.dtype not in DTYPES:
+        if meta.dtype not in DTYPES and meta.dtype not in PARTS:
             raise FrontendError(
                 f"{where_of(node)}: dtype {short(meta.dtype)} is not known",
                 where=program_line(node),
@@ -285,9 +287,31 @@ class Builder:
         self.declare(*meta.shape, *meta.strides)
         strides = None if meta.contiguous else meta.strides
         with self.fusion.at_line(program_line(node)):
+            if meta.dtype in PARTS:
+                return self._complex_input(node.name, meta, strides, offset)
             tensor = self.fusion.input(node.name, meta.shape, meta.dtype, strides=strides, offset=offset)
         self.values[node.name] = tensor
         return tensor
+
+    def _complex_input(self, name: str, meta: TensorMeta, strides: Sequence[Size] | None, offset: int) -> Tensor:
+        """A complex tensor is read as real numbers with a last axis of two."""
+        wide = None if strides is None else (*(s * 2 for s in strides), 1)
+        shape = (*meta.shape, 2)
+        tensor = self.fusion.input(name, shape, PARTS[meta.dtype], strides=wide, offset=offset * 2)
+        rank = len(meta.shape)
+        self.values[name] = Pair(movement.select(tensor, rank, 0), movement.select(tensor, rank, 1))
+        return tensor
+
+    def result(self, name: str) -> Tensor | None:
+        """The tensor of a node that is computed here; a complex one with a last axis of two. None for other things."""
+        value = self.values.get(name)
+        if isinstance(value, Pair):
+            known = next((t for t in self.fusion.tensors if t.name == name), None)
+            if known is None:
+                self.free_name(name)
+                known = movement.stack([value.real, value.imag], value.real.ndim, name=name)
+            value = known
+        return value if isinstance(value, Tensor) and value.definition is not None else None
 
     def declare(self, *values: object) -> None:
         """Symbols of sizes become symbols of the fusion where they are first used."""
@@ -316,11 +340,15 @@ class Builder:
         if isinstance(node.meta, Expr) and is_of_sizes(node.target):
             self.values[node.name] = node.meta  # a size computed of sizes
             return
-        if handler is None:
+        if handler is None and node.target not in COMPLEX:
             raise Unmapped(OPAQUE.get(node.target, "no handler: its meaning in index terms is not known here"))
         args = tuple(self._value(v) for v in node.args)
         kwargs = {k: self._value(v) for k, v in node.kwargs.items()}
         self.declare(args, tuple(kwargs.values()))
+        if self._is_complex(node, args):
+            handler = COMPLEX.get(node.target)
+        if handler is None:
+            raise Unmapped("its meaning for complex numbers is not known here")
         call = Call(node, self.fusion, args, kwargs, *self._memory(node))
         with self.fusion.at_line(program_line(node)):
             try:
@@ -344,6 +372,15 @@ class Builder:
                 ) from None
         self._check(node, result)
         self.values[node.name] = result
+
+    def _is_complex(self, node: Node, args: object) -> bool:
+        """It makes a complex tensor, or reads one."""
+        if isinstance(args, tuple):
+            return any(self._is_complex(node, a) for a in cast("tuple[object, ...]", args)) or self._is_complex(
+                node, None
+            )
+        metas = node.meta if isinstance(node.meta, tuple) else (node.meta,)
+        return isinstance(args, Pair) or any(isinstance(m, TensorMeta) and m.dtype in PARTS for m in metas)
 
     def _is_dynamic(self, node: Node) -> bool:
         """Some size of an operand or of the result is known only when the program runs."""
@@ -406,6 +443,10 @@ class Builder:
                         f"{where_of(node)}: the graph says {meta}, the operation gives {result.dtype}({shape})",
                         where=program_line(node),
                     )
+            case Pair(real, imag), TensorMeta() as meta:
+                told = part_meta(meta)
+                self._check(replace(node, meta=told), real)
+                self._check(replace(node, meta=told), imag)
             case tuple(), tuple() as metas if len(result) == len(metas):
                 return
             case None, None:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from idgraph.arith import Expr
 from idgraph.errors import FrontendError
 from idgraph.frontends.aten import EFFECTS, HANDLERS, OPAQUE
-from idgraph.frontends.importer import GETITEM, Builder, Unmapped
+from idgraph.frontends.importer import COMPLEX, GETITEM, Builder, Unmapped
 from idgraph.frontends.nodes import Node, Program, Ref, TensorMeta, program_line, refs_of, where_of
+from idgraph.frontends.pairs import PARTS, Pair
 from idgraph.ir import DTYPES, Fusion, Tensor
 
 
@@ -73,7 +74,7 @@ def _live(program: Program) -> frozenset[str]:
 
 def _count_dead(plan: Plan, node: Node) -> None:
     """A node that nothing reads is not built; it still counts."""
-    if node.target in HANDLERS or node.target == GETITEM:
+    if node.target in HANDLERS or node.target in COMPLEX or node.target == GETITEM:
         plan.mapped[node.target] += 1
     else:
         plan.reasons.setdefault(node.name, OPAQUE.get(node.target, "no handler; nothing reads its result"))
@@ -102,16 +103,15 @@ def _attempt(program: Program, live: frozenset[str], known: Mapping[str, str]) -
             if not isinstance(node.meta, tuple):
                 _declare(builder, node)
         made.stage[node.name] = at
-    outputs = [builder.values.get(r) for r in refs_of(program.results)]
-    _mark_outputs(made.fusion, [t for t in outputs if isinstance(t, Tensor)])
+    _mark_outputs(builder, refs_of(program.results))
     return made
 
 
-def _mark_outputs(fusion: Fusion, tensors: Iterable[Tensor]) -> None:
+def _mark_outputs(builder: Builder, names: Iterable[str]) -> None:
     """Outputs are what is computed here; an input that is returned is no output of the fusion."""
-    computed = [t for t in tensors if t.definition is not None]
+    computed = [t for t in map(builder.result, names) if t is not None]
     if computed:
-        fusion.output(*computed)
+        builder.fusion.output(*computed)
 
 
 def _is_mapped(builder: Builder, made: Plan, node: Node) -> bool:
@@ -146,7 +146,7 @@ def _declare(builder: Builder, node: Node) -> None:
     """A value that comes from outside of the fusion: a tensor is an input, a number is itself."""
     match node.meta:
         case TensorMeta() as meta:
-            if meta.dtype in DTYPES:
+            if meta.dtype in DTYPES or meta.dtype in PARTS:
                 builder.input(node)
         case None if node.kind == "call":
             return
@@ -215,9 +215,9 @@ def _segment(plan: Plan, stage: int, nodes: Sequence[Node], wanted: frozenset[st
     inputs: list[str] = []
     for ref in dict.fromkeys(r for n in nodes for r in n.refs() if r not in names):
         _declare(builder, plan.program[ref])
-        if isinstance(builder.values.get(ref), Tensor):
+        if isinstance(builder.values.get(ref), (Tensor, Pair)):
             inputs.append(ref)
     for node in nodes:
         builder.add(node)
-    _mark_outputs(builder.fusion, [t for name in outputs if isinstance(t := builder.values[name], Tensor)])
+    _mark_outputs(builder, outputs)
     return Segment(builder.fusion, tuple(inputs), outputs, calls)

@@ -189,3 +189,21 @@ def test_functions(program: Callable[..., Any]) -> None:
     assert len(found) == len(wanted)
     torch.testing.assert_close(found, wanted, rtol=2e-5, atol=2e-5)
     torch.testing.assert_close(mine, torchs)  # what the program writes in place
+
+
+def attention(q: T, k: T, v: T, mask: T, bias: T) -> Any:
+    """Results and gradients: plain, causal, masked, biased, of heads that share keys, in two bytes."""
+    found: list[Any] = []
+    for options in ({}, {"is_causal": True}, {"attn_mask": mask}, {"attn_mask": bias, "scale": 0.3}):
+        args = [t.clone().requires_grad_(True) for t in (q, k, v)]
+        y = F.scaled_dot_product_attention(*args, **options, enable_gqa=True)
+        found.append((y, *torch.autograd.grad((y * torch.arange(y.numel()).view(y.shape) * 0.01).sum(), args)))
+    return found
+
+
+def test_attention_and_its_gradients() -> None:
+    args = normal(2, 4, 5, 4), normal(2, 2, 7, 4), normal(2, 2, 7, 8)[..., :4], normal(5, 7) > -1, normal(2, 1, 5, 7)
+    imported = from_torch(attention, args)
+    assert imported.coverage.opaque == {}
+    found, wanted = leaves(imported.run(*args, target="numpy")), leaves(attention(*args))
+    torch.testing.assert_close(found, wanted, rtol=2e-5, atol=2e-5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from idgraph.frontends.aten import (
+    complexes,
     gather,
     joined,
     losses,
@@ -22,6 +23,7 @@ __all__ = [
     "EFFECTS",
     "HANDLERS",
     "OPAQUE",
+    "complexes",
     "gather",
     "joined",
     "losses",

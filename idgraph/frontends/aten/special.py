@@ -139,16 +139,20 @@ def fmax(c: Call) -> Tensor:
     return ops.where(ops.isnan(a), b, left) if is_float(a.dtype) else left
 
 
+def length(x: Tensor, y: Tensor) -> Tensor:
+    """sqrt(x**2 + y**2), without overflow on the way."""
+    a, b = ops.abs(x), ops.abs(y)
+    top, low = ops.maximum(a, b), ops.minimum(a, b)
+    ratio = ops.where(ops.eq(top, 0.0), 0.0, ops.div(low, top))
+    size = ops.mul(top, ops.sqrt(ops.add(ops.square(ratio), 1.0)))
+    return ops.where(ops.logical_or(ops.isinf(a), ops.isinf(b)), float("inf"), size)
+
+
 @handles("aten.hypot.default")
 def hypot(c: Call) -> Tensor:
     """sqrt(self**2 + other**2), without overflow on the way."""
     x = c.tensor(0, "self")
-    a, b = (ops.abs(wide_of(v)) for v in aligned(x, c.tensor(1, "other")) if isinstance(v, Tensor))
-    top, low = ops.maximum(a, b), ops.minimum(a, b)
-    ratio = ops.where(ops.eq(top, 0.0), 0.0, ops.div(low, top))
-    size = ops.mul(top, ops.sqrt(ops.add(ops.square(ratio), 1.0)))
-    infinite = ops.logical_or(ops.isinf(a), ops.isinf(b))
-    found = ops.where(infinite, float("inf"), size)
+    found = length(*(wide_of(v) for v in aligned(x, c.tensor(1, "other")) if isinstance(v, Tensor)))
     return found if found.dtype == c.meta.dtype else ops.cast(found, c.meta.dtype)
 
 
