@@ -123,11 +123,12 @@ def best_times(f: ig.Fusion, repeat: int) -> dict[str, float]:
     return {part: min(times[part] for times in found) for part in found[0]}
 
 
-def least(work: Callable[[], object], repeat: int) -> float:
-    """The least processor time of several runs."""
+def least(work: Callable[[], object], repeat: int, before: Callable[[], object] = gc.collect) -> float:
+    """The least processor time of several runs, with what was made ``before`` each gone."""
     found: list[float] = []
     for _ in range(repeat):
-        gc.collect()  # what was made before is gone
+        before()
+        gc.collect()
         found.append(timed(work))
     return min(found)
 
@@ -135,8 +136,9 @@ def least(work: Callable[[], object], repeat: int) -> float:
 def measure(name: str, n: int, repeat: int) -> dict[str, object]:
     """One row: microseconds per operation of each part; small fusions are run until 10 000 operations are timed."""
     repeat = max(repeat, 10_000 // n)
-    build = least(lambda: SHAPES[name](n), repeat)
-    f = SHAPES[name](n)
+    made: list[ig.Fusion] = []
+    build = least(lambda: made.append(SHAPES[name](n)), repeat, made.clear)
+    f = made[-1]
     parts = {"build": build, **best_times(f, repeat)}
     pairs = unions(f)
     parts["union-find"] = least(lambda: bare(pairs), repeat)
