@@ -33,10 +33,16 @@ def broadcasts_first(fusion: Fusion) -> None:
         if _is_cheap(t):
             wide_views(t)
     while True:
-        found = next((e for e in fusion.exprs if e.op == "unsqueeze" and _is_cheap(e.inputs[0])), None)
+        found = next((e for e in fusion.exprs if _leads(e) and _is_cheap(e.inputs[0])), None)
         if found is None:
             return
         rewrite(found, partial(_exchanged, found))
+
+
+def _leads(e: TensorExpr) -> bool:
+    """True where the new axes come first: where rows are, what has columns only is broadcast over them."""
+    dims = e.attrs.get("dims")
+    return e.op == "unsqueeze" and isinstance(dims, tuple) and dims == tuple(range(len(dims)))
 
 
 def wide_views(t: Tensor) -> list[Tensor]:

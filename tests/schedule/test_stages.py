@@ -90,3 +90,15 @@ def test_twice_is_once() -> None:
     ops = [e.op for e in f.exprs]
     ig.schedule.auto(f)
     assert [e.op for e in f.exprs] == ops and f.outputs[0].dtype == "float32"
+
+
+@pytest.mark.parametrize("explicit", [False, True])
+def test_casts_of_weights_belong_to_the_rows(explicit: bool) -> None:
+    f = ig.Fusion("norm")
+    x, w = f.input("x", shape=(6, 40), dtype="bfloat16"), f.input("w", shape=(40,), dtype="bfloat16")
+    wide, weight = ig.cast(x, "float32"), ig.cast(w, "float32") + 1.0
+    scaled = wide * ig.rsqrt(ig.mean(ig.square(wide), 1, keepdim=True) + 1e-5)
+    f.output(ig.cast(scaled * (ig.unsqueeze(weight, 0) if explicit else weight), "bfloat16"))
+    ig.schedule.auto(f)
+    assert len(ig.emit(f, target="cuda").kernels) == 1
+    assert ig.validate(f, target="numpy").ok
