@@ -150,6 +150,11 @@ def _is_lanes(s: Stmt) -> bool:
     return isinstance(s, Loop) and s.parallel in ("unroll", "vectorize") and s.extent.is_const
 
 
+def _is_single(s: Loop) -> bool:
+    """A loop of one step on no thread: what it sets is read after it as well."""
+    return s.extent == 1 and s.parallel in ("serial", "unroll", "vectorize")
+
+
 def _can_unroll(s: Loop) -> bool:
     """A loop of lanes whose body holds only lanes and straight statements, of a size worth writing out."""
     if not _is_lanes(s):
@@ -157,7 +162,7 @@ def _can_unroll(s: Loop) -> bool:
     lanes = 1
     for inner in walk((s,)):
         if isinstance(inner, Loop):
-            if not _is_lanes(inner):
+            if not _is_lanes(inner) and not _is_single(inner):
                 return False
             lanes *= max(1, int(inner.extent))
         elif isinstance(inner, (Single, Alloc, Barrier, Accumulate, Combine)):
@@ -179,6 +184,10 @@ class Expansion:
         made: list[Stmt] = []
         for s in body:
             match s:
+                case Loop() if _is_single(s):
+                    at = {symbol(s.var, 0, 0): 0}
+                    once = [Lane(lane.numbers, {**lane.values, **at}, lane.lets, lane.facts) for lane in lanes]
+                    made += self.expand(s.body, once, depths)
                 case Loop():
                     var = symbol(s.var, 0, s.extent - 1)
                     inner = [
