@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import gcd
 
 from idgraph.arith import is_true
@@ -85,6 +86,7 @@ def auto(fusion: Fusion, *, block: int | None = None, gathers: Force = None, var
     if any(e.is_reduction for e in fusion.exprs):
         broadcasts_first(fusion)
         two_stages(fusion)
+    _join_views(fusion)
     rows = schedule_rows(fusion, variant)
     nests = _Nests(block or variant.block, _stored(fusion) | rows.members, rows.members)
     for e in reversed(fusion.exprs):
@@ -110,6 +112,23 @@ def _decide(fusion: Fusion, gathers: Force) -> None:
     new, names = (*plan, *scatters), {t.name for t in fusion.tensors}
     known = {d.tensor for d in new}
     fusion.decisions = (*(d for d in fusion.decisions if d.tensor in names and d.tensor not in known), *new)
+
+
+def _join_views(fusion: Fusion) -> None:
+    """One unsqueeze for several in a row: loops that merge the axes of all run over what the tensor below lacks."""
+    for e in fusion.exprs:
+        view = e.inputs[0] if e.op == "unsqueeze" else None
+        inner = view.definition if view is not None else None
+        if view is None or inner is None or inner.op != "unsqueeze":
+            continue
+        outer, own = (tuple(p for p in x.attrs["dims"] if isinstance(p, int)) for x in (e, inner))  # type: ignore[union-attr]
+        kept = [p for p in range(e.output.ndim) if p not in outer]  # where the view's axes are
+        dims = tuple(sorted((*outer, *(kept[p] for p in own))))
+        x = inner.inputs[0]
+        build = partial(apply, fusion, "unsqueeze", (x,), {"dims": dims})
+        fusion.adopt(e.output, *fusion.trying(build, e.source_line))
+        if not view.uses and view not in fusion.outputs:
+            fusion.remove([inner])
 
 
 Read = tuple[TensorExpr, int]  # a reader and its operand
@@ -146,7 +165,13 @@ class _Nests:
             _reference(t, _sources(t, self.stored), self.block)
             self.of[t], self.leads[t] = {}, t
             return
+        self.follow(t, leader)
+
+    def follow(self, t: Tensor, leader: Read) -> None:
+        """Give ``t`` the loops of a reader."""
         use, k = leader
+        if t in self.leads:
+            self.of[self.leads.pop(t)].pop(t, None)
         if use.output in self.leads:  # what follows a row reduction is looped over as that
             self.leads[t] = self.leads[use.output]
             self.of[self.leads[t]][t] = leader
@@ -173,20 +198,23 @@ class _Nests:
         crowded = {t for t in fusion.tensors if t not in self.stored and not t.inline_position}
         fresh: set[TensorExpr] = set()
         for t in [e.output for e in reversed(fusion.exprs) if e.output not in self.stored]:
-            reads, leader = _reads(t), self.leader(t)
+            reads, leader = _reads(t), self.leader(t, fresh)
             others = [r for r in reads if r != leader and (t in crowded or r[0] in fresh)]
             if len(reads) > 1 and others and _is_cheap(t, self.stored):
                 fresh.update(e for use in self.copy(t, others) if (e := use.definition) is not None)
+                leader = self.leader(t, fresh)
+            if fresh and leader is not None:  # its reader may read a copy now, or have other loops itself
+                self.follow(t, leader)
         return bool(fresh)
 
     def complete(self, t: Tensor) -> list[Read]:
         """The reads that need all of ``t``, of uses that are themselves computed completely."""
         return [(use, k) for use, k in _reads(t) if use.output in self.whole and _reads_all(use, k)]
 
-    def leader(self, t: Tensor) -> Read | None:
-        """The read whose loops ``t`` follows: the last that needs all of it. None where several need parts only, so
-        that no loops of theirs visit all that the others read."""
-        complete, reads = self.complete(t), _reads(t)
+    def leader(self, t: Tensor, fresh: Collection[TensorExpr] = ()) -> Read | None:
+        """The read whose loops ``t`` follows: the last that needs all of it, of those not ``fresh`` if there are such.
+        None where several need parts only, so that no loops of theirs visit all that the others read."""
+        complete, reads = sorted(self.complete(t), key=lambda r: r[0] not in fresh), _reads(t)
         return complete[-1] if complete else reads[0] if len(reads) == 1 else None
 
 
