@@ -30,6 +30,7 @@ from idgraph.ir import (
     item_size,
 )
 from idgraph.ir.loops import reset
+from idgraph.ir.registry import apply
 from idgraph.schedule.broadcasts import broadcasts_first, wide_views
 from idgraph.schedule.gathers import Force, apply_gather_plan, gather_plan
 from idgraph.schedule.inline import inline_most, recompute, scan_loops

@@ -133,6 +133,17 @@ def test_a_scan_over_the_rows_of_a_reduction() -> None:
     assert ig.validate(f, target="numpy").ok
 
 
+def test_a_part_in_threads_of_its_own_is_seen_to_be_inside() -> None:
+    """No rule says that i1//32 + i1%32 - 1 stays in the part that is computed; its points do."""
+    f = ig.Fusion("apart")
+    x, index = f.input("x", shape=(3,)), f.input("index", shape=(1,), dtype="int64")
+    y = -ig.index_put(x, (index,), -1.5)
+    z = ig.copy(x) + y
+    f.output(-y, ig.cat([z[2:], z[:2]], dim=0), ig.cat([f.output(z[1:]), z[:1]], dim=0))
+    ig.schedule.auto(f)
+    assert ig.validate(f, target="numpy").ok
+
+
 def test_equal_operands_become_one_reader() -> None:
     """Operations that are done once have readers that name them twice."""
     f = ig.Fusion("equal")
