@@ -13,7 +13,7 @@ import numpy as np
 from idgraph.arith import Expr
 from idgraph.display import Printed, Sheet
 from idgraph.emit import Target, emit
-from idgraph.errors import FrontendError, SourceLine
+from idgraph.errors import FrontendError, SourceLine, arguments
 from idgraph.frontends.arrays import Array, dtype_name, is_torch, laid_out, to_numpy, to_torch
 from idgraph.frontends.nodes import Node, Program, Ref, TensorMeta, program_line, short, where_of
 from idgraph.frontends.pairs import as_complex, as_reals
@@ -157,6 +157,7 @@ class Import(Printed):
     def __str__(self) -> str:
         return f"{self.program.name}: {self.coverage}"
 
+    @arguments(FrontendError, first=True)
     def report(
         self, *, auto: bool = False, advance: Callable[[int], None] | None = None, cures: int | None = None
     ) -> IndexReport:
@@ -404,6 +405,7 @@ def _part(node: Node, values: Mapping[str, RunValue]) -> RunValue:
     return parts[index]
 
 
+@arguments(FrontendError, first=True)
 def from_json(path: str | os.PathLike[str]) -> Import:
     """Import a captured graph from a JSON file.
 

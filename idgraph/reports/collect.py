@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from idgraph.arith import Expr
+from idgraph.errors import IdGraphError
 from idgraph.graphs import Cycle
 from idgraph.graphs.cycles import e_tensor
 from idgraph.graphs.domain_graph import SelfMapping
@@ -45,6 +46,8 @@ def segment_facts(
 
     ``cures`` is the number of accesses for which changes are tried (see `with_cures`).
     """
+    if cures is not None and cures < 0:
+        raise IdGraphError(f"cures is {cures}, no number of accesses", hint="0 for none, None for as many as are cheap")
     m = model if model is not None else IdModel(f)
     m.verify()
     operations: list[OperationFacts] = []

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from idgraph.emit import Target
-from idgraph.errors import IdGraphError
+from idgraph.errors import IdGraphError, arguments
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -26,6 +26,7 @@ __all__ = ["RayExecutor", "Row", "Sweep", "cluster", "read_rows", "sweep"]
 _LATER = {"RayExecutor": "clusters", "Row": "rows", "Sweep": "rows", "cluster": "clusters", "read_rows": "rows"}
 
 
+@arguments(IdGraphError)
 def sweep(
     graphs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     output: str | os.PathLike[str] | None = None,

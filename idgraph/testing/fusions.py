@@ -8,6 +8,7 @@ from typing import Final
 
 from hypothesis import strategies as st
 
+from idgraph.errors import IdGraphError
 from idgraph.ir import Fusion, Tensor, indexed, ops
 from idgraph.ir import composite as rows
 from idgraph.ir import movement as moves
@@ -273,6 +274,9 @@ def fusions(draw: Draw, *, max_inputs: int = 2, max_steps: int = 6, steps: Seque
     _input(draw, f, "x0", base)
     for k in range(1, draw(st.integers(1, max_inputs))):
         _input(draw, f, f"x{k}", [n if draw(st.booleans()) else 1 for n in base])
+    strange = [s for s in steps if s not in STEPS]
+    if strange or not steps:
+        raise IdGraphError(f"steps: {strange or 'none'}", hint=f"some of {', '.join(STEPS)}")
     weighted = [s for s in steps for _ in range(5 if s in ("unary", "binary", "rotate") else 1)]
     for _ in range(draw(st.integers(1, max_steps))):
         floats = [t for t in reversed(f.tensors) if t.dtype == "float32" and t.ndim]

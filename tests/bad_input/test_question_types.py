@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import find
 
 import idgraph as ig
+from idgraph.testing import fusions
 
 WRONG: list[Any] = [None, 1.5, 3, "x", [], {}, (), object(), ig.Fusion("other")]
 
@@ -115,3 +117,18 @@ def test_what_belongs_to_another_fusion_or_graph() -> None:
 def test_integers_of_numpy_are_values() -> None:
     c: Any = Case()
     assert c.m.access(c.e, c.t).address.evaluate({"i0": np.int32(2), "i1": np.int64(3)}) == 19
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: ig.frontends.fx.from_json(5),  # pyright: ignore[reportArgumentType]
+        lambda: ig.sweep(5),  # pyright: ignore[reportArgumentType]
+        lambda: ig.sweep(None),  # pyright: ignore[reportArgumentType]
+        lambda: ig.report(Case().f, cures=-1),
+        lambda: find(fusions(steps=("nothing",)), lambda f: True),
+    ],
+)
+def test_programs_files_and_strategies(ask: Callable[[], object]) -> None:
+    with pytest.raises(ig.IdGraphError, match=r"path is 5|graphs is 5|graphs is None|cures is -1|steps: "):
+        ask()
