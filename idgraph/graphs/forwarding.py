@@ -123,9 +123,11 @@ class Forwards:
             return False
         changed = False
         wanted, known = self.walk(t, e, k)
+        # What only the operation's own steps lead to (the index of a scatter) takes no other axis along.
+        widened = {*e.output.logical, *(d for x in e.output.domain.loop_exprs for d in x.outputs)}
         for axis, mine in self.of[t].items():
             theirs = wanted.get(axis, [])
-            last = [d for d, own in known.items() if own is axis]
+            last = [d for d, own in known.items() if own is axis and d in widened]
             if last and len(theirs) < len(mine) and all(f.same(g) for (f, _), g in zip(theirs, mine, strict=False)):
                 self.of.setdefault(e.output, {}).setdefault(last[-1], []).extend(mine[len(theirs) :])
                 changed = True

@@ -166,3 +166,13 @@ def test_a_copy_for_one_operand_of_two() -> None:
     assert ig.parse(str(f)) == f
     with pytest.raises(ig.ScheduleError, match="does not read y as operand 1"):
         ig.schedule.recompute(y, e, operand=1)
+
+
+def test_a_scatter_beside_a_wider_reader() -> None:
+    """What the scatter writes is also read in loops that are wider: the scatter's loops are those of its index."""
+    f = ig.Fusion("beside")
+    x, index = f.input("x", shape=(7, 6)), f.input("index", shape=(3, 4), dtype="int32")
+    front = ig.pad(-x, (0, -2, 0, -4))
+    f.output(ig.scatter(x, 0, index, front), ig.expand(ig.unsqueeze(front, 0), (3, 3, 4)) + front)
+    ig.schedule.auto(f)
+    assert ig.validate(f, target="numpy").ok
