@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from idgraph.errors import FrontendError, IndexingError
+from idgraph.errors import FrontendError, IndexingError, ScheduleError
 from idgraph.frontends import from_torch, fx
 from idgraph.frontends.fx import Import, for_target, points
 from idgraph.frontends.nodes import Ref
@@ -482,3 +482,16 @@ def test_large_work_on_the_cpu_is_scheduled(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(fx, "LARGE", 64 * 64)
     assert for_target(fusion, "numpy") is fusion
     assert any(e.output.inline_position for e in for_target(fusion, "cpu").exprs)
+
+
+def test_large_work_that_no_schedule_fits_runs_tensor_by_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> None:
+        raise ScheduleError("no schedule for this")
+
+    monkeypatch.setattr(fx, "LARGE", 1)
+    monkeypatch.setattr(fx, "auto", refuse)
+    x = normal(6)
+    imported = from_torch(rotate_half, (x,))
+    assert_equal(imported.run(x, target="cpu"), rotate_half(x))
+    with pytest.raises(ScheduleError, match="no schedule for this"):
+        imported.run(x, target="cuda")

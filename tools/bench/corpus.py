@@ -34,7 +34,7 @@ from idgraph.frontends.fx import Import, from_json, import_program, points
 from idgraph.frontends.reading import parse_program
 from idgraph.ir import Fusion
 from idgraph.validate.oracle import evaluate
-from tools.bench.interpret import difference, interpret, load, random_inputs, refs
+from tools.bench.interpret import coarsest, difference, interpret, load, random_inputs, refs
 from tools.bench.smaller import smaller
 
 PRODUCTS = ("aten.addmm.default", "aten.bmm.default", "aten.mm.default")
@@ -162,7 +162,7 @@ def values_of(graph: dict[str, Any], imported: Import, target: str, seed: int) -
         return f"{type(error).__name__}: {error.what[:90]}"
     for k, (a, b) in enumerate(zip(cast("tuple[object, ...]", found), wanted, strict=True)):
         if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
-            what = difference(a, b)
+            what = difference(a, b, coarsest(graph))
         else:
             what = "" if a is None and b is None else "one is None"
         if what:

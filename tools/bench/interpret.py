@@ -150,8 +150,14 @@ def _normal(shape: list[int], generator: torch.Generator) -> torch.Tensor:
     return block.repeat(-(-count // _BLOCK))[:count].view(shape)
 
 
-def difference(found: torch.Tensor, wanted: torch.Tensor) -> str:
-    """Empty where equal: integers exactly, floats to the accuracy of their type; else what differs."""
+def coarsest(graph: dict[str, Any]) -> float:
+    """The accuracy of a graph's floats: a float32 that was computed of bfloat16 has no better one."""
+    found = {n["out"]["dtype"] for n in graph["nodes"] if isinstance(n.get("out"), dict)}
+    return max([a for name, a in (("bfloat16", 2e-2), ("float16", 4e-3)) if name in found], default=0.0)
+
+
+def difference(found: torch.Tensor, wanted: torch.Tensor, least: float = 0.0) -> str:
+    """Empty where equal: integers exactly, floats to the accuracy of their type (or ``least``); else what differs."""
     if found.shape != wanted.shape or found.dtype != wanted.dtype:
         return f"{found.dtype}{tuple(found.shape)} is not {wanted.dtype}{tuple(wanted.shape)}"
     if not wanted.dtype.is_floating_point:
@@ -159,9 +165,12 @@ def difference(found: torch.Tensor, wanted: torch.Tensor) -> str:
     if found.numel() > _BLOCK:
         flat = found.reshape(-1), wanted.reshape(-1)
         blocks = (slice(k, k + _BLOCK) for k in range(0, wanted.numel(), _BLOCK))
-        return next((f"from element {s.start}: {d}" for s in blocks if (d := difference(flat[0][s], flat[1][s]))), "")
+        return next(
+            (f"from element {s.start}: {d}" for s in blocks if (d := difference(flat[0][s], flat[1][s], least))), ""
+        )
     a, b = found.double(), wanted.double()
     accuracy = {torch.bfloat16: 2e-2, torch.float16: 4e-3, torch.float64: 1e-9}.get(wanted.dtype, 1e-4)
+    accuracy = max(accuracy, least)
     if wanted.numel() and not bool(torch.isfinite(b).any()):
         return "no value is finite: nothing was compared"
     finite = b[torch.isfinite(b)].abs()
