@@ -3,7 +3,8 @@
 It reads the statements of a plan and nothing else: no schedule, no index map, no part of the planner. Threads of a
 block run one after the other up to their next barrier, which is an order the hardware may choose; a fault is any pair
 of threads that touch one address between two barriers, one of them writing, a barrier that some threads do not reach,
-or a shared element that is read before it is written.
+or a shared element that is read before it is written. Where threads combine values all have to come, as to a barrier;
+but that orders no access of theirs, since it may be done by shuffles within warps.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from idgraph.emit.plan import (
 )
 
 DIMENSIONS = ("x", "y", "z")
+MEETS = "combine"  # the last part of a place where threads combine values
 Env = dict[str, int]
 
 
@@ -89,6 +91,9 @@ class Thread:
                             yield (f"{n}.{at}", *where)
                 case Barrier():
                     yield (str(n),)
+                case Combine(acc):
+                    self.values[acc.name] = None
+                    yield (str(n), MEETS)
                 case If(condition, inner):
                     yield from self.run(inner, env, active) if not active or self.holds(condition, env) else ()
                 case Single(dims, inner):
@@ -122,8 +127,6 @@ class Thread:
                 if buffer is not None and address is not None:
                     self.read(buffer, address, env)
                     self.write(buffer, address, env)
-            case Combine(acc):
-                self.values[acc.name] = None
             case Store(buffer, address):
                 self.write(buffer, address, env)
             case VectorLoad(made, buffer, address, pairs):
@@ -135,7 +138,7 @@ class Thread:
                     self.write(buffer, address + k, env)
             case PairCompute(local) | Half(local):
                 self.values[local.name] = None
-            case Loop() | If() | Single() | Checked() | Barrier():
+            case Loop() | If() | Single() | Checked() | Barrier() | Combine():
                 raise AssertionError(f"{s} is not straight code")
             case _:
                 assert_never(s)
@@ -195,6 +198,8 @@ class Block:
         running = [Thread(n, where, self).run(kernel.body, dict(env)) for n, where in enumerate(threads)]
         while True:
             met = [next(r, None) for r in running]
+            if met[0] is not None and met[0][-1] == MEETS and all(m == met[0] for m in met):
+                continue
             fault = self.epoch.fault()
             if fault:
                 self.faults.append(fault)

@@ -7,6 +7,7 @@ with a thousand operating-system threads takes milliseconds here.
 from __future__ import annotations
 
 import itertools
+import operator
 import random
 import re
 from collections.abc import Iterator, Mapping
@@ -56,6 +57,29 @@ class _Shared:
         return self.arrays[place]
 
 
+_EXCHANGE = re.compile(r"\b(block|tree)_(sum|prod|amax|amin)_(f32|f64|int)\((.*)\)")
+_COMBINED: Mapping[str, Any] = {
+    "sum": operator.add, "prod": operator.mul, "amax": scalars.maximum, "amin": scalars.minimum,
+}  # fmt: skip
+
+
+def _request(call: re.Match[str]) -> str:
+    """An exchange in the source as a request: (operation, value, group) of each thread that combines."""
+    how, op, _, inside = call.groups()
+    value, *rest = inside.rsplit(", ", 2 if how == "block" else 3)
+    group = "cuda.threadIdx.y, cuda.threadIdx.z" if how == "block" else f"{rest[1]}, 0"
+    return f'(yield ("{op}", {value}, {group}))'
+
+
+def _answers(asked: list[Any]) -> list[Any]:
+    """What each thread gets: its group's values combined, in the order in which they came."""
+    groups: dict[Any, Any] = {}
+    for op, value, *group in asked:
+        key = (op, *map(int, group))
+        groups[key] = value if key not in groups else _COMBINED[op](groups[key], value)
+    return [groups[(op, *map(int, group))] for op, _, *group in asked]
+
+
 def _thread(code: Any, kernel: Kernel, arguments: list[Any], cuda: SimpleNamespace) -> Iterator[None]:
     plain = {k: v for k, v in vars(scalars).items() if not k.startswith("__")}
     names: dict[str, Any] = {
@@ -65,6 +89,14 @@ def _thread(code: Any, kernel: Kernel, arguments: list[Any], cuda: SimpleNamespa
     }  # fmt: skip
     exec(code, names)
     return names[kernel.name](*arguments)
+
+
+def _next(thread: Any, answer: Any) -> Any:
+    """Run a thread to where it waits: None at a barrier, its request where it combines, "done" at the end."""
+    try:
+        return thread.send(answer)
+    except StopIteration:
+        return "done"
 
 
 def bound(program: Program, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
@@ -86,6 +118,7 @@ def run_threads(program: Program, inputs: Mapping[str, Any], seed: int = 0) -> d
             flat[b.name] = global_buffer(program, b, env, True)
     for kernel in program.plan.kernels:
         source = program.kernel_source(kernel).replace("cuda.syncthreads()", "yield")
+        source = _EXCHANGE.sub(_request, source)
         places = itertools.count()
         source = re.sub(r"shared\.array\(", lambda _, k=places: f"shared.array({next(k)}, ", source)
         code = compile(source + "    return\n    yield\n", kernel.name, "exec")
@@ -98,14 +131,19 @@ def run_threads(program: Program, inputs: Mapping[str, Any], seed: int = 0) -> d
                 "shared": _Shared(shared),
                 "local": SimpleNamespace(array=_filled),
             }
-            waiting = [
+            waiting: list[Any] = [
                 _thread(code, kernel, arguments, SimpleNamespace(threadIdx=SimpleNamespace(**t), **cuda))
                 for t in _shuffled(threads, order)
             ]
+            told: list[Any] = [None] * len(waiting)
             while waiting:
-                order.shuffle(waiting)
-                met = [next(t, "done") for t in waiting]
-                assert len(set(met)) == 1, "threads wait at different barriers"
+                turns = list(zip(waiting, told, strict=True))
+                order.shuffle(turns)
+                waiting = [t for t, _ in turns]
+                met: list[Any] = [_next(t, answer) for t, answer in turns]
+                kinds: set[Any] = {m[0] if isinstance(m, tuple) else m for m in met}
+                assert len(kinds) == 1, "threads wait at different barriers"
+                told = _answers(met) if isinstance(met[0], tuple) else [None] * len(met)
                 waiting = [] if met[0] == "done" else waiting
     return {
         t.name: output_array(t, flat[homes[t.name]], env) if t.definition is not None else np.array(given[t.name].data)

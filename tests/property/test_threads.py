@@ -7,6 +7,7 @@ thread in random order.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.emit import Program, emit
-from idgraph.emit.plan import Barrier, Combine, walk
+from idgraph.emit.plan import Barrier, Checked, Combine, If, Loop, Single, Stmt, walk
 from idgraph.ir import Fusion
 from idgraph.testing import threaded_fusions
 from idgraph.validate import random_inputs
@@ -32,12 +33,9 @@ def threaded(f: Fusion) -> Program:
     """The kernels; a schedule that is refused leaves the example out."""
     note(str(f))
     try:
-        program = emit(f, "cuda")
+        return emit(f, "cuda")
     except (ig.ScheduleError, ig.EmitError):
         reject()
-    if any(isinstance(s, Combine) for k in program.plan.kernels for s in walk(k.body)):
-        reject()
-    return program
 
 
 @settings(max_examples=PROFILE // 2)
@@ -45,6 +43,9 @@ def threaded(f: Fusion) -> Program:
 def test_no_race_and_the_right_values(f: Fusion, seed: int) -> None:
     program = threaded(f)
     waits = sum(isinstance(s, Barrier) for k in program.plan.kernels for s in walk(k.body))
+    event(
+        "combines" if any(isinstance(s, Combine) for k in program.plan.kernels for s in walk(k.body)) else "no combine"
+    )
     event(f"barriers {min(waits, 3)}")
     event("shared" if any(t.memory == "shared" for t in f.tensors) else "not shared")
     made = Case(f)
@@ -99,3 +100,41 @@ def test_a_missing_barrier_shows_in_the_values() -> None:
     broken = Without(program.fusion, program.target, program.plan)
     found = Counter(difference(made, inputs, run_threads(broken, inputs, seed)) == "" for seed in range(5))
     assert found[False]
+
+
+def rows(n: int, m: int, dtype: str) -> Fusion:
+    """A softmax whose rows the threads of a block reduce together."""
+    f = Fusion("rows")
+    f.output(ig.softmax(f.input("x", (n, m), dtype), 1))  # type: ignore[arg-type]
+    ig.schedule.auto(f)
+    return f
+
+
+@pytest.mark.parametrize("shape", [(3, 40, "float32"), (5, 7, "float32"), (2, 300, "bfloat16")])
+def test_rows_that_threads_combine(shape: tuple[int, int, str]) -> None:
+    made = Case(rows(*shape))
+    inputs, program = arrays_of(made), emit(made.fusion, "cuda")
+    assert any(isinstance(s, Combine) for k in program.plan.kernels for s in walk(k.body))
+    flat, symbols = bound(program, inputs)
+    assert faults(program.plan, symbols, flat) == []
+    for seed in range(2):
+        assert difference(made, inputs, run_threads(program, inputs, seed)) == ""
+
+
+def test_a_combination_that_some_threads_miss_is_found() -> None:
+    """The oracle can fail: threads that combine under a condition of theirs."""
+    program = emit(rows(3, 40, "float32"), "cuda")
+    (kernel,) = program.plan.kernels
+
+    def hidden(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return tuple(
+            Single(("threadIdx.x",), (s,))
+            if isinstance(s, Combine)
+            else replace(s, body=hidden(s.body))
+            if isinstance(s, (Loop, If, Single, Checked))
+            else s
+            for s in body
+        )
+
+    broken = replace(program.plan, kernels=(replace(kernel, body=hidden(kernel.body)),))
+    assert any("different barriers" in f for f in faults(broken))
