@@ -115,3 +115,11 @@ def test_views_stay_views() -> None:
     assert found.shape == (512, 512, 512)
     assert found.base is not None
     assert 0 in found.strides
+
+
+def test_an_index_of_no_axes() -> None:
+    """One element of an axis, by a number: what is left has no axes either."""
+    f = ig.Fusion("f")
+    x, i = f.input("x", shape=(4,)), f.input("i", shape=(), dtype="int64")
+    f.output(ig.index_get(x, (i,)), ig.index_put(x, (i,), 2.0))
+    assert ig.validate(f, target="numpy").ok

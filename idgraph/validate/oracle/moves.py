@@ -156,6 +156,6 @@ def index_reads(op: str, attrs: Attrs, ids: Array, rank: int, shape: tuple[int, 
         case "index":
             dims = [d % rank for d in numbers(attrs["dims"], {})]
             after = rank - 1 - dims[-1]
-            return np.broadcast_to(ids.reshape(*ids.shape, *(1 for _ in range(after))), shape)
+            return np.broadcast_to(ids.reshape((*ids.shape, *(1 for _ in range(after)))), shape)
         case _:
             raise OperationError(f"the oracle knows no index operand of {op!r}")

@@ -83,6 +83,6 @@ def scatter_reads(e: TensorExpr, k: int, ids: Array, shape: tuple[int, ...], ind
         return np.broadcast_to(ids, targets.shape)
     after = len(shape) - 1 - max(d % len(shape) for d in numbers(e.attrs["dims"], {}))
     try:
-        return np.broadcast_to(ids.reshape(*ids.shape, *(1 for _ in range(after))), targets.shape)
+        return np.broadcast_to(ids.reshape((*ids.shape, *(1 for _ in range(after)))), targets.shape)
     except ValueError as error:
         raise OperationError(f"index {k} of {e.name} does not fit what is written") from error
