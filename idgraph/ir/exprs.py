@@ -43,8 +43,8 @@ class Loaded:
 
 AxisRead = Mapped | Fixed | Loaded
 SCATTERS = frozenset({"scatter", "scatter_add", "index_put"})
-SCANS = frozenset({"cumsum", "cumprod", "cummax", "cummin"})
 """Operations whose loops run over index tensors and that write at the values of these."""
+SCANS = frozenset({"cumsum", "cumprod", "cummax", "cummin"})
 Attr: TypeAlias = "bool | int | float | str | Expr | tuple[Attr, ...] | None"
 
 
@@ -53,6 +53,21 @@ def plain_text(value: Attr) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(map(plain_text, value))}{',' if len(value) == 1 else ''})"
     return str(value)
+
+
+def from_the_front(attrs: Mapping[str, Attr], rank: int) -> dict[str, Attr]:
+    """``attrs`` with the axes of "dim" and "dims", which a builder has checked, counted from the front.
+
+    >>> from_the_front({"dims": (-1, 0), "shifts": (-1, 2)}, rank=3)
+    {'dims': (2, 0), 'shifts': (-1, 2)}
+    """
+    return {k: _positions(v, rank) if k in ("dim", "dims") else v for k, v in attrs.items()}
+
+
+def _positions(value: Attr, rank: int) -> Attr:
+    if isinstance(value, tuple):
+        return tuple(_positions(v, rank) for v in value)
+    return value % rank if isinstance(value, int) and rank else value
 
 
 class TensorExpr:

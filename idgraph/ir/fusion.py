@@ -14,7 +14,7 @@ from idgraph.errors import FusionError, IdGraphError, OperationError, SourceLine
 from idgraph.ir.decisions import Decision
 from idgraph.ir.domains import IterDomain, Kind, is_one
 from idgraph.ir.dtypes import DTypeLike, Scalar, check_dtype, scalar_dtype
-from idgraph.ir.exprs import Attr, AxisRead, TensorExpr
+from idgraph.ir.exprs import Attr, AxisRead, TensorExpr, from_the_front
 from idgraph.ir.indexing import attr, basic_index, flags, listed, plain
 from idgraph.ir.memory import age
 from idgraph.ir.printing import print_fusion
@@ -343,6 +343,8 @@ class Fusion(Rewrites, Shown):
                 number += 1
             name = f"t{number}"
         inputs = tuple(a for a in args if isinstance(a, Tensor))
+        if inputs:
+            attrs = from_the_front(attrs, len(domain.logical) if op == "unsqueeze" else inputs[0].ndim)
         expr = TensorExpr(
             f"{op}{len(self._exprs)}", op, args, attrs, inputs, tuple(tuple(r) for r in reads),
             self._forced_line or user_line(),

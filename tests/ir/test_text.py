@@ -29,6 +29,16 @@ def test_round_trip() -> None:
     assert [[repr(d) for d in t.loop] for t in again.tensors] == [[repr(d) for d in t.loop] for t in f.tensors]
 
 
+def test_axes_counted_from_the_back_are_kept_from_the_front() -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(4, 6))
+    f.output(ig.unsqueeze(x, (-1, 0)), ig.permute(x, (-1, 0)), ig.sum(x, -1), ig.cumsum(x, -2))
+    again = ig.parse(str(f).replace("dims=(1,)", "dims=(-1,)").replace("dim=0", "dim=-2"))
+    wanted = [("dims", (3, 0)), ("dims", (1, 0)), ("dims", (1,)), ("dim", 0)]
+    for g in (f, again):
+        assert [(k, e.attrs[k]) for e, (k, _) in zip(g.exprs, wanted, strict=True)] == wanted
+
+
 def test_printing_is_stable() -> None:
     assert str(everything()) == str(everything())
 

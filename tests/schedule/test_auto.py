@@ -23,6 +23,7 @@ CASES: dict[str, Callable[[ig.Tensor], ig.Tensor]] = {
     "one twice, in parts": lambda x: ig.cat([(c := ig.cat([y := ig.exp(x)[:, :1], y], dim=1))[:, 1:], c[:, :1]], dim=1),
     "a part that nobody reads": lambda x: ig.cat([(c := ig.cat([x[1:], x[:1]], dim=0))[1:], c[:1]], dim=0),
     "nothing": lambda x: ig.pad(ig.exp(x)[:1], (0, 0, -1, 0)),
+    "new axes from the back": lambda x: ig.unsqueeze(ig.unsqueeze(ig.unsqueeze(ig.exp(x), -1), -3), -2) + x[:1, :1],
     "a part through a reshape": lambda x: ig.reshape(y := ig.exp(x), (32,))[4:20] + ig.reshape(y, (32,))[:16],
 }
 
