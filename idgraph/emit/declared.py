@@ -16,13 +16,19 @@ from idgraph.ir import DType
 
 def with_first_values(plan: Plan) -> Plan:
     """The plan with every local of an outermost loop set before any path reads it."""
-    kernels = tuple(
-        replace(k, body=tuple(_loop(s) if isinstance(s, Loop) else s for s in k.body)) for k in plan.kernels
-    )
-    return replace(plan, kernels=kernels)
+    return replace(plan, kernels=tuple(replace(k, body=tuple(_level(k.body))) for k in plan.kernels))
 
 
-def _loop(s: Loop) -> Loop:
+def _level(body: Sequence[Stmt]) -> list[Stmt]:
+    made: list[Stmt] = []
+    known: set[str] = set()  # a loop that goes on from a value has it from here, in every iteration
+    for s in body:
+        made.append(_loop(s, known) if isinstance(s, Loop) else s)
+        known.update(set_by(s))
+    return made
+
+
+def _loop(s: Loop, known: set[str]) -> Loop:
     types: dict[str, DType] = {}
     for x in walk(s.body):
         match x:
@@ -31,7 +37,7 @@ def _loop(s: Loop) -> Loop:
             case _:
                 pass
     missing: dict[str, None] = {}
-    _visit(s.body, set(), missing)
+    _visit(s.body, set(known), missing)
     first = [Declare(name, types[name], 0) for name in missing if name in types]
     return replace(s, body=(*first, *s.body)) if first else s
 

@@ -20,6 +20,7 @@ from idgraph.emit.plan import (
     names,
     walk,
 )
+from idgraph.emit.tidy import set_by
 
 Body = tuple[Stmt, ...]
 
@@ -76,6 +77,9 @@ def _sets(s: Stmt, name: str) -> bool:
 
 
 def _within_one(name: str, body: Sequence[Stmt]) -> bool:
-    """True when the variable is set and read inside a single condition."""
+    """True when the variable is set, before it is read, inside a single condition; a sum reads what it adds to."""
     users = [s for s in body if not isinstance(s, Declare) and any(name in names(x) for x in walk((s,)))]
-    return len(users) == 1 and isinstance(users[0], If)
+    if len(users) != 1 or not isinstance(users[0], If):
+        return False
+    first = next(x for x in walk(users[0].body) if name in names(x))
+    return name in set_by(first)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,16 @@ def test_forms(form: str) -> None:
     ig.schedule.auto(f)
     report = ig.validate(f, target="cpu")
     assert report.ok, report
+
+
+@pytest.mark.parametrize("count", [9, 1 << 17])
+@pytest.mark.parametrize("op", [ig.amax, ig.amin])
+def test_an_extremum_of_everything(op: Callable[..., Any], count: int) -> None:
+    f = rows(op, (count,))
+    ig.schedule.auto(f)
+    program = ig.emit(f, target="cpu")
+    for x in (np.arange(1, count + 1, dtype=np.float32), np.arange(-count, 0, dtype=np.float32)):
+        assert program.run({"x": x})[f.outputs[0].name] == (x.max() if op is ig.amax else x.min())
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float64"])

@@ -115,6 +115,18 @@ def test_other_sizes(form: str, columns: int, monkeypatch: pytest.MonkeyPatch) -
     check(rows(FORMS[form], (3, columns)), monkeypatch)
 
 
+@pytest.mark.parametrize("op", [ig.sum, ig.prod, ig.amax, ig.amin])
+@pytest.mark.parametrize(("shape", "dim"), [((1, 9), 0), ((2, 1, 9), 1), ((9, 1), 1), ((1, 300), 0), ((1, 1), 0)])
+def test_a_reduced_axis_of_one_element(
+    op: Callable[..., Any], shape: tuple[int, ...], dim: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = {"x": -1.0 - np.arange(np.prod(shape), dtype=np.float32).reshape(shape)}
+    f = rows(lambda t: op(t, dim), shape)
+    check(f, monkeypatch, x)
+    (out,) = f.outputs
+    np.testing.assert_array_equal(emit(f, target="cpu").run(x, poison=True)[out.name], x["x"].squeeze(dim))
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 @pytest.mark.parametrize("columns", [5, 2064])
 def test_types(dtype: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
