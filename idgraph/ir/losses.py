@@ -227,14 +227,12 @@ def cross_entropy_backward(
                 else mul(slope, mul(_own_weight(p), 1.0 - p.smoothing))
             )
             slope = add(own, mul(_spread_slope(p, shares), _smoothed(p)))
-            counts = None if p.valid is None else where(p.valid, 1.0, 0.0)
-        else:
-            counts = p.share
-        # One product a column: what is fixed for a row is multiplied first. Ignored rows get 0 times their slope.
-        if counts is not None and counts.dtype != p.wide.dtype:
-            counts = cast(counts, p.wide.dtype)
-        if counts is not None:
-            factor = counts if factor is None else mul(counts, factor)
+        elif p.weight is not None:
+            factor = p.share if factor is None or p.share is None else mul(p.share, factor)
+        # One product a column: what is fixed for a row is multiplied first.
+        if p.valid is not None:  # ignored rows: 0 also where the mean, of no rows at all, divides by 0
+            factor = where(p.valid, 1.0 if factor is None else factor, 0.0)
+            factor = cast(factor, p.wide.dtype) if factor.dtype != p.wide.dtype else factor
         if factor is not None:
             slope = mul(slope, factor)
         return cast(slope, input.dtype, name=name)

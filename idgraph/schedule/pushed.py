@@ -396,6 +396,8 @@ class Reader:
         ):
             after += 1
         dims = tuple(range(before, t.ndim - after))
+        if not dims:  # nothing depends on the index
+            return self.plain(t, tuple(at))
         indices = [self.index(self.picked(at[p], t.axes[p].extent)) for p in dims]
         drop = tuple(p for p in range(self.rank) if p < before or p >= self.rank - after)
         narrow = [_squeezed(i, drop) for i in indices]

@@ -51,6 +51,15 @@ def test_loss_and_gradient(shape: tuple[int, ...], options: dict[str, Any]) -> N
         torch.testing.assert_close(got, right.detach(), rtol=2e-5, atol=2e-6)
 
 
+def test_the_gradient_of_ignored_rows() -> None:
+    graph, args, _ = captured((16, 50), {})
+    x, ignored = args[0], torch.full((16,), -100)
+    loss, grad = graph(x, ignored)
+    found: Any = ig.from_torch(graph, args).run(x, ignored)
+    torch.testing.assert_close(found[0], loss.detach(), equal_nan=True)
+    torch.testing.assert_close(found[1], grad)
+
+
 def test_one_kernel_reads_the_logits() -> None:
     graph, args, _ = captured((64, 1000), {}, "bfloat16")
     f = ig.from_torch(graph, args).fusion

@@ -46,6 +46,20 @@ def test_as_torch(shape: tuple[int, ...], choice: tuple[Any, float, int, bool]) 
     np.testing.assert_allclose(found[grad.name], slope.numpy(), rtol=1e-5, atol=2e-6)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_rows_that_are_all_ignored_have_no_gradient(reduction: Any, smoothing: float, weighted: bool) -> None:
+    """The mean of no rows is NaN, as torch has it; their gradient is 0."""
+    f = ig.Fusion("loss")
+    x, y, g = f.input("x", (3, 5)), f.input("y", (3,), "int64"), f.input("g", (3,) if reduction == "none" else ())
+    w = f.input("w", (5,)) if weighted else None
+    grad = f.output(ig.cross_entropy_backward(g, x, y, w, 2, reduction, smoothing))
+    given = {"x": np.eye(3, 5, dtype=np.float32), "y": np.full(3, 2), "g": np.full(g.shape, np.inf, np.float32)}
+    given |= {"w": np.ones(5, np.float32)} if weighted else {}
+    np.testing.assert_array_equal(ig.emit(f, target="numpy").run(given)[grad.name], np.zeros((3, 5)))
+
+
 def test_a_target_outside_is_refused() -> None:
     f = ig.Fusion("f")
     f.output(ig.cross_entropy(f.input("x", shape=(2, 4)), f.input("y", shape=(2,), dtype="int64")))

@@ -101,6 +101,22 @@ def two_indices_in_the_middle() -> ig.Fusion:
 
 
 @taken("last-writer")
+def one_row_for_all() -> ig.Fusion:
+    f = ig.Fusion("f")
+    x, i, v = f.input("x", (30, 6)), f.input("i", (40,), "int64"), f.input("v", (1, 6))
+    f.output(ig.index_put(x, [i], v))
+    return f
+
+
+@taken("last-writer")
+def one_number_for_all() -> ig.Fusion:
+    f = ig.Fusion("f")
+    x, i, v = f.input("x", (30, 6)), f.input("i", (40,), "int64"), f.input("v", (1,))
+    f.output(ig.index_put(x, [i], v))
+    return f
+
+
+@taken("last-writer")
 def one_long_row() -> ig.Fusion:
     f = ig.Fusion("f")
     x, i, v = f.input("x", (50,)), f.input("i", (300,), "int64"), f.input("v", (400,))

@@ -73,7 +73,8 @@ def nll_loss_backward(c: Call) -> Tensor:
     if reduction == _MEAN:
         g = ops.div(g, wide_of(total))
     g = movement.unsqueeze(g, r.dim) if reduction == _NONE else movement.reshape(g, [1] * x.ndim)
-    slope = ops.neg(ops.mul(r.weight, g))
+    # As above: a mean over no rows divides by 0, and rows that do not count have no gradient.
+    slope = ops.where(r.valid, ops.neg(ops.mul(r.weight, g)), 0.0)
     number = c.fusion.iota(attr(x.axes[r.dim].extent))
     others = [p for p in range(x.ndim) if p != r.dim]
     hit = ops.eq(movement.unsqueeze(number, others) if others else number, r.own)
