@@ -16,8 +16,8 @@ from idgraph.ir import Fusion
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from idgraph.emit.cuda import available as cuda_available
-    from idgraph.emit.cuda import compile_ptx
+    from idgraph.emit.cuda.compile import compile_ptx
+    from idgraph.emit.cuda.device import available as cuda_available
     from idgraph.emit.nest import IndexMaps
     from idgraph.emit.plan import Kernel, Plan
     from idgraph.emit.program import Program
@@ -28,7 +28,7 @@ __all__ = ["Kernel", "Plan", "Program", "Target", "compile_ptx", "cuda_available
 Target = Literal["python", "numpy", "cpu", "cuda"]
 _LATER = {
     "Kernel": ("plan", "Kernel"), "Plan": ("plan", "Plan"), "Program": ("program", "Program"),
-    "compile_ptx": ("cuda", "compile_ptx"), "cuda_available": ("cuda", "available"),
+    "compile_ptx": ("cuda.compile", "compile_ptx"), "cuda_available": ("cuda.device", "available"),
 }  # fmt: skip
 
 

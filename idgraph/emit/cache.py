@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from idgraph.emit.program import Program
 
 FORMAT = "idgraph kernel 1"
-# What turns a kernel's source into PTX; their text is part of the key.
-_COMPILING = ("cuda", "cuda_blocks", "cuda_math", "cuda_pairs", "cuda_vectors", "ops/compiled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +104,8 @@ def versions() -> str:
         except metadata.PackageNotFoundError:
             made.append(f"{package} none")
     here = Path(__file__).parent
-    made += [_digest((here / f"{name}.py").read_text(encoding="utf-8")) for name in _COMPILING]
+    compiling = [*sorted(here.glob("cuda/*.py")), *sorted(here.glob("ops/*.py"))]  # what turns a source into PTX
+    made += [_digest(f.read_text(encoding="utf-8")) for f in compiling]
     return "\n".join(made)
 
 

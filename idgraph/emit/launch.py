@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from idgraph.arith import Expr
-from idgraph.emit import cpu, cuda
-from idgraph.emit.cuda_pairs import plain_pairs
-from idgraph.emit.cuda_vectors import plain_vectors
-from idgraph.emit.layout import Env, bind, empty_buffer, empty_words, flat_input, given_array, output_array
+from idgraph.emit import cpu
+from idgraph.emit.cuda.compile import compiled as cuda_compiled
+from idgraph.emit.cuda.run import Prepared
+from idgraph.emit.faults import fault_size, out_of_range, raise_fault
+from idgraph.emit.functions import function_of
+from idgraph.emit.layout import Env, bind, flat_input, given_array, global_buffer, output_array, scalars_of
 from idgraph.emit.ops import arrays, memory, scalars
-from idgraph.emit.plan import Buffer, Kernel, Site
+from idgraph.emit.ops.plain import plain_pairs, plain_vectors
+from idgraph.emit.plan import Kernel
 from idgraph.emit.printers.scalar import site_numbers
-from idgraph.errors import EmitError, IndexingError
 
 if TYPE_CHECKING:
     from idgraph.emit.program import Program
@@ -41,10 +41,10 @@ def prepared(
     symbols: Mapping[str, int] | None = None,
     checked: bool = False,
     poison: bool = False,
-) -> HostPrepared | cuda.Prepared:
+) -> HostPrepared | Prepared:
     """The program with its buffers laid out: ``launch()`` runs its kernels, as often as one likes, then come
     ``results()``."""
-    kind = cuda.Prepared if program.target == "cuda" else HostPrepared
+    kind = Prepared if program.target == "cuda" else HostPrepared
     return kind(program, inputs, symbols, checked, poison)
 
 
@@ -89,18 +89,6 @@ class HostPrepared:
         }
 
 
-def global_buffer(program: Program, b: Buffer, env: Env, poison: bool) -> Array:
-    """Memory that kernels write: a tensor's, or slices of private memory too large for one thread."""
-    if b.title in program.fusion_names and b.name.startswith("buf"):
-        return empty_buffer(program.fusion[b.title], env, poison)
-    return empty_words(max(1, int(b.size.evaluate(env))), b.dtype, poison)
-
-
-def scalars_of(kernel: Kernel, env: Mapping[str, int]) -> list[int]:
-    """Values of the kernel's integer parameters."""
-    return [env[s] for s in kernel.scalars]
-
-
 def call(program: Program, kernel: Kernel, flat: Mapping[str, Array], env: Env, checked: bool) -> None:
     function = program.functions(checked)[kernel.name]
     buffers: list[Any] = [flat[b.name] for b in kernel.buffers]
@@ -120,34 +108,11 @@ def call(program: Program, kernel: Kernel, flat: Mapping[str, Array], env: Env, 
         raise_fault(kernel, fault, env)
 
 
-def fault_size(kernel: Kernel) -> int:
-    """Number, value and loop variables of a failed check."""
-    return 2 + max((len(s.site.loops) for s in site_numbers(kernel)), default=0)
-
-
-def raise_fault(kernel: Kernel, fault: Array, env: Mapping[str, int]) -> NoReturn:
-    """The error of a kernel's failed check."""
-    site = site_numbers(kernel)[int(fault[0]) - 1].site
-    raise out_of_range(site, int(fault[1]), [int(v) for v in fault[2:]], env)
-
-
-def out_of_range(site: Site, value: int, point: list[int], env: Mapping[str, int] | None) -> IndexingError:
-    """A loaded index is outside the axis it indexes."""
-    at = ", ".join(f"{name}={v}" for name, v in zip(site.loops, point, strict=False))
-    extent: Expr | int = site.extent if env is None else int(site.extent.evaluate(env))
-    return IndexingError(
-        f"index {value} loaded from {site.index} is outside axis {site.axis} of {site.tensor}, of extent {extent}",
-        where=site.line,
-        because=[f"in {site.expr} at {at or 'its only point'}"],
-        hint=f"indices run from 0 to {extent} - 1; negative ones do not count from the end",
-    )
-
-
 def compile_functions(program: Program, checked: bool) -> Functions:
     """The kernels of a Python, NumPy or CPU program as functions."""
     match program.target:
         case "cuda":
-            return cuda.compiled(program, checked)
+            return cuda_compiled(program, checked)
         case "python":
             base: dict[str, Any] = {
                 **vars(scalars),
@@ -198,17 +163,3 @@ def _numpy_require(sites: list[Any]) -> Callable[..., None]:
         raise out_of_range(sites[number - 1].site, int(value[first]), [int(v[first]) for v in point], None)
 
     return require
-
-
-def function_of(source: str, name: str, names: dict[str, Any], target: str) -> Callable[..., Any]:
-    """Run generated source, made of this package's own tokens only, and return its function.
-
-    The text stands in `linecache`, so that tracebacks and numba show its lines.
-    """
-    file = f"<idgraph {target} {name} {abs(hash(source)):x}>"
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    exec(compile(source, file, "exec"), names)  # noqa: S102  # no user text: names are numbered, comments are quoted
-    found = names[name]
-    if not callable(found):
-        raise EmitError(f"{name} is no function")
-    return found

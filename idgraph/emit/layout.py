@@ -7,16 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from idgraph.arith import Expr, symbol
 from idgraph.emit.ops.memory import storage_dtype
+from idgraph.emit.plan import Buffer, Kernel
 from idgraph.errors import EmitError
 from idgraph.index import address_of, buffer_size, strides
 from idgraph.ir import DomainExpr, Fusion, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, Tensor
+
+if TYPE_CHECKING:
+    from idgraph.emit.program import Program
 
 Array = npt.NDArray[Any]
 Env = dict[str, int]
@@ -212,6 +216,18 @@ def empty_words(size: int, dtype: Any, poison: bool) -> Array:
     if poison:
         made[...] = 0x7FC1 if dtype == "bfloat16" else np.nan if made.dtype.kind == "f" else 85
     return made
+
+
+def global_buffer(program: Program, b: Buffer, env: Env, poison: bool) -> Array:
+    """Memory that kernels write: a tensor's, or slices of private memory too large for one thread."""
+    if b.title in program.fusion_names and b.name.startswith("buf"):
+        return empty_buffer(program.fusion[b.title], env, poison)
+    return empty_words(max(1, int(b.size.evaluate(env))), b.dtype, poison)
+
+
+def scalars_of(kernel: Kernel, env: Mapping[str, int]) -> list[int]:
+    """Values of the kernel's integer parameters."""
+    return [env[s] for s in kernel.scalars]
 
 
 def output_array(t: Tensor, flat: Array, env: Mapping[str, int]) -> Array:

@@ -6,12 +6,12 @@ import time
 import warnings
 from collections.abc import Callable
 from functools import lru_cache
-from importlib import import_module
 from typing import Any, Final
 
 import numpy as np
 
-from idgraph.emit.cuda import load_cuda, need_device, simulated
+from idgraph.emit.cuda.compile import inlined, ptx_of
+from idgraph.emit.cuda.device import load_cuda, need_device, simulated
 from idgraph.validate.codegen import grid_source, point_source
 from idgraph.validate.engine_numba import arrays_of, load_source, scan_numba
 from idgraph.validate.engine_numpy import check_points, scan_numpy
@@ -26,10 +26,9 @@ _VIEW_BYTES: Final = 1 << 32  # a table that is a view must be written out for t
 
 def _kernel(source: str) -> Any:
     """The grid function; its point function is inlined, since a device function would ask for a device."""
-    cuda = load_cuda()
     module = load_source(source, "address_check_cuda")
-    module.cuda = cuda
-    module.point = module.point if simulated() else cuda.jit(device=True, inline="always")(module.point)
+    module.cuda = load_cuda()
+    module.point = inlined(module.point)
     return module.grid
 
 
@@ -44,17 +43,8 @@ def _source(case: Case, tables: Tables) -> str:
 
 def address_check_ptx(case: Case, tables: Tables, cc: tuple[int, int] = (9, 0)) -> str:
     """PTX of one operation's check; needs the CUDA compiler libraries but no device."""
-    types: Any = import_module("numba.cuda.types")  # heavy, and untyped
-    support: Any = import_module("numba.cuda.np.numpy_support")
-    flat = [np.ascontiguousarray(a) for a in arrays_of(case, tables)]
-    kinds = [numba_array(support.from_dtype(a.dtype), a.ndim) for a in flat]
-    head = (types.int64, types.int64, types.int64[::1])
-    return load_cuda().compile_ptx(_kernel(_source(case, tables)), (*head, *kinds), cc=cc)[0]
-
-
-def numba_array(element: Any, ndim: int) -> Any:
-    """The type of a C-contiguous array."""
-    return element[(*(slice(None) for _ in range(ndim - 1)), slice(None, None, 1))]
+    given = (0, 0, np.zeros(2, np.int64), *arrays_of(case, tables))
+    return ptx_of(_kernel(_source(case, tables)), given, cc)
 
 
 def scan_cuda(case: Case, tables: Tables, advance: Callable[[int], None]) -> Scan:

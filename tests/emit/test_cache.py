@@ -12,9 +12,10 @@ from types import SimpleNamespace
 import pytest
 
 import idgraph as ig
-from idgraph.emit import Program, compile_ptx, cuda
+from idgraph.emit import Program, compile_ptx
 from idgraph.emit.cache import FORMAT, KernelCache, kernel_key
-from idgraph.emit.cuda_driver import entry_name, words_of
+from idgraph.emit.cuda import compile as compiling
+from idgraph.emit.cuda.driver import entry_name, words_of
 from idgraph.ir import DType
 
 pytest.importorskip("numba_cuda")
@@ -37,7 +38,7 @@ def test_what_was_compiled_is_not_compiled_again(tmp_path: Path, monkeypatch: py
     (first,) = compile_ptx(program(tmp_path / "kernels"))
     body = [re.sub(r"\w*kernel0\w*", "kernel", ptx) for ptx in (first, plain)]  # numba numbers its functions
     assert body[0] == body[1]
-    monkeypatch.setattr(cuda, "kernel_functions", forbidden)
+    monkeypatch.setattr(compiling, "kernel_functions", forbidden)
     assert compile_ptx(program(tmp_path / "kernels")) == [first]
     with pytest.raises(AssertionError):
         compile_ptx(program(tmp_path / "kernels"), cc=(8, 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -13,7 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 import idgraph as ig
-from idgraph.emit import compile_ptx, cuda, emit
+from idgraph.emit import compile_ptx, emit
+from idgraph.emit.cuda.arrays import device_flat, device_given
 from tests.emit.cases import CASES
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +26,7 @@ def simulated(mode: str, *names: str) -> dict[str, str]:
     """Outcomes of cases in a process of its own: numba reads the switch when it is imported."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.emit.simulate", mode, *names],
-        cwd=ROOT, env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, capture_output=True, text=True, timeout=300,
+        cwd=ROOT, env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, capture_output=True, text=True,
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
@@ -113,7 +115,7 @@ def test_float_arithmetic_compiles() -> None:
 
 
 def test_no_device_is_one_clear_error() -> None:
-    from idgraph.emit.cuda import load_cuda, simulated
+    from idgraph.emit.cuda.device import load_cuda, simulated
 
     if load_cuda().is_available() or simulated():
         pytest.skip("there is a device")
@@ -125,7 +127,7 @@ def test_no_device_is_one_clear_error() -> None:
 
 
 def test_too_many_threads() -> None:
-    from idgraph.emit.cuda import launch_shape
+    from idgraph.emit.cuda.run import launch_shape
 
     f = ig.Fusion("f")
     y = f.output(f.input("x", (4, 2048)) + 1.0)
@@ -153,5 +155,24 @@ def test_a_device_array_less_aligned_than_declared_is_refused() -> None:
     t = f.input("x", shape=(8,))
     f.output(t + 1.0)
     with pytest.raises(ig.EmitError, match="16 bytes do not divide") as caught:
-        cuda._device_flat(t, cuda._device_given(array), {})  # pyright: ignore[reportPrivateUsage]
+        device_flat(t, device_given(array), {})
     assert "alignment=4" in str(caught.value)
+
+
+def cuda_imports(source: str) -> list[str]:
+    """Modules of numba.cuda, of llvmlite's IR and of CUDA's bindings that a module asks for."""
+    texts = [n.value for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    named = [a.name for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Import) for a in n.names]
+    named += [n.module or "" for n in ast.walk(ast.parse(source)) if isinstance(n, ast.ImportFrom)]
+    return [t for t in (*texts, *named) if re.fullmatch(r"(numba\.cuda|numba_cuda|cuda\.bindings)(\.\w+)*", t)]
+
+
+def test_one_room_imports_numba_cuda() -> None:
+    """Its successor replaces that room and nothing else."""
+    package = Path(ig.__file__).parent
+    found = {f.relative_to(package).parent.as_posix() for f in package.rglob("*.py") if cuda_imports(f.read_text())}
+    assert found == {"emit/cuda"}
+    assert cuda_imports("import numba.cuda\nx = import_module('numba.cuda.types')") == [
+        "numba.cuda.types",
+        "numba.cuda",
+    ]

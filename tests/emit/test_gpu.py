@@ -37,7 +37,7 @@ def test_index_out_of_range_on_the_device() -> None:
 # numba's own copy kernels for arrays with strides run on a small grid and say so.
 @pytest.mark.filterwarnings("ignore:.*Grid size")
 def test_device_arrays_stay_on_the_device() -> None:
-    from idgraph.emit.cuda import load_cuda
+    from idgraph.emit.cuda.device import load_cuda
 
     cuda = load_cuda()
     f = ig.Fusion("f")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.arith import Expr, as_expr, maximum, minimum, parse, symbol, where
-from idgraph.emit.launch import function_of
+from idgraph.emit.functions import function_of
 from idgraph.emit.ops import scalars
 from idgraph.emit.printers.narrow import Narrow, fits
 from idgraph.emit.program import emit

@@ -17,8 +17,8 @@ import pytest
 import idgraph as ig
 from idgraph.emit import Program, compile_ptx, emit, launch
 from idgraph.emit.build import build_plan
-from idgraph.emit.cuda_vectors import plain_vectors
 from idgraph.emit.lanes import with_lanes
+from idgraph.emit.ops.plain import plain_vectors
 from idgraph.emit.plan import Kernel, Load, Loop, VectorLoad, walk
 from idgraph.emit.rows import with_rows
 from idgraph.validate.oracle import evaluate

@@ -12,7 +12,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.emit import compile_ptx, emit
-from idgraph.emit.cuda_driver import DeviceKernel
+from idgraph.emit.cuda.driver import DeviceKernel
 from idgraph.emit.plan import (
     Alloc,
     Barrier,

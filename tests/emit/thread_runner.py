@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 
 from idgraph.emit import Program
-from idgraph.emit.cuda import dynamic_types, launch_shape
-from idgraph.emit.cuda_pairs import plain_pairs
-from idgraph.emit.cuda_vectors import plain_vectors
-from idgraph.emit.launch import global_buffer, scalars_of
-from idgraph.emit.layout import bind, flat_input, given_array, output_array
+from idgraph.emit.cuda.names import dynamic_types
+from idgraph.emit.cuda.run import launch_shape
+from idgraph.emit.layout import bind, flat_input, given_array, global_buffer, output_array, scalars_of
 from idgraph.emit.ops import scalars
+from idgraph.emit.ops.plain import plain_pairs, plain_vectors
 from idgraph.emit.plan import Kernel
 from idgraph.emit.shared import shared_layout
 

@@ -33,7 +33,8 @@ from rich.table import Table
 
 import idgraph as ig
 from idgraph.emit import Program, compile_ptx, emit
-from idgraph.emit.cuda import Prepared, load_cuda, simulated
+from idgraph.emit.cuda.device import load_cuda, simulated
+from idgraph.emit.cuda.run import Prepared
 from idgraph.ir import DType, is_float, item_size
 from idgraph.validate import check_addresses, tolerance
 from idgraph.validate.inputs import index_limits

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from idgraph.arith import TRUE, Expr, is_true, simplify, symbol, to_source
-from idgraph.emit.cuda_blocks import by_shuffles
+from idgraph.emit.cuda.blocks import by_shuffles
 from idgraph.emit.nest import is_thread
 from idgraph.emit.ops.formulas import COMBINE, formula, literal, operand_text, value_type
 from idgraph.emit.plan import (

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
-from idgraph.emit import cuda
+from idgraph.emit.cuda.device import microseconds, simulated
 from idgraph.emit.layout import extents
 from idgraph.emit.ops.memory import storage_dtype
 from idgraph.errors import EmitError
@@ -38,7 +38,7 @@ def shortest(work: Work, target: Literal["cpu", "cuda"]) -> float:
 
     A GPU's windows lie between two of its events, others between two readings of the monotonic clock.
     """
-    window = _between_events if target == "cuda" and not cuda.simulated() else _by_clock
+    window = microseconds if target == "cuda" and not simulated() else _by_clock
     work()  # compiled, and in the caches
     repeat = max(1, min(200, int(LEAST_US / max(window(work, 1), 1.0))))
     return min(window(work, repeat) for _ in range(WINDOWS))
@@ -49,17 +49,6 @@ def _by_clock(work: Work, repeat: int) -> float:
     for _ in range(repeat):
         work()
     return (time.perf_counter_ns() - began) / 1000 / repeat
-
-
-def _between_events(work: Work, repeat: int) -> float:
-    device = cuda.need_device()
-    begin, end = device.event(), device.event()
-    begin.record()
-    for _ in range(repeat):
-        work()
-    end.record()
-    end.synchronize()
-    return float(device.event_elapsed_time(begin, end)) * 1000 / repeat
 
 
 # inputs and outputs -----------------------------------------------------------------------------------------------

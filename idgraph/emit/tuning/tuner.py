@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from idgraph.display import Printed, Sheet
-from idgraph.emit import cuda
 from idgraph.emit.cache import KernelCache, versions
+from idgraph.emit.cuda.device import need_device, simulated
 from idgraph.emit.launch import prepared
 from idgraph.emit.program import Program, emit
 from idgraph.emit.tuning.moves import stages
@@ -240,9 +240,9 @@ def choice_key(program: Program, inputs: Mapping[str, Any] | None, symbols: Mapp
 def device_name(target: str) -> str:
     """The machine that a measurement is good for."""
     if target == "cuda":
-        if cuda.simulated():
+        if simulated():
             return "simulated device"
-        device = cuda.need_device().get_current_device()
+        device = need_device().get_current_device()
         return f"{device.name} {device.compute_capability}"
     llvm: Any = import_module("llvmlite.binding")
     return f"{llvm.get_host_cpu_name()}, {import_module('numba').get_num_threads()} threads"
@@ -252,8 +252,7 @@ def device_name(target: str) -> str:
 def _sources() -> str:
     """A digest of the modules that turn a variant into a kernel."""
     emitting = Path(__file__).parent.parent
-    files = [*emitting.glob("*.py"), *emitting.glob("rows/*.py"), *emitting.glob("tuning/*.py")]
-    files += [*emitting.glob("printers/*.py"), *(emitting.parent / "schedule").glob("*.py")]
+    files = [*emitting.rglob("*.py"), *(emitting.parent / "schedule").glob("*.py")]
     made = hashlib.sha256()
     for f in sorted(files):
         made.update(f.read_bytes())

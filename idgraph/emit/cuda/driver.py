@@ -1,6 +1,6 @@
 """Compiled kernels on a device by way of the driver: loaded once, arguments laid out once, started in microseconds.
 
-Part of the one room for numba-cuda's specifics, see `idgraph.emit.cuda`: PTX is numba-cuda's, and its kernels take
+PTX is numba-cuda's, and its kernels take
 seven 64-bit words for a flat array (two unused ones, elements, bytes of one, address, shape, stride), one for an
 integer.
 """
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from idgraph.emit.cuda.device import need_device
 from idgraph.errors import EmitError
 
 Grid = tuple[int, ...]
@@ -109,6 +110,4 @@ def words_of(argument: Any) -> list[int]:
 
 def load_context() -> None:
     """Make the device's primary context, which numba and PyTorch share, current in this thread."""
-    from idgraph.emit.cuda import need_device  # noqa: PLC0415  # that module starts kernels through this one
-
     need_device().current_context()

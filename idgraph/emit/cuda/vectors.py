@@ -1,33 +1,11 @@
-"""What numba.cuda does not make by itself: accesses of 8 or 16 bytes, and the one-instruction rounding to bfloat16.
-
-Part of the one room for numba-cuda's specifics, see `idgraph.emit.cuda`.
-"""
+"""What numba.cuda does not make by itself: accesses of 8 or 16 bytes, and the one-instruction rounding to bfloat16."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import Any
 
-WIDTHS = (2, 4, 8, 16)
-
-
-def plain_vectors() -> dict[str, Any]:
-    """The same as plain element accesses, for the simulator and for plain Python."""
-
-    def load(width: int) -> Any:
-        def read(array: Any, at: Any) -> tuple[Any, ...]:
-            return tuple(array[int(at) + n] for n in range(width))
-
-        return read
-
-    def store(width: int) -> Any:
-        def write(array: Any, at: Any, values: Any) -> None:
-            for n in range(width):
-                array[int(at) + n] = values[n]
-
-        return write
-
-    return {f"vload{w}": load(w) for w in WIDTHS} | {f"vstore{w}": store(w) for w in WIDTHS}
+from idgraph.emit.ops.plain import WIDTHS
 
 
 def vectors() -> dict[str, Any]:

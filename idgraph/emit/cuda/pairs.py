@@ -1,19 +1,15 @@
-"""Pairs of 16-bit floats in one 32-bit word: loads, stores, arithmetic, for numba.cuda and for plain Python.
-
-Part of the one room for numba-cuda's specifics, see `idgraph.emit.cuda`.
-"""
+"""Pairs of 16-bit floats in one 32-bit word: loads, stores, arithmetic."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-WORDS = (1, 2, 4)
-_OPS: dict[str, Any] = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "neg": operator.neg, "abs": abs}
+from idgraph.emit.ops.plain import WORDS
+
 # Instructions of compute capability 9.0 up (float16: 5.3 up); ".rn" also forbids fusing a product with a sum.
 _MACHINE = {
     "add": "add.rn.{0}x2 $0, $1, $2;", "sub": "sub.rn.{0}x2 $0, $1, $2;", "mul": "mul.rn.{0}x2 $0, $1, $2;",
@@ -25,59 +21,6 @@ _FUSED = {
     "sub": "{{.reg .b32 c; mov.b32 c, 0xbf80bf80; fma.rn.bf16x2 $0, $2, c, $1;}}",
     "mul": "{{.reg .b32 c; mov.b32 c, 0x80008000; fma.rn.bf16x2 $0, $1, $2, c;}}",
 }
-
-
-def plain_pairs(decode: dict[str, Callable[[Any], float]], encode: dict[str, Callable[[float], Any]]) -> dict[str, Any]:
-    """The same on tuples of two elements as buffers hold them, for plain Python and for the simulator.
-
-    ``decode`` and ``encode`` take an element to its value and a float32 to the element, by type ("bf16", "f16").
-    """
-
-    def load(count: int) -> Any:
-        def read(array: Any, at: Any) -> tuple[Any, ...]:
-            return tuple((array[int(at) + 2 * n], array[int(at) + 2 * n + 1]) for n in range(count))
-
-        return read
-
-    def store(count: int) -> Any:
-        def write(array: Any, at: Any, words: Any) -> None:
-            for n in range(2 * count):
-                array[int(at) + n] = words[n // 2][n % 2]
-
-        return write
-
-    def compute(op: Any, kind: str) -> Any:
-        read, write = decode[kind], encode[kind]
-
-        def pair(*words: Any) -> tuple[Any, ...]:
-            return tuple(write(op(*(read(w[half]) for w in words))) for half in (0, 1))
-
-        return pair
-
-    def pick(i: int, k: int) -> Any:
-        def chosen(a: Any, b: Any) -> tuple[Any, ...]:
-            return (a[i], b[k])
-
-        return chosen
-
-    def pack(kind: str) -> Any:
-        def packed(a: float, b: float) -> tuple[Any, ...]:
-            return (encode[kind](a), encode[kind](b))
-
-        return packed
-
-    def half(kind: str, n: int) -> Any:
-        def value(word: Any) -> float:
-            return decode[kind](word[n])
-
-        return value
-
-    made: dict[str, Any] = {f"wload{n}": load(n) for n in WORDS} | {f"wstore{n}": store(n) for n in WORDS}
-    made |= {f"pair_pick_{'lh'[i]}{'lh'[k]}": pick(i, k) for i in (0, 1) for k in (0, 1)}
-    for kind in decode:
-        made |= {f"pair_{name}_{kind}": compute(op, kind) for name, op in _OPS.items()}
-        made |= {f"pair_pack_{kind}": pack(kind), f"low_{kind}": half(kind, 0), f"high_{kind}": half(kind, 1)}
-    return made
 
 
 def pair_functions(cc: tuple[int, int]) -> dict[str, Any]:

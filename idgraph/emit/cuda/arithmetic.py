@@ -1,7 +1,4 @@
-"""One-instruction forms of what numba.cuda compiles to several: extrema in which NaN wins, exp without its last bits.
-
-Part of the one room for numba-cuda's specifics, see `idgraph.emit.cuda`.
-"""
+"""One-instruction forms of what numba.cuda compiles to several: extrema in which NaN wins, a short exp."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What the threads of a block do together: one value made of what each of them holds.
 
-Part of the one room for numba-cuda's specifics, see `idgraph.emit.cuda`. ``block_OP_TYPE(x, count, again)`` combines
+``block_OP_TYPE(x, count, again)`` combines
 along threadIdx.x by warp shuffles and one exchange through shared memory; ``tree_OP_TYPE(x, index, group, count)`` does
 it for any number of threads along any dimensions, in shared memory only, which the simulator can do too. Both give
 every thread the same value, bit by bit: the order of the operands is fixed by the thread numbers.

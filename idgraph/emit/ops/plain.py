@@ -1,0 +1,85 @@
+"""Accesses of several elements, and pairs of 16-bit floats, on plain elements: for Python and for the simulator."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+WIDTHS = (2, 4, 8, 16)
+WORDS = (1, 2, 4)
+PAIR_OPS: dict[str, Any] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "neg": operator.neg, "abs": abs,
+}  # fmt: skip
+
+
+def plain_vectors() -> dict[str, Any]:
+    """The same as plain element accesses, for the simulator and for plain Python."""
+
+    def load(width: int) -> Any:
+        def read(array: Any, at: Any) -> tuple[Any, ...]:
+            return tuple(array[int(at) + n] for n in range(width))
+
+        return read
+
+    def store(width: int) -> Any:
+        def write(array: Any, at: Any, values: Any) -> None:
+            for n in range(width):
+                array[int(at) + n] = values[n]
+
+        return write
+
+    return {f"vload{w}": load(w) for w in WIDTHS} | {f"vstore{w}": store(w) for w in WIDTHS}
+
+
+def plain_pairs(decode: dict[str, Callable[[Any], float]], encode: dict[str, Callable[[float], Any]]) -> dict[str, Any]:
+    """The same on tuples of two elements as buffers hold them, for plain Python and for the simulator.
+
+    ``decode`` and ``encode`` take an element to its value and a float32 to the element, by type ("bf16", "f16").
+    """
+
+    def load(count: int) -> Any:
+        def read(array: Any, at: Any) -> tuple[Any, ...]:
+            return tuple((array[int(at) + 2 * n], array[int(at) + 2 * n + 1]) for n in range(count))
+
+        return read
+
+    def store(count: int) -> Any:
+        def write(array: Any, at: Any, words: Any) -> None:
+            for n in range(2 * count):
+                array[int(at) + n] = words[n // 2][n % 2]
+
+        return write
+
+    def compute(op: Any, kind: str) -> Any:
+        read, write = decode[kind], encode[kind]
+
+        def pair(*words: Any) -> tuple[Any, ...]:
+            return tuple(write(op(*(read(w[half]) for w in words))) for half in (0, 1))
+
+        return pair
+
+    def pick(i: int, k: int) -> Any:
+        def chosen(a: Any, b: Any) -> tuple[Any, ...]:
+            return (a[i], b[k])
+
+        return chosen
+
+    def pack(kind: str) -> Any:
+        def packed(a: float, b: float) -> tuple[Any, ...]:
+            return (encode[kind](a), encode[kind](b))
+
+        return packed
+
+    def half(kind: str, n: int) -> Any:
+        def value(word: Any) -> float:
+            return decode[kind](word[n])
+
+        return value
+
+    made: dict[str, Any] = {f"wload{n}": load(n) for n in WORDS} | {f"wstore{n}": store(n) for n in WORDS}
+    made |= {f"pair_pick_{'lh'[i]}{'lh'[k]}": pick(i, k) for i in (0, 1) for k in (0, 1)}
+    for kind in decode:
+        made |= {f"pair_{name}_{kind}": compute(op, kind) for name, op in PAIR_OPS.items()}
+        made |= {f"pair_pack_{kind}": pack(kind), f"low_{kind}": half(kind, 0), f"high_{kind}": half(kind, 1)}
+    return made
