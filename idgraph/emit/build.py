@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from idgraph.arith import FALSE, TRUE, Expr, and_
 from idgraph.emit.barriers import barriers
 from idgraph.emit.compute import Value, accumulator, finish, identity, made_in_place, statement_value
+from idgraph.emit.faults import index_title
 from idgraph.emit.joined import joined
 from idgraph.emit.nest import (
     IndexMaps,
@@ -391,7 +392,7 @@ class _Builder:
         loops = tuple(v.name for v in self.maps.loops(e))
         for p, (axis, read) in enumerate(zip(t.axes, e.reads[k], strict=True)):
             if isinstance(read, Loaded):
-                index = e.inputs[read.operand].name
+                index = index_title(e.inputs[read.operand])
                 line = str(e.source_line or "")
                 found.append(Site(t.name, p, axis.extent, index, f"{e.output.name} = {e.op}", line, loops))
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from idgraph.arith import Expr, as_expr, ceildiv, is_true, simplify, symbol
+from idgraph.emit.faults import index_title
 from idgraph.emit.nest import IndexMaps, LoopVar, flatten, is_thread, live_uses, product
 from idgraph.emit.plan import Accumulate, Buffer, If, Load, Local, Loop, Note, Operand, Site, Stmt, Store, quote
 from idgraph.errors import ScheduleError
@@ -99,7 +100,7 @@ def compared(e: TensorExpr, maps: IndexMaps) -> tuple[Site, list[Expr]] | None:
     axis = next((p for p, d in enumerate(numbers.axes) if not d.is_broadcast), 0)
     loops = tuple(v.name for v in maps.loops(e))
     made, line = f"{e.output.name} = {e.op}", str(e.source_line or "")
-    site = Site(numbers.name, axis, as_expr(within), index.name, made, line, loops)
+    site = Site(numbers.name, axis, as_expr(within), index_title(index), made, line, loops)
     value = symbol("ld0")
     return site, [value >= 0, value < within]
 
