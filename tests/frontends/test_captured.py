@@ -11,7 +11,7 @@ import torch
 from idgraph.frontends.fx import Import, from_json
 from idgraph.ir import Fusion, parse_fusion
 from tools.bench.corpus import compare, memory, with_oracle
-from tools.bench.interpret import difference, interpret, load, random_inputs
+from tools.bench.interpret import difference, in_float64, interpret, load, moved, noise, random_inputs
 from tools.bench.smaller import SMALLER, smaller
 
 GRAPHS = Path(__file__).parent / "graphs"
@@ -142,6 +142,38 @@ def test_the_whole_corpus() -> None:
     assert len(rows) == 211
     assert sum(not r.opaque for r in rows) >= 191
     assert {r.name: r.values for r in rows if r.values != "equal" and not r.values.startswith("not run")} == {}
+
+
+def test_sums_in_another_order_are_judged_by_float64() -> None:
+    exact = torch.tensor([1000.0, 2.0], dtype=torch.float64)
+    eager = torch.tensor([1000.0, 2.0 + 0.01])  # 1e-5 of the largest value
+    assert noise(torch.tensor([1000.0, 2.0 - 0.015]), eager, exact)
+    assert not noise(torch.tensor([1000.0, 2.0 - 0.025]), eager, exact)
+    assert not noise(torch.tensor([1000.0, 2.0]), torch.tensor([1000.0, 4.0]), exact)  # eager itself is far off
+    assert not noise(torch.tensor([1000.0, float("nan")]), eager, exact)
+    assert not noise(torch.tensor([1000, 2]), torch.tensor([1000, 2]), exact)
+
+
+def test_what_is_only_moved_must_not_differ_at_all() -> None:
+    graph = load(GRAPHS / "rope_half_residual.core.json")
+    kept = moved(graph)
+    assert {n["name"] for n in graph["nodes"] if n["target"].split(".")[-2:-1] == ["slice"]} <= kept
+    assert not {n["name"] for n in graph["nodes"] if n["target"].split(".")[-2:-1] in (["mul"], ["add"])} & kept
+    a = torch.tensor([1.0, 2.0, float("nan")])
+    b = torch.tensor([1.0, 2.0000002, float("nan")])
+    assert difference(a, b) == ""
+    assert difference(a, b, exactly=True) == "1 of 3 moved elements differ"
+    assert difference(a, a.clone(), exactly=True) == ""
+
+
+def test_a_graph_in_float64_is_the_same_program() -> None:
+    path = GRAPHS / "gather_logsoftmax.core.json"
+    graph, inputs = load(path), random_inputs(load(path), 3)
+    (wide,), (narrow,) = in_float64(graph, inputs) or [], interpret(graph, inputs)
+    assert wide is not None
+    assert narrow is not None
+    assert wide.dtype == torch.float64
+    torch.testing.assert_close(wide.float(), narrow)
 
 
 def test_fusion_of_the_cyclic_case_is_the_one_written_by_hand() -> None:
