@@ -11,7 +11,7 @@ import linecache
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import update_wrapper
+from functools import cache, update_wrapper
 from operator import index
 from pathlib import Path
 from types import FunctionType, NoneType, SimpleNamespace, UnionType
@@ -290,10 +290,16 @@ class _Loaded(dict[str, object]):
 def _resolved(hint: object, f: FunctionType) -> object:
     """What an annotation says; ``object`` where its names are not known when the program runs."""
     try:
-        given = SimpleNamespace(__annotations__={"it": hint})
-        return get_type_hints(given, f.__globals__, _Loaded(f.__globals__))["it"]
+        return _read(hint, f)
     except (NameError, TypeError):
         return object
+
+
+@cache
+def _read(hint: object, f: FunctionType) -> object:
+    """What an annotation says, read once; an error is not kept: the module that has the name may come later."""
+    given = SimpleNamespace(__annotations__={"it": hint})
+    return get_type_hints(given, f.__globals__, _Loaded(f.__globals__))["it"]
 
 
 def _is_index(value: object) -> bool:

@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 from idgraph.frontends.arrays import load_torch
+from idgraph.frontends.gradients import OWN
 
 # Core decompositions that would hide how elements move.
 KEPT = frozenset(
@@ -30,7 +31,7 @@ ADDED = (
     "_adaptive_avg_pool2d", "_addmm_activation", "_batch_norm_no_update", "_batch_norm_with_update",
     "_batch_norm_with_update_functional", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training",
     "batch_norm_backward", "dist", "elu", "empty_strided",
-    "grid_sampler_2d", "hardtanh", "ldexp", "narrow_copy", "native_batch_norm", "round", "tril_indices", "triu_indices",
+    "grid_sampler_2d", "hardtanh", "ldexp", "narrow_copy", "native_batch_norm", "tril_indices", "triu_indices",
     "upsample_bicubic2d", "upsample_bilinear2d", "upsample_trilinear3d",
 )  # fmt: skip
 
@@ -71,6 +72,24 @@ def _attention_backward(grad: Any, q: Any, k: Any, v: Any, out: Any, logsumexp: 
     return tuple(t.to(x.dtype).transpose(1, 2).contiguous().transpose(1, 2) for t, x in zip(found, (q, k, v)))
 
 
+def _multilabel_margin(x: Any, target: Any, reduction: int) -> Any:
+    """(loss, which classes are targets): each row's targets stand in front of its first negative number.
+
+    torch's own decomposition adds margins to class 0 for what stands behind.
+    """
+    torch: Any = load_torch("which decompositions are read from")
+    rows, wanted = torch.atleast_2d(x), torch.atleast_2d(target)
+    places = torch.arange(rows.shape[1], device=x.device)
+    count = torch.where(wanted < 0, places, rows.shape[1]).amin(1, keepdim=True)
+    listed = places < count
+    hit = (torch.where(listed, wanted, -1).unsqueeze(2) == places).any(1)
+    own = rows.gather(1, torch.where(listed, wanted, 0))
+    margins = (1 - own.unsqueeze(2) + rows.unsqueeze(1)).clamp(min=0)
+    losses = torch.where(listed.unsqueeze(2) & ~hit.unsqueeze(1), margins, 0).sum((1, 2)) / rows.shape[1]
+    found = losses.mean() if reduction == 1 else losses.sum() if reduction == 2 else losses.reshape(x.shape[:-1])
+    return found, hit.to(x.dtype).reshape(target.shape)
+
+
 def _shared(x: Any, q: Any) -> Any:
     """Keys or values once for each head of q, where several heads share them."""
     groups = q.shape[1] // x.shape[1]
@@ -103,9 +122,10 @@ def _scores(q: Any, k: Any, is_causal: bool, mask: Any, scale: float | None) -> 
     return scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
 
 
-_OWN = {
+_OWN = OWN | {
     "aten._scaled_dot_product_flash_attention_for_cpu.default": _attention,
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": _attention_backward,
+    "aten.multilabel_margin_loss_forward.default": _multilabel_margin,
 }
 
 
@@ -117,7 +137,7 @@ def table(base: Any) -> dict[Any, Any]:
         _, _, rest = str(op).partition(".")
         name, _, overload = rest.partition(".")
         plain = name in ADDED and not overload.endswith("out")
-        if plain and str(op) != "aten.round.default" and isinstance(op, torch._ops.OpOverload):
+        if plain and isinstance(op, torch._ops.OpOverload):
             found.setdefault(op, f)
     for name, f in _OWN.items():
         _, op, overload = name.split(".")

@@ -80,7 +80,8 @@ class Call:
     fusion: Fusion
     args: tuple[object, ...]
     kwargs: Mapping[str, object]
-    memory: Tensor | None = None  # of the first operand: the tensor that it is a view of, row-major, or itself
+    memory: Tensor | None = None  # of the first operand: the tensor without gaps that it is a view of, or itself
+    memory_order: tuple[int, ...] = ()  # its axes as they lie in memory, outermost first
     operand_offset: Size = 0  # elements from the start of that memory to the first operand
     used: set[int | str] = field(default_factory=set[int | str])
 
@@ -388,8 +389,9 @@ class Builder:
         flat = [m for meta in metas for m in (meta if isinstance(meta, tuple) else (meta,))]
         return any(isinstance(m, Expr) or (isinstance(m, TensorMeta) and m.is_dynamic) for m in flat)
 
-    def _memory(self, node: Node) -> tuple[Tensor | None, Size]:
-        """The row-major tensor that is the memory of the first operand (None: unknown), and where in it that begins."""
+    def _memory(self, node: Node) -> tuple[Tensor | None, tuple[int, ...], Size]:
+        """The tensor that is the memory of the first operand (None: unknown), its axes in the order they lie in, and
+        where in it the operand begins."""
         source = node.args[0] if node.args else None
         meta = self.program[source.name].meta if isinstance(source, Ref) else None
         offset = meta.offset if isinstance(meta, TensorMeta) else 0
@@ -398,10 +400,12 @@ class Builder:
             if made.kind == "call" and made.target in _VIEWS:
                 source = made.args[0] if made.args else None
                 continue
-            plain = isinstance(made.meta, TensorMeta) and made.meta.contiguous and made.meta.offset == 0
+            order = made.meta.dense_order if isinstance(made.meta, TensorMeta) and made.meta.offset == 0 else None
             found = self.values.get(made.name)
-            return (found if plain and made.target != GETITEM and isinstance(found, Tensor) else None), offset
-        return None, offset
+            if order is None or made.target == GETITEM or not isinstance(found, Tensor):
+                return None, (), offset
+            return found, order, offset
+        return None, (), offset
 
     def _value(self, value: Value) -> object:
         match value:

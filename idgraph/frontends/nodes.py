@@ -56,6 +56,22 @@ class TensorMeta:
         )
 
     @property
+    def dense_order(self) -> tuple[int, ...] | None:
+        """The axes from the outermost in memory inwards, where elements lie without gaps; None where they do not.
+
+        >>> TensorMeta((2, 3), "float32", (1, 2)).dense_order, TensorMeta((2, 3), "float32", (4, 1)).dense_order
+        ((1, 0), None)
+        """
+        if self.contiguous:
+            return tuple(range(len(self.shape)))
+        steps = [s for s in self.strides if isinstance(s, int)]
+        if len(steps) != len(self.strides):
+            return None
+        order = sorted(range(len(steps)), key=lambda p: (self.shape[p] == 1, -steps[p]))
+        turned = TensorMeta(tuple(self.shape[p] for p in order), self.dtype, tuple(steps[p] for p in order))
+        return tuple(order) if turned.contiguous else None
+
+    @property
     def is_dynamic(self) -> bool:
         """True where some size is known only at run time."""
         return any(isinstance(n, Expr) for n in (*self.shape, *self.strides, self.offset))

@@ -133,7 +133,8 @@ def as_strided(c: Call) -> Tensor:
     last = offset + sum((n - 1) * s for n, s in zip(size, strides, strict=True))
     if len(size) != len(strides) or min(strides, default=0) < 0 or (0 not in size and not 0 <= offset <= last < count):
         raise c.error(f"sizes {size} with strides {strides} from {offset} reach outside of {count} elements")
-    return _at_places(c, x, size, strides, offset)
+    order = c.memory_order
+    return _at_places(c, x if order == tuple(range(x.ndim)) else movement.permute(x, order), size, strides, offset)
 
 
 @handles("aten.diagonal_scatter.default")
@@ -192,18 +193,26 @@ def gather(c: Call) -> Tensor:
     """x[index[i, j], j] for dim 0."""
     x, dim, index_ = c.tensor(0, "self"), c.int(1, "dim"), c.tensor(2, "index")
     c.get(-1, "sparse_grad", False)
-    if not x.ndim:
-        raise Unmapped("a gather from a tensor without axes")
-    return composite.gather(x, dim, _index_of(index_))
+    wide, places = (_of_one_axis(t) for t in (x, _index_of(index_)))
+    found = composite.gather(wide, dim, places)
+    return found if index_.ndim else movement.squeeze(found, 0)
+
+
+def _of_one_axis(x: Tensor) -> Tensor:
+    """A tensor without axes as torch reads it where it names an axis: one of one element."""
+    return x if x.ndim else movement.unsqueeze(x, 0)
 
 
 @handles("aten.index_select.default")
 def index_select(c: Call) -> Tensor:
     """Rows of an axis in the order of an index."""
-    x, dim, index_ = c.tensor(0, "self"), c.int(1, "dim"), c.tensor(2, "index")
-    if not x.ndim or index_.ndim != 1:
-        raise Unmapped("an index or a source without axes")
-    return composite.index_select(x, dim, _index_of(index_))
+    x, dim, index_ = c.tensor(0, "self"), c.int(1, "dim"), _index_of(c.tensor(2, "index"))
+    if index_.ndim > 1:
+        raise c.error(f"an index of {index_.ndim} axes")
+    row = _of_one_axis(index_)
+    if not x.ndim:  # one element, found at 0 as often as asked for: torch allows once
+        return movement.squeeze(composite.index_select(movement.unsqueeze(x, 0), 0, row), 0)
+    return composite.index_select(x, dim, row)
 
 
 @handles("aten.embedding.default")
@@ -219,19 +228,19 @@ def embedding(c: Call) -> Tensor:
 @handles("aten.scatter.value", "aten.scatter.src")
 def scatter(c: Call) -> Tensor:
     """x with a value or src written at loaded coordinates."""
-    x, dim, index_ = c.tensor(0, "self"), c.int(1, "dim"), c.tensor(2, "index")
-    if not x.ndim:
-        raise Unmapped("a scatter into a tensor without axes")
+    self, dim, index_ = c.tensor(0, "self"), c.int(1, "dim"), _of_one_axis(_index_of(c.tensor(2, "index")))
+    x = _of_one_axis(self)
     if c.node.target == "aten.scatter.src":
-        return indexed.scatter(x, dim, _index_of(index_), c.tensor(3, "src"))
-    value = c.number(3, "value")
-    return indexed.scatter(x, dim, _index_of(index_), float(value) if "float" in x.dtype else value)
+        made = indexed.scatter(x, dim, index_, _of_one_axis(c.tensor(3, "src")))
+    else:
+        value = c.number(3, "value")
+        made = indexed.scatter(x, dim, index_, float(value) if "float" in x.dtype else value)
+    return made if self.ndim else movement.squeeze(made, 0)
 
 
 @handles("aten.scatter_add.default")
 def scatter_add(c: Call) -> Tensor:
     """x with src added at loaded coordinates."""
     x, dim, index_, src = c.tensor(0, "self"), c.int(1, "dim"), c.tensor(2, "index"), c.tensor(3, "src")
-    if not x.ndim:
-        raise Unmapped("a scatter into a tensor without axes")
-    return indexed.scatter_add(x, dim, _index_of(index_), src)
+    made = indexed.scatter_add(_of_one_axis(x), dim, _of_one_axis(_index_of(index_)), _of_one_axis(src))
+    return made if x.ndim else movement.squeeze(made, 0)

@@ -334,7 +334,10 @@ def _running(op: str, x: Tensor, dim: int) -> Tensor:
     if not x.ndim:
         return ops.copy(x)
     f = {"cumsum": composite.cumsum, "cumprod": composite.cumprod}[op]
-    return f(x, dim)
+    if x.dtype == "bool":
+        raise Unmapped("a scan in bool")
+    found = f(x, dim)  # integers in 64 bits: cut to fewer, the last bits are those of a scan in fewer
+    return found if found.dtype == x.dtype else ops.cast(found, x.dtype)
 
 
 @handles("aten.cumprod.default")

@@ -70,25 +70,33 @@ def _scaled(c: Call, value: Operand) -> Operand:
     return ops.mul(value, alpha) if isinstance(value, Tensor) else value * alpha
 
 
+def _weighed(c: Call, f: Callable[[Operand, Operand], Tensor], first: Operand, second: Operand) -> Tensor:
+    """``f(first, alpha * second)``, in two-byte floats rounded once."""
+    if c.get(2, "alpha", 1) == 1 or (to := promoted([first, second])) not in ("float16", "bfloat16"):
+        return f(*aligned(first, _scaled(c, second)))
+    a, b = (wide_of(v) if isinstance(v, Tensor) else v for v in aligned(first, second))
+    return ops.cast(f(a, _scaled(c, b)), to)
+
+
 @handles("aten.add.Tensor", "aten.add.Scalar")
 def add(c: Call) -> Tensor:
     """self + alpha * other; of booleans, their or."""
-    a, b = aligned(c.operand(0, "self"), _scaled(c, c.operand(1, "other")))
-    return ops.logical_or(a, b) if promoted([a, b]) == "bool" else ops.add(a, b)
+    a, b = c.operand(0, "self"), c.operand(1, "other")
+    if promoted([a, b]) == "bool":
+        return ops.logical_or(*aligned(a, _scaled(c, b)))
+    return _weighed(c, ops.add, a, b)
 
 
 @handles("aten.sub.Tensor", "aten.sub.Scalar")
 def sub(c: Call) -> Tensor:
     """self - alpha * other."""
-    a, b = aligned(c.operand(0, "self"), _scaled(c, c.operand(1, "other")))
-    return ops.sub(a, b)
+    return _weighed(c, ops.sub, c.operand(0, "self"), c.operand(1, "other"))
 
 
 @handles("aten.rsub.Tensor", "aten.rsub.Scalar")
 def rsub(c: Call) -> Tensor:
     """other - alpha * self."""
-    a, b = aligned(c.operand(1, "other"), _scaled(c, c.operand(0, "self")))
-    return ops.sub(a, b)
+    return _weighed(c, ops.sub, c.operand(1, "other"), c.operand(0, "self"))
 
 
 @handles("aten.mul.Tensor", "aten.mul.Scalar")

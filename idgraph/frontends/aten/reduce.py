@@ -98,10 +98,9 @@ def prod(c: Call) -> Tensor:
     x = c.tensor(0, "self")
     dtype = check_dtype(c.dtype(x.dtype if is_float(x.dtype) else "int64"))
     wide = wide_of(x if x.dtype == dtype else ops.cast(x, dtype))
-    if c.node.target == "aten.prod.default":
-        found = composite.prod(wide) if x.ndim else ops.copy(wide)
-    else:
-        found = composite.prod(wide, c.int(1, "dim"), c.flag(2, "keepdim"))
+    dims = tuple(range(x.ndim)) if c.node.target == "aten.prod.default" else reduced_dims(c, x, 1)
+    keep = c.node.target != "aten.prod.default" and c.flag(2, "keepdim")
+    found = composite.prod(wide, dims, keep) if dims else ops.copy(wide)
     return found if found.dtype == dtype else ops.cast(found, dtype)
 
 
@@ -116,8 +115,6 @@ def _moments(x: Tensor, dims: tuple[int, ...], correction: Scalar) -> tuple[Tens
             raise Unmapped(f"a variance of {count} elements, not provably more than its correction")
         return ops.div(total, count - int(correction)), mu
     freedom = max(float(count) - float(correction), 0.0)
-    if freedom == 0.0:
-        raise Unmapped("a variance of no more elements than its correction")
     return ops.div(total, freedom), mu
 
 
@@ -148,10 +145,13 @@ def softmax(c: Call) -> Tensor:
         to = c.dtype(x.dtype, 2)
     else:
         to = "float32" if c.flag(2, "half_to_float") else x.dtype
-    if not is_float(x.dtype) or not x.ndim:
-        raise Unmapped(f"a softmax of {x.dtype} with {x.ndim} axes")
+    if not is_float(x.dtype):
+        raise Unmapped(f"a softmax of {x.dtype}")
     f = composite.log_softmax if "log_softmax" in c.node.target else composite.softmax
-    result = f(wide, dim)
+    if not x.ndim:
+        result = movement.squeeze(f(movement.unsqueeze(wide, 0), dim), 0)
+    else:  # of no elements there is no largest one, and nothing to divide
+        result = ops.copy(wide) if 0 in x.shape else f(wide, dim)
     return ops.cast(result, to) if result.dtype != to else result
 
 
@@ -176,8 +176,10 @@ def logsumexp(c: Call) -> Tensor:
     """log(sum(exp(x))) over axes."""
     x = c.tensor(0, "self")
     dims, keep = reduced_dims(c, x, 1), c.flag(2, "keepdim")
-    if not dims or not is_float(x.dtype):
-        raise Unmapped(f"a logsumexp of {x.dtype} with {x.ndim} axes")
+    if not is_float(x.dtype):
+        raise Unmapped(f"a logsumexp of {x.dtype}")
+    if not dims:
+        return ops.copy(x)
     wide = wide_of(x)
     top = composite.amax(wide, dims, True)
     # An infinite maximum would give inf - inf.

@@ -25,6 +25,20 @@ def _back(c: Call, y: Tensor) -> Tensor:
     return narrowed(y, x) if is_float(x.dtype) else y
 
 
+@handles("aten.round.decimals")
+def round_decimals(c: Call) -> Tensor:
+    """To the nearest multiple of 10 ** -decimals, of two the even one."""
+    x, decimals = c.tensor(0, "self"), c.int(-1, "decimals")
+    if not is_float(x.dtype):
+        raise Unmapped(f"decimals of {x.dtype}")
+    if not decimals:
+        return ops.round(x)
+    wide, ten = wide_of(x), 10.0 ** abs(decimals)
+    if decimals < 0:
+        return narrowed(ops.mul(ops.round(ops.div(wide, ten)), ten), x)
+    return narrowed(ops.div(ops.round(ops.mul(wide, ten)), ten), x)
+
+
 def _asin(x: Tensor) -> Tensor:
     return ops.atan2(x, _cathetus(x))
 
