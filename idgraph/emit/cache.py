@@ -1,7 +1,8 @@
 """Compiled kernels on disk: PTX text by a key of all that it follows from.
 
 A file holds text and a checksum of it, nothing that reading could run. It is written beside its place and then moved
-there, so a reader sees all of it or none; one that is damaged, cut short or of another version is made anew.
+there, so a reader sees all of it or none; one that is damaged, cut short or of another version is made anew. What a
+process that was killed has left half written is never read, and goes when somebody writes a day later.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from idgraph.emit.program import Program
 
 FORMAT = "idgraph kernel 1"
+BESIDE = ".making-"  # the names of what is being written begin with this
+STALE = 24 * 3600  # seconds after which nobody is still writing it
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +47,11 @@ class KernelCache:
     def text(self, key: str, make: Callable[[], str]) -> str:
         """The text stored under ``key``, else what ``make`` gives, which is stored.
 
-        Raises `EmitError` where the folder cannot be written.
+        Raises `EmitError` where the folder cannot be written, before anything is made for it.
         """
         found = self.find(key)
         if found is None:
+            self.check()
             found = make()
             self.put(key, found)
         return found
@@ -61,16 +66,26 @@ class KernelCache:
         name = _digest(key)
         self._write(self.folder / f"{name}{self.suffix}", f"{FORMAT}\n{name}\n{_digest(text)}\n{text}")
 
-    def _write(self, place: Path, text: str) -> None:
+    def check(self) -> None:
+        """Raise `EmitError` where nothing can be written to the folder: better known before something takes long."""
+        handle, beside = self._opened()
+        os.close(handle)
+        with contextlib.suppress(OSError):
+            Path(beside).unlink()
+
+    def _opened(self) -> tuple[int, str]:
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle, beside = tempfile.mkstemp(dir=self.folder, prefix=".making-")
+            return tempfile.mkstemp(dir=self.folder, prefix=BESIDE)
         except OSError as error:
             raise EmitError(
                 f"the kernel cache {self.folder} cannot be written",
                 because=[str(error)],
                 hint="name a folder of your own: emit(f, 'cuda', cache=...)",
             ) from None
+
+    def _write(self, place: Path, text: str) -> None:
+        handle, beside = self._opened()
         try:
             with os.fdopen(handle, "w", encoding="utf-8", newline="") as out:
                 out.write(text)
@@ -79,6 +94,15 @@ class KernelCache:
             with contextlib.suppress(OSError):
                 Path(beside).unlink()
             raise EmitError(f"the kernel cache {self.folder} cannot be written", because=[str(error)]) from None
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Take away what processes that were killed have left."""
+        with contextlib.suppress(OSError):
+            for left in self.folder.glob(f"{BESIDE}*"):
+                with contextlib.suppress(OSError):
+                    if time.time() - left.stat().st_mtime > STALE:
+                        left.unlink()
 
 
 def _digest(text: str) -> str:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import pickle
 import re
+import signal
+import subprocess
+import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +19,8 @@ import pytest
 
 import idgraph as ig
 from idgraph.emit import Program, compile_ptx
-from idgraph.emit.cache import FORMAT, KernelCache, kernel_key
+from idgraph.emit import cache as cache_module
+from idgraph.emit.cache import BESIDE, FORMAT, KernelCache, kernel_key
 from idgraph.emit.cuda import compile as compiling
 from idgraph.emit.cuda.driver import entry_name, words_of
 from idgraph.ir import DType
@@ -29,7 +36,7 @@ def program(folder: Path | None, n: int = 64, dtype: DType = "float32") -> Progr
     return ig.emit(f, target="cuda", cache=folder)
 
 
-def forbidden(*_: object) -> dict[str, object]:
+def forbidden(*_: object, **__: object) -> dict[str, object]:
     raise AssertionError("compiled again")
 
 
@@ -117,10 +124,69 @@ def test_many_writers_leave_one_whole_entry(tmp_path: Path) -> None:
     assert set(found) == {text} and len(list(tmp_path.iterdir())) == 1
 
 
+WRITER = """
+import os, signal, sys
+from pathlib import Path
+from idgraph.emit.cache import KernelCache
+if sys.argv[2] == "killed":
+    Path.replace = lambda self, target: os.kill(os.getpid(), signal.SIGKILL)
+for n in range(20):
+    assert KernelCache(Path(sys.argv[1])).find("key") in (None, "x" * 200_000)
+    KernelCache(Path(sys.argv[1])).put("key", "x" * 200_000)
+"""
+
+
+def writer(folder: Path, how: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", WRITER, str(folder), how], cwd=Path(__file__).parents[2])
+
+
+def test_processes_that_write_at_once_leave_one_whole_entry(tmp_path: Path) -> None:
+    both = [writer(tmp_path, "") for _ in range(2)]
+    assert [p.wait() for p in both] == [0, 0]
+    assert KernelCache(tmp_path).find("key") == "x" * 200_000 and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_process_killed_while_it_writes_leaves_nothing_that_is_read(tmp_path: Path) -> None:
+    kept = KernelCache(tmp_path)
+    assert writer(tmp_path, "killed").wait() == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(BESIDE) and kept.find("key") is None
+    assert kept.text("key", lambda: "whole") == "whole"
+    assert left.exists()  # somebody might still be writing it
+    os.utime(left, (0, 0))
+    kept.put("other", "text")
+    assert not left.exists() and kept.find("key") == "whole"
+
+
 def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ig.EmitError, match="cannot be written"):
-        KernelCache(tmp_path / "file" / "inside").text("key", lambda: "text")
+        KernelCache(tmp_path / "file" / "inside").text("key", lambda: pytest.fail("made for nothing"))
+
+
+def test_a_full_disk_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(ig.EmitError, match="cannot be written") as found:
+        KernelCache(tmp_path).text("key", lambda: "text")
+    assert "No space left" in str(found.value) and not list(tmp_path.iterdir())
+
+
+def test_what_can_be_read_needs_no_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that others fill, such as one of an image, may be read-only."""
+    kept = KernelCache(tmp_path)
+    kept.put("key", "text")
+    monkeypatch.setattr(tempfile, "mkstemp", forbidden)
+    assert kept.text("key", lambda: pytest.fail("made again")) == "text"
+
+
+def test_another_version_compiles_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    p = program(None)
+    before = kernel_key(p, p.kernels[0], False, (9, 0))
+    monkeypatch.setattr(cache_module, "versions", lambda: "numba-cuda 99")
+    assert kernel_key(p, p.kernels[0], False, (9, 0)) != before
 
 
 def test_ptx_takes_the_words_that_are_laid_out() -> None:

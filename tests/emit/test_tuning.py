@@ -128,6 +128,7 @@ def damaged(text: str) -> list[str]:
         json.dumps({**data, "best": {"__class__": "x"}}), json.dumps({**data, "measured": [{}]}),
         json.dumps({**data, "measured": None}), json.dumps({**data, "best": {"threads": "1; import os"}}),
         json.dumps({**data, "measured": [{"variant": {}, "us": True, "note": ""}]}),
+        json.dumps({**data, "measured": [{"variant": {}, "us": 10**400, "note": ""}]}), "[" * 100_000,
     ]  # fmt: skip
 
 
@@ -150,6 +151,24 @@ def test_a_damaged_entry_is_measured_anew(tmp_path: Path) -> None:
         place.write_bytes(change)
         assert ig.tune(softmax(), "cpu", tuner=ig.Tuner(tmp_path, clock)).source == "measured"
         assert place.read_bytes() == whole
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_folder_that_cannot_be_written_is_told_before_measuring(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    clock = Clock(1.0)
+    with pytest.raises(ig.EmitError, match="cannot be written"):
+        ig.tune(softmax(), "cpu", tuner=ig.Tuner(tmp_path / "file" / "inside", clock))
+    assert clock.calls == 0
+
+
+@pytest.mark.usefixtures("quick")
+def test_another_version_measures_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(2.0)
+    ig.tune(softmax(), "cpu", tuner=ig.Tuner(tmp_path, clock))
+    monkeypatch.setattr(tuner_module, "versions", lambda: "numba 99")
+    assert ig.tune(softmax(), "cpu", tuner=ig.Tuner(tmp_path, clock)).source == "measured"
+    assert len(list(tmp_path.glob("*.choice"))) == 2
 
 
 @pytest.mark.usefixtures("quick")

@@ -54,7 +54,7 @@ def record_of(text: str) -> Record | None:
     """
     try:
         data: Any = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(data, dict):
         return None
@@ -88,6 +88,7 @@ def _measured(data: object) -> Measured | None:
         or not isinstance(note, str)
         or isinstance(us, bool)
         or not isinstance(us, (int, float, type(None)))
+        or (isinstance(us, int) and us.bit_length() > 64)
     ):
         return None
     return Measured(variant, math.nan if us is None else float(us), note)

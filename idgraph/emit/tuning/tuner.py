@@ -142,6 +142,8 @@ class Tuner:
             else:
                 self._known[key] = record
                 return Tuned(program, record.best, record.measured, source)
+        if folder is not None:
+            folder.check()  # not after minutes of measuring
         record = self.measure(plain, rule, inputs, symbols)
         if folder is not None:
             folder.put(key, record.to_text())
