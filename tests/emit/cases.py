@@ -837,6 +837,20 @@ def norm_of_rows() -> ig.Fusion:
     return f
 
 
+@case
+def largest_of_one_row() -> ig.Fusion:
+    f = rows(lambda x: ig.amax(x, 0), (1, 9))
+    ig.schedule.auto(f)
+    return f
+
+
+@case
+def largest_of_all() -> Case:
+    f = rows(lambda x: ig.amax(x), (50,))
+    ig.schedule.auto(f)
+    return Case(f, {"x": np.arange(-50, 0, dtype=np.float32)})
+
+
 def _kept(f: ig.Fusion, **choices: Any) -> Case:
     """Rows in registers (arrays on the CPU)."""
     variant = Variant(keep=True, **choices)

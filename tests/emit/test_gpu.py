@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import idgraph as ig
 from idgraph.emit import emit
+from idgraph.emit.cuda.driver import DeviceKernel
+from idgraph.emit.cuda.run import Prepared
+from idgraph.emit.shared import shared_layout
 from tests.emit.cases import CASES, outcome
+from tests.emit.row_cases import NORMS, rows
+from tests.emit.shared_cases import SHARED
 
 pytestmark = pytest.mark.gpu
 
@@ -32,6 +39,44 @@ def test_index_out_of_range_on_the_device() -> None:
     index[2, 1] = 9
     with pytest.raises(ig.IndexingError, match="index 9 loaded from index is outside axis 1 of logits"):
         emit(f, "cuda").run({"logits": np.zeros((4, 9), np.float32), "index": index}, checked=True)
+
+
+@pytest.mark.parametrize("count", [1 << 20, (1 << 20) + 7])
+@pytest.mark.parametrize("op", [ig.sum, ig.amax, ig.amin])
+def test_a_total_in_two_stages_on_the_device(op: Callable[..., Any], count: int) -> None:
+    f = rows(op, (count,))
+    ig.schedule.auto(f)
+    program = emit(f, "cuda")
+    assert len(program.kernels) > 1
+    x = np.random.default_rng(0).uniform(-2, -1, count).astype(np.float32)
+    wide = x.astype(np.float64)
+    want = wide.sum() if op is ig.sum else wide.max() if op is ig.amax else wide.min()
+    ready = Prepared(program, {"x": x}, poison=True)
+    for _ in range(2):  # a second launch starts from nothing too
+        ready.launch()
+        np.testing.assert_allclose(ready.results()[f.outputs[0].name], want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("columns", [4096, 5001])
+def test_rows_in_registers_on_the_device(columns: int) -> None:
+    f = rows(NORMS["softmax"], (64, columns), "bfloat16")
+    variant = ig.schedule.Variant(keep=True)
+    ig.schedule.auto(f, variant=variant)
+    program = emit(f, "cuda", variant=variant)
+    assert all(
+        0 < kernel.registers <= 255 for kernel in program.functions().values() if isinstance(kernel, DeviceKernel)
+    )
+    x = np.random.default_rng(0).normal(size=(64, columns)).astype(ml_dtypes.bfloat16)
+    e = np.exp(x.astype(np.float64))
+    found = program.run({"x": x}, poison=True)[f.outputs[0].name].astype(np.float64)
+    np.testing.assert_allclose(found, e / e.sum(1, keepdims=True), rtol=2**-7)
+
+
+def test_shared_memory_that_has_to_be_asked_for_on_the_device() -> None:
+    f = SHARED["two_wide_tiles"]()
+    (kernel,) = emit(f, "cuda").kernels
+    assert shared_layout(kernel.body).dynamic > 48 * 1024
+    assert ig.validate(f, target="cuda").ok
 
 
 # numba's own copy kernels for arrays with strides run on a small grid and say so.

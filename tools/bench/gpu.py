@@ -220,8 +220,8 @@ def built(case: Case, options: argparse.Namespace) -> tuple[ig.Fusion, Program, 
     """The fusion, scheduled; its program; and its row, still empty."""
     f = case.build(options.small)
     size = moved_bytes(f, case.gathered, case.twice)
-    if options.tune and case.schedule is None and not simulated():
-        inputs = given(f, device_inputs(import_module("torch"), f))
+    if options.tune and case.schedule is None:
+        inputs = None if simulated() else given(f, device_inputs(import_module("torch"), f))
         program = ig.tune(f, "cuda", inputs, cache=options.cache).program
     else:
         (case.schedule or ig.schedule.auto)(f)
