@@ -258,6 +258,11 @@ def fixed(shape: Sequence[Size]) -> tuple[int, ...]:
     return found
 
 
+def fixed_extent(x: Tensor, dim: int) -> int:
+    """The extent of one axis as a number; `Unmapped` where it is known only when the program runs."""
+    return fixed(x.shape[dim : dim + 1])[0]
+
+
 def fixed_shape(x: Tensor) -> tuple[int, ...]:
     """The shape of a tensor as numbers; `Unmapped` where one is known only when the program runs."""
     return fixed(x.shape)
@@ -338,8 +343,8 @@ class Builder:
     def add(self, node: Node) -> None:
         """Map one call; raises `Unmapped` with the reason where it must be opaque."""
         handler = HANDLERS.get(node.target)
-        if isinstance(node.meta, Expr) and is_of_sizes(node.target):
-            self.values[node.name] = node.meta  # a size computed of sizes
+        if isinstance(node.meta, Expr | int) and is_of_sizes(node.target):
+            self.values[node.name] = node.meta  # a size computed of sizes; a number where the guards say so
             return
         if handler is None and node.target not in COMPLEX:
             raise Unmapped(OPAQUE.get(node.target, "no handler: its meaning in index terms is not known here"))

@@ -77,6 +77,18 @@ def shifted(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return x[:-1] + y
 
 
+def pictures(x: torch.Tensor) -> list[torch.Tensor]:
+    """Windows, pads and samples of planes that are known, in batches that are not."""
+    four, two = torch.cat((x, x, x, x), 1), torch.cat((x, x), 1)
+    return [
+        F.max_pool2d(x, 2), F.max_pool2d(x, 2, return_indices=True)[1], F.avg_pool2d(x, 3, 2, 1, ceil_mode=True),
+        F.adaptive_avg_pool2d(x, (2, 3)), F.adaptive_max_pool2d(x, 2), F.interpolate(x, scale_factor=2.0),
+        F.interpolate(x, size=(3, 5), mode="nearest-exact"), F.unfold(x, 2), F.fold(F.unfold(x, 2), (4, 6), 2),
+        F.pad(x, (1, 1, 1, 1), mode="reflect"), F.pad(x, (1, 2, 0, 1), mode="replicate"), F.pixel_unshuffle(x, 2),
+        F.pixel_shuffle(four, 2), F.channel_shuffle(two, 2), x.unfold(2, 2, 2), *x.chunk(3, 3), *x.unbind(1),
+    ]  # fmt: skip
+
+
 def eight(x: torch.Tensor) -> torch.Tensor:
     return x.reshape(8)
 
@@ -97,6 +109,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[int, int], Arguments], A
     "one more": (
         shifted, lambda n, m: (normal(n + 1, 8), normal(n, 8)), ({0: Dim("k", min=2) + 1}, {0: Dim("k", min=2)})
     ),
+    "pictures": (pictures, lambda n, m: (normal(n, 3, 4, 6),), (FREE,)),
     "values decide": (opaque, lambda n, m: (normal(n, 8),), (FREE,)),
 }  # fmt: skip
 
@@ -111,6 +124,27 @@ def test_several_sizes(program: str) -> None:
         args = sample(n, m)
         found = tree_leaves(imported.run(*args, target="numpy"))
         torch.testing.assert_close(found, tree_leaves(f(*args)), rtol=2e-5, atol=2e-5)
+
+
+def test_a_number_of_sizes() -> None:
+    """``n // (n // 2)`` is 2 where n is even, as a guard says."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x.view(x.shape[0] // 2, 2, x.shape[1]).transpose(1, 2).reshape(x.shape[0] // 2, -1)
+
+    imported = from_torch(f, (normal(8, 3),), dynamic_shapes=(BOTH,))
+    for x in (normal(8, 3), normal(4, 5)):
+        torch.testing.assert_close(imported.run(x, target="numpy"), f(x))
+
+
+def test_a_view_that_begins_where_values_say() -> None:
+    def f(x: torch.Tensor, i: torch.Tensor) -> Arguments:
+        return x[i] + x[-1], x[:, i] * 2
+
+    imported = from_torch(f, (normal(4, 5), torch.tensor(3)))
+    for at in (2, -1):
+        given = normal(4, 5), torch.tensor(at)
+        torch.testing.assert_close(imported.run(*given, target="numpy"), f(*given))
 
 
 def test_compiled_once_for_all_sizes() -> None:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import cast
 
 from idgraph.arith import Expr, as_expr, is_true, simplify
-from idgraph.frontends.importer import Call, Parts, Unmapped, fixed_shape, handles
+from idgraph.frontends.importer import Call, Parts, Unmapped, fixed_extent, handles
 from idgraph.frontends.sizes import Size
 from idgraph.ir import Scalar, Tensor, composite, is_float, movement, ops
 from idgraph.ir.dtypes import check_dtype, scalar_dtype
@@ -195,7 +195,7 @@ def split(c: Call) -> Parts:
         if not is_true(total.eq(x.axes[dim].extent)) or not all(is_true(as_expr(n) >= 0) for n in sizes):
             raise c.error(f"sizes {tuple(map(str, sizes))} do not add up to {x.axes[dim].extent}")
         return _split(x, dim, sizes)
-    extent, size = fixed_shape(x)[dim] if x.ndim else 0, c.int(1, "split_size")
+    extent, size = fixed_extent(x, dim) if x.ndim else 0, c.int(1, "split_size")
     if size < 1:
         raise c.error(f"pieces of size {size}")
     return _split(x, dim, [min(size, extent - a) for a in range(0, extent, size)] or [0])
@@ -206,7 +206,7 @@ def unfold(c: Call) -> Tensor:
     """Windows of ``size`` along an axis, ``step`` apart, as a new last axis: one strided slice for each place."""
     x, size, step = c.tensor(0, "self"), c.int(2, "size"), c.int(3, "step")
     dim = _axis(c, c.int(1, "dimension"), x.ndim)
-    extent = fixed_shape(x)[dim] if x.ndim else 0
+    extent = fixed_extent(x, dim) if x.ndim else 0
     if not 1 <= size <= extent or step < 1:
         raise Unmapped(f"windows of {size}, {step} apart, of {extent} elements")
     last = (extent - size) // step * step
@@ -218,7 +218,7 @@ def unbind(c: Call) -> Parts:
     """Each index of an axis."""
     x = c.tensor(0, "self")
     dim = _axis(c, c.int(1, "dim", 0), x.ndim)
-    return tuple(partial(movement.select, x, dim, k) for k in range(fixed_shape(x)[dim]))
+    return tuple(partial(movement.select, x, dim, k) for k in range(fixed_extent(x, dim)))
 
 
 @handles("aten.copy.default")

@@ -13,7 +13,7 @@ from itertools import product
 
 from idgraph.frontends.aten.pointwise import narrowed, wide_of
 from idgraph.frontends.aten.window import few, laid, per_axis, windows
-from idgraph.frontends.importer import Call, Parts, Unmapped, fixed_shape, handles
+from idgraph.frontends.importer import Call, Parts, Unmapped, fixed, fixed_extent, handles
 from idgraph.ir import Scalar, Tensor, composite, indexed, is_float, movement, ops
 
 _LOWEST = float("-inf")
@@ -79,7 +79,7 @@ def _window(c: Call, plane: Sequence[int], at: Sequence[int], ceil: bool) -> Win
 
 
 def _plane(x: Tensor, rank: int) -> tuple[int, ...]:
-    return fixed_shape(x)[x.ndim - rank :]
+    return fixed(x.shape[x.ndim - rank :])
 
 
 # means ----------------------------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def avg_pool_backward(c: Call) -> Tensor:
     wide = wide_of(grad)
     share = ops.div(wide, _counted(c, w, plane, wide.dtype, 6))
     full = [n + 2 * p + e for n, p, e in zip(plane, w.sides, w.extra, strict=True)]
-    zero = c.fusion.full((*fixed_shape(x)[: x.ndim - rank], *full), 0.0, wide.dtype)
+    zero = c.fusion.full((*x.shape[: x.ndim - rank], *full), 0.0, wide.dtype)
     places = product(*(range(k) for k in w.kernel))
     total = reduce(ops.add, [laid(zero, share, place, w.step, w.count) for place in places])
     cut = [n for p, e in zip(reversed(w.sides), reversed(w.extra), strict=True) for n in (-p, -p - e)]
@@ -167,7 +167,7 @@ def max_pool_backward(c: Call) -> Tensor:
     for k, name in () if adaptive else enumerate(("kernel_size", "stride", "padding", "dilation", "ceil_mode"), 2):
         c.get(k, name, None)  # the indices say which element it was
     index = c.tensor(2 if adaptive else 7, "indices")
-    shape = fixed_shape(x)
+    shape = x.shape
     lead = shape[: x.ndim - rank]
     flat = [movement.reshape(t, (*lead, math.prod(_plane(t, rank)))) for t in (index, grad)]
     zero = c.fusion.full((*lead, math.prod(_plane(x, rank))), 0.0, x.dtype)
@@ -203,7 +203,7 @@ def offsets_to_indices(c: Call) -> Tensor:
     for p in range(rank):
         place = ops.remainder(ops.floor_divide(wide, math.prod(kernel[p + 1 :])), kernel[p])
         at = offsets.ndim - rank + p
-        n = fixed_shape(offsets)[at]
+        n = fixed_extent(offsets, at)
         first = movement.reshape(
             c.fusion.iota(n, -sides[p], step[p]), [n if q == at else 1 for q in range(offsets.ndim)]
         )
@@ -241,9 +241,9 @@ def _fractions(x: Tensor, size: Sequence[int]) -> tuple[Tensor, tuple[int, ...]]
     first, plane = x.ndim - len(size), _plane(x, len(size))
     for p in reversed(range(len(size))):
         row, _ = _places(x, plane[p], size[p])
-        m, most = fixed_shape(row)
+        m, most = fixed(row.shape)
         taken = composite.index_select(x, first + p, movement.reshape(row, m * most))
-        shape = fixed_shape(taken)
+        shape = taken.shape
         x = movement.reshape(taken, (*shape[: first + p], m, most, *shape[first + p + 1 :]))
     return x, tuple(first + 2 * p + 1 for p in range(len(size)))
 
@@ -262,20 +262,20 @@ def _places(x: Tensor, n: int, m: int) -> tuple[Tensor, Tensor]:
 def adaptive_avg_pool_backward(c: Call) -> Tensor:
     """The gradient of each window's mean, added to every element of the window."""
     grad, x = c.tensor(0, "grad_output"), c.tensor(1, "self")
-    lead, plane, size = fixed_shape(x)[:-2], _plane(x, 2), _plane(grad, 2)
+    lead, plane, size = x.shape[:-2], _plane(x, 2), _plane(grad, 2)
     if min(*plane, *size) < 1:
         raise Unmapped(f"means of windows between {plane} and {size}")
     share, k = wide_of(grad), len(lead)
     indices: list[Tensor | None] = [None] * k
     for p in (1, 0):  # [..., window, place] of one axis after the other
         row, count = _places(x, plane[p], size[p])
-        m, most = fixed_shape(row)
+        m, most = fixed(row.shape)
         inside = ops.lt(movement.reshape(x.fusion.iota(most), (1, most)), count)
         weight = ops.where(inside, ops.reciprocal(ops.cast(count, share.dtype)), 0.0)
         rest = [1] * (share.ndim - k - p - 1)
         share = ops.mul(movement.unsqueeze(share, k + p + 1), movement.reshape(weight, (m, most, *rest)))
         indices.insert(k, movement.reshape(row, (m * most, *([1] if p == 0 else []))))
-    rows, columns = (fixed_shape(t)[0] for t in indices[k:] if t is not None)
+    rows, columns = (fixed_extent(t, 0) for t in indices[k:] if t is not None)
     zero = c.fusion.full((*lead, *plane), 0.0, share.dtype)
     total = indexed.index_put(zero, indices, movement.reshape(share, (*lead, rows, columns)), True)
     return narrowed(total, grad)

@@ -11,7 +11,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from idgraph.frontends.importer import Call, Unmapped, fixed_shape, handles
+from idgraph.frontends.importer import Call, Unmapped, fixed, fixed_extent, handles
 from idgraph.ir import Scalar, Tensor, composite, is_float, movement, ops
 
 MAX_PLACES = 64
@@ -33,9 +33,9 @@ def windows(
     x: Tensor, kernel: Sequence[int], step: Sequence[int], spread: Sequence[int]
 ) -> tuple[list[Tensor], list[int]]:
     """For each place in a window of the last axes the strided slice of all windows' elements there; windows an axis."""
-    rank, shape = len(kernel), fixed_shape(x)
-    first = x.ndim - rank
-    count = [(shape[first + p] - spread[p] * (kernel[p] - 1) - 1) // step[p] + 1 for p in range(rank)]
+    rank, first = len(kernel), x.ndim - len(kernel)
+    shape = fixed(x.shape[first:])
+    count = [(shape[p] - spread[p] * (kernel[p] - 1) - 1) // step[p] + 1 for p in range(rank)]
     if min(*kernel, *step, *spread, *count) < 1:
         raise Unmapped(f"windows {tuple(kernel)}, {tuple(step)} apart, of shape {shape}")
     made: list[Tensor] = []
@@ -70,7 +70,7 @@ def im2col(c: Call) -> Tensor:
     few(kernel)
     batch = _batched(x, 3)
     parts, count = windows(padded(batch, sides, 0.0 if is_float(x.dtype) else 0), kernel, step, spread)
-    n, channels = fixed_shape(batch)[:2]
+    n, channels = batch.shape[0], fixed_extent(batch, 1)
     flat = movement.reshape(movement.stack(parts, 2), (n, channels * len(parts), count[0] * count[1]))
     return flat if x.ndim == 4 else movement.squeeze(flat, 0)
 
@@ -84,7 +84,7 @@ def col2im(c: Call) -> Tensor:
     batch = _batched(x, 2)
     full = [n + 2 * p for n, p in zip(size, sides, strict=True)]
     count = [(full[p] - spread[p] * (kernel[p] - 1) - 1) // step[p] + 1 for p in range(2)]
-    n, rows, columns = fixed_shape(batch)
+    n, (rows, columns) = batch.shape[0], fixed(batch.shape[1:])
     places = kernel[0] * kernel[1]
     if rows % places or columns != count[0] * count[1]:
         raise c.error(f"shape {tuple(x.shape)} is no list of windows {kernel} of {size}")
@@ -139,13 +139,13 @@ def _each_axis(c: Call, pad: Callable[[Tensor, int, int, int], Tensor]) -> Tenso
     x, pads = c.tensor(0, "self"), c.ints(1, "padding")
     for k in range(len(pads) // 2):
         dim, left, right = x.ndim - 1 - k, pads[2 * k], pads[2 * k + 1]
-        cut = movement.slice(x, dim, max(-left, 0), fixed_shape(x)[dim] - max(-right, 0))
+        cut = movement.slice(x, dim, max(-left, 0), fixed_extent(x, dim) - max(-right, 0))
         x = pad(cut if cut.shape != x.shape else x, dim, max(left, 0), max(right, 0))
     return ops.copy(x) if x is c.tensor(0, "self") else x
 
 
 def _reflected(x: Tensor, dim: int, left: int, right: int) -> Tensor:
-    n = fixed_shape(x)[dim]
+    n = fixed_extent(x, dim)
     if max(left, right) >= n:
         raise Unmapped(f"a mirror of {max(left, right)} elements beside {n}")
     parts = [x]
@@ -157,10 +157,10 @@ def _reflected(x: Tensor, dim: int, left: int, right: int) -> Tensor:
 
 
 def _replicated(x: Tensor, dim: int, left: int, right: int) -> Tensor:
-    n = fixed_shape(x)[dim]
+    n = fixed_extent(x, dim)
     if n < 1:
         raise Unmapped("no element to repeat")
-    shape = list(fixed_shape(x))
+    shape = list(x.shape)
     parts = [x]
     for count, at, first in ((left, 0, True), (right, n - 1, False)):
         if count:
@@ -181,8 +181,7 @@ def upsample_nearest(c: Call) -> Tensor:
     """The element nearest to each place: repeated where sizes divide, strided where they divide the other way."""
     x = c.tensor(0, "input")
     c.get(1, "output_size", None)
-    wanted = c.fixed_meta
-    have = fixed_shape(x)
+    wanted, have = fixed(c.meta.shape[2:]), fixed(x.shape[2:])
     rank = x.ndim - 2
     if c.node.target.endswith(".vec"):
         given = () if c.get(2, "scale_factors", None) is None else c.items(2, "scale_factors")
@@ -192,7 +191,7 @@ def upsample_nearest(c: Call) -> Tensor:
     exact = "exact" in c.node.target
     for p in range(rank):
         scale = scales[p]
-        x = _nearest(x, 2 + p, have[2 + p], wanted[2 + p], scale if isinstance(scale, (int, float)) else None, exact)
+        x = _nearest(x, 2 + p, have[p], wanted[p], scale if isinstance(scale, (int, float)) else None, exact)
     return ops.copy(x) if x is c.tensor(0, "input") else x
 
 
@@ -214,7 +213,7 @@ def _nearest(x: Tensor, dim: int, n: int, m: int, scale: float | None, exact: bo
     sources, places = _sources(n, m, scale, exact), np.arange(m)
     if n == m and np.array_equal(sources, places):
         return x
-    shape = fixed_shape(x)
+    shape = x.shape
     if m % n == 0 and np.array_equal(sources, places // (m // n)):
         wide = movement.expand(movement.unsqueeze(x, dim + 1), (*shape[: dim + 1], m // n, *shape[dim + 1 :]))
         return movement.reshape(wide, (*shape[:dim], m, *shape[dim + 1 :]))
@@ -232,10 +231,11 @@ def _nearest(x: Tensor, dim: int, n: int, m: int, scale: float | None, exact: bo
 def channel_shuffle(c: Call) -> Tensor:
     """Channels in groups, read across the groups."""
     x, groups = c.tensor(0, "self"), c.int(1, "groups")
-    shape = fixed_shape(x)
-    if x.ndim < 3 or groups < 1 or shape[1] % groups:
+    shape = x.shape
+    channels = fixed_extent(x, 1) if x.ndim > 2 else 0
+    if x.ndim < 3 or groups < 1 or channels % groups:
         raise c.error(f"{groups} groups of channels of shape {shape}")
-    parts = movement.reshape(x, (shape[0], groups, shape[1] // groups, *shape[2:]))
+    parts = movement.reshape(x, (shape[0], groups, channels // groups, *shape[2:]))
     return movement.reshape(movement.transpose(parts, 1, 2), shape)
 
 
@@ -244,7 +244,7 @@ def pixel_shuffle(c: Call) -> Tensor:
     """[..., C*r*r, H, W] -> [..., C, H*r, W*r], or back."""
     x, back = c.tensor(0, "self"), "un" in c.node.target
     r = c.int(1, "downscale_factor" if back else "upscale_factor")
-    *lead, channels, h, w = fixed_shape(x)
+    lead, (channels, h, w) = x.shape[:-3], fixed(x.shape[-3:])
     k = len(lead)
     if r < 1 or (h % r or w % r if back else channels % (r * r)):
         raise c.error(f"factor {r} of shape {tuple(x.shape)}")
