@@ -125,9 +125,20 @@ def entries(e: TensorExpr, maps: IndexMaps) -> tuple[list[Expr], list[Expr]]:
     return coordinates, extents
 
 
+def _meeting(e: TensorExpr, maps: IndexMaps, inside: frozenset[str]) -> frozenset[str]:
+    """Loops at whose points one element may be written: those of the entries, ``inside``, and those that another
+    coordinate mixes with one of them, as a swizzle of a row by an entry does."""
+    write = maps.write(e)
+    rows = [c.names for c in write.coordinates if not c.names & write.loads.keys()]
+    found = inside
+    while more := [r for r in rows if r & found and not r <= found]:
+        found = found.union(*more)
+    return found
+
+
 def is_shared(e: TensorExpr, maps: IndexMaps, ways: Sequence[str]) -> bool:
     """True where several blocks or threads may update one element."""
-    names = {n for c in entries(e, maps)[0] for n in c.names}
+    names = _meeting(e, maps, frozenset(n for c in entries(e, maps)[0] for n in c.names))
     return any(is_thread(way) and v.name in names for way, v in zip(ways, maps.loops(e), strict=True))
 
 
@@ -138,7 +149,8 @@ def check_order(e: TensorExpr, maps: IndexMaps, ways: Mapping[TensorExpr, tuple[
     loops = maps.loops(e)
     coordinates, extents = entries(e, maps)
     number = flatten(extents, coordinates)
-    inside = [(v, way) for v, way in zip(loops, ways[e], strict=True) if v.name in number.names]
+    meeting = _meeting(e, maps, number.names & {v.name for v in loops})
+    inside = [(v, way) for v, way in zip(loops, ways[e], strict=True) if v.name in meeting]
     for v, way in inside:
         if is_thread(way):
             raise ScheduleError(
@@ -150,7 +162,8 @@ def check_order(e: TensorExpr, maps: IndexMaps, ways: Mapping[TensorExpr, tuple[
                 ],
                 hint="run that loop serially, or add up instead (ig.scatter_add, accumulate=True)",
             )
-    if not _in_order(number, [v for v, _ in inside]):
+    counted = [v for v, _ in inside if v.name in number.names]
+    if [v for v, _ in inside[: len(counted)]] != counted or not _in_order(number, counted):
         raise ScheduleError(
             f"loops {', '.join(v.name for v, _ in inside)} of {e.output.name} do not visit the entries of its index in "
             "their order",

@@ -173,3 +173,23 @@ def test_ptx_adds_in_one_step() -> None:
     assert "ld.global.v4" in copy.replace(".nc", "")
     assert "st.global.v4" in copy
     assert any(word in add for word in ("red.global.add.f32", "atom.global.add.f32", "red.add.f32", "atom.add.f32"))
+
+
+@pytest.mark.parametrize("kind", ["xor", "cyclic"])
+def test_rows_mixed_with_entries_by_a_swizzle(kind: str) -> None:
+    """Row i0 ^ i1 takes entry i1 at step i0: not in the order of the entries, and rows of several threads meet."""
+    f, t = fusion("scatter", 8, 4)
+    t.swizzle(kind, 1, 0)
+    with pytest.raises(ig.ScheduleError, match="in their order"):
+        emit(f, "python")
+    t.parallelize(0, "blockIdx.x")
+    with pytest.raises(ig.ScheduleError, match="would race: loop i0 over the entries of its index"):
+        emit(f, "cuda")
+    f, t = fusion("scatter", 8, 4)
+    t.swizzle(kind, 1, 0).reorder([1, 0])  # entries outermost: whatever the rows' order
+    given = arrays(8, 4)
+    want = emit(fusion("scatter", 8, 4)[0], "python").run(given)["t3"]
+    assert np.array_equal(emit(f, "python").run(given)[t.name], want)
+    f, t = fusion("scatter_add", 8, 4)
+    t.swizzle(kind, 1, 0).parallelize(0, "blockIdx.x")
+    assert shared(emit(f, "cuda")) == [True]
