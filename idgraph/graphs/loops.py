@@ -383,8 +383,10 @@ def check_positions(fusion: Fusion) -> None:
     for t in fusion.tensors:
         k = t.inline_position
         if not k:
+            if t.memory in ("local", "shared") and t.definition is not None and t.definition.op in SCATTERS:
+                _check_whole(t, f"asks for {t.memory} memory", "leave it in global memory")
             continue
-        _check_whole(t)
+        _check_whole(t, f"is inlined at {k}", f"inline {t.name} at 0 (memory and a launch of its own)")
         if k > len(t.loop) or any(d.kind == "reduction" for d in t.loop[:k]):
             raise ScheduleError(
                 f"tensor {t.name} is inlined at {k}, but its loops were rescheduled to {', '.join(map(repr, t.loop))}",
@@ -396,7 +398,7 @@ def check_positions(fusion: Fusion) -> None:
                 raise past_consumer(t, e, k)
 
 
-def _check_whole(t: Tensor) -> None:
+def _check_whole(t: Tensor, wish: str, hint: str) -> None:
     """What a scatter writes at loaded coordinates is whole in memory before, and read when it is done."""
     readers = [e for e in t.uses if e.op in SCATTERS and e.inputs[0] is t]
     made = t.definition
@@ -407,10 +409,7 @@ def _check_whole(t: Tensor) -> None:
     else:
         return
     raise ScheduleError(
-        f"tensor {t.name} is inlined at {t.inline_position}, but it must be whole in memory",
-        where=t.source_line,
-        because=[because],
-        hint=f"inline {t.name} at 0 (memory and a launch of its own)",
+        f"tensor {t.name} {wish}, but it must be whole in memory", where=t.source_line, because=[because], hint=hint
     )
 
 

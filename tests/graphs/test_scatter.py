@@ -110,3 +110,14 @@ def test_a_scatter_is_not_repeated_in_a_loop_that_another_reader_widens() -> Non
         ig.IdModel(f).verify()
     t.inline(0)
     assert check_addresses(f).ok and added.shape == (3,) and wide.shape == (2,)
+
+
+@pytest.mark.parametrize("memory", ["local", "shared"])
+def test_a_scatter_in_memory_that_ends_with_the_kernel_is_refused(memory: str) -> None:
+    """Its loops run over the index, so they say nothing about the place of an element that a reader asks for."""
+    f = ig.Fusion("f")
+    x, i, s = f.input("x", (4, 6)), f.input("i", (4, 2), "int64"), f.input("s", (4, 2))
+    t = ig.scatter(x, 1, i, s, name="t").set_memory(memory)
+    f.output(ig.add(t, 1.0))
+    with pytest.raises(ig.ScheduleError, match=f"t asks for {memory} memory, but it must be whole in memory"):
+        ig.IdModel(f).verify()
