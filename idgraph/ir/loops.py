@@ -221,15 +221,13 @@ def swizzle(tensor: Tensor, kind: str, x: int, y: int) -> None:
     if at_x == at_y:
         raise ScheduleError(f"swizzle: axis {a.label} with itself", where=user_line())
     _mixed_reduction(tensor, "swizzle", (a, b))
-    if known == "xor":
-        size = int(b.extent) if b.extent.is_const else 0
-        if size <= 0 or size & (size - 1) or not is_true(a.extent <= b.extent):
-            raise ScheduleError(
-                f"swizzle: xor of {a.label} (extent {a.extent}) into {b.label} (extent {b.extent}) leaves the axis",
-                where=user_line(),
-                because=["y ^ x stays below y's extent only for a power of two not smaller than x's extent"],
-                hint='split to a power of two first, or use kind "cyclic"',
-            )
+    if known == "xor" and not xor_stays_inside(a, b):
+        raise ScheduleError(
+            f"swizzle: xor of {a.label} (extent {a.extent}) into {b.label} (extent {b.extent}) leaves the axis",
+            where=user_line(),
+            because=["y ^ x stays below y's extent only for a power of two not smaller than x's extent"],
+            hint='split to a power of two first, or use kind "cyclic"',
+        )
     out_x = tensor.fusion.new_domain(a.extent, a.kind, tensor)
     # A broadcast axis turned by an iteration axis is no broadcast: its coordinate is not 0.
     out_y = tensor.fusion.new_domain(b.extent, result_kind((a, b), b.extent), tensor)
@@ -237,6 +235,12 @@ def swizzle(tensor: Tensor, kind: str, x: int, y: int) -> None:
     out_x.definitions = out_y.definitions = (expr,)
     _replace(tensor, expr, [out_x if d is a else out_y if d is b else d for d in tensor.loop])
     log_step(tensor, "swizzle", known, at_x, at_y)
+
+
+def xor_stays_inside(x: IterDomain, y: IterDomain) -> bool:
+    """Whether ``y ^ x`` is a coordinate of ``y`` for all coordinates of both."""
+    size = int(y.extent) if y.extent.is_const else 0
+    return size > 0 and not size & (size - 1) and is_true(x.extent <= y.extent)
 
 
 def resize(tensor: Tensor, axis: int, left: int | Expr, right: int | Expr) -> None:

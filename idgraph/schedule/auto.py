@@ -20,6 +20,7 @@ from idgraph.ir import (
     SCATTERS,
     Fixed,
     Fusion,
+    IterDomain,
     Loaded,
     Merge,
     Resize,
@@ -93,15 +94,31 @@ def auto(fusion: Fusion, *, block: int | None = None, gathers: Force = None, var
     for e in reversed(fusion.exprs):
         nests.place(e.output)
     for n in range(ROUNDS + 1):
-        inlined = [t for t in fusion.tensors if t not in nests.stored]
-        for t in inlined:  # what an earlier round did may not suit the readers that copies are
-            t.inline_position = 0
-            t.log[:] = [s for s in t.log if s.name != "inline"]
-        inline_most(fusion, inlined)
+        _inline(fusion, [t for t in fusion.tensors if t not in nests.stored])
         if n == ROUNDS or not nests.part(fusion):
             break
     tile_transposes([Nest(t, of) for t, of in nests.of.items() if t.definition and t.definition.op not in SCATTERS])
     rows.inline()
+
+
+def _inline(fusion: Fusion, tensors: Sequence[Tensor]) -> None:
+    """Inline ``tensors``; one that shares a block with its readers, but not its threads, is stored instead."""
+    while tensors:
+        for t in tensors:  # what an earlier round did may not suit the readers that copies are
+            t.inline_position = 0
+            t.log[:] = [s for s in t.log if s.name != "inline"]
+        inline_most(fusion, tensors)
+        apart = {t for t in tensors if t.inline_position and _has_threads(t.loop[t.inline_position :])}
+        if not apart:
+            return
+        for t in apart:
+            t.inline_position = 0
+            t.log[:] = [s for s in t.log if s.name != "inline"]
+        tensors = [t for t in tensors if t not in apart]
+
+
+def _has_threads(loops: Sequence[IterDomain]) -> bool:
+    return any(d.parallel.startswith("threadIdx") for d in loops)
 
 
 def _decide(fusion: Fusion, gathers: Force) -> None:
@@ -122,7 +139,7 @@ def _join_views(fusion: Fusion) -> None:
         inner = view.definition if view is not None else None
         if view is None or inner is None or inner.op != "unsqueeze":
             continue
-        outer, own = (tuple(p for p in x.attrs["dims"] if isinstance(p, int)) for x in (e, inner))  # type: ignore[union-attr]
+        outer, own = ([p % x.output.ndim for p in x.attrs["dims"] if isinstance(p, int)] for x in (e, inner))  # type: ignore[union-attr]
         kept = [p for p in range(e.output.ndim) if p not in outer]  # where the view's axes are
         dims = tuple(sorted((*outer, *(kept[p] for p in own))))
         x = inner.inputs[0]

@@ -28,7 +28,7 @@ from idgraph.ir import (
     TensorExpr,
     check_fusion,
 )  # fmt: skip
-from idgraph.ir.loops import reset
+from idgraph.ir.loops import reset, xor_stays_inside
 from idgraph.ir.pointwise import same_extent
 
 
@@ -100,7 +100,7 @@ class _Replay:
             case Split():
                 t.split(at[0], e.factor, inner=e.inner_split)
             case Merge():
-                if len({t.loop[p].kind == "reduction" for p in at}) > 1:
+                if self._mixed(at):
                     return
                 t.merge(at[0], at[1])
             case Resize():
@@ -118,11 +118,17 @@ class _Replay:
             case Roll():
                 t.roll(at[0], e.shift)
             case Swizzle():
+                if self._mixed(at) or (e.kind == "xor" and not xor_stays_inside(t.loop[at[0]], t.loop[at[1]])):
+                    return  # as of a broadcast axis that the reader resolves
                 t.swizzle(e.kind, at[0], at[1])
             case _:
                 assert_never(e)
         made = t.domain.loop_exprs[-1].outputs
         self.image.update({old: new for old, new in zip(e.outputs, made, strict=True) if new not in before})
+
+    def _mixed(self, at: Sequence[int]) -> bool:
+        """Whether reduced and kept loops stand at ``at``: they cannot become one."""
+        return len({self.tensor.loop[p].kind == "reduction" for p in at}) > 1
 
 
 def replay_loops(

@@ -177,3 +177,25 @@ def test_a_scatter_beside_a_wider_reader() -> None:
     f.output(ig.scatter(x, 0, index, front), ig.expand(ig.unsqueeze(front, 0), (3, 3, 4)) + front)
     ig.schedule.auto(f)
     assert ig.validate(f, target="numpy").ok
+
+
+def test_what_shares_the_blocks_of_its_reader_but_not_its_threads_is_stored() -> None:
+    """One column for a whole row, whose thirds have threads of their own: computed once for each thread of a block,
+    it would be read by others than those that computed it."""
+    f = ig.Fusion("f")
+    x, y = f.input("x", (8, 4, 3)), f.input("y", (8, 4, 1))
+    column = ig.slice(ig.neg(x, name="n"), 2, 0, 1, name="column")
+    f.output(ig.add(ig.add(x, column), y))
+    ig.schedule.auto(f)
+    assert f["n"].inline_position == 0 and f["column"].inline_position == 2
+    assert ig.emit(f, target="cuda").source and ig.validate(f, target="python").ok
+
+
+@pytest.mark.parametrize("dims", [(-1, -1), (-1, 0), (1, -1), (0, -2)])
+def test_views_in_a_row_whose_axes_count_from_the_end(dims: tuple[int, int]) -> None:
+    f = ig.Fusion("f")
+    view = ig.unsqueeze(ig.unsqueeze(ig.neg(f.input("x", (3, 4))), dims[0]), dims[1])
+    shape = view.shape
+    f.output(ig.exp(view, name="out"))
+    ig.schedule.auto(f)
+    assert f["out"].shape == shape and ig.validate(f, target="numpy").ok

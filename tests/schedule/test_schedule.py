@@ -309,3 +309,23 @@ def test_like_does_not_cut_what_slice_scatter_keeps() -> None:
     ig.schedule.like(f, part)
     assert [str(d.extent) for d in x.loop] == ["8"]
     assert ig.validate(f, target="python").ok
+
+
+@pytest.mark.parametrize("kind", ["xor", "cyclic"])
+@pytest.mark.parametrize("shape", [(4, 1), (1, 8), (8,)])
+def test_like_leaves_out_a_swizzle_that_a_broadcast_cannot_take(kind: str, shape: tuple[int, ...]) -> None:
+    f = ig.Fusion("f")
+    t = ig.neg(f.input("x", shape), name="t")
+    u = f.output(ig.add(t, f.input("y", (4, 8)), name="u")).swizzle(kind, 0, 1)
+    ig.schedule.like(f, u)
+    ig.schedule.inline_most(f)
+    assert (t.inline_position == 2) == bool(t.domain.loop_exprs)
+    assert ig.validate(f, target="python").ok
+
+
+def test_like_leaves_out_a_swizzle_of_a_reduced_with_a_kept_axis() -> None:
+    f = ig.Fusion("f")
+    t = ig.neg(f.input("x", (4, 8)), name="t").swizzle("cyclic", 0, 1)
+    s = f.output(ig.sum(t, 1, name="s"))
+    ig.schedule.like(f, t)
+    assert s.domain.loop_exprs == [] and ig.validate(f, target="python").ok
