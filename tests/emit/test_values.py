@@ -111,3 +111,16 @@ def test_a_scatter_into_a_constant(scheduled: bool) -> None:
     if scheduled:
         ig.schedule.auto(f)
     assert ig.validate(f, target="numpy").ok
+
+
+@pytest.mark.parametrize("target", ["python", "numpy"])
+def test_a_sum_of_sizes_beside_another_operator(target: Target) -> None:
+    """A number such as n + 4 stands in parentheses wherever an operator binds closer."""
+    f = ig.Fusion("f")
+    n = f.symbol("n", min=1)
+    x, y, z = f.input("x", (n,), "int64"), f.input("y", (n,)), f.input("z", (n,), "bfloat16")
+    f.output(
+        x * (n + 4), x - (n - 1), ig.where(x > n + 1, x, n - 2), x // (n + 4), x % (n + 4), ig.bitwise_xor(x, n + 1)
+    )
+    f.output(y * (n + 4), z * (n + 4), -(x + (n - 1)), ig.pow(y, n - 3))
+    assert ig.validate(f, target=target, symbols={"n": 5}).ok

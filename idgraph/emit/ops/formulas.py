@@ -149,6 +149,31 @@ def operand_text(o: Operand, to: DType, index: IndexText, exact: bool = False) -
             return converted(index(value), "int64", to)
 
 
+def enclosed(text: str) -> bool:
+    """True when the first parenthesis closes at the end."""
+    if not text.startswith("("):
+        return False
+    depth = 0
+    for k, c in enumerate(text):
+        depth += (c == "(") - (c == ")")
+        if depth == 0:
+            return k == len(text) - 1
+    return False
+
+
+def inner_text(o: Operand, to: DType, index: IndexText) -> str:
+    """An operand as a value of ``to`` that other operators may stand beside.
+
+    >>> import idgraph as ig
+    >>> n = ig.Fusion("f").symbol("n")
+    >>> inner_text(Index(n + 4), "int64", str), inner_text(Index(n), "int64", str), inner_text(Number(2), "int64", str)
+    ('(n + 4)', 'n', '2')
+    """
+    text = operand_text(o, to, index)
+    plain = not isinstance(o, Index) or text != index(o.value) or text.isidentifier() or text.isdecimal()
+    return text if plain or enclosed(text) else f"({text})"
+
+
 def formula(s: Compute, index: IndexText, choose: str) -> str:
     """The value of ``s``; ``choose`` is the text of a conditional in the language, with {0} the condition."""
     to, c = s.local.dtype, s.compute
@@ -157,13 +182,13 @@ def formula(s: Compute, index: IndexText, choose: str) -> str:
     if s.op in ("order_key", "order_value", "larger_key", "lowest_key"):
         return f"{s.op}({', '.join(operand_text(o, c, index) for o in s.operands)})"
     if s.op == "where":
-        texts = [operand_text(o, "bool" if k == 0 else to, index) for k, o in enumerate(s.operands)]
+        texts = [inner_text(o, "bool" if k == 0 else to, index) for k, o in enumerate(s.operands)]
         chosen = choose.format(*texts)
         return chosen if to == "bool" else rounded(chosen, to)
     if s.op in COMPARE or s.op in LOGIC or s.op in ("isnan", "isinf"):
         # Conditions compare as the integers 0 and 1.
         kind: DType = "int64" if c == "bool" and s.op not in LOGIC else c
-        return TRUTH[s.op].format(*(operand_text(o, kind, index) for o in s.operands))
+        return TRUTH[s.op].format(*(inner_text(o, kind, index) for o in s.operands))
     if c == "bool":
         if s.op == "bitwise_not":
             return f"logical_not({operand_text(s.operands[0], 'bool', index)})"
@@ -177,5 +202,5 @@ def _arithmetic(s: Compute, table: Mapping[str, str], c: DType, index: IndexText
     pattern = table.get(s.op)
     if pattern is None:
         raise EmitError(f"operation {s.op} has no meaning for {c}")
-    texts = [operand_text(o, c, index) for o in s.operands]
+    texts = [inner_text(o, c, index) for o in s.operands]
     return pattern.format(*texts, one=literal(1, c), zero=literal(0, c))

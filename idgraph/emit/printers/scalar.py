@@ -10,7 +10,7 @@ from typing import assert_never
 from idgraph.arith import TRUE, Expr, is_true, simplify, symbol, to_source
 from idgraph.emit.cuda.blocks import by_shuffles
 from idgraph.emit.nest import is_thread
-from idgraph.emit.ops.formulas import COMBINE, formula, literal, operand_text, value_type
+from idgraph.emit.ops.formulas import COMBINE, enclosed, formula, inner_text, literal, operand_text, value_type
 from idgraph.emit.plan import (
     ZERO,
     Accumulate,
@@ -101,13 +101,13 @@ class _Scalar:
             text = self.narrow.wide(e)
         else:
             text = to_source(e, "python" if self.target == "python" else "numba", self.plan.names)
-        return text[1:-1] if _enclosed(text) else text
+        return text[1:-1] if enclosed(text) else text
 
     def condition(self, e: Expr) -> str:
         if self.target != "cuda":
             return self.index(e)
         text = self.narrow.text(e)
-        return text[1:-1] if _enclosed(text) else text
+        return text[1:-1] if enclosed(text) else text
 
     def address(self, b: Buffer, e: Expr) -> str:
         """The place of an element of ``b``; a constant stands apart, for the access to add it for nothing."""
@@ -288,10 +288,10 @@ class _Scalar:
         for condition, value in reversed(s.cases):
             chosen = operand_text(value, to, self.index, exact=True)
             text = _CHOOSE.format(self.condition(condition), chosen, text)
-        self.put(depth, f"{s.local.name} = {text[1:-1] if _enclosed(text) else text}")
+        self.put(depth, f"{s.local.name} = {text[1:-1] if enclosed(text) else text}")
 
     def accumulate(self, s: Accumulate, depth: int) -> None:
-        value = operand_text(s.value, s.acc.dtype, self.index)
+        value = inner_text(s.value, s.acc.dtype, self.index)
         if s.shared and self.target == "cuda" and s.buffer is not None and s.address is not None:
             step = {"sum": "add", "amax": "max"}[s.op]
             kind = {"float32": "f32", "float64": "f64", "int32": "np.int32", "int64": "i64"}[s.buffer.dtype]
@@ -393,15 +393,3 @@ def _pair_text(s: PairCompute | Half) -> str:
 
 def _np(dtype: DType) -> str:
     return {"bool": "bool_", "float16": "uint16", "bfloat16": "uint16"}.get(dtype, dtype)
-
-
-def _enclosed(text: str) -> bool:
-    """True when the first parenthesis closes at the end."""
-    if not text.startswith("("):
-        return False
-    depth = 0
-    for k, c in enumerate(text):
-        depth += (c == "(") - (c == ")")
-        if depth == 0:
-            return k == len(text) - 1
-    return False

@@ -12,7 +12,7 @@ from typing import assert_never
 
 from idgraph.arith import TRUE, Expr, as_expr, maximum, simplify, to_source
 from idgraph.emit.compute import Accumulator, identity
-from idgraph.emit.ops.formulas import formula, literal, operand_text
+from idgraph.emit.ops.formulas import formula, inner_text, literal, operand_text
 from idgraph.emit.plan import (
     Accumulate,
     Alloc,
@@ -188,7 +188,7 @@ class _Vector:
         self.put(at, f"{s.local.name} = {text}")
 
     def accumulate(self, s: Accumulate, at: _Scope) -> None:
-        value = operand_text(s.value, s.acc.dtype, self.index)
+        value = inner_text(s.value, s.acc.dtype, self.index)
         if s.running is not None:
             self.scan(s, value, at)
             return
