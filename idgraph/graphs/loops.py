@@ -265,6 +265,21 @@ class Nests:
                     f"ig.schedule.recompute({p.name}, {t.name}.definition)",
                 )
 
+    def _check_reduction(self, t: Tensor, made: Shadow) -> None:
+        """Each step of a reduced loop takes one more term: none may be repeated because another reader is wider."""
+        wide = next((d for d in t.loop if d.kind == "reduction" and made.of(d) is not d), None)
+        if wide is None or t.definition is None:
+            return
+        p = next((p for p in t.definition.inputs if self.shared(p)), t)
+        raise ScheduleError(
+            f"{p.name} is inlined at {p.inline_position} into {t.definition!r}, whose reduced loop of {wide.extent} "
+            f"would run {made.of(wide).extent} steps, as that of another reader does",
+            where=p.source_line,
+            because=["each term would be taken more than once"],
+            hint=f"inline {p.name} further left, or give this use its own copy: "
+            f"ig.schedule.recompute({p.name}, {t.name}.definition)",
+        )
+
     def _shadow(self, t: Tensor) -> Shadow:
         self._check_scatter(t)
         feeding = list(self._feeds(t))
@@ -291,6 +306,7 @@ class Nests:
                     if d in merged:
                         self._forward(made, t, d)
             made.loop = tuple(made.of(d) for d in t.loop)
+            self._check_reduction(t, made)
         return made
 
     def _forward(self, made: Shadow, t: Tensor, d: IterDomain) -> None:

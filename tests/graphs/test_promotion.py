@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 import idgraph as ig
@@ -286,3 +288,28 @@ def test_a_reader_outside_of_a_promoted_nest_reads_the_first_of_equal_slots() ->
     assert extents(f, t) == extents(f, u) == extents(f, v) == ["20"]
     assert [str(c) for c in ig.IdModel(f).access(defined(w), u).coordinates] == ["i0 + 2", "0"]
     valid(f)
+
+
+@pytest.mark.parametrize("reduce", [ig.sum, ig.amax])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_a_reduction_is_not_repeated_in_a_loop_that_another_reader_widens(
+    reduce: Callable[..., ig.Tensor], dim: int
+) -> None:
+    """w runs 12 steps over merge(3, 4), and t with it: a sum over the 4 in the same loop would take each term thrice."""
+    f = ig.Fusion("f")
+    t = ig.neg(f.input("x", shape=(2, 4)), name="t")
+    w = ig.expand(ig.unsqueeze(t, 0, name="v"), (3, 2, 4), name="w")
+    s = reduce(t, dim, name="s")
+    f.output(w, s)
+    w.merge(0, 2)
+    ig.schedule.like(f, w)
+    f["v"].inline(2)
+    t.inline(1)
+    if dim == 0:  # a kept loop may run more often
+        assert extents(f, s) == ["12", "2"]
+        return valid(f)
+    with pytest.raises(ig.ScheduleError, match="whose reduced loop of 4 would run 12 steps"):
+        ig.IdModel(f).verify()
+    ig.schedule.inline_most(f)
+    valid(f)
+    return None
