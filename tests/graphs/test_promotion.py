@@ -295,7 +295,7 @@ def test_a_reader_outside_of_a_promoted_nest_reads_the_first_of_equal_slots() ->
 def test_a_reduction_is_not_repeated_in_a_loop_that_another_reader_widens(
     reduce: Callable[..., ig.Tensor], dim: int
 ) -> None:
-    """w runs 12 steps over merge(3, 4), and t with it: a sum over the 4 in the same loop would take each term thrice."""
+    """w runs 12 steps over merge(3, 4), and t with it: a sum over the 4 in the same loop would take terms thrice."""
     f = ig.Fusion("f")
     t = ig.neg(f.input("x", shape=(2, 4)), name="t")
     w = ig.expand(ig.unsqueeze(t, 0, name="v"), (3, 2, 4), name="w")
