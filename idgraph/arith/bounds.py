@@ -6,11 +6,27 @@ sum smallest; products of parameters are decided after shifting each to start at
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from idgraph.arith.linear import Terms, add_to, combine, factors, minus, product_of, sum_interval, terms, times
 from idgraph.arith.nodes import Expr, as_expr
 from idgraph.arith.ranges import interval
 
 _FUEL = 40
+
+
+_KEPT = 1 << 13
+
+Sum = tuple[frozenset[tuple[Expr, int]], int]
+_PROVED: dict[Sum, bool] = {}  # rules ask the same question of one sum again and again
+
+
+@dataclass(slots=True)
+class Search:
+    """Steps left for one proof, and what was found for sums so far: another order of elimination leaves the same."""
+
+    left: int = _FUEL
+    found: dict[Sum, bool] = field(default_factory=dict[Sum, bool])
 
 
 def nonneg(t: Terms, c: int) -> bool:
@@ -20,7 +36,15 @@ def nonneg(t: Terms, c: int) -> bool:
         return True
     if not t or not (any(_helpful(b) for b in t) or _correlated(t)):
         return False
-    return _nonneg(t, c, [_FUEL])
+    asked = frozenset(t.items()), c
+    if asked not in _PROVED:
+        if len(_PROVED) >= _KEPT:
+            _PROVED.clear()
+        ordered = dict(
+            sorted(t.items(), key=lambda item: item[0].key)
+        )  # the answer is that of the sum, not of its order
+        _PROVED[asked] = _nonneg(ordered, c, Search())
+    return _PROVED[asked]
 
 
 def _correlated(t: Terms) -> bool:
@@ -88,10 +112,16 @@ def _rank(a: Expr, depth: int = 0) -> int:
     return found
 
 
-def _nonneg(t: Terms, c: int, fuel: list[int]) -> bool:
-    fuel[0] -= 1
-    if fuel[0] < 0:
-        return False
+def _nonneg(t: Terms, c: int, search: Search) -> bool:
+    state = frozenset(t.items()), c
+    if state not in search.found:
+        search.found[state] = False  # until it is shown
+        search.left -= 1
+        search.found[state] = search.left >= 0 and _eliminated(t, c, search)
+    return search.found[state]
+
+
+def _eliminated(t: Terms, c: int, search: Search) -> bool:
     low, _ = sum_interval(t, c)
     if low is not None and low >= 0:
         return True
@@ -102,17 +132,17 @@ def _nonneg(t: Terms, c: int, fuel: list[int]) -> bool:
         if found is None:
             continue
         coefficient, ck, rest = found
-        if nonneg_fuelled(coefficient, ck, fuel):
-            if _with_bound(a, coefficient, ck, rest, c, True, fuel):
+        if nonneg_fuelled(coefficient, ck, search):
+            if _with_bound(a, coefficient, ck, rest, c, True, search):
                 return True
-        elif nonneg_fuelled({b: -v for b, v in coefficient.items()}, -ck, fuel) and _with_bound(
-            a, coefficient, ck, rest, c, False, fuel
+        elif nonneg_fuelled({b: -v for b, v in coefficient.items()}, -ck, search) and _with_bound(
+            a, coefficient, ck, rest, c, False, search
         ):
             return True
-    return _without_quotient(t, c, fuel) or _shifted(t, c)
+    return _without_quotient(t, c, search) or _shifted(t, c)
 
 
-def _without_quotient(t: Terms, c: int, fuel: list[int]) -> bool:
+def _without_quotient(t: Terms, c: int, search: Search) -> bool:
     """``sum >= 0`` by ``x - d + 1 <= d*(x//d) <= x``, for one quotient by a constant d > 0."""
     for base, v in t.items():
         if base.op != "floordiv" or base.args[1].op != "const" or base.args[1].value <= 0:
@@ -121,17 +151,17 @@ def _without_quotient(t: Terms, c: int, fuel: list[int]) -> bool:
         tx, cx = terms(base.args[0])
         out = {b: w * d for b, w in t.items() if b is not base}
         add_to(out, tx, v)
-        if _nonneg(out, c * d + v * (cx if v < 0 else cx - d + 1), fuel):
+        if _nonneg(out, c * d + v * (cx if v < 0 else cx - d + 1), search):
             return True
     return False
 
 
-def nonneg_fuelled(t: Terms, c: int, fuel: list[int]) -> bool:
+def nonneg_fuelled(t: Terms, c: int, search: Search) -> bool:
     """As ``nonneg`` within a shared budget of steps."""
     if not t:
         return c >= 0
     low, _ = sum_interval(t, c)
-    return (low is not None and low >= 0) or ((any(_helpful(b) for b in t) or _correlated(t)) and _nonneg(t, c, fuel))
+    return (low is not None and low >= 0) or ((any(_helpful(b) for b in t) or _correlated(t)) and _nonneg(t, c, search))
 
 
 def _isolate(t: Terms, a: Expr) -> tuple[Terms, int, Terms] | None:
@@ -153,7 +183,7 @@ def _isolate(t: Terms, a: Expr) -> tuple[Terms, int, Terms] | None:
     return coefficient, ck, rest
 
 
-def _with_bound(a: Expr, coefficient: Terms, ck: int, rest: Terms, c: int, lower: bool, fuel: list[int]) -> bool:
+def _with_bound(a: Expr, coefficient: Terms, ck: int, rest: Terms, c: int, lower: bool, search: Search) -> bool:
     """Whether ``coefficient*a + rest + c >= 0`` with ``a`` at its lower (upper) bound."""
     options, every = bound_options(a, lower)
     if not options:
@@ -164,7 +194,7 @@ def _with_bound(a: Expr, coefficient: Terms, ck: int, rest: Terms, c: int, lower
         if scaled is not None:
             out = dict(rest)
             add_to(out, scaled[0], 1)
-            good = nonneg_fuelled(out, c + scaled[1], fuel)
+            good = nonneg_fuelled(out, c + scaled[1], search)
         if good and not every:
             return True
         if every and not good:

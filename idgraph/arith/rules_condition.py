@@ -101,6 +101,26 @@ def order_wrap(node: Expr) -> Expr | None:
     return out if cost(out) < cost(node) else None
 
 
+@rule("lt le", "order-turn", "(x + c) % d < 1", "x % d == -c % d", "one remainder is told from all others")
+def order_turn(node: Expr) -> Expr | None:
+    t, k = minus(node.args[1], node.args[0])
+    k -= node.op == "lt"
+    if len(t) != 1:
+        return None
+    base, v = next(iter(t.items()))
+    if base.op != "mod" or abs(v) != 1 or base.args[1].op != "const":
+        return None
+    d = base.args[1].value
+    tx, c = terms(base.args[0])
+    below = k + 1 if v < 0 else -k  # the condition is x%d < below, or (v > 0) its negation
+    if c == 0 or below not in (1, d - 1) or d < 2:
+        return None
+    first = below == 1
+    op = "eq" if first == (v < 0) else "ne"
+    out = compare(op, mod(from_terms(tx, 0), const(d)), const(((0 if first else d - 1) - c) % d))
+    return out if cost(out) < cost(node) else None
+
+
 @rule("lt le", "order-normal", "g*x + S < y", "x < y'", "common factors divided out, a part S of known range dropped")
 def order_normal(node: Expr) -> Expr | None:
     t, c = minus(node.args[1], node.args[0])

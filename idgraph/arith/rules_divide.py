@@ -304,6 +304,35 @@ def few_values(node: Expr) -> Expr | None:
     return out if cost(out) <= cost(node) else None
 
 
+@rule(
+    "floordiv mod",
+    "digit-out",
+    "(a*x + b*(x//e) + y) // d",
+    "x//e*((a*e + b)//d) + (a*(x%e) + y) // d",
+    "d | a*e + b: it is cheaper",
+)
+def digit_out(node: Expr) -> Expr | None:
+    d = node.args[1].value
+    t, c = terms(node.args[0])
+    for q, b in t.items():
+        if q.op != "floordiv" or q.args[1].op != "const" or (e := q.args[1].value) <= 0:
+            continue
+        tx, cx = terms(q.args[0])
+        first = next(iter(tx))
+        a, uneven = divmod(t.get(first, 0), tx[first])
+        if not a or uneven or (a * e + b) % d or any(t.get(y, 0) != a * v for y, v in tx.items()):
+            continue
+        rest = {y: v for y, v in t.items() if y is not q and y not in tx}
+        inside = add((from_terms(rest, c - a * cx), mul((const(a), mod(*q.args)))))
+        out = mod(inside, node.args[1])
+        if node.op == "floordiv":
+            out = add((mul((const((a * e + b) // d), q)), floordiv(inside, node.args[1])))
+        out = normal(out)
+        if cost(out) < cost(node):
+            return out
+    return None
+
+
 def _select_operand(node: Expr) -> tuple[Expr, Expr, Callable[[Expr], Expr]] | None:
     """The selected operand of a sum with one ``where``/``min``/``max`` of coefficient 1, and the context around it."""
     t, c = terms(node.args[0])

@@ -260,9 +260,17 @@ def like(fusion: Fusion, reference: Tensor) -> None:
         )
     done = {reference}
     queue = deque([reference])
+    readers: deque[TensorExpr] = deque()  # of what is scheduled: they follow when no producer is left
     later: deque[tuple[TensorExpr, int]] = deque()  # operands read through a slice
-    while queue or later:
+    while queue or readers or later:
         if not queue:
+            if readers:
+                use = readers.popleft()
+                if use.output not in done:
+                    like_producer(use.output, use, next(k for k, p in enumerate(use.inputs) if p in done))
+                    done.add(use.output)
+                    queue.append(use.output)
+                continue
             e, k = later.popleft()
             p = e.inputs[k]
             if p not in done:
@@ -282,11 +290,7 @@ def like(fusion: Fusion, reference: Tensor) -> None:
                 like_consumer(p, e, k)
                 done.add(p)
                 queue.append(p)
-        for use in t.uses:
-            if use.output not in done:
-                like_producer(use.output, use, use.operands_of(t)[0])
-                done.add(use.output)
-                queue.append(use.output)
+        readers.extend(use for use in t.uses if use.output not in done)
 
 
 @arguments(ScheduleError, first=True)

@@ -1,4 +1,4 @@
-"""Indices of whole chains of operations as XLA, TVM, Halide and the pack and shuffle operators define them, rebuilt here.
+"""Indices of whole chains of operations as XLA, TVM, Halide and pack and shuffle operators define them, rebuilt here.
 
 XLA composes the maps of a fusion's operations from its output to each input; here the same maps come from loops that
 all operations share. TVM's iterator maps are fusions and splits of loops; a Halide split is guarded where it leaves a
@@ -30,7 +30,7 @@ def named(t: ig.Tensor, name: str) -> ig.Tensor:
     return t
 
 
-# ---- XLA: from the output of a fusion to its inputs -------------------------------------------------------------------
+# ---- XLA: from the output of a fusion to its inputs ----------------------------------------------------------------
 @case(CASES, "XLA, broadcast of the middle dimension", E("v", "x", axes=("i1",), when="True"))
 def broadcast_to_the_middle(f: ig.Fusion) -> None:
     v = ig.reshape(f.input("x", (6,)), 1, 6, 1, name="v")
@@ -215,7 +215,7 @@ def padded_between_and_cut(f: ig.Fusion) -> None:
     together(f, f.output(named(spread[:13][3:8], "t")))
 
 
-# ---- TVM: iterator maps -----------------------------------------------------------------------------------------------
+# ---- TVM: iterator maps --------------------------------------------------------------------------------------------
 @case(
     CASES,
     "TVM iterator map, compound: parts of x and y fused across each other, the rest of x inside",
@@ -281,7 +281,7 @@ def twice_the_index(f: ig.Fusion) -> None:
     together(f, f.output(ig.slice(u, 0, 0, 16, 2, name="s")))
 
 
-# ---- Halide: splits with tails, fused tiles -----------------------------------------------------------------------------
+# ---- Halide: splits with tails, fused tiles ------------------------------------------------------------------------
 @case(
     CASES,
     "Halide, split by 8 guarded with a condition, inner part vectorised",
@@ -323,7 +323,7 @@ def storage_reordered(f: ig.Fusion) -> None:
     t.set_allocation([t.logical[1], t.logical[0]])
 
 
-# ---- packing, unpacking and shuffles ------------------------------------------------------------------------------------
+# ---- packing, unpacking and shuffles -------------------------------------------------------------------------------
 @case(
     CASES,
     "MLIR pack with padding: outer tiles, inner tiles, zero where the tile leaves the matrix",
