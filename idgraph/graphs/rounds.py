@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from idgraph.arith import Expr, Proof, as_expr, prove_equal, simplify, symbol
+from idgraph.arith import FALSE, Expr, Proof, and_, as_expr, is_true, prove_equal, simplify, symbol
+from idgraph.arith.assume import replace
+from idgraph.arith.nodes import postorder
 from idgraph.graphs.coordinates import forward
 from idgraph.graphs.keys import axis_of
 from idgraph.graphs.trees import Step
@@ -21,6 +23,7 @@ from idgraph.ir import Stride
 CycleKind = Literal["identity", "shift", "reorder"]
 _SIDE_STEPS = 64  # expressions looked at to find what enters a cycle from the side
 _POINTS = 1024  # coordinates tried one by one where no rule decides
+_TURNS = 3  # remainders of one way round that are taken apart
 _ZERO = as_expr(0)
 
 
@@ -110,10 +113,39 @@ def _classify(net: Expr, c: Expr, extent: Expr, inside: list[Expr]) -> tuple[Cyc
         return _shifted(moved)
     if extent.is_const and int(extent) <= _POINTS and net.names <= {"c"}:
         return _by_points(net, int(extent), facts)
+    turned = _by_turns(net, c, facts, _TURNS) or []
+    if len(turned) == 1:
+        return _shifted(turned[0])
+    if len(turned) == 2 and simplify(turned[0] - turned[1]) in (extent, simplify(-extent)):
+        return "shift", min(turned, key=lambda x: len(str(x))), extent
     total = simplify(net.substitute({"c": _ZERO}))
     if isinstance(prove_equal(net, (c + total) % extent), Proof):
         return "shift", total, extent
     return "reorder", None, None
+
+
+def _by_turns(net: Expr, c: Expr, facts: Sequence[Expr], depth: int) -> list[Expr] | None:
+    """What is added where remainders by a symbolic size lie in their several periods; None where that is not a number.
+
+    Periods that the ``facts`` exclude do not count: a roll whose wrapped part is cut off moves all that is left alike.
+    """
+    turns = [x for x in postorder(net) if x.op == "mod" and not x.args[1].is_const and c in x.symbols]
+    if not turns or depth == 0:
+        moved = simplify(net - c, facts=facts)
+        return None if turns or _moves(moved) else [moved]
+    found: dict[Expr, None] = {}
+    x, size = turns[0].args
+    for k in (-1, 0, 1):
+        value = x - size * k
+        table = {turns[0]: value}
+        within = [simplify(f) for f in (value >= 0, value < size, *(replace(f, table) for f in facts))]
+        if simplify(and_(*within)) == FALSE:
+            continue
+        one = _by_turns(simplify(replace(net, table)), c, [f for f in within if not f.is_const], depth - 1)
+        if one is None:
+            return None
+        found.update(dict.fromkeys(one))
+    return list(found) if is_true(x >= -size) and is_true(x < size * 2) else None  # no other period
 
 
 def _by_points(net: Expr, n: int, facts: list[Expr]) -> tuple[CycleKind, Expr | None, Expr | None]:

@@ -96,3 +96,25 @@ def test_a_self_mapping_is_told_once_and_with_the_operations() -> None:
     )
     text = str(next(s for s in found if s.tensor is x))
     assert all(op in text for op in ("slice -> left", "slice -> right", "permute", "cat", "test_cycles.py"))
+
+
+@pytest.mark.parametrize(
+    ("rolled", "pads", "kind", "shift", "modulus"),
+    [
+        (2, (-2, 2), "identity", "0", "None"),  # what the roll wrapped is cut off
+        (3, (-3, 2), "identity", "0", "None"),
+        (3, (-4, 4), "shift", "-1", "None"),
+        (3, (-1, 1), "shift", "2", "n"),  # two elements come from the end
+        (2, (0, 0), "shift", "2", "n"),
+    ],
+)
+def test_a_roll_of_a_symbolic_extent_and_a_pad(
+    rolled: int, pads: tuple[int, int], kind: str, shift: str, modulus: str
+) -> None:
+    """A remainder by n is taken apart into the periods in which elements are left."""
+    f = ig.Fusion("f")
+    t = f.input("t", shape=(f.symbol("n", min=5),))
+    u = ig.pad(ig.roll(t, rolled, 0), pads)
+    f.output(t + (ig.pad(u, (0, -sum(pads))) if sum(pads) else u))
+    found = {(c.kind, str(c.shift), str(c.modulus)) for c in ig.IdModel(f).exact.cycles()}
+    assert (kind, shift, modulus) in found and all(k != "reorder" for k, _, _ in found)
