@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from idgraph.arith import Expr, symbol
 from idgraph.emit.ops.memory import storage_dtype
-from idgraph.emit.plan import Buffer, Kernel
+from idgraph.emit.plan import PRIME, Buffer, Kernel
 from idgraph.errors import EmitError
 from idgraph.index import address_of, buffer_size, strides
 from idgraph.ir import DomainExpr, Fusion, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, Tensor
@@ -227,7 +227,7 @@ def global_buffer(program: Program, b: Buffer, env: Env, poison: bool) -> Array:
 
 def scalars_of(kernel: Kernel, env: Mapping[str, int]) -> list[int]:
     """Values of the kernel's integer parameters."""
-    return [env[s] for s in kernel.scalars]
+    return [env[s.removesuffix(PRIME)] for s in kernel.scalars]
 
 
 def output_array(t: Tensor, flat: Array, env: Mapping[str, int]) -> Array:

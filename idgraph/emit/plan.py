@@ -277,6 +277,9 @@ Stmt = (
 )  # fmt: skip
 
 
+PRIME = "'"  # behind a symbol's name inside the kernels, where that name is taken there
+
+
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """One nest of loops: ``buffers`` and ``scalars`` (symbols of extents and strides) are its parameters.

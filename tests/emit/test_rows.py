@@ -127,6 +127,19 @@ def test_a_reduced_axis_of_one_element(
     np.testing.assert_array_equal(emit(f, target="cpu").run(x, poison=True)[out.name], x["x"].squeeze(dim))
 
 
+@pytest.mark.parametrize("names", ["n c", "c n", "c_step c", "t0 acc1", "n1 n0"])
+@pytest.mark.parametrize("dim", [0, 2])
+def test_symbols_called_like_variables_of_the_kernel(names: str, dim: int) -> None:
+    f = ig.Fusion("rows")
+    n, c = (f.symbol(s, min=1) for s in names.split())
+    f.output(ig.softmax(f.input("x", shape=(n, 2, c)), dim))
+    ig.schedule.auto(f)
+    x = {"x": np.random.default_rng(0).normal(size=(7, 2, 19)).astype(np.float32)}
+    want = evaluate(f, x)[f.outputs[0].name]
+    for program in (row_program(f), emit(f, target="cpu")):
+        np.testing.assert_allclose(program.run(x, poison=True)[f.outputs[0].name], want, rtol=4e-6, atol=4e-6)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 @pytest.mark.parametrize("columns", [5, 2064])
 def test_types(dtype: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:

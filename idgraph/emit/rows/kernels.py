@@ -14,6 +14,7 @@ from idgraph.emit.rows.keep import KEPT, kept
 from idgraph.emit.rows.registers import in_registers
 from idgraph.emit.rows.serial import ELEMENTS, serial
 from idgraph.emit.rows.sweep import Sweep, sweep_of, tidied
+from idgraph.emit.rows.symbols import apart
 from idgraph.ir import item_size
 from idgraph.schedule.variant import RULE, Variant
 
@@ -25,6 +26,7 @@ def with_rows(plan: Plan, *, threads: bool = True, variant: Variant = RULE) -> P
 
     Without ``threads``, for the CPU: in plain loops over the columns.
     """
+    plan = apart(plan)
     return replace(plan, kernels=tuple(_kernel(k, threads, variant) for k in plan.kernels))
 
 

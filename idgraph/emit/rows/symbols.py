@@ -1,0 +1,62 @@
+"""Symbols of the user's that are called like the columns of a row, under another name inside the kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from idgraph.arith import Expr, symbol
+from idgraph.emit.plan import PRIME, Alloc, Checked, If, Index, Let, Loop, Plan, Single, Stmt
+from idgraph.emit.rows.rewrite import Plain, mapped, same_local
+from idgraph.emit.rows.sweep import COLUMN
+
+
+def apart(plan: Plan) -> Plan:
+    """The plan, in which no index speaks of a symbol whose name the columns' variables have.
+
+    Such a symbol gets a prime, which no symbol of a user's has; kernels take the same numbers as before.
+    """
+    other = {s: f"{s}{PRIME}" for s in plan.names if s == COLUMN or s.startswith(f"{COLUMN}_")}
+    if not other:
+        return plan
+
+    def moved(e: Expr) -> Expr:
+        found = {x: y for x in e.symbols if (y := renamed(x)) is not x}
+        return e.substitute(found) if found else e
+
+    def renamed(x: Expr) -> Expr:
+        """Also in what bounds it: a loop's variable is known by its name and its range."""
+        low, high, step, rest = x.symbol_bounds
+        low, high = (moved(b) if isinstance(b, Expr) else b for b in (low, high))
+        return symbol(other.get(x.name, x.name), low, high, step, rest)
+
+    kernels = tuple(
+        replace(k, scalars=tuple(other.get(s, s) for s in k.scalars), body=tuple(_all(k.body, moved)))
+        for k in plan.kernels
+    )
+    return replace(plan, kernels=kernels, names={other.get(s, s): name for s, name in plan.names.items()})
+
+
+def _all(body: Sequence[Stmt], moved: Callable[[Expr], Expr]) -> list[Stmt]:
+    made: list[Stmt] = []
+    for s in body:
+        match s:
+            case Loop():
+                s = replace(s, extent=moved(s.extent), first=moved(s.first), body=tuple(_all(s.body, moved)))
+            case If():
+                s = replace(s, condition=moved(s.condition), body=tuple(_all(s.body, moved)))
+            case Checked():
+                point = tuple(map(moved, s.point))
+                s = replace(s, condition=moved(s.condition), point=point, body=tuple(_all(s.body, moved)))
+            case Alloc(buffer):
+                s = Alloc(replace(buffer, size=moved(buffer.size)))
+            case Single():
+                s = replace(s, body=tuple(_all(s.body, moved)))
+            case Let(value=Index(value)):
+                s = replace(s, value=Index(moved(value)))
+            case _ if isinstance(s, Plain):
+                s = mapped(s, moved, same_local)
+            case _:
+                pass
+        made.append(s)
+    return made
