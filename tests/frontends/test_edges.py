@@ -76,6 +76,26 @@ def listed_targets(x: T, t: T) -> Any:
     ]
 
 
+def masks(x: T, m: T) -> Any:
+    """One value, or values that do not change along a mask of some axes, wherever it holds."""
+    rows, y = m.any(1), x.clone()
+    y[..., m, :] = 7.0
+    y[:, rows] = x[0, 0]
+    y[:, :, :, x[0, 0, 0] > 0] = x[:, :, :, :1]
+    put, one = torch.ops.aten.index_put, torch.ones(1, 5)
+    return [
+        y,
+        put(x, [None, m], one),
+        put(x, [None, rows], one, True),
+        put(x, [None, m], x[:, :1, 0]),
+        put(x, [None, m], x[0, 0, 0]),
+        put(x, [None, None, None, x[0, 0, 0] > 0], torch.tensor(2.0)),
+        put(x, [None, rows], x[:1, :1]),
+        7 % (m + 2),
+        5 & (m * 6),
+    ]
+
+
 LISTS = torch.tensor([[1, 3, -1, 0], [0, -1, 2, 1], [2, 1, 0, 3]])
 GROUPS: dict[Callable[..., Any], tuple[T, ...]] = {
     no_axes: (torch.tensor(1.5), torch.tensor(2)),
@@ -85,6 +105,7 @@ GROUPS: dict[Callable[..., Any], tuple[T, ...]] = {
     rounded: (normal(4, 5) * 30,),
     rounded_once: (normal(320).bfloat16(), -(normal(320) / 3).bfloat16()),
     memory_of_a_turned_tensor: (normal(4, 3, 6).permute(2, 0, 1),),
+    masks: (normal(2, 3, 4, 5), normal(3, 4) > 0),
     listed_targets: (normal(3, 4), LISTS),
 }
 OPAQUE: dict[Callable[..., Any], set[str]] = {}

@@ -82,28 +82,32 @@ def index_put(c: Call) -> Tensor:
     x, values, accumulate = c.tensor(0, "self"), c.tensor(2, "values"), c.flag(3, "accumulate")
     mask = _only_mask(c)
     if mask is not None:
-        return _put_where(x, mask, values, accumulate)
+        return _put_where(x, *mask, values, accumulate)
     dims, found = _indices(c, x, 1)
     if not dims:
         raise Unmapped("no index tensor")
     return _put(x, dims, found, values, accumulate)
 
 
-def _only_mask(c: Call) -> Tensor | None:
-    """The mask of ``x[mask] = v``: one boolean index over the leading axes."""
-    first, *rest = c.items(1, "indices") or (None,)
-    alone = all(t is None for t in rest)
-    return first if isinstance(first, Tensor) and first.dtype == "bool" and alone else None
+def _only_mask(c: Call) -> tuple[int, Tensor] | None:
+    """The mask of ``x[:, mask] = v``, one boolean index, and its first axis."""
+    given = [(p, t) for p, t in enumerate(c.items(1, "indices")) if t is not None]
+    at, mask = given[0] if len(given) == 1 else (0, None)
+    return (at, mask) if isinstance(mask, Tensor) and mask.dtype == "bool" else None
 
 
-def _put_where(x: Tensor, mask: Tensor, values: Tensor, accumulate: bool) -> Tensor:
-    """One value, or one row of values, wherever the mask holds."""
-    extra = x.ndim - mask.ndim
-    same = extra >= 0 and all(map(same_size, x.shape[: mask.ndim], mask.shape))
-    if not same or (values.ndim > extra and any(n != 1 for n in values.shape[: values.ndim - extra])):
+def _put_where(x: Tensor, at: int, mask: Tensor, values: Tensor, accumulate: bool) -> Tensor:
+    """Values that do not change along the mask, written wherever it holds."""
+    behind = x.ndim - at - mask.ndim
+    same = behind >= 0 and all(map(same_size, x.shape[at : at + mask.ndim], mask.shape))
+    chosen = values.ndim - 1 - behind  # the axis of values that counts what the mask selects
+    if not same or chosen > at or (chosen >= 0 and values.shape[chosen] != 1):
         raise Unmapped("a mask selects a number of elements that depends on values")
-    row = movement.squeeze(values, tuple(range(values.ndim - extra))) if values.ndim > extra else values
-    wide = movement.unsqueeze(mask, list(range(mask.ndim, x.ndim))) if extra else mask
+    row = values
+    if chosen >= 0 and mask.ndim != 1:
+        ones = [1] * mask.ndim
+        row = movement.reshape(values, [*values.shape[:chosen], *ones, *values.shape[chosen + 1 :]])
+    wide = movement.unsqueeze(mask, list(range(mask.ndim, mask.ndim + behind))) if behind else mask
     cast = ops.cast(row, x.dtype) if row.dtype != x.dtype else row
     if accumulate:
         return ops.add(x, ops.where(wide, cast, False if x.dtype == "bool" else 0.0 if is_float(x.dtype) else 0))

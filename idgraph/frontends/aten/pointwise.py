@@ -54,6 +54,9 @@ for _name in (
 for _name in ("eq", "ne", "lt", "le", "gt", "ge", "fmod", "remainder", "bitwise_and", "bitwise_or", "bitwise_xor"):
     handles(f"aten.{_name}.Tensor", f"aten.{_name}.Scalar")(_binary(getattr(ops, _name)))
 
+for _name in ("remainder", "bitwise_and", "bitwise_or", "bitwise_xor"):
+    handles(f"aten.{_name}.Scalar_Tensor")(_binary(getattr(ops, _name)))
+
 for _name in ("logical_and", "logical_or", "logical_xor", "maximum", "minimum", "atan2"):
     handles(f"aten.{_name}.default")(_binary(getattr(ops, _name)))
 
