@@ -159,6 +159,29 @@ def test_a_device_array_less_aligned_than_declared_is_refused() -> None:
     assert "alignment=4" in str(caught.value)
 
 
+OUT_OF_RANGE = """
+import numpy as np
+import idgraph as ig
+f = ig.Fusion("f")
+x, i = f.input("x", (4, 9)), f.input("i", (4, 1), "int64")
+f.output(ig.where(ig.gather(x, 1, i) > 0.5, x, 0.0))
+ig.schedule.auto(f)
+try:
+    ig.emit(f, "cuda").run({"x": np.ones((4, 9), np.float32), "i": np.full((4, 1), 9)}, checked=True)
+except ig.IndexingError as error:
+    print(error)
+"""
+
+
+def test_an_index_out_of_range_in_the_simulator() -> None:
+    """Threads go on after a failed check, without what it left out; the check is what is told."""
+    done = subprocess.run(
+        [sys.executable, "-c", OUT_OF_RANGE],
+        cwd=ROOT, env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "index 9 loaded from i is outside axis 1 of x, of extent 9" in done.stdout, done.stderr[-1000:]
+
+
 def cuda_imports(source: str) -> list[str]:
     """Modules of numba.cuda, of llvmlite's IR and of CUDA's bindings that a module asks for."""
     texts = [n.value for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Constant) and isinstance(n.value, str)]

@@ -89,11 +89,19 @@ class Prepared:
     def launch(self) -> None:
         """Start all kernels in order; a checked program raises `IndexingError` for a loaded index out of range."""
         for kernel, start, fault in self._kernels:
-            start()
-            if fault is not None and site_numbers(kernel):
-                found = fault.copy_to_host()
-                if found[0]:
-                    raise_fault(kernel, found, self.env)
+            try:
+                start()
+            except (LookupError, NameError):  # the simulator's, of threads that go on after a failed check
+                self._told(kernel, fault)
+                raise
+            self._told(kernel, fault)
+
+    def _told(self, kernel: Kernel, fault: Any) -> None:
+        """Raise what a failed check of a loaded index has left in ``fault``."""
+        if fault is not None and site_numbers(kernel):
+            found = fault.copy_to_host()
+            if found[0]:
+                raise_fault(kernel, found, self.env)
 
     def results(self) -> dict[str, Any]:
         """Outputs by name: on the device when some input was, else NumPy arrays."""
