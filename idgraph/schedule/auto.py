@@ -139,7 +139,7 @@ def _join_views(fusion: Fusion) -> None:
         inner = view.definition if view is not None else None
         if view is None or inner is None or inner.op != "unsqueeze":
             continue
-        outer, own = ([p % x.output.ndim for p in x.attrs["dims"] if isinstance(p, int)] for x in (e, inner))  # type: ignore[union-attr]
+        outer, own = ([p for p in x.attrs["dims"] if isinstance(p, int)] for x in (e, inner))  # type: ignore[union-attr]
         kept = [p for p in range(e.output.ndim) if p not in outer]  # where the view's axes are
         dims = tuple(sorted((*outer, *(kept[p] for p in own))))
         x = inner.inputs[0]
