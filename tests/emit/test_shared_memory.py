@@ -230,7 +230,7 @@ class Driver:
 def test_the_launch_asks_for_the_dynamic_piece() -> None:
     def started(most: int, shared: int) -> list[tuple[Any, ...]]:
         kernel, driver = DeviceKernel.__new__(DeviceKernel), Driver(most)
-        vars(kernel).update(_driver=driver, _function="f")
+        vars(kernel).update(_driver=driver, _function="f", _waits=False)
         kernel.bound((2,), (32,), [7], shared)()
         return driver.asked
 

@@ -40,6 +40,10 @@ def _value_word(value: float) -> Any:
     return np.uint16(scalars.bf16_word(value))
 
 
+def _nothing() -> None:
+    """One kernel runs after the other."""
+
+
 class _Shared:
     """Arrays of one block: each place in the source that asks for a static one has its own, size 0 is all of the
     dynamic piece."""
@@ -82,7 +86,7 @@ def _answers(asked: list[Any]) -> list[Any]:
 def _thread(code: Any, kernel: Kernel, arguments: list[Any], cuda: SimpleNamespace) -> Iterator[None]:
     plain = {k: v for k, v in vars(scalars).items() if not k.startswith("__")}
     names: dict[str, Any] = {
-        **plain, "cuda": cuda, "np": np, "f16_load": float, "f16_word": np.float16, "shared_alignment": None,
+        **plain, "cuda": cuda, "np": np, "f16_load": float, "f16_word": np.float16, "shared_alignment": None, "in_stream_order": _nothing,
         "bf16_load": _word_value, **plain_vectors(), **dynamic_types(scalar=False),
         **plain_pairs({"bf16": _word_value, "f16": float}, {"bf16": _value_word, "f16": np.float16}),
     }  # fmt: skip

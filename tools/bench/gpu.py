@@ -43,7 +43,11 @@ from tools.bench.gpu_rows import CASES, Case
 
 @dataclass(slots=True)
 class Row:
-    """One measured case; times in microseconds, ``bytes`` counted once for each input and output."""
+    """One measured case; times in microseconds, ``bytes`` counted once for each input and output.
+
+    ``us`` is one launch of many in a stream, where the blocks of one are placed while the last ones of the launch
+    before still run; ``alone_us`` the same with each launch after the end of the one before, as PyTorch's are.
+    """
 
     name: str
     key: str
@@ -55,6 +59,7 @@ class Row:
     error: float = float("nan")
     bytes: int = 0
     us: float = float("nan")
+    alone_us: float = float("nan")
     copy_us: float = float("nan")
     eager_us: float = float("nan")
     compile_us: float = float("nan")
@@ -136,9 +141,11 @@ def given(f: ig.Fusion, inputs: Mapping[str, Any]) -> dict[str, Any]:
     return {t.name: _OnDevice(x, x.data_ptr(), tuple(x.shape), _words(t.dtype, "<u2")) for t, x in pairs}
 
 
-def prepared(torch: Any, program: Program, inputs: Mapping[str, Any]) -> tuple[Prepared, list[Any]]:
+def prepared(
+    torch: Any, program: Program, inputs: Mapping[str, Any], overlap: bool = True
+) -> tuple[Prepared, list[Any]]:
     """The program on the device and its outputs, filled with NaN, as torch tensors."""
-    ready = Prepared(program, given(program.fusion, inputs))
+    ready = Prepared(program, given(program.fusion, inputs), overlap=overlap)
     found: list[Any] = []
     results = ready.results()
     for t in program.fusion.outputs:
@@ -268,6 +275,7 @@ def measure(case: Case, options: argparse.Namespace, before: Row | None) -> Row:
     row.ok = same and (options.quick or row.ok)
     row.us, row.copy_us = timed(ready.launch), timed(device_copy(torch, row.bytes))
     row.of_copy = row.copy_us / row.us
+    row.alone_us = timed(prepared(torch, program, inputs, overlap=False)[0].launch)
     row.eager_us = timed(lambda: case.torch(torch, inputs))
     if not (options.quick or options.no_compile):
         compiled_times(torch, case, inputs, row)
@@ -291,13 +299,26 @@ def checks_ahead(keys: list[str], options: argparse.Namespace, out: Console) -> 
 def table_of(rows: list[Row]) -> Table:
     """What a reader wants first: the share of a matched copy, ours and theirs."""
     table = Table(title="share of a device copy of the same bytes", title_justify="left")
-    for column in ("row", "checked", "G checks/s", "us", "idgraph", "bar", "eager", "compile", "autotune", "kernels"):
+    for column in (
+        "row",
+        "checked",
+        "G checks/s",
+        "us",
+        "idgraph",
+        "alone",
+        "bar",
+        "eager",
+        "compile",
+        "autotune",
+        "kernels",
+    ):
         table.add_column(column, justify="left" if column == "row" else "right")
     for r in rows:
         peers = [f"{r.copy_us / us:.3f}" for us in (r.eager_us, r.compile_us, r.autotune_us)]
         rate = f"{r.checks_per_second / 1e9:.2f}"
         ok = f"ok {r.checks:.3g}" if r.ok else "WRONG"
-        table.add_row(r.name, ok, rate, f"{r.us:.1f}", f"{r.of_copy:.3f}", f"{r.bar:.2f}", *peers, str(r.kernels))
+        ours = [f"{r.us:.1f}", f"{r.of_copy:.3f}", f"{r.copy_us / r.alone_us:.3f}", f"{r.bar:.2f}"]
+        table.add_row(r.name, ok, rate, *ours, *peers, str(r.kernels))
     return table
 
 
@@ -316,7 +337,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, help="folder of compiled kernels; they are started through the driver")
     options = parser.parse_args()
     options.workers = 1 if options.tune else options.workers
-    out, began = Console(width=140), time.perf_counter()
+    out, began = Console(width=160), time.perf_counter()
     wanted = [k for k in options.rows.split(",") if k] or [c.key for c in CASES]
     unknown = [k for k in wanted if k not in {c.key for c in CASES}]
     if unknown:

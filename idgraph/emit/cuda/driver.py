@@ -1,8 +1,10 @@
 """Compiled kernels on a device by way of the driver: loaded once, arguments laid out once, started in microseconds.
 
-PTX is numba-cuda's, and its kernels take
-seven 64-bit words for a flat array (two unused ones, elements, bytes of one, address, shape, stride), one for an
-integer.
+PTX is numba-cuda's, and its kernels take seven 64-bit words for a flat array (two unused ones, elements, bytes of one,
+address, shape, stride), one for an integer.
+
+A kernel that begins by waiting for the memory of the kernels before it (`idgraph.emit.cuda.order`) is started by
+programmatic dependent launch: its blocks are placed while the last ones of the kernel before still run.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from idgraph.emit.cuda.device import need_device
+from idgraph.emit.cuda.order import waits
 from idgraph.errors import EmitError
 
 Grid = tuple[int, ...]
@@ -42,6 +45,7 @@ class DeviceKernel:
     def __init__(self, ptx: str) -> None:
         load_context()
         self._driver: Any = import_module("cuda.bindings.driver")
+        self._waits = waits(ptx)
         image = np.frombuffer(ptx.encode() + b"\0", np.uint8)
         self._module = _done(self._driver.cuModuleLoadData(image.ctypes.data), "loading a kernel")
         found = self._driver.cuModuleGetFunction(self._module, entry_name(ptx).encode())
@@ -75,24 +79,46 @@ class DeviceKernel:
         limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         _done(driver.cuFuncSetAttribute(self._function, limit, shared), "asking for more shared memory")
 
-    def bound(self, blocks: Grid, threads: Grid, arguments: Sequence[Any], shared: int = 0) -> Callable[[], None]:
+    def bound(
+        self, blocks: Grid, threads: Grid, arguments: Sequence[Any], shared: int = 0, overlap: bool = True
+    ) -> Callable[[], None]:
         """The launch with its arguments laid out: flat arrays on the device, and integers. ``shared`` are the bytes of
-        dynamic shared memory that it asks for."""
+        dynamic shared memory that it asks for. ``overlap``: a kernel that waits by itself for the memory of those
+        before it may have its blocks placed earlier."""
         if shared:
             self._grant(shared)
         words = np.array([w for a in arguments for w in words_of(a)], np.int64)
         pointers = np.array([words.ctypes.data + 8 * n for n in range(words.size)], np.uint64)
         driver, function, address = self._driver, self._function, pointers.ctypes.data
         grid, block = (*blocks, 1, 1)[:3], (*threads, 1, 1)[:3]
-        kept = (words, pointers, arguments)
+        config = self._config(grid, block, shared) if overlap and self._waits else None
+        kept = (words, pointers, arguments, config)
 
         def start() -> None:
-            (code,) = driver.cuLaunchKernel(function, *grid, *block, shared, 0, address, 0)
+            if config is None:
+                (code,) = driver.cuLaunchKernel(function, *grid, *block, shared, 0, address, 0)
+            else:
+                (code,) = driver.cuLaunchKernelEx(config, function, address, 0)
             if int(code) != 0:
                 raise EmitError(f"the CUDA driver: a launch of {grid} blocks of {block} threads failed with {code!s}")
             _ = kept  # what the launch points to lives as long as it
 
         return start
+
+    def _config(self, grid: Grid, block: Grid, shared: int) -> Any:
+        """A launch on the default stream by programmatic dependent launch."""
+        driver = self._driver
+        early = driver.CUlaunchAttribute()
+        early.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        value = driver.CUlaunchAttributeValue()
+        value.programmaticStreamSerializationAllowed = 1
+        early.value = value
+        made = driver.CUlaunchConfig()
+        made.gridDimX, made.gridDimY, made.gridDimZ = grid
+        made.blockDimX, made.blockDimY, made.blockDimZ = block
+        made.sharedMemBytes, made.hStream = shared, driver.CUstream(0)
+        made.attrs, made.numAttrs = [early], 1
+        return made
 
 
 def words_of(argument: Any) -> list[int]:

@@ -11,6 +11,7 @@ import numpy as np
 from idgraph.emit.cuda.arithmetic import extrema, short_exp
 from idgraph.emit.cuda.blocks import exchanges
 from idgraph.emit.cuda.device import load_cuda, simulated
+from idgraph.emit.cuda.order import stream_order
 from idgraph.emit.cuda.pairs import pair_functions, software_bf16
 from idgraph.emit.cuda.vectors import native_bf16, vectors
 from idgraph.emit.ops import scalars
@@ -25,6 +26,10 @@ def _word_value(word: Any) -> float:
 
 def _value_word(value: float) -> int:
     return scalars.bf16_word(scalars.f32(value))
+
+
+def _nothing() -> None:
+    """The simulator runs one kernel after the other."""
 
 
 def _plus(a: Any, b: Any) -> Any:
@@ -51,7 +56,8 @@ def namespace(cc: tuple[int, int]) -> dict[str, Any]:
         plain: dict[str, Any] = {k: v for k, v in vars(scalars).items() if not k.startswith("__")}
         return {
             **plain, "cuda": cuda, "np": np, "f16_load": float, "f16_word": np.float16,
-            "bf16_load": _word_value, "shared_alignment": None, **plain_vectors(),
+            "bf16_load": _word_value, "shared_alignment": None, "in_stream_order": _nothing,
+            **plain_vectors(),
             **plain_pairs({"bf16": _word_value, "f16": float}, {"bf16": _value_word, "f16": np.float16}),
             **exchanges(cuda, cuda.jit(device=True), _PAIRS, shuffles=False), **dynamic_types(scalar=False),
         }  # fmt: skip
@@ -86,6 +92,7 @@ def namespace(cc: tuple[int, int]) -> dict[str, Any]:
         **vectors(),
         **pair_functions(cc),
         **short_exp(),
+        **stream_order(cc),
     )
     if cc >= (8, 0):
         base.update(native_bf16(), **extrema())

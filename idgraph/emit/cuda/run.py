@@ -47,7 +47,8 @@ def launch_shape(kernel: Kernel, env: Mapping[str, int]) -> tuple[tuple[int, ...
 class Prepared:
     """A CUDA program with its buffers on the device: `launch` starts its kernels, `results` are its outputs.
 
-    Launching again computes again into the same buffers; nothing waits for the device.
+    Launching again computes again into the same buffers; nothing waits for the device. ``overlap``: blocks of a kernel
+    may be placed while the last ones of the kernel before it run (they wait for its memory); False starts each alone.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Prepared:
         symbols: Mapping[str, int] | None = None,
         checked: bool = False,
         poison: bool = False,
+        overlap: bool = True,
     ) -> None:
         cuda, fusion = need_device(), program.fusion
         self.program = program
@@ -83,7 +85,7 @@ class Prepared:
             blocks, threads = launch_shape(kernel, self.env)
             arguments += [] if fault is None else [fault]
             shared = shared_layout(kernel.body).dynamic
-            start = _start(functions[kernel.name], blocks, threads, arguments, shared)
+            start = _start(functions[kernel.name], blocks, threads, arguments, shared, overlap)
             self._kernels.append((kernel, start, fault))
 
     def launch(self) -> None:
@@ -115,10 +117,15 @@ class Prepared:
 
 
 def _start(
-    function: Any, blocks: tuple[int, ...], threads: tuple[int, ...], arguments: list[Any], shared: int
+    function: Any,
+    blocks: tuple[int, ...],
+    threads: tuple[int, ...],
+    arguments: list[Any],
+    shared: int,
+    overlap: bool,
 ) -> Callable[[], None]:
     if isinstance(function, DeviceKernel):
-        return function.bound(blocks, threads, arguments, shared)
+        return function.bound(blocks, threads, arguments, shared, overlap)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # few threads are what small shapes need

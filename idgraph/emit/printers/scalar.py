@@ -61,6 +61,8 @@ def scalar_kernel(kernel: Kernel, plan: Plan, target: str, checked: bool) -> str
         params.append("fault")
     head = [f"def {kernel.name}({', '.join(params)}):"]
     head += [f"    # {b.name}: {b.dtype}[{b.size}] {b.place} {quote(b.title)}" for b in kernel.buffers]
+    if target == "cuda":
+        head.append("    in_stream_order()")
     printer.block(kernel.body, 1, outermost=True)
     return "\n".join([*head, *(printer.lines or ["    pass"])]) + "\n"
 
