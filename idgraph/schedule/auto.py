@@ -90,7 +90,7 @@ def auto(fusion: Fusion, *, block: int | None = None, gathers: Force = None, var
         two_stages(fusion)
     _join_views(fusion)
     rows = schedule_rows(fusion, variant)
-    nests = _Nests(block or variant.block, _stored(fusion) | rows.members, rows.members)
+    nests = _Nests(variant.but(block=block) if block else variant, _stored(fusion) | rows.members, rows.members)
     for e in reversed(fusion.exprs):
         nests.place(e.output)
     for n in range(ROUNDS + 1):
@@ -157,7 +157,7 @@ class _Nests:
     """The loop nests so far. ``stored`` are tensors with a nest of their own, ``whole`` those computed completely,
     ``of`` says for each reference what follows it, and ``leads`` the reference of each tensor."""
 
-    block: int | None
+    variant: Variant
     stored: set[Tensor]
     rows: Collection[Tensor]
     whole: set[Tensor] = field(default_factory=set[Tensor])
@@ -180,7 +180,7 @@ class _Nests:
         if leader is None:
             self.stored.add(t)
             self.whole.add(t)
-            _reference(t, _sources(t, self.stored), self.block)
+            _reference(t, _sources(t, self.stored), self.variant)
             self.of[t], self.leads[t] = {}, t
             return
         self.follow(t, leader)
@@ -292,11 +292,11 @@ def _stored(fusion: Fusion) -> set[Tensor]:
     return kept
 
 
-def _reference(t: Tensor, sources: _Sources, chosen: int | None) -> None:
+def _reference(t: Tensor, sources: _Sources, variant: Variant) -> None:
     """Kept axes flattened and cut into blocks and threads; reduced axes inside them, axes of one element last."""
     ops = {e.op for e in sources.exprs}
     small = len(sources.exprs) <= FEW and len(sources.inputs) <= 2
-    block = chosen or ((GATHER_BLOCK if small else GATHER_BLOCK // 2) if ops & GATHERS else BLOCK)
+    block = variant.block or ((GATHER_BLOCK if small else GATHER_BLOCK // 2) if ops & GATHERS else BLOCK)
     if t.definition is not None and t.definition.op in SCATTERS:
         schedule_scatter(t.definition, block)
         return
@@ -323,7 +323,7 @@ def _reference(t: Tensor, sources: _Sources, chosen: int | None) -> None:
         t.split(kept - 1, parts, inner=False).reorder({kept - 1: kept}).parallelize(kept, "unroll")
     for _ in range(kept - 1):
         t.merge(0)
-    steps = STEPS if parts == 1 and ops & ROWS_BY_INDEX else 1
+    steps = variant.vectors or (STEPS if parts == 1 and ops & ROWS_BY_INDEX else 1)
     apart = parts > 1 and parts * len(sources.inputs) > MAX_VECTORS
     if apart:  # each part has threads of its own, whole warps of them
         block = max(WARP, block // parts // WARP * WARP)
@@ -331,7 +331,8 @@ def _reference(t: Tensor, sources: _Sources, chosen: int | None) -> None:
     if steps > 1:  # a row that an index selects is waited for twice: several are on their way at once
         t.split(1, block).reorder({1: 2}).parallelize(2, "unroll")
     if apart:
-        t.reorder({2: 1}).parallelize(1, "serial").merge(1)
+        at = 3 if steps > 1 else 2
+        t.reorder({at: 1}).parallelize(1, "serial").merge(1)
     t.parallelize(0, "blockIdx.x")
     t.parallelize(1, "threadIdx.x")
 

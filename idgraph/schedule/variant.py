@@ -10,6 +10,7 @@ from idgraph.errors import ScheduleError
 
 MAX_THREADS = 1024
 MAX_ELEMENTS = 1 << 12
+MAX_VECTORS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,8 @@ class Variant:
     """One of the kernels that compute the same; None leaves a choice to the rule.
 
     ``threads`` of a row and ``rows`` of a block (on the CPU: of a task) are powers of two, ``block`` is the number of
-    threads of a block that works element by element. ``elements``: on a GPU those of a row whose loads one thread has
+    threads of a block that works element by element, ``vectors`` how many accesses to each array one such thread has
+    under way. ``elements``: on a GPU those of a row whose loads one thread has
     under way, on the CPU those whose terms are added up in float32 before they go to a float64 sum. ``online`` takes
     sums relative to a running maximum, in the pass that finds it. ``keep`` holds a row between its passes: in registers
     of the threads, on the CPU in an array (what was dear to compute). ``parallel``: on the CPU on all cores.
@@ -34,13 +36,17 @@ class Variant:
     threads: int | None = None
     rows: int | None = None
     block: int | None = None
+    vectors: int | None = None
     elements: int | None = None
     online: bool | None = None
     keep: bool | None = None
     parallel: bool | None = None
 
     def __post_init__(self) -> None:
-        most = {"threads": MAX_THREADS, "rows": MAX_THREADS, "block": MAX_THREADS, "elements": MAX_ELEMENTS}
+        most = {
+            "threads": MAX_THREADS, "rows": MAX_THREADS, "block": MAX_THREADS,
+            "vectors": MAX_VECTORS, "elements": MAX_ELEMENTS,
+        }  # fmt: skip
         for f in fields(self):
             value: object = getattr(self, f.name)
             if value is None:

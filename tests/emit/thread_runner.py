@@ -86,7 +86,8 @@ def _answers(asked: list[Any]) -> list[Any]:
 def _thread(code: Any, kernel: Kernel, arguments: list[Any], cuda: SimpleNamespace) -> Iterator[None]:
     plain = {k: v for k, v in vars(scalars).items() if not k.startswith("__")}
     names: dict[str, Any] = {
-        **plain, "cuda": cuda, "np": np, "f16_load": float, "f16_word": np.float16, "shared_alignment": None, "in_stream_order": _nothing,
+        **plain, "cuda": cuda, "np": np, "f16_load": float, "f16_word": np.float16, "shared_alignment": None,
+        "in_stream_order": _nothing,
         "bf16_load": _word_value, **plain_vectors(), **dynamic_types(scalar=False),
         **plain_pairs({"bf16": _word_value, "f16": float}, {"bf16": _value_word, "f16": np.float16}),
     }  # fmt: skip

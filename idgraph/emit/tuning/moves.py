@@ -23,6 +23,7 @@ _ROWS_CPU: Final[tuple[tuple[Move, ...], ...]] = (
     tuple({"elements": n} for n in (32, 64, 256)),
     tuple({"rows": n} for n in (1, 4, 16, 64)),
 )
+_VECTORS: Final[tuple[Move, ...]] = tuple({"vectors": n} for n in (1, 2, 4))
 _ONE_CORE: Final[tuple[Move, ...]] = ({"parallel": False},)
 
 
@@ -41,7 +42,7 @@ def stages(fusion: Fusion, target: Literal["cpu", "cuda"]) -> Sequence[Sequence[
     if rows:
         made += _ROWS_GPU if target == "cuda" else _ROWS_CPU
     if not rows and True in kinds:
-        made.append(_BLOCKS)
+        made += [_BLOCKS, _VECTORS] if target == "cuda" else [_BLOCKS]
     if target == "cpu":
         made.append(_ONE_CORE)
     return made
