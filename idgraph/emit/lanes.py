@@ -3,7 +3,7 @@
 A loop of constant extent marked "unroll" or "vectorize" becomes lanes. A condition that a lane decides is decided here
 (the halves of a rotation, in one thread, need no test); equal loads of an input are made once; loads and stores of
 neighbouring elements become one vector access where the address of the first is proved aligned. A loaded index is one
-variable for all lanes that load it from one place, so rows that it selects are read as vectors too.
+variable for all lanes that make it of the same elements, so rows that it selects are read, or added to, in vectors too.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from idgraph.emit.plan import (
     Single,
     Stmt,
     Store,
+    VectorAdd,
     VectorLoad,
     VectorStore,
     walk,
@@ -165,19 +166,29 @@ def _can_unroll(s: Loop) -> bool:
             if not _is_lanes(inner) and not _is_single(inner):
                 return False
             lanes *= max(1, int(inner.extent))
-        elif isinstance(inner, (Single, Alloc, Barrier, Accumulate, Combine)):
+        elif isinstance(inner, (Single, Alloc, Barrier, Combine)):
             return False
-        elif isinstance(inner, Checked) and inner.always:
-            return False  # each write has a test of its own
+        elif isinstance(inner, Accumulate):
+            if not _is_apart(inner):
+                return False
+        elif isinstance(inner, Checked) and inner.always and any(isinstance(x, Store) for x in walk(inner.body)):
+            return False  # each write has a test of its own, and the last one wins
     return lanes <= MAX_LANES
+
+
+def _is_apart(s: Accumulate) -> bool:
+    """An addition to memory that others may come between: one of several lanes may come in any order too."""
+    return s.shared and s.buffer is not None and s.buffer.place in ("output", "global") and s.running is None
 
 
 @dataclass(slots=True)
 class Expansion:
-    """Statements once for each lane. ``held`` says which element of an input a local holds."""
+    """Statements once for each lane. ``held`` numbers what locals hold, where that is made of elements of inputs:
+    equal numbers are equal values, ``values`` says of what."""
 
     read_only: frozenset[str]
-    held: dict[str, Load] = field(default_factory=dict[str, Load])
+    held: dict[str, int] = field(default_factory=dict[str, int])
+    values: dict[object, int] = field(default_factory=dict[object, int])
 
     def expand(self, body: Sequence[Stmt], lanes: Sequence[Lane], depths: dict[str, int]) -> list[Stmt]:
         """Each statement for all lanes before the next one; ``depths`` says how deep each local was set so far."""
@@ -218,17 +229,32 @@ class Expansion:
         name = _sets(s)
         if name is not None:
             self.held.pop(name, None)
-        if isinstance(s, Load) and s.buffer.name in self.read_only:
-            self.held[s.local.name] = s
+        match s:
+            case Load(local, buffer, address, guard) if buffer.name in self.read_only:
+                made: object = (buffer.name, address, guard)
+            case Compute(local, op, operands, compute):
+                made = (op, tuple(map(self.value, operands)), compute, local.dtype)
+            case _:
+                return
+        self.held[local.name] = self.values.setdefault(made, len(self.values))
+
+    def value(self, o: Operand) -> object:
+        """What an operand holds: equal for equal values only."""
+        match o:
+            case Local(name):
+                return self.held.get(name, o)
+            case Number(value):
+                return (type(value).__name__, repr(value))  # 0.0 and -0.0 are equal numbers
+            case _:
+                return o
 
     def let(self, name: str, value: Operand, lanes: Sequence[Lane], depths: Mapping[str, int]) -> list[Stmt]:
-        """One variable for all lanes whose value is one element of an input."""
+        """One variable for all lanes whose value is made of the same elements of inputs."""
         made: list[Stmt] = []
         known: dict[object, str] = {}
         for lane in lanes:
             mine = _operand_in_lane(value, lane, depths)
-            load = self.held.get(mine.name) if isinstance(mine, Local) else None
-            same = mine if load is None else (load.buffer.name, load.address, load.guard)
+            same = self.value(mine)
             if same not in known:
                 known[same] = lane.name(name, len(lane.numbers))
                 made.append(Let(known[same], mine))
@@ -236,13 +262,27 @@ class Expansion:
         return made
 
     def checked(self, s: Checked, lanes: Sequence[Lane], depths: dict[str, int]) -> list[Stmt]:
-        """All lanes run where the loaded values of all are in range: a checked run stops at the first that is not."""
+        """All lanes run where the loaded values of all are in range: a checked run stops at the first that is not.
+        Writes that are always tested: each lane where its own is."""
         first: dict[tuple[Expr, str], Lane] = {}
         for lane in lanes:
             first.setdefault((lane.index(s.condition), lane.lets.get(s.value, s.value)), lane)
+        if s.always:
+            return self.tested(s, lanes, depths)
         made: list[Stmt] = self.expand(s.body, lanes, depths)
         for (condition, value), lane in reversed(first.items()):
             made = [Checked(condition, value, s.site, tuple(made), lane.point(s.site.loops))]
+        return made
+
+    def tested(self, s: Checked, lanes: Sequence[Lane], depths: dict[str, int]) -> list[Stmt]:
+        """Lanes with one loaded value share one test."""
+        alike: dict[tuple[Expr, str], list[Lane]] = {}
+        for lane in lanes:
+            alike.setdefault((lane.index(s.condition), lane.lets.get(s.value, s.value)), []).append(lane)
+        made: list[Stmt] = []
+        for (condition, value), some in alike.items():
+            body = self.expand(s.body, some, dict(depths))
+            made.append(Checked(condition, value, s.site, tuple(body), some[0].point(s.site.loops), always=True))
         return made
 
     def conditional(self, condition: Expr, body: Body, lanes: Sequence[Lane], depths: dict[str, int]) -> list[Stmt]:
@@ -304,6 +344,8 @@ def _in_lane(s: Stmt, lane: Lane, depths: Mapping[str, int]) -> Stmt:
             return _chosen(made(to), [(lane.decide(c), operand(o)) for c, o in cases], operand(default))
         case Store(buffer, address, value):
             return Store(buffer, lane.index(address), operand(value))
+        case Accumulate(value=value, address=Expr() as address):
+            return replace(s, value=operand(value), address=lane.index(address))
         case (
             Loop()
             | If()
@@ -317,6 +359,7 @@ def _in_lane(s: Stmt, lane: Lane, depths: Mapping[str, int]) -> Stmt:
             | Combine()
             | VectorLoad()
             | VectorStore()
+            | VectorAdd()
             | PairCompute()
             | Half()
         ):

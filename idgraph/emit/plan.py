@@ -251,6 +251,16 @@ class VectorStore:
 
 
 @dataclass(frozen=True, slots=True)
+class VectorAdd:
+    """Add ``values`` to the elements from ``address`` on, each in one step that no other thread comes between; the
+    whole is aligned."""
+
+    buffer: Buffer
+    address: Expr
+    values: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PairCompute:
     """``local``, a word of two 16-bit floats, = op of words, element by element, each rounded once.
 
@@ -273,7 +283,7 @@ class Half:
 
 Stmt = (
     Loop | If | Single | Checked | Note | Declare | Alloc | Barrier | Let | Load | Compute | Choose | Accumulate
-    | Combine | Store | VectorLoad | VectorStore | PairCompute | Half
+    | Combine | Store | VectorLoad | VectorStore | VectorAdd | PairCompute | Half
 )  # fmt: skip
 
 
@@ -371,7 +381,7 @@ def index_exprs(s: Stmt) -> tuple[Expr, ...]:
             return (a, *_of(v))
         case VectorLoad(address=a):
             return (a,)
-        case VectorStore(address=a, values=values):
+        case VectorStore(address=a, values=values) | VectorAdd(address=a, values=values):
             return (a, *(e for o in values for e in _of(o)))
         case Single() | Note() | Declare() | Barrier() | Combine() | PairCompute() | Half():
             return ()
@@ -400,7 +410,7 @@ def names(s: Stmt) -> frozenset[str]:
             return frozenset(_variables(value))
         case VectorLoad(locals=made):
             return frozenset(x.name for x in made)
-        case VectorStore(values=values):
+        case VectorStore(values=values) | VectorAdd(values=values):
             return frozenset(_variables(*values))
         case PairCompute(local, _, operands):
             return frozenset({local.name, *_variables(*operands)})
@@ -469,6 +479,8 @@ def _head(s: Stmt) -> str:
             return f"{', '.join(x.name for x in made)} = {buffer.name}[{address} ...]{how}"
         case VectorStore(buffer, address, values, pairs):
             return f"{buffer.name}[{address} ...] = {', '.join(map(_operand, values))}{' in pairs' if pairs else ''}"
+        case VectorAdd(buffer, address, values):
+            return f"{buffer.name}[{address} ...] <- sum {', '.join(map(_operand, values))} atomically"
         case PairCompute(local, op, operands):
             return f"{local.name}: {local.dtype} pair = {op}({', '.join(map(_operand, operands))})"
         case Half(local, word, high):

@@ -26,6 +26,7 @@ from idgraph.emit.plan import (
     PairCompute,
     Stmt,
     Store,
+    VectorAdd,
     VectorLoad,
     VectorStore,
     names,
@@ -104,7 +105,7 @@ class _Values:
                 return replace(s, cases=chosen, default=self.operand(default))
             case Store(value=value) | Let(value=value) | Accumulate(value=value):
                 return replace(s, value=self.operand(value))
-            case VectorStore(values=values):
+            case VectorStore(values=values) | VectorAdd(values=values):
                 return replace(s, values=tuple(map(self.operand, values)))
             case _:
                 return s

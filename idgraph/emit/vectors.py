@@ -1,10 +1,10 @@
-"""Loads and stores of neighbouring elements as one access of up to 16 bytes."""
+"""Loads, stores and atomic additions of neighbouring elements as one access of up to 16 bytes."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import count
 
 from idgraph.arith import TRUE, Expr, as_expr, divisible, simplify
@@ -23,6 +23,7 @@ from idgraph.emit.plan import (
     Operand,
     Stmt,
     Store,
+    VectorAdd,
     VectorLoad,
     VectorStore,
     names,
@@ -33,13 +34,14 @@ from idgraph.ir import item_size
 BYTES = 16
 # Types whose bits travel as integer words; bool has another form in the compilers.
 VECTOR_TYPES = ("bfloat16", "float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64")
+ADDED = ("float32",)  # types of which a device adds several elements at once
 
 
 def join_accesses(body: Sequence[Stmt], read_only: frozenset[str]) -> list[Stmt]:
-    """Straight code with equal loads of inputs made once, and neighbouring loads and stores joined.
+    """Straight code with equal loads of inputs made once, and neighbouring loads, stores and additions joined.
 
-    Loads of inputs move to the front of the code they stand in, which no statement in it can notice; stores move to its
-    end where nothing in it reads what they write.
+    Loads of inputs move to the front of the code they stand in, which no statement in it can notice; stores and atomic
+    additions move to its end where nothing else in it touches what they write.
     """
     return tidy(_join_stores(tidy(_Loads(read_only).joined(_join_conditions(body), {}, {}))))
 
@@ -198,55 +200,84 @@ def _defined(body: Sequence[Stmt]) -> set[str]:
 
 
 def _join_stores(body: Sequence[Stmt]) -> list[Stmt]:
-    """Stores joined up to the next condition that stores: none moves past one."""
+    """Stores and atomic additions joined up to the next condition that writes: none moves past one."""
     body = [replace(s, body=tuple(_join_stores(s.body))) if isinstance(s, (If, Checked)) else s for s in body]
     flat = _flat(body)
-    # An address with a variable set here, and what is also read here, stay where they are.
+    # An address with a variable set here, and what is also touched otherwise here, stay where they are.
     lets = frozenset(s.name for s in body if isinstance(s, Let))
-    kept = frozenset(s.buffer.name for s in flat if isinstance(s, (Load, VectorLoad)))
-    once = frozenset(_set_once(body))
+    loaded = {s.buffer.name for s in flat if isinstance(s, (Load, VectorLoad))}
+    stored = {s.buffer.name for s in flat if isinstance(s, (Store, VectorStore))}
+    added = {s.buffer.name for s in flat if isinstance(s, (Accumulate, VectorAdd)) and s.buffer is not None}
+    moving = _Moving(frozenset(loaded | stored & added), lets, frozenset(_set_often(body)))
     made: list[Stmt] = []
     part: list[Stmt] = []
     for s in body:
         part.append(s)
-        if isinstance(s, (If, Checked)) and any(isinstance(x, (Store, VectorStore)) for x in _flat(s.body)):
-            made += [*_joined_stores(part[:-1], kept, lets, once), s]
+        if isinstance(s, (If, Checked)) and any(
+            isinstance(x, (Store, VectorStore, Accumulate, VectorAdd)) for x in _flat(s.body)
+        ):
+            made += [*moving.joined(part[:-1]), s]
             part = []
-    return [*made, *_joined_stores(part, kept, lets, once)]
+    return [*made, *moving.joined(part)]
 
 
-def _joined_stores(
-    body: Sequence[Stmt], kept: frozenset[str], lets: frozenset[str], once: frozenset[str]
-) -> list[Stmt]:
-    """Statements of one part, its stores to neighbouring elements joined at its end."""
-    wanted: dict[tuple[str, Expr], dict[int, Store]] = {}
-    places = _Places()
-    rest: list[Stmt] = []
-    for s in body:
-        movable = isinstance(s, Store) and s.buffer.place != "private" and s.buffer.name not in kept
-        movable = movable and isinstance(s, Store) and not s.address.names & lets
-        if movable and isinstance(s, Store) and (not isinstance(s.value, Local) or s.value.name in once):
-            base, constant = places.of(s.buffer, s.address)
-            stores = wanted.setdefault((s.buffer.name, base), {})
-            if constant in stores:  # written twice: keep the order as it stands
+@dataclass(frozen=True, slots=True)
+class _Moving:
+    """Which writes may move to the end of their part: none to a buffer in ``kept``, none with a name in ``lets`` in its
+    address, none of a value that is set ``often``."""
+
+    kept: frozenset[str]
+    lets: frozenset[str]
+    often: frozenset[str]
+
+    def target(self, s: Stmt) -> tuple[Buffer, Expr] | None:
+        """Where a statement writes that may move."""
+        match s:
+            case Store(buffer, address, value) if buffer.place != "private":
+                pass
+            case Accumulate(_, "sum", value, Buffer() as buffer, Expr() as address, True, None):
+                if buffer.dtype not in ADDED or buffer.place not in ("output", "global"):
+                    return None
+            case _:
+                return None
+        fixed = not isinstance(value, Local) or value.name not in self.often
+        return (buffer, address) if fixed and buffer.name not in self.kept and not address.names & self.lets else None
+
+    def joined(self, body: Sequence[Stmt]) -> list[Stmt]:
+        """Statements of one part, its writes to neighbouring elements joined at its end."""
+        wanted: dict[tuple[str, Expr], dict[int, Store | Accumulate]] = {}
+        places = _Places()
+        rest: list[Stmt] = []
+        for s in body:
+            to = self.target(s)
+            if to is None or not isinstance(s, (Store, Accumulate)):
+                rest.append(s)
+                continue
+            base, constant = places.of(*to)
+            writes = wanted.setdefault((to[0].name, base), {})
+            if constant in writes:  # written twice: keep the order as it stands
                 return list(body)
-            stores[constant] = s
-        else:
-            rest.append(s)
+            writes[constant] = s
+        return [*rest, *(x for (_, base), writes in wanted.items() for x in _vector_writes(base, writes))]
+
+
+def _vector_writes(base: Expr, writes: Mapping[int, Store | Accumulate]) -> list[Stmt]:
+    """Writes at constants from ``base``, all stores or all additions of one buffer."""
+    some = next(iter(writes.values()))
+    if some.buffer is None:
+        raise AssertionError("what is joined is in memory")
     made: list[Stmt] = []
-    for (_, base), stores in wanted.items():
-        buffer = next(iter(stores.values())).buffer
-        joined = _chunks(set(stores), base, buffer)
-        inside = {n for first, width in joined for n in range(first, first + width)}
-        for first, width in joined:
-            values = tuple(stores[n].value for n in range(first, first + width))
-            made.append(VectorStore(buffer, simplify(base + first), values))
-        made += [s for n, s in stores.items() if n not in inside]
-    return [*rest, *made]
+    inside: set[int] = set()
+    for first, width in _chunks(set(writes), base, some.buffer):
+        inside.update(range(first, first + width))
+        values = tuple(writes[n].value for n in range(first, first + width))
+        kind = VectorStore if isinstance(some, Store) else VectorAdd
+        made.append(kind(some.buffer, simplify(base + first), values))
+    return [*made, *(s for n, s in writes.items() if n not in inside)]
 
 
-def _set_once(body: Sequence[Stmt]) -> set[str]:
-    """Locals that hold one value from where they are set to the end: set once here, nowhere in a nested condition.
+def _set_often(body: Sequence[Stmt]) -> set[str]:
+    """Locals that may change between a read and the end: set more than once here, or added up.
 
     A declaration and the one statement that replaces its first value count as one.
     """
@@ -261,7 +292,8 @@ def _set_once(body: Sequence[Stmt]) -> set[str]:
                 times.update(_defined(inner))
             case _:
                 pass
-    return {name for name, n in times.items() if n == 1}
+    added = {s.acc.name for s in _flat(body) if isinstance(s, Accumulate) and s.buffer is None}
+    return added | {name for name, n in times.items() if n > 1}
 
 
 def _flat(body: Sequence[Stmt]) -> list[Stmt]:

@@ -14,13 +14,16 @@ from idgraph.ir import (
     SCATTERS,
     Fusion,
     IterDomain,
+    Mapped,
     Scalar,
     Tensor,
     TensorExpr,
     adds,
     check_fusion,
+    combines,
     entry_axes,
     is_integer,
+    item_size,
     movement,
     ops,
     written_at,
@@ -33,6 +36,8 @@ from idgraph.ir.reshape import product
 from idgraph.schedule.gathers import LAUNCH, named, place_of, rewrite, sample_points
 from idgraph.schedule.pushed import Along, Coordinate, Picked, Reader
 
+ADDED = ("float32",)  # types of which a device adds several elements at once
+VECTOR_BYTES = 16
 STEP = LAUNCH // 8
 """Element accesses that one of several writes after another is worth: each waits for the one before it."""
 
@@ -57,10 +62,42 @@ def schedule_scatter(e: TensorExpr, block: int) -> None:
 
     order = sorted(range(len(t.loop)), key=rank)
     free = sum(rank(p) == 0 for p in order)
+    width = 1 if last else _lanes(e)
     if order != sorted(order):
         t.reorder(order)
+    if width > 1:
+        t.split(free - 1, width).parallelize(free, "vectorize")
     if free:
         _flat(t, free, block)
+
+
+def _lanes(e: TensorExpr) -> int:
+    """Neighbouring elements that one thread adds to at once: the last axis is whole rows, which no index varies along,
+    and lies in memory as it is visited."""
+    t = e.output
+    d = t.axes[-1] if t.ndim else None
+    if d is None or combines(e) != "sum" or t.dtype not in ADDED or d is not t.root[-1] or d is not t.allocation[-1]:
+        return 1
+    if t.domain.strides[-1] is not None or not d.extent.is_const or d.extent == 0:
+        return 1
+    for _, k in written_at(e):
+        read = zip(e.inputs[k].axes, e.reads[k], strict=True)
+        if any(isinstance(r, Mapped) and r.domain is d and not _repeats(e.inputs[k], a) for a, r in read):
+            return 1
+    width = VECTOR_BYTES // item_size(t.dtype)
+    while int(d.extent) % width:
+        width //= 2
+    return width
+
+
+def _repeats(t: Tensor, axis: IterDomain) -> bool:
+    """True where ``t`` is one element expanded along ``axis``."""
+    e = t.definition
+    if axis.is_broadcast:
+        return True
+    if e is None or e.op != "expand":
+        return False
+    return all(not (isinstance(r, Mapped) and r.domain is axis) for r in e.reads[0])
 
 
 def _flat(t: Tensor, count: int, block: int) -> None:
@@ -134,7 +171,9 @@ def _decide(e: TensorExpr) -> Decision:
     if adds(e):
         own = "rows are independent: one thread adds up each, in order"
         options.append(Option("owner", 2 * whole + written + count * STEP, f"{own}; {store}"))
-        options.append(Option("atomic", 2 * whole + 2 * written, f"additions come in any order; {store}"))
+        width = _lanes(e)
+        order = f"additions come in any order{f', {width} neighbours at once' if width > 1 else ''}"
+        options.append(Option("atomic", 2 * whole + 2 * written, f"{order}; {store}"))
     else:
         wait = f"{count:,} entries are written one after another, so that the last one wins; {store}"
         options.append(Option("ordered", 2 * whole + written + count * STEP, wait))

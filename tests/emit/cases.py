@@ -18,6 +18,7 @@ from idgraph.schedule import Variant
 from idgraph.schedule.variant import RULE
 from idgraph.validate.oracle import evaluate
 from tests.emit.row_cases import NORMS, cross_entropy, rows, weighted_norm
+from tests.emit.scatter_cases import SCATTERED, id_arrays
 from tests.emit.shared_cases import SHARED
 
 Array = npt.NDArray[Any]
@@ -288,6 +289,15 @@ def index_put_accumulates() -> Case:
     f.output(ig.index_put(x, [i, j], v, accumulate=True))
     rng = np.random.default_rng(1)
     return _scheduled(Case(f, {"i": rng.integers(-3, 3, (5, 1)), "j": rng.integers(-4, 4, 7).astype(np.int32)}))
+
+
+def _rows_added(build: Callable[[], ig.Fusion]) -> Case:
+    f = build()
+    return Case(f, id_arrays(f))
+
+
+for _name, _rows in SCATTERED.items():
+    CASES[_name] = partial(_rows_added, _rows)
 
 
 # arithmetic on all dtypes ---------------------------------------------------------------------------------------------

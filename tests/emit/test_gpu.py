@@ -80,6 +80,24 @@ def test_shared_memory_that_has_to_be_asked_for_on_the_device() -> None:
 
 
 # numba's own copy kernels for arrays with strides run on a small grid and say so.
+@pytest.mark.parametrize("columns", [4096, 130, 5])
+def test_rows_added_on_the_device(columns: int) -> None:
+    """Many rows to few, so that threads meet: whole numbers, whose sums are the same in every order."""
+    f = ig.Fusion("rows")
+    ids, source = f.input("ids", (512,), "int64"), f.input("source", (512, columns))
+    f.output(ig.index_put(f.full((16, columns), 0.0), [ids], source, accumulate=True))
+    ig.schedule.auto(f)
+    rng = np.random.default_rng(0)
+    at = rng.integers(-16, 16, 512)
+    given = rng.integers(-99, 100, (512, columns)).astype(np.float32)
+    want = np.zeros((16, columns), np.float32)
+    np.add.at(want, at, given)
+    ready = Prepared(emit(f, "cuda"), {"ids": at, "source": given}, poison=True)
+    for _ in range(2):
+        ready.launch()
+        np.testing.assert_array_equal(ready.results()[f.outputs[0].name], want)
+
+
 @pytest.mark.filterwarnings("ignore:.*Grid size")
 def test_device_arrays_stay_on_the_device() -> None:
     from idgraph.emit.cuda.device import load_cuda

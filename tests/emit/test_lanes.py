@@ -179,6 +179,24 @@ def test_an_embedding_reads_its_id_once_and_whole_rows() -> None:
     assert sum(isinstance(s, Let) for s in statements) == sum(isinstance(s, Load) for s in statements) == 1
 
 
+def test_a_computed_index_of_whole_rows_is_one_for_all_lanes() -> None:
+    f = ig.Fusion("f")
+    x, i = f.input("x", (9, 8)), f.input("i", (3,), "int64")
+    f.output(ig.gather(x, 0, ig.remainder(ig.expand(ig.unsqueeze(i, 1), (3, 8)) * 3 + 1, 9)))
+    ig.schedule.auto(f)
+    statements = [s for k in check(f).kernels for s in walk(k.body)]
+    assert [len(s.locals) for s in statements if isinstance(s, VectorLoad)] == [4]
+
+
+def test_a_computed_index_of_each_lane_is_its_own() -> None:
+    f = ig.Fusion("f")
+    x, i = f.input("x", (4, 9)), f.input("i", (4, 8), "int64")
+    f.output(ig.gather(x, 1, ig.remainder(i * 3 + 1, 9)))
+    ig.schedule.auto(f)
+    statements = [s for k in check(f).kernels for s in walk(k.body)]
+    assert sum(isinstance(s, Let) for s in statements) == 4
+
+
 @pytest.mark.parametrize("bad", [0, 1, 7])
 def test_a_checked_run_names_the_lane_whose_index_is_out_of_range(bad: int) -> None:
     f = CASES["gather"]()

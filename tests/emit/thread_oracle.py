@@ -42,12 +42,15 @@ from idgraph.emit.plan import (
     Single,
     Stmt,
     Store,
+    VectorAdd,
     VectorLoad,
     VectorStore,
 )
+from idgraph.ir import item_size
 
 DIMENSIONS = ("x", "y", "z")
 MEETS = "combine"  # the last part of a place where threads combine values
+ADDER = -1  # the thread, and the block, that all additions in one step count as
 Env = dict[str, int]
 
 
@@ -124,7 +127,9 @@ class Thread:
                 chosen = next((o for c, o in cases if self.holds(c, env)), default)
                 self.values[local.name] = self.value(chosen, env)
             case Accumulate(buffer=buffer, address=address):
-                if buffer is not None and address is not None:
+                if s.shared and buffer is not None and address is not None:
+                    self.add(buffer, address, env)
+                elif buffer is not None and address is not None:
                     self.read(buffer, address, env)
                     self.write(buffer, address, env)
             case Store(buffer, address):
@@ -136,6 +141,12 @@ class Thread:
             case VectorStore(buffer, address, values, pairs):
                 for k in range(len(values) * (1 + pairs)):
                     self.write(buffer, address + k, env)
+            case VectorAdd(buffer, address, values):
+                at, size = int(address.evaluate(env)), len(values) * item_size(buffer.dtype)
+                if at % len(values) or buffer.alignment % size:
+                    self.block.faults.append(f"{buffer.name}[{at}] does not lie at a multiple of {size} bytes")
+                for k in range(len(values)):
+                    self.add(buffer, address + k, env)
             case PairCompute(local) | Half(local):
                 self.values[local.name] = None
             case Loop() | If() | Single() | Checked() | Barrier() | Combine():
@@ -165,6 +176,10 @@ class Thread:
     def write(self, b: Buffer, address: Expr, env: Env) -> None:
         self.block.touch(b, int(address.evaluate(env)), self.number, True, env)
 
+    def add(self, b: Buffer, address: Expr, env: Env) -> None:
+        """In one step: threads that all add disturb each other as little as one thread alone."""
+        self.block.touch(b, int(address.evaluate(env)), ADDER, True, env)
+
 
 @dataclass(slots=True)
 class Block:
@@ -192,7 +207,7 @@ class Block:
             elif place not in self.written:
                 self.faults.append(f"{b.name}[{at}] is read by thread {thread} before anybody wrote it")
         else:
-            self.everywhere.setdefault(place, set()).add((self.number, writes))
+            self.everywhere.setdefault(place, set()).add((ADDER if thread == ADDER else self.number, writes))
 
     def run(self, kernel: Kernel, threads: list[Mapping[str, int]], env: Env) -> None:
         running = [Thread(n, where, self).run(kernel.body, dict(env)) for n, where in enumerate(threads)]

@@ -66,6 +66,17 @@ _COMBINED: Mapping[str, Any] = {
 }  # fmt: skip
 
 
+def _add(array: Any, at: Any, value: Any) -> None:
+    array[at] += value
+
+
+def _larger(array: Any, at: Any, value: Any) -> None:
+    array[at] = max(array[at], value)
+
+
+_ATOMIC = SimpleNamespace(add=_add, max=_larger)
+
+
 def _request(call: re.Match[str]) -> str:
     """An exchange in the source as a request: (operation, value, group) of each thread that combines."""
     how, op, _, inside = call.groups()
@@ -134,6 +145,7 @@ def run_threads(program: Program, inputs: Mapping[str, Any], seed: int = 0) -> d
                 "blockIdx": SimpleNamespace(**at),
                 "shared": _Shared(shared),
                 "local": SimpleNamespace(array=_filled),
+                "atomic": _ATOMIC,
             }
             waiting: list[Any] = [
                 _thread(code, kernel, arguments, SimpleNamespace(threadIdx=SimpleNamespace(**t), **cuda))

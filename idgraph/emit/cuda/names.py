@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from idgraph.emit.cuda.arithmetic import extrema, short_exp
+from idgraph.emit.cuda.atomics import additions
 from idgraph.emit.cuda.blocks import exchanges
 from idgraph.emit.cuda.device import load_cuda, simulated
 from idgraph.emit.cuda.order import stream_order
@@ -90,6 +91,7 @@ def namespace(cc: tuple[int, int]) -> dict[str, Any]:
         bits_float=jit(bits_float),
         **bits,
         **vectors(),
+        **additions(cc, cuda, jit),
         **pair_functions(cc),
         **short_exp(),
         **stream_order(cc),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from threading import Lock
 from typing import Any
 
 WIDTHS = (2, 4, 8, 16)
 WORDS = (1, 2, 4)
+ADDS = (2, 4)
 PAIR_OPS: dict[str, Any] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "neg": operator.neg, "abs": abs,
 }  # fmt: skip
@@ -29,7 +31,18 @@ def plain_vectors() -> dict[str, Any]:
 
         return write
 
-    return {f"vload{w}": load(w) for w in WIDTHS} | {f"vstore{w}": store(w) for w in WIDTHS}
+    one_by_one = Lock()
+
+    def add(width: int) -> Any:
+        def update(array: Any, at: Any, values: Any) -> None:
+            with one_by_one:  # the simulator's threads are the system's
+                for n in range(width):
+                    array[int(at) + n] += values[n]
+
+        return update
+
+    made = {f"vload{w}": load(w) for w in WIDTHS} | {f"vstore{w}": store(w) for w in WIDTHS}
+    return made | {f"vadd{w}": add(w) for w in ADDS}
 
 
 def plain_pairs(decode: dict[str, Callable[[Any], float]], encode: dict[str, Callable[[float], Any]]) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from idgraph.emit.plan import (
     Single,
     Stmt,
     Store,
+    VectorAdd,
     VectorLoad,
     VectorStore,
     quote,
@@ -198,8 +199,8 @@ class _Scalar:
                 self.put(depth, self.stored(buffer, address, text))
             case VectorLoad():
                 self.vector_load(s, depth)
-            case VectorStore():
-                self.vector_store(s, depth)
+            case VectorStore() | VectorAdd():
+                self.vector_write(s, depth)
             case PairCompute() | Half():
                 self.put(depth, _pair_text(s))
             case _:
@@ -221,15 +222,17 @@ class _Scalar:
             for x, word in zip(s.locals, names, strict=True):
                 self.put(depth, f"{x.name} = {decode.format(word)}")
 
-    def vector_store(self, s: VectorStore, depth: int) -> None:
+    def vector_write(self, s: VectorStore | VectorAdd, depth: int) -> None:
+        pairs = isinstance(s, VectorStore) and s.pairs
+
         def text(v: Operand) -> str:
-            if s.pairs and isinstance(v, Local):
+            if pairs and isinstance(v, Local):
                 return v.name
             dtype = v.dtype if isinstance(v, Local) else s.buffer.dtype
             return self.encoded(s.buffer, operand_text(v, dtype, self.index))
 
         values = f"({', '.join(map(text, s.values))},)"
-        kind = "wstore" if s.pairs else "vstore"
+        kind = "vadd" if isinstance(s, VectorAdd) else "wstore" if pairs else "vstore"
         self.put(depth, f"{kind}{len(s.values)}({s.buffer.name}, {self.place(s.buffer, s.address)}, {values})")
 
     def loop(self, s: Loop, depth: int, outermost: bool) -> None:

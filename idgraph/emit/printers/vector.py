@@ -36,6 +36,7 @@ from idgraph.emit.plan import (
     Single,
     Stmt,
     Store,
+    VectorAdd,
     VectorLoad,
     VectorStore,
     bodies,
@@ -136,7 +137,7 @@ class _Vector:
                 self.accumulate(s, at)
             case Combine():
                 raise AssertionError("whole grids have no threads")
-            case VectorLoad() | VectorStore() | PairCompute() | Half():
+            case VectorLoad() | VectorStore() | VectorAdd() | PairCompute() | Half():
                 raise AssertionError("whole grids have no lanes")
             case Store(buffer, address, value):
                 dtype = value.dtype if isinstance(value, Local) else buffer.dtype
