@@ -298,7 +298,7 @@ def _reference(t: Tensor, sources: _Sources, variant: Variant) -> None:
     small = len(sources.exprs) <= FEW and len(sources.inputs) <= 2
     block = variant.block or ((GATHER_BLOCK if small else GATHER_BLOCK // 2) if ops & GATHERS else BLOCK)
     if t.definition is not None and t.definition.op in SCATTERS:
-        schedule_scatter(t.definition, block)
+        schedule_scatter(t.definition, block, variant.vectors or 1)
         return
     if _interleaves(t):
         _interleaved(t, block)

@@ -42,8 +42,10 @@ STEP = LAUNCH // 8
 """Element accesses that one of several writes after another is worth: each waits for the one before it."""
 
 
-def schedule_scatter(e: TensorExpr, block: int) -> None:
+def schedule_scatter(e: TensorExpr, block: int, vectors: int = 1) -> None:
     """Blocks and threads over what ``e`` writes; where the last writer wins, the index's entries run in their order.
+
+    Where they come in any order one thread takes ``vectors`` of them.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -68,7 +70,7 @@ def schedule_scatter(e: TensorExpr, block: int) -> None:
     if width > 1:
         t.split(free - 1, width).parallelize(free, "vectorize")
     if free:
-        _flat(t, free, block)
+        _flat(t, free, block, 1 if last else vectors)
 
 
 def _lanes(e: TensorExpr) -> int:
@@ -100,11 +102,13 @@ def _repeats(t: Tensor, axis: IterDomain) -> bool:
     return all(not (isinstance(r, Mapped) and r.domain is axis) for r in e.reads[0])
 
 
-def _flat(t: Tensor, count: int, block: int) -> None:
-    """The first ``count`` loops as blocks and threads."""
+def _flat(t: Tensor, count: int, block: int, vectors: int) -> None:
+    """The first ``count`` loops as blocks and threads, ``vectors`` of their points for one thread."""
     for _ in range(count - 1):
         t.merge(0)
-    t.split(0, block)
+    t.split(0, block * vectors)
+    if vectors > 1:
+        t.split(1, block).reorder({1: 2}).parallelize(2, "unroll")
     t.parallelize(0, "blockIdx.x")
     t.parallelize(1, "threadIdx.x")
 

@@ -54,6 +54,18 @@ def test_one_by_one_where_neighbours_cannot_be_added_at_once(name: str) -> None:
     assert set(widths(emit(SCATTERED[name](), "cuda"))) == {1}
 
 
+@pytest.mark.parametrize("columns", [5, 8])
+def test_several_vectors_of_one_thread(columns: int) -> None:
+    """As many as tuning asks for; the last thread's may lie behind the end."""
+    f = put_rows(columns)
+    ig.schedule.auto(f, variant=ig.schedule.Variant(block=4, vectors=2))
+    program, made = emit(f, "cuda"), Case(f, id_arrays(f))
+    assert widths(program) == [WIDTHS[columns] or 1] * 2
+    inputs = arrays_of(made)
+    for seed in range(2):
+        assert difference(made, inputs, run_threads(program, inputs, seed)) == ""
+
+
 def test_columns_of_an_unknown_number() -> None:
     f = ig.Fusion("rows")
     n = f.symbol("n", min=1)
