@@ -22,7 +22,8 @@ class Variant:
     under way. ``elements``: on a GPU those of a row whose loads one thread has
     under way, on the CPU those whose terms are added up in float32 before they go to a float64 sum. ``online`` takes
     sums relative to a running maximum, in the pass that finds it. ``keep`` holds a row between its passes: in registers
-    of the threads, on the CPU in an array (what was dear to compute). ``parallel``: on the CPU on all cores.
+    of the threads (up to 64 values, up to 32 where nothing is chosen), on the CPU in an array (what was dear to
+    compute). ``parallel``: on the CPU on all cores.
 
     Given to `idgraph.schedule.auto` and to `idgraph.emit`, both times the same one. Raises `ScheduleError` for numbers
     that no kernel can have.

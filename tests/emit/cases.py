@@ -841,6 +841,13 @@ def cross_entropy_rows() -> Case:
 
 
 @case
+def again_cross_entropy() -> Case:
+    made = _kept(cross_entropy(3, 43, "mean", gradient=True, dtype="float32"), keep=False)
+    made.arrays["y"] = np.array([0, 42, -100])
+    return made
+
+
+@case
 def norm_of_rows() -> ig.Fusion:
     f = rows(lambda x: (x - ig.mean(x, 1, keepdim=True)) * ig.rsqrt(ig.mean(x * x, 1, keepdim=True) + 1e-5), (3, 40))
     ig.schedule.auto(f)
@@ -861,9 +868,9 @@ def largest_of_all() -> Case:
     return Case(f, {"x": np.arange(-50, 0, dtype=np.float32)})
 
 
-def _kept(f: ig.Fusion, **choices: Any) -> Case:
-    """Rows in registers (arrays on the CPU)."""
-    variant = Variant(keep=True, **choices)
+def _kept(f: ig.Fusion, keep: bool = True, **choices: Any) -> Case:
+    """Rows in registers (arrays on the CPU), or read again by each pass."""
+    variant = Variant(keep=keep, **choices)
     ig.schedule.auto(f, variant=variant)
     return Case(f, variant=variant)
 
@@ -876,4 +883,7 @@ CASES.update({
     "kept_rms_norm": lambda: _kept(rows(NORMS["rms norm"], (2, 40), "bfloat16"), threads=4, rows=1),
     "kept_layer_norm": lambda: _kept(weighted_norm((3, 24), "float32"), threads=2, rows=2),
     "kept_short": lambda: _kept(rows(NORMS["softmax"], (5, 3))),
+    "again_softmax": lambda: _kept(rows(NORMS["softmax"], (3, 72)), keep=False, threads=4),
+    "again_softmax_passes": lambda: _kept(rows(NORMS["softmax"], (2, 51)), keep=False, online=False, threads=8),
+    "again_layer_norm": lambda: _kept(weighted_norm((3, 24), "float32"), keep=False, threads=2, rows=2),
 })  # fmt: skip

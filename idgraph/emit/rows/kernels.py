@@ -86,9 +86,9 @@ def _without(body: tuple[Stmt, ...], arrays: frozenset[str]) -> tuple[Stmt, ...]
 
 
 def _threaded(body: Sequence[Stmt], read_only: frozenset[str], variant: Variant) -> list[Stmt]:
-    """On the threads of a block; with ``keep`` in their registers, where the row fits into them."""
-    if variant.keep:
-        row = in_registers(body, read_only)
+    """On the threads of a block: in their registers where the row fits into them, unless ``keep`` is False."""
+    if variant.keep is not False:
+        row = in_registers(body, read_only, chosen=variant.keep is True)
         if row is not None:
             return row
     parts = with_sweeps(body, online=variant.online is not False)

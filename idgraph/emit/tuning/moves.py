@@ -14,7 +14,7 @@ _BLOCKS: Final[tuple[Move, ...]] = tuple({"block": n} for n in (64, 128, 256, 51
 
 # Rows on a GPU: kept in registers or not, warp or block, two passes; then how much is under way, rows of a block.
 _ROWS_GPU: Final[tuple[tuple[Move, ...], ...]] = (
-    (*({"keep": k, "threads": n} for k in (None, True) for n in _THREADS), {"online": False}),
+    (*({"keep": k, "threads": n} for k in (True, False) for n in _THREADS), {"keep": False, "online": False}),
     tuple({"elements": n} for n in (8, 16, 32, 64)),
     tuple({"rows": n} for n in (1, 2, 4, 8)),
 )
