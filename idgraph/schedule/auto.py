@@ -323,12 +323,13 @@ def _reference(t: Tensor, sources: _Sources, variant: Variant) -> None:
         t.split(kept - 1, parts, inner=False).reorder({kept - 1: kept}).parallelize(kept, "unroll")
     for _ in range(kept - 1):
         t.merge(0)
-    steps = variant.vectors or (STEPS if parts == 1 and ops & ROWS_BY_INDEX else 1)
+    waits = not sources.inputs or bool(ops & ROWS_BY_INDEX)
+    steps = variant.vectors or (STEPS if parts == 1 and waits else 1)
     apart = parts > 1 and parts * len(sources.inputs) > MAX_VECTORS
     if apart:  # each part has threads of its own, whole warps of them
         block = max(WARP, block // parts // WARP * WARP)
     t.split(0, block * steps)
-    if steps > 1:  # a row that an index selects is waited for twice: several are on their way at once
+    if steps > 1:  # a row that an index selects is waited for twice: several are on their way at once; so are constants
         t.split(1, block).reorder({1: 2}).parallelize(2, "unroll")
     if apart:
         at = 3 if steps > 1 else 2

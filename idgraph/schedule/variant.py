@@ -19,11 +19,10 @@ class Variant:
 
     ``threads`` of a row and ``rows`` of a block (on the CPU: of a task) are powers of two, ``block`` is the number of
     threads of a block that works element by element, ``vectors`` how many accesses to each array one such thread has
-    under way. ``elements``: on a GPU those of a row whose loads one thread has
-    under way, on the CPU those whose terms are added up in float32 before they go to a float64 sum. ``online`` takes
-    sums relative to a running maximum, in the pass that finds it. ``keep`` holds a row between its passes: in registers
-    of the threads (up to 64 values, up to 32 where nothing is chosen), on the CPU in an array (what was dear to
-    compute). ``parallel``: on the CPU on all cores.
+    under way. ``elements``: on a GPU those of a row whose loads one thread has under way, on the CPU those whose terms
+    are added up in float32 before they go to a float64 sum. ``online`` takes sums relative to a running maximum, in the
+    pass that finds it. ``keep`` holds a row between its passes: in registers of the threads (up to 64 values), on the
+    CPU in an array (what was dear to compute). ``parallel``: on the CPU on all cores.
 
     Given to `idgraph.schedule.auto` and to `idgraph.emit`, both times the same one. Raises `ScheduleError` for numbers
     that no kernel can have.
