@@ -325,7 +325,8 @@ def _reference(t: Tensor, sources: _Sources, variant: Variant) -> None:
         t.merge(0)
     waits = not sources.inputs or bool(ops & ROWS_BY_INDEX)
     steps = variant.vectors or (STEPS if parts == 1 and waits else 1)
-    apart = parts > 1 and parts * len(sources.inputs) > MAX_VECTORS
+    usual = parts * len(sources.inputs) > MAX_VECTORS
+    apart = parts > 1 and (usual if variant.apart is None else variant.apart)
     if apart:  # each part has threads of its own, whole warps of them
         block = max(WARP, block // parts // WARP * WARP)
     t.split(0, block * steps)

@@ -17,12 +17,13 @@ MAX_VECTORS = 16
 class Variant:
     """One of the kernels that compute the same; None leaves a choice to the rule.
 
-    ``threads`` of a row and ``rows`` of a block (on the CPU: of a task) are powers of two, ``block`` is the number of
-    threads of a block that works element by element, ``vectors`` how many accesses to each array one such thread has
-    under way. ``elements``: on a GPU those of a row whose loads one thread has under way, on the CPU those whose terms
-    are added up in float32 before they go to a float64 sum. ``online`` takes sums relative to a running maximum, in the
-    pass that finds it. ``keep`` holds a row between its passes: in registers of the threads (up to 64 values), on the
-    CPU in an array (what was dear to compute). ``parallel``: on the CPU on all cores.
+    ``threads`` of a row and ``rows`` of a block (on the CPU: of a task) are powers of two. Work element by element:
+    ``block`` is the number of threads of a block, ``vectors`` how many accesses to each array one thread has under way,
+    ``apart`` gives the parts that cuts leave (halves of a rotation) threads of their own. Rows: ``elements`` are on a
+    GPU those whose loads one thread has under way, on the CPU those whose terms are added up in float32 before they go
+    to a float64 sum; ``online`` takes sums relative to a running maximum, in the pass that finds it; ``keep`` holds a
+    row between its passes, in registers of the threads (up to 64 values), on the CPU in an array (what was dear to
+    compute). ``parallel``: on the CPU on all cores.
 
     Given to `idgraph.schedule.auto` and to `idgraph.emit`, both times the same one. Raises `ScheduleError` for numbers
     that no kernel can have.
@@ -37,6 +38,7 @@ class Variant:
     rows: int | None = None
     block: int | None = None
     vectors: int | None = None
+    apart: bool | None = None
     elements: int | None = None
     online: bool | None = None
     keep: bool | None = None

@@ -840,6 +840,31 @@ def cross_entropy_rows() -> Case:
     return Case(f, {"y": np.array([0, 42, -100])})
 
 
+def _turned(variant: Variant) -> Case:
+    """A rotation with its tables, 40 elements a half: several vectors a thread, blocks that end within a row."""
+    f = ig.Fusion("turned")
+    x, cos, sin = f.input("x", (3, 80), "bfloat16"), f.input("cos", (1, 80), "bfloat16"), f.input("sin", (1, 80))
+    f.output(x * cos + ig.cat([-x[..., 40:], x[..., :40]], dim=-1) * ig.cast(sin, "bfloat16"))
+    ig.schedule.auto(f, variant=variant)
+    return Case(f, variant=variant)
+
+
+CASES.update({
+    "turned_apart": lambda: _turned(Variant(apart=True, block=32)),
+    "turned_together": lambda: _turned(Variant(apart=False, block=8)),
+    "turned_two_vectors": lambda: _turned(Variant(apart=False, vectors=2, block=4)),
+    "turned_apart_four_vectors": lambda: _turned(Variant(apart=True, vectors=4, block=32)),
+})  # fmt: skip
+
+
+@case
+def constants_two_vectors() -> ig.Fusion:
+    f = ig.Fusion("constants")
+    f.output(f.full((5, 300), 2.5))
+    ig.schedule.auto(f)
+    return f
+
+
 @case
 def again_cross_entropy() -> Case:
     made = _kept(cross_entropy(3, 43, "mean", gradient=True, dtype="float32"), keep=False)

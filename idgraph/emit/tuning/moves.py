@@ -24,6 +24,7 @@ _ROWS_CPU: Final[tuple[tuple[Move, ...], ...]] = (
     tuple({"rows": n} for n in (1, 4, 16, 64)),
 )
 _VECTORS: Final[tuple[Move, ...]] = tuple({"vectors": n} for n in (1, 2, 4))
+_PARTS: Final[tuple[Move, ...]] = ({"apart": True}, {"apart": False})
 _ONE_CORE: Final[tuple[Move, ...]] = ({"parallel": False},)
 
 
@@ -42,7 +43,7 @@ def stages(fusion: Fusion, target: Literal["cpu", "cuda"]) -> Sequence[Sequence[
     if rows:
         made += _ROWS_GPU if target == "cuda" else _ROWS_CPU
     if not rows and True in kinds:
-        made += [_BLOCKS, _VECTORS] if target == "cuda" else [_BLOCKS]
+        made += [_BLOCKS, _VECTORS, _PARTS] if target == "cuda" else [_BLOCKS]
     if target == "cpu":
         made.append(_ONE_CORE)
     return made
