@@ -183,8 +183,8 @@ def _is_apart(s: Accumulate) -> bool:
 
 @dataclass(slots=True)
 class Expansion:
-    """Statements once for each lane. ``held`` numbers what locals hold, where that is made of elements of inputs:
-    equal numbers are equal values, ``values`` says of what."""
+    """Statements once for each lane. ``held`` numbers what locals hold: equal numbers are equal values wherever both
+    locals are defined. ``values`` says what each number is made of."""
 
     read_only: frozenset[str]
     held: dict[str, int] = field(default_factory=dict[str, int])
@@ -227,16 +227,16 @@ class Expansion:
 
     def note_held(self, s: Stmt) -> None:
         name = _sets(s)
-        if name is not None:
-            self.held.pop(name, None)
+        if name is None:
+            return
         match s:
-            case Load(local, buffer, address, guard) if buffer.name in self.read_only:
+            case Load(_, buffer, address, guard) if buffer.name in self.read_only:
                 made: object = (buffer.name, address, guard)
             case Compute(local, op, operands, compute):
                 made = (op, tuple(map(self.value, operands)), compute, local.dtype)
             case _:
-                return
-        self.held[local.name] = self.values.setdefault(made, len(self.values))
+                made = (name, len(self.values))  # like nothing before
+        self.held[name] = self.values.setdefault(made, len(self.values))
 
     def value(self, o: Operand) -> object:
         """What an operand holds: equal for equal values only."""

@@ -13,9 +13,22 @@ from hypothesis import given, settings
 import idgraph as ig
 from idgraph.emit import Program, compile_ptx
 from idgraph.emit.build import build_plan
-from idgraph.emit.lanes import with_lanes
+from idgraph.emit.lanes import Expansion, with_lanes
 from idgraph.emit.launches import together
-from idgraph.emit.plan import Compute, Half, Let, Load, Loop, Store, VectorLoad, VectorStore, walk
+from idgraph.emit.plan import (
+    Choose,
+    Compute,
+    Half,
+    Let,
+    Load,
+    Local,
+    Loop,
+    Number,
+    Store,
+    VectorLoad,
+    VectorStore,
+    walk,
+)
 from idgraph.testing import fusions
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
@@ -243,3 +256,15 @@ def test_an_offset_input_is_read_in_the_widest_aligned_parts() -> None:
     ig.schedule.auto(f)
     statements = [s for k in check(f).kernels for s in walk(k.body)]
     assert {len(s.locals) for s in statements if isinstance(s, VectorLoad)} == {2}
+
+
+def test_what_is_chosen_anew_is_another_value() -> None:
+    """Two lanes may share a variable for values made of the same, not for values made of one local at two times."""
+    x, a, b, c = (Local(n, "int64") for n in "xabc")
+    held = Expansion(frozenset())
+    for s in (Choose(x, (), Number(1)), Compute(a, "neg", (x,), "int64"), Compute(b, "neg", (x,), "int64")):
+        held.note_held(s)
+    for s in (Choose(x, (), Number(2)), Compute(c, "neg", (x,), "int64")):
+        held.note_held(s)
+    assert held.value(a) == held.value(b)
+    assert held.value(a) != held.value(c)
