@@ -17,7 +17,7 @@ from idgraph.ir import DTYPES, DType, is_float
 from idgraph.schedule import Variant
 from idgraph.schedule.variant import RULE
 from idgraph.validate.oracle import evaluate
-from tests.emit.row_cases import NORMS, cross_entropy, rows, weighted_norm
+from tests.emit.row_cases import NORMS, cross_entropy, rows, safe_logsumexp, weighted_norm
 from tests.emit.scatter_cases import SCATTERED, id_arrays
 from tests.emit.shared_cases import SHARED
 
@@ -908,6 +908,7 @@ CASES.update({
     "kept_rms_norm": lambda: _kept(rows(NORMS["rms norm"], (2, 40), "bfloat16"), threads=4, rows=1),
     "kept_layer_norm": lambda: _kept(weighted_norm((3, 24), "float32"), threads=2, rows=2),
     "kept_short": lambda: _kept(rows(NORMS["softmax"], (5, 3))),
+    "again_in_some_rows_of_a_block": lambda: _kept(rows(safe_logsumexp, (3, 8)), keep=False, threads=4, rows=2),
     "again_softmax": lambda: _kept(rows(NORMS["softmax"], (3, 72)), keep=False, threads=4),
     "again_softmax_passes": lambda: _kept(rows(NORMS["softmax"], (2, 51)), keep=False, online=False, threads=8),
     "again_layer_norm": lambda: _kept(weighted_norm((3, 24), "float32"), keep=False, threads=2, rows=2),

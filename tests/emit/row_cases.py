@@ -60,3 +60,10 @@ def weighted_norm(shape: tuple[int, int], dtype: DType) -> ig.Fusion:
     w, b = (f.input(n, shape=shape[1:]) for n in ("weight", "bias"))
     f.output(ig.cast(_layer_norm(ig.cast(x, "float32")) * w + b, dtype))
     return f
+
+
+def safe_logsumexp(x: ig.Tensor) -> ig.Tensor:
+    """As torch has it: relative to the maximum where that is finite."""
+    top = ig.amax(x, 1, keepdim=True)
+    safe = ig.where(ig.isinf(top), 0.0, top)
+    return ig.log(ig.sum(ig.exp(x - safe), 1, keepdim=True)) + safe

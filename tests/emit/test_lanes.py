@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.emit import Program, compile_ptx
@@ -29,6 +30,7 @@ from idgraph.emit.plan import (
     VectorStore,
     walk,
 )
+from idgraph.schedule import Variant
 from idgraph.testing import fusions
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
@@ -175,11 +177,17 @@ def test_rope_in_16_bits_is_computed_in_pairs(name: str, most: int) -> None:
     assert [sum(op.startswith(f"{way}.global.v4") for op in lines) for way in ("ld", "st")] == [8, 2]
 
 
-@given(fusions())
+VARIANTS = st.builds(
+    Variant, block=st.sampled_from([None, 4, 32, 64]), vectors=st.sampled_from([None, 1, 2, 4]),
+    apart=st.sampled_from([None, False, True]),
+)  # fmt: skip
+
+
+@given(fusions(), VARIANTS)
 @settings(max_examples=150)
-def test_random_fusions_scheduled_automatically(f: ig.Fusion) -> None:
+def test_random_fusions_scheduled_automatically(f: ig.Fusion, variant: Variant) -> None:
     inputs: dict[str, Any] = random_inputs(f, 0, {})  # before `auto`, which may change what an index points into
-    ig.schedule.auto(f)
+    ig.schedule.auto(f, variant=variant)
     check(f, inputs)
 
 

@@ -382,7 +382,8 @@ def settled(s: Sweep, after: Sequence[Stmt]) -> list[Stmt]:
     open_ = dict(s.online.sums)
     for x in after:
         for acc in [a for a in open_ if a in all_reads((x,)) and not (isinstance(x, Combine) and x.acc.name == a)]:
-            made += _finished(acc, open_.pop(acc), top)
+            done = _finished(acc, open_.pop(acc), top)
+            made += [If(s.condition, tuple(done))] if s.condition != TRUE else done  # only such rows have a reference
         made.append(x)
         if isinstance(x, Combine) and x.acc.name == top.name:
             made += _brought(s, top)
