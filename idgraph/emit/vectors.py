@@ -30,11 +30,11 @@ from idgraph.emit.plan import (
 )
 from idgraph.emit.tidy import tidy
 from idgraph.ir import item_size
+from idgraph.schedule.blocks import ADDED_TOGETHER
 
 BYTES = 16
 # Types whose bits travel as integer words; bool has another form in the compilers.
 VECTOR_TYPES = ("bfloat16", "float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64")
-ADDED = ("float32",)  # types of which a device adds several elements at once
 
 
 def join_accesses(body: Sequence[Stmt], read_only: frozenset[str]) -> list[Stmt]:
@@ -236,7 +236,7 @@ class _Moving:
             case Store(buffer, address, value) if buffer.place != "private":
                 pass
             case Accumulate(_, "sum", value, Buffer() as buffer, Expr() as address, True, None):
-                if buffer.dtype not in ADDED or buffer.place not in ("output", "global"):
+                if buffer.dtype not in ADDED_TOGETHER or buffer.place not in ("output", "global"):
                     return None
             case _:
                 return None

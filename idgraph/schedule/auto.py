@@ -32,6 +32,7 @@ from idgraph.ir import (
 )
 from idgraph.ir.loops import reset
 from idgraph.ir.registry import apply
+from idgraph.schedule.blocks import VECTOR_BYTES, cut_blocks
 from idgraph.schedule.broadcasts import broadcasts_first, wide_views
 from idgraph.schedule.gathers import Force, apply_gather_plan, gather_plan
 from idgraph.schedule.inline import inline_most, recompute, scan_loops
@@ -50,7 +51,6 @@ STEPS = 2
 MAX_VECTORS = 4  # that one thread loads for the parts of a rotation
 ROWS_BY_INDEX = frozenset({"embedding", "index_select"})
 GATHERS = frozenset({"gather", "take_along_dim"})
-VECTOR_BYTES = 16
 MAX_PARTS = 4
 CHEAP = 8  # operations on an element that are computed again rather than stored
 ROUNDS = 3  # of private copies, each making way for the next tensor upstream
@@ -321,17 +321,14 @@ def _reference(t: Tensor, sources: _Sources, variant: Variant) -> None:
         t.split(kept - 1, width).parallelize(kept, "vectorize")
     if parts > 1:
         t.split(kept - 1, parts, inner=False).reorder({kept - 1: kept}).parallelize(kept, "unroll")
-    for _ in range(kept - 1):
-        t.merge(0)
+    # A row that an index selects is waited for twice, so several are on their way at once; so are constants.
     waits = not sources.inputs or bool(ops & ROWS_BY_INDEX)
     steps = variant.vectors or (STEPS if parts == 1 and waits else 1)
     usual = parts * len(sources.inputs) > MAX_VECTORS
     apart = parts > 1 and (usual if variant.apart is None else variant.apart)
     if apart:  # each part has threads of its own, whole warps of them
         block = max(WARP, block // parts // WARP * WARP)
-    t.split(0, block * steps)
-    if steps > 1:  # a row that an index selects is waited for twice: several are on their way at once; so are constants
-        t.split(1, block).reorder({1: 2}).parallelize(2, "unroll")
+    cut_blocks(t, kept, block, steps)
     if apart:
         at = 3 if steps > 1 else 2
         t.reorder({at: 1}).parallelize(1, "serial").merge(1)
@@ -384,9 +381,7 @@ def _interleaved(t: Tensor, block: int) -> None:
     while int(own[-2].extent) % width:
         width //= 2
     t.split(rows - 1, width).parallelize(rows, "vectorize").parallelize(rows + 1, "unroll")
-    for _ in range(rows - 1):
-        t.merge(0)
-    t.split(0, block)
+    cut_blocks(t, rows, block)
     t.parallelize(0, "blockIdx.x")
     t.parallelize(1, "threadIdx.x")
 

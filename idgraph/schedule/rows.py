@@ -29,11 +29,11 @@ from idgraph.ir import (
 from idgraph.ir.pointwise import same_extent
 from idgraph.ir.reduce import REDUCTIONS
 from idgraph.ir.registry import apply
+from idgraph.schedule.blocks import VECTOR_BYTES
 from idgraph.schedule.inline import nest_conflict, recompute, sharing
 from idgraph.schedule.variant import MAX_THREADS, RULE, Variant
 
 Labels = dict[IterDomain, int]
-VECTOR_BYTES = 16
 WARP = 32
 REDUCING_THREADS = 256  # threads of a block that reduces one long row
 WRITING_THREADS = 512  # the same where it also writes a row

@@ -33,11 +33,10 @@ from idgraph.ir.exprs import Attr
 from idgraph.ir.indexing import attr
 from idgraph.ir.registry import apply
 from idgraph.ir.reshape import product
+from idgraph.schedule.blocks import ADDED_TOGETHER, VECTOR_BYTES, cut_blocks
 from idgraph.schedule.gathers import LAUNCH, named, place_of, rewrite, sample_points
 from idgraph.schedule.pushed import Along, Coordinate, Picked, Reader
 
-ADDED = ("float32",)  # types of which a device adds several elements at once
-VECTOR_BYTES = 16
 STEP = LAUNCH // 8
 """Element accesses that one of several writes after another is worth: each waits for the one before it."""
 
@@ -70,7 +69,9 @@ def schedule_scatter(e: TensorExpr, block: int, vectors: int = 1) -> None:
     if width > 1:
         t.split(free - 1, width).parallelize(free, "vectorize")
     if free:
-        _flat(t, free, block, 1 if last else vectors)
+        cut_blocks(t, free, block, 1 if last else vectors)
+        t.parallelize(0, "blockIdx.x")
+        t.parallelize(1, "threadIdx.x")
 
 
 def _lanes(e: TensorExpr) -> int:
@@ -78,7 +79,13 @@ def _lanes(e: TensorExpr) -> int:
     and lies in memory as it is visited."""
     t = e.output
     d = t.axes[-1] if t.ndim else None
-    if d is None or combines(e) != "sum" or t.dtype not in ADDED or d is not t.root[-1] or d is not t.allocation[-1]:
+    if (
+        d is None
+        or combines(e) != "sum"
+        or t.dtype not in ADDED_TOGETHER
+        or d is not t.root[-1]
+        or d is not t.allocation[-1]
+    ):
         return 1
     if t.domain.strides[-1] is not None or not d.extent.is_const or d.extent == 0:
         return 1
@@ -100,17 +107,6 @@ def _repeats(t: Tensor, axis: IterDomain) -> bool:
     if e is None or e.op != "expand":
         return False
     return all(not (isinstance(r, Mapped) and r.domain is axis) for r in e.reads[0])
-
-
-def _flat(t: Tensor, count: int, block: int, vectors: int) -> None:
-    """The first ``count`` loops as blocks and threads, ``vectors`` of their points for one thread."""
-    for _ in range(count - 1):
-        t.merge(0)
-    t.split(0, block * vectors)
-    if vectors > 1:
-        t.split(1, block).reorder({1: 2}).parallelize(2, "unroll")
-    t.parallelize(0, "blockIdx.x")
-    t.parallelize(1, "threadIdx.x")
 
 
 # scatters that are selections -----------------------------------------------------------------------------------------
