@@ -200,11 +200,18 @@ class FrontendError(IdGraphError):
     """
 
 
-def arguments(error: type[IdGraphError], *, first: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
+Keep = Callable[[tuple[object, ...], Mapping[str, object]], "Callable[[], None] | None"]
+
+
+def arguments(
+    error: type[IdGraphError], *, first: bool = False, keep: Keep | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorate a public function: an argument that its annotation does not allow ends in one ``error`` that names it.
 
     ``first``: all arguments are looked at before the call. Else only flags are, and the others when the call has
-    raised what is no `IdGraphError`; an exception that no argument explains is raised on as it is.
+    raised what is not an `IdGraphError`; an exception that no argument explains ends in an ``error`` that tells it.
+    ``keep`` makes, of the arguments, the function that puts back what the call may have changed when it failed or was
+    interrupted (`idgraph.ir.state`).
 
     >>> import idgraph as ig
     >>> ig.emit(5)
@@ -216,7 +223,7 @@ def arguments(error: type[IdGraphError], *, first: bool = False) -> Callable[[Ca
 
     def decorate(f: Callable[P, R]) -> Callable[P, R]:
         function = cast("FunctionType", f)
-        blame, known = _blame, IdGraphError
+        blame, known, unexplained = _blame, IdGraphError, _unexplained
         hints = function.__annotations__
         names = function.__code__.co_varnames
         flags = tuple((n, names.index(n)) for n, hint in hints.items() if hint in ("bool", bool) and n != "return")
@@ -228,12 +235,16 @@ def arguments(error: type[IdGraphError], *, first: bool = False) -> Callable[[Ca
                     blame(function, args, kwargs, error)
             if first:
                 blame(function, args, kwargs, error)
+            restore = None if keep is None else keep(args, kwargs)
             try:
                 return function(*args, **kwargs)
-            except known:
-                raise
-            except Exception:
+            except BaseException as failure:
+                if restore is not None:
+                    restore()
+                if isinstance(failure, known) or not isinstance(failure, Exception):
+                    raise
                 blame(function, args, kwargs, error)
+                unexplained(function, failure, error)
                 raise
 
         # doctest takes a function for its module's by its globals; all that `call` needs is in its closure.
@@ -254,6 +265,23 @@ def _blame(f: FunctionType, args: tuple[object, ...], kwargs: Mapping[str, objec
                 where=user_line(),
                 hint=f"{name}: {hint}",
             ) from None
+
+
+_SYSTEM = (OSError, ImportError, Warning)  # of a path, of an extra that is not installed, of a caller's own filter
+
+
+def _unexplained(f: FunctionType, failure: Exception, error: type[IdGraphError]) -> None:
+    """Raise ``error`` for an exception that no annotation explains; those of the system stay what they are.
+
+    A call with arguments that Python itself refuses, too many or of an unknown name, keeps Python's error.
+    """
+    if isinstance(failure, _SYSTEM) or failure.__traceback__ is None or failure.__traceback__.tb_next is None:
+        return
+    raise error(
+        f"{f.__name__} cannot take these arguments: {short_repr(failure, 200)}",
+        where=user_line(),
+        hint="an integer, a text or a list among them is too large, or of a kind that it does not know",
+    ) from failure
 
 
 def _named(f: FunctionType, args: tuple[object, ...], kwargs: Mapping[str, object]) -> list[tuple[str, object]]:

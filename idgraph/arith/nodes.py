@@ -383,6 +383,9 @@ def make(op: Op, args: tuple[Expr, ...]) -> Expr:
     return node
 
 
+MOST_BITS = 1 << 13  # of a constant: far beyond any address, and still a number that Python prints
+
+
 def const(value: int) -> Expr:
     """The constant ``value``.
 
@@ -394,6 +397,10 @@ def const(value: int) -> Expr:
     node = _CONSTS.get(value)
     if node is not None:
         return node
+    if value.bit_length() > MOST_BITS:
+        raise ArithError(
+            f"a number of {value.bit_length()} bits is beyond index arithmetic", hint=f"at most {MOST_BITS} bits"
+        )
     node = _new("const", (), hash(value), ("~", 0, 1, 4 * value + 1))  # hash(-1) == hash(-2): keep digests apart
     node.value = value
     if len(_CONSTS) < 100_000:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any, cast
 
 # the rule modules enter their rules into the engine's table, in this order
@@ -11,7 +12,7 @@ from idgraph.arith.assume import assume
 from idgraph.arith.cheapest import cheapest
 from idgraph.arith.cost import cost
 from idgraph.arith.engine import Step, derivation, normal
-from idgraph.arith.nodes import TRUE, VERBS, ArithTypeError, Expr, and_, as_expr, postorder, rebuild
+from idgraph.arith.nodes import TRUE, VERBS, ArithError, ArithTypeError, Expr, and_, as_expr, postorder, rebuild
 from idgraph.arith.sympy_bridge import from_sympy, is_sympy
 from idgraph.arith.text import RangeLike, check_ranges, parse, ranged_symbols
 from idgraph.errors import short_repr
@@ -38,11 +39,17 @@ def read(e: Expr | int | str | Any, ranges: Mapping[str, RangeLike] | None = Non
 Facts = Iterable[Expr | str] | Expr | str
 
 
+MOST_FACTS = 10_000
+
+
 def read_facts(facts: Facts, *about: Expr) -> tuple[Expr, ...]:
     """Conditions (one or several), in which a text means the symbols that ``about`` has by that name."""
-    if isinstance(facts, (Mapping, bytes)) or not isinstance(facts, Iterable | Expr):  # pyright: ignore[reportUnnecessaryIsInstance]
+    several = isinstance(facts, Iterable) and getattr(facts, "ndim", 1) != 0  # an array of one number holds none
+    if isinstance(facts, (Mapping, bytes)) or not (several or isinstance(facts, Expr)):
         raise ArithTypeError(f"facts is {short_repr(cast(object, facts))}, no condition", hint='facts="i < n"')
-    given: tuple[Any, ...] = (facts,) if isinstance(facts, (Expr, str)) else tuple(facts)
+    given: tuple[Any, ...] = (facts,) if isinstance(facts, (Expr, str)) else tuple(islice(facts, MOST_FACTS + 1))
+    if len(given) > MOST_FACTS:
+        raise ArithError(f"more than {MOST_FACTS} facts")
     scope = {s.name: s for e in about for s in e.symbols}
     out: list[Expr] = []
     for f in given:

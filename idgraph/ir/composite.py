@@ -9,6 +9,7 @@ from idgraph.ir.exprs import Attr
 from idgraph.ir.fusion import apply_op, is_int
 from idgraph.ir.movement import Dims, at_user_line, flatten, resolve_dim, resolve_dims
 from idgraph.ir.ops import checked, div, exp, log, sub
+from idgraph.ir.state import building
 from idgraph.ir.tensor import Tensor, product
 
 
@@ -24,7 +25,7 @@ def _reduce(op: str, x: Tensor, dim: Dims, keepdim: bool, name: str | None, dtyp
     return apply_op(op, x, name=name, **attrs)
 
 
-@arguments(OperationError)
+@arguments(OperationError, keep=building)
 def sum(
     x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DTypeLike | None = None, name: str | None = None
 ) -> Tensor:
@@ -38,7 +39,7 @@ def sum(
     return _reduce("sum", x, dim, keepdim, name, dtype)
 
 
-@arguments(OperationError)
+@arguments(OperationError, keep=building)
 def prod(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:
     """Product over ``dim``.
 
@@ -49,7 +50,7 @@ def prod(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None
     return _reduce("prod", x, dim, keepdim, name)
 
 
-@arguments(OperationError)
+@arguments(OperationError, keep=building)
 def amax(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:
     """Maximum over ``dim`` (NaN wins); an empty axis is an error.
 
@@ -60,7 +61,7 @@ def amax(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None
     return _reduce("amax", x, dim, keepdim, name)
 
 
-@arguments(OperationError)
+@arguments(OperationError, keep=building)
 def amin(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:
     """Minimum over ``dim`` (NaN wins); an empty axis is an error.
 
@@ -71,7 +72,7 @@ def amin(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None
     return _reduce("amin", x, dim, keepdim, name)
 
 
-@arguments(OperationError)
+@arguments(OperationError, keep=building)
 def any(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:
     """True where some element over ``dim`` is not zero.
 
@@ -82,7 +83,7 @@ def any(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None 
     return _reduce("any", x, dim, keepdim, name)
 
 
-@arguments(OperationError)
+@arguments(OperationError, keep=building)
 def all(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:
     """True where every element over ``dim`` is not zero.
 
@@ -93,7 +94,7 @@ def all(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None 
     return _reduce("all", x, dim, keepdim, name)
 
 
-@arguments(OperationError)
+@arguments(OperationError, keep=building)
 def mean(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:
     """Sum divided by the number of elements; floating point only.
 
@@ -110,7 +111,7 @@ def mean(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None
     return div(total, float(int(count)) if count.is_const else count, name=name)
 
 
-@arguments(OperationError)
+@arguments(OperationError, keep=building)
 def softmax(x: Tensor, dim: int, *, name: str | None = None) -> Tensor:
     """exp(x - max) / sum(exp(x - max)) along ``dim``.
 
@@ -123,7 +124,7 @@ def softmax(x: Tensor, dim: int, *, name: str | None = None) -> Tensor:
     return div(e, sum(e, at, keepdim=True), name=name)
 
 
-@arguments(OperationError)
+@arguments(OperationError, keep=building)
 def log_softmax(x: Tensor, dim: int, *, name: str | None = None) -> Tensor:
     """x - max - log(sum(exp(x - max))) along ``dim``.
 
@@ -136,7 +137,7 @@ def log_softmax(x: Tensor, dim: int, *, name: str | None = None) -> Tensor:
     return sub(moved, log(sum(exp(moved), at, keepdim=True)), name=name)
 
 
-@arguments(OperationError)
+@arguments(OperationError, keep=building)
 def matmul(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
     """[..., M, K] x [..., K, N] -> [..., M, N]; leading axes broadcast. A 1-d operand is a row or a column.
 
@@ -149,7 +150,7 @@ def matmul(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
         return product(checked(a, "matmul"), checked(b, "matmul"), name)
 
 
-@arguments(OperationError)
+@arguments(OperationError, keep=building)
 def gather(x: Tensor, dim: int, index: Tensor, *, name: str | None = None) -> Tensor:
     """out[i, j] = x[index[i, j], j] for dim 0; the shape is the index's, which may be smaller than x off ``dim``.
 
@@ -163,7 +164,7 @@ def gather(x: Tensor, dim: int, index: Tensor, *, name: str | None = None) -> Te
     return apply_op("gather", x, checked(index, "gather"), dim=at, name=name)
 
 
-@arguments(OperationError)
+@arguments(OperationError, keep=building)
 def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None, *, name: str | None = None) -> Tensor:
     """Like `gather`, with the other axes of x and indices broadcast against each other; without ``dim`` both are flat.
 
@@ -180,7 +181,7 @@ def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None, *, name: 
     return apply_op(op, x, checked(indices, op), dim=at, name=name)
 
 
-@arguments(OperationError)
+@arguments(OperationError, keep=building)
 def index_select(x: Tensor, dim: int, index: Tensor, *, name: str | None = None) -> Tensor:
     """Rows of axis ``dim`` in the order of a 1-d index.
 
@@ -193,7 +194,7 @@ def index_select(x: Tensor, dim: int, index: Tensor, *, name: str | None = None)
     return apply_op("index_select", x, checked(index, "index_select"), dim=at, name=name)
 
 
-@arguments(OperationError)
+@arguments(OperationError, keep=building)
 def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, *, name: str | None = None) -> Tensor:
     """weight[input[...], :]: rows of a table, torch's argument order. ``padding_idx`` matters to a gradient only.
 
@@ -216,7 +217,7 @@ def _scan(op: str, x: Tensor, dim: int, dtype: DTypeLike | None, name: str | Non
     return apply_op(op, x, name=name, **attrs)
 
 
-@arguments(OperationError)
+@arguments(OperationError, keep=building)
 def cumsum(x: Tensor, dim: int, *, dtype: DTypeLike | None = None, name: str | None = None) -> Tensor:
     """Running sum along ``dim``, of x's shape; integers and bool add up as int64. Linear: a scan axis, see `ir.scan`.
 
@@ -228,7 +229,7 @@ def cumsum(x: Tensor, dim: int, *, dtype: DTypeLike | None = None, name: str | N
     return _scan("cumsum", x, dim, dtype, name)
 
 
-@arguments(OperationError)
+@arguments(OperationError, keep=building)
 def cumprod(x: Tensor, dim: int, *, dtype: DTypeLike | None = None, name: str | None = None) -> Tensor:
     """Running product along ``dim``; integers and bool multiply as int64.
 
@@ -239,7 +240,7 @@ def cumprod(x: Tensor, dim: int, *, dtype: DTypeLike | None = None, name: str | 
     return _scan("cumprod", x, dim, dtype, name)
 
 
-@arguments(OperationError)
+@arguments(OperationError, keep=building)
 def cummax(x: Tensor, dim: int, *, name: str | None = None) -> Tensor:
     """Running maximum along ``dim`` (NaN wins).
 
@@ -250,7 +251,7 @@ def cummax(x: Tensor, dim: int, *, name: str | None = None) -> Tensor:
     return _scan("cummax", x, dim, None, name)
 
 
-@arguments(OperationError)
+@arguments(OperationError, keep=building)
 def cummin(x: Tensor, dim: int, *, name: str | None = None) -> Tensor:
     """Running minimum along ``dim`` (NaN wins).
 

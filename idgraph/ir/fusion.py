@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeGuard, cast
@@ -39,6 +39,15 @@ def current_fusion() -> Fusion:
 def is_int(value: object) -> TypeGuard[int]:
     """An int that is no bool."""
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _adding(args: tuple[object, ...], _kwargs: Mapping[str, object]) -> Callable[[], None] | None:
+    """What takes back the inputs, outputs, symbols and operations that a failed call has added."""
+    fusion = args[0] if args else None
+    if not isinstance(fusion, Fusion):
+        return None
+    mark = fusion.mark
+    return lambda: fusion.restore(mark)
 
 
 class Fusion(Rewrites, Shown):
@@ -113,7 +122,7 @@ class Fusion(Rewrites, Shown):
 
     # building -----------------------------------------------------------------------------------------------------
 
-    @arguments(OperationError)
+    @arguments(OperationError, keep=_adding)
     def symbol(self, name: str, *, min: int = 0, max: int | None = None, multiple_of: int = 1) -> Expr:
         """A symbolic extent: any integer from ``min`` to ``max`` that ``multiple_of`` divides.
 
@@ -150,7 +159,7 @@ class Fusion(Rewrites, Shown):
         self._symbols[name] = made
         return made
 
-    @arguments(OperationError)
+    @arguments(OperationError, keep=_adding)
     def input(
         self,
         name: str,
@@ -214,7 +223,7 @@ class Fusion(Rewrites, Shown):
         self.touch()
         return tensor
 
-    @arguments(OperationError)
+    @arguments(OperationError, keep=_adding)
     def output(self, *tensors: Tensor) -> Tensor:
         """Mark tensors of this fusion as outputs; returns the first."""
         known = set(self._outputs)
@@ -234,7 +243,7 @@ class Fusion(Rewrites, Shown):
         self.touch()
         return tensors[0]
 
-    @arguments(OperationError)
+    @arguments(OperationError, keep=_adding)
     def full(
         self, shape: Sequence[int | Expr], value: Scalar, dtype: DTypeLike | None = None, *, name: str | None = None
     ) -> Tensor:
@@ -247,7 +256,7 @@ class Fusion(Rewrites, Shown):
         chosen = check_dtype(dtype if dtype is not None else scalar_dtype(value))
         return apply(self, "full", (), {"shape": extents, "value": value, "dtype": chosen}, name)
 
-    @arguments(OperationError)
+    @arguments(OperationError, keep=_adding)
     def iota(
         self, n: int | Expr, start: int = 0, step: int = 1, dtype: DTypeLike = "int64", *, name: str | None = None
     ) -> Tensor:
@@ -298,19 +307,29 @@ class Fusion(Rewrites, Shown):
                     f"{op}: operand {short_repr(a)} is neither a tensor nor a number", where=user_line()
                 )
             elif isinstance(a, int) and not -LARGEST - 1 <= a <= LARGEST:
-                raise OperationError(f"{op}: operand {a} does not fit an int64", where=user_line())
+                raise OperationError(f"{op}: operand {short_repr(a)} does not fit an int64", where=user_line())
 
     def building(self, op: str, build: Callable[[], Tensor]) -> Tensor:
-        """Run a builder; its errors get the operation's name and the user's line."""
+        """Run a builder; its errors get the operation's name and the user's line, and leave the fusion as it was."""
+        mark = self.mark
         try:
             return build()
         except IdGraphError as error:
+            self.restore(mark)
             if not error.where:
                 line = self._forced_line or user_line()
                 error.where = str(line) if line is not None else "(unknown line)"
                 error.what = f"{op}: {error.what}"
                 error.args = (error.what,)
             raise
+        except BaseException as failure:
+            self.restore(mark)
+            if not isinstance(failure, Exception):
+                raise
+            line = self._forced_line or user_line()
+            raise OperationError(
+                f"{op} cannot take these operands: {short_repr(failure, 200)}", where=line
+            ) from failure
 
     @contextmanager
     def at_line(self, line: SourceLine | None) -> Generator[None, None, None]:
@@ -363,32 +382,6 @@ class Fusion(Rewrites, Shown):
         self._made += 1
         self.touch()
         return tensor
-
-    def replace_operand(
-        self, use: TensorExpr, old: Tensor, new: Tensor, operands: Collection[int] | None = None
-    ) -> None:
-        """Let ``use`` read ``new``, a copy of ``old`` made just now, instead; keeps producers before consumers.
-
-        ``operands`` are the numbers of those operands that do, by default all that are ``old``.
-        """
-        number, args = -1, list[Tensor | Scalar | Expr]()
-        for a in use.args:
-            number += isinstance(a, Tensor)
-            args.append(new if a is old and (operands is None or number in operands) else a)
-        use.args = tuple(args)
-        use.inputs = tuple(a for a in args if isinstance(a, Tensor))
-        if old not in use.inputs:
-            old.drop_use(use)
-        new.add_use(use)
-        maker = new.definition
-        if maker is not None:
-            self._exprs.remove(maker)
-            self._exprs.insert(self._exprs.index(use), maker)
-            # Tensors print in order, so the copy stands in front of what the use makes.
-            names = [n for n in self._tensors if n != new.name]
-            names.insert(names.index(use.output.name), new.name)
-            self._tensors = {n: self._tensors[n] for n in names}
-        self.touch()
 
     def index(self, tensor: Tensor, items: tuple[object, ...]) -> Tensor:
         """NumPy's basic indexing; see `Tensor.__getitem__`."""

@@ -17,6 +17,7 @@ from idgraph.ir.indexing import attr, listed
 from idgraph.ir.movement import at_user_line, pad, permute, resolve_dim
 from idgraph.ir.ops import add, cast, checked, lt, where
 from idgraph.ir.scatter import ADDED
+from idgraph.ir.state import building
 from idgraph.ir.tensor import Tensor
 
 # Operations that make no negative number of numbers that are not negative.
@@ -90,7 +91,7 @@ def _wide(dtype: DType) -> DType:
     return "float32" if dtype in ("float16", "bfloat16") else "int32"
 
 
-@arguments(OperationError)
+@arguments(OperationError, keep=building)
 def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor, *, name: str | None = None) -> Tensor:
     """x with src added at the indices: out[index[i, j], j] += src[i, j] for dim 0; duplicates all count.
 
@@ -118,7 +119,7 @@ def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor, *, name: str | 
         return cast(total, x.dtype, name=name)
 
 
-@arguments(OperationError)
+@arguments(OperationError, keep=building)
 def scatter(
     x: Tensor,
     dim: int,
@@ -202,7 +203,7 @@ def _to_front(x: Tensor, dims: Sequence[int]) -> tuple[Tensor, list[int], list[i
     return permute(x, order), list(range(len(dims))), order
 
 
-@arguments(OperationError)
+@arguments(OperationError, keep=building)
 def index_get(x: Tensor, indices: Sequence[Tensor | None], *, name: str | None = None) -> Tensor:
     """``x[i, j, ...]`` of torch: elements at index tensors that broadcast against each other, None for a whole axis.
 
@@ -221,7 +222,7 @@ def index_get(x: Tensor, indices: Sequence[Tensor | None], *, name: str | None =
         return apply_op("index", source, *found, name=name, dims=tuple(at))
 
 
-@arguments(OperationError)
+@arguments(OperationError, keep=building)
 def index_put(
     x: Tensor,
     indices: Sequence[Tensor | None],

@@ -34,10 +34,16 @@ def attr(e: Expr | int) -> int | Expr:
     return value
 
 
+MOST_LISTED = 1_000_000  # a fusion has fewer axes and operands; `range(10**18)` is a slip that must not fill memory
+
+
 def listed(values: object, what: str) -> Sequence[Any]:
     """``values`` if it is a list or a tuple (or another sequence that is no text), else an error that says ``what``."""
     if isinstance(values, Sequence) and not isinstance(values, (str, bytes)):
-        return cast("Sequence[Any]", values)
+        found = cast("Sequence[Any]", values)
+        if len(found) > MOST_LISTED:
+            raise OperationError(f"{what}: a list of more than {MOST_LISTED} values", where=user_line())
+        return found
     raise OperationError(f"{what}: {type(values).__name__} is no list or tuple", where=user_line())
 
 

@@ -13,6 +13,7 @@ from idgraph.ir.indexing import attr
 from idgraph.ir.movement import at_user_line, reshape, squeeze, unsqueeze
 from idgraph.ir.ops import add, cast, checked, div, eq, exp, log, mul, ne, sub, where
 from idgraph.ir.pointwise import same_extent
+from idgraph.ir.state import building
 from idgraph.ir.tensor import Tensor
 
 Reduction = Literal["mean", "sum", "none"]
@@ -132,7 +133,7 @@ def _class_weights(p: _Loss) -> Tensor | None:
     return reshape(p.weight, [1] * p.dim + [-1] + [1] * (p.wide.ndim - p.dim - 1))
 
 
-@arguments(OperationError)
+@arguments(OperationError, keep=building)
 def cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -189,7 +190,7 @@ def _spread(p: _Loss, top: Tensor, logsum: Tensor) -> Tensor:
     return add(mul(logsum, reshape(sum(weights), [1] * p.wide.ndim)), sum(mul(below, weights), p.dim, keepdim=True))
 
 
-@arguments(OperationError)
+@arguments(OperationError, keep=building)
 def cross_entropy_backward(
     grad: Tensor | None,
     input: Tensor,

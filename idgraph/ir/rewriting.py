@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
+from idgraph.arith import Expr
 from idgraph.errors import OperationError, SourceLine
+from idgraph.ir.dtypes import Scalar
 from idgraph.ir.exprs import TensorExpr
 from idgraph.ir.tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How many operations, tensors, inputs, outputs and symbols there are, and the numbers of the next ones."""
+
+    counts: tuple[int, int, int, int, int]
+    made: int
+    domains: int
 
 
 class Rewrites:
@@ -23,6 +35,10 @@ class Rewrites:
     """
 
     _exprs: list[TensorExpr]
+    _inputs: list[Tensor]
+    _outputs: list[Tensor]
+    _symbols: dict[str, Expr]
+    _input_lines: dict[str, SourceLine | None]
     _tensors: dict[str, Tensor]
     _made: int
     _domains: int
@@ -43,14 +59,33 @@ class Rewrites:
         return made, tuple(self._exprs[count:])
 
     @property
-    def mark(self) -> tuple[int, int, int]:
-        """The present state, for `undo`."""
-        return len(self._exprs), self._made, self._domains
+    def mark(self) -> Mark:
+        """The present state, for `undo` and `restore`."""
+        counts = (len(self._exprs), len(self._tensors), len(self._inputs), len(self._outputs), len(self._symbols))
+        return Mark(counts, self._made, self._domains)
 
-    def undo(self, mark: tuple[int, int, int]) -> None:
+    def undo(self, mark: Mark) -> None:
         """Take back every operation added since ``mark``; names go on from there."""
-        self.remove(list(reversed(self._exprs[mark[0] :])))
-        _, self._made, self._domains = mark
+        self.remove(list(reversed(self._exprs[mark.counts[0] :])))
+        self._made, self._domains = mark.made, mark.domains
+
+    def restore(self, mark: Mark) -> None:
+        """Take back all that was added at the end since ``mark``, also what an interrupt left half added.
+
+        The time is proportional to the fusion: this is for calls that failed.
+        """
+        exprs, tensors, inputs, outputs, symbols = mark.counts
+        self._made, self._domains = mark.made, mark.domains
+        del self._exprs[exprs:], self._inputs[inputs:], self._outputs[outputs:]
+        for name in list(self._tensors)[tensors:]:
+            del self._tensors[name]
+            self._input_lines.pop(name, None)
+        for name in list(self._symbols)[symbols:]:
+            del self._symbols[name]
+        known = set(self._exprs)
+        for t in self._tensors.values():
+            t.read_by([e for e in t.readers() if e in known])
+        self.touch()
 
     def remove(self, exprs: Sequence[TensorExpr]) -> None:
         """Take operations away whose outputs nobody else reads."""
@@ -85,6 +120,32 @@ class Rewrites:
         names = [n for n in self._tensors if n not in fresh and n != made.name]
         names[names.index(t.name) : names.index(t.name)] = fresh
         self._tensors = {n: self._tensors[n] for n in names}
+        self.touch()
+
+    def replace_operand(
+        self, use: TensorExpr, old: Tensor, new: Tensor, operands: Collection[int] | None = None
+    ) -> None:
+        """Let ``use`` read ``new``, a copy of ``old`` made just now, instead; keeps producers before consumers.
+
+        ``operands`` are the numbers of those operands that do, by default all that are ``old``.
+        """
+        number, args = -1, list[Tensor | Scalar | Expr]()
+        for a in use.args:
+            number += isinstance(a, Tensor)
+            args.append(new if a is old and (operands is None or number in operands) else a)
+        use.args = tuple(args)
+        use.inputs = tuple(a for a in args if isinstance(a, Tensor))
+        if old not in use.inputs:
+            old.drop_use(use)
+        new.add_use(use)
+        maker = new.definition
+        if maker is not None:
+            self._exprs.remove(maker)
+            self._exprs.insert(self._exprs.index(use), maker)
+            # Tensors print in order, so the copy stands in front of what the use makes.
+            names = [n for n in self._tensors if n != new.name]
+            names.insert(names.index(use.output.name), new.name)
+            self._tensors = {n: self._tensors[n] for n in names}
         self.touch()
 
     def replace(self, old: Tensor, new: Tensor) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from idgraph.arith import Expr
 from idgraph.errors import OperationError, ScheduleError, SourceLine, arguments, user_line
 from idgraph.ir import loops
-from idgraph.ir.domains import DomainExpr, IterDomain
+from idgraph.ir.domains import DomainExpr, IterDomain, Parallel
 from idgraph.ir.dtypes import DType, Scalar
 from idgraph.ir.exprs import TensorExpr
 from idgraph.ir.registry import apply
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from idgraph.ir.fusion import Fusion
 
 Memory = Literal["auto", "local", "shared", "global"]
+Restore = Callable[[], None]  # puts a state back
 Operand: TypeAlias = "Tensor | Scalar | Expr"
 
 
@@ -38,6 +39,23 @@ class TensorDomain:
     strides: tuple[Expr | None, ...]
     exprs: tuple[DomainExpr, ...] = ()
     loop_exprs: list[DomainExpr] = field(default_factory=list[DomainExpr])
+
+
+_KEPT = ("_name", "alignment", "definition", "domain", "dtype", "inline_position", "memory", "offset")
+
+
+def _stepping(args: tuple[object, ...], _kwargs: Mapping[str, object]) -> Restore | None:
+    """What puts the tensor back whose schedule step failed or was interrupted."""
+    tensor = args[0] if args else None
+    if not isinstance(tensor, Tensor):
+        return None
+    state, fusion, mark = tensor.state(), tensor.fusion, tensor.fusion.mark
+
+    def restore() -> None:
+        state()
+        fusion.restore(mark)
+
+    return restore
 
 
 class Tensor:
@@ -110,6 +128,40 @@ class Tensor:
         """Forget a reader; for `Fusion` only."""
         self._readers.remove(expr)
         self._uses = None
+
+    def readers(self) -> tuple[TensorExpr, ...]:
+        """What `uses` gives, without keeping it; for `Fusion` only."""
+        return tuple(self._readers)
+
+    def read_by(self, readers: Sequence[TensorExpr]) -> None:
+        """Set the readers; for `Fusion` only."""
+        self._readers[:] = readers
+        self._uses = None
+
+    def state(self) -> Restore:
+        """The function that puts the tensor back as it is now: its fields, lists of axes, log, readers, and its axes'
+        own fields."""
+        kept = {name: getattr(self, name) for name in _KEPT}
+        domain = self.domain
+        lists = {f.name: getattr(domain, f.name) for f in fields(domain) if f.name != "loop_exprs"}
+        steps, log, readers = list(domain.loop_exprs), list(self.log), self.readers()
+        axes: list[tuple[IterDomain, Parallel, tuple[DomainExpr, ...], Tensor | None]] = [
+            (d, d.parallel, d.definitions, d.tensor)
+            for d in dict.fromkeys((*domain.root, *domain.logical, *domain.loop))
+        ]
+
+        def restore() -> None:
+            for name, value in kept.items():
+                setattr(self, name, value)
+            for name, value in lists.items():
+                setattr(domain, name, value)
+            domain.loop_exprs[:] = steps
+            self.log[:] = log
+            self.read_by(readers)
+            for d, parallel, definitions, owner in axes:
+                d.parallel, d.definitions, d.tensor = parallel, definitions, owner
+
+        return restore
 
     @property
     def root(self) -> tuple[IterDomain, ...]:
@@ -269,7 +321,7 @@ class Tensor:
 
     # schedule -----------------------------------------------------------------------------------------------------
 
-    @arguments(ScheduleError)
+    @arguments(ScheduleError, keep=_stepping)
     def split(self, axis: int, factor: int | Expr, *, inner: bool = True) -> Tensor:
         """Loop axis ``axis`` (extent E) becomes two: (ceil(E/factor), factor), or (factor, ceil(E/factor)).
 
@@ -281,49 +333,49 @@ class Tensor:
         loops.split(self, axis, factor, inner)
         return self
 
-    @arguments(ScheduleError)
+    @arguments(ScheduleError, keep=_stepping)
     def merge(self, axis: int, other: int | None = None) -> Tensor:
         """Loop axes ``axis`` and ``other`` (default: the next one) become one, ``axis`` outermost."""
         loops.merge(self, axis, axis + 1 if other is None and loops.is_int(axis) and axis != -1 else other)
         return self
 
-    @arguments(ScheduleError)
+    @arguments(ScheduleError, keep=_stepping)
     def reorder(self, order: Mapping[int, int] | Sequence[int]) -> Tensor:
         """Move loop axes: ``{old: new}``, the others keep their order; or a full list of old positions."""
         loops.reorder(self, order)
         return self
 
-    @arguments(ScheduleError)
+    @arguments(ScheduleError, keep=_stepping)
     def swizzle(self, kind: str, x: int, y: int) -> Tensor:
         """Loop axis ``y`` permuted by ``x``: y ^ x ("xor", powers of two) or (x + y) mod extent ("cyclic")."""
         loops.swizzle(self, kind, x, y)
         return self
 
-    @arguments(ScheduleError)
+    @arguments(ScheduleError, keep=_stepping)
     def resize(self, axis: int, left: int | Expr, right: int | Expr) -> Tensor:
         """Loop axis ``axis`` grows by ``left`` in front and ``right`` behind (negative: is cut)."""
         loops.resize(self, axis, left, right)
         return self
 
-    @arguments(ScheduleError)
+    @arguments(ScheduleError, keep=_stepping)
     def roll(self, axis: int, shift: int | Expr) -> Tensor:
         """Loop axis ``axis`` is turned: element c stands at (c + shift) mod extent."""
         loops.roll(self, axis, shift)
         return self
 
-    @arguments(ScheduleError)
+    @arguments(ScheduleError, keep=_stepping)
     def stride(self, axis: int, start: int | Expr, step: int, extent: int | Expr) -> Tensor:
         """Loop axis ``axis`` runs over ``extent`` of its elements: start + step * c (step -1 runs backwards)."""
         loops.stride(self, axis, start, step, extent)
         return self
 
-    @arguments(ScheduleError)
+    @arguments(ScheduleError, keep=_stepping)
     def parallelize(self, axis: int, parallel: str) -> Tensor:
         """Loop axis ``axis`` runs on blocks or threads, or is vectorised or unrolled."""
         loops.parallelize(self, axis, parallel)
         return self
 
-    @arguments(ScheduleError)
+    @arguments(ScheduleError, keep=_stepping)
     def inline(self, position: int) -> Tensor:
         """Compute at: the loop axes left of ``position`` are shared with every consumer's.
 
@@ -332,19 +384,19 @@ class Tensor:
         loops.inline(self, position)
         return self
 
-    @arguments(ScheduleError)
+    @arguments(ScheduleError, keep=_stepping)
     def set_loop(self, domains: Sequence[IterDomain]) -> Tensor:
         """Take these axes (of this tensor, covering it once) as loops."""
         loops.set_loop(self, domains)
         return self
 
-    @arguments(ScheduleError)
+    @arguments(ScheduleError, keep=_stepping)
     def set_allocation(self, domains: Sequence[IterDomain], contiguity: Sequence[bool] | bool = True) -> Tensor:
         """Lay the tensor out in the order of these axes of it, outermost first."""
         loops.set_allocation(self, domains, contiguity)
         return self
 
-    @arguments(ScheduleError)
+    @arguments(ScheduleError, keep=_stepping)
     def set_memory(self, memory: str) -> Tensor:
         """Keep an intermediate in "local", "shared" or "global" memory; "auto" lets the emitter choose."""
         for known in ("auto", "local", "shared", "global"):

@@ -32,6 +32,7 @@ from idgraph.ir import (
 )
 from idgraph.ir.loops import reset
 from idgraph.ir.registry import apply
+from idgraph.ir.state import rewriting
 from idgraph.schedule.blocks import VECTOR_BYTES, cut_blocks
 from idgraph.schedule.broadcasts import broadcasts_first, wide_views
 from idgraph.schedule.gathers import Force, apply_gather_plan, gather_plan
@@ -59,7 +60,7 @@ MOVES = frozenset(
 )
 
 
-@arguments(ScheduleError, first=True)
+@arguments(ScheduleError, first=True, keep=rewriting)
 def auto(fusion: Fusion, *, block: int | None = None, gathers: Force = None, variant: Variant = RULE) -> None:
     """Schedule a whole fusion for ``block`` threads a block (by default as measured); earlier schedules are dropped.
 

@@ -21,6 +21,7 @@ from idgraph.ir.dtypes import is_float
 from idgraph.ir.indexing import attr
 from idgraph.ir.pointwise import same_extent
 from idgraph.ir.registry import apply
+from idgraph.ir.state import rewriting
 from idgraph.schedule.pushed import GATHERS, Along, Coordinate, Reader, Stuck
 
 Strategy = Literal["recompute", "predicate", "one-hot", "global"]
@@ -33,7 +34,7 @@ _LOWEST: Mapping[str, int] = {
 }  # fmt: skip
 
 
-@arguments(ScheduleError, first=True)
+@arguments(ScheduleError, first=True, keep=rewriting)
 def gather_plan(fusion: Fusion, force: Force = None) -> tuple[Decision, ...]:
     """For each gather the way `auto` takes it, with the reason and the ways it rejects; changes nothing.
 
@@ -53,7 +54,7 @@ def gather_plan(fusion: Fusion, force: Force = None) -> tuple[Decision, ...]:
     return tuple(_decide(e, wanted.get(e.output.name)) for e in fusion.exprs if e.op in GATHERS)
 
 
-@arguments(ScheduleError, first=True)
+@arguments(ScheduleError, first=True, keep=rewriting)
 def apply_gather_plan(fusion: Fusion, plan: Sequence[Decision]) -> None:
     """Rewrite the gathers of ``plan`` as it says; tensors that are needed no more are removed.
 

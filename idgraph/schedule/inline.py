@@ -11,9 +11,10 @@ from idgraph.index import IdModel
 from idgraph.index.cover import check_written
 from idgraph.ir import SCANS, Fusion, IterDomain, Tensor, TensorExpr, check_fusion
 from idgraph.ir.registry import apply
+from idgraph.ir.state import rewriting
 
 
-@arguments(ScheduleError, first=True)
+@arguments(ScheduleError, first=True, keep=rewriting)
 def inline_most(fusion: Fusion, tensors: Sequence[Tensor] | None = None) -> None:
     """Inline every intermediate (or those named) as far right as the index graph allows.
 
@@ -139,7 +140,7 @@ def nest_conflict(fusion: Fusion, exprs: Sequence[TensorExpr] | None = None) -> 
     return None
 
 
-@arguments(ScheduleError, first=True)
+@arguments(ScheduleError, first=True, keep=rewriting)
 def recompute(t: Tensor, use: TensorExpr, *, operand: int | None = None, name: str | None = None) -> Tensor:
     """Give ``use`` a private copy of ``t``, computed by the same operation; returns the copy.
 

@@ -30,6 +30,7 @@ from idgraph.ir import (
 )  # fmt: skip
 from idgraph.ir.loops import reset, xor_stays_inside
 from idgraph.ir.pointwise import same_extent
+from idgraph.ir.state import rewriting
 
 
 def _producer_axes(e: TensorExpr, k: int) -> dict[IterDomain, IterDomain]:
@@ -231,7 +232,7 @@ def _part(e: TensorExpr, k: int) -> tuple[object, ...]:
     return tuple(taken)
 
 
-@arguments(ScheduleError, first=True)
+@arguments(ScheduleError, first=True, keep=rewriting)
 def like(fusion: Fusion, reference: Tensor) -> None:
     """Schedule every computed tensor as ``reference``: its loop axes are replayed through every operation on the way.
 
@@ -293,7 +294,7 @@ def like(fusion: Fusion, reference: Tensor) -> None:
         readers.extend(use for use in t.uses if use.output not in done)
 
 
-@arguments(ScheduleError, first=True)
+@arguments(ScheduleError, first=True, keep=rewriting)
 def resize_to_inputs(fusion: Fusion, expr: TensorExpr) -> None:
     """Replay the resizes of ``expr`` (a slice, pad or cat) on every computed tensor upstream of it.
 

@@ -33,6 +33,7 @@ from idgraph.ir.exprs import Attr
 from idgraph.ir.indexing import attr
 from idgraph.ir.registry import apply
 from idgraph.ir.reshape import product
+from idgraph.ir.state import rewriting
 from idgraph.schedule.blocks import ADDED_TOGETHER, VECTOR_BYTES, cut_blocks
 from idgraph.schedule.gathers import LAUNCH, named, place_of, rewrite, sample_points
 from idgraph.schedule.pushed import Along, Coordinate, Picked, Reader
@@ -112,7 +113,7 @@ def _repeats(t: Tensor, axis: IterDomain) -> bool:
 # scatters that are selections -----------------------------------------------------------------------------------------
 
 
-@arguments(ScheduleError, first=True)
+@arguments(ScheduleError, first=True, keep=rewriting)
 def scatter_plan(fusion: Fusion) -> tuple[Decision, ...]:
     """For each scatter the way `auto` takes it, with the reason and what it rejects; changes nothing.
 
@@ -133,7 +134,7 @@ def scatter_plan(fusion: Fusion) -> tuple[Decision, ...]:
     return tuple(_decide(e) for e in fusion.exprs if e.op in SCATTERS)
 
 
-@arguments(ScheduleError, first=True)
+@arguments(ScheduleError, first=True, keep=rewriting)
 def apply_scatter_plan(fusion: Fusion, plan: Sequence[Decision]) -> None:
     """Rewrite the scatters of ``plan`` that become selections.
 

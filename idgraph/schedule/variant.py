@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from idgraph.errors import ScheduleError
+from idgraph.errors import ScheduleError, short_repr
 
 MAX_THREADS = 1024
 MAX_ELEMENTS = 1 << 12
@@ -55,11 +55,13 @@ class Variant:
                 continue
             if f.name not in most:
                 if not isinstance(value, bool):
-                    raise ScheduleError(f"{f.name}={value!r} of a variant", hint="True, False or None")
+                    raise ScheduleError(f"{f.name}={short_repr(value)} of a variant", hint="True, False or None")
             elif isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most[f.name]:
-                raise ScheduleError(f"{f.name}={value!r} of a variant", hint=f"an integer from 1 to {most[f.name]}")
+                raise ScheduleError(
+                    f"{f.name}={short_repr(value)} of a variant", hint=f"an integer from 1 to {most[f.name]}"
+                )
             elif value & (value - 1):
-                raise ScheduleError(f"{f.name}={value} of a variant", hint="a power of two")
+                raise ScheduleError(f"{f.name}={short_repr(value)} of a variant", hint="a power of two")
 
     def but(self, **choices: Any) -> Variant:
         """The same with other choices."""

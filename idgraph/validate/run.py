@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from idgraph.emit import Target
-from idgraph.errors import OperationError, user_line
+from idgraph.errors import OperationError, short_repr, user_line
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, check_fusion
 from idgraph.ir.fusion import is_int
@@ -32,8 +32,10 @@ def run_checks(
 ) -> Report:
     """See `idgraph.validate.validate`."""
     check_fusion(f, "validate", OperationError)
-    if not is_int(seed) or seed < 0:
-        raise OperationError(f"validate: seed {seed!r} is no number", where=user_line(), hint="an int from 0")
+    if not is_int(seed) or not 0 <= seed < 1 << 64:
+        raise OperationError(
+            f"validate: seed {short_repr(seed)} is not a seed", where=user_line(), hint="an int from 0 to 2**64 - 1"
+        )
     at = bind(f, {n: np.shape(a) for n, a in (inputs or {}).items()}, symbols)
     given = inputs if inputs is not None else random_inputs(f, seed, at)
     m = model if model is not None else IdModel(f)

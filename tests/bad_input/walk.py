@@ -84,8 +84,9 @@ RIGHT: dict[str, Value] = {  # by the parameter's name, or by "callable.paramete
 # What builders, front ends and notebooks call; a user has no use for it.
 INSIDE = {
     "Fusion": {"adopt", "at_line", "building", "check_args", "emit", "extent", "free_strides", "index", "input_line",
-               "new_domain", "note_name", "remove", "replace", "replace_operand", "touch", "trying", "undo"},
-    "Tensor": {"add_use", "drop_use"}, "IdModel": {"solver"}, "TensorExpr": {"operands_of"}, "viz": {"drawable"},
+               "new_domain", "note_name", "remove", "replace", "replace_operand", "restore", "touch", "trying", "undo"},
+    "Tensor": {"add_use", "drop_use", "read_by", "readers", "state"}, "IdModel": {"solver"},
+    "TensorExpr": {"operands_of"}, "viz": {"drawable"},
     "ig": {"from_torch", "sweep"},  # take programs and files: tests/frontends, tests/sweeps
 }  # fmt: skip
 
