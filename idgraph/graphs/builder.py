@@ -2,11 +2,12 @@
 
 Two domain expressions of one form whose inputs are the same have the same outputs (forward), and the other way round
 (backward); a merge maps backward only where its extents are equal too. What the closure is does not depend on the
-order in which keys, expressions and mappings were entered.
+order in which keys, expressions and mappings were entered. All state is integers: a signature is one of them too.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Hashable
 from copy import copy
 from typing import Generic, Literal, TypeVar
@@ -15,12 +16,14 @@ from idgraph.errors import IndexingError
 from idgraph.graphs.disjoint import DisjointSets
 from idgraph.graphs.forms import Form, Forms
 from idgraph.graphs.keys import Keys, key_text
-from idgraph.graphs.reasons import Why
-from idgraph.graphs.valgraph import Nodes, ValGraph
+from idgraph.graphs.nodes import NOBODY, SIDES, Nodes
+from idgraph.graphs.reasons import Reasons, Told, equal
+from idgraph.graphs.valgraph import ValGraph
 from idgraph.ir import DomainExpr, IterDomain, Merge, Split
 
 K = TypeVar("K", bound=Hashable)
-_TABLES = 5  # kinds of signatures, kept in one dictionary
+_TABLES = 4  # kinds of signatures, kept in one dictionary
+_BITS = 30  # of an element in a signature
 
 
 class GraphBuilder(Generic[K]):
@@ -45,14 +48,18 @@ class GraphBuilder(Generic[K]):
         self.name = name
         self.keys = keys
         self.forms = forms
-        self.sets: DisjointSets[Why] = DisjointSets(len(keys))
+        self.sets = DisjointSets(len(keys))
         self.nodes = Nodes()
+        self.reasons = Reasons()
         self.hidden: list[K] = []  # numbered behind the keys; they show in no group
         self.unions = 0
         self._signed = 0  # nodes before this one are in the tables below
-        self._uses: dict[int, list[int]] = {}
-        self._known: dict[tuple[int, ...], int] = {}
-        self._pending: list[tuple[int, int, Why]] = []
+        # Expressions by the groups they read or make: of each group a ring of their sides, told by its last one.
+        self._last: dict[int, int] = {}
+        self._ring = array("q")
+        self._known: dict[int, int] = {}
+        self._known_loose: dict[tuple[int, ...], int] = {}
+        self._pending: list[tuple[int, int, int]] = []
         self._parts = self._loose = False
         self._left_out: frozenset[int] = frozenset()
 
@@ -62,8 +69,8 @@ class GraphBuilder(Generic[K]):
         made = copy(self)
         made.name, made.sets, made.nodes = name, self.sets.copy(), self.nodes.copy()
         made.hidden = self.hidden.copy()
-        made._uses = {k: v.copy() for k, v in self._uses.items()}
-        made._known, made._pending = self._known.copy(), []
+        made._last, made._ring = self._last.copy(), self._ring[:]
+        made._known, made._known_loose, made._pending = self._known.copy(), self._known_loose.copy(), []
         return made
 
     # entering -----------------------------------------------------------------------------------------------------
@@ -94,16 +101,17 @@ class GraphBuilder(Generic[K]):
         shown = len(self.keys)
         return self.keys.at(number) if number < shown else self.hidden[number - shown]
 
-    def map(self, a: K, b: K, why: Why) -> None:
+    def map(self, a: K, b: K, why: Told) -> None:
         """State that two keys are the same."""
         self.join(self.key_number(a), self.key_number(b), why)
 
-    def join(self, a: int, b: int, why: Why) -> None:
+    def join(self, a: int, b: int, why: Told) -> None:
         """`map` for keys by number. What it implies follows when the graph is asked."""
-        if self._uses:
-            self._unite(a, b, why)
+        number = self.reasons.tell(why)
+        if self._last:
+            self._unite(a, b, number)
         else:
-            self.unions += self.sets.union(a, b, why)
+            self.unions += self.sets.union(a, b, number)
 
     def join_parts(self, left_out: frozenset[int] = frozenset()) -> None:
         """From now on ``whole = outer * n + inner`` is one relation, whether a merge or a divisible split states it.
@@ -143,31 +151,33 @@ class GraphBuilder(Generic[K]):
     def build(self) -> ValGraph[K]:
         """The finished, immutable graph."""
         self.settle()
-        return ValGraph(self.name, self.sets, self.keys, self.nodes, self.hidden)
+        return ValGraph(self.name, self.sets, self.keys, self.nodes, self.reasons, self.hidden)
 
     # congruence ---------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
         """Close the graph under congruence."""
-        nodes, find, parent, uses = self.nodes, self.sets.find, self.sets.parent, self._uses
-        first, self._signed = self._signed, len(nodes)
-        for n in range(first, self._signed):
-            for x in (*nodes.ins[n], *nodes.outs[n]):
-                root = parent[x]
-                if parent[root] != root:
-                    root = find(root)
-                found = uses.get(root)
-                if found is None:
-                    uses[root] = [n]
-                else:
-                    found.append(n)
+        sides, find, parent, last, ring = self.nodes.sides, self.sets.find, self.sets.parent, self._last, self._ring
+        first, self._signed = self._signed, len(self.nodes)
+        ring.extend(range(SIDES * first, SIDES * self._signed))
+        for at in range(SIDES * first, SIDES * self._signed):
+            x = sides[at]
+            if x == NOBODY:
+                continue
+            root = parent[x]
+            if parent[root] != root:
+                root = find(root)
+            end = last.get(root)
+            if end is not None:
+                ring[at], ring[end] = ring[end], at
+            last[root] = at
         for n in range(first, self._signed):
             self._sign(n)
         pending = self._pending
         while pending:
             self._unite(*pending.pop())
 
-    def _unite(self, a: int, b: int, why: Why) -> None:
+    def _unite(self, a: int, b: int, why: int) -> None:
         sets = self.sets
         ra, rb = sets.find(a), sets.find(b)
         if ra == rb:
@@ -176,20 +186,30 @@ class GraphBuilder(Generic[K]):
         self.unions += 1
         keep = sets.parent[ra]
         gone = rb if keep == ra else ra
-        moved = self._uses.pop(gone, None)
-        if moved:
-            self._uses.setdefault(keep, []).extend(moved)
-            for n in moved:
-                self._sign(n)
+        moved = self._last.pop(gone, None)
+        if moved is None:
+            return
+        ring = self._ring
+        nodes, at = list[int](), ring[moved]
+        while at != moved:
+            nodes.append(at // SIDES)
+            at = ring[at]
+        nodes.append(moved // SIDES)
+        end = self._last.get(keep)
+        if end is not None:
+            ring[moved], ring[end] = ring[end], ring[moved]
+        self._last[keep] = moved
+        for n in nodes:
+            self._sign(n)
 
     def _sign(self, n: int) -> None:
         """Look an expression up by its inputs and by its outputs; equal ones are merged."""
         nodes, known = self.nodes, self._known
         form = nodes.form[n]
-        other = known.setdefault(self._signature(_TABLES * form.forward, nodes.ins[n]), n)
+        other = known.setdefault(self._signature(_TABLES * form.forward, SIDES * n), n)
         if other != n and nodes.unite(other, n):
             self._equate("congruence", other, n)
-        other = known.setdefault(self._signature(_TABLES * form.backward + 1, nodes.outs[n]), n)
+        other = known.setdefault(self._signature(_TABLES * form.backward + 1, SIDES * n + 2), n)
         if other != n and nodes.unite(other, n):
             self._equate("backward", other, n)
         if self._parts and form.parts >= 0 and n not in self._left_out:
@@ -197,42 +217,43 @@ class GraphBuilder(Generic[K]):
         if self._loose:
             self._sign_loose(n)
 
-    def _signature(self, tag: int, side: tuple[int, ...]) -> tuple[int, ...]:
+    def _signature(self, tag: int, at: int) -> int:
         """The groups of one side of an expression (one or two axes); most elements are one step from their root."""
-        parent = self.sets.parent
-        a = parent[side[0]]
+        parent, sides = self.sets.parent, self.nodes.sides
+        a = parent[sides[at]]
         if parent[a] != a:
             a = self.sets.find(a)
-        if len(side) == 1:
-            return tag, a
-        b = parent[side[1]]
+        b = sides[at + 1]
+        if b == NOBODY:
+            return _packed(tag, a)
+        b = parent[b]
         if parent[b] != b:
             b = self.sets.find(b)
-        return tag, a, b
+        return _packed(tag, a, b)
 
     def _sign_loose(self, n: int) -> None:
         nodes, find = self.nodes, self.sets.find
         form, outs = nodes.form[n], tuple(map(find, nodes.outs[n]))
-        self._meet_loose((_TABLES * form.loose + 4, 0, *map(find, nodes.ins[n])), n, "congruence")
+        self._meet_loose((form.loose, 0, *map(find, nodes.ins[n])), n, "congruence")
         x = form.expr
         if not isinstance(x, Merge):
-            self._meet_loose((_TABLES * form.loose + 4, 1, *outs), n, "backward")
+            self._meet_loose((form.loose, 1, *outs), n, "backward")
             return
         for place, (d, key) in enumerate(zip(x.inputs, nodes.ins[n], strict=True)):
-            self._meet_loose((_TABLES * form.loose + 4, 2 + place, *outs, find(key)), n, "backward")
-            self._meet_loose((_TABLES * form.loose + 4, 4 + place, *outs, self.forms.extent(d.extent)), n, "backward")
+            self._meet_loose((form.loose, 2 + place, *outs, find(key)), n, "backward")
+            self._meet_loose((form.loose, 4 + place, *outs, self.forms.extent(d.extent)), n, "backward")
 
     def _meet_loose(self, signature: tuple[int, ...], n: int, because: Literal["congruence", "backward"]) -> None:
-        other = self._known.setdefault(signature, n)
+        other = self._known_loose.setdefault(signature, n)
         if other != n:
             side = self.nodes.outs if because == "congruence" else self.nodes.ins
-            why: Why = (because, other, n)
+            why = equal(because, other, n)
             self._pending += [(x, y, why) for x, y in zip(side[other], side[n], strict=True)]
 
     def _equate(self, because: Literal["congruence", "backward"], a: int, b: int) -> None:
-        nodes = self.nodes
-        why: Why = (because, a, b)
-        for x, y in zip((*nodes.ins[a], *nodes.outs[a]), (*nodes.ins[b], *nodes.outs[b]), strict=True):
+        sides, why = self.nodes.sides, equal(because, a, b)
+        for k in range(SIDES):
+            x, y = sides[SIDES * a + k], sides[SIDES * b + k]
             if x != y:
                 self._pending.append((x, y, why))
 
@@ -240,14 +261,14 @@ class GraphBuilder(Generic[K]):
         find, number = self.sets.find, self.nodes.form[n].parts
         whole, outer, inner = self.division(n)
         known = self._known
-        other = known.setdefault((_TABLES * number + 2, find(whole)), n)
+        other = known.setdefault(_packed(_TABLES * number + 2, find(whole)), n)
         if other != n:
             _, a, b = self.division(other)
-            self._pending.append((a, outer, ("backward", other, n)))
-            self._pending.append((b, inner, ("backward", other, n)))
-        other = known.setdefault((_TABLES * number + 3, find(outer), find(inner)), n)
+            why = equal("backward", other, n)
+            self._pending += ((a, outer, why), (b, inner, why))
+        other = known.setdefault(_packed(_TABLES * number + 3, find(outer), find(inner)), n)
         if other != n:
-            self._pending.append((self.division(other)[0], whole, ("congruence", other, n)))
+            self._pending.append((self.division(other)[0], whole, equal("congruence", other, n)))
 
     def division(self, n: int) -> tuple[int, int, int]:
         """(whole, outer, inner) of a merge or split."""
@@ -256,3 +277,8 @@ class GraphBuilder(Generic[K]):
         if not isinstance(nodes.form[n].expr, Split):
             one, two = two, one
         return one[0], two[0], two[1]
+
+
+def _packed(tag: int, a: int, b: int = -1) -> int:
+    """One number for a kind of signature and one or two groups."""
+    return (tag << _BITS | a) << _BITS | b + 1

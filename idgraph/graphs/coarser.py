@@ -14,7 +14,6 @@ from idgraph.graphs.keys import KeyList
 from idgraph.graphs.loops import Nests
 from idgraph.graphs.nested import join_nested
 from idgraph.ir import DomainExpr, Fixed, Fusion, IterDomain, Mapped, Merge, Resize, Stride, Tensor
-from idgraph.ir.memory import no_collection
 
 Builder = GraphBuilder[IterDomain]
 Transparent = tuple[int, int, DomainExpr]  # two axes that an expression beside a single element makes one
@@ -27,11 +26,8 @@ def build_almost_exact(fusion: Fusion, exact: Builder | None = None, plans: Plan
     unless the exact graph has them in one group. Where the mappings together would do that, those in the group are
     dropped (or those around it that imply it), all of them, so their order does not matter.
     """
-    with no_collection():
-        return _almost_exact(fusion, exact or exact_builder(fusion, plans), plans or Plans())
-
-
-def _almost_exact(fusion: Fusion, exact: Builder, plans: Plans) -> DomainGraph:
+    plans = plans or Plans()
+    exact = exact or exact_builder(fusion, plans)
     pairs: list[Transparent] = [
         (exact.key_number(a), exact.key_number(b), x) for t in fusion.tensors for x, a, b in _once(t, plans.of(t))
     ]
@@ -135,11 +131,10 @@ Part = Callable[[Builder, Fusion], None]
 
 
 def _build(name: str, fusion: Fusion, exact: Builder | None, *parts: Part) -> DomainGraph:
-    with no_collection():
-        builder = (exact or exact_builder(fusion)).fork(name)
-        for part in parts:
-            part(builder, fusion)
-        return DomainGraph(name, fusion, builder.build())
+    builder = (exact or exact_builder(fusion)).fork(name)
+    for part in parts:
+        part(builder, fusion)
+    return DomainGraph(name, fusion, builder.build())
 
 
 def build_broadcast(fusion: Fusion, exact: Builder | None = None) -> DomainGraph:

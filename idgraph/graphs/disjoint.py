@@ -2,58 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from array import array
 from itertools import pairwise
-from typing import Generic, TypeVar
 
-W = TypeVar("W")
+_NONE = -1
 
 
-class DisjointSets(Generic[W]):
-    """Union by size with path halving; beside it a forest whose edges carry reasons, for explanations.
+class DisjointSets:
+    """Union by size with path halving; beside it a forest whose edges carry reasons, by number, for explanations.
 
-    Members of a set form a ring, so a union costs no copying. Plain lists of ints: 100 000 operations are millions.
+    Integers in arrays and no object for an element or a union, so that nothing here costs a garbage collector's time.
 
-    >>> s = DisjointSets[str]()
+    >>> s = DisjointSets()
     >>> a, b, c = s.add(), s.add(), s.add()
-    >>> s.union(a, b, "they are"), s.find(a) == s.find(b), s.find(a) == s.find(c)
+    >>> s.union(a, b, 7), s.find(a) == s.find(b), s.find(a) == s.find(c)
     (True, True, False)
-    >>> s.path(a, b), sorted(s.members(b))
-    ([(0, 1, 'they are')], [0, 1])
+    >>> s.path(a, b), s.size(a)
+    ([(0, 1, 7)], 2)
     """
 
-    __slots__ = ("_next", "_proof", "_size", "_why", "parent")
+    __slots__ = ("_proof", "_size", "_why", "parent")
 
     def __init__(self, count: int = 0) -> None:
-        self.parent = list(range(count))
-        self._size = [1] * count
-        self._next = self.parent.copy()  # ring of members
-        self._proof = self.parent.copy()  # parent in the proof forest, itself at a root
-        self._why: list[W | None] = [None] * count  # reason of the edge to that parent
+        self.parent = list(range(count))  # a list, because it is read more often than all else
+        self._size = array("q", [1]) * count
+        self._proof = array("q", range(count))  # parent in the proof forest, itself at a root
+        self._why = array("q", [_NONE]) * count  # reason of the edge to that parent
 
     def __len__(self) -> int:
         return len(self.parent)
 
     def add(self) -> int:
         """A new element in a set of its own."""
-        return self.add_many(1)
-
-    def add_many(self, count: int) -> int:
-        """``count`` new elements, each in a set of its own; returns the first."""
         first = len(self.parent)
-        fresh = range(first, first + count)
-        self.parent.extend(fresh)
-        self._next.extend(fresh)
-        self._proof.extend(fresh)
-        self._size.extend([1] * count)
-        self._why.extend([None] * count)
+        self.parent.append(first)
+        self._proof.append(first)
+        self._size.append(1)
+        self._why.append(_NONE)
         return first
 
-    def copy(self) -> DisjointSets[W]:
+    def copy(self) -> DisjointSets:
         """An independent copy."""
-        made = DisjointSets[W]()
-        made.parent, made._size, made._next = self.parent.copy(), self._size.copy(), self._next.copy()
-        made._proof, made._why = self._proof.copy(), self._why.copy()
+        made = DisjointSets()
+        made.parent, made._size = self.parent.copy(), self._size[:]
+        made._proof, made._why = self._proof[:], self._why[:]
         return made
 
     def find(self, x: int) -> int:
@@ -64,16 +56,21 @@ class DisjointSets(Generic[W]):
             x = parent[x]
         return x
 
-    def members(self, x: int) -> Iterator[int]:
-        """All elements of x's set, x first."""
-        yield x
-        at = self._next[x]
-        while at != x:
-            yield at
-            at = self._next[at]
+    def roots(self) -> list[int]:
+        """The representative of every element, which from now on is one step away."""
+        parent, find = self.parent, self.find
+        parent[:] = [p if parent[p] == p else find(p) for p in parent]
+        return parent
 
-    def union(self, a: int, b: int, why: W) -> bool:
-        """Join two sets; False when they were one already. The larger set's representative stays."""
+    def size(self, x: int) -> int:
+        """The number of elements of x's set."""
+        return self._size[self.find(x)]
+
+    def union(self, a: int, b: int, why: int) -> bool:
+        """Join two sets for reason number ``why``; False when they were one already.
+
+        The larger set's representative stays.
+        """
         parent, size = self.parent, self._size
         rb = b
         while parent[rb] != rb:
@@ -81,37 +78,33 @@ class DisjointSets(Generic[W]):
         if parent[a] == a and size[a] == 1:  # most unions by far: a new element enters a set
             if rb == a:
                 return False
-            ring = self._next
             parent[a] = rb
             size[rb] += 1
-            ring[a], ring[rb] = ring[rb], a
             self._proof[a] = b
             self._why[a] = why
             return True
         ra = self.find(a)
         if ra == rb:
             return False
-        ring = self._next
         if size[ra] < size[rb]:
             a, b, ra, rb = b, a, rb, ra
         parent[rb] = ra
         size[ra] += size[rb]
-        ring[ra], ring[rb] = ring[rb], ring[ra]
         self._hang(b, a, why)
         return True
 
-    def _hang(self, b: int, a: int, why: W) -> None:
+    def _hang(self, b: int, a: int, why: int) -> None:
         """Re-root b's proof tree at b (the smaller side, so n log n in all), then hang it under a."""
         proof, reasons = self._proof, self._why
         node, above, edge = b, a, why
         while True:
             up, before = proof[node], reasons[node]
             proof[node], reasons[node] = above, edge
-            if up == node or before is None:
+            if up == node or before == _NONE:
                 return
             node, above, edge = up, node, before
 
-    def path(self, a: int, b: int) -> list[tuple[int, int, W]]:
+    def path(self, a: int, b: int) -> list[tuple[int, int, int]]:
         """Edges of the proof forest from a to b; raises KeyError when they are not in one set.
 
         Both ends climb in turn, so the cost is that of the path and not of the way up to the root.
@@ -134,5 +127,5 @@ class DisjointSets(Generic[W]):
             side = other if moving[other] else side
         raise KeyError((a, b))
 
-    def _edges(self, chain: list[int]) -> list[tuple[int, int, W]]:
-        return [(x, y, why) for x, y in pairwise(chain) if (why := self._why[x]) is not None]
+    def _edges(self, chain: list[int]) -> list[tuple[int, int, int]]:
+        return [(x, y, why) for x, y in pairwise(chain) if (why := self._why[x]) != _NONE]

@@ -7,13 +7,12 @@ from functools import cached_property
 
 from idgraph.errors import IndexingError, short_repr, user_line
 from idgraph.graphs.builder import GraphBuilder
-from idgraph.graphs.forms import Plan, Plans
+from idgraph.graphs.forms import Plans
 from idgraph.graphs.graph_view import GraphView
 from idgraph.graphs.keys import KeyList, key_text
-from idgraph.graphs.reasons import ANY, Explanation, Why
+from idgraph.graphs.reasons import Explanation
 from idgraph.graphs.valgraph import Group, ValGraph
 from idgraph.ir import Fusion, IterDomain, Mapped, Tensor
-from idgraph.ir.memory import no_collection
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,32 +117,26 @@ def _axis(d: IterDomain) -> IterDomain:
 
 def exact_builder(fusion: Fusion, plans: Plans | None = None) -> GraphBuilder[IterDomain]:
     """The exact graph, still growing: coarser graphs fork it. ``plans`` may be shared with other graphs."""
-    with no_collection():
-        return _exact(fusion, plans or Plans())
-
-
-def _exact(fusion: Fusion, plans: Plans) -> GraphBuilder[IterDomain]:
+    plans = plans or Plans()
+    plan_of = plans.of
     keys: KeyList[IterDomain] = KeyList()
-    entered: dict[Tensor, tuple[Plan, int]] = {}
-    for t in fusion.tensors:
-        plan = plans.of(t)
-        entered[t] = plan, keys.enter(plan.domains)
+    entered = {t: keys.enter(plan_of(t).domains) for t in fusion.tensors}
     builder = GraphBuilder("exact", keys, plans.forms)
-    for plan, first in entered.values():
-        for form, ins, outs in plan.exprs:
-            builder.add_node(form, tuple([first + p for p in ins]), tuple([first + p for p in outs]))
+    for t, first in entered.items():
+        for form, ins, outs in plan_of(t).exprs:
+            builder.nodes.add(form, ins, outs, first)
     union = builder.sets.union  # nothing is settled yet, so a union has no consequences to follow
     for e in fusion.exprs:
-        out, base = entered[e.output]
+        out, base = plan_of(e.output), entered[e.output]
         for t, row in zip(e.inputs, e.reads, strict=True):
-            mine, first = entered[t]
-            why: Why = ("access", e, t, ANY, ())
+            mine, first = plan_of(t), entered[t]
+            domains, why = mine.domains, builder.reasons.access(e, t)
             for at, read in zip(mine.axes, row, strict=True):
                 if not isinstance(read, Mapped):
                     continue
                 d = read.domain
-                if (mine.domains[at].kind == "broadcast") == (d.kind == "broadcast"):
-                    builder.unions += union(first + at, base + out.place[d], why)
+                if (domains[at].kind == "broadcast") == (d.kind == "broadcast"):
+                    builder.unions += union(first + at, base + out.place(d, at), why)
     builder.settle()
     return builder
 

@@ -6,6 +6,8 @@ have equal attributes and equal extents wherever their coordinates depend on the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 
 from idgraph.arith import Expr, simplify
@@ -120,21 +122,38 @@ PlannedExpr = tuple[Form, tuple[int, ...], tuple[int, ...]]
 Transparent = tuple[DomainExpr, int, int, IterDomain | None]
 
 
-class Plan(NamedTuple):
+_FEW = 12  # axes that are looked through one by one
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
     """What every use of one tensor enters into a graph: its axes by place, expressions and size-one pairs over places.
 
     ``axes`` are the places of ``tensor.axes``. ``loose`` are the axes that loops may run past.
     """
 
     domains: tuple[IterDomain, ...]
-    place: dict[IterDomain, int]
-    axes: tuple[int, ...]
-    exprs: tuple[PlannedExpr, ...]
-    transparent: tuple[Transparent, ...]
-    loose: frozenset[IterDomain]
+    axes: Sequence[int]
+    exprs: tuple[PlannedExpr, ...] = ()
+    transparent: tuple[Transparent, ...] = ()
+    loose: frozenset[IterDomain] = frozenset()
+    table: dict[IterDomain, int] | None = None  # places of many axes
 
+    def find(self, d: IterDomain, near: int = 0) -> int | None:
+        """The place of an axis, looked for at place ``near`` first; None where it has none."""
+        domains = self.domains
+        if near < len(domains) and domains[near] is d:
+            return near
+        if self.table is not None:
+            return self.table.get(d)
+        return next((p for p, x in enumerate(domains) if x is d), None)
 
-_NONE: frozenset[IterDomain] = frozenset()
+    def place(self, d: IterDomain, near: int = 0) -> int:
+        """The same of an axis that has a place."""
+        found = self.find(d, near)
+        if found is None:
+            raise KeyError(d)
+        return found
 
 
 class Plans:
@@ -153,10 +172,14 @@ class Plans:
 
     def plan(self, t: Tensor, domains: tuple[IterDomain, ...], exprs: tuple[DomainExpr, ...]) -> Plan:
         """A plan of these axes and expressions of a tensor."""
+        logical = t.domain.logical
+        if not exprs and domains is logical and all(d.kind != "reduction" for d in domains):
+            return Plan(domains, range(len(domains)))
         place = dict(zip(domains, range(len(domains)), strict=True))
-        axes = tuple(place[d] for d in t.domain.logical if d.kind != "reduction")
+        table = place if len(place) > _FEW else None
+        axes = tuple([place[d] for d in logical if d.kind != "reduction"])
         if not exprs:
-            return Plan(domains, place, axes, (), (), _NONE)
+            return Plan(domains, axes, table=table)
         loose = padded(exprs)
         pairs = tuple(
             (x, place[a], place[b], by) for x in exprs for a, b, by in transparent(x) if by is None or by not in loose
@@ -164,4 +187,4 @@ class Plans:
         planned = tuple(
             (self.forms.of(x), tuple(place[d] for d in x.inputs), tuple(place[d] for d in x.outputs)) for x in exprs
         )
-        return Plan(domains, place, axes, planned, pairs, frozenset(loose))
+        return Plan(domains, axes, planned, pairs, frozenset(loose), table)

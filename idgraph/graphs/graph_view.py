@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -25,13 +26,13 @@ class GraphView(Shown, Generic[K]):
         self.graph = graph
 
     @property
-    def groups(self) -> tuple[Group[K], ...]:
-        """Groups of keys that are the same."""
+    def groups(self) -> Sequence[Group[K]]:
+        """Groups of keys that are the same, in the order of their first keys; each is made when it is looked at."""
         return self.graph.groups
 
     @property
-    def expr_groups(self) -> tuple[ExprGroup[K], ...]:
-        """Groups of domain expressions that are the same."""
+    def expr_groups(self) -> Sequence[ExprGroup[K]]:
+        """Groups of domain expressions that are the same; each is made when it is looked at."""
         return self.graph.expr_groups
 
     def definitions(self, group: Group[K]) -> tuple[ExprGroup[K], ...]:

@@ -18,13 +18,12 @@ from idgraph.graphs.graph_view import GraphView
 from idgraph.graphs.keys import key_text
 from idgraph.graphs.loops import Nests, Shadow, descendants
 from idgraph.graphs.order import order_nests
-from idgraph.graphs.reasons import ANY, Explanation, Why
-from idgraph.graphs.uses import Key, LocalExprs, Use, UseKeys, distinct_operands, key_of
+from idgraph.graphs.reasons import Explanation
+from idgraph.graphs.uses import Key, LocalExprs, Use, UseKeys, key_of
 from idgraph.graphs.valgraph import Group, ValGraph
 from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Merge, Tensor, TensorExpr
 from idgraph.ir.domains import is_one
 from idgraph.ir.loops import is_int
-from idgraph.ir.memory import no_collection
 
 
 class IndexGraph(GraphView[Key]):
@@ -113,22 +112,17 @@ class _Builder:
 
     def build(self) -> IndexGraph:
         for e in self.exprs:
-            self._keys.enter(e, None, e.output, self._plan(e.output))
-            for k in distinct_operands(e):
-                self._keys.enter(e, k, e.inputs[k], self._plan(e.inputs[k]))
+            self._keys.enter(e, self._plan)
         self.graph: GraphBuilder[Key] = GraphBuilder("index", self._keys, self._plans.forms)
-        for uses in self._keys.of.values():
-            own = uses[0]
-            self._enter(own, frozenset())
-            for use in uses[1:]:
-                self._enter(use, self._outside(own, use) if use.plan.transparent else frozenset())
-                self._read(use, own)
+        for e in self.exprs:
+            self._enter_all(e)
         self.graph.settle()
         # Sharing is checked on each operation alone, before any loop joins two of them.
         inlined = [
             (e, use.operand)
-            for e, uses in self._keys.of.items()
-            for use in uses
+            for e in self.exprs
+            if any(t.inline_position for t in e.inputs)
+            for use in self._keys.of(e)
             if use.operand is not None and use.tensor.inline_position and self.nests.shared(use.tensor)
         ]
         if any(self._unshared(e, k) is not None for e, k in inlined):
@@ -150,15 +144,9 @@ class _Builder:
     def common(self, e: TensorExpr) -> dict[int, int]:
         """By operand of ``e``, the first in each way of reading: leading loops of its tensor that are the output's."""
         self._keys = UseKeys()
-        self._keys.enter(e, None, e.output, self._plan(e.output))
-        for k in distinct_operands(e):
-            self._keys.enter(e, k, e.inputs[k], self._plan(e.inputs[k]))
-        own, *uses = self._keys.of[e]
+        self._keys.enter(e, self._plan)
         self.graph = GraphBuilder("index", self._keys, self._plans.forms)
-        self._enter(own, frozenset())
-        for use in uses:
-            self._enter(use, self._outside(own, use) if use.plan.transparent else frozenset())
-            self._read(use, own)
+        own, *uses = self._enter_all(e)
         self.graph.settle()
         found: dict[int, int] = {}
         for use in uses:
@@ -166,6 +154,16 @@ class _Builder:
             same = (self.graph.same(use.key(a), own.key(b)) for a, b in pairs)
             found[use.operand or 0] = sum(1 for _ in takewhile(bool, same))
         return found
+
+    def _enter_all(self, e: TensorExpr) -> list[Use]:
+        """Enter the uses that an operation makes, and what it reads."""
+        uses = self._keys.of(e)
+        own = uses[0]
+        self._enter(own, frozenset())
+        for use in uses[1:]:
+            self._enter(use, self._outside(own, use) if use.plan.transparent else frozenset())
+            self._read(use, own)
+        return uses
 
     def _joined_loops(self, e: TensorExpr) -> set[tuple[IterDomain, IterDomain]]:
         """Loops of one operation that are one wherever it acts, by its own axes alone (both stay at 0)."""
@@ -207,22 +205,23 @@ class _Builder:
         """Enter a use of a tensor: its expressions, and what a neighbour of one element makes the same."""
         plan, first, graph = use.plan, use.first, self.graph
         for form, ins, outs in plan.exprs:
-            graph.add_node(form, tuple([first + p for p in ins]), tuple([first + p for p in outs]))
+            graph.nodes.add(form, ins, outs, first)
         for x, a, b, beside in plan.transparent:
             if beside not in outside:
                 graph.join(first + a, first + b, ("size one", None, None, 0, (x,)))
 
     def _read(self, use: Use, own: Use) -> None:
         e, t, first, base, place = use.expr, use.tensor, use.first, own.first, own.plan.place
-        join = self.graph.sets.union  # nothing is settled yet
-        why: Why = ("access", e, t, ANY, ())
+        join, reasons = self.graph.sets.union, self.graph.reasons  # nothing is settled yet
+        why = reasons.access(e, t)
         for at, read in zip(use.plan.axes, e.reads[use.operand or 0], strict=True):
             if isinstance(read, Mapped):
-                join(first + at, base + place[read.domain], why)
+                join(first + at, base + place(read.domain, at), why)
         for stand_in, met in self.nests.links(t, e, use.operand or 0):
             widened = descendants(stand_in, self.nests.shadows[t].exprs)
             loop = next((j for j, d in enumerate(self.nests.shadows[t].loop) if d in widened), 0)
-            join(first + use.plan.place[stand_in], base + place[met], ("promotion", e, t, loop, ()))
+            promoted = reasons.tell(("promotion", e, t, loop, ()))
+            join(first + use.plan.place(stand_in), base + place(met), promoted)
 
     def _check_shared(self, e: TensorExpr, k: int) -> None:
         t, j = e.inputs[k], self._unshared(e, k)
@@ -333,15 +332,14 @@ def common_loops(fusion: Fusion, tensors: Sequence[Tensor]) -> dict[Tensor, int]
                 if isinstance(x, Merge):
                     return found  # any tensor's loops may have to run over what it lacks
                 wide.update(x.outputs)
-    with no_collection():
-        alone = _Builder(fusion, (), Plans())
-        for e in dict.fromkeys(e for t in tensors for e in t.uses):
-            if not any(t in found and _is_plain(t) for t in e.inputs):
-                continue
-            for k, count in alone.common(e).items():
-                t = e.inputs[k]
-                if t in found and _is_plain(t):
-                    found[t] = min(found[t], count)
+    alone = _Builder(fusion, (), Plans())
+    for e in dict.fromkeys(e for t in tensors for e in t.uses):
+        if not any(t in found and _is_plain(t) for t in e.inputs):
+            continue
+        for k, count in alone.common(e).items():
+            t = e.inputs[k]
+            if t in found and _is_plain(t):
+                found[t] = min(found[t], count)
     return found
 
 
@@ -358,5 +356,4 @@ def build_index_graph(
     ``exprs`` leaves out the others; with everything that shares a loop with them they are judged as in the whole.
     ``plans`` may be shared with other graphs of the fusion as it is scheduled now.
     """
-    with no_collection():
-        return _Builder(fusion, fusion.exprs if exprs is None else exprs, plans or Plans()).build()
+    return _Builder(fusion, fusion.exprs if exprs is None else exprs, plans or Plans()).build()

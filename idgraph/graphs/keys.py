@@ -23,10 +23,6 @@ class Keys(Protocol[K]):
         """The key of a number."""
         ...
 
-    def copy(self) -> Keys[K]:
-        """The same numbering, to go on with."""
-        ...
-
 
 class KeyList(Generic[K]):
     """Keys numbered in the order in which they entered; the way back is made when a number is first asked for.
@@ -61,12 +57,6 @@ class KeyList(Generic[K]):
     def at(self, number: int) -> K:
         """The key of a number."""
         return self._listed[number]
-
-    def copy(self) -> KeyList[K]:
-        """The same numbering, to go on with."""
-        made = KeyList[K]()
-        made._listed, made._numbers = self._listed.copy(), self._numbers.copy()
-        return made
 
 
 def axis_of(key: object) -> IterDomain:

@@ -7,7 +7,7 @@ coordinate, a loop that inlining does not share.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple, cast
 
@@ -64,7 +64,7 @@ def crossings(graph: str, keys: Iterable[object]) -> Iterator[Crossing]:
                 pass
 
 
-def two_axes(mine: Sequence[object], theirs: Sequence[object]) -> str | None:
+def two_axes(mine: Iterable[object], theirs: Iterable[object]) -> str | None:
     """Where the two sides hold different axes of one tensor (under one operation), which; else None."""
     listed = [(d, e, t) for d, e in map(_parts, islice(mine, _KEYS)) if d is not None and (t := d.tensor) is not None]
     for other, under in map(_parts, islice(theirs, _KEYS)):

@@ -14,13 +14,57 @@ Because = Literal[
     "access", "broadcast", "resize", "forward", "inline", "promotion", "congruence", "backward", "size one"
 ]
 
-# What a union keeps: the fields of a `Reason`, or for congruence the numbers of two equal expressions of the graph.
-# Plain tuples, since a model has millions; a `Reason` is made when asked for. One tuple serves all axes that an
-# operation reads of a tensor, with the axis number `ANY`: which of them it is, the two keys of the union tell.
+# What a union is told: the fields of a `Reason`, or for congruence the numbers of two equal expressions of the graph.
+# One serves all axes that an operation reads of a tensor, with the axis number `ANY`: which of them it is, the two keys
+# of the union tell. A union keeps a number instead (see `Reasons`), since a model has millions.
 Told: TypeAlias = tuple[Because, TensorExpr | None, Tensor | None, int, tuple[DomainExpr, ...]]
 Equal: TypeAlias = tuple[Literal["congruence", "backward"], int, int]
 Why: TypeAlias = Told | Equal
 ANY = -1
+_KINDS = 4  # the last two bits of a number: told, an access, congruence, backward
+_BITS = 30  # of the number of an expression
+_MASK = (1 << _BITS) - 1
+
+
+class Reasons:
+    """Reasons of unions as integers below 2^62. What was entered stays, so graphs that start from one share it.
+
+    >>> reasons = Reasons()
+    >>> reasons.why(reasons.tell(("access", None, None, 0, ()))), reasons.why(equal("backward", 3, 5))
+    (('access', None, None, 0, ()), ('backward', 3, 5))
+    """
+
+    __slots__ = ("_operand", "_reader", "_told")
+
+    def __init__(self) -> None:
+        self._told: list[Told] = []
+        self._reader: list[TensorExpr] = []
+        self._operand: list[Tensor] = []
+
+    def tell(self, told: Told) -> int:
+        """The number of a reason."""
+        self._told.append(told)
+        return _KINDS * (len(self._told) - 1)
+
+    def access(self, e: TensorExpr, t: Tensor) -> int:
+        """The number of the reason that ``e`` reads an axis of ``t``, whichever."""
+        self._reader.append(e)
+        self._operand.append(t)
+        return _KINDS * (len(self._reader) - 1) + 1
+
+    def why(self, number: int) -> Why:
+        """The reason of a number."""
+        rest, kind = divmod(number, _KINDS)
+        if kind == 0:
+            return self._told[rest]
+        if kind == 1:
+            return ("access", self._reader[rest], self._operand[rest], ANY, ())
+        return ("congruence" if kind == 2 else "backward", rest >> _BITS, rest & _MASK)
+
+
+def equal(because: Literal["congruence", "backward"], m: int, n: int) -> int:
+    """The number of the reason that two expressions of a graph are equal."""
+    return _KINDS * (m << _BITS | n) + (2 if because == "congruence" else 3)
 
 
 @dataclass(frozen=True, slots=True)

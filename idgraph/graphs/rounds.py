@@ -73,7 +73,7 @@ class Composer:
         return Round(*_classify(value, c, self._extent(start), inside), value)
 
     def _extent(self, g: int) -> Expr:
-        return axis_of(self._graph.numbered(g).keys[0]).extent
+        return axis_of(self._graph.numbered(g).first).extent
 
     def _side(self, g: int, known: dict[int, Expr], ahead: set[int]) -> Expr:
         """The coordinate of an axis that enters from the side: what follows from known ones, else a free variable."""

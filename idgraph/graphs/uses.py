@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable
 from typing import NamedTuple
@@ -42,7 +43,7 @@ def distinct_operands(e: TensorExpr) -> list[int]:
     return [k for k in range(len(e.inputs)) if canonical_operand(e, k) == k]
 
 
-class Use(NamedTuple):  # a tuple, because a model makes hundreds of thousands
+class Use(NamedTuple):
     """One use of a tensor by an operation: its axes have the numbers from ``first``, in the order of the plan.
 
     ``operand`` is None for the output; ``slot`` the third part of the keys, None where they have two.
@@ -61,43 +62,67 @@ class Use(NamedTuple):  # a tuple, because a model makes hundreds of thousands
 
 
 class UseKeys:
-    """Keys of all uses; the keys themselves are made when somebody asks, a model has millions."""
+    """Keys of all uses, numbered; uses and keys are objects made when somebody asks, a model has millions."""
 
     def __init__(self) -> None:
-        self.of: dict[TensorExpr, list[Use]] = {}
-        self._uses: list[Use] = []
-        self._firsts: list[int] = []
+        self._of: dict[TensorExpr, int] = {}  # the first use of each operation; the others follow it
+        # By use; an operand or slot of -1 is None.
+        self._expr: list[TensorExpr] = []
+        self._operand = array("q")
+        self._slot = array("q")
+        self._plan: list[Plan] = []
+        self._first = array("q")
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def enter(self, e: TensorExpr, operand: int | None, t: Tensor, plan: Plan) -> None:
-        """Number the axes of one more use."""
-        slot = None if operand is None else slot_of(e, operand)
-        use = Use(e, operand, slot, t, plan, self._count)
-        self.of.setdefault(e, []).append(use)
-        self._uses.append(use)
-        self._firsts.append(self._count)
+    def enter(self, e: TensorExpr, plan: Callable[[Tensor], Plan]) -> None:
+        """Number the axes of all uses that an operation makes: of its output, then of its operands."""
+        self._of[e] = len(self._expr)
+        self._add(e, -1, -1, plan(e.output))
+        inputs = e.inputs
+        for k in range(len(inputs)) if len(inputs) < 2 else distinct_operands(e):
+            slot = slot_of(e, k) if k else None
+            self._add(e, k, -1 if slot is None else slot, plan(inputs[k]))
+
+    def _add(self, e: TensorExpr, operand: int, slot: int, plan: Plan) -> None:
+        self._expr.append(e)
+        self._operand.append(operand)
+        self._slot.append(slot)
+        self._plan.append(plan)
+        self._first.append(self._count)
         self._count += len(plan.domains)
+
+    def of(self, e: TensorExpr) -> list[Use]:
+        """The uses that an operation makes, its output's in front."""
+        found, n = list[Use](), self._of[e]
+        while n < len(self._expr) and self._expr[n] is e:
+            found.append(self._use(n))
+            n += 1
+        return found
+
+    def _use(self, n: int) -> Use:
+        e, k, slot = self._expr[n], self._operand[n], self._slot[n]
+        tensor = e.output if k < 0 else e.inputs[k]
+        return Use(e, None if k < 0 else k, None if slot < 0 else slot, tensor, self._plan[n], self._first[n])
 
     def number(self, key: Key) -> int | None:
         """The number of a key, None where the operation does not use the axis."""
-        slot = key[2] if len(key) == 3 else None
-        for use in self.of.get(key[1], ()):
-            place = use.plan.place.get(key[0])
-            if place is not None and use.slot == slot:
-                return use.first + place
+        e, slot = key[1], key[2] if len(key) == 3 else -1
+        n = self._of.get(e, len(self._expr))
+        while n < len(self._expr) and self._expr[n] is e:
+            place = self._plan[n].find(key[0])
+            if place is not None and self._slot[n] == slot:
+                return self._first[n] + place
+            n += 1
         return None
 
     def at(self, number: int) -> Key:
         """The key of a number."""
-        use = self._uses[bisect_right(self._firsts, number) - 1]
-        return use.key(use.plan.domains[number - use.first])
-
-    def copy(self) -> UseKeys:
-        """Itself."""
-        return self  # complete before the graph starts to grow
+        n = bisect_right(self._first, number) - 1
+        d, e, slot = self._plan[n].domains[number - self._first[n]], self._expr[n], self._slot[n]
+        return (d, e) if slot < 0 else (d, e, slot)
 
 
 # A domain expression under one operation: its keys, and whether it belongs to the output (not to an operand).
@@ -113,6 +138,6 @@ class LocalExprs:
     def __getitem__(self, e: TensorExpr) -> list[LocalExpr]:
         return [
             (form.expr, tuple(map(use.key, form.expr.inputs)), tuple(map(use.key, form.expr.outputs)), not n)
-            for n, use in enumerate(self._keys.of[e])
+            for n, use in enumerate(self._keys.of(e))
             for form, _, _ in use.plan.exprs
         ]

@@ -1,24 +1,33 @@
-"""ValGraph: which keys (axes, or axis and operation) are the same, and why; see `idgraph.graphs.builder` for how."""
+"""ValGraph: which keys (axes, or axis and operation) are the same, and why; see `idgraph.graphs.builder` for how.
+
+A graph is integers in arrays. Groups, groups of expressions and their keys are objects made when somebody looks at
+them, and live as long as somebody holds them: listing a graph leaves nothing for a garbage collector to walk through.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from array import array
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Generic, TypeVar, cast
+from itertools import islice
+from typing import Any, Generic, TypeVar, cast, overload
+from weakref import WeakValueDictionary
 
 from idgraph.errors import IndexingError, user_line
 from idgraph.graphs.disjoint import DisjointSets
-from idgraph.graphs.forms import Form
 from idgraph.graphs.keys import Keys, axis_of, key_text
+from idgraph.graphs.nodes import Nodes
 from idgraph.graphs.parting import Edge, crossings, first_parting, two_axes
-from idgraph.graphs.reasons import ANY, Equal, Explanation, Fact, Reason, Why
+from idgraph.graphs.reasons import ANY, Equal, Explanation, Fact, Reason, Reasons, Why
 from idgraph.ir.domains import DomainExpr
 
 K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+_LAST = -1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Group(Generic[K]):
     """Keys that are the same, in the order in which they entered the graph. Compare groups by identity.
 
@@ -26,13 +35,28 @@ class Group(Generic[K]):
     """
 
     number: int
-    keys: tuple[K, ...]
+    graph: ValGraph[K] = field(repr=False)
+    _listed: tuple[K, ...] | None = field(default=None, init=False, repr=False)
+
+    @property
+    def keys(self) -> tuple[K, ...]:
+        """The keys, listed when first asked for."""
+        found = self._listed
+        if found is None:
+            found = tuple(self.graph.keys_of(self.number))
+            object.__setattr__(self, "_listed", found)
+        return found
+
+    @property
+    def first(self) -> K:
+        """The key that entered first."""
+        return self.graph.key_at(self.number)
 
     def __iter__(self) -> Iterator[K]:
         return iter(self.keys)
 
     def __len__(self) -> int:
-        return len(self.keys)
+        return self.graph.size_of(self.number)
 
     def __contains__(self, key: object) -> bool:
         return key in self.keys
@@ -41,19 +65,33 @@ class Group(Generic[K]):
         return "{" + ", ".join(map(key_text, self.keys)) + "}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class ExprGroup(Generic[K]):
-    """Domain expressions that are the same, with the groups they read and make."""
+    """Domain expressions that are the same, with the groups they read and make. Compare by identity."""
 
     number: int
-    exprs: tuple[DomainExpr, ...]
-    inputs: tuple[Group[K], ...]
-    outputs: tuple[Group[K], ...]
+    graph: ValGraph[K] = field(repr=False)
 
     @property
     def expr(self) -> DomainExpr:
         """The first of the expressions."""
-        return self.exprs[0]
+        return self.graph.nodes.form[self.number].expr
+
+    @property
+    def exprs(self) -> tuple[DomainExpr, ...]:
+        """All of them, in the order in which they entered the graph."""
+        nodes = self.graph.nodes
+        return tuple(dict.fromkeys(nodes.form[n].expr for n in nodes.equal(self.number)))
+
+    @property
+    def inputs(self) -> tuple[Group[K], ...]:
+        """The groups they read."""
+        return tuple(map(self.graph.group_of, self.graph.nodes.ins[self.number]))
+
+    @property
+    def outputs(self) -> tuple[Group[K], ...]:
+        """The groups they make."""
+        return tuple(map(self.graph.group_of, self.graph.nodes.outs[self.number]))
 
     def __repr__(self) -> str:
         return (
@@ -61,9 +99,45 @@ class ExprGroup(Generic[K]):
         )
 
 
+class Listed(Sequence[T]):
+    """Objects by number, each made when it is looked at; reads like a tuple of them."""
+
+    __slots__ = ("_make", "_numbers")
+
+    def __init__(self, numbers: Sequence[int], make: Callable[[int], T]) -> None:
+        self._numbers = numbers
+        self._make = make
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __iter__(self) -> Iterator[T]:
+        return map(self._make, self._numbers)
+
+    @overload
+    def __getitem__(self, at: int) -> T: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, at: int | slice) -> T | tuple[T, ...]:
+        if isinstance(at, slice):
+            return tuple(map(self._make, self._numbers[at]))
+        return self._make(self._numbers[at])
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Listed):
+            return self._make == cast("Listed[object]", other)._make  # the same method of the same graph
+        return isinstance(other, tuple) and tuple(self) == other
+
+    def __hash__(self) -> int:
+        return hash(self._make)
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
 def _short(group: Group[Any]) -> str:
     """A group with at most four of its keys."""
-    shown = ", ".join(map(key_text, group.keys[:4]))
+    shown = ", ".join(map(key_text, islice(group.graph.keys_of(group.number), 4)))
     return "{" + shown + (f" and {len(group) - 4} more" if len(group) > 4 else "") + "}"
 
 
@@ -74,72 +148,43 @@ def _line(x: DomainExpr) -> str:
     return f" of {t.name}" + (f" ({t.source_line})" if t.source_line else "")
 
 
-class Nodes:
-    """Domain expressions of a graph by number: form, elements read and made, and which of them are equal."""
+class _About:
+    """For each group, by number, the groups of expressions that have it on one side: chains through two arrays."""
 
-    __slots__ = ("_parent", "form", "ins", "outs", "visible")
+    __slots__ = ("_after", "_head", "_node")
 
-    def __init__(self) -> None:
-        self.visible: int | None = None  # expressions from this number on show in no group of expressions
-        self.form: list[Form] = []
-        self.ins: list[tuple[int, ...]] = []
-        self.outs: list[tuple[int, ...]] = []
-        self._parent: list[int] = []
+    def __init__(self, firsts: array[int], groups_of: Callable[[int], Sequence[int]]) -> None:
+        self._head: dict[int, int] = {}
+        self._node, self._after = array("q"), array("q")
+        for n in reversed(firsts):
+            for g in dict.fromkeys(groups_of(n)):
+                self._after.append(self._head.get(g, _LAST))
+                self._head[g] = len(self._node)
+                self._node.append(n)
 
-    def __len__(self) -> int:
-        return len(self.form)
-
-    def add(self, form: Form, ins: tuple[int, ...], outs: tuple[int, ...]) -> int:
-        """A new expression; returns its number."""
-        n = len(self.form)
-        self.form.append(form)
-        self.ins.append(ins)
-        self.outs.append(outs)
-        self._parent.append(n)
-        return n
-
-    def copy(self) -> Nodes:
-        """An independent copy."""
-        made = Nodes()
-        made.form, made.ins, made.outs = self.form.copy(), self.ins.copy(), self.outs.copy()
-        made._parent, made.visible = self._parent.copy(), self.visible
-        return made
-
-    def find(self, n: int) -> int:
-        """Representative of the expressions equal to one."""
-        parent = self._parent
-        while parent[n] != n:
-            parent[n] = n = parent[parent[n]]
-        return n
-
-    def unite(self, a: int, b: int) -> bool:
-        """State that two are equal; False where that was known. The one entered first represents both."""
-        a, b = self.find(a), self.find(b)
-        if a == b:
-            return False
-        self._parent[max(a, b)] = min(a, b)
-        return True
-
-    def classes(self) -> dict[int, list[int]]:
-        """The numbers of equal expressions by the first of them."""
-        found: dict[int, list[int]] = {}
-        for n in range(len(self.form) if self.visible is None else self.visible):
-            found.setdefault(self.find(n), []).append(n)
-        return found
+    def of(self, group: int) -> Iterator[int]:
+        """The first expression of each, in the order in which they entered."""
+        at = self._head.get(group, _LAST)
+        while at != _LAST:
+            yield self._node[at]
+            at = self._after[at]
 
 
 class ValGraph(Generic[K]):
     """An immutable view of groups, expression groups and reasons; group objects are made when asked for."""
 
     def __init__(
-        self, name: str, sets: DisjointSets[Why], keys: Keys[K], nodes: Nodes, hidden: Sequence[K] = ()
+        self, name: str, sets: DisjointSets, keys: Keys[K], nodes: Nodes, reasons: Reasons, hidden: Sequence[K] = ()
     ) -> None:
         self.name = name
         self.nodes = nodes
         self._sets = sets
         self._keys = keys
+        self._reasons = reasons
         self._hidden = hidden
-        self._made: dict[int, Group[K]] = {}
+        # One object for a group as long as anybody holds it, so that identity tells groups apart.
+        self._made: WeakValueDictionary[int, Group[K]] = WeakValueDictionary()
+        self._made_exprs: WeakValueDictionary[int, ExprGroup[K]] = WeakValueDictionary()
 
     def find(self, element: int) -> int:
         """The number of the group of an element that an expression reads or makes."""
@@ -173,46 +218,95 @@ class ValGraph(Generic[K]):
         """A number that two keys share exactly when they are the same; raises `IndexingError` for an unknown key."""
         return self._sets.find(self.key_number(key))
 
-    def numbered(self, number: int) -> Group[K]:
-        """The group of a number."""
+    # groups -------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _firsts(self) -> dict[int, int]:
+        """For the representative of each group its first key."""
+        shown = len(self._keys)
+        roots = self._sets.roots()
+        # The last one entered for a representative stays.
+        return dict(zip(reversed(roots[:shown]), range(shown - 1, -1, -1), strict=True))
+
+    @cached_property
+    def _numbers(self) -> array[int]:
+        """The numbers of all groups, rising."""
+        return array("q", sorted(self._firsts.values()))
+
+    @cached_property
+    def _after(self) -> array[int]:
+        """For each key the next one of its group."""
+        shown = len(self._keys)
+        parent, head = self._sets.roots(), dict[int, int]()
+        after = array("q", [_LAST]) * shown
+        for x in range(shown - 1, -1, -1):
+            root = parent[x]
+            after[x] = head.get(root, _LAST)
+            head[root] = x
+        return after
+
+    def keys_of(self, number: int) -> Iterator[K]:
+        """The keys of a group, by its number, in the order in which they entered."""
+        return map(self._keys.at, self._chain(number))
+
+    def _chain(self, number: int) -> Iterator[int]:
+        after = self._after
+        while number != _LAST:
+            yield number
+            number = after[number]
+
+    def key_at(self, number: int) -> K:
+        """The key of a number."""
+        return self._keys.at(number)
+
+    def size_of(self, number: int) -> int:
+        """How many keys a group has, by its number."""
+        return sum(1 for _ in self._chain(number)) if self._hidden else self._sets.size(number)
+
+    def _group(self, number: int) -> Group[K]:
         found = self._made.get(number)
         if found is None:
-            shown = len(self._keys)
-            members = sorted(n for n in self._sets.members(number) if n < shown)
-            found = self._made[number] = Group(members[0], tuple(map(self._keys.at, members)))
+            found = self._made[number] = Group(number, self)
         return found
 
-    @cached_property
-    def groups(self) -> tuple[Group[K], ...]:
-        """All groups, in the order in which their first key entered."""
-        find = self._sets.find
-        return tuple(self.numbered(n) for n in dict.fromkeys(find(x) for x in range(len(self._keys))))
+    def _expr_group(self, number: int) -> ExprGroup[K]:
+        found = self._made_exprs.get(number)
+        if found is None:
+            found = self._made_exprs[number] = ExprGroup(number, self)
+        return found
+
+    def numbered(self, number: int) -> Group[K]:
+        """The group of a representative, as `find` and `number` tell it."""
+        return self._group(self._firsts[number])
+
+    def group_of(self, element: int) -> Group[K]:
+        """The group of an element that an expression reads or makes."""
+        return self._group(self._firsts[self._sets.find(element)])
+
+    @property
+    def groups(self) -> Sequence[Group[K]]:
+        """All groups, in the order in which their first key entered; their number costs no object."""
+        return Listed(self._numbers, self._group)
 
     @cached_property
-    def expr_groups(self) -> tuple[ExprGroup[K], ...]:
+    def _classes(self) -> array[int]:
+        return self.nodes.firsts()
+
+    @property
+    def expr_groups(self) -> Sequence[ExprGroup[K]]:
         """All groups of equal domain expressions."""
-        return tuple(self.expr_group(first, equal) for first, equal in self.nodes.classes().items())
+        return Listed(self._classes, self._expr_group)
 
-    def expr_group(self, first: int, equal: list[int]) -> ExprGroup[K]:
-        """The group of equal expressions, ``first`` in front, by number."""
-        nodes, find = self.nodes, self._sets.find
-        return ExprGroup(
-            first,
-            tuple(dict.fromkeys(nodes.form[n].expr for n in equal)),
-            tuple(self.numbered(find(x)) for x in nodes.ins[first]),
-            tuple(self.numbered(find(x)) for x in nodes.outs[first]),
-        )
+    def _numbers_of(self, elements: Sequence[int]) -> list[int]:
+        return [self._firsts[self._sets.find(x)] for x in elements]
 
     @cached_property
-    def _about(self) -> tuple[dict[int, list[ExprGroup[K]]], dict[int, list[ExprGroup[K]]]]:
-        definitions: dict[int, list[ExprGroup[K]]] = {}
-        uses: dict[int, list[ExprGroup[K]]] = {}
-        for x in self.expr_groups:
-            for g in dict.fromkeys(g.number for g in x.outputs):
-                definitions.setdefault(g, []).append(x)
-            for g in dict.fromkeys(g.number for g in x.inputs):
-                uses.setdefault(g, []).append(x)
-        return definitions, uses
+    def _makers(self) -> _About:
+        return _About(self._classes, lambda n: self._numbers_of(self.nodes.outs[n]))
+
+    @cached_property
+    def _readers(self) -> _About:
+        return _About(self._classes, lambda n: self._numbers_of(self.nodes.ins[n]))
 
     def lookup(self, key: K) -> Group[K]:
         """The group of a key; raises `IndexingError` for a key that is not in this graph."""
@@ -224,7 +318,7 @@ class ValGraph(Generic[K]):
 
     def owns(self, group: Group[Any]) -> bool:
         """True of a group of this very graph."""
-        return bool(group.keys) and self.holds(group.keys[0]) and self.lookup(group.keys[0]) is group
+        return group.graph is self
 
     def same(self, a: K, b: K) -> bool:
         """True when two keys are in one group."""
@@ -232,11 +326,11 @@ class ValGraph(Generic[K]):
 
     def definitions(self, group: Group[K]) -> tuple[ExprGroup[K], ...]:
         """Expression groups that make this group."""
-        return tuple(self._about[0].get(group.number, ()))
+        return tuple(map(self._expr_group, self._makers.of(group.number)))
 
     def uses(self, group: Group[K]) -> tuple[ExprGroup[K], ...]:
         """Expression groups that read this group."""
-        return tuple(self._about[1].get(group.number, ()))
+        return tuple(map(self._expr_group, self._readers.of(group.number)))
 
     # explanations -------------------------------------------------------------------------------------------------
 
@@ -248,7 +342,7 @@ class ValGraph(Generic[K]):
 
     def path(self, a: int, b: int) -> list[tuple[int, int, Why]]:
         """The path between two elements in the proof forest, as elements and what made them one."""
-        return self._sets.path(a, b)
+        return [(x, y, self._reasons.why(n)) for x, y, n in self._sets.path(a, b)]
 
     def _fact(self, x: int, y: int, why: Why) -> Fact:
         at, nodes = self._at, self.nodes
@@ -287,12 +381,12 @@ class ValGraph(Generic[K]):
                 if type(x.expr) is type(y.expr):
                     for p, q in zip(x.inputs, y.inputs, strict=True):
                         if p is not q:
-                            at = f"{key_text(p.keys[0])} and {key_text(q.keys[0])}"
+                            at = f"{key_text(p.first)} and {key_text(q.first)}"
                             return f"{head}: {x.expr} and {y.expr} part at {at}"
                     return f"{head}: made of the same axes by {x.expr} and {y.expr}, which differ"
         way = first_parting(self.number(a), self.number(b), self._edges, lambda n: _short(self.numbered(n)))
         nothing = f"no operation maps {_short(mine)} to {_short(theirs)}"
-        axes = two_axes(mine.keys, theirs.keys)
+        axes = two_axes(self.keys_of(mine.number), self.keys_of(theirs.number))
         if axes is not None:
             return f"{head}: {axes}, and {nothing}"
         return f"{head}: {way or nothing}"
@@ -306,7 +400,7 @@ class ValGraph(Generic[K]):
         for x in self.definitions(group):
             for g in x.inputs:
                 yield Edge(self._number(g), f"{_short(group)} is made of {_short(g)} by {x.expr}" + _line(x.expr))
-        for key, text in crossings(self.name, group.keys):
+        for key, text in crossings(self.name, self.keys_of(group.number)):
             n = self._known(cast("K", key))
             if n is not None:
                 yield Edge(self._sets.find(n), text)

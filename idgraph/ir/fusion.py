@@ -16,14 +16,12 @@ from idgraph.ir.domains import IterDomain, Kind, is_one
 from idgraph.ir.dtypes import DTypeLike, Scalar, check_dtype, scalar_dtype
 from idgraph.ir.exprs import Attr, AxisRead, TensorExpr, from_the_front
 from idgraph.ir.indexing import attr, basic_index, flags, listed, plain
-from idgraph.ir.memory import age
 from idgraph.ir.printing import print_fusion
 from idgraph.ir.registry import apply
 from idgraph.ir.rewriting import Rewrites
 from idgraph.ir.tensor import Tensor, TensorDomain
 from idgraph.ir.verify import LARGEST, check_name, check_symbols, violations
 
-_GROWN = 1024  # operations after which those made so far count as long-lived
 _current: ContextVar[ReferenceType[Fusion] | None] = ContextVar("idgraph_current_fusion", default=None)
 
 
@@ -377,8 +375,6 @@ class Fusion(Rewrites, Shown):
             t.add_use(expr)
         self._tensors[name] = tensor
         self._exprs.append(expr)
-        if not len(self._exprs) % _GROWN:
-            age()
         self._made += 1
         self.touch()
         return tensor

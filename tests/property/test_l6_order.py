@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import idgraph as ig
 from idgraph.graphs import DomainGraph, GraphBuilder, Plans, own_domains
 from idgraph.graphs.keys import KeyList
-from idgraph.graphs.reasons import Why
+from idgraph.graphs.reasons import Told
 from idgraph.ir import DomainExpr, Fusion, IterDomain, Mapped
 from idgraph.testing import scheduled_fusions
 from tests.property.budget import examples
@@ -24,7 +24,7 @@ Partition = set[frozenset[str]]
 def test_mappings_in_any_order(f: Fusion, random: Random) -> None:
     """Keys, domain expressions and mappings, shuffled and interleaved, close to the same groups."""
     note(str(f))
-    steps: list[DomainExpr | tuple[IterDomain, IterDomain, Why]] = []
+    steps: list[DomainExpr | tuple[IterDomain, IterDomain, Told]] = []
     domains = [d for t in f.tensors for d in own_domains(t)]
     for t in f.tensors:
         steps += [form.expr for form, _, _ in Plans().of(t).exprs]

@@ -1,0 +1,118 @@
+"""Domain expressions of a graph by number: integers in arrays."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import overload
+
+from idgraph.graphs.forms import Form
+
+SIDES = 4  # places of one expression in `Nodes.sides`: two axes read, two made; an axis that is not there is NOBODY
+NOBODY = -1
+
+
+class _Side(Sequence[tuple[int, ...]]):
+    """The elements that each expression reads, or makes, put together when looked at."""
+
+    __slots__ = ("_at", "_sides")
+
+    def __init__(self, sides: array[int], at: int) -> None:
+        self._sides = sides
+        self._at = at
+
+    def __len__(self) -> int:
+        return len(self._sides) // SIDES
+
+    @overload
+    def __getitem__(self, n: int) -> tuple[int, ...]: ...
+    @overload
+    def __getitem__(self, n: slice) -> Sequence[tuple[int, ...]]: ...
+    def __getitem__(self, n: int | slice) -> tuple[int, ...] | Sequence[tuple[int, ...]]:
+        if isinstance(n, slice):
+            return [self[k] for k in range(*n.indices(len(self)))]
+        at = SIDES * n + self._at
+        a, b = self._sides[at], self._sides[at + 1]
+        return (a,) if b < 0 else (a, b)
+
+
+class Nodes:
+    """Domain expressions of a graph: form, elements read and made, and which of them are equal.
+
+    ``ins[n]`` and ``outs[n]`` are the elements that number ``n`` reads and makes. Of equal expressions the one entered
+    first represents all.
+    """
+
+    __slots__ = ("_after", "_parent", "form", "ins", "outs", "sides", "visible")
+
+    def __init__(self) -> None:
+        self.visible: int | None = None  # expressions from this number on show in no group of expressions
+        self.form: list[Form] = []
+        self._parent: list[int] = []
+        self._after: array[int] | None = None
+        self._hold(array("q"))
+
+    def _hold(self, sides: array[int]) -> None:
+        self.sides = sides
+        self.ins: Sequence[tuple[int, ...]] = _Side(sides, 0)
+        self.outs: Sequence[tuple[int, ...]] = _Side(sides, 2)
+
+    def __len__(self) -> int:
+        return len(self.form)
+
+    def add(self, form: Form, ins: Sequence[int], outs: Sequence[int], base: int = 0) -> int:
+        """A new expression between elements, counted from ``base``; returns its number."""
+        n = len(self.form)
+        self.form.append(form)
+        self._parent.append(n)
+        a, *more = ins
+        c, *rest = outs
+        self.sides.extend((base + a, base + more[0] if more else NOBODY, base + c, base + rest[0] if rest else NOBODY))
+        return n
+
+    def copy(self) -> Nodes:
+        """An independent copy."""
+        made = Nodes()
+        made.form, made._parent, made.visible = self.form.copy(), self._parent.copy(), self.visible
+        made._hold(self.sides[:])
+        return made
+
+    def find(self, n: int) -> int:
+        """Representative of the expressions equal to one."""
+        parent = self._parent
+        while parent[n] != n:
+            parent[n] = n = parent[parent[n]]
+        return n
+
+    def unite(self, a: int, b: int) -> bool:
+        """State that two are equal; False where that was known. The one entered first represents both."""
+        a, b = self.find(a), self.find(b)
+        if a == b:
+            return False
+        self._parent[max(a, b)] = min(a, b)
+        return True
+
+    def firsts(self) -> array[int]:
+        """The first of every group of equal expressions."""
+        shown = len(self.form) if self.visible is None else self.visible
+        return array("q", [n for n, p in enumerate(self._parent) if p == n and n < shown])
+
+    def equal(self, first: int) -> list[int]:
+        """The expressions equal to ``first``, which represents them, in the order in which they entered."""
+        if self._after is None:  # asked of a finished graph only
+            count = len(self.form) if self.visible is None else self.visible
+            after, head = array("q", [NOBODY]) * count, dict[int, int]()
+            for n in range(count - 1, -1, -1):
+                root = self.find(n)
+                after[n] = head.get(root, NOBODY)
+                head[root] = n
+            self._after = after
+        found, n = [first], self._after[first]
+        while n != NOBODY:
+            found.append(n)
+            n = self._after[n]
+        return found
+
+    def classes(self) -> dict[int, list[int]]:
+        """The numbers of equal expressions by the first of them."""
+        return {n: self.equal(n) for n in self.firsts()}
