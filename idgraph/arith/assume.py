@@ -25,6 +25,7 @@ from idgraph.arith.nodes import (
 )
 from idgraph.arith.periods import within_periods
 from idgraph.arith.ranges import congruence, interval
+from idgraph.arith.residues import by_residues, of_symbols, residues_of
 
 Fact = tuple[Terms, int]  # the sum is >= 0
 _ATOMS = ("mod", "floordiv", "min", "max", "xor", "where")
@@ -77,12 +78,16 @@ def replace(e: Expr, table: dict[Expr, Expr]) -> Expr:
 
 def assume(e: Expr, cond: Expr) -> Expr:
     """A form of the normal ``e`` that is equal wherever ``cond`` holds; ``e`` itself if that says nothing."""
-    if not e.symbols & cond.symbols:
+    if not e.symbols & cond.symbols and not _bounded_by(e, cond.symbols):
         return e
     known = facts_of(cond)
+    modulo = residues_of(cond)
     decided = _decided(e, cond, known) | within_periods(e, known)
+    if modulo:
+        decided |= by_residues(e, modulo)
     out = replace(e, decided) if decided else e
-    narrow = number_bounds(out, known)
+    narrow = narrowed(out, known, of_symbols(modulo))
+    narrow |= _rebound(_bounded_by(out, frozenset(narrow)), narrow)
     back = {new: old for old, new in narrow.items()}
     refined = replace(out, narrow) if narrow else out
     related = symbol_bounds([_fact_replaced(f, narrow) for f in known])
@@ -92,6 +97,25 @@ def assume(e: Expr, cond: Expr) -> Expr:
     if refined is not out or decided:
         out = replace(normal(refined), back)
     return e if out == e else out
+
+
+def _bounded_by(e: Expr, given: frozenset[Expr]) -> list[Expr]:
+    """The symbols of ``e`` whose bounds speak of one of the given."""
+    return [
+        s
+        for s in e.symbols
+        if any(isinstance(b, Expr) and b.symbols & given for b in s.symbol_bounds[:2]) and s not in given
+    ]
+
+
+def _rebound(symbols: list[Expr], narrow: dict[Expr, Expr]) -> dict[Expr, Expr]:
+    """Symbols whose bounds speak of symbols that are narrower now."""
+    out: dict[Expr, Expr] = {}
+    for s in symbols:
+        lo, hi, m, r = s.symbol_bounds
+        low = replace(lo, narrow) if isinstance(lo, Expr) else lo
+        out[s] = symbol(s.name, low, replace(hi, narrow) if isinstance(hi, Expr) else hi, m, r)
+    return out
 
 
 def _fact_replaced(fact: Fact, table: dict[Expr, Expr]) -> Fact:
@@ -169,11 +193,33 @@ def _implied_scaled(claim: Fact, fact: Fact) -> bool:
     return False
 
 
-def number_bounds(e: Expr, known: list[Fact]) -> dict[Expr, Expr]:
-    """Symbols (and atoms) of ``e`` with the narrower integer bounds that the facts give them."""
+def narrowed(e: Expr, known: list[Fact], modulo: dict[Expr, tuple[int, int]]) -> dict[Expr, Expr]:
+    """Symbols (and atoms) of ``e`` with the narrower integer bounds and the congruences that the facts give them."""
+    found = _bounds_of(_told_of(e, known), known)
+    out: dict[Expr, Expr] = {}
+    for base in {**found, **modulo}:
+        lows, highs = found.get(base, ([], []))
+        low, high = interval(base)
+        new_low = max(lows, default=low)
+        new_high = min(highs, default=high)
+        better_low = new_low is not None and (low is None or new_low > low)
+        better_high = new_high is not None and (high is None or new_high < high)
+        if better_low or better_high or base in modulo:
+            bounds = new_low if better_low else None, new_high if better_high else None
+            out[base] = _bounded(base, *bounds, modulo.get(base))
+    return out
+
+
+def _told_of(e: Expr, known: list[Fact]) -> set[Expr]:
+    """The symbols of ``e`` and of the facts, and the atoms of ``e`` if facts speak of atoms."""
     inside = {s for t, _ in known for b in t for s in b.symbols} | set(e.symbols)
     if any(b.op in _ATOMS for t, _ in known for b in t):
         inside.update(n for n in postorder(e) if n.op in _ATOMS)
+    return inside
+
+
+def _bounds_of(inside: set[Expr], known: list[Fact]) -> dict[Expr, tuple[list[int], list[int]]]:
+    """Lower and upper bounds that each fact alone gives to its terms."""
     found: dict[Expr, tuple[list[int], list[int]]] = {}
     for t, c in known:
         for base, v in t.items():
@@ -186,16 +232,7 @@ def number_bounds(e: Expr, known: list[Fact]) -> dict[Expr, Expr]:
                     lows.append(-(high // v))
                 else:
                     highs.append(high // -v)
-    out: dict[Expr, Expr] = {}
-    for base, (lows, highs) in found.items():
-        low, high = interval(base)
-        new_low = max(lows, default=low)
-        new_high = min(highs, default=high)
-        better_low = new_low is not None and (low is None or new_low > low)
-        better_high = new_high is not None and (high is None or new_high < high)
-        if better_low or better_high:
-            out[base] = _bounded(base, new_low if better_low else None, new_high if better_high else None)
-    return out
+    return found
 
 
 def symbol_bounds(known: list[Fact]) -> dict[Expr, Expr]:
@@ -219,8 +256,10 @@ def symbol_bounds(known: list[Fact]) -> dict[Expr, Expr]:
     return out
 
 
-def _bounded(base: Expr, low: Expr | int | None, high: Expr | int | None) -> Expr:
-    """A symbol for ``base`` with further bounds."""
+def _bounded(
+    base: Expr, low: Expr | int | None, high: Expr | int | None, modulo: tuple[int, int] | None = None
+) -> Expr:
+    """A symbol for ``base`` with further bounds, and with what is known of it modulo a number."""
     if base.op == "sym":
         lo, hi, m, r = base.symbol_bounds
         name = base.name
@@ -228,6 +267,8 @@ def _bounded(base: Expr, low: Expr | int | None, high: Expr | int | None) -> Exp
         lo, hi = interval(base)
         m, r = congruence(base)
         name = f"\0{base.op}{base.key[3]}"
+    if modulo is not None:
+        m, r = modulo
     if low is not None:
         lo = low if lo is None else maximum(low, lo)
     if high is not None:

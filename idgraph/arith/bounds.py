@@ -37,14 +37,14 @@ def nonneg(t: Terms, c: int) -> bool:
     if not t or not (any(_helpful(b) for b in t) or _correlated(t)):
         return False
     asked = frozenset(t.items()), c
-    if asked not in _PROVED:
+    found = _PROVED.get(asked)
+    if found is None:
+        # the answer is that of the sum, not of its order
+        found = _nonneg(dict(sorted(t.items(), key=lambda item: item[0].key)), c, Search())
         if len(_PROVED) >= _KEPT:
             _PROVED.clear()
-        ordered = dict(
-            sorted(t.items(), key=lambda item: item[0].key)
-        )  # the answer is that of the sum, not of its order
-        _PROVED[asked] = _nonneg(ordered, c, Search())
-    return _PROVED[asked]
+        _PROVED[asked] = found
+    return found
 
 
 def _correlated(t: Terms) -> bool:

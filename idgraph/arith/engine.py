@@ -6,6 +6,7 @@ kept on the node, so a derivation can be read back step by step (:func:`derivati
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -47,8 +48,18 @@ class Step:
 
 TABLE: Final[dict[str, list[Rule]]] = {}
 _BY_OP: Final[dict[str, list[tuple[str, Apply]]]] = {}
-_depth: list[int] = [0]
-_busy: set[Expr] = set()  # nodes whose rules are being tried, by this call of normal() or by one further out
+
+
+class _Call(threading.local):
+    """Guards of the calls of ``normal`` that are under way in one thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.depth = 0
+        self.busy: set[Expr] = set()  # nodes whose rules are being tried, by this call or by one further out
+
+
+_call: Final = _Call()
 
 
 def rule(ops: str, name: str, lhs: str, rhs: str, when: str = "") -> Callable[[Apply], Apply]:
@@ -93,16 +104,17 @@ def normal(e: Expr) -> Expr:
     found = e.normal_form
     if found is not None:
         return found
-    if _depth[0] > _MAX_DEPTH:  # rules that ask for normal forms of new expressions nest; stop, soundly, with less
+    call = _call
+    if call.depth > _MAX_DEPTH:  # rules that ask for normal forms of new expressions nest; stop, soundly, with less
         return e
-    _depth[0] += 1
+    call.depth += 1
     try:
-        return _normalize(e)
+        return _normalize(e, call.busy)
     finally:
-        _depth[0] -= 1
+        call.depth -= 1
 
 
-def _normalize(root: Expr) -> Expr:
+def _normalize(root: Expr, busy: set[Expr]) -> Expr:
     work = [root]
     waiting: dict[Expr, Expr] = {}
     while work:
@@ -115,21 +127,21 @@ def _normalize(root: Expr) -> Expr:
             args = node.args
             missing = [a for a in args if a.normal_form is None]
             if missing:
-                if not (node.cond and _decided(node)):
-                    work.extend(missing)
-                continue
-            for a in args:
-                if a.normal_form is not a:
-                    target = None if node.cond and _decided(node) else _rebuilt(node)
-                    break
+                target = _as_written(node) if node.op == "add" else None
+                if target is None:
+                    if not (node.cond and _decided(node)):
+                        work.extend(missing)
+                    continue
+            elif any(a.normal_form is not a for a in args):
+                target = None if node.cond and _decided(node) else _rebuilt(node)
             else:
-                if node in _busy:  # a rule asks for the normal form of what it is trying to rewrite
+                if node in busy:  # a rule asks for the normal form of what it is trying to rewrite
                     return root
-                _busy.add(node)
+                busy.add(node)
                 try:
                     target = _step(node)
                 finally:
-                    _busy.discard(node)
+                    busy.discard(node)
             if node.normal_form is not None:
                 continue
             if target is None or target == node or (target.normal_form is None and target in waiting):
@@ -144,6 +156,17 @@ def _normalize(root: Expr) -> Expr:
         node.normal_form = done
         work.pop()
     return root.normal_form if root.normal_form is not None else root
+
+
+def _as_written(node: Expr) -> Expr | None:
+    """A sum by the rules that look at it before its operands are normal."""
+    if any((a if a.base is None else a.base).op == "floordiv" for a in node.args):
+        for name, apply in _BY_OP["written"]:
+            found = apply(node)
+            if found is not None and found != node:
+                node.why = (name, found)
+                return found
+    return None
 
 
 def _decided(node: Expr) -> bool:
@@ -197,12 +220,13 @@ def _simple(t: Expr) -> bool:
 def derivation(e: Expr) -> Iterator[Step]:
     """The rule applications that led from ``e`` to its normal form, each node's once, operands first."""
     normal(e)
+    written = {name for name, _ in _BY_OP["written"]}
     seen: set[Expr] = set()
     work: list[tuple[Expr, bool]] = [(e, False)]
     while work:
         node, ready = work.pop()
         if ready:
-            target = _rebuilt(node)
+            target = None if node.why is not None and node.why[0] in written else _rebuilt(node)
             if target is not None and target is not node:
                 work.append((target, False))
             elif node.why is not None:

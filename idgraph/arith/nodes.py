@@ -379,8 +379,7 @@ def make(op: Op, args: tuple[Expr, ...]) -> Expr:
         node.base = args[1] if len(args) == 2 else make("mul", args[1:])
     if len(_TABLE) > _TABLE_LIMIT:
         _TABLE.clear()
-    _TABLE[table_key] = node
-    return node
+    return _TABLE.setdefault(table_key, node)  # another thread may have made it meanwhile
 
 
 MOST_BITS = 1 << 13  # of a constant: far beyond any address, and still a number that Python prints
@@ -404,7 +403,7 @@ def const(value: int) -> Expr:
     node = _new("const", (), hash(value), ("~", 0, 1, 4 * value + 1))  # hash(-1) == hash(-2): keep digests apart
     node.value = value
     if len(_CONSTS) < 100_000:
-        _CONSTS[value] = node
+        return _CONSTS.setdefault(value, node)
     return node
 
 
@@ -453,8 +452,7 @@ def symbol(
     node = _new("sym", (), hashed, (name, 1, 2, hashed))
     node.name = name
     node.symbol_bounds = bounds
-    _TABLE[table_key] = node
-    return node
+    return _TABLE.setdefault(table_key, node)
 
 
 def _bound(b: IntLike | None) -> int | Expr | None:

@@ -109,7 +109,7 @@ def prove(cond: Expr | str, ranges: Mapping[str, Any] | None = None, facts: Fact
     claim = read(cond, ranges)
     if not claim.cond:
         raise ArithTypeError(f"prove takes a condition, got `{claim}`")
-    known = read_facts(facts, claim)
+    known = read_facts(facts, ranges, claim)
     result = simplify(claim, facts=known)
     if result is TRUE:
         return Proof(claim, "rules", tuple(dict.fromkeys(step.rule for step in trace(claim))))
@@ -129,7 +129,7 @@ def prove_equal(
     (i + 32)%64 == (i + 31)%64 fails at i=0: 32 against 31
     """
     a, b = read(x, ranges), read(y, ranges)
-    known = read_facts(facts, a, b)
+    known = read_facts(facts, ranges, a, b)
     if a.cond != b.cond:
         raise ArithTypeError("prove_equal compares two integers or two conditions")
     if a.cond:

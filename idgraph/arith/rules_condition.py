@@ -13,6 +13,7 @@ from idgraph.arith.engine import normal, rule
 from idgraph.arith.linear import Terms, combine, content, minus, sum_interval, terms
 from idgraph.arith.nodes import FALSE, TRUE, Expr, and_, compare, const, from_terms, mod, mul, not_, or_
 from idgraph.arith.ranges import congruence, interval
+from idgraph.arith.residues import merged, residues_of
 from idgraph.arith.rules_divide import splits
 
 
@@ -187,6 +188,19 @@ def equal_known(node: Expr) -> Expr | None:
     return same if lo == 0 and hi == 0 else None
 
 
+@rule("eq ne", "equal-sum", "x == y", "x - y == 0", "the difference simplifies: it is cheaper")
+def equal_sum(node: Expr) -> Expr | None:
+    t, c = minus(node.args[0], node.args[1])
+    if len(t) < 2 or not any(b.op not in ("sym", "mul") for b in t):
+        return None
+    raw = from_terms(t, 0)
+    out = normal(raw)
+    if out == raw or cost(out) >= cost(raw):
+        return None
+    out = normal(compare("eq" if node.op == "eq" else "ne", out, const(-c)))
+    return out if cost(out) < cost(node) else None
+
+
 @rule("eq ne", "equal-select", "where(p, x, y) == z", "p, not p, ...", "a branch is decided")
 def equal_select(node: Expr) -> Expr | None:
     t, c = minus(node.args[0], node.args[1])
@@ -276,4 +290,20 @@ def pinned(node: Expr) -> Expr | None:
             if not rest and total == 0:
                 both = compare("eq", from_terms(t, c), const(0))
                 return and_(both, *(x for x in node.args if x is not p and x is not q))
+    return None
+
+
+@rule("and", "residues-merge", "x % c == k & x % d == e", "x % lcm(c, d) == r", "r is the number that leaves k and e")
+def residues_merge(node: Expr) -> Expr | None:
+    """Chinese remainders; False where no number leaves both."""
+    known = [(p, f) for p in node.args if p.op == "eq" for f in residues_of(p)]
+    for n, (p, f) in enumerate(known):
+        for q, g in known[n + 1 :]:
+            if p is q or f.sum != g.sum or p.args[0].op != "mod" or q.args[0].op != "mod":
+                continue
+            both = merged((f.m, f.r), (g.m, g.r))
+            if both is None:
+                return FALSE
+            told = compare("eq", mod(from_terms(f.sum, 0), const(both[0])), const(both[1]))
+            return and_(told, *(x for x in node.args if x is not p and x is not q))
     return None

@@ -1,4 +1,4 @@
-"""Rules of min, max, where and xor."""
+"""Rules of min, max and where."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from idgraph.arith.cost import cost
 from idgraph.arith.engine import normal, rule
 from idgraph.arith.linear import content, minus, terms
 from idgraph.arith.nodes import (
-    ZERO,
     Expr,
     add,
     const,
@@ -22,9 +21,7 @@ from idgraph.arith.nodes import (
     or_,
     rebuild,
     where,
-    xor,
 )
-from idgraph.arith.ranges import interval
 
 
 # ---- min and max ---------------------------------------------------------------------------------------------
@@ -147,70 +144,3 @@ def select_common(node: Expr) -> Expr | None:
     shared, g, inner = found
     out = add((mul((const(g), where(c, inner[0], inner[1]))), shared))
     return out if cost(out) < cost(node) else None
-
-
-# ---- xor -----------------------------------------------------------------------------------------------------
-@rule("xor", "xor-not", "x ^ -1", "-x - 1")
-def xor_not(node: Expr) -> Expr | None:
-    last = node.args[-1]
-    if last.op == "const" and last.value < 0:
-        rest = xor(*node.args[:-1], -1 - last.value)
-        return add((mul((const(-1), rest)), const(-1)))
-    return None
-
-
-@rule("xor", "xor-split", "(2**k*x + y) ^ (2**k*z + w)", "2**k*(x ^ z) + (y ^ w)", "0 <= y, w < 2**k; it is cheaper")
-def xor_split(node: Expr) -> Expr | None:
-    for g in sorted(_powers(node.args)):
-        high: list[Expr] = []
-        low: list[Expr] = []
-        for a in node.args:
-            found = _bits(a, g)
-            if found is None:
-                break
-            high.append(found[0])
-            low.append(found[1])
-        else:
-            if all(h is ZERO for h in high):
-                continue
-            out = add((mul((const(g), normal(xor(*high)))), normal(xor(*low))))
-            if cost(out) < cost(node):
-                return out
-    return None
-
-
-def _powers(args: tuple[Expr, ...]) -> set[int]:
-    out: set[int] = set()
-    for a in args:
-        t, c = terms(a)
-        values = [*t.values(), *([c] if c else [])]
-        out.update(p for v in values if (p := v & -v) > 1)
-        _, hi = interval(a)
-        if hi is not None and hi > 0:
-            out.add(1 << hi.bit_length())
-    return out
-
-
-def _bits(a: Expr, g: int) -> tuple[Expr, Expr] | None:
-    """``a = g*high + low`` with 0 <= low < g, from its terms."""
-    t, c = terms(a)
-    high = {b: v // g for b, v in t.items() if v % g == 0}
-    small = {b: v for b, v in t.items() if v % g}
-    k = c // g * g
-    low = from_terms(small, c - k)
-    lo, hi = interval(low)
-    if lo is None or hi is None or lo // g != hi // g:
-        return None
-    shift = lo // g
-    return from_terms(high, k // g + shift), add((low, const(-shift * g)))
-
-
-@rule("xor", "xor-mask", "x ^ (2**k - 1)", "2**k - 1 - x", "0 <= x < 2**k")
-def xor_mask(node: Expr) -> Expr | None:
-    last = node.args[-1]
-    if len(node.args) != 2 or last.op != "const" or last.value & (last.value + 1):
-        return None
-    lo, hi = interval(node.args[0])
-    if lo is None or hi is None or lo < 0 or hi > last.value:
-        return None
-    return add((last, mul((const(-1), node.args[0]))))

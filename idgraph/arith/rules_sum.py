@@ -8,6 +8,25 @@ from idgraph.arith.linear import Poly, Terms, add_to, combine, divide_base, fact
 from idgraph.arith.nodes import Expr, add, const, floordiv, from_terms, maximum, minimum, mod, mul, where
 
 
+@rule("written", "remainder-seen", "x - d*(x//d), d*(x//d) + x%d", "x % d, x", "d is not 0")
+def remainder_seen(node: Expr) -> Expr | None:
+    """Before the quotient is rewritten by the range of ``x``, which may hide that it is one of ``x``."""
+    t, c = terms(node)
+    for base, v in t.items():
+        if base.op != "floordiv" or base.args[1].op != "const" or v % base.args[1].value:
+            continue
+        x, d = base.args
+        k = v // d.value
+        rest = mod(x, d)
+        if rest.op == "mod" and t.get(rest) == k:
+            return add((from_terms({b: w for b, w in t.items() if b != base and b != rest}, c), mul((const(k), x))))
+        tx, cx = terms(x)
+        if tx and all(t.get(b, 0) == -k * w for b, w in tx.items()):
+            left = {b: w for b, w in t.items() if b != base and b not in tx}
+            return add((from_terms(left, c + k * cx), mul((const(-k), rest))))
+    return None
+
+
 @rule("mul", "distribute", "x * (y + z)", "x*y + x*z")
 def distribute(node: Expr) -> Expr | None:
     if not any(a.op == "add" for a in node.args):

@@ -7,17 +7,18 @@ from itertools import islice
 from typing import Any, cast
 
 # the rule modules enter their rules into the engine's table, in this order
-from idgraph.arith import rules_condition, rules_divide, rules_select, rules_sum, rules_symbolic
+from idgraph.arith import rules_condition, rules_divide, rules_select, rules_sum, rules_symbolic, rules_xor
 from idgraph.arith.assume import assume
 from idgraph.arith.cheapest import cheapest
 from idgraph.arith.cost import cost
 from idgraph.arith.engine import Step, derivation, normal
+from idgraph.arith.enumerate import closure
 from idgraph.arith.nodes import TRUE, VERBS, ArithError, ArithTypeError, Expr, and_, as_expr, postorder, rebuild
 from idgraph.arith.sympy_bridge import from_sympy, is_sympy
 from idgraph.arith.text import RangeLike, check_ranges, parse, ranged_symbols
 from idgraph.errors import short_repr
 
-RULE_MODULES = (rules_divide, rules_symbolic, rules_sum, rules_select, rules_condition)
+RULE_MODULES = (rules_divide, rules_symbolic, rules_sum, rules_select, rules_xor, rules_condition)
 _ROUNDS = 6
 _MAX_TEXTS = 4096
 
@@ -42,18 +43,24 @@ Facts = Iterable[Expr | str] | Expr | str
 MOST_FACTS = 10_000
 
 
-def read_facts(facts: Facts, *about: Expr) -> tuple[Expr, ...]:
-    """Conditions (one or several), in which a text means the symbols that ``about`` has by that name."""
+def read_facts(facts: Facts, ranges: Mapping[str, RangeLike] | None, *about: Expr) -> tuple[Expr, ...]:
+    """Conditions (one or several), their symbols by name: as ``ranges`` gives them, else as ``about`` has them.
+
+    A name that only the facts mention keeps the range that ``ranges`` gives it; one that nothing bounds is any integer.
+    """
     several = isinstance(facts, Iterable) and getattr(facts, "ndim", 1) != 0  # an array of one number holds none
     if isinstance(facts, (Mapping, bytes)) or not (several or isinstance(facts, Expr)):
         raise ArithTypeError(f"facts is {short_repr(cast(object, facts))}, no condition", hint='facts="i < n"')
     given: tuple[Any, ...] = (facts,) if isinstance(facts, (Expr, str)) else tuple(islice(facts, MOST_FACTS + 1))
     if len(given) > MOST_FACTS:
         raise ArithError(f"more than {MOST_FACTS} facts")
-    scope = {s.name: s for e in about for s in e.symbols}
+    scope = {s.name: s for s in closure(*about)} | ranged_symbols(ranges)
+    ranged = {} if ranges is None else {name: scope[name] for name in ranges}
     out: list[Expr] = []
     for f in given:
         x = parse(f).substitute(scope) if isinstance(f, str) else f
+        if isinstance(x, Expr) and ranged:
+            x = x.substitute({name: ranged[name] for name in x.names if name in ranged})
         if not isinstance(x, Expr) or not x.cond:
             raise ArithTypeError(
                 f"a fact must be a condition, got `{short_repr(f)}`", hint='such as i < 4, or its text "i < 4"'
@@ -84,7 +91,7 @@ def simplify(
         return _simplified_text(e, ranges)
     node = read(e, ranges)
     if not plain:
-        return _under(node, read_facts(facts, node))
+        return _under(node, read_facts(facts, ranges, node))
     found = node.simplest
     if found is None:
         found = _fixed_point(node)

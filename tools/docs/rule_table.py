@@ -20,6 +20,7 @@ GROUPS = {
     "max": "Minimum and maximum",
     "where": "Selection",
     "xor": "Exclusive or",
+    "written": "Sums as written, before their operands",
     "lt": "Order comparisons",
     "le": "Order comparisons",
     "eq": "Equalities",

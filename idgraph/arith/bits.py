@@ -1,0 +1,204 @@
+"""Bits of integers: which may be set, and expressions as maps linear over bits (xor of shifted digits).
+
+Integers are two's complement of unbounded width, so a set of bits is an integer too: a negative one has all high bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from idgraph.arith.linear import terms
+from idgraph.arith.nodes import Expr, const, floordiv, mod, mul, xor
+from idgraph.arith.ranges import congruence, interval
+
+_DEPTH = 8
+_MAX_RUNS = 32
+
+Source = tuple[Expr, int]  # a number, and how far its bits are shifted up (negative: down)
+Diagonals = dict[Source, int]  # for each source the bits of the number that take part
+
+
+def power_of_two(v: int) -> bool:
+    """Whether ``v`` is 1, 2, 4, ..."""
+    return v > 0 and v & (v - 1) == 0
+
+
+def may_be_set(e: Expr, depth: int = _DEPTH) -> int:
+    """The bits that are 1 in some value of ``e``; sound, so a bit that is left out is 0 everywhere.
+
+    >>> from idgraph.arith import parse
+    >>> bin(may_be_set(parse("a*8 + b//2*2", {"a": 4, "b": 8})))
+    '0b11110'
+    """
+    lo, hi = interval(e)
+    top = -1 if lo is None or lo < 0 or hi is None else (1 << hi.bit_length()) - 1
+    m, r = congruence(e)
+    if m == 0:
+        return r
+    low = m & -m
+    top &= -low | (r % low)
+    return top & _by_operation(e, depth) if depth and e.args else top
+
+
+def _by_operation(e: Expr, depth: int) -> int:
+    match e.op:
+        case "mod" if e.args[1].op == "const" and power_of_two(e.args[1].value):
+            return may_be_set(e.args[0], depth - 1) & (e.args[1].value - 1)
+        case "floordiv" if e.args[1].op == "const" and power_of_two(e.args[1].value):
+            return may_be_set(e.args[0], depth - 1) >> (e.args[1].value.bit_length() - 1)
+        case "xor":
+            return _union(e.args, depth)
+        case "where":
+            return _union(e.args[1:], depth)
+        case "min" | "max":
+            return _union(e.args, depth)
+        case "mul" if e.base is not None and e.coef > 0:
+            shift = (e.coef & -e.coef).bit_length() - 1
+            rest = e.coef >> shift
+            return may_be_set(e.base, depth - 1) << shift if rest == 1 else -1 << shift
+        case "add":
+            return _of_sum(e, depth)
+        case _:
+            return -1
+
+
+def _union(parts: tuple[Expr, ...], depth: int) -> int:
+    out = 0
+    for a in parts:
+        out |= may_be_set(a, depth - 1)
+    return out
+
+
+def _of_sum(e: Expr, depth: int) -> int:
+    """Terms that share no bit keep their bits; ``x - x % 2**k`` has none of the low ones."""
+    out = 0
+    for a in e.args:
+        bits = may_be_set(a, depth - 1)
+        if bits & out:
+            return _cleared(e)
+        out |= bits
+    return out
+
+
+def _cleared(e: Expr) -> int:
+    t, c = terms(e)
+    for base, v in t.items():
+        if base.op == "mod" and base.args[1].op == "const" and power_of_two(base.args[1].value):
+            n = base.args[1].value
+            tx, cx = terms(base.args[0])
+            rest = {b: w for b, w in t.items() if b is not base}
+            if (c + v * cx) % n == 0 and all((rest.get(b, 0) + v * tx.get(b, 0)) % n == 0 for b in {*rest, *tx}):
+                return -n
+    return -1
+
+
+def disjoint(parts: tuple[Expr, ...]) -> bool:
+    """Whether no two of the numbers ever have a 1 in the same place, so that their sum is their xor."""
+    taken = 0
+    for a in parts:
+        bits = may_be_set(a)
+        if bits & taken:
+            return False
+        taken |= bits
+    return True
+
+
+# ---- maps linear over bits -------------------------------------------------------------------------------------
+def diagonals(e: Expr, depth: int = _DEPTH) -> Diagonals | None:
+    """``e`` as the xor of shifted bits of numbers; None for a negative constant.
+
+    >>> from idgraph.arith import parse
+    >>> {(str(x), k): bin(m) for (x, k), m in diagonals(parse("(i%4) ^ (i//4%4)", {"i": 16})).items()}
+    {('i', 0): '0b11', ('i', -2): '0b1100'}
+    """
+    found: Diagonals | None = None
+    match e.op:
+        case "const":
+            return {(const(1), k): 1 for k in _places(e.value)} if e.value >= 0 else None
+        case "xor" if depth:
+            return _joined([diagonals(a, depth - 1) for a in e.args])
+        case "add" if depth and disjoint(e.args):
+            return _joined([diagonals(a, depth - 1) for a in e.args])
+        case "mul" if depth and e.base is not None and e.coef > 0:
+            found = _scaled(diagonals(e.base, depth - 1), e.coef, may_be_set(e.base))
+        case "mod" | "floordiv" if depth and e.args[1].op == "const" and power_of_two(e.args[1].value):
+            found = diagonals(e.args[0], depth - 1)
+            if found is not None:
+                found = _cut(found, e.op == "mod", e.args[1].value.bit_length() - 1)
+        case _:
+            pass
+    if found is not None:
+        return found
+    bits = may_be_set(e)
+    return {(e, 0): bits} if bits else {}
+
+
+def _places(bits: int) -> Iterator[int]:
+    while bits:
+        low = bits & -bits
+        yield low.bit_length() - 1
+        bits ^= low
+
+
+def _joined(parts: list[Diagonals | None]) -> Diagonals | None:
+    out: Diagonals = {}
+    for p in parts:
+        if p is None:
+            return None
+        for source, bits in p.items():
+            left = out.pop(source, 0) ^ bits
+            if left:
+                out[source] = left
+    return out
+
+
+def _scaled(found: Diagonals | None, k: int, bits: int) -> Diagonals | None:
+    """Times a power of two; times another number where one bit is all there is."""
+    if found is None or not (power_of_two(k) or power_of_two(bits)):
+        return None
+    return _joined([{(x, s + up): b for (x, s), b in found.items()} for up in _places(k)])
+
+
+def _cut(found: Diagonals, low: bool, places: int) -> Diagonals:
+    """The low places only, or all but them."""
+    out: Diagonals = {}
+    for (x, s), bits in found.items():
+        at = places - s  # the place in the source that comes to stand at `places`
+        below = (1 << at) - 1 if at > 0 else 0
+        left = bits & below if low else bits & ~below
+        if left:
+            out[(x, s if low else s - places)] = left
+    return out
+
+
+def from_diagonals(found: Diagonals) -> Expr | None:
+    """The xor of the digits that the diagonals have: one digit for each run of neighbouring bits; None for too many."""
+    out: list[Expr] = []
+    for (x, s), bits in found.items():
+        if x.op == "const":
+            out.append(const(1 << s))
+            continue
+        runs = list(_runs(bits, may_be_set(x)))
+        if len(out) + len(runs) > _MAX_RUNS:
+            return None
+        for first, stop in runs:
+            digit = x if first == 0 else floordiv(x, const(1 << first))
+            if stop is not None:
+                digit = mod(digit, const(1 << (stop - first)))
+            up = first + s
+            out.append(mul((const(1 << up), digit)) if up >= 0 else floordiv(digit, const(1 << -up)))
+    return xor(*out) if out else const(0)
+
+
+def _runs(bits: int, possible: int) -> Iterator[tuple[int, int | None]]:
+    """First place and the place behind the last of each run (None: up to the top); a bit that is always 0 joins."""
+    at = 0
+    while bits >> at:
+        at += ((bits >> at) & -(bits >> at)).bit_length() - 1
+        first = at if possible & ((1 << at) - 1) else 0
+        free = (bits | ~possible) >> at
+        if ~free == 0:
+            yield first, None
+            return
+        at += (~free & -~free).bit_length() - 1
+        yield first, at

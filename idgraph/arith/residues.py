@@ -1,0 +1,135 @@
+"""What a condition says modulo numbers (``s % 6 == 0``), and what quotients and remainders are by it."""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import NamedTuple
+
+from idgraph.arith.linear import Terms, add_to, combine, terms
+from idgraph.arith.nodes import Expr, from_terms, postorder
+from idgraph.arith.ranges import congruence
+
+_MAX_RESIDUES = 12
+
+
+class Residue(NamedTuple):
+    """The sum of ``sum`` is ``r`` modulo ``m``."""
+
+    sum: Terms
+    m: int
+    r: int
+
+
+def residues_of(cond: Expr) -> list[Residue]:
+    """The congruences that a (normal) condition says."""
+    out: list[Residue] = []
+    for c in cond.args if cond.op == "and" else (cond,):
+        if c.op in ("eq", "ne"):
+            found = _residue(c)
+            if found is not None:
+                out.append(found)
+    return out[:_MAX_RESIDUES]
+
+
+def _residue(c: Expr) -> Residue | None:
+    """``x % m == r``, ``x % 2 != r``, ``x == m*y + r``."""
+    t, k = combine(((*terms(c.args[0]), 1), (*terms(c.args[1]), -1)))
+    mods = [b for b in t if b.op == "mod" and b.args[1].op == "const" and b.args[1].value > 1]
+    if len(t) == 1 and len(mods) == 1 and abs(t[mods[0]]) == 1:
+        m = mods[0].args[1].value
+        if c.op == "ne" and m != 2:
+            return None
+        tx, cx = terms(mods[0].args[0])
+        if not tx:
+            return None
+        value = -k * t[mods[0]] + (c.op == "ne")
+        return Residue(tx, m, (value - cx) % m)
+    if c.op == "ne" or len(t) < 2:
+        return None
+    for base, v in t.items():  # base == the rest, which is all of one residue
+        rest = {b: w for b, w in t.items() if b is not base}
+        m = 0
+        r = k
+        for b, w in rest.items():
+            bm, br = congruence(b)
+            m, r = gcd(m, w * bm), r + w * br
+        if abs(v) == 1 and base.op == "sym" and m > 1:
+            return Residue({base: 1}, m, -r * v % m)
+    return None
+
+
+def merged(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int] | None:
+    """``(m, r)`` of both congruences together, None where no number has both (Chinese remainders)."""
+    (m, r), (n, s) = a, b
+    g = gcd(m, n)
+    if (s - r) % g:
+        return None
+    step = n // g
+    return m * step, (r + m * ((s - r) // g * pow(m // g, -1, step) % step)) % (m * step)
+
+
+def of_symbols(known: list[Residue]) -> dict[Expr, tuple[int, int]]:
+    """What each symbol (or atom) alone is known to be modulo a number, its own range included."""
+    out: dict[Expr, tuple[int, int]] = {}
+    for t, m, r in known:
+        if len(t) != 1:
+            continue
+        base, v = next(iter(t.items()))
+        g = gcd(v, m)
+        if r % g or base.op == "mul":
+            continue  # no number at all: another rule sees that
+        n = m // g
+        own = out.get(base, congruence(base))
+        if n == 1 or own[0] == 0:
+            continue
+        both = merged(own, (n, r // g * pow(v // g, -1, n) % n))
+        if both is not None and both != own:
+            out[base] = both
+    return out
+
+
+def by_residues(e: Expr, known: list[Residue]) -> dict[Expr, Expr]:
+    """Remainders of ``e`` that are numbers, and sums with whole quotients, where the residues of sums hold."""
+    sums = [f for f in known if len(f.sum) > 1 or next(iter(f.sum)).op == "mul"]
+    if not sums:
+        return {}
+    out: dict[Expr, Expr] = {}
+    for node in postorder(e):
+        if node.op == "mod" and node.args[1].op == "const":
+            r = _remainder(node, sums)
+            if r is not None:
+                out[node] = from_terms({}, r)
+        elif node.op in ("add", "mul"):
+            whole = _whole(node, sums)
+            if whole is not None:
+                out[node] = whole
+    return out
+
+
+def _remainder(node: Expr, known: list[Residue]) -> int | None:
+    """The remainder of ``node``'s numerator by its divisor, where a residue tells it."""
+    d = node.args[1].value
+    t, c = terms(node.args[0])
+    for f in known:
+        if d > 0 and f.m % d == 0:
+            base, v = next(iter(f.sum.items()))
+            for k in {t.get(base, 0) // v, 1, -1}:
+                if all((t.get(b, 0) - k * f.sum.get(b, 0)) % d == 0 for b in {*t, *f.sum}):
+                    return (c + k * f.r) % d
+    return None
+
+
+def _whole(node: Expr, known: list[Residue]) -> Expr | None:
+    """``k*d*(x//d)`` written ``k*(x - r)``, r being what ``x`` leaves."""
+    t, c = terms(node)
+    for base, v in t.items():
+        if base.op != "floordiv" or base.args[1].op != "const" or v % base.args[1].value:
+            continue
+        r = _remainder(base, known)
+        if r is not None:
+            k = v // base.args[1].value
+            tx, cx = terms(base.args[0])
+            out = {b: w for b, w in t.items() if b is not base}
+            add_to(out, tx, k)
+            return from_terms(out, c + k * (cx - r))
+    return None
