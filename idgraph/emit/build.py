@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from idgraph.arith import FALSE, TRUE, Expr, and_
 from idgraph.emit.barriers import barriers
 from idgraph.emit.compute import Value, accumulator, finish, identity, made_in_place, statement_value
+from idgraph.emit.defuse import index_exprs
 from idgraph.emit.faults import index_title
 from idgraph.emit.joined import joined
 from idgraph.emit.nest import (
@@ -45,7 +46,6 @@ from idgraph.emit.plan import (
     Site,
     Stmt,
     Store,
-    index_exprs,
     quote,
     walk,
 )

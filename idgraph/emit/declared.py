@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from idgraph.emit.defuse import locals_read, made_by
 from idgraph.emit.plan import Choose, Compute, Declare, Load, Loop, Plan, Stmt, bodies, walk
-from idgraph.emit.tidy import read_by, set_by
 from idgraph.ir import DType
 
 
@@ -24,7 +24,7 @@ def _level(body: Sequence[Stmt]) -> list[Stmt]:
     known: set[str] = set()  # a loop that goes on from a value has it from here, in every iteration
     for s in body:
         made.append(_loop(s, known) if isinstance(s, Loop) else s)
-        known.update(set_by(s))
+        known.update(x.name for x in made_by(s))
     return made
 
 
@@ -49,5 +49,5 @@ def _visit(body: Sequence[Stmt], known: set[str], missing: dict[str, None]) -> N
         if inner:
             _visit(inner, set(known), missing)
             continue
-        missing.update(dict.fromkeys(name for name in read_by(s) if name not in known))
-        known.update(set_by(s))
+        missing.update(dict.fromkeys(name for name in locals_read(s) if name not in known))
+        known.update(x.name for x in made_by(s))

@@ -4,23 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from idgraph.emit.plan import (
-    Accumulate,
-    Barrier,
-    Choose,
-    Compute,
-    Declare,
-    If,
-    Let,
-    Load,
-    Note,
-    Stmt,
-    Store,
-    bodies,
-    names,
-    walk,
-)
-from idgraph.emit.tidy import set_by
+from idgraph.emit.defuse import made_by, names
+from idgraph.emit.plan import Accumulate, Barrier, Declare, If, Load, Note, Stmt, Store, bodies, walk
 
 Body = tuple[Stmt, ...]
 
@@ -57,23 +42,12 @@ def _loaded_once(body: Body) -> Body:
         elif bodies(s) or isinstance(s, Barrier):
             held = {}
         else:
-            for name in names(s):
-                if name in held and not isinstance(s, Store) and _sets(s, name):
-                    del held[name]
+            for x in made_by(s):
+                held.pop(x.name, None)
             if isinstance(s, (Store, Accumulate)):
                 held = {n: x for n, x in held.items() if x.buffer != s.buffer}
         out.append(s)
     return tuple(out)
-
-
-def _sets(s: Stmt, name: str) -> bool:
-    match s:
-        case Compute(local=local) | Choose(local=local):
-            return local.name == name
-        case Declare(name=own) | Let(name=own):
-            return own == name
-        case _:
-            return False
 
 
 def _within_one(name: str, body: Sequence[Stmt]) -> bool:
@@ -82,4 +56,4 @@ def _within_one(name: str, body: Sequence[Stmt]) -> bool:
     if len(users) != 1 or not isinstance(users[0], If):
         return False
     first = next(x for x in walk(users[0].body) if name in names(x))
-    return name in set_by(first)
+    return name in {x.name for x in made_by(first)}

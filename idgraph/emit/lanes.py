@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import assert_never
 
 from idgraph.arith import FALSE, TRUE, Expr, as_expr, not_, simplify, symbol
+from idgraph.emit.defuse import made_by, rewritten
 from idgraph.emit.pairs import pair_up
 from idgraph.emit.plan import (
     Accumulate,
@@ -22,8 +22,6 @@ from idgraph.emit.plan import (
     Choose,
     Combine,
     Compute,
-    Declare,
-    Half,
     If,
     Index,
     Kernel,
@@ -32,16 +30,11 @@ from idgraph.emit.plan import (
     Local,
     Loop,
     Note,
-    Number,
     Operand,
-    PairCompute,
     Plan,
     Single,
     Stmt,
     Store,
-    VectorAdd,
-    VectorLoad,
-    VectorStore,
     walk,
 )
 from idgraph.emit.vectors import join_accesses
@@ -217,36 +210,27 @@ class Expansion:
                     made.append(s)
                 case _:
                     before = dict(depths)
-                    name = _sets(s)
-                    if name is not None and lanes:
-                        depths[name] = len(lanes[0].numbers)
+                    if lanes:
+                        depths.update((x.name, len(lanes[0].numbers)) for x in made_by(s))
                     for lane in lanes:
                         made.append(_in_lane(s, lane, before))
                         self.note_held(made[-1])
         return made
 
     def note_held(self, s: Stmt) -> None:
-        name = _sets(s)
-        if name is None:
-            return
-        match s:
-            case Load(_, buffer, address, guard) if buffer.name in self.read_only:
-                made: object = (buffer.name, address, guard)
-            case Compute(local, op, operands, compute):
-                made = (op, tuple(map(self.value, operands)), compute, local.dtype)
-            case _:
-                made = (name, len(self.values))  # like nothing before
-        self.held[name] = self.values.setdefault(made, len(self.values))
+        for x in made_by(s):
+            match s:
+                case Load(_, buffer, address, guard) if buffer.name in self.read_only:
+                    made: object = (buffer.name, address, guard)
+                case Compute(local, op, operands, compute):
+                    made = (op, tuple(map(self.value, operands)), compute, local.dtype)
+                case _:
+                    made = (x.name, len(self.values))  # like nothing before
+            self.held[x.name] = self.values.setdefault(made, len(self.values))
 
     def value(self, o: Operand) -> object:
         """What an operand holds: equal for equal values only."""
-        match o:
-            case Local(name):
-                return self.held.get(name, o)
-            case Number(value):
-                return (type(value).__name__, repr(value))  # 0.0 and -0.0 are equal numbers
-            case _:
-                return o
+        return self.held.get(o.name, o) if isinstance(o, Local) else o
 
     def let(self, name: str, value: Operand, lanes: Sequence[Lane], depths: Mapping[str, int]) -> list[Stmt]:
         """One variable for all lanes whose value is made of the same elements of inputs."""
@@ -303,72 +287,24 @@ class Expansion:
         return made
 
 
-def _sets(s: Stmt) -> str | None:
-    """The local that a straight statement sets."""
-    match s:
-        case Load(local) | Compute(local) | Choose(local):
-            return local.name
-        case Declare(name):
-            return name
-        case _:
-            return None
-
-
 def _operand_in_lane(o: Operand, lane: Lane, depths: Mapping[str, int]) -> Operand:
-    match o:
-        case Local():
-            return Local(lane.name(o.name, depths.get(o.name, 0)), o.dtype)
-        case Index(value):
-            return Index(lane.index(value))
-        case Number():
-            return o
-        case _:
-            assert_never(o)
+    if isinstance(o, Local):
+        return Local(lane.name(o.name, depths.get(o.name, 0)), o.dtype)
+    return Index(lane.index(o.value)) if isinstance(o, Index) else o
 
 
 def _in_lane(s: Stmt, lane: Lane, depths: Mapping[str, int]) -> Stmt:
-    def made(x: Local) -> Local:
-        return Local(lane.name(x.name, len(lane.numbers)), x.dtype)
-
-    def operand(o: Operand) -> Operand:
-        return _operand_in_lane(o, lane, depths)
-
-    match s:
-        case Declare(name, dtype, value):
-            return Declare(lane.name(name, len(lane.numbers)), dtype, value)
-        case Load(to, buffer, address, guard):
-            return Load(made(to), buffer, lane.index(address), lane.decide(guard))
-        case Compute(to, op, operands, compute):
-            return Compute(made(to), op, tuple(map(operand, operands)), compute)
-        case Choose(to, cases, default):
-            return _chosen(made(to), [(lane.decide(c), operand(o)) for c, o in cases], operand(default))
-        case Store(buffer, address, value):
-            return Store(buffer, lane.index(address), operand(value))
-        case Accumulate(value=value, address=Expr() as address):
-            return replace(s, value=operand(value), address=lane.index(address))
-        case (
-            Loop()
-            | If()
-            | Single()
-            | Checked()
-            | Note()
-            | Alloc()
-            | Barrier()
-            | Let()
-            | Accumulate()
-            | Combine()
-            | VectorLoad()
-            | VectorStore()
-            | VectorAdd()
-            | PairCompute()
-            | Half()
-        ):
-            raise AssertionError(f"{type(s).__name__} is expanded elsewhere")
-        case _:
-            assert_never(s)
+    """A straight statement in a lane, its conditions as the lane decides them."""
+    found = rewritten(
+        s,
+        made=lambda x: Local(lane.name(x.name, len(lane.numbers)), x.dtype),
+        read=lambda o: Local(lane.name(o.name, depths.get(o.name, 0)), o.dtype) if isinstance(o, Local) else o,
+        index=lambda e: lane.decide(e) if e.is_condition else lane.index(e),
+    )
+    return _chosen(found.local, found.cases, found.default) if isinstance(found, Choose) else found
 
 
-def _chosen(to: Local, cases: list[tuple[Expr, Operand]], default: Operand) -> Choose:
+def _chosen(to: Local, cases: Sequence[tuple[Expr, Operand]], default: Operand) -> Choose:
     """A choice without the cases that this lane rules out."""
     kept: list[tuple[Expr, Operand]] = []
     for condition, value in cases:

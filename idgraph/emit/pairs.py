@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from idgraph.emit.defuse import made_by
 from idgraph.emit.plan import (
     Checked,
     Compute,
@@ -22,8 +23,9 @@ from idgraph.emit.plan import (
     Stmt,
     VectorLoad,
     VectorStore,
+    walk,
 )
-from idgraph.emit.tidy import live, set_by
+from idgraph.emit.tidy import live
 from idgraph.ir import DType, is_float, item_size
 
 PAIR_OPS = frozenset({"add", "sub", "mul", "neg", "abs"})
@@ -31,13 +33,9 @@ PAIR_OPS = frozenset({"add", "sub", "mul", "neg", "abs"})
 
 def pair_up(body: Sequence[Stmt]) -> list[Stmt]:
     """Straight code with 16-bit floats loaded, computed and stored in pairs where that is the same."""
-    if not any(isinstance(s, VectorStore) and _is_short(s.buffer.dtype) for s in _all(body)):
+    if not any(isinstance(s, VectorStore) and _is_short(s.buffer.dtype) for s in walk(tuple(body))):
         return list(body)
     return live(_level(body), set())
-
-
-def _all(body: Sequence[Stmt]) -> list[Stmt]:
-    return [x for s in body for x in ((s, *_all(s.body)) if isinstance(s, (If, Checked)) else (s,))]
 
 
 def _is_short(dtype: DType) -> bool:
@@ -62,7 +60,7 @@ def _level(given: Sequence[Stmt]) -> list[Stmt]:
 def _defined_once(body: Sequence[Stmt]) -> dict[str, Compute | VectorLoad]:
     """What sets each local that is set at this level only, and once."""
     found: dict[str, Compute | VectorLoad] = {}
-    times: Counter[str] = Counter(name for s in _all(body) for name in set_by(s))
+    times: Counter[str] = Counter(x.name for s in walk(tuple(body)) for x in made_by(s))
     for s in body:
         match s:
             case VectorLoad(made, pairs=False):

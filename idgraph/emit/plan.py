@@ -41,12 +41,30 @@ class Local:
     name: str
     dtype: DType
 
+    def __str__(self) -> str:
+        return self.name
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Number:
-    """A number the user wrote, or an attribute of the operation."""
+    """A number the user wrote, or an attribute of the operation.
+
+    Two are equal where no computation can tell them apart: 0.0 is not -0.0, 1 is not 1.0 nor True, and NaN is NaN.
+
+    >>> Number(0.0) == Number(-0.0), Number(1) == Number(True), Number(float("nan")) == Number(float("nan"))
+    (False, False, True)
+    """
 
     value: Scalar
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Number) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[str, str]:
+        return type(self.value).__name__, repr(self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,8 +348,8 @@ def quote(text: str) -> str:
 
 def _operand(o: Operand) -> str:
     match o:
-        case Local(name):
-            return name
+        case Local():
+            return str(o)
         case Number(value):
             return repr(value)
         case Index(value):
@@ -354,80 +372,6 @@ def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
     for s in body:
         yield s
         yield from walk(bodies(s))
-
-
-def index_exprs(s: Stmt) -> tuple[Expr, ...]:
-    """The index expressions of one statement, not of those inside it."""
-    match s:
-        case Loop(extent=e, first=first):
-            return (e, first)
-        case If(condition=c):
-            return (c,)
-        case Checked(condition=c, site=site, point=point):
-            return (c, site.extent, *point)
-        case Alloc(buffer):
-            return (buffer.size,)
-        case Let(value=v):
-            return _of(v)
-        case Load(address=a, guard=g):
-            return (a, g)
-        case Compute(operands=operands):
-            return tuple(e for o in operands for e in _of(o))
-        case Choose(cases=cases, default=default):
-            return (*(e for c, o in cases for e in (c, *_of(o))), *_of(default))
-        case Accumulate(value=v, address=a):
-            return (*_of(v), *(() if a is None else (a,)))
-        case Store(address=a, value=v):
-            return (a, *_of(v))
-        case VectorLoad(address=a):
-            return (a,)
-        case VectorStore(address=a, values=values) | VectorAdd(address=a, values=values):
-            return (a, *(e for o in values for e in _of(o)))
-        case Single() | Note() | Declare() | Barrier() | Combine() | PairCompute() | Half():
-            return ()
-        case _:
-            assert_never(s)
-
-
-def names(s: Stmt) -> frozenset[str]:
-    """The variables that one statement sets or reads, not those inside it."""
-    match s:
-        case Declare(name):
-            return frozenset({name})
-        case Let(name, value):
-            return frozenset({name, *_variables(value)})
-        case Load(local):
-            return frozenset({local.name})
-        case Compute(local, _, operands):
-            return frozenset({local.name, *_variables(*operands)})
-        case Choose(local, cases, default):
-            return frozenset({local.name, *_variables(default, *(o for _, o in cases))})
-        case Accumulate(acc, _, value, running=running):
-            return frozenset({acc.name, *_variables(value), *(() if running is None else (running.name,))})
-        case Combine(acc):
-            return frozenset({acc.name})
-        case Store(value=value):
-            return frozenset(_variables(value))
-        case VectorLoad(locals=made):
-            return frozenset(x.name for x in made)
-        case VectorStore(values=values) | VectorAdd(values=values):
-            return frozenset(_variables(*values))
-        case PairCompute(local, _, operands):
-            return frozenset({local.name, *_variables(*operands)})
-        case Half(local, word):
-            return frozenset({local.name, word.name})
-        case Loop() | If() | Single() | Checked() | Note() | Alloc() | Barrier():
-            return frozenset()
-        case _:
-            assert_never(s)
-
-
-def _variables(*operands: Operand) -> list[str]:
-    return [o.name for o in operands if isinstance(o, Local)]
-
-
-def _of(o: Operand) -> tuple[Expr, ...]:
-    return (o.value,) if isinstance(o, Index) else ()
 
 
 def _lines(body: tuple[Stmt, ...], pad: str) -> Iterator[str]:
@@ -459,13 +403,13 @@ def _head(s: Stmt) -> str:
             return f"{name} = {_operand(value)}"
         case Load(local, buffer, address, guard):
             tail = "" if guard is TRUE else f" if {guard} else 0"
-            return f"{local.name} = {buffer.name}[{address}]{tail}"
+            return f"{local} = {buffer.name}[{address}]{tail}"
         case Compute(local, op, operands, compute):
             how = "" if compute == local.dtype else f" in {compute}"
-            return f"{local.name}: {local.dtype} = {op}({', '.join(map(_operand, operands))}){how}"
+            return f"{local}: {local.dtype} = {op}({', '.join(map(_operand, operands))}){how}"
         case Choose(local, cases, default):
             chain = "".join(f"{_operand(o)} if {c} else " for c, o in cases)
-            return f"{local.name}: {local.dtype} = {chain}{_operand(default)}"
+            return f"{local}: {local.dtype} = {chain}{_operand(default)}"
         case Accumulate(acc, op, value, buffer, address, shared, running, along):
             to = acc.name if buffer is None else f"{buffer.name}[{address}]"
             tail = "" if running is None else f", {running.name} its running value along {', '.join(along)}"
@@ -476,14 +420,14 @@ def _head(s: Stmt) -> str:
             return f"{buffer.name}[{address}] = {_operand(value)}"
         case VectorLoad(made, buffer, address, pairs):
             how = " in pairs" if pairs else ""
-            return f"{', '.join(x.name for x in made)} = {buffer.name}[{address} ...]{how}"
+            return f"{', '.join(str(x) for x in made)} = {buffer.name}[{address} ...]{how}"
         case VectorStore(buffer, address, values, pairs):
             return f"{buffer.name}[{address} ...] = {', '.join(map(_operand, values))}{' in pairs' if pairs else ''}"
         case VectorAdd(buffer, address, values):
             return f"{buffer.name}[{address} ...] <- sum {', '.join(map(_operand, values))} atomically"
         case PairCompute(local, op, operands):
-            return f"{local.name}: {local.dtype} pair = {op}({', '.join(map(_operand, operands))})"
+            return f"{local}: {local.dtype} pair = {op}({', '.join(map(_operand, operands))})"
         case Half(local, word, high):
-            return f"{local.name}: {local.dtype} = {'high' if high else 'low'} of {word.name}"
+            return f"{local}: {local.dtype} = {'high' if high else 'low'} of {word}"
         case _:
             assert_never(s)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from idgraph.arith import TRUE, Expr, as_expr, divisible, simplify
+from idgraph.emit.defuse import made_by, names, rewritten
 from idgraph.emit.plan import (
     Accumulate,
     Buffer,
@@ -20,13 +21,12 @@ from idgraph.emit.plan import (
     Load,
     Local,
     Note,
-    Operand,
     Stmt,
     Store,
     VectorAdd,
     VectorLoad,
     VectorStore,
-    names,
+    walk,
 )
 from idgraph.emit.tidy import tidy
 from idgraph.ir import item_size
@@ -68,7 +68,7 @@ def _join_conditions(body: Sequence[Stmt]) -> list[Stmt]:
 
 
 def _touched(body: Sequence[Stmt]) -> set[str]:
-    return {name for s in _flat(body) for name in names(s)}
+    return {name for s in walk(tuple(body)) for name in names(s)}
 
 
 def split_address(address: Expr) -> tuple[Expr, int]:
@@ -158,7 +158,7 @@ class _Loads:
                 for name in _defined(s.body):
                     now.pop(name, None)
             else:
-                rest.append(_renamed(s, now))
+                rest.append(_reading(s, now))
                 for name in _defined((s,)):
                     now.pop(name, None)
         return [*_vector_loads(wanted), *rest]
@@ -185,24 +185,20 @@ def _vector_loads(wanted: dict[tuple[str, Expr], dict[int, Load]]) -> list[Stmt]
     return made
 
 
+def _reading(s: Stmt, now: dict[str, Local]) -> Stmt:
+    """The statement reading, for each local, the load that it holds."""
+    return rewritten(s, read=lambda o: now.get(o.name, o) if isinstance(o, Local) else o) if now else s
+
+
 def _defined(body: Sequence[Stmt]) -> set[str]:
     """Locals that code sets, other than by loads that are joined (those have names of their own)."""
-    found: set[str] = set()
-    for s in _flat(body):
-        match s:
-            case Load(local) | Compute(local) | Choose(local):
-                found.add(local.name)
-            case Declare(name):
-                found.add(name)
-            case _:
-                pass
-    return found
+    return {x.name for s in walk(tuple(body)) if not isinstance(s, (Let, VectorLoad)) for x in made_by(s)}
 
 
 def _join_stores(body: Sequence[Stmt]) -> list[Stmt]:
     """Stores and atomic additions joined up to the next condition that writes: none moves past one."""
     body = [replace(s, body=tuple(_join_stores(s.body))) if isinstance(s, (If, Checked)) else s for s in body]
-    flat = _flat(body)
+    flat = list(walk(tuple(body)))
     # An address with a variable set here, and what is also touched otherwise here, stay where they are.
     lets = frozenset(s.name for s in body if isinstance(s, Let))
     loaded = {s.buffer.name for s in flat if isinstance(s, (Load, VectorLoad))}
@@ -214,7 +210,7 @@ def _join_stores(body: Sequence[Stmt]) -> list[Stmt]:
     for s in body:
         part.append(s)
         if isinstance(s, (If, Checked)) and any(
-            isinstance(x, (Store, VectorStore, Accumulate, VectorAdd)) for x in _flat(s.body)
+            isinstance(x, (Store, VectorStore, Accumulate, VectorAdd)) for x in walk(s.body)
         ):
             made += [*moving.joined(part[:-1]), s]
             part = []
@@ -284,36 +280,11 @@ def _set_often(body: Sequence[Stmt]) -> set[str]:
     times: Counter[str] = Counter()
     for s in body:
         match s:
-            case Load(local) | Compute(local) | Choose(local):
-                times[local.name] += 1
-            case VectorLoad(made):
-                times.update(x.name for x in made)
+            case Load() | Compute() | Choose() | VectorLoad():
+                times.update(x.name for x in made_by(s))
             case If(body=inner) | Checked(body=inner):
                 times.update(_defined(inner))
             case _:
                 pass
-    added = {s.acc.name for s in _flat(body) if isinstance(s, Accumulate) and s.buffer is None}
+    added = {s.acc.name for s in walk(tuple(body)) if isinstance(s, Accumulate) and s.buffer is None}
     return added | {name for name, n in times.items() if n > 1}
-
-
-def _flat(body: Sequence[Stmt]) -> list[Stmt]:
-    return [x for s in body for x in ((s, *_flat(s.body)) if isinstance(s, (If, Checked)) else (s,))]
-
-
-def _renamed(s: Stmt, now: dict[str, Local]) -> Stmt:
-    """The statement reading, for each local, the load that it holds."""
-    if not now:
-        return s
-
-    def operand(o: Operand) -> Operand:
-        return now.get(o.name, o) if isinstance(o, Local) else o
-
-    match s:
-        case Compute(operands=operands):
-            return replace(s, operands=tuple(map(operand, operands)))
-        case Choose(cases=cases, default=default):
-            return replace(s, cases=tuple((c, operand(o)) for c, o in cases), default=operand(default))
-        case Store(value=value) | Let(value=value) | Accumulate(value=value):
-            return replace(s, value=operand(value))
-        case _:
-            return s

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from idgraph.arith import TRUE, Expr, as_expr, ceildiv, is_true, maximum, multiple_of, simplify, symbol, where
+from idgraph.emit.defuse import all_reads, reads, rewritten, sets
 from idgraph.emit.lanes import Expansion, Lane, pair_up
 from idgraph.emit.plan import (
     Accumulate,
@@ -31,9 +32,8 @@ from idgraph.emit.plan import (
     Stmt,
     Store,
 )
-from idgraph.emit.rows.rewrite import Plain, all_reads, mapped, reads, same_local, sets
 from idgraph.emit.rows.sums import is_coarse, widened
-from idgraph.emit.rows.sweep import COLUMN, Online, Sweep
+from idgraph.emit.rows.sweep import COLUMN, Online, Plain, Sweep
 from idgraph.emit.vectors import VECTOR_TYPES, join_accesses
 from idgraph.ir import DType, is_float, item_size
 
@@ -234,7 +234,7 @@ def straight(s: Sweep, at: Callable[[Expr], Expr], lanes: Sequence[Lane], read_o
             if isinstance(x, Accumulate):
                 made += _gathered(x, wide, sums, lanes, depths)
             elif not (isinstance(x, Compute) and x.local.name in wide):
-                made += expansion.expand((mapped(x, at, same_local),), lanes, depths)
+                made += expansion.expand((rewritten(x, index=at),), lanes, depths)
         return made
 
     made = [*_before(s), *straight(s.body), *_follow(s), *straight(s.later)]
@@ -259,7 +259,7 @@ def _slow(s: Sweep, column: Expr) -> list[Stmt]:
                     value = wide[value.name]
                 made.append(replace(x, acc=_target(x, value, sums), value=value))
             elif not isinstance(x, Note) and not (isinstance(x, Compute) and x.local.name in wide):
-                made.append(mapped(x, at, same_local))
+                made.append(rewritten(x, index=at))
         return made
 
     return [*_before(s), *straight(s.body), *_follow(s), *straight(s.later)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from idgraph.arith import Expr
+from idgraph.emit.defuse import all_reads, all_sets, loaded_in, reads, rewritten, sets, stored_in, value_of
 from idgraph.emit.plan import (
     Accumulate,
     Alloc,
@@ -27,8 +27,7 @@ from idgraph.emit.plan import (
     Stmt,
     walk,
 )
-from idgraph.emit.rows.rewrite import Plain, all_reads, all_sets, loaded_in, mapped, reads, sets, stored_in
-from idgraph.emit.rows.sweep import Online, Sweep, sweep_of
+from idgraph.emit.rows.sweep import Online, Plain, Sweep, sweep_of
 
 Part = Stmt | Sweep
 _WIDE = ("float32", "float64")
@@ -162,24 +161,27 @@ class _Merge:
             return None
         return replace(self.a, body=(*self.a.body, *self.added(self.b.body)))
 
+    def renamed(self, o: Operand) -> Operand:
+        return self.names.get(o.name, o) if isinstance(o, Local) else o
+
     def added(self, body: Sequence[Plain]) -> list[Plain]:
         """The statements of ``body`` that the first sweep does not have yet."""
-        known = {_value(s): s for s in _all(self.a) if _value(s) is not None}
+        known = {value_of(s): s for s in _all(self.a) if value_of(s) is not None}
         taken = set(all_sets(_all(self.a)))
         made: list[Plain] = []
         for s in body:
-            moved = mapped(s, _same, lambda x: self.names.get(x.name, x))
+            moved = rewritten(s, read=self.renamed)
             if isinstance(moved, (Load, Compute, Choose)):
-                held = known.get(_value(moved))
+                held = known.get(value_of(moved))
                 if isinstance(held, (Load, Compute, Choose)):
                     self.names[moved.local.name] = held.local
                     continue
-                known[_value(moved)] = moved
+                known[value_of(moved)] = moved
                 if moved.local.name in taken:
                     fresh = Local(_fresh(moved.local.name, taken), moved.local.dtype)
                     self.names[moved.local.name] = fresh
                     moved = replace(moved, local=fresh)
-                    known[_value(moved)] = moved
+                    known[value_of(moved)] = moved
                 taken |= sets(moved)
             made.append(moved)
         return made
@@ -190,7 +192,7 @@ class _Merge:
             return None
         tops = [s for s in self.a.body if isinstance(s, Accumulate) and s.op == "amax" and s.buffer is None]
         sources = {s.acc.name for s in tops}
-        made_by = {n for s in after for n in sets_deep(s)}
+        made_by = all_sets(after)
         if len(tops) != 1 or len(waits) != 1 or not waits <= made_by or tops[0].acc.dtype not in _WIDE:
             return None
         (c,) = waits
@@ -272,27 +274,9 @@ def _follows(c: str, sources: set[str], after: Sequence[Stmt]) -> bool:
     return c in found and c not in sources
 
 
-def sets_deep(s: Stmt) -> frozenset[str]:
-    """Variables set in a statement and inside it."""
-    return all_sets((s,))
-
-
 def _set_once(s: Sweep) -> bool:
     names = [n for x in _all(s) if isinstance(x, (Load, Compute, Choose)) for n in sets(x)]
     return len(names) == len(set(names))
-
-
-def _value(s: Plain) -> object:
-    """What a statement computes, without the name it gives it; None for what is no value."""
-    match s:
-        case Load(local, buffer, address, guard):
-            return ("load", local.dtype, buffer.name, address, guard)
-        case Compute(local, op, operands, compute):
-            return ("compute", local.dtype, op, operands, compute)
-        case Choose(local, cases, default):
-            return ("choose", local.dtype, cases, default)
-        case _:
-            return None
 
 
 def _fresh(name: str, taken: set[str]) -> str:
@@ -300,7 +284,3 @@ def _fresh(name: str, taken: set[str]) -> str:
     while f"{name}_s{n}" in taken:
         n += 1
     return f"{name}_s{n}"
-
-
-def _same(e: Expr) -> Expr:
-    return e

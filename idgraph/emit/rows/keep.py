@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from idgraph.arith import Expr
-from idgraph.emit.plan import Accumulate, Buffer, Choose, Compute, Index, Load, Local, Operand, Stmt, Store, index_exprs
+from idgraph.emit.defuse import all_sets, index_exprs, reads
+from idgraph.emit.plan import Accumulate, Buffer, Choose, Compute, Index, Load, Local, Operand, Stmt, Store
 from idgraph.emit.rows.join import Part
-from idgraph.emit.rows.rewrite import Plain, all_sets, reads
-from idgraph.emit.rows.sweep import Sweep
+from idgraph.emit.rows.sweep import Plain, Sweep
 from idgraph.emit.storage import memory_dtype
 
 KEPT = "kept"
@@ -89,7 +89,7 @@ class _Found:
         def same(o: Operand) -> object:
             if isinstance(o, Local):
                 return places[o.name] if o.name in places else (o.name, o.dtype, version.get(o.name, 0))
-            return (o.value, names(o.value)) if isinstance(o, Index) else (type(o.value).__name__, repr(o.value))
+            return (o, names(o.value)) if isinstance(o, Index) else o
 
         def names(e: Expr) -> object:
             return tuple((x, version.get(x, 0)) for x in sorted(e.names - own))

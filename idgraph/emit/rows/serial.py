@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from idgraph.arith import TRUE, Expr, as_expr, is_true, simplify, symbol
+from idgraph.emit.defuse import reads
 from idgraph.emit.plan import Accumulate, AccumulateOp, Compute, Declare, If, Index, Let, Local, Loop, Stmt, Store
 from idgraph.emit.rows.chunks import hoisted, is_short, with_products
-from idgraph.emit.rows.rewrite import reads
 from idgraph.emit.rows.sums import of_one_sign, widened
 from idgraph.emit.rows.sweep import COLUMN, Sweep
 from idgraph.ir import is_float, item_size

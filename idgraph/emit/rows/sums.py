@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from idgraph.emit.defuse import reads
 from idgraph.emit.plan import Accumulate, Compute, Local, Number, Operand
-from idgraph.emit.rows.rewrite import Plain, reads
+from idgraph.emit.rows.sweep import Plain
 
 
 def widened(body: Sequence[Plain]) -> dict[str, Local]:

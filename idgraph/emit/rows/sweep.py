@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from idgraph.arith import TRUE, Expr, and_, as_expr, is_true, simplify, symbol
+from idgraph.emit.defuse import index_exprs, rewritten
 from idgraph.emit.joined import joined
 from idgraph.emit.plan import (
     Accumulate,
@@ -23,12 +24,11 @@ from idgraph.emit.plan import (
     Stmt,
     Store,
     bodies,
-    index_exprs,
     walk,
 )
-from idgraph.emit.rows.rewrite import Plain, mapped, same_local
 
 COLUMN = "c"
+Plain = Note | Load | Compute | Choose | Accumulate | Store
 _ALONE = ("serial", "vectorize", "unroll")  # ways to run a loop on one thread
 
 
@@ -130,7 +130,7 @@ def sweep_of(s: Loop) -> Sweep | None:
             return None
         if isinstance(inner, Accumulate) and (inner.running is not None or inner.buffer is not None):
             return None  # a scan goes in order, and what is added up in memory is not one value of a row
-        moved = mapped(inner, lambda e: _at(e, place), same_local)
+        moved = rewritten(inner, index=lambda e: _at(e, place))
         if not _same_indices(inner, moved, column, linear):
             return None
         made.append(moved)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from idgraph.arith import Expr, symbol
-from idgraph.emit.plan import PRIME, Alloc, Checked, If, Index, Let, Loop, Plan, Single, Stmt
-from idgraph.emit.rows.rewrite import Plain, mapped, same_local
+from idgraph.emit.defuse import everywhere, rewritten
+from idgraph.emit.plan import PRIME, Plan, Stmt
 from idgraph.emit.rows.sweep import COLUMN
 
 
@@ -30,33 +29,11 @@ def apart(plan: Plan) -> Plan:
         low, high = (moved(b) if isinstance(b, Expr) else b for b in (low, high))
         return symbol(other.get(x.name, x.name), low, high, step, rest)
 
+    def statement(s: Stmt) -> Stmt:
+        return rewritten(s, index=moved)
+
     kernels = tuple(
-        replace(k, scalars=tuple(other.get(s, s) for s in k.scalars), body=tuple(_all(k.body, moved)))
+        replace(k, scalars=tuple(other.get(s, s) for s in k.scalars), body=everywhere(k.body, statement))
         for k in plan.kernels
     )
     return replace(plan, kernels=kernels, names={other.get(s, s): name for s, name in plan.names.items()})
-
-
-def _all(body: Sequence[Stmt], moved: Callable[[Expr], Expr]) -> list[Stmt]:
-    made: list[Stmt] = []
-    for s in body:
-        match s:
-            case Loop():
-                s = replace(s, extent=moved(s.extent), first=moved(s.first), body=tuple(_all(s.body, moved)))
-            case If():
-                s = replace(s, condition=moved(s.condition), body=tuple(_all(s.body, moved)))
-            case Checked():
-                point = tuple(map(moved, s.point))
-                s = replace(s, condition=moved(s.condition), point=point, body=tuple(_all(s.body, moved)))
-            case Alloc(buffer):
-                s = Alloc(replace(buffer, size=moved(buffer.size)))
-            case Single():
-                s = replace(s, body=tuple(_all(s.body, moved)))
-            case Let(value=Index(value)):
-                s = replace(s, value=Index(moved(value)))
-            case _ if isinstance(s, Plain):
-                s = mapped(s, moved, same_local)
-            case _:
-                pass
-        made.append(s)
-    return made
