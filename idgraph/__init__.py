@@ -4,7 +4,6 @@ The exports stand in the order in which data flows: errors, index algebra, fusio
 kernels, checks, pictures, imports from PyTorch.
 """
 
-import importlib
 from typing import TYPE_CHECKING, Final
 
 from idgraph.arith import CounterExample, Expr, Proof, Unknown, from_sympy, prove, prove_equal, simplify
@@ -122,6 +121,7 @@ from idgraph.ir.ops import (
     trunc,
     where,
 )  # fmt: skip
+from idgraph.loading import load
 from idgraph.validate import validate
 
 if TYPE_CHECKING:
@@ -172,15 +172,15 @@ __all__ = [
 ]  # fmt: skip
 
 
-load_with(lambda: importlib.import_module(f"{__name__}.viz"))
+load_with(lambda: load(f"{__name__}.viz"))
 
 
 def __getattr__(name: str) -> object:
     if name in _ROOMS:
-        return importlib.import_module(f"{__name__}.{name}")
+        return load(f"{__name__}.{name}")
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    found = getattr(load(f"{__name__}.{_HOME[name]}"), name)
     globals()[name] = found
     return found
 

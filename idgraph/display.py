@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from idgraph.errors import IdGraphError
+from idgraph.loading import LOADING
 
 
 class Printer(Protocol):
@@ -31,8 +32,9 @@ def load_with(loader: Callable[[], object]) -> None:
 
 
 def _load() -> None:
-    while _LOADERS:
-        _LOADERS.pop()()
+    with LOADING:  # a thread that finds the list empty waits until what was in it is loaded
+        while _LOADERS:
+            _LOADERS.pop()()
 
 
 def register_renderer(kind: str, renderer: Callable[..., str]) -> None:

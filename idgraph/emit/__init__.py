@@ -5,13 +5,13 @@ Importing this package loads no NumPy; emitting does.
 
 from __future__ import annotations
 
-import importlib
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
 from idgraph.errors import EmitError, arguments
 from idgraph.ir import Fusion
+from idgraph.loading import LOADING, load
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,8 +56,9 @@ def emit(
     >>> emit(f, target="numpy").run({"x": np.arange(8, dtype=np.float32)})["t1"]
     array([4., 5., 6., 7.], dtype=float32)
     """
-    from idgraph.emit.program import emit as build  # noqa: PLC0415 - loads NumPy
-    from idgraph.schedule.variant import RULE  # noqa: PLC0415 - loads the schedules
+    with LOADING:
+        from idgraph.emit.program import emit as build  # noqa: PLC0415 - loads NumPy
+        from idgraph.schedule.variant import RULE  # noqa: PLC0415 - loads the schedules
 
     return build(fusion, target, model=model, cache=cache, variant=RULE if variant is None else variant)
 
@@ -66,7 +67,7 @@ def __getattr__(name: str) -> object:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, attribute = _LATER[name]
-    return getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
+    return getattr(load(f"{__name__}.{module}"), attribute)
 
 
 class _Callable(ModuleType):

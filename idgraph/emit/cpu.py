@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -17,12 +16,13 @@ from idgraph.emit.plan import Kernel, Loop, walk
 from idgraph.emit.printers.scalar import runs_parallel
 from idgraph.emit.rows.sweep import COLUMN
 from idgraph.errors import EmitError
+from idgraph.loading import load
 
 
 def load_numba() -> Any:
     """numba, or a clear error."""
     try:
-        return import_module("numba")
+        return load("numba")
     except ImportError as error:
         raise EmitError("target cpu needs numba", because=[str(error)], hint="pip install idgraph[cpu]") from None
 

@@ -19,6 +19,7 @@ from idgraph.emit.rows import with_rows
 from idgraph.errors import EmitError, arguments
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, check_fusion
+from idgraph.loading import LOADING
 from idgraph.schedule.variant import RULE, Variant
 
 Target = Literal["python", "numpy", "cpu", "cuda"]
@@ -90,7 +91,8 @@ class Program:
     @arguments(EmitError)
     def functions(self, checked: bool = False) -> dict[str, Callable[..., Any]]:
         """The kernels as functions of flat buffers and integers, by name; compiled once."""
-        from idgraph.emit import launch  # noqa: PLC0415  # NumPy, and the targets' compilers behind it
+        with LOADING:
+            from idgraph.emit import launch  # noqa: PLC0415  # NumPy, and the targets' compilers behind it
 
         if checked not in self._functions:
             self._functions[checked] = launch.compile_functions(self, checked)
@@ -114,7 +116,8 @@ class Program:
 
         Raises `EmitError` for arrays that do not fit, `IndexingError` for an index out of range.
         """
-        from idgraph.emit import launch  # noqa: PLC0415  # NumPy, and the targets' compilers behind it
+        with LOADING:
+            from idgraph.emit import launch  # noqa: PLC0415  # NumPy, and the targets' compilers behind it
 
         return launch.run(self, inputs, symbols, checked, poison)
 

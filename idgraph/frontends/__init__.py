@@ -7,9 +7,10 @@ Importing this module is light: NumPy and torch are loaded when a program is rea
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
+
+from idgraph.loading import LOADING, load
 
 if TYPE_CHECKING:
     from idgraph.frontends import fx as fx
@@ -46,12 +47,13 @@ def from_torch(
     >>> imp.run(torch.arange(4.0), target="numpy")
     tensor([-2., -3.,  0.,  1.])
     """
-    from idgraph.frontends.exporting import capture  # noqa: PLC0415 - loads NumPy, and torch behind it
+    with LOADING:
+        from idgraph.frontends.exporting import capture  # noqa: PLC0415 - loads NumPy, and torch behind it
 
     return capture(source, example_args, example_kwargs, name, strict, dynamic_shapes)
 
 
 def __getattr__(name: str) -> object:
     if name == "fx":
-        return importlib.import_module("idgraph.frontends.fx")
+        return load("idgraph.frontends.fx")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,6 +12,7 @@ from idgraph.errors import IdGraphError, arguments
 from idgraph.index import IdModel
 from idgraph.ir import Fusion
 from idgraph.ir.rebuild import rebuild
+from idgraph.loading import LOADING
 from idgraph.reports.collect import Advance, segment_facts
 from idgraph.reports.facts import AccessFacts, Amount, CycleFacts, OpaqueFacts, SegmentFacts, total
 from idgraph.reports.plain import plain_report, totals
@@ -125,7 +126,8 @@ class IndexReport(Printed):
     @arguments(IdGraphError, first=True)
     def to_text(self, width: int = 120, rows: int | None = 40) -> str:
         """Tables as text, ``width`` characters wide, at most ``rows`` rows each (None: all)."""
-        from idgraph.reports.tables import as_text  # noqa: PLC0415 - loads rich
+        with LOADING:
+            from idgraph.reports.tables import as_text  # noqa: PLC0415 - loads rich
 
         return as_text(self, width, rows)
 
@@ -152,7 +154,8 @@ class IndexReport(Printed):
         return self.to_text()
 
     def __rich__(self) -> object:
-        from idgraph.reports.tables import tables  # noqa: PLC0415 - loads rich
+        with LOADING:
+            from idgraph.reports.tables import tables  # noqa: PLC0415 - loads rich
 
         return tables(self)
 

@@ -5,7 +5,6 @@ rows (the file) < examine (one graph) < child, guard (its process) < clusters, r
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from idgraph.emit import Target
 from idgraph.errors import IdGraphError, arguments
+from idgraph.loading import LOADING, load
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -68,8 +68,9 @@ def sweep(
     >>> sweep(folder, folder / "rows.jsonl").fresh  # nothing is done twice
     0
     """
-    from idgraph.sweeps.examine import Options  # noqa: PLC0415 - loads every room
-    from idgraph.sweeps.run import run_sweep  # noqa: PLC0415 - as above
+    with LOADING:
+        from idgraph.sweeps.examine import Options  # noqa: PLC0415 - loads every room
+        from idgraph.sweeps.run import run_sweep  # noqa: PLC0415 - as above
 
     if not timeout > 0 or memory < 0 or points < 0 or (workers is not None and workers < 1):
         raise IdGraphError("a sweep needs a timeout above 0, workers of at least 1, memory and points of at least 0")
@@ -81,4 +82,4 @@ def sweep(
 def __getattr__(name: str) -> object:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
+    return getattr(load(f"{__name__}.{_LATER[name]}"), name)

@@ -5,7 +5,6 @@ Importing this package loads no NumPy; validating does.
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Mapping
 from types import ModuleType
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from idgraph.emit import Target
 from idgraph.errors import IdGraphError, arguments
 from idgraph.ir import Fusion
+from idgraph.loading import LOADING, load
 
 if TYPE_CHECKING:
     from idgraph.index import IdModel
@@ -71,7 +71,8 @@ def validate(
     >>> r.ok, r.points, r.addresses.exhaustive, r.values.elements
     (True, 512, True, 64)
     """
-    from idgraph.validate.run import run_checks  # noqa: PLC0415 - loads NumPy
+    with LOADING:
+        from idgraph.validate.run import run_checks  # noqa: PLC0415 - loads NumPy
 
     return run_checks(f, target, exhaustive, seed, symbols, inputs, model, engine)
 
@@ -79,7 +80,7 @@ def validate(
 def __getattr__(name: str) -> object:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
+    return getattr(load(f"{__name__}.{_LATER[name]}"), name)
 
 
 class _Callable(ModuleType):

@@ -18,6 +18,7 @@ import numpy as np
 from idgraph.errors import EmitError
 from idgraph.index import IdModel
 from idgraph.ir import Fusion
+from idgraph.loading import LOADING
 from idgraph.validate.diagnosis import describe, find_mismatch
 from idgraph.validate.engine_numpy import CHUNK, check_points, scan_numpy
 from idgraph.validate.inputs import random_inputs
@@ -129,11 +130,13 @@ def _scanner(name: str) -> Scanner:
     if name == "numpy":
         return scan_numpy
     if name == "numba":
-        from idgraph.validate.engine_numba import scan_numba  # noqa: PLC0415
+        with LOADING:
+            from idgraph.validate.engine_numba import scan_numba  # noqa: PLC0415
 
         return scan_numba
     if name == "cuda":
-        from idgraph.validate.engine_cuda import scan_cuda  # noqa: PLC0415
+        with LOADING:
+            from idgraph.validate.engine_cuda import scan_cuda  # noqa: PLC0415
 
         return scan_cuda
     raise EmitError(f"unknown engine {name!r}", hint="auto, numpy, numba or cuda")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from idgraph.errors import EmitError
+from idgraph.loading import LOADING
 from idgraph.validate.codegen import PLACE, index_names, memory_order, nest_source, point_source, split_loop
 from idgraph.validate.oracle.moves import Array
 from idgraph.validate.scan import Scan
@@ -62,7 +63,8 @@ def arrays_of(case: Case, tables: Tables) -> list[Array]:
 def scan_numba(case: Case, tables: Tables, advance: Callable[[int], None]) -> Scan:
     """Look at every point, all cores, without the interpreter lock."""
     if not case.loops or case.points == 0 or any(0 in a.shape for a in tables.wanted):
-        from idgraph.validate.engine_numpy import scan_numpy  # noqa: PLC0415
+        with LOADING:
+            from idgraph.validate.engine_numpy import scan_numpy  # noqa: PLC0415
 
         return scan_numpy(case, tables, advance)
     threads = os.cpu_count() or 1

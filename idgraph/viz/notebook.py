@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from idgraph.errors import IdGraphError
+from idgraph.loading import LOADING
 from idgraph.viz.drawing import drawable, to_svg
 
 
 def page(what: object) -> str:
     """The HTML page of a report."""
-    from idgraph.viz.page import to_html  # noqa: PLC0415 - loads the reports
+    with LOADING:
+        from idgraph.viz.page import to_html  # noqa: PLC0415 - loads the reports
 
     return to_html(what)
 

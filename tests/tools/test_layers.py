@@ -12,7 +12,7 @@ import pytest
 
 from tools.env import ROOT
 
-MODULES = ("__main__", "cli", "display", "errors", "testing", "validate/oracle", "ir/tensor", "graphs/exact")
+MODULES = ("__main__", "cli", "display", "errors", "loading", "testing", "validate/oracle", "ir/tensor", "graphs/exact")
 ROOMS = ("arith", "ir", "graphs", "index", "schedule", "emit", "reports", "validate", "viz", "frontends", "sweeps")
 CONTRACTS = {
     contract["id"]: contract["name"]

@@ -1,0 +1,40 @@
+"""Any number of threads: the first use of the library, and long use, give the answers of one thread."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from idgraph.loading import LOADING, load
+
+ROOT = Path(__file__).parents[2]
+
+
+def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tests.threads.jobs", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_first_use_from_eight_threads(seed: int) -> None:
+    done = _run("first", str(seed))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_eight_threads_answer_as_one() -> None:
+    done = _run("soak", "5", "7")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.nightly
+def test_eight_threads_for_ten_minutes() -> None:
+    done = _run("soak", "600", "11")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_room_that_is_loaded_late_is_loaded_by_one_thread() -> None:
+    with LOADING:  # the lock is the loader's own: whoever holds it may load
+        assert load("idgraph.display").__name__ == "idgraph.display"
