@@ -55,7 +55,7 @@ def tensor_table(fusion: Fusion) -> Table:
 def access_row(a: Access) -> tuple[str, ...]:
     """verb, tensor, coordinates, address, predicate as text."""
     where = "(" + ", ".join(map(str, a.coordinates)) + ")"
-    return ("write" if a.is_write else "read", a.tensor.name, where, str(a.address), str(a.predicate))
+    return ("write" if a.is_write else "read", a.tensor.name, where, a.place, str(a.predicate))
 
 
 def index_table(model: IdModel, exprs: Iterable[TensorExpr]) -> Table:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from idgraph.emit.nest import Nest, Node, is_thread
+from idgraph.emit.nest import Nest, Node
 from idgraph.emit.plan import quote
 from idgraph.emit.races import Crossing
+from idgraph.index.storage import is_thread
 from idgraph.ir import TensorExpr
 
 

@@ -18,10 +18,8 @@ from idgraph.emit.nest import (
     Nest,
     Node,
     build_tree,
+    flatten,
     folded,
-    is_block,
-    is_thread,
-    needed,
     reduced,
 )
 from idgraph.emit.plan import (
@@ -49,13 +47,15 @@ from idgraph.emit.plan import (
     quote,
     walk,
 )
-from idgraph.emit.races import Crossing, check_barriers, check_races, thread_ways
+from idgraph.emit.races import Crossing, check_barriers, check_races
 from idgraph.emit.scan import scan_steps
 from idgraph.emit.scatter import compared, copied, update
 from idgraph.emit.shared import check_shared_total
 from idgraph.emit.storage import Home, Threads, homes, memory_dtype, private_buffer
 from idgraph.errors import EmitError
 from idgraph.index import strides
+from idgraph.index.live import needed
+from idgraph.index.storage import Allocator, is_block, is_thread
 from idgraph.ir import SCANS, SCATTERS, Fusion, Loaded, Tensor, TensorExpr
 
 Body = tuple[Stmt, ...]
@@ -69,7 +69,8 @@ def build_plan(fusion: Fusion, maps: IndexMaps, threads: bool) -> Plan:
     """
     exprs = needed(fusion)
     tree = build_tree(exprs, maps)
-    ways = thread_ways(tree)
+    allocator = Allocator(fusion, maps.loops, threads=threads)
+    ways = allocator.ways
     dims: dict[TensorExpr, tuple[str, ...]] = {}
     groups = _launches(tree, ways) if threads else [[node] for node in tree]
     for group in groups:
@@ -77,9 +78,9 @@ def build_plan(fusion: Fusion, maps: IndexMaps, threads: bool) -> Plan:
         used = tuple(dict.fromkeys(w for e in inside for w in ways[e] if is_thread(w)))
         dims.update(dict.fromkeys(inside, used))
     how = Threads(threads, ways, dims)
-    stored = homes(fusion, exprs, maps, how)
+    stored = homes(exprs, allocator, how)
     crossings = check_races(exprs, tree, maps, stored, how)
-    builder = _Builder(maps, stored, how, frozenset(fusion.outputs), crossings)
+    builder = _Builder(maps, allocator, stored, how, crossings)
     bodies: list[Body] = []
     for group in groups:
         bodies += [body for e in _exprs_of(group) if (body := builder.start(e))]
@@ -153,9 +154,9 @@ class _Sum:
 @dataclass(frozen=True, slots=True)
 class _Builder:
     maps: IndexMaps
+    allocator: Allocator
     stored: Mapping[Tensor, Home]
     threads: Threads
-    outputs: frozenset[Tensor]
     crossings: tuple[Crossing, ...] = ()
 
     def start(self, e: TensorExpr) -> Body:
@@ -271,13 +272,12 @@ class _Builder:
         home, access = self.stored[e.output], self.maps.write(e)
         out: list[Stmt] = []
         if home.array is not None:
-            place = home.place(access) if home.laid_out else home.at(_own_slots(self.maps.loops(e), skip))
             missing = self.threads.missing(e, skip, per_block=True) if home.is_shared else ()
-            keep = Store(home.array, place, value)
+            keep = Store(home.array, home.place(access), value)
             out.append(Single(missing, (keep,)) if missing else keep)
         if home.memory is not None:
             missing = self.threads.missing(e, skip)
-            write = Store(home.memory, access.memory_address, value)
+            write = Store(home.memory, access.tensor_address, value)
             out.append(Single(missing, (write,)) if missing else write)
         return tuple(out)
 
@@ -293,10 +293,11 @@ class _Builder:
         kept = [p for p in inner if not self.threads.on_thread(e, p) and loops[p].extent != 1]
         if not kept:
             return _Sum(acc, inner, None, None)
-        extents = [loops[p].extent for p in kept]
-        buffer, prefix = private_buffer(f"part{number}", e, memory_dtype(acc.dtype), extents, loops, self.threads)
-        home = Home(e.output, acc, None, buffer, tuple(kept), tuple(extents), prefix)
-        return _Sum(acc, inner, buffer, home.at(_own_slots(loops, ())))
+        box, extents = [loops[p].domain for p in kept], [loops[p].extent for p in kept]
+        array, start = self.allocator.private_array(e.output, box, extents)
+        buffer = private_buffer(f"part{number}", memory_dtype(acc.dtype), array, self.threads)
+        place = flatten(extents, [loops[p].symbol for p in kept])
+        return _Sum(acc, inner, buffer, place if start is None else start + place)
 
     def begin(self, e: TensorExpr) -> list[Stmt]:
         """Start the running value before the outermost reduction loop."""
@@ -374,7 +375,7 @@ class _Builder:
         if home.array is not None:
             buffer, address = home.array, home.place(access)
         elif home.memory is not None:
-            buffer, address = home.memory, access.memory_address
+            buffer, address = home.memory, access.tensor_address
         else:
             raise EmitError(f"{t.name} is read but lives nowhere")
         guard = extra if optional else TRUE
@@ -405,10 +406,6 @@ def _rounded(e: TensorExpr, value: Operand, to: Local) -> Stmt:
 
 def _names(loops: Sequence[LoopVar]) -> set[str]:
     return {v.name for v in loops}
-
-
-def _own_slots(loops: Sequence[LoopVar], skip: Sequence[int]) -> list[Expr | None]:
-    return [None if p in skip else v.symbol for p, v in enumerate(loops)]
 
 
 def _guarded(guard: Expr, body: Body) -> Body:

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from idgraph.arith import FALSE, TRUE, Expr, and_
-from idgraph.emit.nest import COUNTED, IndexMaps
+from idgraph.emit.nest import IndexMaps
 from idgraph.emit.plan import AccumulateOp, Checked, Choose, Compute, Index, Local, Number, Operand, Site, Stmt
 from idgraph.errors import EmitError
+from idgraph.index.live import COUNTED
 from idgraph.ir import SCATTERS, DType, Scalar, Tensor, TensorExpr, is_float
 from idgraph.ir.pointwise import result_dtype
 

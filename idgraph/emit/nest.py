@@ -12,7 +12,8 @@ from typing import Protocol
 
 from idgraph.arith import Expr, as_expr, simplify
 from idgraph.errors import ScheduleError
-from idgraph.ir import SCANS, SCATTERS, Fusion, IterDomain, Tensor, TensorExpr
+from idgraph.index.storage import is_thread
+from idgraph.ir import SCANS, IterDomain, Tensor, TensorExpr
 
 
 class LoopVar(Protocol):
@@ -36,7 +37,7 @@ class AccessMap(Protocol):
     @property
     def coordinates(self) -> tuple[Expr, ...]: ...
     @property
-    def memory_address(self) -> Expr: ...
+    def tensor_address(self) -> Expr: ...
     @property
     def conditions(self) -> tuple[Expr, ...]: ...
     @property
@@ -77,31 +78,6 @@ class Nest:
 
 
 Node = Leaf | Nest
-
-
-# Operations whose elements follow from their coordinates: whoever reads one makes it again, in no memory.
-COUNTED = frozenset({"iota", "full"})
-
-
-def needed(fusion: Fusion) -> tuple[TensorExpr, ...]:
-    """The expressions that the outputs depend on, producers first; without those whose values each reader makes."""
-    wanted = set(fusion.outputs)
-    for e in reversed(fusion.exprs):
-        if any(t in wanted for t in e.outputs):
-            wanted.update(e.inputs)
-    # A scatter begins with a copy of its operand 0, so that must be in memory.
-    kept = set(fusion.outputs) | {e.inputs[0] for e in fusion.exprs if e.op in SCATTERS}
-    return tuple(
-        e
-        for e in fusion.exprs
-        if any(t in wanted for t in e.outputs) and (e.op not in COUNTED or any(t in kept for t in e.outputs))
-    )
-
-
-def live_uses(t: Tensor, exprs: Sequence[TensorExpr]) -> tuple[TensorExpr, ...]:
-    """The consumers of ``t`` among ``exprs``."""
-    among = set(exprs)
-    return tuple(dict.fromkeys(u for u in t.uses if u in among))
 
 
 def build_tree(exprs: Sequence[TensorExpr], maps: IndexMaps) -> tuple[Node, ...]:
@@ -218,16 +194,6 @@ def _parallel(part: tuple[TensorExpr, ...], depth: int, loops: Mapping[TensorExp
     return chosen[0] if chosen else "serial"
 
 
-def is_thread(parallel: str) -> bool:
-    """True of block and thread indices."""
-    return parallel.startswith(("blockIdx", "threadIdx"))
-
-
-def is_block(parallel: str) -> bool:
-    """True of block indices."""
-    return parallel.startswith("blockIdx")
-
-
 def reduced(e: TensorExpr, loops: Sequence[LoopVar]) -> tuple[int, ...]:
     """Positions of the reduction loops of ``e``."""
     own = e.output.loop
@@ -254,11 +220,3 @@ def flatten(extents: Sequence[Expr], coordinates: Sequence[Expr]) -> Expr:
     for n, c in zip(extents, coordinates, strict=True):
         place = place * n + c
     return simplify(place)
-
-
-def product(extents: Sequence[Expr]) -> Expr:
-    """Elements of a box."""
-    total: Expr = as_expr(1)
-    for n in extents:
-        total = total * n
-    return simplify(total)

@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from idgraph.arith import Expr, simplify
-from idgraph.emit.nest import IndexMaps, LoopVar, Nest, Node, is_block, is_thread, live_uses, reduced
+from idgraph.emit.nest import IndexMaps, LoopVar, Nest, Node, reduced
 from idgraph.emit.plan import Checked, Combine, If, Kernel, Loop, Single, Stmt
 from idgraph.emit.scan import check_scan
 from idgraph.emit.scatter import check_order
 from idgraph.emit.storage import Home, Threads, line_of
 from idgraph.errors import ScheduleError
+from idgraph.index.live import live_uses
+from idgraph.index.storage import is_block, is_thread
 from idgraph.ir import Tensor, TensorExpr
 
 
@@ -47,21 +49,6 @@ def check_races(
                 for k in use.operands_of(t):
                     found += _check_use(t, use, k, shared_depth(tree, e, use), maps, stored[t], threads)
     return tuple(dict.fromkeys(found))
-
-
-def thread_ways(tree: Sequence[Node]) -> dict[TensorExpr, tuple[str, ...]]:
-    """For each expression how its loops run, position by position (a shared loop runs one way for all)."""
-    found: dict[TensorExpr, tuple[str, ...]] = {}
-
-    def visit(nodes: Sequence[Node], path: tuple[str, ...]) -> None:
-        for node in nodes:
-            if isinstance(node, Nest):
-                visit(node.children, (*path, node.parallel))
-            else:
-                found[node.expr] = path
-
-    visit(tree, ())
-    return found
 
 
 def _check_expr(e: TensorExpr, loops: Sequence[LoopVar], ways: Mapping[TensorExpr, tuple[str, ...]]) -> None:

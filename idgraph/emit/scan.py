@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from idgraph.arith import Expr, is_true, simplify
 from idgraph.emit.compute import accumulator, finish, identity
-from idgraph.emit.nest import IndexMaps, flatten, is_thread, scanned
+from idgraph.emit.nest import IndexMaps, flatten, scanned
 from idgraph.emit.plan import Accumulate, Buffer, Declare, Local, Operand, Stmt
 from idgraph.errors import ScheduleError
+from idgraph.index.storage import is_thread
 from idgraph.ir import SCANS, TensorExpr
 
 _HINT = "split the scanned axis only, keep its parts in order and serial, and inline its result left of it"

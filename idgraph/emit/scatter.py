@@ -6,31 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from idgraph.arith import Expr, as_expr, ceildiv, is_true, simplify, symbol
 from idgraph.emit.faults import index_title
-from idgraph.emit.nest import IndexMaps, LoopVar, flatten, is_thread, live_uses, product
+from idgraph.emit.nest import IndexMaps, LoopVar, flatten
 from idgraph.emit.plan import Accumulate, Buffer, If, Load, Local, Loop, Note, Operand, Site, Stmt, Store, quote
 from idgraph.errors import ScheduleError
 from idgraph.index import address_of
-from idgraph.ir import SCATTERS, Fusion, Tensor, TensorExpr, adds, combines, item_size
+from idgraph.index.storage import is_thread, product, row_major
+from idgraph.ir import SCATTERS, Tensor, TensorExpr, adds, combines, item_size
 
 _BLOCK = 256
 _BYTES = 16
-
-
-def in_place(fusion: Fusion, exprs: Sequence[TensorExpr]) -> dict[Tensor, Tensor]:
-    """Tensors that a scatter updates and nothing else needs, each with the tensor whose memory it may live in."""
-    found: dict[Tensor, Tensor] = {}
-    for e in reversed(exprs):
-        x = e.inputs[0] if e.op in SCATTERS else None
-        if x is None or x.definition is None or x in fusion.outputs or x.memory != "auto":
-            continue
-        alone = live_uses(x, exprs) == (e,) and e.operands_of(x) == (0,)
-        if alone and _row_major(x) and _row_major(e.output):
-            found[x] = found.get(e.output, e.output)
-    return found
-
-
-def _row_major(t: Tensor) -> bool:
-    return t.allocation == t.axes and t.offset == 0 and all(s is None for s in t.domain.strides)
 
 
 def copied(e: TensorExpr, source: Buffer, to: Buffer) -> tuple[Stmt, ...]:
@@ -39,7 +23,7 @@ def copied(e: TensorExpr, source: Buffer, to: Buffer) -> tuple[Stmt, ...]:
     extents = [d.extent for d in t.axes]
     count = product(extents)
     width = 1
-    if _row_major(x) and _row_major(t):
+    if row_major(x) and row_major(t):
         width = _BYTES // item_size(t.dtype)
         while width > 1 and not is_true((count % width).eq(0)):
             width //= 2
@@ -48,7 +32,7 @@ def copied(e: TensorExpr, source: Buffer, to: Buffer) -> tuple[Stmt, ...]:
     i1, i2 = symbol("i1", 0, _BLOCK - 1), symbol("i2", 0, width - 1)
     place = simplify((i0 * _BLOCK + i1) * width + i2)
     local = Local("value", t.dtype)
-    if _row_major(x) and _row_major(t):
+    if row_major(x) and row_major(t):
         addresses: tuple[Expr, Expr] = place, place
     else:
         at = _coordinates(place, extents)
@@ -85,7 +69,7 @@ def _allocated(t: Tensor, at: Sequence[Expr]) -> list[Expr]:
 
 def update(e: TensorExpr, maps: IndexMaps, buffer: Buffer, value: Operand, local: Local, ways: Sequence[str]) -> Stmt:
     """The write of one point of a scatter: what is there is replaced, or combined with ``value``."""
-    address, how = maps.write(e).memory_address, combines(e)
+    address, how = maps.write(e).tensor_address, combines(e)
     if how is None:
         return Store(buffer, address, value)
     return Accumulate(Local(local.name, e.output.dtype), how, value, buffer, address, is_shared(e, maps, ways))

@@ -1,82 +1,53 @@
-"""Where each tensor's elements live while the kernels run."""
+"""The buffers of a plan: names for the memory that `idgraph.index.storage` gives each tensor, and its limits."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from idgraph.arith import Expr, as_expr
-from idgraph.emit.nest import (
-    AccessMap,
-    IndexMaps,
-    LoopVar,
-    flatten,
-    is_block,
-    is_thread,
-    live_uses,
-    product,
-    reduced,
-)
+from idgraph.arith import Expr
+from idgraph.emit.nest import AccessMap
 from idgraph.emit.plan import Buffer, Local
-from idgraph.emit.scatter import in_place
 from idgraph.emit.shared import LIMIT
-from idgraph.errors import EmitError, ScheduleError
-from idgraph.index import buffer_size
-from idgraph.index.tiles import tile
-from idgraph.ir import DType, Fusion, Tensor, TensorExpr, item_size
-
-# Elements of one thread's private array beyond which it moves to global memory, one slice for each thread.
-LOCAL_LIMIT = 4096
+from idgraph.errors import EmitError, IndexingError, ScheduleError
+from idgraph.index import Buffer as Allocated
+from idgraph.index import Storage
+from idgraph.index.live import live_uses
+from idgraph.index.storage import Allocator, is_block, is_thread
+from idgraph.ir import DType, Tensor, TensorExpr, item_size
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Storage of one tensor.
+    """Storage of one tensor under the names of a plan: ``memory`` of the whole tensor, at `Access.tensor_address`, the
+    ``array`` of an inlined one, and the variable ``value``."""
 
-    ``memory``: an input, an output or a global intermediate, at `Access.address`. ``local``: a variable. ``array``: a
-    private or shared array over ``extents``: the tensor's own loops at the positions ``kept``, or with ``laid_out``
-    its allocation axes at those positions. A fusion output that is inlined may have two of them.
-    """
-
-    tensor: Tensor
+    storage: Storage
     value: Local
     memory: Buffer | None = None
     array: Buffer | None = None
-    kept: tuple[int, ...] = ()
-    extents: tuple[Expr, ...] = ()
-    prefix: Expr | None = None
-    laid_out: bool = False
 
     @property
     def is_local(self) -> bool:
         """True when consumers take the value from a variable."""
-        t = self.tensor
-        return t.inline_position > 0 and self.array is None and t.definition is not None and t.memory != "global"
+        return self.storage.is_local
 
     @property
     def in_memory(self) -> bool:
         """True when consumers read it from global memory."""
-        return self.memory is not None and self.array is None and not self.is_local
+        return self.storage.in_memory
 
     @property
     def is_shared(self) -> bool:
         """True when the threads of a block share the array that consumers read."""
-        return self.array is not None and self.array.place == "shared"
+        return self.storage.is_shared
 
     def place(self, access: AccessMap) -> Expr:
         """The element of the array that an access of the tensor means."""
-        return self.at(access.allocation if self.laid_out else access.slots)
-
-    def at(self, coordinates: Sequence[Expr | None]) -> Expr:
-        """The element of the array for these coordinates of the tensor's loop (or allocation) axes."""
-        chosen: list[Expr] = []
-        for p in self.kept:
-            slot = coordinates[p]
-            if slot is None:
-                raise EmitError(f"loop axis {p} of {self.tensor.name} has no coordinate where it is read")
-            chosen.append(slot)
-        inside = flatten(self.extents, chosen)
-        return inside if self.prefix is None else self.prefix + inside
+        try:
+            return self.storage.place(access.slots, access.allocation)
+        except IndexingError as problem:
+            raise EmitError(str(problem)) from problem
 
 
 def memory_dtype(dtype: DType) -> DType:
@@ -107,53 +78,53 @@ class Threads:
         return tuple(d for d in found if not (per_block and is_block(d)))
 
 
-def private_buffer(
-    name: str, e: TensorExpr, dtype: DType, extents: Sequence[Expr], loops: Sequence[LoopVar], threads: Threads
-) -> tuple[Buffer, Expr | None]:
-    """Private memory for a box of ``extents``; on threads, one too large for registers and local memory is a slice of
-    global memory for each thread (the second result is where the slice starts)."""
-    size, title = product(extents), e.output.name
-    if not threads.used or (size.is_const and int(size) <= LOCAL_LIMIT):
-        return Buffer(name, title, dtype, size, "private"), None
-    own = [v for p, v in enumerate(loops) if threads.on_thread(e, p)]
-    if threads.missing(e):
+def private_buffer(name: str, dtype: DType, of: Allocated, threads: Threads) -> Buffer:
+    """Private memory of what is made of a tensor: an array, or slices of global memory."""
+    title, made = of.tensor.name, of.tensor.definition
+    if of.place == "global" and made is not None and threads.missing(made):
         raise EmitError(
-            f"{title} needs {size} elements for each thread, and no loop of it runs on {threads.missing(e)[0]}",
-            where=e.source_line,
+            f"{title} needs {of.size} elements for all threads, and no loop of it runs on {threads.missing(made)[0]}",
+            where=made.source_line,
             hint=f"inline {title} deeper, or parallelize it as its consumers",
         )
-    place = flatten([v.extent for v in own], [v.symbol for v in own]) if own else as_expr(0)
-    total = product([*(v.extent for v in own), size])
-    return Buffer(name, title, dtype, total, "global"), place * size
+    return Buffer(name, title, dtype, of.size, "global" if of.place == "global" else "private")
 
 
-def homes(fusion: Fusion, exprs: Sequence[TensorExpr], maps: IndexMaps, threads: Threads) -> Mapping[Tensor, Home]:
+def homes(exprs: Sequence[TensorExpr], allocator: Allocator, threads: Threads) -> Mapping[Tensor, Home]:
     """Storage of every tensor that ``exprs`` read or write."""
-    outputs = set(fusion.outputs)
+    fusion = allocator.fusion
     made: dict[Tensor, Home] = {}
     numbers = {t: n for n, t in enumerate(fusion.tensors)}
-    updated = in_place(fusion, exprs)
-    used = {t for e in exprs for t in e.outputs} | set(fusion.inputs) | outputs
+    used = {t for e in exprs for t in e.outputs} | set(fusion.inputs) | set(fusion.outputs)
     for t in sorted(used, key=lambda t: numbers[t]):
-        n = numbers[t]
-        value = Local(f"t{n}", t.dtype)
-        if t.definition is None:
-            made[t] = Home(t, value, Buffer(f"buf{n}", t.name, t.dtype, buffer_size(t), "input", t.alignment))
-            continue
-        k = t.inline_position
-        _check_memory(t, live_uses(t, exprs))
-        memory = None
-        if t in updated and k == 0:
-            to = updated[t]
-            place = "output" if to in outputs else "global"
-            memory = Buffer(f"buf{numbers[to]}", to.name, to.dtype, buffer_size(to), place)
-        elif t in outputs or k == 0 or t.memory == "global":
-            memory = Buffer(f"buf{n}", t.name, t.dtype, buffer_size(t), "output" if t in outputs else "global")
-        if k == 0 or t.memory == "global":
-            made[t] = Home(t, value, memory)
-            continue
-        made[t] = _inlined(t, n, value, memory, maps, threads)
+        if t.definition is not None:
+            _check_memory(t, live_uses(t, exprs))
+        storage = allocator.storage(t)
+        memory, array = storage.memory, None
+        value = Local(f"t{numbers[t]}", t.dtype)
+        if storage.array is not None:
+            array = _array(numbers[t], storage.array, threads)
+        made[t] = Home(storage, value, None if memory is None else _memory(numbers, t, memory), array)
     return made
+
+
+def _memory(numbers: Mapping[Tensor, int], t: Tensor, of: Allocated) -> Buffer:
+    to = of.tensor
+    alignment = t.alignment if of.place == "input" else 16
+    match of.place:
+        case "input" | "output" | "global" as place:
+            return Buffer(f"buf{numbers[to]}", to.name, to.dtype, of.size, place, alignment)
+        case "shared" | "private" | "register":
+            raise EmitError(f"{t.name} has no memory that holds all of it")
+
+
+def _array(number: int, of: Allocated, threads: Threads) -> Buffer:
+    t = of.tensor
+    if of.place != "shared":
+        return private_buffer(f"loc{number}", memory_dtype(t.dtype), of, threads)
+    buffer = Buffer(f"tile{number}", t.name, t.dtype, of.size, "shared")
+    _check_shared(t, buffer, threads)
+    return buffer
 
 
 def _check_memory(t: Tensor, uses: Sequence[TensorExpr]) -> None:
@@ -171,41 +142,6 @@ def _check_memory(t: Tensor, uses: Sequence[TensorExpr]) -> None:
 def line_of(e: TensorExpr | None) -> str:
     """`` (file:line: text)`` of the user's line, or nothing."""
     return f" ({e.source_line})" if e is not None and e.source_line else ""
-
-
-def _inlined(t: Tensor, n: int, value: Local, memory: Buffer | None, maps: IndexMaps, threads: Threads) -> Home:
-    """A variable, or an array over what is made at one point of the shared loops.
-
-    Axes left of the compute-at position need no room, nor do those along which the memory is private: blocks and
-    threads of local memory, blocks of shared memory. Threads right or left of the position share what is shared.
-    """
-    e = t.definition
-    if e is None:
-        raise EmitError(f"{t.name} is an input and cannot be inlined")
-    k, loops, shared = t.inline_position, maps.loops(e), t.memory == "shared"
-    skip = set(reduced(e, loops))
-    # A loop of one step needs no room either.
-    skip |= {p for p, v in enumerate(loops) if v.extent == 1}
-    if not shared and all(p in skip for p in range(k, len(loops))):
-        return Home(t, value, memory)
-
-    def is_own(p: int) -> bool:
-        """One copy of the array for each step of this loop."""
-        way = threads.ways[e][p]
-        if shared and is_thread(way):
-            return is_block(way) and (p < k or threads.used)
-        return p < k or threads.on_thread(e, p)
-
-    own = [p for p in range(len(loops)) if is_own(p)]
-    laid_out = t.memory in ("local", "shared")
-    array = tile(t, own, loops, laid_out=laid_out)
-    kept, extents, laid_out = array.kept, array.extents, array.laid_out
-    if shared:
-        buffer = Buffer(f"tile{n}", t.name, t.dtype, product(extents), "shared")
-        _check_shared(t, buffer, threads)
-        return Home(t, value, memory, buffer, kept, extents, None, laid_out)
-    buffer, prefix = private_buffer(f"loc{n}", e, memory_dtype(t.dtype), extents, loops, threads)
-    return Home(t, value, memory, buffer, kept, extents, prefix, laid_out)
 
 
 def _check_shared(t: Tensor, buffer: Buffer, threads: Threads) -> None:

@@ -8,9 +8,10 @@ from idgraph.index.cures import Cure
 from idgraph.index.layout import address_of, buffer_size, strides
 from idgraph.index.loop import Loop
 from idgraph.index.model import IdModel, IndexMap
+from idgraph.index.storage import Buffer, Storage
 from idgraph.index.vector import Contiguity, VectorWidth
 
 __all__ = [
-    "Access", "BankConflicts", "BankCure", "Conjunct", "Contiguity", "Cure", "IdModel", "IndexMap", "Loop", "Predicate",
-    "VectorWidth", "address_of", "buffer_size", "strides",
+    "Access", "BankConflicts", "BankCure", "Buffer", "Conjunct", "Contiguity", "Cure", "IdModel", "IndexMap", "Loop",
+    "Predicate", "Storage", "VectorWidth", "address_of", "buffer_size", "strides",
 ]  # fmt: skip

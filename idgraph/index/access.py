@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from math import prod
 from typing import Literal, Protocol
 
 from idgraph.arith import TRUE, ArithError, Expr, IntType, affine_map, affine_set, and_, simplify, tvm_index_map
@@ -16,7 +15,7 @@ from idgraph.index.bounds import Bound, Predicate, explain_predicate
 from idgraph.index.cures import Cure, cures
 from idgraph.index.loop import Loop
 from idgraph.index.machine import index_bits, index_type
-from idgraph.index.tiles import Tile
+from idgraph.index.storage import Buffer
 from idgraph.index.vector import Contiguity, VectorWidth, explain_contiguous, explain_vector_width, vector_width
 from idgraph.ir import Fusion, Tensor, TensorExpr
 
@@ -74,8 +73,9 @@ class Access(Printed):
     ``coordinates`` has one entry for each axis of ``tensor.shape``, ``logical`` one for each logical axis (with reduced
     ones), ``allocation`` one for each allocation axis, ``slots`` one for each loop axis of the tensor (None for reduced
     ones): the place of the element in a buffer laid out by the tensor's own loops. ``address`` counts elements from the
-    start of the tensor's buffer: its memory, or where `Tensor.set_memory` says "shared" or "local" the array that a
-    block or a thread has of what is made at one point of the loops. ``conditions`` are the conjuncts of ``predicate``.
+    start of ``buffer``, the memory that is allocated: of the whole tensor, or where it is inlined the array that a
+    block or a thread has of what is made at one point of the loops; it is the number that kernels use.
+    ``tensor_address`` is the one in memory of the whole tensor. ``conditions`` are the conjuncts of ``predicate``.
     Coordinates are exact at every loop point, `guarded` has smaller ones for where the predicate holds.
 
     >>> import idgraph as ig
@@ -93,13 +93,13 @@ class Access(Printed):
     logical: tuple[Expr, ...]
     allocation: tuple[Expr, ...]
     address: Expr
+    buffer: Buffer
     slots: tuple[Expr | None, ...]
     conditions: tuple[Expr, ...]
     loads: Mapping[str, tuple[Tensor, tuple[Expr, ...]]] = field(
         default_factory=dict[str, tuple[Tensor, tuple[Expr, ...]]]
     )
     load_bounds: tuple[Expr, ...] = ()
-    array: Tile | None = field(default=None, repr=False, compare=False)
     bounds: tuple[Bound, ...] = field(default=(), repr=False, compare=False)
     maps: Callable[[Fusion], Maps] | None = field(default=None, repr=False, compare=False)
     whole: Expr | None = field(default=None, repr=False, compare=False)
@@ -146,6 +146,7 @@ class Access(Printed):
             logical=tuple(map(small, self.logical)),
             allocation=tuple(map(small, self.allocation)),
             address=small(self.address),
+            whole=None if self.whole is None else small(self.whole),
             slots=tuple(None if x is None else small(x) for x in self.slots),
         )
 
@@ -179,20 +180,28 @@ class Access(Printed):
         return cures(why)
 
     @property
-    def memory_address(self) -> Expr:
-        """Elements from the start of a memory that holds the whole tensor, whatever array `address` speaks of."""
+    def tensor_address(self) -> Expr:
+        """Elements from the start of a memory that holds the whole tensor, whatever is allocated for it.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t = ig.exp(f.input("x", shape=(3, 4)), name="t")
+        >>> read = ig.IdModel(f).access(f.output(t.inline(1) + 1.0).definition, t)
+        >>> str(read.address), str(read.tensor_address), read.buffer.place
+        ('0', 'i0*4 + i1', 'register')
+        """
         return self.address if self.whole is None else self.whole
 
     @property
-    def tile(self) -> Expr | None:
-        """Element of the block's shared array; None where the tensor is not in shared memory."""
-        return self.address if self.tensor.memory == "shared" and self.array is not None else None
-
-    @property
-    def tile_size(self) -> int:
-        """Elements of the block's shared array; 0 where there is none, or where it has no constant size."""
-        extents = self.array.extents if self.array is not None else ()
-        return prod(int(n) for n in extents) if extents and all(n.is_const for n in extents) else 0
+    def place(self) -> str:
+        """The address as tables show it, with the kind of memory where that is not the whole tensor's."""
+        match self.buffer.place:
+            case "register":
+                return "register"
+            case "shared" | "private" as kind:
+                return f"{self.address} ({kind})"
+            case "input" | "output" | "global":
+                return str(self.address)
 
     @arguments(IndexingError)
     def bank_conflicts(
@@ -279,7 +288,7 @@ class Access(Printed):
 
     def sheet(self) -> Sheet:
         """What notebooks show: one fact in each row."""
-        rows = [("coordinates", "(" + ", ".join(map(str, self.coordinates)) + ")"), ("address", str(self.address))]
+        rows = [("coordinates", "(" + ", ".join(map(str, self.coordinates)) + ")"), ("address", self.place)]
         rows.append(("when", str(self.predicate)))
         rows += [(n, f"{t.name}[{', '.join(map(str, where))}]") for n, (t, where) in self.loads.items()]
         rows += [("must hold", str(c)) for c in self.load_bounds]
@@ -290,5 +299,6 @@ class Access(Printed):
     def __str__(self) -> str:
         verb = "writes" if self.is_write else "reads"
         where = ", ".join(map(str, self.coordinates))
-        text = f"{self.expr.op} {verb} {self.tensor.name}[{where}] at {self.address}"
+        at = "in a register" if self.buffer.place == "register" else f"at {self.place}"
+        text = f"{self.expr.op} {verb} {self.tensor.name}[{where}] {at}"
         return text if not self.conditions else f"{text} if {self.predicate}"

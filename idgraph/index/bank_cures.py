@@ -69,7 +69,13 @@ def _counted(access: Access, text: str, edit: NewSteps, vectors: Sequence[int]) 
         return None
     if any(c.bytes < n for c, n in zip(counts, vectors, strict=True)):
         return None
-    return BankCure(text, max(c.ways for c in counts), after[0].tile_size - access.tile_size, (edit,))
+    return BankCure(text, max(c.ways for c in counts), _elements(after[0]) - _elements(access), (edit,))
+
+
+def _elements(access: Access) -> int:
+    """Of the array, 0 where they are no constant number."""
+    size = access.buffer.size
+    return int(size) if size.is_const else 0
 
 
 def _counts(accesses: Sequence[Access]) -> list[BankConflicts]:

@@ -98,8 +98,8 @@ def bank_conflicts(
     access: Access, block: Mapping[str, int] | None = None, symbols: Mapping[str, int] | None = None
 ) -> BankConflicts:
     """See `Access.bank_conflicts`."""
-    place = access.tile
-    if place is None:
+    place = access.address
+    if access.buffer.place != "shared":
         raise IndexingError(
             f"{access.tensor.name} is not in shared memory, which alone has banks",
             where=access.expr.source_line,

@@ -85,7 +85,7 @@ class _Candidate:
 def cures(why: VectorWidth) -> tuple[Cure, ...]:
     """See `VectorWidth.cures`."""
     access = why.access
-    if access.maps is None:
+    if access.maps is None or access.buffer.place == "register":
         return ()
     goal = max(why.refused, why.wanted)
     found: list[Cure] = list(_other_loops(why))

@@ -24,6 +24,7 @@ from idgraph.arith import (
     symbol,
 )  # fmt: skip
 from idgraph.errors import IndexingError, user_line
+from idgraph.index.live import COUNTED
 from idgraph.index.loop import Loop
 from idgraph.ir.fusion import is_int
 
@@ -58,6 +59,16 @@ def bounded_loads(access: Access) -> dict[Expr, Expr]:
             if s.name in access.loads and condition.op == "lt" and condition.args[0] is s:
                 found[s] = symbol(s.name, 0, simplify(condition.args[1] - 1))
     return found
+
+
+def address_along(access: Access, at: Loop) -> Expr:
+    """The address; of a register the number that it has along the loop: each step of a loop that the value is made anew
+    in has one of its own."""
+    if access.buffer.place != "register":
+        return access.address
+    t = access.tensor
+    made_here = t.definition is not None and t.definition.op in COUNTED
+    return at.symbol if made_here or access.loops.index(at) < t.inline_position else as_expr(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +108,7 @@ def lanes(access: Access, at: Loop, width: int) -> Lanes:
     """``access`` with its loop variable written as block * width + lane."""
     block, lane = _parts(access, at, width)
     moved = {**bounded_loads(access), at.symbol: block * width + lane}
-    address = simplify(access.address.substitute(moved))
+    address = simplify(address_along(access, at).substitute(moved))
     return Lanes(access, at, width, block, lane, address, tuple(c.substitute(moved) for c in access.conditions))
 
 

@@ -32,7 +32,7 @@ from idgraph.index.cover import check_cover
 from idgraph.index.layout import address_of
 from idgraph.index.loop import Loop
 from idgraph.index.solve import Solver
-from idgraph.index.tiles import Tile, private_tile
+from idgraph.index.storage import Allocator, Storage, is_thread
 from idgraph.ir import SCATTERS, Fixed, Fusion, IterDomain, Loaded, Mapped, Tensor, TensorExpr, check_fusion, written_at
 from idgraph.ir.loops import is_int
 
@@ -73,7 +73,7 @@ class IndexMap(Printed):
 
 def _row(a: Access) -> tuple[str, str, str, str, str]:
     where = "(" + ", ".join(map(str, a.coordinates)) + ")"
-    return ("write" if a.is_write else "read", a.tensor.name, where, str(a.address), str(a.predicate))
+    return ("write" if a.is_write else "read", a.tensor.name, where, a.place, str(a.predicate))
 
 
 class IdModel:
@@ -81,6 +81,10 @@ class IdModel:
 
     Everything is built when first asked for and kept until the fusion changes; answers always speak of the fusion as
     it is now, graphs and accesses handed out before stay as they were.
+
+    ``threads`` says of what addresses speak: True, each block and thread has private memory of its own; False, their
+    loops run one after another, as on the targets "python", "numpy" and "cpu"; None, the first where any loop is on
+    them. Only tensors whose private array spans such a loop differ.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -94,8 +98,9 @@ class IdModel:
       read   t1      (i0, i1)     i0*4 + i1  True
     """
 
-    def __init__(self, fusion: Fusion) -> None:
+    def __init__(self, fusion: Fusion, *, threads: bool | None = None) -> None:
         self.fusion = check_fusion(fusion, "IdModel", IndexingError)
+        self._threads = threads
         self._version = fusion.version
         self._kept: dict[str, object] = {}
         self._solvers: dict[TensorExpr, Solver] = {}
@@ -325,23 +330,31 @@ class IdModel:
         )
         allocation = tuple(solver.coordinate(key(d)) for d in t.allocation)
         loads, bounds = self._loads(e, operand, solver)
-        address = address_of(t, allocation)
+        whole = address_of(t, allocation)
         if loads:
             logical, allocation = (tuple(with_loads(x, loads) for x in axes) for axes in (logical, allocation))
-            address = with_loads(address, loads)
-        slots, array, whole = self._slots(t, key, solver), self._array(t), None
-        if array is not None:
-            address, whole = with_loads(array.place(slots, allocation), loads), address
+        slots, storage, write = self._slots(t, key, solver), self.storage(t), operand is None
+        buffer, address = storage.buffer(write=write), whole
+        if storage.memory is not buffer:
+            address = storage.address(slots, allocation, whole, write=write)
         return Access(
-            e, t, operand, self.loops(e), logical, allocation, address,
-            slots, conditions, loads, bounds, array, way, IdModel, whole,
+            e, t, operand, self.loops(e), logical, allocation, with_loads(address, loads), buffer, slots, conditions,
+            loads, bounds, way, self._again, None if address is whole else with_loads(whole, loads),
         )  # fmt: skip
 
-    def _array(self, t: Tensor) -> Tile | None:
-        """The array of an intermediate that is said to live in shared or local memory."""
-        if t.memory not in ("shared", "local") or t.definition is None:
-            return None
-        return private_tile(t, self.loops(t.definition), [self.loops(e) for e in t.uses])
+    def _again(self, fusion: Fusion) -> IdModel:
+        """The model of a changed copy, asked in the same way."""
+        return IdModel(fusion, threads=self._threads)
+
+    def storage(self, t: Tensor) -> Storage:
+        """Where ``t`` lives: what kernels allocate for it, and by which axes that is laid out."""
+        return self._keep("allocator", self._allocate).storage(t)
+
+    def _allocate(self) -> Allocator:
+        threads = self._threads
+        if threads is None:
+            threads = any(is_thread(d.parallel) for e in self.fusion.exprs for d in e.output.loop)
+        return Allocator(self.fusion, self.loops, threads=threads)
 
     def _slots(self, t: Tensor, key: Callable[[IterDomain], Key], solver: Solver) -> tuple[Expr | None, ...]:
         shadow = self._nests.shadows[t]

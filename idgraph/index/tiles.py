@@ -9,7 +9,6 @@ from typing import Protocol
 from idgraph.arith import Expr, as_expr, simplify
 from idgraph.errors import IndexingError, ScheduleError
 from idgraph.graphs.loops import descendants
-from idgraph.index.loop import Loop
 from idgraph.ir import IterDomain, Tensor
 from idgraph.ir.loops import reachable
 
@@ -69,22 +68,3 @@ def tile(t: Tensor, own: Sequence[int], loops: Sequence[LoopVar], *, laid_out: b
         made = [{d, *descendants(d, exprs)} for d in t.allocation]
         rest.sort(key=lambda p: max((n for n, of in enumerate(made) if t.loop[p] in of), default=-1))
     return Tile(t, tuple(rest), tuple(loops[p].extent for p in rest), False)
-
-
-def private_tile(t: Tensor, loops: Sequence[Loop], uses: Sequence[Sequence[Loop]]) -> Tile:
-    """The array of one block (shared memory) or of one thread (local memory).
-
-    Blocks and the serial loops left of the compute-at position have copies of it; so have threads of local memory.
-    ``uses`` are the loops of the readers: a shared loop runs as any of those in it says.
-    """
-    k, private = t.inline_position, t.memory == "local"
-
-    def way(p: int) -> str:
-        ways = [loops[p].parallel, *(u[p].parallel for u in uses if p < k and p < len(u))]
-        return next((w for w in ways if w != "serial"), "serial")
-
-    def is_own(p: int) -> bool:
-        threads = way(p).startswith("thread")
-        return way(p).startswith("blockIdx") or (private if threads else p < k)
-
-    return tile(t, [p for p in range(len(loops)) if is_own(p)], loops)

@@ -26,7 +26,17 @@ from idgraph.arith import (
 )  # fmt: skip
 from idgraph.display import Printed
 from idgraph.errors import IndexingError, short_repr, user_line
-from idgraph.index.lanes import MAX_POINTS, Fault, Lanes, bounded_loads, fault, find_loop, lanes, loaded_anew
+from idgraph.index.lanes import (
+    MAX_POINTS,
+    Fault,
+    Lanes,
+    address_along,
+    bounded_loads,
+    fault,
+    find_loop,
+    lanes,
+    loaded_anew,
+)
 from idgraph.index.loop import Loop
 from idgraph.ir import item_size
 from idgraph.ir.loops import is_int
@@ -247,7 +257,7 @@ class Contiguity(Printed):
 def explain_contiguous(access: Access, loop: str | int | Loop) -> Contiguity:
     """See `Access.explain_contiguous`."""
     at = find_loop(access, loop)
-    whole = access.address.substitute(bounded_loads(access))
+    whole = address_along(access, at).substitute(bounded_loads(access))
     i = symbol(at.name, 0, simplify(at.extent - 2))
     step = simplify(whole.substitute({at.symbol: i + 1}) - whole.substitute({at.symbol: i}))
     if is_true(at.extent <= 1):

@@ -83,7 +83,7 @@ def with_cures(m: IdModel, operations: list[OperationFacts], limit: int) -> list
     made = list(operations)
     for e, k in found:
         a = operations[e].accesses[k]
-        looks = (operations[e].op, a.kind, a.shape, a.dtype, a.address, a.loop, a.why)
+        looks = (operations[e].op, a.kind, a.shape, a.dtype, a.where, a.loop, a.why)
         if len(alike) == limit or looks in alike:
             continue
         alike[looks] = None
@@ -153,9 +153,9 @@ def access_facts(a: Access) -> AccessFacts:
         points = amount(x.extent * points)
     return AccessFacts(
         "write" if a.is_write else "read", a.operand, a.tensor.name, _shape(a.tensor), a.tensor.dtype,
-        tuple(map(str, a.coordinates)), str(a.address), str(a.predicate), loop.name if loop is not None else "",
-        step, pattern, along, width, width * item_size(a.tensor.dtype), limit, why, a.index_bits, points, loads,
-        tuple(map(str, a.load_bounds)),
+        tuple(map(str, a.coordinates)), str(a.address), a.buffer.place, str(a.predicate),
+        loop.name if loop is not None else "", step, pattern, along, width, width * item_size(a.tensor.dtype), limit,
+        why, a.index_bits, points, loads, tuple(map(str, a.load_bounds)),
     )  # fmt: skip
 
 

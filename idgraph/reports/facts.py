@@ -9,6 +9,7 @@ from typing import Any, Literal
 from idgraph.arith import Expr, as_expr, simplify
 from idgraph.errors import SourceLine
 from idgraph.graphs import Cycle
+from idgraph.index.storage import Place
 from idgraph.index.vector import Limit
 from idgraph.ir import Fusion
 
@@ -93,13 +94,13 @@ class CureFacts:
 class AccessFacts:
     """One operation reads or writes one tensor.
 
-    ``address`` counts elements. ``loop`` is the one that the claims are about: the vectorised loop, else the innermost
-    with more than one step. ``step`` is the number of elements from one step of it to the next (None: differs from step
-    to step), ``pattern`` its name. ``contiguous_along`` are all loops whose step is one element. ``vector_width``
-    elements may move in one aligned access of ``vector_bytes``; ``limit`` (of
-    `idgraph.index.VectorWidth`) and ``why`` say what stops a wider one. ``points`` is the number
-    of points of its loops, ``bounds`` are what the loaded indices must obey. ``cures`` are changes that would allow
-    more, None where none were tried (`idgraph.reports.report` says of which accesses they are).
+    ``address`` counts elements of the memory that is allocated, at ``place`` (see `idgraph.index.Buffer`). ``loop`` is
+    the one that the claims are about: the vectorised loop, else the innermost with more than one step. ``step`` is the
+    number of elements from one step of it to the next (None: differs from step to step), ``pattern`` its name.
+    ``contiguous_along`` are all loops whose step is one element. ``vector_width`` elements may move in one aligned
+    access of ``vector_bytes``; ``limit`` (of `idgraph.index.VectorWidth`) and ``why`` say what stops a wider one.
+    ``points`` is the number of points of its loops, ``bounds`` are what the loaded indices must obey. ``cures`` are
+    changes that would allow more, None where none were tried (`idgraph.reports.report` says of which they are).
     """
 
     kind: Literal["read", "write"]
@@ -109,6 +110,7 @@ class AccessFacts:
     dtype: str
     coordinates: tuple[str, ...]
     address: str
+    place: Place
     predicate: str
     loop: str
     step: str | None
@@ -127,7 +129,15 @@ class AccessFacts:
     @property
     def narrow(self) -> bool:
         """Several elements at several places, and no access of 16 bytes is proved: a wider one would be gained."""
-        return self.pattern not in ("one element", "same element") and self.vector_bytes < 16
+        several = self.pattern not in ("one element", "same element")
+        return several and self.place != "register" and self.vector_bytes < 16
+
+    @property
+    def where(self) -> str:
+        """The address as tables show it, with the kind of memory where that is not the whole tensor's."""
+        if self.place == "register":
+            return self.place
+        return f"{self.address} ({self.place})" if self.place in ("shared", "private") else self.address
 
     @property
     def contiguous(self) -> bool:

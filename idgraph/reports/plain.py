@@ -140,6 +140,7 @@ def _access(a: AccessFacts) -> Plain:
         "dtype": a.dtype,
         "coordinates": list(a.coordinates),
         "address": a.address,
+        "place": a.place,
         "predicate": a.predicate,
         "loop": a.loop,
         "step": a.step,

@@ -137,7 +137,7 @@ def _accesses(s: SegmentFacts, title: str, rows: int | None) -> Table:
             head = f"{e.name} = {e.op}\n{loops}\n{place(e.line)}".rstrip() if n == 0 else ""
             what = f"{a.kind} {a.tensor}"
             when = "" if a.predicate == "True" else a.predicate
-            found.append((head, what, tuple_text(a.coordinates), a.address, when, lanes_text(a), limit_text(a)))
+            found.append((head, what, tuple_text(a.coordinates), a.where, when, lanes_text(a), limit_text(a)))
     return _rows(table, found, rows)
 
 

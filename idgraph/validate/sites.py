@@ -150,7 +150,7 @@ def _site(a: Access, place: int, symbols: Mapping[str, int]) -> Site:
     )
     return Site(
         a, place, _bound(a.predicate, symbols), tuple(_bound(c, symbols) for c in coordinates),
-        tuple(number(d.extent, symbols) for d in axes), kept, _bound(a.memory_address, symbols), layout_of(t, symbols),
+        tuple(number(d.extent, symbols) for d in axes), kept, _bound(a.tensor_address, symbols), layout_of(t, symbols),
         loads, tuple(_bound(c, symbols) for c in a.load_bounds),
     )  # fmt: skip
 

@@ -129,6 +129,6 @@ def _access(a: AccessFacts) -> Row:
     along = a.loop if a.contiguous else f"{a.loop} (contiguous along {', '.join(a.contiguous_along) or 'no loop'})"
     shape = f"{a.tensor}\n{a.dtype}{tuple_text(a.shape)}"
     return (
-        a.kind, shape, tuple_text(a.coordinates), a.address, when, f"{a.pattern}\n{lanes_text(a)}", along,
+        a.kind, shape, tuple_text(a.coordinates), a.where, when, f"{a.pattern}\n{lanes_text(a)}", along,
         str(a.index_bits), limit_text(a),
     )  # fmt: skip

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from idgraph.arith import Expr
-from idgraph.emit.nest import is_thread
 from idgraph.emit.plan import (
     Accumulate,
     Alloc,
@@ -46,6 +45,7 @@ from idgraph.emit.plan import (
     VectorLoad,
     VectorStore,
 )
+from idgraph.index.storage import is_thread
 from idgraph.ir import item_size
 
 DIMENSIONS = ("x", "y", "z")

@@ -12,10 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
-from idgraph.emit.nest import build_tree, needed
-from idgraph.emit.races import thread_ways
-from idgraph.emit.storage import Threads, homes
 from idgraph.index import Access
+from idgraph.index.live import needed
 from idgraph.ir import item_size
 
 
@@ -87,14 +85,14 @@ def lane_bytes(a: Access) -> int:
     size = item_size(a.tensor.dtype)
     loop = next((x for x in a.loops if x.parallel == "vectorize"), None)
     width = int(loop.extent) if loop is not None else 1
-    assert a.tile is not None
+    assert a.buffer.place == "shared"
     if loop is None or width * size not in (2, 4, 8, 16):
         return size
     others = [x for x in a.loops if x is not loop]
     for rest in itertools.product(*(range(int(x.extent)) for x in others)):
         at = {x.name: v for x, v in zip(others, rest, strict=True)}
         happens = {bool(a.predicate.evaluate({**at, loop.name: n})) for n in range(width)}
-        places = [int(a.tile.evaluate({**at, loop.name: n})) for n in range(width)]
+        places = [int(a.address.evaluate({**at, loop.name: n})) for n in range(width)]
         if len(happens) > 1 or places[0] % width or places != list(range(places[0], places[0] + width)):
             return size
     return width * size
@@ -108,7 +106,7 @@ def words_by_hand(a: Access) -> int:
     dims = [int(on[w].extent) if w in on else 1 for w in ids]
     others = [x for x in a.loops if x.parallel not in ids]
     worst, lanes = 1, 32 // max(1, moved // 4)
-    assert a.tile is not None
+    assert a.buffer.place == "shared"
     for rest in itertools.product(*(range(int(x.extent)) for x in others)):
         wanted: dict[tuple[int, int], set[int]] = {}
         for x, y, z in itertools.product(*map(range, dims)):
@@ -116,7 +114,7 @@ def words_by_hand(a: Access) -> int:
             at |= {on[w].name: v for w, v in zip(ids, (x, y, z), strict=True) if w in on}
             number = x + dims[0] * (y + dims[1] * z)
             if a.predicate.evaluate(at):
-                byte = int(a.tile.evaluate(at)) * size // moved * moved
+                byte = int(a.address.evaluate(at)) * size // moved * moved
                 for word in {b // 4 for b in range(byte, byte + moved)}:
                     wanted.setdefault((number // lanes, word % 32), set()).add(word)
         worst = max([worst, *map(len, wanted.values())])
@@ -124,26 +122,15 @@ def words_by_hand(a: Access) -> int:
 
 
 @pytest.mark.parametrize("name", sorted(CASES.SHARED))
-def test_every_case_by_hand_and_at_the_place_of_the_kernel(name: str) -> None:
-    """Ways as counted here; and the array's places are those of the emitted kernel, for writer and readers."""
+def test_every_case_by_hand(name: str) -> None:
+    """Ways as counted here."""
     f: ig.Fusion = CASES.SHARED[name]()
     m = ig.IdModel(f)
-    exprs = needed(f)
-    ways = thread_ways(build_tree(exprs, m))
-    threads = Threads(
-        True, ways, {e: tuple(dict.fromkeys(w for o in exprs for w in ways[o] if "Idx" in w)) for e in exprs}
-    )
-    stored = homes(f, exprs, m, threads)
-    seen = 0
-    for e in exprs:
-        for a in m.index_map(e).accesses:
-            if a.tile is None:
-                continue
-            seen += 1
-            assert a.tile == stored[a.tensor].place(a), f"{a}"
-            if any(x.parallel.startswith("thread") for x in a.loops):
-                assert a.bank_conflicts().ways == words_by_hand(a), str(a)
-    assert seen >= 2 or not any(t.memory == "shared" for t in f.tensors)
+    shared = [a for e in needed(f) for a in m.index_map(e).accesses if a.buffer.place == "shared"]
+    for a in shared:
+        if any(x.parallel.startswith("thread") for x in a.loops):
+            assert a.bank_conflicts().ways == words_by_hand(a), str(a)
+    assert len(shared) >= 2 or not any(t.memory == "shared" for t in f.tensors)
 
 
 @settings(max_examples=40)
@@ -183,15 +170,15 @@ def test_cures_hold(dtype: str) -> None:
         left = [words_by_hand(a) for a in accesses(g)]
         assert max(left) == cure.ways < found.ways
         assert ig.validate(g, target="python").ok
-        assert accesses(g)[0].tile_size - accesses(f)[0].tile_size == cure.extra
+        assert accesses(g)[0].buffer.size - accesses(f)[0].buffer.size == cure.extra
 
 
 def test_the_witness_lanes_want_different_words_of_one_bank() -> None:
     read = accesses(tile(32))[1]
     found = read.bank_conflicts()
-    assert read.tile is not None and len(found.lanes) == found.ways == 32
+    assert read.buffer.place == "shared" and len(found.lanes) == found.ways == 32
     for lane in found.lanes:
-        assert int(read.tile.evaluate(lane.point)) * 4 == lane.byte and lane.byte // 4 % 32 == found.bank
+        assert int(read.address.evaluate(lane.point)) * 4 == lane.byte and lane.byte // 4 % 32 == found.bank
     assert len({lane.byte // 4 for lane in found.lanes}) == 32 and len({lane.lane for lane in found.lanes}) == 32
 
 
@@ -236,10 +223,10 @@ def test_an_array_in_the_order_of_the_allocation() -> None:
     f = tile(32)
     t = f["t"]
     write, read = accesses(f)
-    assert (str(write.tile), str(read.tile)) == ("i1*32 + i2", "i1 + i2*32")
+    assert (str(write.address), str(read.address)) == ("i1*32 + i2", "i1 + i2*32")
     t.set_allocation([t.logical[0], t.logical[2], t.logical[1]])
     write, read = accesses(f)
-    assert (str(write.tile), str(read.tile)) == ("i1 + i2*32", "i1*32 + i2")
+    assert (str(write.address), str(read.address)) == ("i1 + i2*32", "i1*32 + i2")
     assert (write.bank_conflicts().ways, read.bank_conflicts().ways) == (32, 1)
     assert ig.validate(f, target="python").ok
 

@@ -27,7 +27,7 @@ def tiled(memory: str) -> tuple[ig.Fusion, ig.Tensor]:
 @pytest.mark.parametrize(
     ("memory", "address"),
     [
-        ("auto", "i0*32 + i1*3072 + i2 + i3*96"),  # nothing is said: in memory of its own
+        ("auto", "i2"),  # nothing is said: of a thread, too
         ("shared", "i2*32 + i3"),  # of a block: blocks and the loops left of the position are gone
         ("local", "i2"),  # of a thread: so are threads
     ],
@@ -60,5 +60,5 @@ def test_shared_slots_are_one_for_each_element_of_a_tile() -> None:
 def test_the_whole_tensors_address_is_kept_beside_it() -> None:
     f, t = tiled("shared")
     assert t.definition is not None
-    assert str(ig.IdModel(f).access(t.definition, t).memory_address) == "i0*32 + i1*3072 + i2 + i3*96"
+    assert str(ig.IdModel(f).access(t.definition, t).tensor_address) == "i0*32 + i1*3072 + i2 + i3*96"
     assert ig.validate(f, target="python").ok

@@ -278,10 +278,10 @@ def broadcast_inlined_into_a_merge() -> Built:
         x.merge(0).split(0, 4)
     t.inline(1)
     return f, [
-        "copy writes t2[0, (i0*4 + i1)%7] at (i0*4 + i1)%7 if i0*4 + i1 < 35",
+        "copy writes t2[0, (i0*4 + i1)%7] at i1 (private) if i0*4 + i1 < 35",
         "copy reads a[0, (i0*4 + i1)%7] at (i0*4 + i1)%7 if i0*4 + i1 < 35",
         "add writes t3[(i0*4 + i1)//7, (i0*4 + i1)%7] at i0*4 + i1 if i0*4 + i1 < 35",
-        "add reads t2[0, (i0*4 + i1)%7] at (i0*4 + i1)%7 if i0*4 + i1 < 35",
+        "add reads t2[0, (i0*4 + i1)%7] at i1 (private) if i0*4 + i1 < 35",
         "add reads b[(i0*4 + i1)//7, (i0*4 + i1)%7] at i0*4 + i1 if i0*4 + i1 < 35",
     ]
 
@@ -296,10 +296,10 @@ def column_broadcast_inlined_at_the_merged_loop() -> Built:
         x.merge(0)
     t.inline(1)
     return f, [
-        "copy writes t2[i0//7, 0] at i0//7",
+        "copy writes t2[i0//7, 0] in a register",
         "copy reads a[i0//7, 0] at i0//7",
         "mul writes t3[i0//7, i0%7] at i0",
-        "mul reads t2[i0//7, 0] at i0//7",
+        "mul reads t2[i0//7, 0] in a register",
         "mul reads b[i0//7, i0%7] at i0",
     ]
 
@@ -368,12 +368,12 @@ def pad_scheduled_like_its_consumer() -> Built:
     ig.schedule.like(f, t3)
     ig.schedule.inline_most(f)
     return f, [
-        "mul writes t1[i0*4 + i1 - 2] at i0*4 + i1 - 2 if (i0 < 3) & (i0*4 + i1 >= 2)",
+        "mul writes t1[i0*4 + i1 - 2] in a register if (i0 < 3) & (i0*4 + i1 >= 2)",
         "mul reads a[i0*4 + i1 - 2] at i0*4 + i1 - 2 if (i0 < 3) & (i0*4 + i1 >= 2)",
-        "pad writes t2[i0*4 + i1] at i0*4 + i1 if i0*4 + i1 < 15",
-        "pad reads t1[i0*4 + i1 - 2] at i0*4 + i1 - 2 if (i0 < 3) & (i0*4 + i1 >= 2)",
+        "pad writes t2[i0*4 + i1] in a register if i0*4 + i1 < 15",
+        "pad reads t1[i0*4 + i1 - 2] in a register if (i0 < 3) & (i0*4 + i1 >= 2)",
         "add writes t3[i0*4 + i1] at i0*4 + i1 if i0*4 + i1 < 15",
-        "add reads t2[i0*4 + i1] at i0*4 + i1 if i0*4 + i1 < 15",
+        "add reads t2[i0*4 + i1] in a register if i0*4 + i1 < 15",
     ]
 
 
@@ -386,16 +386,16 @@ def rotation_vectorised_by_four() -> Built:
     ig.schedule.like(f, t4)
     ig.schedule.inline_most(f)
     return f, [
-        "slice writes t1[i0*4 + i1] at i0*4 + i1 if i0 < 8",
+        "slice writes t1[i0*4 + i1] in a register if i0 < 8",
         "slice reads t0[i0*4 + i1 + 32] at i0*4 + i1 + 32 if i0 < 8",
-        "slice writes t2[i0*4 + i1 - 32] at i0*4 + i1 - 32 if i0 >= 8",
+        "slice writes t2[i0*4 + i1 - 32] in a register if i0 >= 8",
         "slice reads t0[i0*4 + i1 - 32] at i0*4 + i1 - 32 if i0 >= 8",
-        "cat writes t3[i0*4 + i1] at i0*4 + i1",
-        "cat reads t1[i0*4 + i1] at i0*4 + i1 if i0 < 8",
-        "cat reads t2[i0*4 + i1 - 32] at i0*4 + i1 - 32 if i0 >= 8",
+        "cat writes t3[i0*4 + i1] in a register",
+        "cat reads t1[i0*4 + i1] in a register if i0 < 8",
+        "cat reads t2[i0*4 + i1 - 32] in a register if i0 >= 8",
         "add writes t4[i0*4 + i1] at i0*4 + i1",
         "add reads t0[i0*4 + i1] at i0*4 + i1",
-        "add reads t3[i0*4 + i1] at i0*4 + i1",
+        "add reads t3[i0*4 + i1] in a register",
     ]
 
 
@@ -492,10 +492,10 @@ def transposed_tile_with_swizzle() -> Built:
     t.set_allocation(t.loop).set_loop(loops)
     t.inline(2).set_memory("shared")
     return f, [
-        "copy writes t1[i1*8 + i3, i0*8 + i2] at i2*8 + (i2 ^ i3)",
+        "copy writes t1[i1*8 + i3, i0*8 + i2] at i2*8 + (i2 ^ i3) (shared)",
         "copy reads a[i1*8 + i3, i0*8 + i2] at i0*8 + i1*512 + i2 + i3*64",
         "permute writes t2[i0*8 + i2, i1*8 + i3] at i0*512 + i1*8 + i2*64 + i3",
-        "permute reads t1[i1*8 + i3, i0*8 + i2] at i2*8 + (i2 ^ i3)",
+        "permute reads t1[i1*8 + i3, i0*8 + i2] at i2*8 + (i2 ^ i3) (shared)",
     ]
 
 

@@ -30,8 +30,13 @@ class Visit:
     loaded_from: tuple[tuple[int, ...], ...]
 
 
-def visits(a: Access) -> dict[tuple[int, ...], Visit]:
-    """Every loop point; the address is tried with each loaded value at two of its bounds and in between."""
+def visits(a: Access, loop: Loop) -> dict[tuple[int, ...], Visit]:
+    """Every loop point; the address is tried with each loaded value at two of its bounds and in between.
+
+    A register has no address: each step of a loop that it is inlined in has one of its own.
+    """
+    p = a.loops.index(loop)
+    anew = p < a.tensor.inline_position
     used = [n for n in a.loads if n in a.address.names]
     bounds = {str(c.args[0]): int(c.args[1]) for c in a.load_bounds if c.op == "lt"}
     choices = [sorted({0, bounds[n] // 2, max(0, bounds[n] - 1), min(1, bounds[n] - 1)}) for n in used]
@@ -42,6 +47,8 @@ def visits(a: Access) -> dict[tuple[int, ...], Visit]:
         happens = bool(a.predicate.evaluate(env))
         source = tuple(tuple(int(c.evaluate(env)) for c in a.loads[n][1]) for n in used) if happens else ()
         address = tuple(int(a.address.evaluate({**env, **v})) for v in values) if happens else ()
+        if a.buffer.place == "register":
+            address = (at[p] if anew else 0,) if happens else ()
         found[at] = Visit(happens, address, source)
     return found
 
@@ -91,8 +98,8 @@ def test_vector_widths_are_legal_and_the_largest(f: Fusion) -> None:
     m = model_of(f)
     for e in f.exprs:
         for a in m.index_map(e).accesses:
-            seen = visits(a)
             for loop in a.loops:
+                seen = visits(a, loop)
                 why = a.explain_vector_width(loop)
                 assert legal(a, loop, why.width, seen), f"{a}: {why.width} along {loop}"
                 best = largest(a, loop, seen)
@@ -112,8 +119,8 @@ def test_contiguous_loops_step_by_one(f: Fusion) -> None:
     m = model_of(f)
     for e in f.exprs:
         for a in m.index_map(e).accesses:
-            seen = visits(a)
             for loop in a.loops:
+                seen = visits(a, loop)
                 lines = list(runs(a, loop, int(loop.extent), seen))
                 anew = any(loop.symbol in x.symbols for n, (_, w) in a.loads.items() if n in a.address.names for x in w)
                 truth = all(len(starts(line)) <= 1 for line in lines) and not (anew and int(loop.extent) > 1)
@@ -128,8 +135,8 @@ def test_runs_lie_side_by_side(f: Fusion) -> None:
     m = model_of(f)
     for e in f.exprs:
         for a in m.index_map(e).accesses:
-            seen = visits(a)
             for loop in a.loops:
+                seen = visits(a, loop)
                 length = int(a.explain_vector_width(loop).run)
                 assert int(loop.extent) % length == 0
                 for run in runs(a, loop, length, seen):
@@ -152,6 +159,6 @@ def test_cures_hold(f: Fusion) -> None:
                 again = n.write(other) if a.operand is None else n.read(other, a.operand)
                 at = next(x for x in again.loops if x.name == cure.loop)
                 assert cure.width > why.width
-                assert legal(again, at, cure.width, visits(again)), f"{a} along {loop}: {cure}\n{g}"
+                assert legal(again, at, cure.width, visits(again, at)), f"{a} along {loop}: {cure}\n{g}"
                 if cure.keeps_result:
                     assert [t.shape for t in g.tensors] == [t.shape for t in f.tensors]

@@ -41,6 +41,9 @@ def held(a: Access, told: AccessFacts) -> None:
     if lane is None:
         assert told.pattern == "one element" and all(x.extent == 1 for x in a.loops)
         return
+    if a.buffer.place == "register":
+        assert told.place == told.where == "register" and not told.narrow
+        return
     if a.loads:
         return  # addresses depend on values: tests/index holds those
     n = int(lane.extent)
@@ -111,8 +114,8 @@ KEYS: dict[str, Any] = {
     "tensors": ["name", "role", "shape", "dtype", "strides", "line"],
     "operations": ["name", "op", "text", "line", "inlined_at", "loops", "accesses"],
     "loops": ["name", "extent", "parallel"],
-    "accesses": ["kind", "operand", "tensor", "shape", "dtype", "coordinates", "address", "predicate", "loop", "step",
-                 "pattern", "contiguous", "contiguous_along", "vector_width", "vector_bytes", "limit", "why",
+    "accesses": ["kind", "operand", "tensor", "shape", "dtype", "coordinates", "address", "place", "predicate", "loop",
+                 "step", "pattern", "contiguous", "contiguous_along", "vector_width", "vector_bytes", "limit", "why",
                  "index_bits", "points", "loads", "bounds", "cures"],
     "cures": ["text", "width", "loop", "keeps_result"],
     "loads": ["name", "tensor", "coordinates"],

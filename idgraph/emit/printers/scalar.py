@@ -9,7 +9,6 @@ from typing import assert_never
 
 from idgraph.arith import TRUE, Expr, is_true, simplify, symbol, to_source
 from idgraph.emit.cuda.blocks import by_shuffles
-from idgraph.emit.nest import is_thread
 from idgraph.emit.ops.formulas import COMBINE, enclosed, formula, inner_text, literal, operand_text, value_type
 from idgraph.emit.plan import (
     ZERO,
@@ -46,6 +45,7 @@ from idgraph.emit.printers.narrow import LIMIT, Narrow, fits
 from idgraph.emit.shared import shared_layout
 from idgraph.emit.vectors import split_address
 from idgraph.errors import EmitError
+from idgraph.index.storage import is_thread
 from idgraph.ir import DType, item_size
 
 _CHOOSE = "({1} if {0} else {2})"

@@ -1,0 +1,33 @@
+"""What of a fusion runs: the operations that its outputs depend on, and those whose values every reader makes again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from idgraph.ir import SCATTERS, Fusion, Tensor, TensorExpr
+
+# Operations whose elements follow from their coordinates: whoever reads one makes it again, in no memory.
+COUNTED = frozenset({"iota", "full"})
+
+
+def counted(fusion: Fusion) -> frozenset[TensorExpr]:
+    """The operations whose values each reader makes in place."""
+    # A scatter begins with a copy of its operand 0, so that must be in memory.
+    kept = set(fusion.outputs) | {e.inputs[0] for e in fusion.exprs if e.op in SCATTERS}
+    return frozenset(e for e in fusion.exprs if e.op in COUNTED and not any(t in kept for t in e.outputs))
+
+
+def needed(fusion: Fusion) -> tuple[TensorExpr, ...]:
+    """The expressions that the outputs depend on, producers first; without those whose values each reader makes."""
+    wanted = set(fusion.outputs)
+    for e in reversed(fusion.exprs):
+        if any(t in wanted for t in e.outputs):
+            wanted.update(e.inputs)
+    made = counted(fusion)
+    return tuple(e for e in fusion.exprs if e not in made and any(t in wanted for t in e.outputs))
+
+
+def live_uses(t: Tensor, exprs: Sequence[TensorExpr]) -> tuple[TensorExpr, ...]:
+    """The consumers of ``t`` among ``exprs``."""
+    among = set(exprs)
+    return tuple(dict.fromkeys(u for u in t.uses if u in among))
