@@ -86,6 +86,33 @@ def first_failure(claim: Expr, facts: tuple[Expr, ...], limit: int, chunk: int) 
     return total
 
 
+def values_met(condition: Expr, of: Expr, limit: int) -> list[int] | None:
+    """The values of a symbol at which some values of the other symbols meet a condition, in order.
+
+    None where there is no finite box, or one of more than ``limit`` points.
+
+    >>> from idgraph.arith.nodes import symbol
+    >>> c, s = symbol("c", 0, 9), symbol("s", 0, 1)
+    >>> values_met((c + s*7 >= 9) & (c < 5), c, 100)
+    [2, 3, 4]
+    """
+    import numpy as np  # noqa: PLC0415  # half of the time that importing the library would take
+
+    values = box((condition, of))
+    if isinstance(values, str):
+        return None
+    total = 1
+    for v in values.values():
+        total *= len(v)
+    if total > limit or _too_wide(condition):
+        return None
+    grid = np.meshgrid(*(np.arange(v.start, v.stop, v.step) for v in values.values()), indexing="ij")
+    env: dict[str, Any] = {name: g.reshape(-1) for name, g in zip(values, grid, strict=True)}
+    inside = _inside(closure(condition, of), env, np.ones(total, np.bool_))
+    inside &= _safe(condition, env, inside)
+    return np.unique(env[of.name][inside]).tolist()
+
+
 def sampled_failure(claim: Expr, facts: tuple[Expr, ...], tries: int = 400) -> dict[str, int] | None:
     """A failing point among some that are tried, small numbers and ends of ranges first; the same ones every time."""
     symbols = _bounds_first(closure(claim, *facts))

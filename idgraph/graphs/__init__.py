@@ -16,11 +16,13 @@ from idgraph.graphs.keys import key_text
 from idgraph.graphs.loops import Nests, Shadow
 from idgraph.graphs.order import Joined
 from idgraph.graphs.reasons import Explanation, Fact, Reason
+from idgraph.graphs.rounds import CycleKind
 from idgraph.graphs.uses import canonical_operand, key_of
 from idgraph.graphs.valgraph import ExprGroup, Group, ValGraph
 
 __all__ = [
-    "Cycle", "DomainGraph", "Explanation", "ExprGroup", "Fact", "Forms", "GraphBuilder", "Group", "IndexGraph",
+    "Cycle", "CycleKind", "DomainGraph", "Explanation", "ExprGroup", "Fact", "Forms", "GraphBuilder", "Group",
+    "IndexGraph",
     "Joined", "Nests", "Plans", "Reason", "SelfMapping", "Shadow", "ValGraph", "build_almost_exact",
     "build_broadcast", "build_exact", "build_index_graph", "build_loop", "build_permissive",
     "build_permissive_resize", "canonical_operand", "common_loops", "exact_builder", "key_of", "key_text",

@@ -1,7 +1,7 @@
-"""Cycles of a graph of groups: found by one strongly-connected-components pass, each with a witness and a kind.
+"""Cycles of a graph of groups: ways around that some coordinate goes, each with its map, where it holds, and a kind.
 
-The kind is decided by composing the coordinate maps once around: *identity* gives the coordinate back, *shift* adds a
-constant, *reorder* does anything else. Axes that enter the cycle from the side are free variables of the composition.
+The kind is decided by composing the coordinate maps once around, see `idgraph.graphs.rounds`; the ways are those of
+`idgraph.graphs.ways`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Hashable, Sequence
 from functools import cached_property
 from typing import Generic, TypeVar
 
-from idgraph.arith import Expr, simplify
+from idgraph.arith import TRUE, Expr, and_, as_expr, simplify
 from idgraph.display import Printed
 from idgraph.errors import SourceLine
 from idgraph.graphs.keys import axis_of
-from idgraph.graphs.rounds import Composer, CycleKind, Round
-from idgraph.graphs.trees import Step
+from idgraph.graphs.net import GraphNet, Step
+from idgraph.graphs.rounds import CycleKind, Round, around
 from idgraph.graphs.valgraph import Group, ValGraph
-from idgraph.graphs.ways import Net, Way, find_ways
+from idgraph.graphs.ways import Way, cyclic, empty_ways, find_ways
 from idgraph.ir import IterDomain, Tensor, TensorExpr
 from idgraph.ir.domains import DomainExpr
 
@@ -27,16 +27,16 @@ K = TypeVar("K", bound=Hashable)
 class Cycle(Printed, Generic[K]):
     """One way around: ``groups[i]`` is read by ``exprs[i]``, which makes ``groups[i + 1]`` (the last makes the first).
 
-    ``shift`` is the coordinate after going once round ``exprs`` in their order, minus before (modulo ``modulus`` where
-    a roll wraps); None for a reorder. ``net`` is the coordinate after one round as an expression of ``c``, the
-    coordinate before. All of it is worked out when first asked for: many long cycles may share most of their steps.
+    ``variable`` is the coordinate in ``groups[0]``, `map` where one round takes it, `holds` the condition on it for
+    which there is an element all the way round. An axis beside the way (the other part of a merge) whose coordinate
+    does not follow is a variable with the axis' name. All of it is worked out when first asked for.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
     >>> t = f.input("t", shape=(8,))
     >>> out = f.output(t + ig.pad(t, (3, -3)))
-    >>> [(c.kind, c.shift, c.net, c.closing.op) for c in ig.IdModel(f).exact.cycles()]
-    [('shift', 3, c + 3, 'add')]
+    >>> [(c.kind, c.shift, c.map, c.holds, c.closing.op) for c in ig.IdModel(f).exact.cycles()]
+    [('shift', 3, c + 3, c < 5, 'add')]
     """
 
     def __init__(self, finder: _Finder[K], way: Way) -> None:
@@ -54,23 +54,21 @@ class Cycle(Printed, Generic[K]):
 
     @cached_property
     def _round(self) -> Round:
-        adds = self._way.adds
-        if adds is None:
-            return self._finder.composer.around(self._steps)
-        return self._finder.composer.translated(self._steps[0].source, adds)
-
-    @cached_property
-    def shift(self) -> Expr | None:
-        """The coordinate after once around, minus before; None for a reorder."""
-        adds = self._way.adds
-        return self._round.shift if adds is None else simplify(adds)
+        return around(self._finder.net, self._steps)
 
     @property
     def kind(self) -> CycleKind:
-        """Whether once around gives the coordinate back, adds to it, or does anything else."""
-        if self._way.adds is None:
+        """Whether once around gives the coordinate back, adds to it, or does anything else; or nothing goes round."""
+        adds = self._way.adds
+        if adds is None:
             return self._round.kind
-        return "identity" if self.shift == 0 else "shift"
+        return "shift" if adds else "identity"
+
+    @property
+    def shift(self) -> Expr | None:
+        """The coordinate after once around, minus before (modulo `modulus`); None for a reorder."""
+        adds = self._way.adds
+        return self._round.shift if adds is None else as_expr(adds)
 
     @property
     def modulus(self) -> Expr | None:
@@ -78,9 +76,24 @@ class Cycle(Printed, Generic[K]):
         return None if self._way.adds is not None else self._round.modulus
 
     @property
-    def net(self) -> Expr:
-        """The coordinate after one round as an expression of ``c``, the coordinate before."""
-        return self._round.net
+    def variable(self) -> Expr:
+        """The coordinate before, as `map` and `holds` name it."""
+        return self._round.variable
+
+    @property
+    def map(self) -> Expr:
+        """The coordinate after one round, for a coordinate for which the cycle `holds`."""
+        return self._round.map
+
+    @property
+    def holds(self) -> Expr:
+        """The condition on `variable` for which there is an element all the way round."""
+        return self._round.holds
+
+    @property
+    def coordinates(self) -> tuple[Expr, ...]:
+        """The coordinate in each of `groups`, the first of them `variable` itself."""
+        return self._round.stops
 
     @cached_property
     def groups(self) -> tuple[Group[K], ...]:
@@ -120,19 +133,35 @@ class Cycle(Printed, Generic[K]):
     @property
     def changes_index(self) -> bool:
         """True of a cycle that a search over the graph must not run through."""
-        return self.kind != "identity"
+        return self.kind not in ("identity", "empty")
 
     def __repr__(self) -> str:
-        return f"Cycle({self.kind} in the {self.graph} graph, {self._way.sums.steps} expressions)"
+        return f"Cycle({self.kind} in the {self.graph} graph, {len(self._steps)} expressions)"
+
+    @property
+    def where(self) -> str:
+        """`` where c < 4``: for which coordinates the cycle holds; empty where the map alone says it."""
+        extent = axis_of(self.groups[0].first).extent
+        told = and_(self.map >= 0, self.map < extent) if self.kind == "shift" and self.modulus is None else TRUE
+        return "" if self.holds is simplify(told) else f" where {self.holds}"
+
+    @property
+    def told(self) -> str:
+        """What once around does, in words."""
+        match self.kind:
+            case "identity":
+                return f"once around gives the coordinate back{self.where}"
+            case "shift":
+                wrap = f" modulo {self.modulus}" if self.modulus is not None else ""
+                return f"once around adds {self.shift}{wrap} to the coordinate{self.where}"
+            case "reorder":
+                return f"once around takes coordinate {self.variable} to {self.map}{self.where}"
+            case "empty":
+                return "no coordinate goes all the way round"
 
     def __str__(self) -> str:
-        head = f"{self.kind} cycle in the {self.graph} graph"
-        if self.kind == "shift":
-            wrap = f" modulo {self.modulus}" if self.modulus is not None else ""
-            head += f": once around adds {self.shift}{wrap} to the coordinate"
-        elif self.kind == "reorder":
-            head += f": once around takes coordinate c to {self.net}"
-        lines = [head]
+        told = "" if self.kind == "identity" and not self.where else f": {self.told}"
+        lines = [f"{self.kind} cycle in the {self.graph} graph{told}"]
         lines += [f"  {e}" + (f"   {e_tensor(e)}" if e_tensor(e) else "") for e in self.exprs]
         if self.closing is not None:
             where = f" ({self.closing.source_line})" if self.closing.source_line else ""
@@ -153,26 +182,49 @@ def e_tensor(e: DomainExpr) -> str:
     return f"of the schedule of {t.name}"
 
 
-def find_cycles(graph: ValGraph[K]) -> tuple[Cycle[K], ...]:
-    """Every elementary cause once: a cycle through each expression that stands on one, without repeats."""
-    net = Net(graph.nodes, graph.find)
-    found = find_ways(net)
-    finder = _Finder(graph, net)
-    return tuple(Cycle(finder, way) for way in found)
+class Cycles(Generic[K]):
+    """The cycles of one graph, found when first asked for."""
+
+    def __init__(self, graph: ValGraph[K]) -> None:
+        self._finder = _Finder(graph)
+
+    @cached_property
+    def any(self) -> bool:
+        """True when some group is made, in some steps, of itself."""
+        return bool(cyclic(self._finder.net))
+
+    @cached_property
+    def true(self) -> tuple[Cycle[K], ...]:
+        """Every cause of a cycle once, of those that some coordinate goes."""
+        if not self.any:
+            return ()
+        made = (Cycle(self._finder, way) for way in find_ways(self._finder.net))
+        return tuple(c for c in made if c.kind != "empty")
+
+    @cached_property
+    def empty(self) -> tuple[Cycle[K], ...]:
+        """Ways around that no coordinate goes: one through each expression of such a way, the shortest."""
+        if not self.any:
+            return ()
+        made = (Cycle(self._finder, way) for way in empty_ways(self._finder.net))
+        return tuple(c for c in made if c.kind == "empty")
 
 
 class _Finder(Generic[K]):
     """What the cycles of one graph share."""
 
-    def __init__(self, graph: ValGraph[K], net: Net) -> None:
+    def __init__(self, graph: ValGraph[K]) -> None:
         self.graph = graph
-        self.composer = Composer(graph, net)
-        self._net = net
         self._order: dict[TensorExpr, int] = {}
+
+    @cached_property
+    def net(self) -> GraphNet:
+        """The graph by number."""
+        return GraphNet(self.graph)
 
     def told(self, node: int) -> DomainExpr:
         """Of equal expressions one that an operation made rather than a schedule: the report names its line."""
-        for n in self._net.equal[node]:
+        for n in self.net.equal[node]:
             e = self.graph.nodes.form[n].expr
             t = e.outputs[0].tensor
             if t is not None and any(x is e for x in t.domain.exprs):

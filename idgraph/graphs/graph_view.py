@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic
 
 from idgraph.display import Shown, render
-from idgraph.errors import IndexingError, short_repr, user_line
-from idgraph.graphs.cycles import Cycle, find_cycles
+from idgraph.errors import IndexingError, arguments, short_repr, user_line
+from idgraph.graphs.cycles import Cycle, Cycles
 from idgraph.graphs.export import domain_networkx
 from idgraph.graphs.valgraph import ExprGroup, Group, K, ValGraph
 from idgraph.ir import Fusion
@@ -59,17 +59,34 @@ class GraphView(Shown, Generic[K]):
         return group
 
     @cached_property
-    def _cycles(self) -> tuple[Cycle[K], ...]:
-        return find_cycles(self.graph)
+    def _cycles(self) -> Cycles[K]:
+        return Cycles(self.graph)
 
-    def cycles(self) -> tuple[Cycle[K], ...]:
-        """Every cause of a cycle once, with kind and witness. Of a legal schedule's index graph: only identities."""
-        return self._cycles
+    @arguments(IndexingError)
+    def cycles(self, empty: bool = False) -> tuple[Cycle[K], ...]:
+        """Every cause of a cycle once, with kind, map and witness. Of a legal schedule's index graph: only identities.
+
+        ``empty`` adds ways around that no coordinate goes, which change nothing.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t = f.input("t", shape=(20,))
+        >>> u = ig.cat([t[3:], t[:3]])
+        >>> _ = f.output(t + ig.cat([u[17:], u[:17]]))  # rotated by 3 and by 17 of 20: back where it was
+        >>> g = ig.IdModel(f).exact
+        >>> [(c.kind, str(c.holds)) for c in g.cycles(empty=True)]
+        [('identity', 'c >= 3'), ('identity', 'c < 3'), ('empty', 'False')]
+        """
+        if not isinstance(empty, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise IndexingError(
+                f"empty is {short_repr(empty)}, neither True nor False", where=user_line(), hint="g.cycles(empty=True)"
+            )
+        return self._cycles.true + self._cycles.empty if empty else self._cycles.true
 
     @property
     def is_cyclic(self) -> bool:
-        """True when some axis is made, in some steps, of itself."""
-        return bool(self._cycles)
+        """True when some axis is made, in some steps, of itself, be it at no coordinate."""
+        return self._cycles.any
 
     def to_networkx(self) -> nx.MultiDiGraph[Any]:
         """Groups and expression groups as a bipartite networkx graph that keeps every attribute."""

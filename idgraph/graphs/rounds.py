@@ -1,127 +1,165 @@
-"""What a cycle does to a coordinate: the maps around it composed, and the kind that follows.
+"""What a cycle does to a coordinate: the maps around it composed, where that holds, and the kind that follows.
 
 *Identity* gives the coordinate back, *shift* adds a constant (modulo the extent where a roll wraps), *reorder* does
-anything else. Only coordinates count at which every axis on the way has an element.
+anything else, *empty* is said of a way that no coordinate goes all round. Only coordinates count at which every axis on
+the way has an element.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import replace as replaced
+from functools import reduce
+from typing import Literal
 
-from idgraph.arith import FALSE, Expr, Proof, and_, as_expr, is_true, prove_equal, simplify, symbol
+from idgraph.arith import (
+    FALSE,
+    TRUE,
+    CounterExample,
+    Expr,
+    Proof,
+    and_,
+    as_expr,
+    is_true,
+    not_,
+    or_,
+    prove,
+    prove_equal,
+    simplify,
+    where,
+)  # fmt: skip
 from idgraph.arith.assume import replace
+from idgraph.arith.enumerate import values_met
 from idgraph.arith.nodes import postorder
-from idgraph.graphs.coordinates import forward
-from idgraph.graphs.keys import axis_of
-from idgraph.graphs.trees import Step
-from idgraph.graphs.valgraph import ValGraph
-from idgraph.graphs.ways import Net
-from idgraph.ir import Stride
+from idgraph.graphs.carry import Carrier, Formula, Place, Span
+from idgraph.graphs.net import Net, Step
 
-CycleKind = Literal["identity", "shift", "reorder"]
-_SIDE_STEPS = 64  # expressions looked at to find what enters a cycle from the side
-_POINTS = 1024  # coordinates tried one by one where no rule decides
+CycleKind = Literal["identity", "shift", "reorder", "empty"]
+_POINTS = 1 << 16  # points at which a condition is looked at, to tell it without the axes beside the way
 _TURNS = 3  # remainders of one way round that are taken apart
 _ZERO = as_expr(0)
+Verdict = tuple[CycleKind, Expr | None, Expr | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Once around: ``net`` is the coordinate afterwards as an expression of ``c``, the coordinate before."""
+    """Once around: ``map`` is the coordinate afterwards as an expression of ``variable``, where ``holds`` is true.
+
+    ``stops`` are the coordinates at the groups on the way, the first of them the variable itself.
+    """
 
     kind: CycleKind
     shift: Expr | None
     modulus: Expr | None
-    net: Expr
+    variable: Expr
+    map: Expr
+    holds: Expr
+    stops: tuple[Expr, ...] = ()
 
 
-class Composer:
-    """Composes the coordinate maps around cycles of one graph."""
-
-    def __init__(self, graph: ValGraph[Any], net: Net) -> None:
-        self._graph = graph
-        self._net = net
-
-    def translated(self, start: int, adds: Expr) -> Round:
-        """Once around a cycle of translations from a group, which add ``adds`` together."""
-        kind, shift, modulus = _shifted(simplify(adds))
-        return Round(kind, shift, modulus, simplify(symbol("c", 0, self._extent(start) - 1) + adds))
-
-    def around(self, way: Sequence[Step]) -> Round:
-        """The coordinate once around."""
-        start = way[0].source
-        c = symbol("c", 0, self._extent(start) - 1)
-        known = {start: c}
-        ahead = {step.source for step in way}
-        value, inside = c, list[Expr]()
-        for step in way:
-            ahead.discard(step.source)
-            ins, outs = self._net.ins[step.node], self._net.outs[step.node]
-            at = ins.index(step.source)
-            values = [value if k == at else self._side(g, known, ahead) for k, g in enumerate(ins)]
-            expr = self._graph.nodes.form[step.node].expr
-            if isinstance(expr, Stride) and expr.step != -1:
-                inside.append(((value - expr.start) % expr.step).eq(0))  # between the steps there is no element
-            made = forward(expr, tuple(values))
-            for g, v in zip(outs, made, strict=True):
-                if g not in known:
-                    known[g] = simplify(v)
-            value = simplify(made[outs.index(step.to)])
-            inside += [value >= 0, value < self._extent(step.to)]
-        return Round(*_classify(value, c, self._extent(start), inside), value)
-
-    def _extent(self, g: int) -> Expr:
-        return axis_of(self._graph.numbered(g).first).extent
-
-    def _side(self, g: int, known: dict[int, Expr], ahead: set[int]) -> Expr:
-        """The coordinate of an axis that enters from the side: what follows from known ones, else a free variable."""
-        order: list[int] = []
-        seen = {g}
-        pending = [g]
-        while pending and len(order) < _SIDE_STEPS:
-            at = pending.pop()
-            if at in known or (at in ahead and at != g):
-                continue
-            for n in self._net.made_by.get(at, ()):
-                order.append(n)
-                fresh = [x for x in self._net.ins[n] if x not in seen]
-                seen.update(fresh)
-                pending += fresh
-        for n in reversed(order):
-            ins = self._net.ins[n]
-            if all(x in known for x in ins):
-                made = forward(self._graph.nodes.form[n].expr, tuple(known[x] for x in ins))
-                for x, v in zip(self._net.outs[n], made, strict=True):
-                    if x not in known and x not in ahead:
-                        known[x] = simplify(v)
-        if g not in known:
-            known[g] = symbol(f"side{g}", 0, self._extent(g) - 1)
-        return known[g]
+def around(net: Net, way: Sequence[Step]) -> Round:
+    """The coordinate once around."""
+    start, e = way[0].source, net.expr(way[0].node)
+    extent = e.inputs[net.ins(way[0].node).index(start)].extent
+    carrier = Carrier(net, extent)
+    ends = carried_along(carrier, way)
+    return replaced(composed(carrier, ends, extent), stops=_stops(carrier, ends[0])) if ends else nowhere(carrier.c)
 
 
-def _classify(net: Expr, c: Expr, extent: Expr, inside: list[Expr]) -> tuple[CycleKind, Expr | None, Expr | None]:
+def nowhere(c: Expr) -> Round:
+    """A way that no coordinate goes."""
+    return Round("empty", None, None, c, c, FALSE)
+
+
+def _stops(carrier: Carrier, end: Place) -> tuple[Expr, ...]:
+    found: list[Expr] = []
+    at = end.before
+    while at is not None:
+        found.append(carrier.formula(at).value)
+        at = at.before
+    return tuple(found[::-1])
+
+
+def carried_along(carrier: Carrier, way: Sequence[Step]) -> list[Place]:
+    """Where the coordinate comes to at the end of a way: one place for each way in which its sides come about."""
+    places = [carrier.begin(way[0].source)]
+    for step in way:
+        places = [Place(step.to, c, step, place, 0) for place in places for c in carrier.on(place, step)]
+    return places
+
+
+def composed(carrier: Carrier, ends: Sequence[Place], extent: Expr) -> Round:
+    """One round of what comes about in several ways."""
+    c = carrier.c
+    told = [_told(carrier.formula(p), c, extent, p) for p in ends]
+    holds = simplify(or_(*(r.holds for r in told)))
+    if len({(r.kind, r.shift, r.modulus) for r in told}) == 1:
+        first = told[0]
+        net = first.map if first.kind != "reorder" else _either(told)
+        return Round(first.kind, first.shift, first.modulus, c, net, holds)
+    shifts = {simplify((r.shift or _ZERO) % extent) for r in told}
+    if len(shifts) == 1 and all(r.kind != "reorder" for r in told):
+        by = shifts.pop()
+        return Round("shift", by, extent, c, simplify((c + by) % extent), holds)
+    return Round("reorder", None, None, c, _either(told), holds)
+
+
+def _either(told: Sequence[Round]) -> Expr:
+    return simplify(reduce(lambda rest, r: where(r.holds, r.map, rest), told[-2::-1], told[-1].map))
+
+
+def _told(at: Formula, c: Expr, extent: Expr, end: Place) -> Round:
+    if isinstance(end.carried, Span):
+        kind, shift, modulus = _shifted(as_expr(end.carried.add))
+    else:
+        kind, shift, modulus = _classify(at.value, c, extent, at.inside)
+    net = at.value
+    if shift is not None:
+        net = simplify(c + shift if modulus is None else (c + shift) % modulus)
+    return Round(kind, shift, modulus, c, net, alone(at.inside, c))
+
+
+def _classify(net: Expr, c: Expr, extent: Expr, inside: Expr) -> Verdict:
     moved = simplify(net - c)
-    if not _moves(moved):
+    facts = () if inside is TRUE else (inside,)
+    symbols = extent.names
+    if moved.names <= symbols:
         return _shifted(moved)
-    if any(name.startswith("side") for name in net.names):
-        return ("identity", _ZERO, None) if isinstance(prove_equal(net, c), Proof) else ("reorder", None, None)
-    facts = [x for x in map(simplify, inside) if not x.is_const]
     moved = simplify(moved, facts=facts)
-    if not _moves(moved):
+    if moved.names <= symbols:
         return _shifted(moved)
-    if extent.is_const and int(extent) <= _POINTS and net.names <= {"c"}:
-        return _by_points(net, int(extent), facts)
+    if not symbols:
+        return _by_points(net, c, extent, inside)
+    if net.names - symbols - {c.name}:  # an axis beside the way decides
+        return ("identity", _ZERO, None) if isinstance(prove_equal(net, c, facts=facts), Proof) else _REORDER
     turned = _by_turns(net, c, facts, _TURNS) or []
     if len(turned) == 1:
         return _shifted(turned[0])
     if len(turned) == 2 and simplify(turned[0] - turned[1]) in (extent, simplify(-extent)):
         return "shift", min(turned, key=lambda x: len(str(x))), extent
-    total = simplify(net.substitute({"c": _ZERO}))
-    if isinstance(prove_equal(net, (c + total) % extent), Proof):
+    total = simplify(net.substitute({c: _ZERO}))
+    if isinstance(prove_equal(net, (c + total) % extent, facts=facts), Proof):
         return "shift", total, extent
-    return "reorder", None, None
+    return _REORDER
+
+
+_REORDER: Verdict = ("reorder", None, None)
+
+
+def _by_points(net: Expr, c: Expr, extent: Expr, inside: Expr) -> Verdict:
+    """Where every extent is a number: what one point shows, proved or refuted at the others."""
+    facts = () if inside is TRUE else (inside,)
+    some = prove(not_(inside)) if facts else None
+    at = dict.fromkeys(net.names | inside.names | {c.name}, 0)
+    if isinstance(some, CounterExample):
+        at.update(some.values)
+    by = int(net.evaluate(at)) - at[c.name]
+    if isinstance(prove_equal(net, c + by, facts=facts), Proof):
+        return _shifted(as_expr(by))
+    if isinstance(prove_equal(net, (c + by) % extent, facts=facts), Proof):
+        return "shift", simplify(by % extent), extent
+    return _REORDER
 
 
 def _by_turns(net: Expr, c: Expr, facts: Sequence[Expr], depth: int) -> list[Expr] | None:
@@ -132,7 +170,7 @@ def _by_turns(net: Expr, c: Expr, facts: Sequence[Expr], depth: int) -> list[Exp
     turns = [x for x in postorder(net) if x.op == "mod" and not x.args[1].is_const and c in x.symbols]
     if not turns or depth == 0:
         moved = simplify(net - c, facts=facts)
-        return None if turns or _moves(moved) else [moved]
+        return None if turns or c.name in moved.names else [moved]
     found: dict[Expr, None] = {}
     x, size = turns[0].args
     for k in (-1, 0, 1):
@@ -148,23 +186,29 @@ def _by_turns(net: Expr, c: Expr, facts: Sequence[Expr], depth: int) -> list[Exp
     return list(found) if is_true(x >= -size) and is_true(x < size * 2) else None  # no other period
 
 
-def _by_points(net: Expr, n: int, facts: list[Expr]) -> tuple[CycleKind, Expr | None, Expr | None]:
-    at = [{"c": c} for c in range(n)]
-    alone = [f for f in facts if f.names <= {"c"}]
-    pairs = [(p["c"], int(net.evaluate(p))) for p in at if all(f.evaluate(p) for f in alone)]
-    shifts = {y - x for x, y in pairs}
-    if len(shifts) == 1:
-        return _shifted(as_expr(shifts.pop()))
-    shifts = {s % n for s in shifts}
-    if len(shifts) == 1:
-        return "shift", as_expr(shifts.pop()), as_expr(n)
-    return "reorder", None, None
-
-
-def _shifted(by: Expr) -> tuple[CycleKind, Expr | None, Expr | None]:
+def _shifted(by: Expr) -> Verdict:
     return ("identity", _ZERO, None) if by == 0 else ("shift", by, None)
 
 
-def _moves(moved: Expr) -> bool:
-    """True of a difference that is not the same everywhere."""
-    return any(name == "c" or name.startswith("side") for name in moved.names)
+def alone(inside: Expr, c: Expr) -> Expr:
+    """A condition on ``c`` and on axes beside the way as one on ``c``: true where it can be met.
+
+    Where an extent is no number, or there are too many points to look at, the axes beside it stay in it.
+    """
+    if inside.names <= {c.name}:
+        return inside
+    met = values_met(inside, c, _POINTS)
+    if met is None:
+        return inside
+    return _runs(met, c)
+
+
+def _runs(met: list[int], c: Expr) -> Expr:
+    """The condition of being one of these numbers."""
+    runs: list[tuple[int, int]] = []
+    for x in met:
+        if runs and runs[-1][1] == x:
+            runs[-1] = runs[-1][0], x + 1
+        else:
+            runs.append((x, x + 1))
+    return simplify(or_(*(and_(c >= low, c < high) for low, high in runs)))

@@ -1,66 +1,138 @@
-"""Ways around: a basis of the cycles of a graph, so that whatever holds once round each holds round every cycle.
+"""Ways around: every simple way from a group back to it that some coordinate goes, by sets of coordinates.
 
-One pass for strongly connected components (Tarjan 1972), then breadth first from the busiest group of each, forwards
-and backwards. Every step outside the forward tree closes one cycle: from it back to the root by one tree, and on to
-where it starts by the other, cut short where the two meet. If all of these give the coordinate back, so does every
-way around: by induction over the backward tree, there and back through any group is then the identity.
+One pass for strongly connected components (Tarjan 1972). In each, breadth first from the earliest group with the set of
+coordinates carried along: a way ends where that set is empty, and where another one came to the group with the same
+map on no smaller a set. Then the group is taken out, and what is left is looked at in the same manner (as Johnson
+1975 does), so every cycle is found once, from its first group to be taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from idgraph.arith import Expr, as_expr
-from idgraph.graphs.coordinates import transparent
-from idgraph.graphs.trees import Step, Sums, Tree, meetings, mixed, translation, tree
-from idgraph.graphs.valgraph import Nodes
+from idgraph.arith import FALSE
+from idgraph.graphs.carry import Carried, Carrier, Formula, Place, Span
+from idgraph.graphs.net import GraphNet, Net, Step, keeps
 
-_ZERO = as_expr(0)
-_SHORT = 64  # steps of ways that are compared one by one
-
-
-class Net:
-    """Expressions between groups, equal expressions once, all by number."""
-
-    def __init__(self, nodes: Nodes, find: Callable[[int], int]) -> None:
-        self.nodes = nodes
-        self.equal = nodes.classes()
-        self.ins = {n: tuple(map(find, nodes.ins[n])) for n in self.equal}
-        self.outs = {n: tuple(map(find, nodes.outs[n])) for n in self.equal}
-        self.made_by: dict[int, list[int]] = {}
-        for n, made in self.outs.items():
-            for x in made:
-                self.made_by.setdefault(x, []).append(n)
-
-    def amounts(self, step: Step) -> Sums:
-        """What one step amounts to."""
-        adds = translation(self.nodes.form[step.node].expr)
-        return Sums(1, adds is None, _ZERO if adds is None else adds, mixed(step.node))
-
-    def keeps(self, n: int) -> bool:
-        """True of an expression that keeps its axis, beside one of a single element: no cause of a cycle."""
-        return bool(set(self.ins[n]) & set(self.outs[n])) and bool(transparent(self.nodes.form[n].expr))
+MANY = 100_000  # places of one search; beyond, only groups that no way has come to yet are gone on from
+MORE = 5_000  # places of searches from other groups of a component
+SMALL = 64  # groups of a component from each of which a search is begun
 
 
-def components(net: Net) -> dict[int, int]:
-    """For each group on a cycle the number of its strongly connected component."""
-    after: dict[int, list[int]] = {}
-    loops: set[int] = set()
-    for n, ins in net.ins.items():
-        if net.keeps(n):
+class Reached:
+    """What ways have come to each group with, so that none is followed twice."""
+
+    def __init__(self) -> None:
+        self._spans: dict[tuple[int, int], list[Span]] = {}
+        self._formulas: set[object] = set()
+        self._groups: set[int] = set()
+        self.places = 0
+
+    def new(self, group: int, carried: Carried) -> bool:
+        """True of what no earlier way came with, and of which it is worth to go on."""
+        if self.places > MANY and group in self._groups:
+            return False
+        if isinstance(carried, Span):
+            held = self._spans.setdefault((group, carried.add), [])
+            if any(s.low <= carried.low and carried.high <= s.high for s in held):
+                return False
+            held.append(carried)
+        else:
+            key = (group, carried.key)
+            if key in self._formulas:
+                return False
+            self._formulas.add(key)
+        self._groups.add(group)
+        self.places += 1
+        return True
+
+    @property
+    def is_full(self) -> bool:
+        """True when some way may have been left."""
+        return self.places > MANY
+
+
+def follow(
+    net: Net,
+    start: int,
+    goal: int,
+    within: Callable[[int], bool],
+    *,
+    simple: bool = True,
+    reached: Reached | None = None,
+) -> Iterator[tuple[Carrier, Place]]:
+    """Ways from a group to another (or back to itself), through groups ``within``, that some coordinate goes.
+
+    ``simple`` ways come to no group twice; without it a way ends only where it brings nothing new.
+    """
+    held = Reached() if reached is None else reached
+    place_of: dict[int, int] = {}
+    queue: deque[tuple[Carrier, Place]] = deque()
+    carriers: dict[object, Carrier] = {}
+    first = True
+    while first or queue:
+        if first:
+            pairs = [(None, n) for n in net.readers(start)]
+        else:
+            at = queue.popleft()
+            pairs = [(at, n) for n in net.readers(at[1].group)]
+        for at, n in pairs:
+            if keeps(net, n):
+                continue
+            if at is None:
+                extent = net.expr(n).inputs[net.ins(n).index(start)].extent
+                carrier = carriers.setdefault(extent, Carrier(net, extent))
+                at = carrier, carrier.begin(start)
+            yield from _leave(net, at, n, goal, within, simple, held, place_of, queue)
+        first = False
+
+
+def _leave(
+    net: Net,
+    at: tuple[Carrier, Place],
+    n: int,
+    goal: int,
+    within: Callable[[int], bool],
+    simple: bool,
+    held: Reached,
+    place_of: dict[int, int],
+    queue: deque[tuple[Carrier, Place]],
+) -> Iterator[tuple[Carrier, Place]]:
+    """One expression on from a place: ends are told, other places enter the queue."""
+    carrier, place = at
+    for to in dict.fromkeys(net.outs(n)):
+        if to != goal and not within(to):
             continue
-        outs = net.outs[n]
-        for a in ins:
-            after.setdefault(a, []).extend(outs)
-            if a in outs:
-                loops.add(a)
+        bit = 1 << place_of.setdefault(to, len(place_of))
+        if simple and to != goal and place.mask & bit:
+            continue
+        step = Step(place.group, n, to)
+        for carried in carrier.on(place, step):
+            made = Place(to, carried, step, place, place.mask | bit)
+            if to == goal:
+                yield carrier, made
+            elif held.new(to, carried):
+                queue.append((carrier, made))
+
+
+def components(net: Net, among: dict[int, None]) -> list[list[int]]:
+    """Groups that lie on common cycles, of those ``among``; in the order in which a search leaves them."""
     order: dict[int, int] = {}
     low: dict[int, int] = {}
     on: set[int] = set()
     stack: list[int] = []
-    found: dict[int, int] = {}
-    for root in after:
+    found: list[list[int]] = []
+    after: dict[int, list[int]] = {}
+
+    def beyond(g: int) -> list[int]:
+        if g not in after:
+            ways = (to for n in net.readers(g) if not keeps(net, n) for to in net.outs(n))
+            after[g] = [to for to in dict.fromkeys(ways) if to in among]
+        return after[g]
+
+    for root in among:
         work = [(root, 0)] if root not in order else []
         while work:
             node, at = work.pop()
@@ -68,7 +140,7 @@ def components(net: Net) -> dict[int, int]:
                 order[node] = low[node] = len(order)
                 stack.append(node)
                 on.add(node)
-            into = after.get(node, ())
+            into = beyond(node)
             while at < len(into) and into[at] in order:
                 if into[at] in on:
                     low[node] = min(low[node], order[into[at]])
@@ -83,88 +155,114 @@ def components(net: Net) -> dict[int, int]:
                 while members[-1] != node:
                     members.append(stack.pop())
                 on.difference_update(members)
-                if len(members) > 1 or node in loops:
-                    found.update(dict.fromkeys(members, order[node]))
+                if len(members) > 1 or node in into:
+                    found.append(members)
     return found
-
-
-def find_ways(net: Net) -> list[Way]:
-    """Every cause of a cycle once: as many cycles as there are steps besides a tree, without repeats."""
-    component = components(net)
-    if not component:
-        return []
-    edges: dict[int, list[Step]] = {}
-    for n, ins in net.ins.items():
-        if net.keeps(n):
-            continue
-        for a in dict.fromkeys(ins):
-            for b in dict.fromkeys(net.outs[n]):
-                if a in component and component[a] == component.get(b):
-                    edges.setdefault(component[a], []).append(Step(a, n, b))
-    return [way for steps in edges.values() for way in _ways_of(net, steps)]
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A cycle: ``first``, then along ``back`` to the group ``meet``, and along ``there`` to where ``first`` starts."""
+    """A way around: where it came back to its first group, and with what."""
 
-    first: Step
-    meet: int
-    there: Tree
-    back: Tree
-    sums: Sums
-
-    @property
-    def adds(self) -> Expr | None:
-        """What once around adds to every coordinate; None where a step is no translation."""
-        return None if self.sums.rough else self.sums.offset
+    end: Place
 
     def steps(self) -> list[Step]:
-        """The steps, from the expression that entered the graph first."""
-        way, at = [self.first], self.first.to
-        while at != self.meet:
-            step = self.back.up[at]
-            if step is None:
-                break
-            way.append(step)
-            at = step.to
-        before: list[Step] = []
-        at = self.first.source
-        while at != self.meet:
-            step = self.there.up[at]
-            if step is None:
-                break
-            before.append(step)
-            at = step.source
-        way += reversed(before)
-        begin = min(range(len(way)), key=lambda k: way[k].node)
-        return way[begin:] + way[:begin]
+        """The steps, from the group at which the coordinate is looked at."""
+        return self.end.steps()
 
     @property
-    def key(self) -> object:
-        """Equal for the ways through one set of expressions; long ones are told apart by a 64-bit sum."""
-        if self.sums.steps > _SHORT:
-            return self.sums.steps, self.sums.mark
-        return frozenset(s.node for s in self.steps())
+    def adds(self) -> int | None:
+        """What once around adds to every coordinate that goes it; None where a step is no translation."""
+        return self.end.carried.add if isinstance(self.end.carried, Span) else None
 
 
-def _ways_of(net: Net, steps: list[Step]) -> list[Way]:
-    """Cycles through the steps of one component."""
-    leaving: dict[int, list[Step]] = {}
-    entering: dict[int, list[Step]] = {}
-    for step in steps:
-        leaving.setdefault(step.source, []).append(step)
-        entering.setdefault(step.to, []).append(step)
-    root = max(leaving, key=lambda g: len(leaving[g]) + len(entering[g]))  # the first of the busiest
-    there, back = tree(root, leaving, True, net.amounts), tree(root, entering, False, net.amounts)
-    in_tree = set(there.up.values())
-    rest = [step for step in steps if step not in in_tree]
-    met = meetings(there, back, ((step.source, step.to) for step in rest))
-    found: dict[object, Way] = {}
-    for step in rest:
-        meet = met[step.source, step.to]
-        on = back.sums[step.to].minus(back.sums[meet])
-        again = there.sums[step.source].minus(there.sums[meet])
-        way = Way(step, meet, there, back, net.amounts(step).plus(on).plus(again))
-        found.setdefault(way.key, way)
+def find_ways(net: GraphNet) -> list[Way]:
+    """Every cause of a cycle once, none that no coordinate goes.
+
+    Around a cycle that moves coordinates one may get from one of its groups where from another one cannot, so the
+    others are started from too, as far as `MORE` places suffice.
+    """
+    found: list[Way] = []
+    for members in cyclic(net):
+        among = dict.fromkeys(sorted(members, key=net.first))
+        ways = _taken_out(net, among)
+        told = {frozenset(s.node for s in w.steps()) for w in ways} if len(among) <= SMALL else set[frozenset[int]]()
+        found += ways
+        left = MORE
+        for start in among if len(among) <= SMALL else ():
+            reached = Reached()
+            for _, end in follow(net, start, start, among.__contains__, reached=reached) if left > 0 else ():
+                key = frozenset(s.node for s in end.steps())
+                if key not in told:
+                    told.add(key)
+                    found.append(Way(end))
+            left -= reached.places
+    return found
+
+
+def _taken_out(net: GraphNet, component: dict[int, None]) -> list[Way]:
+    """Ways around through the first group, then those of what is left without it."""
+    found: list[Way] = []
+    pending = [component]
+    while pending:
+        among = pending.pop()
+        root = next(iter(among))
+        told: set[object] = set()
+        for _, end in follow(net, root, root, among.__contains__):
+            by_formula = not isinstance(end.carried, Span)
+            key = frozenset(s.node for s in end.steps()) if by_formula else None
+            if key is None or key not in told:
+                told.add(key)
+                found.append(Way(end))
+        rest = {g: None for g in among if g != root}
+        pending += [dict.fromkeys(sorted(x, key=net.first)) for x in components(net, rest)[::-1]]
+    return found
+
+
+def empty_ways(net: GraphNet) -> list[Way]:
+    """Through each expression on a common cycle a shortest way around, whatever coordinates go it; each way once.
+
+    Where none goes it, it is listed beside those that are found by sets of coordinates.
+    """
+    found: dict[frozenset[int], Way] = {}
+    for members in cyclic(net):
+        among = frozenset(members)
+        for a in sorted(members):
+            for n in net.readers(a):
+                for b in () if keeps(net, n) else dict.fromkeys(net.outs(n)):
+                    if b in among:
+                        steps = [Step(a, n, b), *_shortest(net, b, a, among)]
+                        found.setdefault(frozenset(s.node for s in steps), Way(_placed(steps)))
     return list(found.values())
+
+
+def _shortest(net: Net, start: int, goal: int, among: frozenset[int]) -> list[Step]:
+    before: dict[int, Step | None] = {start: None}
+    queue = deque([start])
+    while queue and goal not in before:
+        at = queue.popleft()
+        for n in net.readers(at):
+            for to in () if keeps(net, n) else net.outs(n):
+                if to in among and to not in before:
+                    before[to] = Step(at, n, to)
+                    queue.append(to)
+    found: list[Step] = []
+    step = before[goal]
+    while step is not None:
+        found.append(step)
+        step = before[step.source]
+    return found[::-1]
+
+
+def _placed(steps: list[Step]) -> Place:
+    """A way as its last place; nothing is carried along."""
+    nothing = Formula(FALSE, FALSE, {})
+    at = Place(steps[0].source, nothing, None, None, 0)
+    for step in steps:
+        at = Place(step.to, nothing, step, at, 0)
+    return at
+
+
+def cyclic(net: GraphNet) -> list[list[int]]:
+    """Groups that lie on common cycles, whether or not a coordinate goes round."""
+    return components(net, dict.fromkeys(g for n in net.equal for g in net.ins(n)))

@@ -190,7 +190,7 @@ def cycle_facts(c: Cycle[Any]) -> CycleFacts:
     closing = c.closing
     return CycleFacts(
         c.graph, c.kind, None if c.shift is None else str(c.shift), None if c.modulus is None else str(c.modulus),
-        str(c.net), resizes, c.changes_index, tuple(t.name for t in c.tensors), steps, c.lines,
+        str(c.map), str(c.holds), resizes, c.changes_index, tuple(t.name for t in c.tensors), steps, c.lines,
         None if closing is None else f"{closing.output.name} = {closing.op}",
         None if closing is None else closing.source_line, _consequence(c), c,
     )  # fmt: skip
@@ -199,8 +199,7 @@ def cycle_facts(c: Cycle[Any]) -> CycleFacts:
 def _consequence(c: Cycle[Any]) -> str:
     if not c.changes_index:
         return "harmless: once around gives the same coordinate back"
-    wrap = "" if c.modulus is None else f" modulo {c.modulus}"
     return (
-        f"a search over the {c.graph} graph may go round and return {c.net}{wrap} where c is right; the index graph "
+        f"a search over the {c.graph} graph may go round and return {c.map} where c is right; the index graph "
         "keeps the uses apart, so the coordinates in this report do not"
     )

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from idgraph.arith import Expr, as_expr, simplify
 from idgraph.errors import SourceLine
-from idgraph.graphs import Cycle
+from idgraph.graphs import Cycle, CycleKind
 from idgraph.index.storage import Place
 from idgraph.index.vector import Limit
 from idgraph.ir import Fusion
@@ -186,10 +186,11 @@ class CycleFacts:
     """
 
     graph: str
-    kind: Literal["identity", "shift", "reorder"]
+    kind: CycleKind
     shift: str | None
     modulus: str | None
-    net: str
+    map: str
+    holds: str
     resizes: bool
     changes_index: bool
     tensors: tuple[str, ...]

@@ -103,7 +103,7 @@ class IndexReport(Printed):
         """What notebooks show: totals, and every cycle that changes an index. `save` writes the whole page."""
         rows = [(name, str(value)) for name, value in totals(self).items()]
         rows += [
-            ("cycle", f"{c.kind} {c.shift or c.net}, closed by {c.closed_by}") for c in self.cycles if c.changes_index
+            ("cycle", f"{c.kind} {c.shift or c.map}, closed by {c.closed_by}") for c in self.cycles if c.changes_index
         ]
         notes = ("report.save('report.html') writes the page with pictures, print(report) shows tables",)
         return Sheet(f"index report of {self.name}, scheduled {self.schedule}", ("", ""), tuple(rows), notes)

@@ -96,7 +96,7 @@ def cycle_text(c: CycleFacts) -> str:
     if c.kind == "shift":
         wrap = "" if c.modulus is None else f" modulo {c.modulus}"
         return f"shift by {c.shift}{wrap}"
-    return f"reorder: c becomes {c.net}" if c.kind == "reorder" else "identity"
+    return f"reorder: c becomes {c.map}" if c.kind == "reorder" else "identity"
 
 
 def grouped(segment: SegmentFacts) -> dict[str, list[tuple[str, AccessFacts]]]:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, assert_never
 
-from idgraph.arith import Expr, simplify, symbol
+from idgraph.arith import Expr
 from idgraph.graphs import Cycle
-from idgraph.graphs.coordinates import forward
 from idgraph.graphs.cycles import e_tensor
-from idgraph.graphs.keys import axis_of
-from idgraph.graphs.valgraph import Group
 from idgraph.ir import (
     DomainExpr,
     IterDomain,
@@ -156,11 +153,13 @@ def cycle_head(cycle: Cycle[Any]) -> str:
         case "shift":
             wrap = f" modulo {cycle.modulus}" if cycle.modulus is not None else ""
             shift = signed(cycle.shift) if cycle.shift is not None else "?"
-            return f"Shift cycle ({shift}{wrap}): once around takes coordinate c to {cycle.net}"
+            return f"Shift cycle ({shift}{wrap}): once around takes coordinate c to {cycle.map}{cycle.where}"
         case "reorder":
-            return f"Reorder cycle: once around takes coordinate c to {cycle.net}"
+            return f"Reorder cycle: once around takes coordinate c to {cycle.map}{cycle.where}"
         case "identity":
-            return "Identity cycle: once around gives the coordinate back"
+            return f"Identity cycle: once around gives the coordinate back{cycle.where}"
+        case "empty":
+            return "Empty cycle: no coordinate goes all the way round"
         case _:
             assert_never(cycle.kind)
 
@@ -184,24 +183,4 @@ def around(cycle: Cycle[Any]) -> list[str]:
     >>> [around(c) for c in ig.IdModel(u.fusion).exact.cycles()]
     [['c', 'c - 32', 'c - 32'], ['c', 'c', 'c + 32']]
     """
-    groups: tuple[Group[Any], ...] = cycle.groups
-    value: Expr = symbol("c", 0, axis_of(groups[0].keys[0]).extent - 1)
-    sides: dict[int, Expr] = {}
-    texts = [str(value)]
-    for p, e in enumerate(cycle.exprs):
-        after = groups[(p + 1) % len(groups)]
-        through = next((k for k, d in enumerate(e.inputs) if _holds(groups[p], d)), 0)
-        ins = [value if k == through else _side(sides, d) for k, d in enumerate(e.inputs)]
-        made = forward(e, tuple(ins))
-        value = simplify(made[next((k for k, d in enumerate(e.outputs) if _holds(after, d)), 0)])
-        texts.append(str(value))
-    return [*texts[:-1], str(cycle.net)]
-
-
-def _side(sides: dict[int, Expr], d: IterDomain) -> Expr:
-    """An axis that enters from the side is a free variable, as in the cycle's own net map."""
-    return sides.setdefault(id(d), symbol(f"side{len(sides)}", 0, d.extent - 1))
-
-
-def _holds(group: Group[Any], d: IterDomain) -> bool:
-    return any(axis_of(k) is d for k in group)
+    return [*map(str, cycle.coordinates), str(cycle.map)]

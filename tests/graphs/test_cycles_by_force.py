@@ -6,11 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.graphs import Cycle
+from idgraph.ir import Resize, Roll, Stride
+from idgraph.testing import fusions
 
 Array = npt.NDArray[np.int64]
 State = tuple[ig.Tensor, Array]
@@ -116,6 +119,13 @@ def kind_of(a: Array) -> tuple[str, int | None]:
     return "reorder", None
 
 
+def gone(c: Cycle[ig.IterDomain]) -> set[tuple[int, int]]:
+    """Where a cycle takes each coordinate for which it holds."""
+    n = int(c.groups[0].keys[0].extent)
+    at = [{c.variable.name: k} for k in range(n)]
+    return {(p[c.variable.name], int(c.map.evaluate(p))) for p in at if c.holds.evaluate(p)}
+
+
 def from_source(cycles: tuple[Cycle[ig.IterDomain], ...], t: ig.Tensor) -> list[Cycle[ig.IterDomain]]:
     return [c for c in cycles if t.logical[0] in c.groups[0]]
 
@@ -136,6 +146,7 @@ def test_one_way_around(case: tuple[ig.Fusion, ig.Tensor, Array]) -> None:
             assert c.shift is not None
             at = int(c.shift) - by
             assert at % len(a) == 0 if c.modulus is not None else at in (0, -len(a), len(a)), str(c)
+        assert gone(c) == {(int(i), j) for j, i in enumerate(a) if i >= 0}, str(c)
 
 
 @settings(max_examples=PROFILE)
@@ -147,3 +158,115 @@ def test_many_ways_around(case: tuple[ig.Fusion, ig.Tensor, Array]) -> None:
     for g in (m.exact, m.almost_exact, m.permissive):
         if g.is_cyclic and all(c.kind == "identity" for c in g.cycles()):
             assert all(i in (-1, j) for j, i in enumerate(a.tolist()))
+
+
+@settings(max_examples=2 * PROFILE)
+@given(loops_back(tuple(STEPS)))
+def test_all_ways_together(case: tuple[ig.Fusion, ig.Tensor, Array]) -> None:
+    """The cycles from the source take each element to all the places where the operations put it, and to no other."""
+    f, t, a = case
+    found = from_source(ig.IdModel(f).exact.cycles(), t)
+    told = set[tuple[int, int]]().union(*map(gone, found))
+    put = {(int(i), j) for j, i in enumerate(a) if i >= 0}
+    assert told <= put
+    if all(int(d.extent) > 1 for u in f.tensors for d in u.logical):  # of one element nothing is mapped by a reshape
+        assert all(i == j for i, j in put - told)  # an axis may stay as it is without an expression
+
+
+def around(c: Cycle[ig.IterDomain]) -> dict[int, int]:
+    """Once round the expressions with every coordinate, in plain integers; only translations, strides and rolls."""
+    found: dict[int, int] = {}
+    for start in range(int(c.groups[0].keys[0].extent)):
+        at: int | None = start
+        for e in c.exprs:
+            match e:
+                case Resize() if at is not None and at < int(e.source.extent):
+                    at += int(e.left)
+                case Stride() if at is not None and at < int(e.source.extent):
+                    at, rest = divmod(at - int(e.start), int(e.step))
+                    at = None if rest else at
+                case Roll() if at is not None:
+                    at = (at + int(e.shift)) % int(e.source.extent)
+                case _:
+                    at = None
+            at = at if at is not None and 0 <= at < int(e.outputs[0].extent) else None
+        if at is not None:
+            found[start] = at
+    return found
+
+
+@settings(max_examples=2 * PROFILE)
+@given(fusions())
+def test_cycles_of_random_fusions(f: ig.Fusion) -> None:
+    """Kind, map and condition are what going round with every coordinate shows; an empty one takes nothing round."""
+    m = ig.IdModel(f)
+    for g in (m.exact, m.almost_exact):
+        for c in g.cycles(empty=True):
+            if not all(isinstance(e, (Resize, Stride, Roll)) for e in c.exprs):
+                continue
+            there = around(c)
+            assert gone(c) == set(there.items()), str(c)
+            n = int(c.groups[0].keys[0].extent)
+            shifts, turned = {j - i for i, j in there.items()}, {(j - i) % n for i, j in there.items()}
+            moved = "identity" if shifts == {0} else "shift" if len(turned) == 1 else "reorder"
+            assert c.kind == (moved if there else "empty"), str(c)
+
+
+def partitioned(x: ig.Tensor, a: int, b: int) -> ig.Tensor:
+    """Windows of a by b, and back."""
+    h, w = (int(n) for n in x.shape)
+    y = ig.permute(ig.reshape(x, h // a, a, w // b, b), (0, 2, 1, 3))
+    y = ig.permute(ig.reshape(ig.reshape(y, h // a * (w // b), a, b), h // a, w // b, a, b), (0, 2, 1, 3))
+    return ig.reshape(y, h, w)
+
+
+@given(*(st.integers(1, 4) for _ in range(4)), st.integers(-3, 3), st.integers(-3, 3))
+def test_windows_and_back_are_identities(a: int, b: int, m: int, n: int, down: int, right: int) -> None:
+    """Shifted or not: what is taken apart is put together again."""
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(a * m, b * n))
+    y = partitioned(ig.roll(x, (down, right), (0, 1)), a, b)
+    f.output(x + ig.roll(y, (-down, -right), (0, 1)))
+    model = ig.IdModel(f)
+    assert {c.kind for g in (model.exact, model.almost_exact) for c in g.cycles()} <= {"identity"}
+
+
+@given(st.integers(2, 6), st.integers(2, 4), st.permutations(range(4)), st.booleans())
+def test_parts_taken_apart_and_interleaved(n: int, parts: int, order: list[int], stacked: bool) -> None:
+    """De-interleave and back in the same order: identities; in another order: each coordinate moves as in NumPy."""
+    order = [k for k in order if k < parts]
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(n * parts,))
+    taken = [x[k::parts] for k in order]
+    if stacked:
+        y = ig.reshape(ig.stack(taken, 1), n * parts)
+    else:
+        y = ig.reshape(ig.transpose(ig.reshape(ig.cat(taken), parts, n), 0, 1), n * parts)
+    f.output(x + y)
+    found = from_source(ig.IdModel(f).exact.cycles(), x)
+    a = np.arange(n * parts).reshape(n, parts)[:, order].reshape(-1)
+    assert set[tuple[int, int]]().union(*map(gone, found)) == {(int(i), j) for j, i in enumerate(a)}
+    if order == sorted(order):
+        assert {c.kind for c in found} == {"identity"}
+
+
+def test_rotations_that_cancel_have_no_shift_that_nothing_takes() -> None:
+    f = ig.Fusion("f")
+    t = f.input("t", shape=(20,))
+    u = ig.cat([t[3:], t[:3]])
+    f.output(t + ig.cat([u[17:], u[:17]]))
+    g = ig.IdModel(f).exact
+    assert [(c.kind, str(c.holds)) for c in g.cycles()] == [("identity", "c >= 3"), ("identity", "c < 3")]
+    assert {c.kind for c in g.cycles(empty=True)[2:]} == {"empty"}
+    with pytest.raises(ig.IndexingError, match="empty is 'yes'"):
+        g.cycles("yes")  # pyright: ignore[reportArgumentType]
+
+
+def test_axes_beside_the_way_have_their_names() -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(4, 6))
+    f.output(x + ig.transpose(ig.reshape(x, 6, 4), 0, 1))
+    for c in ig.IdModel(f).exact.cycles():
+        beside = c.map.names - {"c"}
+        assert c.kind == "reorder" and beside and "side" not in str(c)
+        assert beside <= {d.name for t in f.tensors for d in (*t.root, *t.logical)}

@@ -105,5 +105,5 @@ def test_the_same_fusion_prints_the_same_graphs(f: Fusion) -> None:
     for a, b in ((m.exact, n.exact), (m.almost_exact, n.almost_exact), (m.permissive_resize, n.permissive_resize)):
         assert list(map(repr, a.groups)) == list(map(repr, b.groups))
         assert list(map(repr, a.expr_groups)) == list(map(repr, b.expr_groups))
-        mine, theirs = ([repr((c.kind, c.net, c.exprs, c.groups)) for c in g.cycles()] for g in (a, b))
+        mine, theirs = ([repr((c.kind, c.map, c.holds, c.exprs, c.groups)) for c in g.cycles()] for g in (a, b))
         assert mine == theirs  # all but the lines: one is built by a strategy, the other read from text

@@ -1,0 +1,131 @@
+"""The coordinates of axes beside a way: the other part of a merge, as what is known on the way tells it.
+
+Of a concatenated axis only the parts count whose operand the way came through: where even elements are stacked upon odd
+ones, those that came as the even ones have 0 along the new axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Protocol
+
+from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, simplify, symbol
+from idgraph.graphs.conditions import bounds, possible
+from idgraph.graphs.coordinates import forward
+from idgraph.graphs.net import Net, Step, keeps
+from idgraph.ir import DomainExpr, Mapped, Tensor
+from idgraph.ir.domains import is_one
+
+_STEPS = 64  # expressions looked at for one axis
+_CHOICES = 16  # coordinates told for one axis
+_TENSORS = 256  # tensors looked at to see which operand a way came through
+
+Side = tuple[Expr, Expr]  # a coordinate, and the condition for which it is that
+
+
+class OnTheWay(Protocol):
+    """Where a way has come to."""
+
+    def steps(self) -> list[Step]:
+        """The steps, in order."""
+        ...
+
+
+class Beside:
+    """What is beside one place of a way, on which the coordinates of the groups ``known`` are told."""
+
+    def __init__(self, net: Net, known: Mapping[int, Expr], place: OnTheWay) -> None:
+        self._net = net
+        self._known = known
+        self._place = place
+        self._told = frozenset(name for v in known.values() for name in v.names)
+        self._left = 0
+        self._tensors: list[list[Tensor]] | None = None
+
+    def of(self, group: int) -> list[Side]:
+        """The coordinates that an axis may have, each with its condition; a variable with its name where none is told.
+
+        That is a variable of its own for what is not on the way.
+        """
+        self._left = _STEPS
+        return self._of(group, frozenset())
+
+    def _of(self, g: int, trail: frozenset[int]) -> list[Side]:
+        if g in self._known:
+            return [(self._known[g], TRUE)]
+        told: list[Side] = []
+        fixed: list[Side] = []
+        is_open = False
+        for n in self._net.makers(g) if g not in trail else ():
+            if keeps(self._net, n) or not self._is_on_the_way(self._net.expr(n)):
+                continue
+            for value, where in self._made(g, n, trail | {g}):
+                if value.names & self._told:
+                    told.append((value, where))
+                elif value.is_const:
+                    fixed.append((value, where))
+                else:
+                    is_open = True
+        found = told + fixed if told or not is_open else []
+        return list(dict.fromkeys(found))[:_CHOICES] or [(self._free(g), TRUE)]
+
+    def _made(self, g: int, n: int, trail: frozenset[int]) -> list[Side]:
+        if self._left <= 0:
+            return [(self._free(g), TRUE)]
+        self._left -= 1
+        e, at = self._net.expr(n), self._net.outs(n).index(g)
+        found: list[Side] = []
+        for sides in product(*(self._of(x, trail) for x in self._net.ins(n))):
+            ins = tuple(v for v, _ in sides)
+            made = tuple(map(simplify, forward(e, ins)))
+            where = possible(and_(*(c for _, c in sides), *bounds(e, ins, made)))
+            if where is not FALSE:
+                found.append((made[at], where))
+        return found
+
+    def _free(self, group: int) -> Expr:
+        axis = self._net.axis(group)
+        return as_expr(0) if is_one(axis.extent) else symbol(axis.name, 0, axis.extent - 1)
+
+    def _is_on_the_way(self, e: DomainExpr) -> bool:
+        """False of the part of a concatenated axis whose operand the way did not come through."""
+        out = e.outputs[0]
+        t = out.tensor
+        if len(out.definitions) < 2 or t is None or t.definition is None:
+            return True
+        operands = [
+            k for k, row in enumerate(t.definition.reads)
+            if any(isinstance(r, Mapped) and r.domain is e.inputs[0] for r in row)
+        ]  # fmt: skip
+        through = self._through(t)
+        return not through or any(t.definition.inputs[k] in through for k in operands)
+
+    def _through(self, t: Tensor) -> list[Tensor]:
+        """The operands of a tensor through which the nearest step of the way leads to it; none where it does not."""
+        if self._tensors is None:
+            self._tensors = [self._owners(s.node) for s in reversed(self._place.steps())]
+        operands = t.definition.inputs if t.definition is not None else ()
+        for owners in self._tensors:
+            found = [p for p in operands if _descends(p, owners)]
+            if found:
+                return found
+        return []
+
+    def _owners(self, node: int) -> list[Tensor]:
+        owners = (e.outputs[0].tensor for e in self._net.alike(node))
+        return list(dict.fromkeys(t for t in owners if t is not None))
+
+
+def _descends(t: Tensor, owners: Sequence[Tensor]) -> bool:
+    """True of one of the owners, and of a tensor computed from one."""
+    seen = {t}
+    pending = [t]
+    while pending and len(seen) < _TENSORS:
+        at = pending.pop()
+        if at in owners:
+            return True
+        fresh = [p for p in (at.definition.inputs if at.definition is not None else ()) if p not in seen]
+        seen.update(fresh)
+        pending += fresh
+    return False

@@ -1,0 +1,157 @@
+"""What a way does to a coordinate, step by step, and for which coordinates it goes on.
+
+Translations by known numbers are intervals; everything else is an expression of the coordinate at the start, with the
+condition for which every axis on the way has an element. An axis that enters from the side (the other part of a merge)
+has the coordinate that follows from what is known so far; where nothing does, it is a variable with the axis' name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, simplify, symbol
+from idgraph.graphs.beside import Beside
+from idgraph.graphs.conditions import bounds, possible
+from idgraph.graphs.coordinates import forward
+from idgraph.graphs.net import Net, Step
+from idgraph.ir import DomainExpr, Resize, Stride
+
+_CHOICES = 16  # combinations of ways by which the sides of one step come about
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """``c + add`` for ``low <= c < high``, all of them numbers."""
+
+    low: int
+    high: int
+    add: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Formula:
+    """``value`` where ``inside`` holds; ``known`` are the coordinates of the groups on the way and beside it."""
+
+    value: Expr
+    inside: Expr
+    known: Mapping[int, Expr]
+
+    @property
+    def key(self) -> object:
+        """Equal for formulas that say the same in the same words."""
+        return self.value, self.inside
+
+
+Carried = Span | Formula
+
+
+class Place:
+    """A group that a way has come to; ``before`` is where it was one step earlier."""
+
+    __slots__ = ("before", "carried", "group", "mask", "step")
+
+    def __init__(self, group: int, carried: Carried, step: Step | None, before: Place | None, mask: int) -> None:
+        self.group = group
+        self.carried = carried
+        self.step = step
+        self.before = before
+        self.mask = mask  # a bit for every group on the way
+
+    def steps(self) -> list[Step]:
+        """The steps, in order."""
+        found: list[Step] = []
+        at: Place | None = self
+        while at is not None and at.step is not None:
+            found.append(at.step)
+            at = at.before
+        return found[::-1]
+
+
+def variable(extent: Expr) -> Expr:
+    """The coordinate at the start of a way."""
+    return symbol("c", 0, extent - 1)
+
+
+def translation(e: DomainExpr) -> Expr | None:
+    """What ``e`` adds to every coordinate; None where it does anything else."""
+    match e:
+        case Resize():
+            return as_expr(e.left)
+        case Stride() if e.step == 1:
+            return -as_expr(e.start)
+        case _:
+            return None
+
+
+class Carrier:
+    """Carries a coordinate from a group of one net, whose extent is that of the axis that the first step reads."""
+
+    def __init__(self, net: Net, extent: Expr) -> None:
+        self._net = net
+        self.c = variable(extent)
+        self._extent = extent
+        self._moves: dict[int, tuple[int, int, int] | None] = {}
+
+    def begin(self, group: int) -> Place:
+        """A way of no step."""
+        if self._extent.is_const:
+            return Place(group, Span(0, int(self._extent), 0), None, None, 0)
+        return Place(group, Formula(self.c, TRUE, {group: self.c}), None, None, 0)
+
+    def on(self, place: Place, step: Step) -> Iterator[Carried]:
+        """The coordinate one step on, by each way in which sides come about; nothing where no element goes on."""
+        at = place.carried
+        move = self._move(step.node) if isinstance(at, Span) else None
+        if move is None or not isinstance(at, Span):
+            yield from self._formulas(place, step)
+            return
+        by, one, two = move
+        low, high = max(at.low, -at.add, -at.add - by), min(at.high, one - at.add, two - at.add - by)
+        if low < high:
+            yield Span(low, high, at.add + by)
+
+    def _move(self, node: int) -> tuple[int, int, int] | None:
+        """What an expression adds, and its extents before and after, where all are numbers."""
+        if node not in self._moves:
+            e = self._net.expr(node)
+            parts = (translation(e), e.inputs[0].extent, e.outputs[0].extent)
+            by, one, two = (int(x) if x is not None and x.is_const else None for x in parts)
+            self._moves[node] = None if by is None or one is None or two is None else (by, one, two)
+        return self._moves[node]
+
+    def formula(self, place: Place) -> Formula:
+        """The coordinate at a place as an expression."""
+        at = place.carried
+        if isinstance(at, Formula):
+            return at
+        known: dict[int, Expr] = {}
+        behind: Place | None = place
+        while behind is not None:
+            if isinstance(behind.carried, Span):
+                known[behind.group] = self.c + behind.carried.add
+            behind = behind.before
+        inside = simplify(and_(self.c >= at.low, self.c < at.high))
+        return Formula(self.c + at.add, inside, known)
+
+    def _formulas(self, place: Place, step: Step) -> Iterator[Formula]:
+        at, e = self.formula(place), self._net.expr(step.node)
+        ins, outs = self._net.ins(step.node), self._net.outs(step.node)
+        through = ins.index(step.source)
+        beside = Beside(self._net, at.known, place)
+        sides = [[(at.value, TRUE)] if k == through else beside.of(g) for k, g in enumerate(ins)]
+        for k, choices in enumerate(product(*sides)):
+            if k == _CHOICES:
+                return
+            made = tuple(map(simplify, forward(e, tuple(v for v, _ in choices))))
+            value = made[outs.index(step.to)]
+            inside = and_(at.inside, *(c for _, c in choices), *bounds(e, tuple(v for v, _ in choices), made))
+            held = at.inside if inside == at.inside else possible(inside)
+            if held is FALSE:
+                continue
+            known = dict(at.known)
+            for g, v in (*zip(ins, (v for v, _ in choices), strict=True), *zip(outs, made, strict=True)):
+                known.setdefault(g, v)
+            known[step.to] = value
+            yield Formula(value if held is TRUE else simplify(value, facts=(held,)), held, known)

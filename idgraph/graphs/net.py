@@ -1,0 +1,110 @@
+"""Expressions between groups, all by number: what cycles, aligned groups and their differences are found on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+from idgraph.graphs.coordinates import transparent
+from idgraph.graphs.keys import axis_of
+from idgraph.graphs.valgraph import ValGraph
+from idgraph.ir import DomainExpr, IterDomain
+
+
+class Step(NamedTuple):
+    """One step of a way: the expression ``node`` reads the group ``source`` and makes the group ``to``."""
+
+    source: int
+    node: int
+    to: int
+
+
+class Net(Protocol):
+    """Groups and the expressions between them, of equal expressions one."""
+
+    def readers(self, group: int) -> Sequence[int]:
+        """Expressions that read a group."""
+        ...
+
+    def makers(self, group: int) -> Sequence[int]:
+        """Expressions that make a group."""
+        ...
+
+    def ins(self, node: int) -> tuple[int, ...]:
+        """Groups that an expression reads."""
+        ...
+
+    def outs(self, node: int) -> tuple[int, ...]:
+        """Groups that an expression makes."""
+        ...
+
+    def expr(self, node: int) -> DomainExpr:
+        """The expression itself."""
+        ...
+
+    def alike(self, node: int) -> Sequence[DomainExpr]:
+        """All expressions equal to one, itself too."""
+        ...
+
+    def axis(self, group: int) -> IterDomain:
+        """An axis of a group, for its name."""
+        ...
+
+
+def keeps(net: Net, node: int) -> bool:
+    """True of an expression that keeps its axis, beside one of a single element: no cause of a cycle."""
+    return bool(set(net.ins(node)) & set(net.outs(node))) and bool(transparent(net.expr(node)))
+
+
+class GraphNet:
+    """The net of a finished graph."""
+
+    def __init__(self, graph: ValGraph[Any]) -> None:
+        self._graph = graph
+        find, nodes = graph.find, graph.nodes
+        self.equal = nodes.classes()
+        self._ins = {n: tuple(map(find, nodes.ins[n])) for n in self.equal}
+        self._outs = {n: tuple(map(find, nodes.outs[n])) for n in self.equal}
+
+    @cached_property
+    def _by_group(self) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+        readers: dict[int, list[int]] = {}
+        makers: dict[int, list[int]] = {}
+        for held, sides in ((readers, self._ins), (makers, self._outs)):
+            for n, side in sides.items():
+                for g in dict.fromkeys(side):
+                    held.setdefault(g, []).append(n)
+        return readers, makers
+
+    def readers(self, group: int) -> Sequence[int]:
+        """Expressions that read a group."""
+        return self._by_group[0].get(group, ())
+
+    def makers(self, group: int) -> Sequence[int]:
+        """Expressions that make a group."""
+        return self._by_group[1].get(group, ())
+
+    def ins(self, node: int) -> tuple[int, ...]:
+        """Groups that an expression reads."""
+        return self._ins[node]
+
+    def outs(self, node: int) -> tuple[int, ...]:
+        """Groups that an expression makes."""
+        return self._outs[node]
+
+    def expr(self, node: int) -> DomainExpr:
+        """The expression itself."""
+        return self._graph.nodes.form[node].expr
+
+    def alike(self, node: int) -> Sequence[DomainExpr]:
+        """All expressions equal to one, itself too."""
+        return [self._graph.nodes.form[n].expr for n in self.equal[node]]
+
+    def first(self, group: int) -> int:
+        """The number of the first axis of a group."""
+        return self._graph.numbered(group).number
+
+    def axis(self, group: int) -> IterDomain:
+        """The first axis of a group."""
+        return axis_of(self._graph.numbered(group).first)
