@@ -102,8 +102,7 @@ def _level(
             )
         first = loops[part[0]][depth]
         _check_extents(part, depth, loops)
-        parallel = _parallel(part, depth, loops)
-        nodes.append(Nest(depth, first.name, first.extent, parallel, part, _level(part, depth + 1, loops)))
+        nodes.append(Nest(depth, first.name, first.extent, first.parallel, part, _level(part, depth + 1, loops)))
     return tuple(nodes)
 
 
@@ -178,20 +177,6 @@ def _check_extents(part: tuple[TensorExpr, ...], depth: int, loops: Mapping[Tens
                 f"has {other.extent}, and inlining makes them one loop",
                 hint="schedule both tensors alike: ig.schedule.like(f, t)",
             )
-
-
-def _parallel(part: tuple[TensorExpr, ...], depth: int, loops: Mapping[TensorExpr, tuple[LoopVar, ...]]) -> str:
-    """One way to run a shared loop: serial gives way to the one parallel way among its expressions."""
-    found = {loops[e][depth].parallel: e for e in reversed(part) if loops[e][depth].parallel != "serial"}
-    threads = [p for p in found if is_thread(p)]
-    chosen = threads or list(found)
-    if len(chosen) > 1:
-        a, b = chosen[:2]
-        raise ScheduleError(
-            f"loop {depth} is shared by {found[a].output.name} on {a} and {found[b].output.name} on {b}",
-            hint="parallelize a shared loop one way",
-        )
-    return chosen[0] if chosen else "serial"
 
 
 def reduced(e: TensorExpr, loops: Sequence[LoopVar]) -> tuple[int, ...]:

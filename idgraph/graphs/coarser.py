@@ -5,11 +5,13 @@ Each is the one before it plus one kind of mapping, so a mapping made by a finer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.domain_graph import DomainGraph, Unmappable, exact_builder
 from idgraph.graphs.forms import Forms, Plan, Plans, own_exprs
+from idgraph.graphs.index_graph import SharedLoop
 from idgraph.graphs.keys import KeyList
 from idgraph.graphs.loops import Nests
 from idgraph.graphs.nested import join_nested
@@ -113,7 +115,12 @@ def _forward(builder: Builder, fusion: Fusion) -> None:
         plan = plans.of(t)
         for x, a, b, _ in plan.transparent:
             builder.map(plan.domains[a], plan.domains[b], ("size one", None, None, 0, (x,)))
-    builder.join_parts()  # as the index graph does: loops that take a reshape apart may be shared
+    builder.join_parts()
+
+
+def _share(shared: Sequence[SharedLoop], builder: Builder, _: Fusion) -> None:
+    for t, e, j in shared:
+        builder.map(t.loop[j], e.output.loop[j], ("coordinate", e, t, j, ()))
 
 
 def _resized(builder: Builder, fusion: Fusion) -> None:
@@ -142,17 +149,19 @@ def build_broadcast(fusion: Fusion, exact: Builder | None = None) -> DomainGraph
     return _build("broadcast", fusion, exact, _broadcast)
 
 
-def build_permissive(fusion: Fusion, exact: Builder | None = None) -> DomainGraph:
+def build_permissive(fusion: Fusion, exact: Builder | None = None, shared: Sequence[SharedLoop] = ()) -> DomainGraph:
     """Broadcast, and forwarding: a merge with a broadcast (or with one element) is the other axis.
 
-    Merges and divisible splits are one relation here too, since loops that inlining shares may rest on that.
+    Merges and divisible splits are one relation here too. Loops ``shared`` by coordinates alone are mapped as well.
     """
-    return _build("permissive", fusion, exact, _broadcast, _forward)
+    return _build("permissive", fusion, exact, _broadcast, _forward, partial(_share, shared))
 
 
-def build_permissive_resize(fusion: Fusion, exact: Builder | None = None) -> DomainGraph:
+def build_permissive_resize(
+    fusion: Fusion, exact: Builder | None = None, shared: Sequence[SharedLoop] = ()
+) -> DomainGraph:
     """Permissive, and the input of a resize or stride with its output."""
-    return _build("permissive resize", fusion, exact, _broadcast, _forward, _resized)
+    return _build("permissive resize", fusion, exact, _broadcast, _forward, partial(_share, shared), _resized)
 
 
 def build_loop(fusion: Fusion, nests: Nests) -> DomainGraph:

@@ -77,7 +77,8 @@ class Forms:
             case Split():
                 inner = extent(x.inner.extent)
                 loose = number("split", extent(x.factor), x.inner_split)
-                same = number(loose, extent(x.source.extent), inner)
+                # By the pieces it makes, whether their size was given or their number.
+                same = number("pieces", extent(x.source.extent), extent(x.outer.extent), inner)
                 divides = x.inner.extent != 0 and is_product(x.outer.extent, x.inner.extent, x.source.extent)
                 return Form(x, same, same, loose, inner if divides else -1)
             case Merge():

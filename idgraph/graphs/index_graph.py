@@ -11,19 +11,26 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import cast
 
+from idgraph.arith import Expr
 from idgraph.errors import IndexingError, ScheduleError, short_repr, user_line
 from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.forms import Plan, Plans, own_domains, own_exprs
 from idgraph.graphs.graph_view import GraphView
 from idgraph.graphs.keys import key_text
-from idgraph.graphs.loops import Nests, Shadow, descendants
+from idgraph.graphs.loop_classes import descendants
+from idgraph.graphs.loops import Nests, Shadow
 from idgraph.graphs.order import order_nests
+from idgraph.graphs.promotion import Promotion
 from idgraph.graphs.reasons import Explanation
+from idgraph.graphs.same_loop import Meetings
 from idgraph.graphs.uses import Key, LocalExprs, Use, UseKeys, key_of
 from idgraph.graphs.valgraph import Group, ValGraph
 from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Merge, Tensor, TensorExpr
 from idgraph.ir.domains import is_one
 from idgraph.ir.loops import is_int
+
+# A tensor, an operation that it is inlined into, and the position of a loop that the two share.
+SharedLoop = tuple[Tensor, TensorExpr, int]
 
 
 class IndexGraph(GraphView[Key]):
@@ -42,9 +49,19 @@ class IndexGraph(GraphView[Key]):
     [True, False]
     """
 
-    def __init__(self, fusion: Fusion, nests: Nests, graph: ValGraph[Key], local: LocalExprs) -> None:
+    def __init__(
+        self,
+        fusion: Fusion,
+        nests: Nests,
+        promotion: Promotion,
+        proved: tuple[SharedLoop, ...],
+        graph: ValGraph[Key],
+        local: LocalExprs,
+    ) -> None:
         super().__init__("index", fusion, graph)
         self.nests = nests
+        self.promotion = promotion
+        self.proved = proved  # shared loops that are one by their coordinates only
         self.local = local
 
     def group(self, domain: IterDomain, expr: TensorExpr, operand: int | None = None) -> Group[Key]:
@@ -106,6 +123,9 @@ class _Builder:
         self.fusion = fusion
         self.exprs = exprs
         self.nests = Nests(fusion)
+        self.promotion = Promotion(fusion, self.nests)
+        self._meetings = Meetings(self.nests, self.promotion)
+        self._proved: dict[SharedLoop, None] = {}
         self._plans = plans
         self._keys = UseKeys()
         self._with_shadows: dict[Tensor, Plan] = {}
@@ -125,16 +145,14 @@ class _Builder:
             for use in self._keys.of(e)
             if use.operand is not None and use.tensor.inline_position and self.nests.shared(use.tensor)
         ]
-        if any(self._unshared(e, k) is not None for e, k in inlined):
-            # Loops that take a reshape apart again are the loops over what it merged. Said only where a shared loop
-            # asks for it, since there and back is a cycle (one that changes no index).
-            self.graph.join_parts()
         for e, k in inlined:
             self._check_shared(e, k)
         alone = {e: self._joined_loops(e) for e in self.exprs} if inlined else {}
         for e, k in inlined:
             self._share(e, k)
-        made = IndexGraph(self.fusion, self.nests, self.graph.build(), LocalExprs(self._keys))
+        made = IndexGraph(
+            self.fusion, self.nests, self.promotion, tuple(self._proved), self.graph.build(), LocalExprs(self._keys)
+        )
         if inlined:  # loops that nobody shares can neither collide nor stand in a knot
             _refuse_shifts(made)
             _refuse_collapsed_loops(made, alone)
@@ -150,9 +168,10 @@ class _Builder:
         self.graph.settle()
         found: dict[int, int] = {}
         for use in uses:
-            pairs = zip(use.tensor.loop, e.output.loop, strict=False)
-            same = (self.graph.same(use.key(a), own.key(b)) for a, b in pairs)
-            found[use.operand or 0] = sum(1 for _ in takewhile(bool, same))
+            k = use.operand or 0
+            pairs = enumerate(zip(use.tensor.loop, e.output.loop, strict=False))
+            same = (self.graph.same(use.key(a), own.key(b)) or self._meets(e, k, j) for j, (a, b) in pairs)
+            found[k] = sum(1 for _ in takewhile(bool, same))
         return found
 
     def _enter_all(self, e: TensorExpr) -> list[Use]:
@@ -226,7 +245,19 @@ class _Builder:
     def _check_shared(self, e: TensorExpr, k: int) -> None:
         t, j = e.inputs[k], self._unshared(e, k)
         if j is not None:
-            raise _not_shared(e, t, j, t.loop[j], e.output.loop[j], self.nests.apart(t))
+            at = self._meetings.meet(e, k, j).at
+            raise _not_shared(e, t, j, t.loop[j], e.output.loop[j], at, self.nests.apart(t))
+
+    def _meets(self, e: TensorExpr, k: int, j: int) -> bool:
+        """Whether an operand is read at the coordinate of loop ``j``, though no axis of the two says so."""
+        met = self._meetings.meet(e, k, j)
+        if not met.same or not self._meetings.extents_agree(e, k, j):
+            return False
+        self._proved[e.inputs[k], e, j] = None
+        if met.always:  # else the two are one only where the operand is read
+            mine, theirs = self.nests.shadows[e.inputs[k]].loop[j], self.nests.shadows[e.output].loop[j]
+            self.graph.map(key_of(e, k)(mine), key_of(e, None)(theirs), ("coordinate", e, e.inputs[k], j, ()))
+        return True
 
     def _unshared(self, e: TensorExpr, k: int) -> int | None:
         """The first loop that an inlined operand does not share with its reader; None where it shares all it should."""
@@ -240,7 +271,7 @@ class _Builder:
                 met = read.domain if isinstance(read, Mapped) else read.resolves if isinstance(read, Fixed) else None
                 same = met is not None and self.graph.same(own(out.of(met)), own(theirs))
             else:
-                same = self.graph.same(key(axis), own(theirs))
+                same = self.graph.same(key(axis), own(theirs)) or self._meets(e, k, j)
             if not same:
                 return j
         return None
@@ -262,16 +293,17 @@ def _at(e: TensorExpr) -> str:
 
 
 def _not_shared(
-    e: TensorExpr, t: Tensor, j: int, mine: IterDomain, theirs: IterDomain, apart: Sequence[str]
+    e: TensorExpr, t: Tensor, j: int, mine: IterDomain, theirs: IterDomain, at: Expr | None, apart: Sequence[str]
 ) -> ScheduleError:
     others = [u for u in t.uses if u is not e]
+    where = f": where that is at i{j}, it reads what {t.name} computes at {at}" if at is not None else ""
     copy = f", or give this use its own copy: ig.schedule.recompute({t.name}, use)" if others else ""
     return ScheduleError(
         f"tensor {t.name} is inlined at {t.inline_position}, but its loop {j}, {mine!r}, is not loop {j}, {theirs!r}, "
         f"of its consumer {e.output.name}",
         where=t.source_line,
         because=[
-            f"{_at(e)} does not read it at the coordinate of that loop",
+            f"{_at(e)} does not read it at the coordinate of that loop" + where,
             *apart,
             *(f"it is also read by {_at(u)}" for u in others),
         ],

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from idgraph.arith import Expr, simplify
 from idgraph.errors import ScheduleError
 from idgraph.graphs.forwarding import Forwards, replay_extents
+from idgraph.graphs.loop_classes import LoopClasses, descendants
 from idgraph.ir import (
     SCATTERS,
     AxisRead,
@@ -76,6 +77,8 @@ class Nests:
         self._fresh = 0
         self._forwards: Forwards | None = None
         self._resolve()
+        self._classes = LoopClasses(fusion, self.shared)
+        self._fed = self._classes.fed(self._find) if self._parent else {}
         self.shadows: dict[Tensor, Shadow] = {t: self._shadow(t) for t in fusion.tensors}
         self._before = self.shadows  # with nothing forwarded
         if any(
@@ -90,6 +93,10 @@ class Nests:
     def shared(self, t: Tensor) -> int:
         """How many of t's loops are shared with its consumers."""
         return t.inline_position if t.uses else 0
+
+    def loop_class(self, t: Tensor, j: int) -> IterDomain:
+        """What stands for all loops that are one with loop ``j`` of ``t``."""
+        return self._classes.find(t.loop[j])
 
     # resolution ---------------------------------------------------------------------------------------------------
 
@@ -236,15 +243,15 @@ class Nests:
     # shadows ------------------------------------------------------------------------------------------------------
 
     def _feeds(self, t: Tensor) -> Iterator[tuple[IterDomain, bool]]:
-        """Broadcast logical axes that feed a shared loop of t or of a producer inlined into it; True if transformed."""
-        k = max([self.shared(t), *(self.shared(p) for p in t.definition.inputs)] if t.definition else [self.shared(t)])
-        if not k:
+        """Broadcast logical axes that feed a loop which another tensor runs over what they resolve to; True if
+        transformed."""
+        if not self._fed:
             return
         for d in t.logical:
             if not d.is_broadcast or self.resolved(d) is None:
                 continue
-            reach = descendants(d, t.domain.loop_exprs)
-            if any(x in reach for x in t.loop[:k]):
+            reach, concrete = descendants(d, t.domain.loop_exprs), self._find(d)
+            if any(x in reach and concrete in self._fed.get(self._classes.find(x), ()) for x in t.loop):
                 yield d, any(d in e.inputs for e in t.domain.loop_exprs)
 
     def _check_scatter(self, t: Tensor) -> None:
@@ -366,15 +373,6 @@ def _positions(t: Tensor, d: IterDomain, count: int) -> set[int]:
     """Which of the first ``count`` loops an axis leads to."""
     reach = descendants(d, t.domain.loop_exprs)
     return {j for j, x in enumerate(t.loop[:count]) if x in reach}
-
-
-def descendants(d: IterDomain, exprs: list[DomainExpr]) -> set[IterDomain]:
-    """``d`` and every axis made of it by ``exprs`` (in the order in which they were added)."""
-    found = {d}
-    for e in exprs:
-        if any(x in found for x in e.inputs):
-            found.update(e.outputs)
-    return found
 
 
 def replayed_expr(e: DomainExpr, ins: list[IterDomain], outs: list[IterDomain]) -> DomainExpr:

@@ -11,8 +11,9 @@ from idgraph.errors import SourceLine
 from idgraph.ir import DomainExpr, Tensor, TensorExpr
 
 Because = Literal[
-    "access", "broadcast", "resize", "forward", "inline", "promotion", "congruence", "backward", "size one"
-]
+    "access", "broadcast", "resize", "forward", "inline", "promotion", "coordinate", "congruence", "backward",
+    "size one",
+]  # fmt: skip
 
 # What a union is told: the fields of a `Reason`, or for congruence the numbers of two equal expressions of the graph.
 # One serves all axes that an operation reads of a tensor, with the axis number `ANY`: which of them it is, the two keys
@@ -73,8 +74,9 @@ class Reason:
 
     ``access``: operation ``expr`` reads axis ``axis`` of ``tensor`` at the coordinate of its own axis. ``inline``:
     ``tensor`` shares the loop ``axis`` with the operation that reads it. ``promotion``: the same for a loop whose
-    extent comes from a consumer. ``congruence`` / ``backward``: ``steps`` are two equal axis expressions whose inputs
-    (outputs) were the same.
+    extent comes from a consumer. ``coordinate``: ``expr`` reads ``tensor`` at the coordinate of its own loop ``axis``
+    at every point, as the algebra proves. ``congruence`` / ``backward``: ``steps`` are two equal axis expressions whose
+    inputs (outputs) were the same.
     """
 
     because: Because
@@ -106,6 +108,8 @@ class Reason:
                 text = f"{name} is inlined: loop {self.axis} is shared with {op}"
             case "promotion":
                 text = f"{name} is inlined: loop {self.axis} takes its extent from {op}"
+            case "coordinate":
+                text = f"{op} reads {name} at the coordinate of its own loop {self.axis}, by proof"
             case "size one":
                 text = f"{self.steps[0]} changes nothing: the other axis has one element"
             case "congruence":

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from idgraph.arith import FALSE, TRUE, Expr, Proof, and_, drop_redundant, enumerate_points, simplify
 from idgraph.display import Printed
+from idgraph.graphs.own_axes import Bound, Side
 from idgraph.ir import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle
 
 if TYPE_CHECKING:
     from idgraph.index.access import Access
 
-Side = Literal["start", "stop", "step"]
 _FEW = 1 << 10  # points at which it is tried whether a conjunct is needed
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """``condition``: that the coordinate of ``axis`` is not below 0 ("start"), below the extent ("stop"), or one that a
-    stride takes ("step"). ``expr`` is the expression through which the coordinate was found; None for a loop itself."""
-
-    condition: Expr
-    axis: IterDomain
-    side: Side
-    expr: DomainExpr | None
 
 
 def needed(bounds: Iterable[Bound], known: Sequence[Expr]) -> tuple[tuple[Expr, ...], tuple[Bound, ...]]:

@@ -8,7 +8,7 @@ from typing import TypeVar, cast
 
 from idgraph.arith import Expr, as_expr, simplify, symbol
 from idgraph.display import Printed, Sheet
-from idgraph.errors import IndexingError, arguments, user_line
+from idgraph.errors import IndexingError, ScheduleError, arguments, user_line
 from idgraph.graphs import (
     DomainGraph,
     GraphBuilder,
@@ -25,7 +25,7 @@ from idgraph.graphs import (
     exact_builder,
     key_of,
 )  # fmt: skip
-from idgraph.graphs.index_graph import Key
+from idgraph.graphs.index_graph import Key, SharedLoop
 from idgraph.index.access import Access, with_loads
 from idgraph.index.bounds import Bound, needed
 from idgraph.index.cover import check_cover
@@ -150,12 +150,22 @@ class IdModel:
     @property
     def permissive(self) -> DomainGraph:
         """Broadcast, and forwarding through merges with broadcasts."""
-        return self._keep("permissive", lambda: build_permissive(self.fusion, self._exact))
+        return self._keep("permissive", lambda: build_permissive(self.fusion, self._exact, self._proved))
 
     @property
     def permissive_resize(self) -> DomainGraph:
         """Permissive, and a resize's input with its output."""
-        return self._keep("permissive_resize", lambda: build_permissive_resize(self.fusion, self._exact))
+        return self._keep("permissive_resize", lambda: build_permissive_resize(self.fusion, self._exact, self._proved))
+
+    @property
+    def _proved(self) -> tuple[SharedLoop, ...]:
+        """Loops shared by coordinates alone; none where the inlining is not legal."""
+        if not any(t.inline_position for t in self.fusion.tensors):
+            return ()
+        try:
+            return self.index.proved
+        except ScheduleError:
+            return ()
 
     @property
     def loop(self) -> DomainGraph:
@@ -178,49 +188,30 @@ class IdModel:
     def _nests(self) -> Nests:
         return self.index.nests
 
-    @property
-    def _promoted(self) -> dict[IterDomain, IterDomain]:
-        """For each loop axis the axis that gives its loop the extent."""
-        return self._keep("promoted", self._promote)
-
-    def _promote(self) -> dict[IterDomain, IterDomain]:
-        """Consumers first, since a shared loop takes its extent from them."""
-        found: dict[IterDomain, IterDomain] = {}
-        for e in reversed(self.fusion.exprs):
-            t = e.output
-            shadow = self._nests.shadows[t]
-            shared = self._nests.shared(t)
-            for j, d in enumerate(t.loop):
-                own = shadow.loop[j]
-                if j < shared:
-                    theirs = found[t.uses[0].output.loop[j]]
-                    # A loop that is shared takes the consumer's axis where its own extent is not the loop's.
-                    found[d] = d if own is d and j not in shadow.direct else theirs
-                else:
-                    found[d] = shadow.direct.get(j, own)
-        return found
-
     @arguments(IndexingError)
     def promotion(self, domain: IterDomain) -> IterDomain:
         """The axis that gives the loop of ``domain`` its extent; itself where nothing is promoted."""
         known = isinstance(domain, IterDomain)  # pyright: ignore[reportUnnecessaryIsInstance]
-        found = self._promoted.get(domain) if known else None
-        if found is None:
+        if not known or domain not in self.index.promotion:
             raise IndexingError(
                 f"{domain.label if known else repr(domain)} is not a loop axis of an operation of {self.fusion.name}",
                 where=user_line(),
                 hint="ask for one of t.loop, of a tensor that an operation makes",
             )
-        return found
+        return self.index.promotion.of(domain)
 
     @arguments(IndexingError)
     def loops(self, e: TensorExpr) -> tuple[Loop, ...]:
-        """Loops of an operation, outermost first; variables are named i0, i1, ... by position."""
+        """Loops of an operation, outermost first; variables are named i0, i1, ... by position.
+
+        A serial loop that inlining shares runs as the others that share it say.
+        """
         self._check(e)
         made: list[Loop] = []
+        promotion = self.index.promotion
         for j, d in enumerate(e.output.loop):
-            by = self.promotion(d)
-            made.append(Loop(f"i{j}", by.extent, d.parallel, by, symbol(f"i{j}", 0, simplify(by.extent - 1))))
+            by = promotion.of(d)
+            made.append(Loop(f"i{j}", by.extent, promotion.way(d), by, symbol(f"i{j}", 0, simplify(by.extent - 1))))
         return tuple(made)
 
     # accesses -----------------------------------------------------------------------------------------------------

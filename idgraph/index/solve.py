@@ -7,80 +7,15 @@ the access happens.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from idgraph.arith import Expr, as_expr, simplify
 from idgraph.errors import IndexingError
 from idgraph.graphs import IndexGraph, key_text
 from idgraph.graphs.coordinates import backward, forward
 from idgraph.graphs.index_graph import Key
-from idgraph.index.bounds import Bound
-from idgraph.ir import DomainExpr, IterDomain, Stride, TensorExpr
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """How an axis' coordinate was found: through ``expr``, forward or backward."""
-
-    expr: DomainExpr
-    is_forward: bool
-
-    @property
-    def sources(self) -> tuple[IterDomain, ...]:
-        """The axes it was found from."""
-        return self.expr.inputs if self.is_forward else self.expr.outputs
-
-
-class OwnAxes:
-    """Coordinates of an output's axes: backward from the loops first, then wherever its expressions lead."""
-
-    def __init__(self, start: Iterable[tuple[IterDomain, Expr]], exprs: tuple[DomainExpr, ...]) -> None:
-        self.value: dict[IterDomain, Expr] = {}
-        self.step: dict[IterDomain, Step] = {}
-        for d, v in start:
-            self.value.setdefault(d, v)
-        for x in reversed(exprs):
-            self._take(x, is_forward=False)
-        before = -1
-        while before != len(self.value):  # loops upstream of logical axes need forward steps
-            before = len(self.value)
-            for x in exprs:
-                self._take(x, is_forward=True)
-            for x in reversed(exprs):
-                self._take(x, is_forward=False)
-
-    def _take(self, x: DomainExpr, is_forward: bool) -> None:
-        known, wanted = (x.inputs, x.outputs) if is_forward else (x.outputs, x.inputs)
-        if not all(d in self.value for d in known) or all(d in self.value for d in wanted):
-            return
-        values = tuple(self.value[d] for d in known)
-        for d, v in zip(wanted, forward(x, values) if is_forward else backward(x, values), strict=True):
-            if d not in self.value:
-                self.value[d] = simplify(v)
-                self.step[d] = Step(x, is_forward)
-
-    def way(self, domains: Iterable[IterDomain], stop: frozenset[IterDomain]) -> Iterator[Bound]:
-        """Bounds of every axis on the way to ``domains`` (those in ``stop`` are known to be in theirs)."""
-        seen: set[IterDomain] = set(stop)
-        pending = [d for d in domains if d in self.value]
-        while pending:
-            d = pending.pop()
-            if d in seen:
-                continue
-            seen.add(d)
-            step = self.step.get(d)
-            made_by = step.expr if step is not None else None
-            yield Bound(self.value[d] >= 0, d, "start", made_by)
-            yield Bound(self.value[d] < d.extent, d, "stop", made_by)
-            if step is None:
-                continue
-            if isinstance(step.expr, Stride) and step.is_forward:
-                taken = ((self.value[step.expr.source] - step.expr.start) % step.expr.step).eq(0)
-                yield Bound(taken, d, "step", made_by)
-            # What a step fixes beside this axis must be in bounds too, for the point to be the only one.
-            pending += step.expr.inputs
-            pending += step.expr.outputs
+from idgraph.graphs.own_axes import OwnAxes
+from idgraph.ir import DomainExpr, IterDomain, TensorExpr
 
 
 class Solver:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from idgraph.arith import Expr, as_expr, simplify
 from idgraph.errors import IndexingError, ScheduleError
-from idgraph.graphs.loops import descendants
+from idgraph.graphs.loop_classes import descendants
 from idgraph.ir import IterDomain, Tensor
 from idgraph.ir.loops import reachable
 

@@ -1,0 +1,52 @@
+"""Loops that inlining makes one, as classes of loop axes; and which axes of their tensors feed each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from idgraph.ir import DomainExpr, Fusion, IterDomain, Tensor
+
+
+class LoopClasses:
+    """Classes of the loop axes of computed tensors: those left of a tensor's position are its readers' too."""
+
+    def __init__(self, fusion: Fusion, shared: Callable[[Tensor], int]) -> None:
+        self._fusion = fusion
+        self._parent: dict[IterDomain, IterDomain] = {}
+        for t in fusion.tensors:
+            for e in t.uses if shared(t) else ():
+                for mine, theirs in zip(t.loop[: shared(t)], e.output.loop, strict=False):
+                    self._parent[self.find(mine)] = self.find(theirs)
+
+    def find(self, d: IterDomain) -> IterDomain:
+        """The representative of the class of a loop axis."""
+        parent = self._parent
+        while (above := parent.get(d, d)) is not d:
+            parent[d] = d = parent.get(above, above)
+        return d
+
+    def fed(self, name: Callable[[IterDomain], IterDomain]) -> dict[IterDomain, set[IterDomain]]:
+        """For each class of several loops the concrete axes that feed any of them, as ``name`` calls these."""
+        found: dict[IterDomain, set[IterDomain]] = {}
+        joined = self._parent.keys() | self._parent.values()
+        for t in self._fusion.tensors:
+            if not any(d in joined for d in t.loop):
+                continue
+            steps = [*t.domain.exprs, *t.domain.loop_exprs]
+            for c in dict.fromkeys((*t.root, *t.logical)):
+                if c.is_broadcast:
+                    continue
+                reach = descendants(c, steps)
+                for d in t.loop:
+                    if d in joined and d in reach:
+                        found.setdefault(self.find(d), set()).add(name(c))
+        return found
+
+
+def descendants(d: IterDomain, exprs: list[DomainExpr]) -> set[IterDomain]:
+    """``d`` and every axis made of it by ``exprs`` (in the order in which they were added)."""
+    found = {d}
+    for e in exprs:
+        if any(x in found for x in e.inputs):
+            found.update(e.outputs)
+    return found

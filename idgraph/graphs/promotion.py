@@ -1,0 +1,72 @@
+"""Which axis gives each loop its extent, and how it runs: one answer for all that share a loop.
+
+Tensors inlined at k share their first k loops with their readers, so loops fall into classes; a class runs over an axis
+of a tensor in it that no broadcast was resolved in, a reader's rather than a producer's, and where there is none over
+the stand-in of a reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from idgraph.errors import ScheduleError
+from idgraph.graphs.loops import Nests
+from idgraph.ir import Fusion, IterDomain, Tensor
+from idgraph.ir.domains import Parallel
+
+
+class Promotion:
+    """For each loop axis of a tensor that an operation makes the axis that gives its loop the extent, and the way."""
+
+    def __init__(self, fusion: Fusion, nests: Nests) -> None:
+        self._of: dict[IterDomain, IterDomain] = {}
+        self._way: dict[IterDomain, Parallel] = {}
+        classes: dict[IterDomain, list[IterDomain]] = {}
+        for e in reversed(fusion.exprs):
+            for j, d in enumerate(e.output.loop):
+                classes.setdefault(nests.loop_class(e.output, j), []).append(d)
+        for members in classes.values():
+            self._way.update(dict.fromkeys(members, _one_way(members)))
+        own: dict[IterDomain, IterDomain] = {}
+        for e in fusion.exprs:
+            shadow = nests.shadows[e.output]
+            own.update((d, shadow.direct.get(j, shadow.loop[j])) for j, d in enumerate(e.output.loop))
+        for e in reversed(fusion.exprs):  # readers first: a shared loop takes its extent from them
+            t = e.output
+            for j, d in enumerate(t.loop):
+                self._of[d] = d if own[d] is d else self._given(t, j, own, classes[nests.loop_class(t, j)])
+
+    def _given(
+        self, t: Tensor, j: int, own: Mapping[IterDomain, IterDomain], members: Sequence[IterDomain]
+    ) -> IterDomain:
+        """What gives loop ``j`` of ``t``, which is none of its own, the extent: an axis of a reader, as near as can be;
+        else of whatever else shares the loop; else a stand-in."""
+        read = [self._of[e.output.loop[j]] for e in t.uses if j < t.inline_position]
+        real = [d for d in (*read, *members) if own.get(d) is d]
+        return next(iter((*real, *read, own[t.loop[j]])))
+
+    def of(self, d: IterDomain) -> IterDomain:
+        """The axis that gives the loop of ``d`` its extent."""
+        return self._of.get(d, d)
+
+    def way(self, d: IterDomain) -> Parallel:
+        """How the loop of ``d`` runs: serially, unless any that shares it says otherwise."""
+        return self._way.get(d, d.parallel)
+
+    def __contains__(self, d: object) -> bool:
+        return d in self._of
+
+
+def _one_way(members: Sequence[IterDomain]) -> Parallel:
+    """How one loop runs: serial gives way to what any other says, and lanes to blocks and threads."""
+    found: dict[Parallel, IterDomain] = {d.parallel: d for d in members if d.parallel != "serial"}
+    threads: list[Parallel] = [w for w in found if w.startswith(("blockIdx", "threadIdx"))]
+    chosen = threads or list(found)
+    if len(chosen) > 1:
+        a, b = (found[w] for w in chosen[:2])
+        raise ScheduleError(
+            f"the loops {a.label} on {a.parallel} and {b.label} on {b.parallel} are one by inlining",
+            where=next((t.source_line for t in (a.tensor, b.tensor) if t is not None), None),
+            hint="parallelize a shared loop one way, or inline further left",
+        )
+    return chosen[0] if chosen else "serial"

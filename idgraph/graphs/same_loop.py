@@ -1,0 +1,155 @@
+"""Whether a loop of a tensor is a loop of its reader: judged by coordinates, whatever was built on either side.
+
+Loop j of ``t`` is loop j of its reader where, at every point at which the reader reads ``t``, the element that it reads
+is one that ``t`` computes at that step of loop j. Both coordinates are composed from the reader's loop variables by the
+one rule table, and compared by the algebra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+from idgraph.arith import ArithError, Expr, Proof, as_expr, prove_equal, simplify, symbol
+from idgraph.graphs.coordinates import backward, forward
+from idgraph.graphs.forms import own_exprs
+from idgraph.graphs.loops import Nests
+from idgraph.graphs.own_axes import OwnAxes
+from idgraph.graphs.promotion import Promotion
+from idgraph.ir import DomainExpr, Fixed, IterDomain, Loaded, Mapped, TensorExpr, written_at
+from idgraph.ir.pointwise import same_extent
+
+_TRIED = 24  # points that are tried before anything is proved: most loops that differ do so at one of the first
+_ZERO = as_expr(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """What a reader's loop meets: ``at`` is the coordinate of the operand's loop axis there, None where it has none.
+
+    ``same``: it is the loop variable wherever the operand is read; ``always``: also where it is not.
+    """
+
+    at: Expr | None
+    same: bool
+    always: bool = False
+
+
+class Meetings:
+    """Coordinates of operands' loops under their readers, for one set of nests."""
+
+    def __init__(self, nests: Nests, promotion: Promotion) -> None:
+        self._nests = nests
+        self._promotion = promotion
+        self._own: dict[TensorExpr, OwnAxes] = {}
+
+    def meet(self, e: TensorExpr, k: int, j: int) -> Met:
+        """Loop ``j`` of operand ``k`` beside loop ``j`` of the output of ``e``."""
+        mine, theirs = self._nests.shadows[e.inputs[k]], self._nests.shadows[e.output]
+        if j in mine.direct or j in theirs.direct:
+            return Met(None, False)  # one element in a wider loop: a matter of what resolves it
+        loop = self._loop(e, j)
+        at = self._coordinates(e, k).get(mine.loop[j])
+        if at is None:
+            return Met(None, False)
+        if simplify(at - loop) == _ZERO:
+            return Met(at, True, True)
+        try:
+            return Met(at, self._proved(e, k, at, loop))
+        except ArithError:  # as a division by an extent that may be 0
+            return Met(at, False)
+
+    def _loop(self, e: TensorExpr, j: int) -> Expr:
+        return symbol(f"i{j}", 0, simplify(self._promotion.of(e.output.loop[j]).extent - 1))
+
+    def own(self, e: TensorExpr) -> OwnAxes:
+        """Coordinates of the output's axes."""
+        found = self._own.get(e)
+        if found is None:
+            shadow = self._nests.shadows[e.output]
+            start = [(d, _ZERO) for d in e.output.logical if d in shadow.resolved]
+            start += [(d, symbol(f"ld{k}")) for d, k in written_at(e)]
+            start += [(d, _ZERO if j in shadow.direct else self._loop(e, j)) for j, d in enumerate(shadow.loop)]
+            found = self._own[e] = OwnAxes(start, (*own_exprs(e.output), *shadow.exprs))
+        return found
+
+    def _coordinates(self, e: TensorExpr, k: int) -> dict[IterDomain, Expr]:
+        """Coordinates of the axes of operand ``k``, and of what its schedule and its nest make of them."""
+        t, own = e.inputs[k], self.own(e).value
+        known: dict[IterDomain, Expr] = {}
+        for axis, read in zip(t.axes, e.reads[k], strict=True):
+            match read:
+                case _ if axis.is_broadcast:
+                    known[axis] = _ZERO
+                case Fixed():
+                    known[axis] = read.index
+                case Loaded():
+                    known[axis] = symbol(f"ld{read.operand}")
+                case Mapped(domain):
+                    if domain in own:
+                        known[axis] = own[domain]
+        known |= {d: own[met] for d, met in self._nests.links(t, e, k) if met in own}
+        steps = [*own_exprs(t), *self._nests.shadows[t].exprs]
+        while steps:
+            rest: list[DomainExpr] = []
+            for x in steps:
+                if all(d in known for d in x.inputs):
+                    made = zip(x.outputs, forward(x, tuple(known[d] for d in x.inputs)), strict=True)
+                elif all(d in known for d in x.outputs):
+                    made = zip(x.inputs, backward(x, tuple(known[d] for d in x.outputs)), strict=True)
+                else:
+                    rest.append(x)
+                    continue
+                for d, v in made:
+                    known.setdefault(d, simplify(v))
+            if len(rest) == len(steps):
+                break
+            steps = rest
+        return known
+
+    def _facts(self, e: TensorExpr, k: int) -> Iterator[Expr]:
+        """Bounds of every axis on the way from the loops to what is read of operand ``k``."""
+        own, out = self.own(e), e.output
+        shadow = self._nests.shadows[out]
+        between = [d for x in out.domain.loop_exprs for d in (*x.inputs, *x.outputs)]
+        loaded = {d for d, _ in written_at(e)}
+        logical = [d for d in (*out.logical, *(out.root if loaded else ())) if d not in loaded]
+        mapped = [r.domain for r in e.reads[k] if isinstance(r, Mapped) and r.domain not in loaded]
+        direct = frozenset(out.loop[j] for j in shadow.direct)
+        wanted = dict.fromkeys((*(shadow.of(d) for d in (*logical, *between)), *mapped))
+        for bound in own.way(wanted, direct):
+            fact = simplify(bound.condition)
+            if not fact.is_const or not fact.evaluate({}):
+                yield fact
+
+    def _proved(self, e: TensorExpr, k: int, at: Expr, loop: Expr) -> bool:
+        facts = tuple(dict.fromkeys(self._facts(e, k)))
+        if at.names <= self._loop_names(e) and _differs(at, loop, facts):
+            return False
+        return isinstance(prove_equal(at, loop, facts=facts), Proof)
+
+    def _loop_names(self, e: TensorExpr) -> set[str]:
+        return {f"i{j}" for j in range(len(e.output.loop))}
+
+    def extents_agree(self, e: TensorExpr, k: int, j: int) -> bool:
+        """Whether both run as many steps."""
+        mine, theirs = self._nests.shadows[e.inputs[k]], self._nests.shadows[e.output]
+        return same_extent(mine.loop[j].extent, theirs.loop[j].extent)
+
+
+def _differs(a: Expr, b: Expr, facts: tuple[Expr, ...]) -> bool:
+    """Whether they differ at one of a few points at which all facts hold."""
+    symbols = {s for x in (a, b, *facts) for s in x.symbols}
+    bounds = {s.name: s.symbol_bounds[:2] for s in symbols}
+    draw = Random(0)
+    if not all(isinstance(low, int) and isinstance(high, int) and low <= high for low, high in bounds.values()):
+        return False
+    for n in range(_TRIED):
+        env: dict[str, int] = {}
+        for name, (low, high) in sorted(bounds.items()):
+            if isinstance(low, int) and isinstance(high, int):
+                env[name] = min(low + n, high) if n < 3 else draw.randint(low, high)
+        if all(f.evaluate(env) for f in facts) and a.evaluate(env) != b.evaluate(env):
+            return True
+    return False
