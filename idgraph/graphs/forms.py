@@ -77,9 +77,10 @@ class Forms:
             case Split():
                 inner = extent(x.inner.extent)
                 loose = number("split", extent(x.factor), x.inner_split)
-                # By the pieces it makes, whether their size was given or their number.
-                same = number("pieces", extent(x.source.extent), extent(x.outer.extent), inner)
+                same = number(loose, extent(x.source.extent), inner)
                 divides = x.inner.extent != 0 and is_product(x.outer.extent, x.inner.extent, x.source.extent)
+                if divides:  # whether the size of the pieces was given or their number
+                    same = number("pieces", extent(x.source.extent), inner)
                 return Form(x, same, same, loose, inner if divides else -1)
             case Merge():
                 inner = extent(x.inner.extent)
