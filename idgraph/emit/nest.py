@@ -12,7 +12,6 @@ from typing import Protocol
 
 from idgraph.arith import Expr, as_expr, simplify
 from idgraph.errors import ScheduleError
-from idgraph.index.storage import is_thread
 from idgraph.ir import SCANS, IterDomain, Tensor, TensorExpr
 
 

@@ -147,45 +147,6 @@ def in_place(fusion: Fusion, exprs: Sequence[TensorExpr]) -> dict[Tensor, Tensor
     return found
 
 
-def shared_ways(
-    exprs: Sequence[TensorExpr], loops: Callable[[TensorExpr], Sequence[Way]]
-) -> dict[TensorExpr, tuple[str, ...]]:
-    """For each expression how its loops run, position by position: one that is shared runs as any of those in it."""
-    ways = {e: [x.parallel for x in loops(e)] for e in exprs}
-    depth, groups = 0, [list(exprs)]
-    deepest = max((t.inline_position for e in exprs for t in e.inputs), default=0)
-    while depth < deepest:
-        groups = [part for group in groups for part in _parts(group, depth)]
-        for group in groups:
-            part = [e for e in group if depth < len(ways[e])]
-            inside = [ways[e][depth] for e in part]
-            way = next((w for w in inside if is_thread(w)), next((w for w in inside if w != "serial"), "serial"))
-            for e in part:
-                ways[e][depth] = way
-        depth += 1
-    return {e: tuple(found) for e, found in ways.items()}
-
-
-def _parts(exprs: Sequence[TensorExpr], depth: int) -> list[list[TensorExpr]]:
-    """Expressions that share the loop at ``depth``, joined by tensors inlined right of it; those that share none go."""
-    leader: dict[TensorExpr, TensorExpr] = {e: e for e in exprs}
-
-    def find(e: TensorExpr) -> TensorExpr:
-        while leader[e] is not e:
-            leader[e] = leader[leader[e]]
-            e = leader[e]
-        return e
-
-    for e in exprs:
-        for t in e.inputs:
-            if t.inline_position > depth and t.definition in leader:
-                leader[find(e)] = find(t.definition)
-    groups: dict[TensorExpr, list[TensorExpr]] = {}
-    for e in exprs:
-        groups.setdefault(find(e), []).append(e)
-    return [g for g in groups.values() if len(g) > 1]
-
-
 class Allocator:
     """Decides where the tensors of a fusion live, each when first asked for.
 
@@ -197,9 +158,7 @@ class Allocator:
         self.fusion, self.threads = fusion, threads
         self._loops = loops
         self.live = needed(fusion)
-        self.ways = shared_ways(self.live, loops)
-        if len(self.ways) < len(fusion.exprs):  # operations that no output needs, as if one did
-            self.ways = shared_ways(fusion.exprs, loops) | self.ways
+        self.ways = {e: tuple(x.parallel for x in loops(e)) for e in fusion.exprs}
         self._updated = in_place(fusion, self.live)
         self._counted = counted(fusion)
         self._outputs = frozenset(fusion.outputs)
