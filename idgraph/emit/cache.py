@@ -1,8 +1,10 @@
 """Compiled kernels on disk: PTX text by a key of all that it follows from.
 
-A file holds text and a checksum of it, nothing that reading could run. It is written beside its place and then moved
-there, so a reader sees all of it or none; one that is damaged, cut short or of another version is made anew. What a
-process that was killed has left half written is never read, and goes when somebody writes a day later.
+A file holds text and a checksum of it, nothing that reading could run. A kernel is code for the device all the same:
+an entry is read only where it and the folder belong to this user (or to root) and nobody else can write them, and a
+link is not followed. It is written beside its place and then moved there, so a reader sees all of it or none; one that
+is damaged, cut short or of another version is made anew. What a process that was killed has left half written is never
+read, and goes when somebody writes a day later.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shlex
+import stat
 import tempfile
 import time
 from collections.abc import Callable
@@ -59,7 +63,7 @@ class KernelCache:
     def find(self, key: str) -> str | None:
         """The text stored under ``key``; None where there is none that is whole."""
         name = _digest(key)
-        return _read(self.folder / f"{name}{self.suffix}", name)
+        return _read(self.folder / f"{name}{self.suffix}", name) if _is_ours(self.folder) else None
 
     def put(self, key: str, text: str) -> None:
         """Store ``text`` in place of what was there; readers see the one or the other."""
@@ -76,6 +80,11 @@ class KernelCache:
     def _opened(self) -> tuple[int, str]:
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not _is_ours(self.folder):
+                raise EmitError(
+                    f"others may write to the kernel cache {self.folder}, or it is somebody else's",
+                    hint=f"a folder of your own that only you can write: chmod go-w {shlex.quote(str(self.folder))}",
+                )
             return tempfile.mkstemp(dir=self.folder, prefix=BESIDE)
         except OSError as error:
             raise EmitError(
@@ -112,10 +121,26 @@ def _digest(text: str) -> str:
 def _read(place: Path, name: str) -> str | None:
     """The stored text, or None where there is none that is whole and of this format."""
     try:
-        head, own, digest, text = place.read_bytes().decode().split("\n", 3)
+        with open(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as stream:
+            if not _owned(os.fstat(stream.fileno()), stat.S_ISREG):
+                return None
+            head, own, digest, text = stream.read().decode().split("\n", 3)
     except (OSError, ValueError):
         return None
     return text if (head, own, digest) == (FORMAT, name, _digest(text)) else None
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether only this user, or root, can change what the folder holds."""
+    try:
+        return _owned(folder.stat(), stat.S_ISDIR)
+    except OSError:
+        return False
+
+
+def _owned(found: os.stat_result, kind: Callable[[int], bool]) -> bool:
+    others = stat.S_IWGRP | stat.S_IWOTH
+    return kind(found.st_mode) and found.st_uid in (0, os.geteuid()) and not found.st_mode & others
 
 
 @cache

@@ -182,6 +182,56 @@ def test_what_can_be_read_needs_no_writing(tmp_path: Path, monkeypatch: pytest.M
     assert kept.text("key", lambda: pytest.fail("made again")) == "text"
 
 
+def test_what_others_could_have_written_is_not_read(tmp_path: Path) -> None:
+    kept = KernelCache(tmp_path)
+    kept.put("key", "planted")
+    (place,) = tmp_path.iterdir()
+    place.chmod(0o666)
+    assert kept.find("key") is None
+    assert kept.text("key", lambda: "own") == "own" and kept.find("key") == "own"  # made again, for this user alone
+    target = tmp_path.parent / "elsewhere"
+    place.replace(target)
+    place.symlink_to(target)
+    assert kept.find("key") is None
+    os.chmod(tmp_path, 0o777)
+    with pytest.raises(ig.EmitError, match="others may write") as found:
+        kept.text("key", lambda: pytest.fail("made for nothing"))
+    assert "chmod go-w" in str(found.value)
+    os.chmod(tmp_path, 0o700)  # as the hint says
+    assert kept.text("key", lambda: "own again") == "own again"
+
+
+def test_what_belongs_to_somebody_else_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = KernelCache(tmp_path)
+    kept.put("key", "theirs")
+    owner = tmp_path.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    if owner:
+        assert kept.find("key") is None
+    else:  # root's are everybody's to read; so a file of another user stands in
+        (place,) = tmp_path.iterdir()
+        os.chown(place, 1, -1)
+        monkeypatch.setattr(os, "geteuid", lambda: 0)
+        assert kept.find("key") is None
+
+
+EIGHT = """
+import sys
+from pathlib import Path
+from idgraph.emit.cache import KernelCache
+kept, me = KernelCache(Path(sys.argv[1])), sys.argv[2]
+for n in range(60):
+    key = f"kernel {n % 7} of {'anyone' if n % 2 else me}"
+    assert kept.text(key, lambda: f"text of {key}") == f"text of {key}"
+"""
+
+
+def test_eight_processes_never_get_the_kernel_of_another(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", EIGHT, str(tmp_path)]
+    both = [subprocess.Popen([*command, str(n)], cwd=Path(__file__).parents[2]) for n in range(8)]
+    assert [p.wait() for p in both] == [0] * 8
+
+
 def test_another_version_compiles_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     p = program(None)
     before = kernel_key(p, p.kernels[0], False, (9, 0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -186,6 +187,35 @@ def test_killed_and_gone_on(tmp_path: Path) -> None:
     assert f"{len(names)} graphs, {len(names) - done} of them examined now" in gone.stdout
     assert out.read_bytes().startswith(kept[: kept.rindex(b"\n") + 1])  # nothing is done twice
     assert sorted(read_rows(out)) == names
+
+
+@pytest.mark.nightly
+def test_killed_at_thirty_random_moments(tmp_path: Path) -> None:
+    """The group of processes gets SIGKILL again and again; every graph has one row in the end."""
+    folder, out = tmp_path / "zoo", tmp_path / "rows.jsonl"
+    folder.mkdir()
+    names = [f"g{n:02}.txt" for n in range(24)]
+    for n, name in enumerate(names):
+        (folder / name).write_text(text_graph(n + 2))
+    command = [sys.executable, "-m", "idgraph", "sweep", str(folder), "--out", str(out), "--workers", "2"]
+    r, kills = random.Random(7), 0
+    while kills < 30:
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        try:
+            process.wait(r.uniform(0.3, 3.0))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            kills += 1
+        else:
+            out.unlink()  # all done: from the beginning
+        rows = out.read_bytes().split(b"\n")[:-1] if out.exists() else []
+        graphs = [json.loads(row)["graph"] for row in rows]
+        assert len(graphs) == len(set(graphs))
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+    assert sorted(read_rows(out)) == names and out.read_bytes().count(b"\n") == len(names)
 
 
 def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
