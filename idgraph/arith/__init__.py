@@ -4,7 +4,7 @@ from idgraph.arith.cost import cost, divmods
 from idgraph.arith.engine import Rule, Step, rules
 from idgraph.arith.interchange import affine_map, affine_set, tvm_index_map
 from idgraph.arith.machine import IntType, MachineCode, expensive, fits, integer_type, machine_code, reduce_strength
-from idgraph.arith.maps import Collision, IndexMap, MapProof, MapVerdict, Missed, Undecided
+from idgraph.arith.maps import Collision, IndexMap, IndexSet, MapProof, MapVerdict, Missed, NotInvertible, Undecided
 from idgraph.arith.modular import divisible
 from idgraph.arith.nodes import (
     FALSE,
@@ -56,12 +56,14 @@ __all__ = [
     "CounterExample",
     "Expr",
     "IndexMap",
+    "IndexSet",
     "IntLike",
     "IntType",
     "MachineCode",
     "MapProof",
     "MapVerdict",
     "Missed",
+    "NotInvertible",
     "Proof",
     "Range",
     "RangeLike",

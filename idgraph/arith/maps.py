@@ -1,259 +1,364 @@
-"""Index maps: tuples of expressions over a box of loop variables; composition, inverse, injectivity.
+"""Index maps: tuples of expressions over a set of points; composition, inverse, one to one, dense, image.
 
-An inverse is found by solving digits (mixed radix, rotations, xor with what is already known) and is given out only
-after both round trips have been proved, so a wrong inverse cannot leave this module.
+An inverse is found piece by piece (`inverses`) and is given out only after the round trip has been proved, so a wrong
+inverse cannot leave this module. The image is then known exactly too: the points that the inverse takes back into the
+domain and the map returns to themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING, cast
 
-from idgraph.arith.engine import normal
-from idgraph.arith.enumerate import box
-from idgraph.arith.nodes import ArithError, Expr, IntLike, as_expr, symbol
-from idgraph.arith.prove import Proof, prove, prove_equal
+from idgraph.arith.inverses import Found, invert
+from idgraph.arith.nodes import TRUE, ArithError, ArithTypeError, Expr, IntLike, and_, as_expr, symbol
+from idgraph.arith.prove import Proof, prove
 from idgraph.arith.simplify import simplify
-from idgraph.arith.solve import solve
+from idgraph.arith.witness import (
+    MAX_POINTS,
+    Collision,
+    MapProof,
+    MapVerdict,
+    Missed,
+    Property,
+    Undecided,
+    collide,
+    hole,
+    points_of,
+    sample,
+)
+from idgraph.errors import short_repr
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-MAX_POINTS = 4_000_000
-Property = Literal["injective", "surjective", "bijective"]
+
+class NotInvertible(ArithError):
+    """A map without inverse: ``witness`` holds two points with one image, or says what was tried.
+
+    >>> i = symbol("i", 0, 63)
+    >>> try:
+    ...     IndexMap((i,), (i * 2 % 64,), (64,)).inverse()
+    ... except NotInvertible as error:
+    ...     print(error.witness)
+    {'i': 0} and {'i': 32} both go to (0,)
+    """
+
+    witness: MapVerdict
+
+    @classmethod
+    def of(cls, m: IndexMap, witness: MapVerdict) -> NotInvertible:
+        if not isinstance(witness, Collision):
+            made = cls(
+                f"no inverse of the index map {m} was found",
+                because=(str(witness),),
+                hint="a symbol with a range (min=, max=) may be what is missing; otherwise invert its parts one by one",
+            )
+        else:
+            made = cls(
+                f"the index map {m} has no inverse",
+                because=(str(witness),),
+                hint="restrict its condition to points with different images",
+            )
+        made.witness = witness
+        return made
+
+    def at(self, what: str, where: object, hint: str) -> NotInvertible:
+        """The same error, said of an access at a line."""
+        made = NotInvertible(what, where=str(where) if where else None, because=self.because, hint=hint)
+        made.witness = self.witness
+        return made
 
 
 @dataclass(frozen=True, slots=True)
-class MapProof:
-    """The property holds; truthy."""
+class IndexSet:
+    """The points of a box (the symbols' ranges) where ``condition`` holds.
 
-    what: Property
-    method: Literal["inverse", "exhaustive"]
-    points: int = 0
+    >>> i = symbol("i", 0, 9)
+    >>> evens = IndexSet((i,), (i % 2).eq(0))
+    >>> print(evens)
+    {(i): 0 <= i < 10, i%2 == 0}
+    >>> (4,) in evens, (5,) in evens, evens.points().ravel().tolist()
+    (True, False, [0, 2, 4, 6, 8])
+    """
 
-    def __bool__(self) -> bool:
-        return True
+    symbols: tuple[Expr, ...]
+    condition: Expr = TRUE
 
+    def evaluate(self, values: Mapping[str, int]) -> bool:
+        """Whether the point with these values by name lies in the set."""
+        return all(_within(s, values) for s in self.symbols) and bool(self.condition.evaluate(values))
 
-@dataclass(frozen=True, slots=True)
-class Collision:
-    """Two points with one image: not injective; falsy."""
+    def __contains__(self, point: object) -> bool:
+        """Whether a point (one integer for each symbol) lies in the set; for sets without free symbols."""
+        numbers = tuple(cast("Sequence[int]", point)) if isinstance(point, Sequence) else ()
+        if len(numbers) != len(self.symbols):
+            raise ArithTypeError(f"{short_repr(cast(object, point))} is not a point of {len(self.symbols)} integers")
+        return self.evaluate({s.name: n for s, n in zip(self.symbols, numbers, strict=True)})
 
-    first: dict[str, int]
-    second: dict[str, int]
-    image: tuple[int, ...]
-
-    def __bool__(self) -> bool:
-        return False
+    def points(self) -> npt.NDArray[np.int64]:
+        """All points, one in each row, in lexicographic order; raises ArithError for more than 4 000 000."""
+        found = points_of(self.symbols, self.condition)
+        if isinstance(found, str):
+            raise ArithError(f"the points of {self} cannot be listed", because=(found,))
+        return found.table()
 
     def __str__(self) -> str:
-        return f"{self.first} and {self.second} both go to {self.image}"
+        names = ", ".join(s.name for s in self.symbols)
+        ranges = [_range_text(s) for s in self.symbols]
+        rest = [] if self.condition is TRUE else [str(self.condition)]
+        return f"{{({names}): {', '.join([*ranges, *rest]) or 'one point'}}}"
 
 
-@dataclass(frozen=True, slots=True)
-class Missed:
-    """A point of the codomain that nothing goes to, or an image outside of it: not onto; falsy."""
-
-    image: tuple[int, ...]
-    outside: bool = False
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __str__(self) -> str:
-        return f"{self.image} lies outside the codomain" if self.outside else f"nothing goes to {self.image}"
+def _within(s: Expr, values: Mapping[str, int]) -> bool:
+    value = s.evaluate(values)
+    lo, hi, step, first = s.symbol_bounds
+    above = lo is None or value >= as_expr(lo).evaluate(values)
+    return above and (hi is None or value <= as_expr(hi).evaluate(values)) and value % step == first
 
 
-@dataclass(frozen=True, slots=True)
-class Undecided:
-    """Neither proved nor refuted; falsy."""
-
-    tried: tuple[str, ...]
-
-    def __bool__(self) -> bool:
-        return False
-
-
-MapVerdict = MapProof | Collision | Missed | Undecided
+def _range_text(s: Expr) -> str:
+    lo, hi, step, first = s.symbol_bounds
+    text = s.name if lo is None else f"{lo} <= {s.name}"
+    text = text if hi is None else f"{text} < {simplify(as_expr(hi) + 1)}"
+    return text if step == 1 else f"{text}, {s.name}%{step} == {first}"
 
 
 @dataclass(frozen=True, slots=True)
 class IndexMap:
-    """``domain -> results``: symbols with their ranges, and one expression per coordinate of the image.
+    """``symbols -> results`` where ``condition`` holds: symbols with their ranges, one expression a coordinate.
 
-    ``shape`` is the codomain, 0 <= y < extent in each coordinate (integers or expressions).
+    ``shape`` is the codomain, 0 <= y < extent in each coordinate (integers or expressions). Symbols of the expressions
+    that are not in ``symbols`` are parameters, the same numbers throughout.
 
     >>> a = symbol("a", 0, 63)
     >>> m = IndexMap((a,), ((a + 32) % 64,), (64,))
-    >>> str(m.inverse().results[0]), bool(m.is_bijective())
+    >>> str(m.inverse().results[0]), bool(m.is_bijective)
     ('(y0 + 32)%64', True)
+    >>> half = IndexMap((a,), (a - 32,), (64,), a >= 32)
+    >>> print(half.inverse())
+    (y0) -> (y0 + 32) if y0 < 32
+    >>> print(half.is_dense, half.is_surjective)
+    proved dense by inverse nothing goes to (32,)
     """
 
-    domain: tuple[Expr, ...]
+    symbols: tuple[Expr, ...]
     results: tuple[Expr, ...]
     shape: tuple[IntLike, ...]
+    condition: Expr = TRUE
+    is_exact: MapProof = field(default=MapProof("exact", "definition"), compare=False, repr=False)
+    """Of an inverse: the proof that there and back is the identity, at every point of both domains."""
 
     def __post_init__(self) -> None:
         if len(self.results) != len(self.shape):
             raise ArithError(f"an index map has {len(self.results)} results for a shape of {len(self.shape)} extents")
-        for s in self.domain:
+        for s in self.symbols:
             if s.op != "sym":
                 raise ArithError(f"the domain of an index map consists of symbols, got `{s}`")
-        names = [s.name for s in self.domain]
+        names = [s.name for s in self.symbols]
         if len(set(names)) != len(names):
             raise ArithError(f"the domain of an index map names a symbol twice: {names}")
+        if not self.condition.cond:
+            raise ArithTypeError(f"the domain of an index map is a condition, got `{self.condition}`")
 
     def __str__(self) -> str:
-        return f"({', '.join(s.name for s in self.domain)}) -> ({', '.join(str(r) for r in self.results)})"
+        text = f"({', '.join(s.name for s in self.symbols)}) -> ({', '.join(str(r) for r in self.results)})"
+        return text if self.condition is TRUE else f"{text} if {self.condition}"
 
     def __call__(self, *args: IntLike) -> tuple[Expr, ...]:
         """The image of a point, whose coordinates may be expressions; simplified."""
-        if len(args) != len(self.domain):
-            raise ArithError(f"the index map takes {len(self.domain)} coordinates, got {len(args)}")
-        table = {s: as_expr(a) for s, a in zip(self.domain, args, strict=True)}
+        if len(args) != len(self.symbols):
+            raise ArithError(f"the index map takes {len(self.symbols)} coordinates, got {len(args)}")
+        table = {s: as_expr(a) for s, a in zip(self.symbols, args, strict=True)}
         return tuple(simplify(r.substitute(table)) for r in self.results)
 
     def compose(self, inner: IndexMap) -> IndexMap:
         """``self`` after ``inner``: the results of ``inner`` are the coordinates of ``self``.
+
+        Its domain holds the points that ``inner`` takes into the domain of ``self``.
 
         >>> i = symbol("i", 0, 63)
         >>> turn = IndexMap((i,), ((i + 32) % 64,), (64,))
         >>> str(turn.compose(turn))
         '(i) -> (i)'
         """
-        return IndexMap(inner.domain, self(*inner.results), self.shape)
+        table = {s: as_expr(a) for s, a in zip(self.symbols, inner.results, strict=True)}
+        inside = [c for s, x in zip(self.symbols, inner.results, strict=True) for c in _in_range(s, x)]
+        conditions = [c.substitute(table) for c in (*inside, self.condition)]
+        condition = simplify(and_(inner.condition, *(c for c in conditions if not _sure(c, inner.condition))))
+        facts = () if condition is TRUE else (condition,)
+        results = tuple(simplify(r.substitute(table), facts=facts) for r in self.results)
+        return IndexMap(inner.symbols, results, self.shape, condition)
+
+    @property
+    def domain(self) -> IndexSet:
+        """The points that the map takes: the box of its symbols, where its condition holds."""
+        return IndexSet(self.symbols, self.condition)
+
+    @property
+    def image(self) -> IndexSet:
+        """The points that something goes to, over symbols of the codomain; exact.
+
+        Raises `NotInvertible` where the map is not one to one, or no inverse was found.
+        """
+        found = self._found()
+        return IndexSet(self.images, found.condition)
+
+    @property
+    def images(self) -> tuple[Expr, ...]:
+        """Symbols of the codomain, by names that the map does not use."""
+        taken = {n for x in (*self.symbols, *self.results, self.condition) for n in x.names}
+        taken |= {n for x in self.shape if isinstance(x, Expr) for n in x.names}
+        letters = ("y", "z", "w", *(f"y{k}_" for k in range(len(taken))))
+        letter = next(x for x in letters if not any(f"{x}{k}" in taken for k in range(len(self.shape))))
+        return tuple(symbol(f"{letter}{k}", 0, as_expr(n) - 1) for k, n in enumerate(self.shape))
 
     def inverse(self) -> IndexMap:
-        """The map back, over symbols y0, y1, ... of the codomain.
+        """The map back, over symbols y0, y1, ... of the codomain; its domain is the image of this one.
 
-        Raises ArithError with a counterexample if there is none, and if none could be found and proved.
+        Raises `NotInvertible` with two points of one image if there is none, or if none could be found and proved.
+
+        >>> r = symbol("r", 0, 7)
+        >>> print(IndexMap((r,), ((r + 2) % 8 // 4, (r + 2) % 8 % 4), (2, 4)).inverse())
+        (y0, y1) -> ((y0*4 + y1 + 6)%8)
+        >>> i = symbol("i", 0, 14)
+        >>> IndexMap((i,), (i % 3, i % 5), (3, 5)).inverse()(2, 4)
+        (14,)
         """
-        found = self._solved()
-        if found is not None and self._left(found) and self._right(found):
+        found = self._found()
+        tops = [s.symbol_bounds[1] for s in self.symbols]
+        sizes = tuple(simplify(as_expr(b) + 1) for b in tops if b is not None)
+        return IndexMap(self.images, found.results, sizes, found.condition, found.proof)
+
+    def _found(self) -> Found:
+        for s in self.symbols:
+            lo, hi = s.symbol_bounds[:2]
+            if lo is None or hi is None or not _sure(as_expr(lo) >= 0):
+                raise ArithError(
+                    f"the inverse of {self} needs a box that begins at 0 or above",
+                    because=(f"{s.name} has the range {_range_text(s)}",),
+                    hint=f"give {s.name} a range, or count it from its first value",
+                )
+        found = invert(self.symbols, self.results, self.condition, self.images)
+        if isinstance(found, Found):
             return found
-        verdict = self.is_bijective()
-        why = str(verdict) if not isinstance(verdict, (MapProof, Undecided)) else "no closed form was found"
-        raise ArithError(f"the index map {self} has no known inverse", because=(why,))
+        verdict = found if isinstance(found, Collision) else self._collisions()
+        raise NotInvertible.of(self, verdict)
 
+    def _collisions(self) -> MapVerdict:
+        return collide(self.symbols, self.results, self.condition)
+
+    # properties -------------------------------------------------------------------------------------------------------
+
+    @property
     def is_injective(self) -> MapVerdict:
-        """Whether different points have different images."""
-        found = self._solved()
-        if found is not None and self._left(found):
-            return MapProof("injective", "inverse")
-        return self._counted("injective")
+        """Whether different points have different images: `MapProof`, or a `Collision`."""
+        return self._proved("injective") or self._collisions()
 
+    @property
+    def is_dense(self) -> MapVerdict:
+        """Whether the image fills its bounding box: no element between the reached ones is left out.
+
+        A `Missed` element is the counterexample. (torch: *dense*; CuTe: *compact*. See `is_surjective` for the whole
+        codomain.)
+        """
+        found = self._try()
+        if found is None:
+            return self._counted("dense")
+        if _is_box(found.condition, self.images):
+            return MapProof("dense", "inverse")
+        points = sample(self.symbols, self.results, self.condition)
+        if points is not None:
+            gap = hole(points, self.results, found.condition, self.images)
+            if isinstance(gap, Missed):
+                return gap
+        counted = self._counted("dense")
+        return (
+            Undecided(("the image is no box by rules", *counted.tried)) if isinstance(counted, Undecided) else counted
+        )
+
+    @property
     def is_surjective(self) -> MapVerdict:
-        """Whether the image is the whole codomain."""
-        found = self._solved()
-        if found is not None and self._right(found):
-            return MapProof("surjective", "inverse")
-        return self._counted("surjective")
+        """Whether the image is the whole codomain: `MapProof`, or a `Missed` element of it."""
+        found = self._try()
+        if found is None:
+            return self._counted("surjective")
+        return _everywhere(found.condition, self.images)
 
+    @property
     def is_bijective(self) -> MapVerdict:
         """Whether the map is one to one and onto."""
-        found = self._solved()
-        if found is not None and self._left(found) and self._right(found):
-            return MapProof("bijective", "inverse")
-        return self._counted("bijective")
+        first = self.is_injective
+        second = self.is_surjective if first else first
+        if isinstance(first, MapProof) and isinstance(second, MapProof):
+            return MapProof("bijective", first.method, first.points)
+        return second
 
-    def _solved(self) -> IndexMap | None:
-        """An inverse by digits of the results as written, or of their normal forms; not proved yet."""
-        images = tuple(symbol(f"y{k}", 0, as_expr(n) - 1) for k, n in enumerate(self.shape))
-        tops = [s.symbol_bounds[1] for s in self.domain]
-        sizes = tuple(as_expr(b) + 1 for b in tops if b is not None)
-        if len(sizes) < len(tops):
-            return None
-        for results in (list(self.results), [normal(r) for r in self.results]):
-            found = solve(self.domain, results, images)
-            if found is not None:
-                back = IndexMap(images, tuple(found), sizes)
-                if self._left(back) or self._right(back):
-                    return back
-        return None
+    def _try(self) -> Found | None:
+        found = invert(self.symbols, self.results, self.condition, self.images)
+        return found if isinstance(found, Found) else None
 
-    def _left(self, back: IndexMap) -> bool:
-        """Whether ``back`` after ``self`` is proved to be the identity (and the image to lie in the codomain)."""
-        inside = all(_sure(r >= 0) and _sure(r < n) for r, n in zip(self.results, self.shape, strict=True))
-        return inside and self._identity(back(*self.results), self.domain)
-
-    def _right(self, back: IndexMap) -> bool:
-        """Whether ``self`` after ``back`` is proved to be the identity, with ``back`` landing in the domain."""
-        for r, s in zip(back.results, self.domain, strict=True):
-            lo, hi = s.symbol_bounds[:2]
-            if (lo is not None and not _sure(r >= lo)) or (hi is not None and not _sure(r <= hi)):
-                return False
-            _, _, step, first = s.symbol_bounds
-            if step > 1 and not isinstance(prove_equal(r % step, first), Proof):
-                return False
-        return self._identity(self(*back.results), back.domain)
-
-    @staticmethod
-    def _identity(results: Sequence[Expr], domain: tuple[Expr, ...]) -> bool:
-        return all(isinstance(prove_equal(r, s), Proof) for r, s in zip(results, domain, strict=True))
+    def _proved(self, what: Property) -> MapVerdict | None:
+        found = invert(self.symbols, self.results, self.condition, self.images)
+        if isinstance(found, Collision):
+            return found
+        return None if found is None else MapProof(what, "inverse")
 
     def _counted(self, what: Property) -> MapVerdict:
-        """The property decided by counting images, for boxes of constant size."""
+        """The property decided by listing images, for boxes of constant size."""
         sizes = [n if isinstance(n, int) else n.value if n.is_const else None for n in self.shape]
-        values = box(self.results + self.domain)
-        if isinstance(values, str) or None in sizes or any(_bound_symbols(s) for s in self.domain):
-            return Undecided(("digits", "no enumeration: the box or the codomain is not of constant size"))
-        return _count(self, values, [n for n in sizes if n is not None], what)
+        found = points_of(self.symbols, self.condition)
+        if isinstance(found, str) or None in sizes or found.free(self.results):
+            why = found if isinstance(found, str) else "the codomain is not of constant size"
+            return Undecided(("no inverse was found", f"no enumeration: {why}"))
+        whole = [n for n in sizes if n is not None]
+        if prod(whole) > MAX_POINTS and what != "dense":
+            return Undecided(("no inverse was found", f"no enumeration: a codomain of {prod(whole)} elements"))
+        return found.decide(self.results, whole, what)
 
 
-def _count(m: IndexMap, values: dict[str, range], sizes: list[int], what: Property) -> MapVerdict:
-    import numpy as np  # noqa: PLC0415  # half of the time that importing the library would take
-
-    free = set(values) - {s.name for s in m.domain}
-    total, codomain = 1, 1
-    for v in values.values():
-        total *= len(v)
-    for n in sizes:
-        codomain *= n
-    if total > MAX_POINTS or codomain > MAX_POINTS or free:
-        return Undecided(("digits", f"no enumeration: {total} points, at most {MAX_POINTS}, over constant bounds"))
-    names = [s.name for s in m.domain]
-    shape = [len(values[n]) for n in names]
-    grid = np.indices(shape, dtype=np.int64).reshape(len(names), total) if names else np.zeros((0, 1), np.int64)
-    env: dict[str, Any] = {n: values[n].start + values[n].step * grid[k] for k, n in enumerate(names)}
-    images = np.stack([np.broadcast_to(r.evaluate_array(env), (total,)) for r in m.results])
-
-    def point(at: int) -> dict[str, int]:
-        return {n: int(env[n][at]) for n in names}
-
-    inside = np.logical_and.reduce([(y >= 0) & (y < n) for y, n in zip(images, sizes, strict=True)])
-    if what != "injective" and not inside.all():
-        return Missed(tuple(int(y) for y in images[:, int(np.argmin(inside))]), outside=True)
-    order, same = _sorted_images(images)
-    if what != "surjective" and same.any():
-        at = int(np.argmax(same))
-        first, second = sorted((int(order[at]), int(order[at + 1])))
-        return Collision(point(first), point(second), tuple(int(y) for y in images[:, first]))
-    if what != "injective":
-        hit = np.zeros(codomain, np.bool_)
-        hit[np.ravel_multi_index(tuple(images), tuple(sizes))] = True
-        if not hit.all():
-            missed = np.unravel_index(int(np.argmin(hit)), tuple(sizes))
-            return Missed(tuple(int(y) for y in missed))
-    return MapProof(what, "exhaustive", total)
+def _in_range(s: Expr, x: Expr) -> list[Expr]:
+    lo, hi, step, first = s.symbol_bounds
+    out: list[Expr] = [] if lo is None else [x >= lo]
+    out += [] if hi is None else [x <= hi]
+    return out if step == 1 else [*out, (x % step).eq(first)]
 
 
-def _sure(c: Expr) -> bool:
-    return isinstance(prove(c), Proof)
+def _sure(c: Expr, fact: Expr = TRUE) -> bool:
+    return isinstance(prove(c, facts=() if fact is TRUE else (fact,)), Proof)
 
 
-def _bound_symbols(s: Expr) -> bool:
-    return any(isinstance(b, Expr) for b in s.symbol_bounds[:2])
+def _conjuncts(c: Expr) -> tuple[Expr, ...]:
+    return c.args if c.op == "and" else (c,)
 
 
-def _sorted_images(images: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """The points in order of their images, and where neighbours have the same one."""
-    import numpy as np  # noqa: PLC0415  # half of the time that importing the library would take
+def _is_box(condition: Expr, images: Sequence[Expr]) -> bool:
+    """Whether a condition bounds each coordinate on its own, from below or above."""
+    own = frozenset(images)
+    for c in _conjuncts(condition):
+        if c is TRUE:
+            continue
+        sides = [a for a in c.args if a in own] if c.op in ("lt", "le", "eq") else []
+        others = [a for a in c.args if a not in own and not a.symbols & own]
+        if len(sides) != 1 or len(others) != 1:
+            return False
+    return True
 
-    order = np.lexsort(images[::-1])
-    ordered = images[:, order]
-    return order, (ordered[:, 1:] == ordered[:, :-1]).all(axis=0)
+
+def _everywhere(condition: Expr, images: Sequence[Expr]) -> MapVerdict:
+    """Whether a condition holds in the whole codomain."""
+    found = prove(condition)
+    if isinstance(found, Proof):
+        return MapProof("surjective", "inverse")
+    values = getattr(found, "values", None)
+    if values is None:
+        return Undecided(("the image is known, whether it is the whole codomain is not", str(found)))
+    point = {s.name: values.get(s.name, 0) for s in images}
+    rest = {k: v for k, v in values.items() if k not in point}
+    return Missed(tuple(point.values()), parameters=rest)
 
 
-__all__ = ["Collision", "IndexMap", "MapProof", "MapVerdict", "Missed", "Undecided"]
+__all__ = ["Collision", "IndexMap", "IndexSet", "MapProof", "MapVerdict", "Missed", "NotInvertible", "Undecided"]

@@ -1,228 +1,407 @@
-"""Solving ``results = images`` for the symbols of an index map, digit by digit.
+"""Solving ``results = images`` for the symbols of an index map, over one piece of its domain.
 
-Nothing here is trusted: the caller proves both round trips before it uses a solution.
+There is one kind of equation: a sum of atoms is equal to a value, exactly or modulo m. A sum whose low part is smaller
+than the step of its high part falls apart into both (digits of a mixed radix, flipped and padded ones too); a sum that
+runs through no more than one period of its modulus is exact (rotations); congruences of one sum are joined (the Chinese
+remainder theorem), and so is a quotient with the remainder below it, whatever the sum is shifted by (windows).
+Equations that are linear over bits are eliminated as such (`gf2`).
+
+Nothing here is trusted: the caller proves round trips before it uses a solution.
 """
 
 from __future__ import annotations
 
-from math import gcd
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import gcd, lcm
 
-from idgraph.arith.linear import Terms, factors, terms
-from idgraph.arith.nodes import Expr, add, as_expr, const, floordiv, from_terms, mod, mul, xor
+from idgraph.arith.assume import replace
+from idgraph.arith.gf2 import solve_bits
+from idgraph.arith.linear import Terms, combine, factors, terms
+from idgraph.arith.nodes import Expr, as_expr, const, floordiv, from_terms, mod, mul, xor
+from idgraph.arith.periods import Fact, between
+from idgraph.arith.prove import is_true
 from idgraph.arith.ranges import interval
 from idgraph.arith.simplify import simplify
 
-Piece = tuple[Expr, Expr, Expr]  # of a symbol: weight, extent, value:  value = symbol // weight % extent
+_ROUNDS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Equation:
+    """``sum(unknown) = value``, modulo ``modulus`` where there is one."""
+
+    unknown: Expr
+    value: Expr
+    modulus: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Residue:
+    """A sum is ``value`` modulo ``modulus``; None where it is exact."""
+
+    modulus: Expr | None
+    value: Expr
 
 
 class _Solver:
-    """Equations still open, pieces of symbols already known, and symbols that are whole."""
+    """Equations still open, remainders of sums, and symbols that are known."""
 
-    __slots__ = ("domain", "known", "open", "pieces")
+    __slots__ = ("domain", "facts", "known", "moved", "open", "residues")
 
-    def __init__(self, domain: tuple[Expr, ...], equations: list[tuple[Expr, Expr]]) -> None:
-        self.domain = domain
-        self.open = equations
-        self.pieces: dict[Expr, list[Piece]] = {s: [] for s in domain}
+    def __init__(self, domain: Sequence[Expr], equations: Iterable[Equation], facts: Sequence[Fact]) -> None:
+        self.domain = frozenset(domain)
+        self.facts = facts
         self.known: dict[Expr, Expr] = {}
+        self.residues: dict[Expr, _Residue] = {}
+        self.open: list[Equation] = list(equations)
+        self.moved = False
+        for s in domain:
+            lo, hi = s.symbol_bounds[:2]
+            if lo is not None and hi is not None and simplify(as_expr(hi) - lo) == 0:
+                self.known[s] = as_expr(lo)  # an axis of one element, a broadcast
 
     def run(self) -> bool:
-        progress = True
-        while progress and self.open:
-            progress = False
-            waiting: list[tuple[Expr, Expr]] = []
-            for left, value in self.open:
-                if self.solve(left, value, waiting):
-                    progress = True
-            self.open = waiting
-            for s in self.domain:
-                if s not in self.known and self.assemble(s):
-                    progress = True
-        return all(not (s not in self.known and not self.assemble(s)) for s in self.domain)
-
-    def value_of(self, e: Expr) -> Expr | None:
-        """``e`` in terms of the images, if all its domain symbols are known."""
-        mine = [s for s in e.symbols if s in self.pieces]
-        return e.substitute(self.known) if all(s in self.known for s in mine) else None
-
-    def solve(self, left: Expr, value: Expr, waiting: list[tuple[Expr, Expr]]) -> bool:
-        """Use ``left = value``; what cannot be used yet is put into ``waiting``."""
-        t, c = terms(left)
-        unknown: Terms = {}
-        for base, v in t.items():
-            done = self.value_of(base)
-            if done is None:
-                unknown[base] = v
-            else:
-                value = value - done * v
-        value = value - c
-        if not unknown:
-            return True
-        flipped: dict[Expr, int] = {}  # -w*a is w*(top - a) - w*top for a digit 0 <= a <= top
-        for base, v in unknown.items():
-            lo, hi = interval(base)
-            if v < 0 and lo == 0 and hi is not None:
-                flipped[base] = hi
-                value = value - v * hi
-        digits = _digits({b: abs(v) if b in flipped else v for b, v in unknown.items()})
-        if digits is None:
-            waiting.append((from_terms(unknown, 0), value))
-            return False
-        useful = False
-        for atom, weight, top in digits:
-            part = value if weight == 1 else floordiv(value, weight)
-            if top is not None:
-                part = mod(part, top)
-            if atom in flipped:
-                part = flipped[atom] - part
-            useful |= self.atom(atom, simplify(part), waiting)
-        return useful
-
-    def atom(self, atom: Expr, value: Expr, waiting: list[tuple[Expr, Expr]]) -> bool:
-        args = atom.args
-        if atom in self.pieces:
-            self.known[atom] = value
-            return True
-        if atom.op == "xor":
-            rest = [a for a in args if self.value_of(a) is None]
-            if len(rest) == 1:
-                turned = [self.value_of(a) for a in args if a is not rest[0]]
-                return self.solve(rest[0], xor(value, *(x for x in turned if x is not None)), waiting)
-        elif atom.op == "mod":
-            if self.turned(args[0], args[1], value, waiting):
+        """Whether every symbol is known in the end."""
+        given = list(self.open)
+        for _ in range(_ROUNDS):
+            self.moved = False
+            waiting, self.open = self.open, []
+            for e in waiting:
+                self.step(e)
+            if self.domain <= self.known.keys():
                 return True
-            if self.piece(args[0], args[1], value):
-                return True
-        elif atom.op == "floordiv" and self.piece(atom, None, value):
-            return True
-        waiting.append((atom, value))
+            if not self.moved and not self.by_bits(given):
+                return False
         return False
 
-    def turned(self, x: Expr, d: Expr, value: Expr, waiting: list[tuple[Expr, Expr]]) -> bool:
-        """Use ``x % d = value`` where the unknown part of x runs through one period: a rotation."""
+    def by_bits(self, given: Sequence[Equation]) -> bool:
+        """Equations over bits, looked at together; whether they told something new."""
+        exact = [(e.unknown, e.value) for e in given if e.modulus is None]
+        found = False
+        for atom, value in solve_bits(exact, self.domain).items():
+            if atom.op == "sym" and atom not in self.known:
+                self.known[atom] = value
+                found = True
+            elif atom.op != "sym" and atom not in self.known:
+                self.known[atom] = value
+                self.open.append(Equation(atom, value))
+                found = True
+        return found
+
+    # one equation -----------------------------------------------------------------------------------------------------
+
+    def is_open(self, e: Expr) -> bool:
+        return any(s in self.domain and s not in self.known for s in self.told(e).symbols)
+
+    def told(self, e: Expr) -> Expr:
+        """``e`` with what is known of it in the images."""
+        return replace(e, self.known) if e.symbols & self.domain else e
+
+    def parted(self, x: Expr) -> tuple[Terms, Expr]:
+        """The open terms of a sum, and the value of its rest; one atom alone is open as long as its symbols are."""
         t, c = terms(x)
         unknown: Terms = {}
+        rest: Expr = as_expr(c)
         for base, v in t.items():
-            done = self.value_of(base)
-            if done is None:
+            if base is x and base.op != "sym" and any(s in self.domain and s not in self.known for s in x.symbols):
                 unknown[base] = v
+                continue
+            if not self.is_open(base):
+                rest = rest + self.told(base) * v
+                continue
+            found = self.remainder_of({base: 1}) if base.op == "mod" else None
+            if found is not None and found.modulus == base.args[1]:
+                rest = rest + mod(found.value, base.args[1]) * v
             else:
-                value = value - done * v
-        value = value - c
-        if len(unknown) == 1 and d.op == "const":
-            base, v = next(iter(unknown.items()))
-            if v != 1 and gcd(v, d.value) == 1:  # a multiplication that mod d has an inverse
-                value, unknown = value * pow(v, -1, d.value), {base: 1}
-        start = _full_period(from_terms(unknown, 0), d) if unknown else None
-        if start is None:
-            return False
-        return self.solve(from_terms(unknown, 0), add((mod(value - start, d), start)), waiting)
+                unknown[base] = v
+        return unknown, rest
 
-    def piece(self, source: Expr, extent: Expr | None, value: Expr) -> bool:
-        """Note ``value = s // weight % extent`` of a symbol s."""
-        weight = const(1)
-        if source.op == "floordiv":
-            source, weight = source.args
-        if source not in self.pieces:
-            return False
-        if extent is None:
-            hi = source.symbol_bounds[1]
-            if hi is None:
-                return False
-            extent = simplify(floordiv(as_expr(hi), weight) + 1)
-        self.pieces[source].append((weight, extent, value))
-        return True
-
-    def assemble(self, s: Expr) -> bool:
-        """A symbol from pieces that join without gap."""
-        left = list(self.pieces[s])
-        reached = const(1)
-        out: list[Expr] = []
-        while left:
-            found = next((p for p in left if p[0] == reached), None)
-            if found is None:
-                break
-            left.remove(found)
-            out.append(mul((found[2], reached)))
-            reached = simplify(mul((reached, found[1])))
-        hi = s.symbol_bounds[1]
-        if not out or hi is None or simplify(as_expr(hi) < reached).op != "const":
-            return False
-        self.known[s] = simplify(add(out))
-        return True
-
-
-def _full_period(x: Expr, d: Expr) -> Expr | None:
-    """The start c if x runs through exactly [c, c + d), so that x is known from x % d."""
-    t, c = terms(x)
-    lo, hi = interval(from_terms(t, 0))
-    if d.op == "const":
-        return const(lo + c) if lo is not None and hi is not None and hi - lo + 1 <= d.value else None
-    if len(t) == 1:  # one symbol 0 <= s < d, shifted
-        base, v = next(iter(t.items()))
-        if v == 1 and base.op == "sym" and base.symbol_bounds[0] == 0 and base.symbol_bounds[1] is not None:
-            top = simplify(as_expr(base.symbol_bounds[1]) + 1 - d)
-            return const(c) if top == 0 else None
-    rest = [b for b in t if b.op == "sym" and simplify(b < d).op == "const"]
-    if len(rest) == 1 and t[rest[0]] == 1:  # a symbol below d, shifted by others
-        return from_terms({b: v for b, v in t.items() if b is not rest[0]}, c)
-    return None
-
-
-def _digits(t: Terms) -> list[tuple[Expr, Expr, Expr | None]] | None:
-    """The atoms of a sum as (atom, weight, extent), if the sum is a mixed-radix number of them; highest extent None."""
-    parts: list[tuple[Expr, Expr]] = []
-    for base, v in t.items():
-        if v < 0:
-            if len(t) == 1:
-                return [(base, const(v), None)]
-            return None
-        atoms = factors(base)
-        digit = [a for a in atoms if a.op != "sym" or _is_variable(a)]
-        if len(digit) != 1:
-            return None
-        weight = mul((const(v), *(a for a in atoms if a is not digit[0])))
-        parts.append((digit[0], weight))
-    ordered = _ordered(parts)
-    if ordered is None:
-        return None
-    out: list[tuple[Expr, Expr, Expr | None]] = []
-    for k, (atom, weight) in enumerate(ordered):
-        top = None
-        if k + 1 < len(ordered):
-            ratio = simplify(floordiv(ordered[k + 1][1], weight))
-            if simplify(mul((ratio, weight))) != simplify(ordered[k + 1][1]):
-                return None
-            top = ratio
-        out.append((atom, weight, top))
-    return out
-
-
-def _is_variable(a: Expr) -> bool:
-    """A loop variable (bounded from above), as against an extent that only scales."""
-    return a.symbol_bounds[1] is not None
-
-
-def _ordered(parts: list[tuple[Expr, Expr]]) -> list[tuple[Expr, Expr]] | None:
-    """By weight, least first; weights must divide each other."""
-    left = list(parts)
-    out: list[tuple[Expr, Expr]] = []
-    while left:
-        for p in left:
-            if all(q is p or _divides(p[1], q[1]) for q in left):
-                out.append(p)
-                left.remove(p)
-                break
+    def step(self, e: Equation) -> None:
+        """Use an equation; it is put back unless all that it says is known now."""
+        unknown, rest = self.parted(e.unknown)
+        if not unknown:
+            return
+        value = simplify(e.value - rest)
+        numbers = all(b.op != "mul" for b in unknown)
+        if e.modulus is not None and e.modulus.op != "const":
+            numbers = False
+        if numbers:
+            modulus = None if e.modulus is None else e.modulus.value
+            self.numbers(unknown, modulus, value)
         else:
+            self.symbolic(unknown, e.modulus, value)
+
+    def numbers(self, t: Terms, m: int | None, value: Expr, *, derived: bool = False) -> None:
+        """An equation whose weights and modulus are numbers; one that is ``derived`` counts only if it is news."""
+        if m is not None:
+            t = {b: v for b, v in t.items() if v % m}
+        if not t:
+            return
+        g = gcd(*t.values())
+        g = -g if _falls(t) else g
+        if m is None:
+            t, value = {b: v // g for b, v in t.items()}, _over(value, g)
+        else:
+            common = gcd(g, m)
+            t, value, m, g = {b: v // g for b, v in t.items()}, _over(value, common), m // common, g // common
+            if m == 1:
+                return
+            if g % m != 1:
+                value = simplify(mod(value * pow(g, -1, m), const(m)))
+            lo, hi = between(t, 0, self.facts)
+            if lo is not None and hi is not None and hi - lo < m:
+                value, m = simplify(mod(value - lo, const(m)) + lo), None
+        if not self.learn(t, None if m is None else const(m), value) and derived:
+            return
+        if len(t) == 1:
+            self.atom(next(iter(t)), None if m is None else const(m), value)
+            return
+        if not self.split(t, m, value):
+            self.shares(t, m, value)
+            self.open.append(Equation(from_terms(t, 0), value, None if m is None else const(m)))
+
+    def split(self, t: Terms, m: int | None, value: Expr) -> bool:
+        """Digits: the low part of the sum stays below the step of the high part."""
+        ordered = sorted(t.items(), key=lambda i: (-abs(i[1]), i[0].key))
+        step = m or 0
+        for n, (_, v) in enumerate(ordered[:-1]):
+            step = gcd(step, v)
+            low = dict(ordered[n + 1 :])
+            lo, hi = between(low, 0, self.facts)
+            if lo is None or hi is None or hi - lo >= step:
+                continue
+            high = from_terms({b: v // step for b, v in ordered[: n + 1]}, 0)
+            self.open.append(Equation(from_terms(low, 0), simplify(mod(value - lo, const(step)) + lo)))
+            self.open.append(
+                Equation(high, simplify(floordiv(value - lo, const(step))), None if m is None else const(m // step))
+            )
+            self.moved = True
+            return True
+        return False
+
+    def shares(self, t: Terms, m: int | None, value: Expr) -> None:
+        """Of each atom its remainder by the common divisor of all others."""
+        for base, v in t.items():
+            g = gcd(m or 0, *(k for b, k in t.items() if b is not base))
+            if g // gcd(v, g) > 1:
+                self.numbers({base: v}, g, value, derived=True)
+
+    def learn(self, t: Terms, m: Expr | None, value: Expr) -> bool:
+        """Keep a remainder of a sum, joined with what is known of it; whether it is news."""
+        key = from_terms(t, 0)
+        old = self.residues.get(key)
+        new = _Residue(m, value)
+        if old is not None:
+            if old.modulus is None:
+                return False
+            joined = new if m is None else _joined(old, m, value)
+            if joined is None:
+                return False
+            if joined is not new:
+                self.open.append(Equation(key, joined.value, joined.modulus))
+            new = joined
+        self.residues[key] = new
+        self.moved = True
+        return True
+
+    # one atom ---------------------------------------------------------------------------------------------------------
+
+    def atom(self, atom: Expr, m: Expr | None, value: Expr) -> None:
+        """Use ``atom = value`` (mod m)."""
+        if m is None and atom not in self.known:
+            self.known[atom] = value
+            self.moved = True
+        if atom.op == "sym":
+            return
+        if atom.op == "mod":
+            self.remainder(atom, m, value)
+        elif atom.op == "floordiv":
+            self.quotient(atom, m, value)
+        elif atom.op == "xor" and (m is None or _is_power_of_two(m)):
+            rest = [a for a in atom.args if self.is_open(a)]
+            if len(rest) == 1:
+                turned = [self.told(a) for a in atom.args if a is not rest[0]]
+                self.open.append(Equation(rest[0], simplify(xor(value, *turned)), m))
+                self.moved = True
+            else:
+                self.open.append(Equation(atom, value, m))
+
+    def remainder(self, atom: Expr, m: Expr | None, value: Expr) -> None:
+        x, d = atom.args
+        if self.is_open(d):
+            return
+        if m is not None:
+            if m.op != "const" or d.op != "const":
+                return
+            d = const(gcd(m.value, d.value))
+        if x.op == "floordiv" and not self.is_open(x.args[1]):
+            self.quotient(x, d, value)
+        else:
+            self.moved = True
+            self.open.append(Equation(x, value, d))
+
+    def quotient(self, atom: Expr, e: Expr | None, value: Expr) -> None:
+        """Use ``x // w = value`` (mod e): with the remainder of x by w, that is x itself (mod w*e)."""
+        x, w = atom.args
+        if self.is_open(w):
+            return
+        unknown, rest = self.parted(x)
+        if not unknown:
+            return
+        found = self.remainder_of(unknown)
+        if found is None and w.op == "const" and all(v % w.value == 0 for v in unknown.values()):
+            found = _Residue(w, as_expr(0))
+        if found is None or (found.modulus is not None and not _divides(w, found.modulus)):
+            self.open.append(Equation(atom, value, e))
+            return
+        if found.modulus is None:
+            return
+        whole = simplify(w * value + mod(found.value + rest, w) - rest)
+        self.moved = True
+        self.open.append(Equation(from_terms(unknown, 0), whole, None if e is None else simplify(w * e)))
+
+    def remainder_of(self, t: Terms) -> _Residue | None:
+        """What is known of a sum, by what is known of it without its common factor."""
+        g = gcd(*t.values()) * (-1 if _falls(t) else 1)
+        found = self.residues.get(from_terms({b: v // g for b, v in t.items()}, 0))
+        if found is None:
+            return self.by_parts(t)
+        return _Residue(None if found.modulus is None else simplify(found.modulus * abs(g)), found.value * g)
+
+    def by_parts(self, t: Terms) -> _Residue | None:
+        """What is known of ``k*(x % d)`` by what is known of x."""
+        atom, k = next(iter(t.items()))
+        if len(t) > 1 or atom.op != "mod" or atom.args[1].op != "const":
             return None
-    return out
+        unknown, rest = self.parted(atom.args[0])
+        found = self.remainder_of(unknown) if unknown else None
+        if found is None or found.modulus is None or found.modulus.op != "const":
+            return None
+        g = gcd(found.modulus.value, atom.args[1].value)
+        return _Residue(const(g * abs(k)), (found.value + rest) * k) if g > 1 else None
+
+    # weights and moduli that are no numbers -------------------------------------------------------------------------
+
+    def symbolic(self, t: Terms, m: Expr | None, value: Expr) -> None:
+        weighted = [(b, *_weight(b, v, self)) for b, v in t.items()]
+        if any(a is None for _, a, _ in weighted):
+            self.open.append(Equation(from_terms(t, 0), value, m))
+            return
+        parts = [(a, w) for _, a, w in weighted if a is not None]
+        if m is None and all(is_true(w < 0) for _, w in parts):
+            parts, value = [(a, simplify(-w)) for a, w in parts], simplify(-value)
+        if m is not None:
+            parts = [(a, w) for a, w in parts if not _divides(m, w)]
+            start = self.start(parts)
+            whole = _total(parts)
+            if parts and start is not None and is_true(whole - start >= 0) and is_true(whole - start < m):
+                value, m = simplify(mod(value - start, m) + start), None
+        if not parts:
+            return
+        self.learn(terms(_total(parts))[0], m, value)
+        if len(parts) == 1:
+            atom, w = parts[0]
+            if m is None:
+                self.atom(atom, None, value if w == 1 else simplify(floordiv(value, w)))
+            elif w == 1:
+                self.atom(atom, m, value)
+            return
+        if not self.split_symbolic(parts, m, value):
+            self.open.append(Equation(_total(parts), value, m))
+
+    def split_symbolic(self, parts: list[tuple[Expr, Expr]], m: Expr | None, value: Expr) -> bool:
+        for _, step in parts:
+            high = [(a, w) for a, w in parts if _divides(step, w)]
+            low = [p for p in parts if p not in high]
+            start = self.start(low)
+            if not low or start is None or (m is not None and not _divides(step, m)):
+                continue
+            rest = _total(low) - start
+            if not (is_true(step > 0) and is_true(rest >= 0) and is_true(rest < step)):
+                continue
+            over = [(a, _quotient(w, step)) for a, w in high]
+            self.open.append(Equation(_total(low), simplify(mod(value - start, step) + start)))
+            above = None if m is None else _quotient(m, step)
+            self.open.append(Equation(_total(over), simplify(floordiv(value - start, step)), above))
+            self.moved = True
+            return True
+        return False
+
+    def start(self, parts: Sequence[tuple[Expr, Expr]]) -> Expr | None:
+        """A lower bound of a weighted sum that its ranges name."""
+        found: Expr = as_expr(0)
+        for a, w in parts:
+            falls = is_true(w < 0)
+            if not falls and not is_true(w >= 0):
+                return None
+            bounds = a.symbol_bounds if a.op == "sym" else interval(a)
+            end = bounds[1] if falls else bounds[0]
+            if end is None:
+                return None
+            found = found + w * end
+        return simplify(found)
+
+
+def _is_power_of_two(e: Expr) -> bool:
+    return e.op == "const" and e.value > 0 and e.value & (e.value - 1) == 0
+
+
+def _falls(t: Terms) -> bool:
+    """Whether the first weight of a sum is below 0."""
+    return t[min(t, key=lambda b: b.key)] < 0
+
+
+def _over(value: Expr, g: int) -> Expr:
+    """``value / g`` where that is exact."""
+    if g < 0:
+        value, g = -value, -g
+    return simplify(value if g == 1 else floordiv(value, const(g)))
+
+
+def _joined(old: _Residue, m: Expr, value: Expr) -> _Residue | None:
+    """Both congruences in one; None where the new one says nothing new."""
+    if old.modulus is None or _divides(m, old.modulus):
+        return None
+    if m.op != "const" or old.modulus.op != "const":
+        return _Residue(m, value) if _divides(old.modulus, m) else None
+    a, b = old.modulus.value, m.value
+    g = gcd(a, b)
+    steps = mod(floordiv(value - old.value, const(g)) * pow(a // g, -1, b // g), const(b // g))
+    return _Residue(const(lcm(a, b)), simplify(old.value + steps * a))
+
+
+def _weight(base: Expr, v: int, solver: _Solver) -> tuple[Expr | None, Expr]:
+    """The open atom of a product and what it is multiplied with; None where two are multiplied."""
+    atoms = factors(base)
+    mine = [a for a in atoms if solver.is_open(a)]
+    if len(mine) != 1:
+        return None, base
+    return mine[0], simplify(mul((const(v), *(solver.told(a) for a in atoms if a is not mine[0]))))
+
+
+def _total(parts: Iterable[tuple[Expr, Expr]]) -> Expr:
+    return from_terms(*combine([(*terms(mul((a, w))), 1) for a, w in parts]))
 
 
 def _divides(a: Expr, b: Expr) -> bool:
-    return simplify(mod(b, a)) == 0 if a.op == "const" else simplify(mul((floordiv(b, a), a))) == simplify(b)
+    if a == b:
+        return True
+    if a.op == "const" and b.op == "const":
+        return a.value != 0 and b.value % a.value == 0
+    return simplify(mod(b, a)) == 0 or (a.op != "const" and simplify(mul((floordiv(b, a), a))) == simplify(b))
 
 
-def solve(domain: tuple[Expr, ...], results: list[Expr], images: tuple[Expr, ...]) -> list[Expr] | None:
-    """The domain's symbols as expressions in ``images``, where ``results`` equal them; None if digits do not do it."""
-    solver = _Solver(domain, list(zip(results, images, strict=True)))
-    return [solver.known[s] for s in domain] if solver.run() else None
+def _quotient(a: Expr, b: Expr) -> Expr:
+    return simplify(floordiv(a, b))
+
+
+def solve(
+    domain: Sequence[Expr], equations: Sequence[tuple[Expr, Expr]], facts: Sequence[Fact] = ()
+) -> list[Expr] | None:
+    """The domain's symbols as expressions in the values of the equations ``left = value``; None where none is found.
+
+    ``facts`` are sums known to be >= 0 in the domain.
+    """
+    solver = _Solver(domain, [Equation(left, value) for left, value in equations], facts)
+    return [simplify(solver.known[s]) for s in domain] if solver.run() else None

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
-from idgraph.arith import TRUE, ArithError, Expr, IntType, affine_map, affine_set, and_, simplify, tvm_index_map
+from idgraph.arith import (
+    TRUE,
+    ArithError,
+    Collision,
+    Expr,
+    IndexMap,
+    IntType,
+    NotInvertible,
+    affine_map,
+    affine_set,
+    and_,
+    as_expr,
+    simplify,
+    tvm_index_map,
+)
 from idgraph.display import Printed, Sheet
 from idgraph.errors import IndexingError, arguments
 from idgraph.index.bank_cures import BankCure, bank_cures
 from idgraph.index.banks import BankConflicts, bank_conflicts
 from idgraph.index.bounds import Bound, Predicate, explain_predicate
 from idgraph.index.cures import Cure, cures
+from idgraph.index.layout import buffer_size
 from idgraph.index.loop import Loop
 from idgraph.index.machine import index_bits, index_type
 from idgraph.index.storage import Buffer
@@ -243,6 +258,63 @@ class Access(Printed):
         return index_type(self, guarded)
 
     @arguments(IndexingError)
+    def as_map(self, of: Part = "coordinates") -> IndexMap:
+        """The access as a map from loops to coordinates (or ``allocation``, or the ``address``), where it happens.
+
+        Its domain is the predicate, its codomain the tensor (or its memory, in elements). Raises `IndexingError` for an
+        access whose place is loaded.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t = f.output(f.input("a", shape=(10,)) + 1).split(0, 4)
+        >>> m = ig.IdModel(f).write(t.definition).as_map()
+        >>> print(m)
+        (i0, i1) -> (i0*4 + i1) if i0*4 + i1 < 10
+        >>> bool(m.is_injective), bool(m.is_dense), str(m.image)
+        (True, True, '{(y0): 0 <= y0 < 10}')
+        """
+        results = self._part(of)
+        self._check_loads(results, "a map of loops alone")
+        if of == "address":
+            extents = self.array.extents if self.array is not None else ()
+            sizes: tuple[Expr, ...] = (prod(extents, start=as_expr(1)),) if self.array else (buffer_size(self.tensor),)
+        else:
+            axes = self.tensor.axes if of == "coordinates" else self.tensor.allocation
+            sizes = tuple(as_expr(1) if d.is_broadcast else d.extent for d in axes)
+        return IndexMap(tuple(loop.symbol for loop in self.loops), results, sizes, self.predicate)
+
+    @arguments(IndexingError)
+    def inverse(self, of: Part = "coordinates") -> IndexMap:
+        """The loop point at which each element is touched: from coordinates (``allocation``, ``address``) to loops.
+
+        Its domain is the set of elements that are touched; `IndexMap.is_exact` holds the proof that there and back is
+        the identity. Raises `NotInvertible`, with two points, where the access touches an element twice (a broadcast, a
+        reduced axis), and `IndexingError` where its place is loaded.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> x = f.input("x", shape=(8,))
+        >>> t = f.output(ig.roll(x, 2, 0)).split(0, 4)
+        >>> back = ig.IdModel(f).access(t.definition, x).inverse()
+        >>> back(6), bool(back.is_exact), str(back.domain)
+        ((0, 0), True, '{(y0): 0 <= y0 < 8}')
+        >>> y = f.output(ig.broadcast(x, (3, 8)))
+        >>> ig.IdModel(f).access(y.definition, x).inverse()
+        Traceback (most recent call last):
+        idgraph.arith.maps.NotInvertible: expand reads x: (i0, i1) -> (i1) has no inverse
+          at ...
+          because {'i0': 0, 'i1': 0} and {'i0': 1, 'i1': 0} both go to (0,)
+          hint: ...
+        """
+        forward = self.as_map(of)
+        try:
+            return forward.inverse()
+        except NotInvertible as error:
+            verb = "writes" if self.is_write else "reads"
+            told = f"{self.expr.op} {verb} {self.tensor.name}: {error.what.removeprefix('the index map ')}"
+            raise error.at(told, self.expr.source_line, _hint(error)) from None
+
+    @arguments(IndexingError)
     def affine_map(self, of: Part = "coordinates") -> str:
         """MLIR's text of the access: loops, outermost first, to coordinates (or ``allocation``, or the ``address``).
 
@@ -259,16 +331,45 @@ class Access(Printed):
         >>> a.tvm_index_map()
         'lambda i0, i1: [(((5 * i0) + i1) // 8), (((5 * i0) + i1) % 8)]'
         """
-        return affine_map(self._dims(), self._part(of), self._symbols())
+        results = self._part(of)
+        self._check_loads(results, "an affine map")
+        return affine_map(self._dims(), results, self._symbols())
 
     def affine_set(self) -> str:
-        """MLIR's text of the predicate, over the same dimensions and symbols as `affine_map`."""
-        return affine_set(self._dims(), self.conditions, self._symbols())
+        """MLIR's text of the predicate, over the same dimensions and symbols as `affine_map`.
+
+        Where the place is loaded, the loaded values are its last symbols, within the bounds that they must keep.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> x, i = f.input("x", shape=(4, 33)), f.input("i", shape=(4, 1), dtype="int64")
+        >>> ig.IdModel(f).access(ig.gather(x, 1, i).definition, x).affine_set()
+        'affine_set<(d0, d1)[s0] : (s0 >= 0, s0 * -1 + 32 >= 0)>'
+        """
+        symbols = [*self._symbols(), *sorted(self.loads)]
+        return affine_set(self._dims(), (*self.conditions, *self.load_bounds), symbols)
 
     @arguments(IndexingError)
     def tvm_index_map(self, of: Part = "coordinates") -> str:
-        """The lambda that ``tvm.tir.IndexMap.from_func`` takes, from loops to coordinates; symbols are free names."""
-        return tvm_index_map(self._dims(), self._part(of))
+        """The lambda that ``tvm.tir.IndexMap.from_func`` takes, from loops to coordinates; symbols are free names.
+
+        Raises `IndexingError` for an access whose place is loaded: TVM's index maps know loop variables only.
+        """
+        results = self._part(of)
+        self._check_loads(results, "a TVM index map")
+        return tvm_index_map(self._dims(), results)
+
+    def _check_loads(self, results: Sequence[Expr], what: str) -> None:
+        loaded = sorted({name for x in results for name in x.names} & self.loads.keys())
+        if loaded:
+            t, at = self.loads[loaded[0]]
+            verb = "writes" if self.is_write else "reads"
+            raise IndexingError(
+                f"{self.expr.op} {verb} {self.tensor.name} where {t.name}[{', '.join(map(str, at))}] says: "
+                f"this is not {what}",
+                where=self.expr.source_line,
+                hint=f"take the access of {t.name} instead, or a.coordinates with .loads",
+            )
 
     def _dims(self) -> list[str]:
         return [loop.name for loop in self.loops]
@@ -302,3 +403,12 @@ class Access(Printed):
         at = "in a register" if self.buffer.place == "register" else f"at {self.place}"
         text = f"{self.expr.op} {verb} {self.tensor.name}[{where}] {at}"
         return text if not self.conditions else f"{text} if {self.predicate}"
+
+
+def _hint(error: NotInvertible) -> str:
+    """Of two points with one element: the loops in which they differ."""
+    met = error.witness
+    if not isinstance(met, Collision):
+        return error.hint
+    loops = ", ".join(n for n in met.first if met.first[n] != met.second[n])
+    return f"the element is touched again along {loops}; the output's write touches each element once"

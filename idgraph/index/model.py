@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar, cast
 
 from idgraph.arith import Expr, as_expr, simplify, symbol
+from idgraph.arith import IndexMap as Map
 from idgraph.display import Printed, Sheet
 from idgraph.errors import IndexingError, ScheduleError, arguments, user_line
 from idgraph.graphs import (
@@ -31,6 +32,7 @@ from idgraph.index.bounds import Bound, needed
 from idgraph.index.cover import check_cover
 from idgraph.index.layout import address_of
 from idgraph.index.loop import Loop
+from idgraph.index.origins import output_to_input
 from idgraph.index.solve import Solver
 from idgraph.index.storage import Allocator, Storage, is_thread
 from idgraph.ir import SCATTERS, Fixed, Fusion, IterDomain, Loaded, Mapped, Tensor, TensorExpr, check_fusion, written_at
@@ -261,6 +263,33 @@ class IdModel:
         self._check(e)
         reads = tuple(self.read(e, k) for k in range(len(e.inputs)))
         return IndexMap(e, self.loops(e), (self.write(e), *reads))
+
+    @arguments(IndexingError)
+    def output_to_input(self, output: Tensor, source: Tensor) -> Map:
+        """The element of ``source`` that each element of ``output`` is computed from, through all operations between.
+
+        A map from coordinates of ``output`` (i0, i1, ...; then r0, ... for axes that are reduced on the way) to those
+        of ``source``, guarded where an element needs none; its ``inverse()`` goes from input to output. The schedule
+        has no say. Raises `IndexingError` where an element is computed from several (both uses are named), or where an
+        index is loaded.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> x = f.input("x", shape=(64,))
+        >>> y = f.output(ig.reshape(ig.cat([x[32:], x[:32]]), (8, 8)).T)
+        >>> there = ig.IdModel(f).output_to_input(y, x)
+        >>> there(3, 5), there.inverse()(11), bool(there.is_dense)
+        ((11,), (3, 5), True)
+        >>> t = f.output(x + ig.cat([x[32:], x[:32]]))
+        >>> ig.IdModel(f).output_to_input(t, x)
+        Traceback (most recent call last):
+        idgraph.errors.IndexingError: an element of t9 is computed from several elements of x at {'i0': 32}
+          ...
+        """
+        for t in (output, source):
+            if t not in self.fusion:
+                raise IndexingError(f"{t.name} is not a tensor of fusion {self.fusion.name}", where=user_line())
+        return output_to_input(output, source)
 
     def _check(self, e: TensorExpr) -> None:
         self._refresh()

@@ -194,3 +194,17 @@ def test_a_loaded_value_is_no_affine_index() -> None:
     assert y.definition is not None
     with pytest.raises(ig.IdGraphError, match="ld1 is neither a dimension nor a symbol"):
         ig.IdModel(f).access(y.definition, x).affine_map()
+
+
+def test_an_access_that_loads_its_index_is_refused_by_name() -> None:
+    f = ig.Fusion("f")
+    x, i = f.input("x", shape=(8, 5)), f.input("rows", shape=(3,), dtype="int64")
+    y = f.output(ig.index_select(x, 0, i))
+    a = ig.IdModel(f).access(y.definition, x)
+    for ask in (a.tvm_index_map, a.affine_map, a.inverse, a.as_map):
+        with pytest.raises(ig.IndexingError, match=r"index_select reads x where rows\[i0\] says"):
+            ask()
+    bounds = a.affine_set()
+    assert bounds == "affine_set<(d0, d1)[s0] : (s0 >= 0, s0 * -1 + 7 >= 0)>"
+    inside = [s for s in range(-3, 12) if all(value(p.split(">=")[0].strip(), {"s0": s}) >= 0 for p in parts(bounds))]
+    assert inside == list(range(8))
