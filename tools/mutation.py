@@ -44,6 +44,7 @@ FIRST = {
     "allocation": ("tests/index",),
     "claims": ("tests/index/test_widths.py", "tests/index/test_banks.py"),
     "barriers": ("tests/emit/test_shared_memory.py",),
+    "inverses": ("tests/arith/test_maps.py", "tests/property/test_inverses.py"),
 }
 SUITE = (
     "tests/property/test_l1_soundness.py",

@@ -1,7 +1,7 @@
 """Equations that are linear over bits (GF(2)): swizzles, and layouts given by the images of powers of two.
 
-Each side is a matrix over GF(2), given by its diagonals (`bits.diagonals`), from the bits of the symbols to those of the
-value. Elimination inverts all equations together. (Triton's linear layouts are such maps: Zhou et al., *Linear
+Each side is a matrix over GF(2), given by its diagonals (`bits.diagonals`), from the bits of the symbols to those of
+the value. Elimination inverts all equations together. (Triton's linear layouts are such maps: Zhou et al., *Linear
 Layouts*, 2025.)
 """
 
@@ -69,7 +69,9 @@ def _flipped(e: Expr) -> tuple[Expr, int] | None:
         return None
     x, k = next(iter(t.items()))
     lo, hi = interval(x)
-    return (x, c) if k == -1 and c & (c + 1) == 0 and lo is not None and lo >= 0 and hi is not None and hi <= c else None
+    if k != -1 or c & (c + 1) or lo is None or lo < 0 or hi is None or hi > c:
+        return None
+    return x, c
 
 
 def solve_bits(equations: Sequence[tuple[Expr, Expr]], domain: frozenset[Expr]) -> dict[Expr, Expr]:

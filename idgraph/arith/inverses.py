@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from idgraph.arith.assume import Fact, facts_of, number_bounds, replace
+from idgraph.arith.assume import Fact, facts_of, narrowed, replace
 from idgraph.arith.engine import normal
 from idgraph.arith.linear import terms
 from idgraph.arith.nodes import FALSE, TRUE, Expr, and_, as_expr, maximum, minimum, not_, or_, postorder, where
@@ -164,7 +164,7 @@ def _cut(piece: _Piece, node: Expr, values: Iterable[int]) -> list[_Piece]:
 def _solved(symbols: Sequence[Expr], piece: _Piece, images: Sequence[Expr]) -> Found | None:
     known = _facts(piece.condition)
     joined = sum((s for s in symbols), as_expr(0))
-    narrow = {s: new for s, new in number_bounds(joined, known).items() if s in symbols}
+    narrow = {s: new for s, new in narrowed(joined, known, {}).items() if s in symbols}
     mine = [narrow.get(s, s) for s in symbols]
     own = frozenset(symbols)
     equal = [c.args for c in _conjuncts(piece.condition) if c.op == "eq"]

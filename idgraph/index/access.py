@@ -27,7 +27,6 @@ from idgraph.index.bank_cures import BankCure, bank_cures
 from idgraph.index.banks import BankConflicts, bank_conflicts
 from idgraph.index.bounds import Bound, Predicate, explain_predicate
 from idgraph.index.cures import Cure, cures
-from idgraph.index.layout import buffer_size
 from idgraph.index.loop import Loop
 from idgraph.index.machine import index_bits, index_type
 from idgraph.index.storage import Buffer
@@ -261,8 +260,8 @@ class Access(Printed):
     def as_map(self, of: Part = "coordinates") -> IndexMap:
         """The access as a map from loops to coordinates (or ``allocation``, or the ``address``), where it happens.
 
-        Its domain is the predicate, its codomain the tensor (or its memory, in elements). Raises `IndexingError` for an
-        access whose place is loaded.
+        Its domain is the predicate, its codomain the tensor (or the memory that is allocated, in elements). Raises
+        `IndexingError` for an access whose place is loaded.
 
         >>> import idgraph as ig
         >>> f = ig.Fusion("f")
@@ -276,8 +275,7 @@ class Access(Printed):
         results = self._part(of)
         self._check_loads(results, "a map of loops alone")
         if of == "address":
-            extents = self.array.extents if self.array is not None else ()
-            sizes: tuple[Expr, ...] = (prod(extents, start=as_expr(1)),) if self.array else (buffer_size(self.tensor),)
+            sizes: tuple[Expr, ...] = (self.buffer.size,)
         else:
             axes = self.tensor.axes if of == "coordinates" else self.tensor.allocation
             sizes = tuple(as_expr(1) if d.is_broadcast else d.extent for d in axes)

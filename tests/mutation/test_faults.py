@@ -20,7 +20,7 @@ QUICK = {
 def test_there_are_enough_in_every_room() -> None:
     assert len(BY_NAME) == len(FAULTS) >= 30
     rooms = {f.room for f in FAULTS}
-    assert rooms == {"coordinates", "rules", "predicates", "promotion", "allocation", "claims", "barriers"}
+    assert rooms == {"coordinates", "rules", "predicates", "promotion", "allocation", "claims", "barriers", "inverses"}
     assert all(sum(f.room == r for f in FAULTS) >= 4 for r in rooms)
 
 

@@ -234,6 +234,17 @@ def test_output_to_input_of_random_fusions(seed: int) -> None:
     check_inverse(there, there.inverse(), at[:, inside], wanted)
 
 
+def test_an_element_computed_from_several_is_refused_with_both_uses() -> None:
+    f = Fusion("rotation")
+    x = f.input("x", shape=(64,))
+    y = f.output(x + ig.cat([x[32:], x[:32]]))
+    with pytest.raises(IndexingError, match="several elements of x") as error:
+        ig.IdModel(f).output_to_input(y, x)
+    assert any("add" in line for line in error.value.because) and any("slice" in line for line in error.value.because)
+    twice = f.output(x * x)  # the same element by two ways is one
+    assert str(ig.IdModel(f).output_to_input(twice, x)) == "(i0) -> (i0)"
+
+
 def test_every_small_linear_map_over_bits() -> None:
     """All 3x3 matrices over GF(2): 168 are invertible, and these are inverted."""
     x = symbol("x", 0, 7)
