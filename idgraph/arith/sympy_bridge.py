@@ -207,6 +207,8 @@ def _read(node: Any, args: list[Expr], scope: dict[str, Expr]) -> Expr:
             return where(c, a, b)
         case ("Identity" | "ToInt", [a]):
             return a
+        case ("Abs", [a]):
+            return abs(a)
         case ("Piecewise", _):
             return _piecewise(node, args)
         case _:

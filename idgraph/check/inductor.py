@@ -1,0 +1,588 @@
+"""TorchInductor's scheduler nodes in the neutral form: everything that touches its insides stands in this module.
+
+Capture runs Inductor as it is up to the end of its scheduler and stops before code generation (`stop=False`: goes on,
+and keeps the source). Loop bodies are replayed through a handler that notes formulas and computes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, from_sympy, not_, simplify, symbol, where
+from idgraph.check.form import Axis, Buffer, CheckError, Load, Nest, Place, Program, Read, Write
+from idgraph.check.meaning import Value, combine, unwrapped
+from idgraph.check.meaning import Table as _Table
+from idgraph.errors import IdGraphError, SourceLine
+from idgraph.frontends.arrays import load_torch
+from idgraph.frontends.exporting import Captured, read_graph
+from idgraph.frontends.fx import Import, import_program
+
+VERSIONS = ((2, 11), (2, 14))  # releases of torch whose insides are known: from the first, below the second
+_MUTATE = ("index_put", "scatter", "copy", "_unsafe_index_put", "index_add", "index_copy", "fill", "zero", "select_")
+
+
+def _torch() -> Any:
+    torch = load_torch("whose Inductor is checked")
+    parts = tuple(int(p) for p in torch.__version__.split("+")[0].split(".")[:2] if p.isdigit())
+    if not VERSIONS[0] <= parts < VERSIONS[1]:
+        low, high = (".".join(map(str, v)) for v in VERSIONS)
+        raise CheckError(
+            f"torch {torch.__version__} has an Inductor that is not known here",
+            because=(f"known are the releases from {low} to before {high}",),
+            hint="the neutral form (ig.check.program) takes what any compiler writes",
+        )
+    return torch
+
+
+@dataclass(slots=True)
+class Lowered:
+    """One graph that Inductor lowered: its program before and after loop transformations, in the neutral form."""
+
+    name: str
+    imported: Import
+    before: Program
+    after: Program
+    calls: tuple[str, ...] = ()
+    source: str = ""
+
+
+class _Stop(BaseException):
+    """Leaves Inductor before it generates code; no handler of Inductor's catches it."""
+
+
+@dataclass(slots=True)
+class _Record:
+    """What is noted while one graph is lowered."""
+
+    results: dict[str, Any] = field(default_factory=dict[str, Any])
+    before: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+class Capture:
+    """Inductor, watched: `lowered` are the graphs in the order in which they were lowered."""
+
+    def __init__(self, *, stop: bool = True, options: Mapping[str, Any] | None = None, name: str = "program") -> None:
+        self.torch = _torch()
+        self.stop = stop
+        self.options = dict(options or {})
+        self.name = name
+        self.lowered: list[Lowered] = []
+        self.failed: list[str] = []
+        self._records: dict[int, _Record] = {}
+
+    def run(self, fn: Callable[..., Any], args: Sequence[Any], *, dynamic: bool | None = None) -> Any:
+        """Compile and run ``fn``, backward too where a result needs gradients."""
+        torch = self.torch
+        with self.watching():
+            torch._dynamo.reset()
+            compiled = torch.compile(fn, backend=self._backend(), dynamic=dynamic, fullgraph=False)
+            out = compiled(*args)
+            flat, _ = torch.utils._pytree.tree_flatten(out)
+            wanted = [t for t in flat if isinstance(t, torch.Tensor) and t.requires_grad]
+            if wanted:
+                torch.autograd.backward(wanted, [torch.ones_like(t) for t in wanted])
+        return out
+
+    def graph(self, module: Any, inputs: Sequence[Any], name: str, *, backward: bool = False) -> None:
+        """Lower a graph of ATen operations as Inductor would; ``inputs`` may be fake tensors."""
+        from torch._inductor.compile_fx import compile_fx_inner  # noqa: PLC0415
+
+        with self.watching():
+            self.name = name
+            self._inner(compile_fx_inner)(module, inputs, is_backward=backward)
+
+    def _backend(self) -> Callable[..., Any]:
+        from torch._inductor.compile_fx import compile_fx, compile_fx_inner  # noqa: PLC0415
+
+        return lambda module, inputs: compile_fx(module, inputs, inner_compile=self._inner(compile_fx_inner))
+
+    def _inner(self, compile_inner: Callable[..., Any]) -> Callable[..., Any]:
+        def inner(module: Any, inputs: Any, **kwargs: Any) -> Any:
+            plain = self.torch.fx.GraphModule(module, module.graph.__class__())
+            plain.graph.output(plain.graph.graph_copy(module.graph, {}))
+            plain.recompile()
+            self._backward = bool(kwargs.get("is_backward", False))
+            try:
+                return compile_inner(module, inputs, **kwargs)
+            except _Stop:
+                pass
+
+            def run(given: Any) -> Any:
+                values = list(given)
+                given.clear()
+                return plain(*values)
+
+            run._boxed_call = True  # type: ignore[attr-defined]
+            return run
+
+        return inner
+
+    @contextlib.contextmanager
+    def watching(self) -> Generator[None]:
+        """Inductor's graphs are noted, its caches left out."""
+        torch = self.torch
+        from torch._functorch import config as functorch_config  # noqa: PLC0415
+        from torch._inductor import config  # noqa: PLC0415
+        from torch._inductor.graph import GraphLowering  # noqa: PLC0415
+
+        kept = GraphLowering.run_node, GraphLowering.codegen
+        run_node: Any = GraphLowering.run_node
+        codegen: Any = GraphLowering.codegen
+        watcher = self
+
+        def noted_node(graph: Any, n: Any) -> Any:
+            result = run_node(graph, n)
+            watcher._records.setdefault(id(graph), _Record()).results[n.name] = result
+            return result
+
+        def noted_codegen(graph: Any) -> Any:
+            if not watcher.stop:
+                made = codegen(graph)
+                watcher._note(graph, str(getattr(made[0], "value", made[0])))
+                return made
+            graph.init_wrapper_code()
+            graph._update_scheduler()
+            watcher._note(graph, "")
+            raise _Stop
+
+        changes: dict[str, Any] = {"force_disable_caches": True, "_pre_fusion_custom_pass": self._before}
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(config.patch({**changes, **self.options}))
+            stack.enter_context(functorch_config.patch(enable_autograd_cache=False))
+            GraphLowering.run_node, GraphLowering.codegen = noted_node, noted_codegen
+            try:
+                yield
+            finally:
+                GraphLowering.run_node, GraphLowering.codegen = kept
+                torch._dynamo.reset()
+
+    def _before(self, nodes: Any) -> Any:
+        from torch._inductor.virtualized import V  # noqa: PLC0415
+
+        record = self._records.setdefault(id(V.graph), _Record())
+        for top in nodes:
+            for s in top.get_nodes():
+                record.before[s.get_name()] = getattr(s, "_body", None)
+        return nodes
+
+    def _note(self, graph: Any, source: str) -> None:
+        part = "backward" if getattr(self, "_backward", False) else "forward"
+        name = f"{self.name} {part}" + (f" {len(self.lowered)}" if len(self.lowered) > 1 else "")
+        record = self._records.pop(id(graph), _Record())
+        try:
+            self.lowered.append(_Reader(self.torch, graph, record, name, source).read())
+        except IdGraphError as error:
+            self.failed.append(f"{name}: {error.what}")
+
+
+@dataclass(slots=True)
+class _Reader:
+    """One lowered graph, read."""
+
+    torch: Any
+    graph: Any
+    record: _Record
+    name: str
+    source: str
+    imported: Import = field(init=False)
+    symbols: dict[str, Expr] = field(default_factory=dict[str, Expr])
+
+    def read(self) -> Lowered:
+        shims = _functional(self.torch, self.graph.orig_gm)
+        bound = {n.name: _attribute(self.graph.orig_gm, n.target) for n in shims if n.op == "get_attr"}
+        shim = SimpleNamespace(graph=SimpleNamespace(nodes=shims))
+        program, _ = read_graph(Captured(shim, self.name, bound=bound))
+        self.imported = import_program(program, bound)
+        self.symbols = dict(program.sizes.symbols)
+        nodes = [s for top in self.graph.scheduler.nodes for s in top.get_nodes()]
+        kernels = {s.get_name(): top.get_name() for top in self.graph.scheduler.nodes for s in top.get_nodes()}
+        order = tuple(s.get_name() for s in nodes)
+        buffers = self._buffers(nodes)
+        calls = tuple(f"{s.get_name()}: {_kind(s)}" for s in nodes if getattr(s, "_body", None) is None)
+        made: list[Program] = []
+        for stage in ("before", "after"):
+            nests: list[Nest] = []
+            for s in nodes:
+                body = self.record.before.get(s.get_name()) if stage == "before" else getattr(s, "_body", None)
+                body = self._first_body(s, body) if stage == "before" else body
+                if body is not None:
+                    nests.append(self._nest(s, body, kernels[s.get_name()]))
+            made.append(self._program(buffers, nests, order))
+        return Lowered(self.name, self.imported, made[0], made[1], calls, self.source)
+
+    def _first_body(self, s: Any, body: Any) -> Any:
+        """The body as lowered, before the scheduler simplified and reordered its loops."""
+        if body is None:
+            return None
+        try:
+            from torch._inductor.virtualized import V  # noqa: PLC0415
+
+            with V.set_graph_handler(self.graph):
+                return s.node.get_default_sizes_body()[1]
+        except (AttributeError, TypeError, AssertionError, IndexError):
+            return body
+
+    def _program(self, buffers: tuple[Buffer, ...], nests: Sequence[Nest], order: tuple[str, ...]) -> Program:
+        imported = self.imported
+        sources: dict[str, tuple[str, SourceLine | None]] = {
+            n.name: (f"{n.name} = {n.target}", n.line) for n in imported.program.nodes
+        }
+        opaque = frozenset(n.name for n in imported.program.nodes if n.name in imported.plan.reasons)
+        return Program(
+            self.name, imported.fusion, buffers, tuple(nests), order, self.symbols,
+            tuple(imported.program.sizes.guards), sources, opaque,
+        )  # fmt: skip
+
+    # where tensors lie ------------------------------------------------------------------------------------------------
+
+    def _buffers(self, nodes: Sequence[Any]) -> tuple[Buffer, ...]:
+        graph = self.graph
+        maker = {b.get_name(): s.get_name() for s in nodes for b in s.get_outputs()}
+        mutators: dict[str, list[tuple[str, str]]] = {}
+        for s in nodes:
+            layout = getattr(s.node, "layout", None)
+            if type(layout).__name__ == "MutationLayoutSHOULDREMOVE":
+                target = layout.get_buffer().get_name()
+                mutators.setdefault(target, []).append((s.node.get_name(), s.get_name()))
+        found: list[Buffer] = []
+        held: dict[str, list[tuple[str, Any]]] = {}  # buffer -> graph nodes whose value it holds, in order
+        for n in graph.orig_gm.graph.nodes:
+            if n.op == "output":
+                continue
+            place = _stored(self.record.results.get(n.name))
+            if place is not None:
+                held.setdefault(place[0], []).append((n.name, place[1]))
+        for name, entries in held.items():
+            changed = mutators.get(name, [])
+            writes = [e for e in entries if self._writes(e[0])] if changed else []
+            first = [e for e in entries if e not in writes]
+            for k, (tensor, layout) in enumerate(first):
+                found.append(self._buffer(name if k == 0 else f"{name}#{k}", tensor, layout, name, maker.get(name, "")))
+            source = ""
+            if not first and writes:
+                node = self.imported.program.table[writes[0][0]]
+                source = next(node.refs(), "")
+                found.append(
+                    replace(self._buffer(name, source, writes[0][1], name, maker.get(name, "")), copy=True)
+                )
+            before = first[0][0] if first else source
+            for (buf, op), (tensor, layout) in zip(changed, writes, strict=False):
+                found.append(replace(self._buffer(buf, tensor, layout, name, op), over=before))
+                before = tensor
+        return tuple(self._pieces(nodes, found))
+
+    def _pieces(self, nodes: Sequence[Any], found: list[Buffer]) -> list[Buffer]:
+        """Parts of a cat are written into its buffer: a part that no graph node names is a part of the cat itself."""
+        known = {b.name: b for b in found}
+        whole = {b.name: b for b in found}
+        out = list(found)
+        for s in nodes:
+            layout = getattr(s.node, "layout", None)
+            if type(layout).__name__ != "NonOwningLayout":
+                continue
+            name, home = s.node.get_name(), layout.view.get_name()
+            cat = whole.get(home)
+            if name in known:
+                k = out.index(known[name])
+                base = self._size(layout.view.get_layout().offset)
+                out[k] = replace(out[k], storage=home, offset=simplify(base + out[k].offset), base=base)
+            elif cat is not None:
+                out.append(replace(cat, name=name, storage=home, base=self._size(layout.view.get_layout().offset)))
+        return out
+
+    def _writes(self, name: str) -> bool:
+        target = self.imported.program.table[name].target.split(".")
+        return len(target) > 1 and any(target[1].startswith(m) for m in _MUTATE)
+
+    def _buffer(self, name: str, tensor: str, layout: Any, storage: str, after: str) -> Buffer:
+        strides = tuple(self._size(s) for s in layout.stride)
+        return Buffer(name, tensor, strides, self._size(getattr(layout, "offset", 0)), storage, after)
+
+    def _size(self, x: Any) -> Expr:
+        return self._named(as_expr(x) if isinstance(x, int) else from_sympy(x))
+
+    def _named(self, x: Expr) -> Expr:
+        return simplify(x.substitute({n: self.symbols[n] for n in x.names if n in self.symbols}))
+
+    # loop bodies ------------------------------------------------------------------------------------------------------
+
+    def _nest(self, s: Any, body: Any, kernel: str) -> Nest:
+        from torch._inductor.virtualized import V  # noqa: PLC0415
+
+        loops, reduce = (
+            tuple(Axis(v.name, self._size(body.var_ranges[v])) for v in group if v in body.var_ranges)
+            for group in (body.iter_vars, body.reduce_vars)
+        )
+        ranges = {a.name: a.symbol for a in (*loops, *reduce)}
+        notes = Notes({**self.symbols, **ranges}, self.torch)
+        try:
+            with V.set_graph_handler(self.graph), V.set_ops_handler(notes):
+                body.indexing = dict(body.indexing_exprs)
+                try:
+                    body.root_block()
+                finally:
+                    body.indexing = None
+        except ArithError as error:
+            names = [b.get_name() for b in s.get_outputs()]
+            writes = tuple(Write(n, as_expr(0), ()) for n in names)
+            return Nest(s.get_name(), loops, writes, reduce, kernel=kernel, unread=error.what)
+        return Nest(
+            s.get_name(), loops, tuple(notes.writes), reduce, dict(notes.loads), dict(notes.places), kernel
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Val:
+    """A value of a loop body: what it is, as far as it is an integer or a condition, and the reads it is made of."""
+
+    what: Value
+    reads: frozenset[Read]
+
+    def __getitem__(self, k: int) -> Val:
+        return self
+
+
+class Notes:
+    """Inductor's operations, noted instead of computed: loads, stores, masks and what indices are made of."""
+
+    def __init__(self, scope: Mapping[str, Expr], torch: Any) -> None:
+        self._scope = dict(scope)
+        self._torch = torch
+        self._table = _Table()
+        self._data: set[str] = set()
+        self._reads_of: dict[str, frozenset[Read]] = {}
+        self.loads: dict[str, Load] = {}
+        self.places: dict[str, Place] = {}
+        self.writes: list[Write] = []
+
+    def _index(self, x: Any) -> Expr:
+        e = as_expr(int(x)) if isinstance(x, int) else from_sympy(x)
+        return e.substitute({n: self._scope[n] for n in e.names if n in self._scope})
+
+    def load(self, name: str, index: Any) -> Val:
+        at = self._index(index)
+        key = Load(name, at)
+        known = next((n for n, x in self.loads.items() if x == key), None)
+        if known is None:
+            known = f"v{len(self.loads)}"
+            self.loads[known] = key
+        value = symbol(known)
+        self._data.add(known)
+        dtype = self._dtype(name)
+        behind = [r for n in at.names for r in self._reads_of.get(n, ())]
+        return Val(value.ne(0) if dtype == "bool" else value, frozenset([Read(name, at), *behind]))
+
+    def _dtype(self, name: str) -> str:
+        from torch._inductor.virtualized import V  # noqa: PLC0415
+
+        try:
+            return str(V.graph.get_dtype(name)).removeprefix("torch.")
+        except (KeyError, AttributeError):
+            return ""
+
+    def load_seed(self, name: str, offset: Any) -> Val:
+        at = self._index(offset)
+        return Val(f"seed({name}, {at})", frozenset([Read(name, at)]))
+
+    def store(self, name: str, index: Any, value: Any, mode: Any = None) -> None:
+        if mode not in (None, "atomic_add"):
+            raise ArithError(f"a store of mode {mode!r} is not known here")
+        self._written(name, index, value, "add" if mode else "store")
+
+    def store_reduction(self, name: str, index: Any, value: Any) -> None:
+        self._written(name, index, value, "store")
+
+    def _written(self, name: str, index: Any, value: Any, mode: Any) -> None:
+        reads = value.reads if isinstance(value, Val) else frozenset[Read]()
+        at = self._index(index)
+        own = [r for n in at.names for r in self._reads_of.get(n, ())]
+        self.writes.append(Write(name, at, tuple(sorted({*reads, *own}, key=str)), TRUE, mode))
+
+    def reduction(self, dtype: Any, src_dtype: Any, kind: str, value: Any) -> Any:
+        parts = value if isinstance(value, (tuple, list)) else (value,)
+        made = Val(f"reduction {kind}", self._joined(parts))
+        count = 3 if kind.startswith("welford") else 2 if kind == "online_softmax_reduce" else 1
+        return made if count == 1 else (made,) * count
+
+    def scan(self, dtypes: Any, combine_fn: Any, values: Any) -> Any:
+        return tuple(Val("scan", self._joined([v])) for v in values)
+
+    def sort(self, dtypes: Any, values: Any, *args: Any, **kwargs: Any) -> Any:
+        raise ArithError("which element a sort takes depends on values")
+
+    def partial_accumulate(self, *args: Any, **kwargs: Any) -> Any:
+        raise ArithError("a reduction that accumulates in parts is not known here")
+
+    def masked(self, mask: Any, body: Callable[[], Any], other: Any) -> Val:
+        inner = body()
+        c = _condition(mask)
+        held = self._may(c, True)
+        reads = {Read(r.buffer, r.index, and_(r.when, held)) for r in _reads(inner)}
+        what = combine("where", [_what(mask), _what(inner), _literal(other)], self._table)
+        return Val(what, frozenset(reads) | _reads(mask))
+
+    def where(self, condition: Any, a: Any, b: Any) -> Val:
+        c = _condition(condition)
+        yes, no = self._may(c, True), self._may(c, False)
+        reads = {Read(r.buffer, r.index, simplify(and_(r.when, yes))) for r in _reads(a)}
+        reads |= {Read(r.buffer, r.index, simplify(and_(r.when, no))) for r in _reads(b)}
+        return Val(
+            combine("where", [_what(condition), _what(a), _what(b)], self._table), frozenset(reads) | _reads(condition)
+        )
+
+    def _may(self, c: Expr | None, wanted: bool) -> Expr:
+        if c is None:
+            return TRUE
+        table = _Table()
+        table.loads.update(dict.fromkeys(self._data, ""))
+        return table.may(c, wanted)
+
+    def indirect_indexing(self, value: Any, size: Any, check: bool = True, wrap_neg: bool = True) -> Any:
+        import sympy  # noqa: PLC0415, TID253
+
+        if not isinstance(value, Val):
+            return sympy.sympify(value)
+        n = self._index(size)
+        what = value.what
+        if isinstance(what, str):
+            text = f"v{len(self.loads)}"
+            self.loads[text] = Load(text=what)
+            self._data.add(text)
+            what = symbol(text)
+        elif what.cond:
+            what = where(what, 1, 0)
+        name = f"x{len(self.places)}"
+        self.places[name] = Place(unwrapped(simplify(what), n), n)
+        self._scope[name] = symbol(name, 0, simplify(n - 1))
+        self._data.add(name)
+        self._reads_of[name] = value.reads
+        return sympy.Symbol(name, integer=True, nonnegative=True)
+
+    def index_expr(self, index: Any, dtype: Any) -> Val:
+        return Val(self._index(index), frozenset())
+
+    value_expr = index_expr
+
+    def constant(self, value: Any, dtype: Any) -> Val:
+        return Val(_literal(value), frozenset())
+
+    def to_dtype(self, x: Any, dtype: Any, src_dtype: Any = None, use_compute_types: bool = True) -> Val:
+        what = _what(x)
+        if isinstance(what, Expr):
+            if str(dtype) == "torch.bool":
+                what = what if what.cond else what.ne(0)
+            elif what.cond:
+                what = where(what, 1, 0)
+        return Val(what, _reads(x))
+
+    def check_bounds(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+    device_assert_async = check_bounds
+
+    def output(self, *args: Any) -> None:
+        return None
+
+    def _joined(self, parts: Sequence[Any]) -> frozenset[Read]:
+        out: frozenset[Read] = frozenset()
+        for p in parts:
+            out |= _reads(p)
+        return out
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        def noted(*args: Any, **kwargs: Any) -> Val:
+            what = combine(_NAMES.get(name, name), [_what(a) for a in args], self._table)
+            return Val(what, self._joined(args))
+
+        return noted
+
+
+_NAMES = {"floordiv": "floor_divide", "and_": "logical_and", "or_": "logical_or", "truediv": "div"}
+
+
+def _reads(x: Any) -> frozenset[Read]:
+    return x.reads if isinstance(x, Val) else frozenset()
+
+
+def _what(x: Any) -> Value:
+    return x.what if isinstance(x, Val) else _literal(x)
+
+
+def _literal(x: Any) -> Value:
+    if isinstance(x, bool):
+        return TRUE if x else not_(TRUE)
+    return as_expr(x) if isinstance(x, int) else str(x)
+
+
+def _condition(x: Any) -> Expr | None:
+    what = _what(x)
+    return None if isinstance(what, str) else what if what.cond else what.ne(0)
+
+
+# graphs ---------------------------------------------------------------------------------------------------------------
+
+
+def _stored(result: Any) -> tuple[str, Any] | None:
+    """(buffer, layout) of a lowered value that lies in memory as it is; None for one that is computed where it is used."""
+    data = getattr(result, "data", None)
+    kind = type(data).__name__
+    if kind == "ReinterpretView":
+        return data.get_name(), data.layout
+    if kind != "StorageBox":
+        return None
+    inner = data.data
+    layout = getattr(inner, "layout", None)
+    name = getattr(inner, "name", None)
+    if name is None or layout is None or not hasattr(layout, "stride"):
+        return None
+    return inner.get_name(), inner.get_layout()
+
+
+def _functional(torch: Any, module: Any) -> list[Any]:
+    """The graph's nodes with operations that write in place named as those that do not."""
+    made: dict[Any, Any] = {}
+    out: list[Any] = []
+    Node = type("Node", (SimpleNamespace,), {"__hash__": object.__hash__})
+    for n in module.graph.nodes:
+        shim = Node(op=n.op, name=n.name, target=_pure(torch, n.target), meta=n.meta, users={})
+
+        def turned(x: Any) -> Any:
+            return torch.fx.node.map_arg(x, lambda a: made[a])
+
+        shim.args, shim.kwargs = turned(n.args), turned(n.kwargs)
+        for a in n.all_input_nodes:
+            made[a].users[shim] = None
+        made[n] = shim
+        out.append(shim)
+    return out
+
+
+def _pure(torch: Any, target: Any) -> Any:
+    if type(target).__name__ != "OpOverload":
+        return target
+    if str(target) == "aten.reshape.default":
+        return torch.ops.aten.view.default
+    if not target._schema.is_mutable:
+        return target
+    name, overload = target._schema.name.split("::")[1], target._overloadname
+    packet = getattr(torch.ops.aten, name.removesuffix("_"), None)
+    return getattr(packet, overload, target) if name.endswith("_") else target
+
+
+def _attribute(module: Any, path: str) -> Any:
+    for part in path.split("."):
+        module = getattr(module, part)
+    return module
+
+
+def _kind(s: Any) -> str:
+    node = s.node
+    found = getattr(node, "python_kernel_name", None) or getattr(node, "op_overload", None) or type(node).__name__
+    return str(found)

@@ -1,0 +1,137 @@
+"""Deciding by algebra: two lists of reads are the same when their formulas simplify to the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice, permutations
+from math import prod
+
+from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, not_, or_, simplify
+from idgraph.check.meaning import Need, Table
+
+ORDERS = 24  # orders of the reduced axes that are tried
+
+
+def merged(needs: Sequence[Need], held: Expr) -> list[Need]:
+    """Needs in their smallest forms, those of one address joined into one with either's condition."""
+    found: dict[tuple[str, Expr], Need] = {}
+    for n in needs:
+        when = simplify(n.when, facts=(held,)) if held is not TRUE else simplify(n.when)
+        if when is FALSE:
+            continue
+        address = simplify(n.address, facts=(and_(when, held),))
+        known = found.get((n.storage, address))
+        if known is not None:
+            when = simplify(or_(known.when, when))
+        found[n.storage, address] = Need(n.storage, address, when, known.tensor if known else n.tensor)
+    return list(found.values())
+
+
+def same(ours: Sequence[Need], theirs: Sequence[Need], held: Expr) -> bool:
+    """True when both lists are proved to be the same set of elements at every point."""
+    a, b = merged(ours, held), merged(theirs, held)
+    if {(n.storage, n.address, n.when) for n in a} == {(n.storage, n.address, n.when) for n in b}:
+        return True
+    if len(a) != len(b):
+        return False
+    left = list(b)
+    for n in a:
+        twin = next((m for m in left if _equal(n, m, held)), None)
+        if twin is None:
+            return False
+        left.remove(twin)
+    return True
+
+
+def _equal(a: Need, b: Need, held: Expr) -> bool:
+    if a.storage != b.storage or not equivalent(a.when, b.when, held):
+        return False
+    return a.address == b.address or simplify(a.address - b.address, facts=(and_(a.when, held),)) == as_expr(0)
+
+
+def equivalent(a: Expr, b: Expr, held: Expr = TRUE) -> bool:
+    """True when two conditions are proved to hold at the same points.
+
+    >>> from idgraph.arith import symbol
+    >>> i = symbol("i", 0, 7)
+    >>> equivalent(i < 4, i <= 3), equivalent(i < 4, i < 5)
+    (True, False)
+    """
+    if a == b:
+        return True
+    facts = (held,)
+    return simplify(and_(a, not_(b)), facts=facts) is FALSE and simplify(and_(b, not_(a)), facts=facts) is FALSE
+
+
+def flat_of(variables: Sequence[Expr], extents: Sequence[Expr]) -> Expr:
+    """The row-major number of a point."""
+    out = as_expr(0)
+    for v, n in zip(variables, extents, strict=True):
+        out = out * n + v
+    return out
+
+
+def unflat(flat: Expr, extents: Sequence[Expr]) -> list[Expr]:
+    """Coordinates of a row-major number.
+
+    >>> from idgraph.arith import symbol
+    >>> [str(x) for x in unflat(symbol("i", 0, 11), [as_expr(3), as_expr(4)])]
+    ['i//4', 'i%4']
+    """
+    out: list[Expr] = []
+    step = as_expr(1)
+    for k, n in reversed(list(enumerate(extents))):
+        part = flat // step
+        out.append(simplify(part if k == 0 else part % n))
+        step = simplify(step * n)
+    return out[::-1]
+
+
+def extent(s: Expr) -> Expr:
+    """The number of values of a loop variable."""
+    _, high, _, _ = s.symbol_bounds
+    return simplify(as_expr(high if high is not None else 0) + 1)
+
+
+def pairings(ours: Sequence[Expr], theirs: Sequence[Expr]) -> Iterator[tuple[dict[str, Expr], Expr]]:
+    """Ways to go over the program's reduced axes with the nest's reduced loops: each a substitution that reaches every
+    point once where a condition on the nest's loops holds, and that condition.
+    """
+    if not theirs:
+        if not ours:
+            yield {}, TRUE
+        return
+    mine, wanted = [extent(s) for s in ours], [extent(s) for s in theirs]
+    total, needed = _product(mine), _product(wanted)
+    if total == needed:
+        held = TRUE
+    elif total.is_const and needed.is_const and int(total) > int(needed):
+        held = flat_of(ours, mine) < needed
+    else:
+        return
+    flat = simplify(flat_of(ours, mine))
+    for order in islice(permutations(range(len(theirs))), ORDERS):
+        places = unflat(flat, [wanted[k] for k in order])
+        yield {theirs[k].name: x for k, x in zip(order, places, strict=True)}, held
+
+
+def _product(extents: Sequence[Expr]) -> Expr:
+    return simplify(prod(extents, start=as_expr(1)))
+
+
+def all_same(
+    ours: Sequence[Need],
+    theirs: Sequence[Need],
+    reduce: Sequence[Expr],
+    meant: Sequence[Expr],
+    held: Expr,
+    table: Table,
+) -> bool:
+    """As `same`, where elements are combined over reduced loops: some pairing makes all reads the same ones."""
+    for way, inside in pairings(reduce, meant):
+        turned = [
+            Need(n.storage, table.turn(n.address, way), and_(table.turn(n.when, way), inside), n.tensor) for n in theirs
+        ]
+        if same(ours, turned, held):
+            return True
+    return False

@@ -1,0 +1,147 @@
+"""What a check found: one row for each loop nest and buffer, and counterexamples that a person can follow."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from idgraph.display import Printed, Sheet
+from idgraph.errors import SourceLine
+
+Verdict = Literal["proved", "enumerated", "refuted", "unknown"]
+VERDICTS: tuple[Verdict, ...] = ("proved", "enumerated", "refuted", "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference(Printed):
+    """A point of the loops at which the nest touches another element than the program means.
+
+    ``point``: loop variables; ``written``, ``read`` and ``meant``: elements as ``buffer[address]`` and, where the
+    buffer holds a tensor, its coordinates (None: nothing is read, nothing is meant); ``formula``: the nest's own.
+    """
+
+    point: Mapping[str, int]
+    written: str
+    read: str | None
+    meant: str | None
+    formula: str
+    operation: str = ""
+    line: SourceLine | None = None
+
+    def __str__(self) -> str:
+        at = ", ".join(f"{k}={v}" for k, v in self.point.items()) or "its one point"
+        text = [f"at {at} it writes {self.written}" if self.written else f"at {at}"]
+        text.append(f"  reads {self.read or 'nothing'}" + (f"   ({self.formula})" if self.formula else ""))
+        text.append(f"  meant {self.meant or 'nothing'}")
+        if self.operation:
+            text.append(f"  of {self.operation}" + (f" at {self.line}" if self.line else ""))
+        return "\n".join(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One nest and one buffer that it writes or reads.
+
+    ``node``: the nest's name; ``stage``: "before" or "after" the compiler's own merging, reordering and fusion of
+    loops, "source" for generated text; ``role``: "read" or "write"; ``because``: how it was decided, or why it was not;
+    ``points``: loop points looked at; ``seconds``: processor time of the whole nest, told in its first row.
+    """
+
+    node: str
+    buffer: str
+    verdict: Verdict
+    role: Literal["read", "write"] = "read"
+    because: str = ""
+    counterexample: Difference | None = None
+    stage: str = ""
+    graph: str = ""
+    operation: str = ""
+    line: SourceLine | None = None
+    points: int = 0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        head = f"{self.verdict}: {self.node} {self.role}s {self.buffer}"
+        where = ", ".join(x for x in (self.graph, self.stage) if x)
+        text = head + (f" ({where})" if where else "") + (f": {self.because}" if self.because else "")
+        found = self.counterexample
+        return text if found is None else "\n".join([text, *("  " + s for s in str(found).splitlines())])
+
+
+@dataclass(frozen=True, slots=True)
+class Report(Printed):
+    """All rows of a check. ``ok``: nothing is refuted; ``decided``: nothing is unknown either.
+
+    ``calls`` are library kernels and other nodes without index formulas: they have no rows.
+
+    >>> row = Row("op0", "x", "proved")
+    >>> r = Report("f", (row,))
+    >>> r.ok, r.decided, str(r)
+    (True, True, 'f: 1 proved, 0 enumerated, 0 refuted, 0 unknown in 1 nest')
+    """
+
+    name: str
+    rows: tuple[Row, ...]
+    calls: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """True when no row is refuted."""
+        return not self.refuted
+
+    @property
+    def decided(self) -> bool:
+        """True when every row is proved or enumerated."""
+        return all(r.verdict in ("proved", "enumerated") for r in self.rows)
+
+    @property
+    def refuted(self) -> tuple[Row, ...]:
+        """The rows with a counterexample."""
+        return tuple(r for r in self.rows if r.verdict == "refuted")
+
+    @property
+    def unknown(self) -> tuple[Row, ...]:
+        """The rows that could not be decided."""
+        return tuple(r for r in self.rows if r.verdict == "unknown")
+
+    @property
+    def counts(self) -> Mapping[Verdict, int]:
+        """Rows by verdict."""
+        found = Counter(r.verdict for r in self.rows)
+        return {v: found[v] for v in VERDICTS}
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def to_json(self) -> str:
+        """The rows as JSON."""
+        rows = [asdict(r) | {"line": str(r.line) if r.line else "", "counterexample": _told(r)} for r in self.rows]
+        return json.dumps({"name": self.name, "counts": self.counts, "calls": self.calls, "rows": rows})
+
+    def sheet(self) -> Sheet:
+        """A row for each row, what is wrong first."""
+        order = {"refuted": 0, "unknown": 1, "enumerated": 2, "proved": 3}
+        rows = sorted(self.rows, key=lambda r: order[r.verdict])
+        cells = tuple((r.graph, r.stage, r.node, r.role, r.buffer, r.verdict, _cell(r)) for r in rows)
+        columns = ("graph", "stage", "nest", "", "buffer", "verdict", "because")
+        return Sheet(self._head(), columns, cells, good=self.ok)
+
+    def _head(self) -> str:
+        nests = len({(r.graph, r.stage, r.node) for r in self.rows})
+        counts = ", ".join(f"{n} {v}" for v, n in self.counts.items())
+        return f"{self.name}: {counts} in {nests} nest{'s' * (nests != 1)}"
+
+    def __str__(self) -> str:
+        return "\n".join([self._head(), *(str(r) for r in (*self.refuted, *self.unknown))])
+
+
+def _told(r: Row) -> object:
+    found = r.counterexample
+    return None if found is None else asdict(found) | {"line": str(found.line) if found.line else ""}
+
+
+def _cell(r: Row) -> str:
+    return r.because if r.counterexample is None else str(r.counterexample)
