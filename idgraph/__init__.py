@@ -125,7 +125,7 @@ from idgraph.loading import load
 from idgraph.validate import validate
 
 if TYPE_CHECKING:
-    from idgraph import frontends, schedule, viz
+    from idgraph import check, frontends, schedule, viz
     from idgraph.emit.tuning import Measured, Tuned, Tuner, tune
     from idgraph.frontends import from_torch
     from idgraph.graphs import Cycle, DomainGraph, Explanation, IndexGraph
@@ -150,7 +150,7 @@ _LATER: Final = {
     "frontends": ("from_torch",),
     "sweeps": ("sweep",),
 }  # fmt: skip
-_ROOMS: Final = ("frontends", "graphs", "index", "reports", "schedule", "sweeps", "testing", "viz")
+_ROOMS: Final = ("check", "frontends", "graphs", "index", "reports", "schedule", "sweeps", "testing", "viz")
 _HOME: Final = {name: room for room, names in _LATER.items() for name in names}
 
 __all__ = [
@@ -159,7 +159,7 @@ __all__ = [
     "IndexMap", "IndexingError", "IterDomain", "Loop", "Measured", "Merge", "OperationError", "ParseError",
     "Predicate", "Proof", "Report", "Resize", "Roll", "ScheduleError", "Split", "Stride", "Swizzle", "Tensor",
     "TensorExpr", "Tuned", "Tuner", "Unknown", "VectorWidth", "abs", "add", "all", "amax", "amin", "any", "atan2",
-    "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast", "cast", "cat", "ceil", "copy", "cos",
+    "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast", "cast", "cat", "ceil", "check", "copy", "cos",
     "cross_entropy", "cross_entropy_backward", "cummax", "cummin", "cumprod", "cumsum", "div", "embedding", "emit",
     "eq", "erf", "exp", "exp2", "expand", "expm1", "flatten", "flip", "floor", "floor_divide", "fmod", "from_sympy",
     "from_torch", "frontends", "full", "gather", "ge", "gt", "index_get", "index_put", "index_select", "iota",

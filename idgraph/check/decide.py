@@ -256,7 +256,10 @@ class _Writing:
         theirs = tuple(
             (s.name, int(as_expr(s.symbol_bounds[1] or 0).evaluate(sizes)) + 1) for s in reduce
         )
-        return Space(fixed(self.nest.loops), fixed(self.reduce), theirs, sizes, multiset=not nested)
+        # Where the nest has fewer points it spells a sum out: an element read once may count for several of its terms.
+        mine = fixed(self.reduce)
+        unrolled = prod(n for _, n in mine) < prod(n for _, n in theirs)
+        return Space(fixed(self.nest.loops), mine, theirs, sizes, multiset=not (nested or unrolled))
 
     def _difference(
         self, name: str, gap: Gap, a: Sequence[Need], b: Sequence[Need], sizes: Mapping[str, int]

@@ -20,9 +20,10 @@ from idgraph.errors import IdGraphError, SourceLine
 from idgraph.frontends.arrays import load_torch
 from idgraph.frontends.exporting import Captured, read_graph
 from idgraph.frontends.fx import Import, import_program
+from idgraph.frontends.nodes import TensorMeta
 
 VERSIONS = ((2, 11), (2, 14))  # releases of torch whose insides are known: from the first, below the second
-_MUTATE = ("index_put", "scatter", "copy", "_unsafe_index_put", "index_add", "index_copy", "fill", "zero", "select_")
+_MUTATE = ("index_put", "scatter", "copy", "_unsafe_index_put", "_unsafe_masked_index_put", "index_add", "index_copy", "fill", "zero", "select_")
 
 
 def _torch() -> Any:
@@ -248,12 +249,23 @@ class _Reader:
             if type(layout).__name__ == "MutationLayoutSHOULDREMOVE":
                 target = layout.get_buffer().get_name()
                 mutators.setdefault(target, []).append((s.node.get_name(), s.get_name()))
+            elif getattr(s, "_body", None) is None and hasattr(s.node, "get_mutation_names"):
+                for target in s.node.get_mutation_names():
+                    mutators.setdefault(target, []).append((s.node.get_name(), s.get_name()))
         found: list[Buffer] = []
         held: dict[str, list[tuple[str, Any]]] = {}  # buffer -> graph nodes whose value it holds, in order
         for n in graph.orig_gm.graph.nodes:
             if n.op == "output":
                 continue
             place = _stored(self.record.results.get(n.name))
+            if n.op == "placeholder":
+                own = _stored(SimpleNamespace(data=SimpleNamespace(data=self._input(n.name))), input_=True)
+                if own is not None and place is not None and place[0] != own[0]:  # brought into another order first
+                    copied = self._buffer(place[0], n.name, place[1], place[0], maker.get(place[0], ""))
+                    found.append(replace(copied, copy=True))
+                place = own
+            if n.op == "call_function" and not isinstance(self.imported.program.table[n.name].meta, TensorMeta):
+                continue
             if place is not None:
                 held.setdefault(place[0], []).append((n.name, place[1]))
         for name, entries in held.items():
@@ -274,6 +286,16 @@ class _Reader:
                 found.append(replace(self._buffer(buf, tensor, layout, name, op), over=before))
                 before = tensor
         return tuple(self._pieces(nodes, found))
+
+    def _input(self, name: str) -> Any:
+        """The buffer of an argument, whatever the graph made of it since."""
+        for table in ("graph_inputs_original", "graph_inputs"):
+            found = getattr(self.graph, table, {}).get(name)
+            while found is not None and not hasattr(found, "layout") and hasattr(found, "data"):
+                found = found.data
+            if found is not None and hasattr(found, "layout"):
+                return found
+        return None
 
     def _pieces(self, nodes: Sequence[Any], found: list[Buffer]) -> list[Buffer]:
         """Parts of a cat are written into its buffer: a part that no graph node names is a part of the cat itself."""
@@ -529,10 +551,10 @@ def _condition(x: Any) -> Expr | None:
 # graphs ---------------------------------------------------------------------------------------------------------------
 
 
-def _stored(result: Any) -> tuple[str, Any] | None:
+def _stored(result: Any, *, input_: bool = False) -> tuple[str, Any] | None:
     """(buffer, layout) of a lowered value that lies in memory as it is; None for one that is computed where it is used."""
     data = getattr(result, "data", None)
-    kind = type(data).__name__
+    kind = "StorageBox" if input_ else type(data).__name__
     if kind == "ReinterpretView":
         return data.get_name(), data.layout
     if kind != "StorageBox":

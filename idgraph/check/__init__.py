@@ -1,0 +1,83 @@
+"""Other compilers' index math, proved or refuted: does a loop nest read and write the elements that the program means?
+
+form (the neutral form) <- inductor, tvm, reading (JSON);  meaning -> match (algebra), points (enumeration) -> decide
+
+`inductor` captures what TorchInductor would generate, `program` takes what any compiler writes down. Nothing here
+needs a GPU or a C++ compiler, and importing it is light.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING
+
+from idgraph.check.form import CheckError
+from idgraph.check.report import Difference, Report, Row
+from idgraph.errors import arguments
+
+if TYPE_CHECKING:
+    from idgraph.check.form import Program
+
+__all__ = ["CheckError", "Difference", "Report", "Row", "inductor", "program"]
+
+
+@arguments(CheckError)
+def inductor(
+    fn: Callable[..., object],
+    args: Sequence[object] = (),
+    *,
+    dynamic: bool | None = None,
+    options: Mapping[str, object] | None = None,
+    budget: int = 1 << 23,
+    name: str | None = None,
+) -> Report:
+    """Prove or refute the index math of what TorchInductor would generate for ``fn(*args)``, backward too.
+
+    Inductor runs up to its scheduler and stops before code. Rows are told before its loops are merged, reordered and
+    fused, and after. ``dynamic`` is torch.compile's; ``options`` are Inductor's config; ``budget``: loop points times
+    reads that an enumeration may look at, for each buffer of a nest. Raises `CheckError` where torch is missing, has
+    another Inductor than those known here, or cannot compile ``fn``.
+
+    >>> import torch
+    >>> import idgraph as ig
+    >>> r = ig.check.inductor(lambda x: torch.cat((-x[:, 2:], x[:, :2]), 1) + x, (torch.ones(3, 4),))
+    >>> r.ok, r.decided, r.counts["refuted"]
+    (True, True, 0)
+    """
+    from idgraph.check.run import check_inductor  # noqa: PLC0415 - loads NumPy, and torch behind it
+
+    return check_inductor(fn, args, dynamic, options, budget, name)
+
+
+@arguments(CheckError)
+def program(data: Program | Mapping[str, object] | str | PathLike[str], *, budget: int = 1 << 23) -> Report:
+    """Prove or refute a compiled program in the neutral form: a dict, JSON text, or the path of a JSON file.
+
+    The form is described in the guide "Check another compiler". Formulas are text in Python's integer syntax; nothing
+    is evaluated as code. ``budget`` as in `inductor`. Raises `CheckError` that names what is wrong.
+
+    >>> import idgraph as ig
+    >>> nest = {"name": "k", "loops": [["i", 4]], "writes": [{"buffer": "y", "index": "i",
+    ...     "reads": [{"buffer": "x", "index": "3 - i"}]}]}
+    >>> data = {"program": 'fusion "f" {\\n  x = input(shape=(4,), dtype="float32")\\n  y = flip(x, dims=(0,))\\n'
+    ...     '  output y\\n}', "nests": [nest]}
+    >>> print(ig.check.program(data))
+    f: 2 proved, 0 enumerated, 0 refuted, 0 unknown in 1 nest
+    >>> nest["writes"][0]["reads"][0]["index"] = "4 - i"
+    >>> print(ig.check.program(data).refuted[0].counterexample)
+    at i=0 it writes y[0] = y[0]
+      reads x[4] = x[4], outside of it   (4 - i)
+      meant x[3] = x[3]
+      of y = flip
+    """
+    from idgraph.check.run import check_program  # noqa: PLC0415 - loads NumPy
+
+    return check_program(data, budget)
+
+
+def __getattr__(name: str) -> object:
+    if name in ("triton", "tvm"):
+        return importlib.import_module(f"idgraph.check.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,48 @@
+"""The two doors: a function through TorchInductor, and a program in the neutral form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+
+from idgraph.check.decide import decide
+from idgraph.check.form import CheckError, Program
+from idgraph.check.inductor import Capture
+from idgraph.check.reading import read_any
+from idgraph.check.report import Report, Row
+from idgraph.errors import IdGraphError
+
+
+def check_inductor(
+    fn: Callable[..., object],
+    args: Sequence[object],
+    dynamic: bool | None,
+    options: Mapping[str, object] | None,
+    budget: int,
+    name: str | None,
+) -> Report:
+    """See `idgraph.check.inductor`."""
+    title = name or getattr(fn, "__name__", type(fn).__name__)
+    capture = Capture(options=options, name=title)
+    try:
+        capture.run(fn, tuple(args), dynamic=dynamic)
+    except IdGraphError:
+        raise
+    except Exception as error:  # torch raises many kinds, of whatever it does not compile
+        what = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise CheckError(f"torch cannot compile {title}: {what[:300]}") from None
+    if capture.failed and not capture.lowered:
+        raise CheckError(f"{title}: no graph could be read", because=tuple(capture.failed))
+    rows: list[Row] = []
+    calls: list[str] = []
+    for found in capture.lowered:
+        for stage, program in (("before", found.before), ("after", found.after)):
+            rows += decide(program, stage=stage, budget=budget).rows
+        calls += [f"{found.name}: {c}" for c in found.calls]
+    rows += [Row("graph", "", "unknown", because=why) for why in capture.failed]
+    return Report(title, tuple(rows), tuple(calls))
+
+
+def check_program(data: Program | Mapping[str, object] | str | PathLike[str], budget: int) -> Report:
+    """See `idgraph.check.program`."""
+    return decide(data if isinstance(data, Program) else read_any(data), budget=budget)
