@@ -1,6 +1,6 @@
 """Other compilers' index math, proved or refuted: does a loop nest read and write the elements that the program means?
 
-form (the neutral form) <- inductor, tvm, reading (JSON);  meaning -> match (algebra), points (enumeration) -> decide
+capture (Inductor), tir (TVM), reading (JSON) -> form;  meaning -> match (algebra), points (enumeration) -> decide
 
 `inductor` captures what TorchInductor would generate, `program` takes what any compiler writes down. Nothing here
 needs a GPU or a C++ compiler, and importing it is light.
@@ -78,6 +78,6 @@ def program(data: Program | Mapping[str, object] | str | PathLike[str], *, budge
 
 
 def __getattr__(name: str) -> object:
-    if name in ("triton", "tvm"):
+    if name in ("triton_source", "tir"):
         return importlib.import_module(f"idgraph.check.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -124,13 +124,15 @@ def covers(address: Expr, axes: Sequence[Axis], inside: Expr, when: Expr, elemen
 
 
 def _radix(live: list[tuple[Expr, Axis]]) -> bool:
-    if not all(s.is_const and a.extent.is_const for s, a in live):
+    """Each step is beyond what the smaller ones reach; the extent of the widest does not matter."""
+    if not all(s.is_const for s, _ in live):
         return False
+    ordered = sorted(live, key=lambda sa: int(sa[0]))
     reach = 1
-    for s, a in sorted(live, key=lambda sa: int(sa[0])):
-        if int(s) < reach:
+    for k, (s, a) in enumerate(ordered):
+        if int(s) < reach or not (a.extent.is_const or k == len(ordered) - 1):
             return False
-        reach = int(s) * int(a.extent)
+        reach = int(s) * int(a.extent) if a.extent.is_const else 0
     return True
 
 

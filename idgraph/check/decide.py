@@ -6,7 +6,7 @@ is made of; `match` proves that the nest reads the same, `points` counts it out 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from time import process_time
@@ -14,11 +14,11 @@ from time import process_time
 import numpy as np
 import numpy.typing as npt
 
-from idgraph.arith import FALSE, TRUE, ArithError, Expr, and_, as_expr, simplify
+from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, simplify
 from idgraph.check.cover import covers, decoded, element_of, injective, inverse, written
-from idgraph.check.form import Axis, Buffer, Load, Nest, Place, Program, Read, Write
+from idgraph.check.form import ZERO, Axis, Buffer, Load, Nest, Place, Program, Read, Write
 from idgraph.check.match import all_same, flat_of, unflat
-from idgraph.check.meaning import Demand, Meaning, Need, Table, Undecided
+from idgraph.check.meaning import Meaning, Need, Table, Undecided
 from idgraph.check.points import Gap, Space, bind, compare
 from idgraph.check.report import Difference, Report, Row, Verdict
 from idgraph.ir import SCATTERS, Tensor, TensorExpr
@@ -93,7 +93,9 @@ class Checker:
         now = self.when_made.get(nest.name, len(self.when_made))
         for b in self.tensors.get(t.name, ()):
             made = self.when_made.get(b.after, -1) if b.after else -1
-            gone = any(x.over == b.tensor and x.after and self.when_made.get(x.after, 0) < now for x in self.program.buffers)
+            gone = any(
+                x.over == b.tensor and x.after and self.when_made.get(x.after, 0) < now for x in self.program.buffers
+            )
             needed = t.definition is None or b.home in reads
             if made < now and not gone and needed and not b.copy:
                 steps = zip(coordinates, b.strides, strict=True)
@@ -253,9 +255,7 @@ class _Writing:
         def fixed(axes: Sequence[Axis]) -> tuple[tuple[str, int], ...]:
             return tuple((a.name, int(a.extent.evaluate(sizes))) for a in axes)
 
-        theirs = tuple(
-            (s.name, int(as_expr(s.symbol_bounds[1] or 0).evaluate(sizes)) + 1) for s in reduce
-        )
+        theirs = tuple((s.name, int(as_expr(s.symbol_bounds[1] or 0).evaluate(sizes)) + 1) for s in reduce)
         # Where the nest has fewer points it spells a sum out: an element read once may count for several of its terms.
         mine = fixed(self.reduce)
         unrolled = prod(n for _, n in mine) < prod(n for _, n in theirs)
@@ -272,7 +272,7 @@ class _Writing:
         )
         op, line = self.checker.program.sources.get(self.buffer.tensor, ("", None))
         source_op, source_line = self.checker.program.sources.get(source, ("", None))
-        point = {**{k: v for k, v in sizes.items()}, **gap.point}
+        point = {**sizes, **gap.point}
         return Difference(
             point, self._element(self.buffer.home, to, sizes, self.buffer),
             None if gap.read is None else self._element(name, gap.read, sizes),
@@ -332,32 +332,32 @@ class _Writing:
 
     def _parted(self, mates: Sequence[_Mate]) -> bool:
         """Proved: the nests write different boxes of the widest tensor of this memory, each element of it once."""
-        tensors = [self.checker.meaning.tensors.get(m.buffer.tensor) for m in mates]
-        if any(t is None for t in tensors) or any(m.when is not TRUE for m in mates):
+        points = [prod((a.extent for a in m.loops), start=as_expr(1)) for m in mates]
+        total = simplify(sum(points, start=as_expr(0)))
+        tensors = [(self.checker.meaning.tensors.get(m.buffer.tensor), m) for m in mates]
+        whole = next(
+            (
+                (t, m.buffer)
+                for t, m in tensors
+                if t is not None and simplify(prod(extents_of(t), start=as_expr(1)) - total) == ZERO
+            ),
+            None,
+        )
+        if whole is None or any(m.when is not TRUE for m in mates):
             return False
-        sizes = [simplify(prod(extents_of(t), start=as_expr(1))) for t in tensors if t is not None]
-        if not all(n.is_const for n in sizes):
-            return False
-        k = max(range(len(sizes)), key=lambda k: int(sizes[k]))
-        widest, whole = tensors[k], mates[k].buffer
-        if widest is None:
-            return False
-        shape = extents_of(widest)
+        shape = extents_of(whole[0])
         spans: list[list[tuple[int, int]]] = []
-        points = 0
         for m in mates:
-            places = decoded(m.address, whole, shape)
-            inside = element_of(m.address, places, whole, shape)
+            places = decoded(m.address, whole[1], shape)
+            inside = element_of(m.address, places, whole[1], shape)
             ranges = [simplify(x).range for x in places]
             if simplify(inside) is not TRUE or not injective(m.address, m.loops, m.when):
                 return False
             spans.append([(r.lo if r.lo is not None else 0, r.hi if r.hi is not None else 1 << 62) for r in ranges])
-            points += prod(int(a.extent) for a in m.loops)
-        apart = all(
+        return all(
             any(a[d][1] < b[d][0] or b[d][1] < a[d][0] for d in range(len(shape)))
             for i, a in enumerate(spans) for b in spans[:i]
         )  # fmt: skip
-        return apart and points == int(sizes[k])
 
     def _count_writes(
         self, mates: Sequence[_Mate], inside: Expr, sizes: dict[str, int]
@@ -368,21 +368,23 @@ class _Writing:
             return "unknown", f"{max(points, elements)} elements are too many to count", None
         outside = written(self.address, self.nest.loops, and_(self.held, ~inside), sizes)
         if outside.size:
-            where = self._first(outside[0], sizes)
-            return "refuted", "an address that is no element's", Difference(where, "", self._element(self.buffer.home, int(outside[0]), sizes, self.buffer), None, str(self.write.index))  # fmt: skip
+            return "refuted", "an address that is no element's", self._wrong(int(outside[0]), sizes)
         parts = [written(m.address, m.loops, m.when, sizes) for m in mates]
         every: npt.NDArray[np.int64] = np.concatenate(parts)
         kept, counts = np.unique(every, return_counts=True)
         if (counts > 1).any():
-            at = int(kept[counts > 1][0])
-            where = self._first(at, sizes)
-            return "refuted", "an element is written twice", Difference(where, self._element(self.buffer.home, at, sizes, self.buffer), None, None, str(self.write.index))  # fmt: skip
+            return "refuted", "an element is written twice", self._wrong(int(kept[counts > 1][0]), sizes)
         missing = np.setdiff1d(self._addresses(sizes), kept)
         if missing.size:
             element = self._element(self.buffer.home, int(missing[0]), sizes, self.buffer)
             lost = Difference(dict(sizes), "", None, f"{element} is written", str(self.write.index))
             return "refuted", f"{len(missing)} of {elements} elements are not written", lost
         return "enumerated", f"each of {elements} elements is written once", None
+
+    def _wrong(self, at: int, sizes: Mapping[str, int]) -> Difference:
+        """A write of an address that should not be."""
+        element = self._element(self.buffer.home, at, sizes, self.buffer)
+        return Difference(self._first(at, sizes), element, None, None, str(self.write.index))
 
     def _addresses(self, sizes: Mapping[str, int]) -> npt.NDArray[np.int64]:
         """Where the elements of the tensor lie."""
@@ -490,7 +492,3 @@ def decide(program: Program, *, stage: str = "", budget: int = BUDGET, calls: Se
     checker = Checker(program, budget, stage)
     rows = [r for n in program.nests for r in checker.rows(n)]
     return Report(program.name, tuple(rows), tuple(calls))
-
-
-__all__ = ["Checker", "Demand", "decide"]
-_ = (FALSE, Callable)

@@ -9,6 +9,7 @@ from math import prod
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, not_, or_, simplify
 from idgraph.check.meaning import Need, Table
 
+CASES = 5  # conditions that a proof by cases takes one after the other
 ORDERS = 24  # orders of the reduced axes that are tried
 
 
@@ -28,8 +29,30 @@ def merged(needs: Sequence[Need], held: Expr) -> list[Need]:
 
 
 def same(ours: Sequence[Need], theirs: Sequence[Need], held: Expr) -> bool:
-    """True when both lists are proved to be the same set of elements at every point."""
+    """True when both lists are proved to be the same set of elements at every point: formula by formula, or in cases.
+
+    >>> from idgraph.arith import symbol
+    >>> i = symbol("i", 0, 7)
+    >>> halves = [Need("x", i + 4, i < 4), Need("x", i - 4, i >= 4)]
+    >>> same([Need("x", (i + 4) % 8, TRUE)], halves, TRUE), same([Need("x", (i + 3) % 8, TRUE)], halves, TRUE)
+    (True, False)
+    """
+    return _in_cases(ours, theirs, held, CASES)
+
+
+def _in_cases(ours: Sequence[Need], theirs: Sequence[Need], held: Expr, depth: int) -> bool:
     a, b = merged(ours, held), merged(theirs, held)
+    if _matched(a, b, held):
+        return True
+    c = next((n.when for n in (*b, *a) if n.when is not TRUE), None)
+    if c is None or depth == 0:
+        return False
+    c = c.args[0] if c.op in ("and", "or") else c
+    cases = (simplify(and_(held, c)), simplify(and_(held, not_(c))))
+    return held not in cases and all(x is FALSE or _in_cases(a, b, x, depth - 1) for x in cases)
+
+
+def _matched(a: list[Need], b: list[Need], held: Expr) -> bool:
     if {(n.storage, n.address, n.when) for n in a} == {(n.storage, n.address, n.when) for n in b}:
         return True
     if len(a) != len(b):

@@ -116,7 +116,7 @@ def unwrapped(value: Expr, size: Expr) -> Expr:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """An element that is read: in which storage, at which address, under which condition, for which user's operation."""
+    """An element that is read: in which storage, at which address, under which condition, of which tensor."""
 
     storage: str
     address: Expr
@@ -137,8 +137,8 @@ class Demand:
 
 
 _MOVES = frozenset({
-    "cast", "cat", "copy", "embedding", "expand", "flip", "gather", "index", "index_select", "pad", "permute", "reshape",
-    "roll", "select", "slice", "slice_scatter", "squeeze", "take_along_dim", "unsqueeze",
+    "cast", "cat", "copy", "embedding", "expand", "flip", "gather", "index", "index_select", "pad", "permute",
+    "reshape", "roll", "select", "slice", "slice_scatter", "squeeze", "take_along_dim", "unsqueeze",
 })  # fmt: skip
 _COMPARE: Mapping[str, Callable[[Expr, Expr], Expr]] = {
     "eq": lambda a, b: a.eq(b), "ne": lambda a, b: a.ne(b), "lt": lambda a, b: a < b,

@@ -76,7 +76,8 @@ def chunks(sizes: Sequence[int], most: int, only: Ints | None = None) -> Iterato
     """(flat numbers, one array for each loop) of ``most`` points at a time; ``only`` these numbers, where given."""
     total = prod(sizes) if only is None else len(only)
     for start in range(0, total, most):
-        flat = np.arange(start, min(start + most, total), dtype=np.int64) if only is None else only[start : start + most]
+        stop = min(start + most, total)
+        flat = np.arange(start, stop, dtype=np.int64) if only is None else only[start:stop]
         yield flat, unraveled(flat, sizes)
 
 

@@ -85,16 +85,13 @@ def read_program(data: Mapping[str, object]) -> Program:
             given[t.name] = _plain(t, written.get(t.name, ""))
     order = tuple(str(x) for x in top.rows("order")) or tuple(names)
     title = top.get("name")
-    sources = {t.name: (f"{t.name} = {t.definition.op}", _line(t)) for t in fusion.tensors if t.definition is not None}
+    sources: dict[str, tuple[str, SourceLine | None]] = {
+        t.name: (f"{t.name} = {t.definition.op}", None) for t in fusion.tensors if t.definition is not None
+    }
     return Program(
         str(title)[:NAME] if title is not None else fusion.name, fusion, tuple(given.values()), nests, order,
         scope, facts, sources,
     )  # fmt: skip
-
-
-def _line(t: Tensor) -> SourceLine | None:
-    made = t.definition
-    return None if made is None else made.source_line
 
 
 class _Reader:
@@ -287,7 +284,8 @@ def to_json(p: Program) -> str:
 
     def bounds(s: Expr) -> object:
         low, high, step, _ = s.symbol_bounds
-        return {"min": low if isinstance(low, int) else 1, "max": high if isinstance(high, int) else None, "multiple_of": step}
+        most = high if isinstance(high, int) else None
+        return {"min": low if isinstance(low, int) else 1, "max": most, "multiple_of": step}
 
     return json.dumps({
         "name": p.name, "program": str(p.fusion), "symbols": {n: bounds(s) for n, s in p.symbols.items()},

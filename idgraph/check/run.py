@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 
+from idgraph.check.capture import Capture
 from idgraph.check.decide import decide
 from idgraph.check.form import CheckError, Program
-from idgraph.check.inductor import Capture
 from idgraph.check.reading import read_any
 from idgraph.check.report import Report, Row
 from idgraph.errors import IdGraphError

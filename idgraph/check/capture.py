@@ -2,11 +2,14 @@
 
 Capture runs Inductor as it is up to the end of its scheduler and stops before code generation (`stop=False`: goes on,
 and keeps the source). Loop bodies are replayed through a handler that notes formulas and computes nothing.
+
+Long: one module to change when Inductor changes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -14,8 +17,8 @@ from typing import Any
 
 from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, from_sympy, not_, simplify, symbol, where
 from idgraph.check.form import Axis, Buffer, CheckError, Load, Nest, Place, Program, Read, Write
-from idgraph.check.meaning import Value, combine, unwrapped
 from idgraph.check.meaning import Table as _Table
+from idgraph.check.meaning import Value, combine, unwrapped
 from idgraph.errors import IdGraphError, SourceLine
 from idgraph.frontends.arrays import load_torch
 from idgraph.frontends.exporting import Captured, read_graph
@@ -23,7 +26,18 @@ from idgraph.frontends.fx import Import, import_program
 from idgraph.frontends.nodes import TensorMeta
 
 VERSIONS = ((2, 11), (2, 14))  # releases of torch whose insides are known: from the first, below the second
-_MUTATE = ("index_put", "scatter", "copy", "_unsafe_index_put", "_unsafe_masked_index_put", "index_add", "index_copy", "fill", "zero", "select_")
+_MUTATE = (
+    "index_put",
+    "scatter",
+    "copy",
+    "_unsafe_index_put",
+    "_unsafe_masked_index_put",
+    "index_add",
+    "index_copy",
+    "fill",
+    "zero",
+    "select_",
+)
 
 
 def _torch() -> Any:
@@ -90,14 +104,14 @@ class Capture:
 
     def graph(self, module: Any, inputs: Sequence[Any], name: str, *, backward: bool = False) -> None:
         """Lower a graph of ATen operations as Inductor would; ``inputs`` may be fake tensors."""
-        from torch._inductor.compile_fx import compile_fx_inner  # noqa: PLC0415
+        from torch._inductor.compile_fx import compile_fx_inner
 
         with self.watching():
             self.name = name
             self._inner(compile_fx_inner)(module, inputs, is_backward=backward)
 
     def _backend(self) -> Callable[..., Any]:
-        from torch._inductor.compile_fx import compile_fx, compile_fx_inner  # noqa: PLC0415
+        from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 
         return lambda module, inputs: compile_fx(module, inputs, inner_compile=self._inner(compile_fx_inner))
 
@@ -126,9 +140,9 @@ class Capture:
     def watching(self) -> Generator[None]:
         """Inductor's graphs are noted, its caches left out."""
         torch = self.torch
-        from torch._functorch import config as functorch_config  # noqa: PLC0415
-        from torch._inductor import config  # noqa: PLC0415
-        from torch._inductor.graph import GraphLowering  # noqa: PLC0415
+        from torch._functorch import config as functorch_config
+        from torch._inductor import config
+        from torch._inductor.graph import GraphLowering
 
         kept = GraphLowering.run_node, GraphLowering.codegen
         run_node: Any = GraphLowering.run_node
@@ -152,6 +166,8 @@ class Capture:
 
         changes: dict[str, Any] = {"force_disable_caches": True, "_pre_fusion_custom_pass": self._before}
         with contextlib.ExitStack() as stack:
+            stack.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore")  # torch's own, about caches that are off here
             stack.enter_context(config.patch({**changes, **self.options}))
             stack.enter_context(functorch_config.patch(enable_autograd_cache=False))
             GraphLowering.run_node, GraphLowering.codegen = noted_node, noted_codegen
@@ -162,7 +178,7 @@ class Capture:
                 torch._dynamo.reset()
 
     def _before(self, nodes: Any) -> Any:
-        from torch._inductor.virtualized import V  # noqa: PLC0415
+        from torch._inductor.virtualized import V
 
         record = self._records.setdefault(id(V.graph), _Record())
         for top in nodes:
@@ -220,7 +236,7 @@ class _Reader:
         if body is None:
             return None
         try:
-            from torch._inductor.virtualized import V  # noqa: PLC0415
+            from torch._inductor.virtualized import V
 
             with V.set_graph_handler(self.graph):
                 return s.node.get_default_sizes_body()[1]
@@ -278,9 +294,7 @@ class _Reader:
             if not first and writes:
                 node = self.imported.program.table[writes[0][0]]
                 source = next(node.refs(), "")
-                found.append(
-                    replace(self._buffer(name, source, writes[0][1], name, maker.get(name, "")), copy=True)
-                )
+                found.append(replace(self._buffer(name, source, writes[0][1], name, maker.get(name, "")), copy=True))
             before = first[0][0] if first else source
             for (buf, op), (tensor, layout) in zip(changed, writes, strict=False):
                 found.append(replace(self._buffer(buf, tensor, layout, name, op), over=before))
@@ -333,7 +347,7 @@ class _Reader:
     # loop bodies ------------------------------------------------------------------------------------------------------
 
     def _nest(self, s: Any, body: Any, kernel: str) -> Nest:
-        from torch._inductor.virtualized import V  # noqa: PLC0415
+        from torch._inductor.virtualized import V
 
         loops, reduce = (
             tuple(Axis(v.name, self._size(body.var_ranges[v])) for v in group if v in body.var_ranges)
@@ -399,7 +413,7 @@ class Notes:
         return Val(value.ne(0) if dtype == "bool" else value, frozenset([Read(name, at), *behind]))
 
     def _dtype(self, name: str) -> str:
-        from torch._inductor.virtualized import V  # noqa: PLC0415
+        from torch._inductor.virtualized import V
 
         try:
             return str(V.graph.get_dtype(name)).removeprefix("torch.")
@@ -464,7 +478,7 @@ class Notes:
         return table.may(c, wanted)
 
     def indirect_indexing(self, value: Any, size: Any, check: bool = True, wrap_neg: bool = True) -> Any:
-        import sympy  # noqa: PLC0415, TID253
+        import sympy
 
         if not isinstance(value, Val):
             return sympy.sympify(value)
@@ -552,7 +566,7 @@ def _condition(x: Any) -> Expr | None:
 
 
 def _stored(result: Any, *, input_: bool = False) -> tuple[str, Any] | None:
-    """(buffer, layout) of a lowered value that lies in memory as it is; None for one that is computed where it is used."""
+    """(buffer, layout) of a lowered value that lies in memory as it is; None for one computed where it is used."""
     data = getattr(result, "data", None)
     kind = "StorageBox" if input_ else type(data).__name__
     if kind == "ReinterpretView":
@@ -571,18 +585,21 @@ def _functional(torch: Any, module: Any) -> list[Any]:
     """The graph's nodes with operations that write in place named as those that do not."""
     made: dict[Any, Any] = {}
     out: list[Any] = []
+    changed: list[Any] = []  # what is written into arguments is a result too
     Node = type("Node", (SimpleNamespace,), {"__hash__": object.__hash__})
     for n in module.graph.nodes:
         shim = Node(op=n.op, name=n.name, target=_pure(torch, n.target), meta=n.meta, users={})
 
-        def turned(x: Any) -> Any:
-            return torch.fx.node.map_arg(x, lambda a: made[a])
-
-        shim.args, shim.kwargs = turned(n.args), turned(n.kwargs)
+        shim.args = torch.fx.node.map_arg(n.args, made.__getitem__)
+        shim.kwargs = torch.fx.node.map_arg(n.kwargs, made.__getitem__)
         for a in n.all_input_nodes:
             made[a].users[shim] = None
         made[n] = shim
         out.append(shim)
+        if n.op == "call_function" and shim.target is not n.target and str(n.target).startswith("aten.copy_"):
+            changed.append(shim)
+        if n.op == "output":
+            shim.args = ((*shim.args[0], *changed),)
     return out
 
 
