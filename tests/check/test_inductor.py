@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
 
 import idgraph as ig
+
+torch: Any = pytest.importorskip("torch")
 
 
 def rope(q: Any, cos: Any, sin: Any) -> Any:
