@@ -1,0 +1,150 @@
+"""PyTorch's own operator database through the import, on several targets, beside eager torch.
+
+    python -m tools.bench.operators [--samples 2] [--targets python,numpy,cpu] [--seconds 600] [--out FILE]
+
+Writes ``results/operators.json``: for each operator and type the samples that were equal, that have an opaque
+operation, that were refused with one error, and those that differ, with the first of each as text. Every sample is one
+of torch's own (`op.sample_inputs`).
+"""
+
+# torch gives its private module no types:
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import signal
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import rich.progress
+
+import idgraph as ig
+
+torch: Any = import_module("torch")  # its types are not known to the checker
+
+Tensor = Any  # torch.Tensor
+RESULTS = Path(__file__).parent / "results" / "operators.json"
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int64": torch.int64, "bool": torch.bool}
+# No function of tensors alone: random numbers, factories of uninitialised memory, and tests of the harness itself.
+NO_FUNCTIONS = ("rand", "empty", "normal", "bernoulli", "multinomial", "dropout", "uniform", "exponential", "geometric",
+                "cauchy", "log_normal", "new_empty", "jiterator", "fractional_max_pool")  # fmt: skip
+
+
+def function_of(op: Callable[..., Any], sample: Any) -> tuple[Callable[..., Any], tuple[Tensor, ...]] | None:
+    """The call of a sample as a function of its tensors only, and these; None where it has none."""
+    flat: list[Tensor] = []
+
+    def hole(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            flat.append(value)
+            return len(flat) - 1, "hole"
+        if isinstance(value, (list, tuple)):
+            return [hole(v) for v in value]
+        return value
+
+    args, kwargs = [hole(a) for a in (sample.input, *sample.args)], {k: hole(v) for k, v in sample.kwargs.items()}
+    if not flat or any(t.layout is not torch.strided or t.is_complex() for t in flat):
+        return None
+
+    def filled(value: Any, tensors: Sequence[Tensor]) -> Any:
+        if isinstance(value, tuple) and len(value) == 2 and value[1] == "hole":
+            return tensors[value[0]]
+        return [filled(v, tensors) for v in value] if isinstance(value, list) else value
+
+    def call(*tensors: Tensor) -> Any:
+        return op(*(filled(a, tensors) for a in args), **{k: filled(v, tensors) for k, v in kwargs.items()})
+
+    return call, tuple(flat)
+
+
+class _Slow(Exception):
+    """A sample took longer than its limit."""
+
+
+def _stop(_number: int, _frame: object) -> None:
+    raise _Slow
+
+
+def tried(call: Callable[..., Any], tensors: tuple[Tensor, ...], targets: Sequence[str]) -> tuple[str, str]:
+    """("equal" | "opaque" | "refused" | "differs" | "slow" | "torch refuses", text)."""
+    try:
+        wanted = call(*(t.clone() for t in tensors))
+    except Exception as error:
+        return "torch refuses", str(error)[:200]
+    if not all(isinstance(x, torch.Tensor) for x in (wanted if isinstance(wanted, (list, tuple)) else (wanted,))):
+        return "no tensors", "its results are not tensors alone"
+    signal.setitimer(signal.ITIMER_REAL, 60)
+    target = ""
+    try:
+        imported = ig.from_torch(call, tensors)
+        status = "opaque" if imported.coverage.opaque else "equal"
+        for target in targets:
+            found = imported.run(*(t.clone() for t in tensors), target=target)
+            torch.testing.assert_close(found, wanted, equal_nan=True, check_stride=False)
+    except AssertionError as error:
+        return "differs", f"{target}: {error}"[:400]
+    except ig.IdGraphError as error:
+        return "refused", str(error)[:300]
+    except _Slow:
+        return "slow", "over 60 s"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return status, ""
+
+
+def main() -> int:
+    """0 where nothing differs."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--samples", type=int, default=2, help="of each operator and type; 0: all")
+    parser.add_argument("--targets", default="python,numpy,cpu")
+    parser.add_argument("--dtypes", default=",".join(DTYPES))
+    parser.add_argument("--only", default="", help="part of an operator's name")
+    parser.add_argument("--every", type=int, default=1, help="each n-th operator only")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop beginning new operators after this")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    given = parser.parse_args()
+    # Imported here: it builds six hundred descriptions, and `--help` need not wait for them.
+    op_db: list[Any] = import_module("torch.testing._internal.common_methods_invocations").op_db
+
+    signal.signal(signal.SIGALRM, _stop)
+    targets, began, rows = given.targets.split(","), time.monotonic(), list[dict[str, Any]]()
+    chosen = [o for o in op_db if given.only in o.name and not any(w in o.name for w in NO_FUNCTIONS)][:: given.every]
+    warnings.simplefilter("ignore")
+    total: Counter[str] = Counter()
+    for op in rich.progress.track(chosen, "operators", disable=not sys.stdout.isatty()):
+        for name in given.dtypes.split(","):
+            if DTYPES[name] not in op.supported_dtypes("cpu") or time.monotonic() - began > given.seconds:
+                continue
+            counts: Counter[str] = Counter()
+            first: dict[str, str] = {}
+            torch.manual_seed(0)
+            for k, sample in enumerate(op.sample_inputs("cpu", DTYPES[name])):
+                if given.samples and k >= given.samples:
+                    break
+                made = function_of(op, sample)
+                status, text = tried(*made, targets) if made is not None else ("no tensors", "")
+                counts[status] += 1
+                first.setdefault(status, text)
+            total.update(counts)
+            told = {s: t for s, t in first.items() if t}
+            rows.append({"operator": op.full_name, "dtype": name, "counts": dict(counts), "first": told})
+    machine = {"machine": platform.machine(), "python": platform.python_version(), "torch": torch.__version__}
+    head = {**machine, "targets": targets, "samples": given.samples, "total": dict(total), "operators": len(rows)}
+    given.out.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
+    print(json.dumps(head))
+    for row in rows:
+        if "differs" in row["counts"]:
+            print(row["operator"], row["dtype"], row["first"]["differs"][:200])
+    return 1 if total["differs"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
