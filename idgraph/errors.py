@@ -11,7 +11,7 @@ import linecache
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, update_wrapper
+from functools import cache, lru_cache, update_wrapper
 from operator import index
 from pathlib import Path
 from types import FunctionType, NoneType, SimpleNamespace, UnionType
@@ -63,10 +63,15 @@ def user_line() -> SourceLine | None:
         file = frame.f_code.co_filename
         if not file.startswith(_OURS):
             # linecache reads a file once; a doctest or a prompt has no file and gives an empty line.
-            code = linecache.getline(file, frame.f_lineno).strip()
-            return SourceLine(_shown(file), frame.f_lineno, code)
+            return _source_line(file, frame.f_lineno, linecache.getline(file, frame.f_lineno))
         frame = frame.f_back
     return None
+
+
+@lru_cache(maxsize=4096)
+def _source_line(file: str, line: int, code: str) -> SourceLine:
+    """One object for all operations that a line makes, as a loop's does."""
+    return SourceLine(_shown(file), line, code.strip())
 
 
 def _shown(file: str) -> str:

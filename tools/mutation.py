@@ -45,6 +45,7 @@ FIRST = {
     "claims": ("tests/index/test_widths.py", "tests/index/test_banks.py"),
     "barriers": ("tests/emit/test_shared_memory.py",),
     "inverses": ("tests/arith/test_maps.py", "tests/property/test_inverses.py"),
+    "storage": ("tests/graphs/test_storage.py", "tests/graphs/test_valgraph_rules.py"),
 }
 SUITE = (
     "tests/property/test_l1_soundness.py",

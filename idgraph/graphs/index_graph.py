@@ -195,8 +195,8 @@ class _Builder:
 
     def _plan(self, t: Tensor) -> Plan:
         """The plan of a tensor with its stand-ins."""
-        shadow = self.nests.shadows[t]
-        if not shadow.exprs:
+        shadow = self.nests.shadows.get(t)
+        if shadow is None or not shadow.exprs:
             return self._plans.of(t)
         found = self._with_shadows.get(t)
         if found is None:
@@ -236,6 +236,8 @@ class _Builder:
         for at, read in zip(use.plan.axes, e.reads[use.operand or 0], strict=True):
             if isinstance(read, Mapped):
                 join(first + at, base + place(read.domain, at), why)
+        if t not in self.nests.shadows:
+            return
         for stand_in, met in self.nests.links(t, e, use.operand or 0):
             widened = descendants(stand_in, self.nests.shadows[t].exprs)
             loop = next((j for j, d in enumerate(self.nests.shadows[t].loop) if d in widened), 0)

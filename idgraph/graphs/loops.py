@@ -67,6 +67,15 @@ class Shadow:
                 return None
 
 
+class Shadows(dict[Tensor, Shadow]):
+    """Shadows of tensors; only what is not the tensor itself is kept, the others are made when asked for."""
+
+    __slots__ = ()
+
+    def __missing__(self, t: Tensor) -> Shadow:
+        return Shadow(t.loop)
+
+
 class Nests:
     """Union of tensors that share loops, with the resolution of broadcast axes inside each nest."""
 
@@ -79,14 +88,14 @@ class Nests:
         self._resolve()
         self._classes = LoopClasses(fusion, self.shared)
         self._fed = self._classes.fed(self._find) if self._parent else {}
-        self.shadows: dict[Tensor, Shadow] = {t: self._shadow(t) for t in fusion.tensors}
+        self.shadows = self._all_shadows()
         self._before = self.shadows  # with nothing forwarded
         if any(
             self.shared(t) and any(d.is_broadcast for e in t.uses for d in e.output.logical) for t in fusion.tensors
         ):
             self._forwards = Forwards(fusion, self.shared, self._standing)
             self._fresh = 0
-            self.shadows = {t: self._shadow(t) for t in fusion.tensors}
+            self.shadows = self._all_shadows()
         if any(s.direct for s in self.shadows.values()):
             self._narrow()
 
@@ -204,6 +213,7 @@ class Nests:
                 wide = (self.shadows[use.output].direct.get(j) for use in t.uses)
                 if (target := next((d for d in wide if d is not None), None)) is not None:
                     mine.direct[j] = target
+                    self.shadows[t] = mine
 
     def links(self, t: Tensor, e: TensorExpr, k: int) -> list[tuple[IterDomain, IterDomain]]:
         """Stand-ins of axes of ``t`` in loops that it shares with ``e``, each with the reader's axis of its coordinate.
@@ -287,9 +297,14 @@ class Nests:
             f"ig.schedule.recompute({p.name}, {t.name}.definition)",
         )
 
-    def _shadow(self, t: Tensor) -> Shadow:
+    def _all_shadows(self) -> Shadows:
+        return Shadows({t: made for t in self.fusion.tensors if (made := self._shadow(t)) is not None})
+
+    def _shadow(self, t: Tensor) -> Shadow | None:
         self._check_scatter(t)
         feeding = list(self._feeds(t))
+        if not feeding and (self._forwards is None or t not in self._forwards.of):
+            return None
         for d, _ in feeding:
             self._check_conflict(t, d)
         made = Shadow(t.loop)

@@ -360,6 +360,8 @@ class Fusion(Rewrites, Shown):
                 number += 1
             name = f"t{number}"
         inputs = tuple(a for a in args if isinstance(a, Tensor))
+        if len(inputs) == len(args):
+            args = inputs  # one tuple instead of two
         if inputs:
             attrs = from_the_front(attrs, len(domain.logical) if op == "unsqueeze" else inputs[0].ndim)
         expr = TensorExpr(
@@ -367,7 +369,7 @@ class Fusion(Rewrites, Shown):
             self._forced_line or user_line(),
         )  # fmt: skip
         tensor = Tensor(self, name, check_dtype(dtype), domain)
-        for d in {*domain.root, *domain.logical, *(x for e in domain.exprs for x in (*e.inputs, *e.outputs))}:
+        for d in (*domain.root, *domain.logical, *(x for e in domain.exprs for x in (*e.inputs, *e.outputs))):
             d.tensor = tensor
         tensor.definition = expr
         expr.outputs = (tensor,)

@@ -51,15 +51,16 @@ def result_dtype(args: Sequence[Tensor | Scalar | Expr]) -> DType:
 
 def broadcast_axes(fusion: Fusion, tensors: Sequence[Tensor]) -> tuple[IterDomain, ...]:
     """Fresh output axes of broadcast operands; raises where two extents differ and neither is 1."""
-    rank = max((t.ndim for t in tensors), default=0)
+    listed = [(t, t.axes) for t in tensors]
+    rank = max((len(own) for _, own in listed), default=0)
     axes: list[IterDomain] = []
     for p in range(rank):
         chosen: tuple[Tensor, int, IterDomain] | None = None
-        for t in tensors:
-            at = p - (rank - t.ndim)
-            if at < 0 or t.axes[at].is_broadcast:
+        for t, own in listed:
+            at = p - (rank - len(own))
+            if at < 0 or own[at].is_broadcast:
                 continue
-            d = t.axes[at]
+            d = own[at]
             if chosen is None:
                 chosen = (t, at, d)
             elif not same_extent(chosen[2].extent, d.extent):
@@ -92,10 +93,26 @@ def aligned_reads(tensor: Tensor, axes: Sequence[IterDomain]) -> tuple[AxisRead,
     return tuple(read_of(d, axes[p + shift]) for p, d in enumerate(tensor.axes))
 
 
+def _all_reads(tensors: Sequence[Tensor], axes: Sequence[IterDomain]) -> list[tuple[AxisRead, ...]]:
+    """The same of all operands; those that are read alike share one row, since a fusion keeps them all."""
+    made: list[tuple[AxisRead, ...]] = []
+    whole: tuple[AxisRead, ...] | None = None
+    for t in tensors:
+        own = t.axes
+        if len(own) == len(axes) and all(a.is_broadcast == b.is_broadcast for a, b in zip(own, axes, strict=True)):
+            whole = whole or tuple(map(Mapped, axes))
+            made.append(whole)
+        else:
+            made.append(aligned_reads(t, axes))
+    return made
+
+
 def flat_domain(axes: Sequence[IterDomain]) -> TensorDomain:
     """Root, logical, allocation and loop axes all the same."""
     own = tuple(axes)
     kept = tuple(d for d in own if d.kind != "reduction")
+    if len(kept) == len(own):
+        kept = own
     return TensorDomain(own, own, kept, own, (None,) * len(kept))
 
 
@@ -110,8 +127,7 @@ def emit_pointwise(
     """Add a pointwise expression of result type ``dtype``."""
     tensors = [a for a in args if isinstance(a, Tensor)]
     axes = broadcast_axes(fusion, tensors)
-    reads = [aligned_reads(t, axes) for t in tensors]
-    return fusion.emit(op, args, dict(attrs), reads, dtype, flat_domain(axes), name)
+    return fusion.emit(op, args, dict(attrs), _all_reads(tensors, axes), dtype, flat_domain(axes), name)
 
 
 def _need(op: str, args: Sequence[object], count: int) -> None:

@@ -72,6 +72,7 @@ class Tensor:
 
     __slots__ = (
         "__weakref__",
+        "_log",
         "_name",
         "_readers",
         "_uses",
@@ -81,7 +82,6 @@ class Tensor:
         "dtype",
         "fusion",
         "inline_position",
-        "log",
         "memory",
         "offset",
     )  # fmt: skip
@@ -92,13 +92,14 @@ class Tensor:
         self.dtype: DType = dtype
         self.domain = domain
         self.definition: TensorExpr | None = None
-        self._readers: list[TensorExpr] = []
+        # A fusion has a hundred thousand tensors: most have one reader, and no step of a schedule, so no list for them.
+        self._readers: list[TensorExpr] | None = None  # None while there is at most one
         self._uses: tuple[TensorExpr, ...] | None = ()
         self.inline_position = 0
         self.memory: Memory = "auto"
         self.alignment = 16
         self.offset: Expr | int = 0
-        self.log: list[loops.Step] = []
+        self._log: list[loops.Step] | None = None
 
     # names and axes -----------------------------------------------------------------------------------------------
 
@@ -116,27 +117,40 @@ class Tensor:
     def uses(self) -> tuple[TensorExpr, ...]:
         """The operations that read it, each once, in the order in which they were built."""
         if self._uses is None:  # kept between additions: a tensor may have a hundred thousand readers
-            self._uses = tuple(self._readers)
+            self._uses = tuple(self._readers or ())
         return self._uses
 
     def add_use(self, expr: TensorExpr) -> None:
         """Note a reader; for `Fusion` only."""
-        self._readers.append(expr)
-        self._uses = None
+        if self._readers is not None:
+            self._readers.append(expr)
+            self._uses = None
+        elif self._uses:
+            self._readers, self._uses = [*self._uses, expr], None
+        else:
+            self._uses = (expr,)
 
     def drop_use(self, expr: TensorExpr) -> None:
         """Forget a reader; for `Fusion` only."""
-        self._readers.remove(expr)
-        self._uses = None
+        kept = list(self.readers())
+        kept.remove(expr)
+        self.read_by(kept)
 
     def readers(self) -> tuple[TensorExpr, ...]:
         """What `uses` gives, without keeping it; for `Fusion` only."""
-        return tuple(self._readers)
+        return self._uses if self._uses is not None else tuple(self._readers or ())
 
     def read_by(self, readers: Sequence[TensorExpr]) -> None:
         """Set the readers; for `Fusion` only."""
-        self._readers[:] = readers
-        self._uses = None
+        few = len(readers) < 2
+        self._readers, self._uses = (None, tuple(readers)) if few else (list(readers), None)
+
+    @property
+    def log(self) -> list[loops.Step]:
+        """The steps of its schedule, in the order in which they were done."""
+        if self._log is None:
+            self._log = []
+        return self._log
 
     def state(self) -> Restore:
         """The function that puts the tensor back as it is now: its fields, lists of axes, log, readers, and its axes'
@@ -186,7 +200,9 @@ class Tensor:
     @property
     def axes(self) -> tuple[IterDomain, ...]:
         """The logical axes without reduced ones: one for each entry of ``shape``."""
-        return tuple(d for d in self.domain.logical if d.kind != "reduction")
+        logical = self.domain.logical
+        kept = [d for d in logical if d.kind != "reduction"]
+        return logical if len(kept) == len(logical) else tuple(kept)
 
     @property
     def shape(self) -> tuple[int | Expr, ...]:

@@ -2,8 +2,10 @@
 
     python -m tools.bench.graphs [--sizes 100,1000,10000,100000] [--repeat 3] [--json FILE]
 
-Prints microseconds of processor time per operation for building the fusion, the exact, almost exact and index graph,
-for the same unions in networkx and in a bare union-find over ints, and the memory per operation of the graphs.
+Prints microseconds of processor time per operation for building the fusion, the exact, almost exact and index graph
+with their groups listed, and in addition for looking at every key of every group; for the same unions in networkx and
+in a bare union-find over ints; and the memory and the objects that a garbage collector walks through per operation of
+the graphs. The collector runs as it does in every program.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import platform
 import time
 import tracemalloc
@@ -104,12 +107,13 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def graph_times(f: ig.Fusion) -> dict[str, float]:
-    """Seconds for each graph of a fusion, and for the cycles of the exact one."""
+    """Seconds for each graph of a fusion and its groups, for their keys, and for the cycles of the exact one."""
     m = ig.IdModel(f)
     return {
-        "exact": timed(lambda: m.exact),
-        "almost exact": timed(lambda: m.almost_exact),
-        "index": timed(lambda: m.index),
+        "exact": timed(lambda: len(m.exact.groups)),
+        "almost exact": timed(lambda: len(m.almost_exact.groups)),
+        "index": timed(lambda: len(m.index.groups)),
+        "keys": timed(lambda: [len(g.keys) for each in (m.exact, m.almost_exact, m.index) for g in each.groups]),
         "cycles": timed(lambda: m.exact.cycles()),
     }
 
@@ -148,10 +152,14 @@ def measure(name: str, n: int, repeat: int) -> dict[str, object]:
     row.update({k: round(v / count * 1e6, 2) for k, v in parts.items()})
     row["three graphs"] = round(sum(parts[k] for k in ("exact", "almost exact", "index")) / count * 1e6, 2)
     fresh = ig.IdModel(f)
+    gc.collect()
+    walked = len(gc.get_objects())
     tracemalloc.start()
-    _ = (fresh.exact, fresh.almost_exact, fresh.index)
+    _ = [len(each.groups) for each in (fresh.exact, fresh.almost_exact, fresh.index)]
     row["bytes"] = round(tracemalloc.get_traced_memory()[0] / count)
     tracemalloc.stop()
+    gc.collect()
+    row["objects"] = round((len(gc.get_objects()) - walked) / count, 1)
     return row
 
 
@@ -175,7 +183,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     sizes = [int(s) for s in options.sizes.split(",")]
-    out = Console(width=140)  # eleven columns: a narrow terminal wraps lines, no figure is cut
+    out = Console(width=160)  # thirteen columns: a narrow terminal wraps lines, no figure is cut
     work = [(name, n) for name in SHAPES for n in sizes]
     rows = [
         measure(name, n, options.repeat) for name, n in track(work, console=Console(stderr=True), description="graphs")
@@ -189,7 +197,11 @@ def main() -> None:
     for name, (first, last, ratio) in growth(rows).items():
         out.print(f"{name}: three graphs at {last} operations cost {ratio} times as much an operation as at {first}")
     if options.json is not None:
-        machine = {"machine": platform.processor() or platform.machine(), "python": platform.python_version()}
+        machine = {
+            "machine": platform.processor() or platform.machine(),
+            "python": platform.python_version(),
+            "others at work": round(os.getloadavg()[2], 1),  # processes on average, in the last quarter of an hour
+        }
         options.json.write_text(json.dumps({**machine, "rows": rows}, indent=1) + "\n", encoding="utf-8")
 
 
