@@ -1,5 +1,6 @@
 """Exact integer index expressions: nodes, ranges, named rewrite rules, proofs, and the only door to sympy."""
 
+from idgraph.arith.assume import strongest
 from idgraph.arith.cost import cost, divmods
 from idgraph.arith.engine import Rule, Step, rules
 from idgraph.arith.interchange import affine_map, affine_set, tvm_index_map
@@ -104,6 +105,7 @@ __all__ = [
     "rules",
     "simplify",
     "sort_key",
+    "strongest",
     "symbol",
     "symbol_text",
     "to_source",

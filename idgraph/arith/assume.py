@@ -30,6 +30,7 @@ from idgraph.arith.residues import by_residues, of_symbols, residues_of
 Fact = tuple[Terms, int]  # the sum is >= 0
 _ATOMS = ("mod", "floordiv", "min", "max", "xor", "where")
 _MAX_FACTS = 24
+_ASKED = 64  # conditions that are asked what they imply
 
 
 def facts_of(cond: Expr) -> list[Fact]:
@@ -175,6 +176,48 @@ def implied(claim: Fact, known: list[Fact]) -> bool:
                 if nonneg(rest2, rc2):
                     return True
     return False
+
+
+def strongest(conjuncts: Iterable[Expr]) -> list[Expr]:
+    """The conditions but those that hold by ranges, or that one other implies by ranges, in their given order.
+
+    The longest are asked first what they imply: nested bounds, as splits inside splits have them, are all implied by
+    the innermost, and that one is asked once.
+
+    >>> from idgraph.arith import parse
+    >>> [str(c) for c in strongest(parse(t, {"i": 4, "j": 3}) for t in ("i*3 < 10", "i*3 + j < 10", "j < 3"))]
+    ['i*3 + j < 10']
+    """
+    kept = dict.fromkeys(conjuncts)
+    sums = {c: facts_of(c)[0] for c in kept if c.op in ("lt", "le")}
+    for c, (t, k) in list(sums.items()):
+        low, _ = sum_interval(t, k)
+        if low is not None and low >= 0:
+            del sums[c], kept[c]
+        elif not t:
+            del sums[c]
+    for n, fact in enumerate(sorted(sums, key=lambda c: -len(sums[c][0]))):
+        if n >= _ASKED:
+            break
+        if fact in kept:
+            for claim in [c for c in kept if c in sums and c is not fact]:
+                if _weaker(sums[claim], sums[fact]):
+                    del kept[claim]
+    return list(kept)
+
+
+def _weaker(claim: Fact, fact: Fact) -> bool:
+    """Whether ``claim >= 0`` follows from ``fact >= 0`` by ranges, both scaled so that a first term cancels."""
+    (t, c), (ft, fc) = claim, fact
+    base = next(iter(t))
+    v, w = t[base], ft.get(base, 0)
+    if v * w <= 0:
+        return False
+    g = gcd(v, w)
+    a, b = abs(w) // g, abs(v) // g
+    rest, k = combine(((t, c, a), ({}, 1, a - 1), (ft, fc, -b)))
+    low, _ = sum_interval(rest, k)
+    return low is not None and low >= 0
 
 
 def _implied_scaled(claim: Fact, fact: Fact) -> bool:

@@ -2,60 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from idgraph.arith.cost import cost
 from idgraph.arith.linear import Terms, combine, divide_base, factors, sum_interval, terms
 from idgraph.arith.nodes import Expr, add, const, floordiv, from_terms, mod, mul, rebuild
 
+_MOST_SUMS = 500
+
 
 def cheapest(e: Expr) -> Expr:
     """The normal expression ``e`` with common factors taken out and constants moved where they cost least."""
-    done: dict[Expr, Expr] = {}
     work = [e]
     while work:
         node = work[-1]
-        if node in done:
+        if node.least is not None:
             work.pop()
             continue
-        if not node.args:
-            done[node] = node
-            work.pop()
-            continue
-        missing = [a for a in _parts(node) if a not in done]
+        missing = [a for a in _parts(node) if a.least is None]
         if missing:
             work.extend(missing)
             continue
-        done[node] = _sum(node, done) if node.op in ("add", "mul") else _plain(node, done)
+        node.least = node if not node.args else _sum(node) if node.op in ("add", "mul") else _plain(node)
         work.pop()
-    return done[e]
+    return e if e.least is None else e.least
 
 
-def _parts(node: Expr) -> list[Expr]:
+def _parts(node: Expr) -> Iterable[Expr]:
     """What has to be in cheapest form first: the atoms of a sum or product, else the operands."""
     if node.op in ("add", "mul"):
         return [f for b in terms(node)[0] for f in factors(b) if f is not node]
-    return list(node.args)
+    return node.args
 
 
-def _plain(node: Expr, done: dict[Expr, Expr]) -> Expr:
-    args = tuple(done[a] for a in node.args)
+def _plain(node: Expr) -> Expr:
+    args = tuple(_least(a) for a in node.args)
     return node if all(a is b for a, b in zip(args, node.args, strict=True)) else rebuild(node, args)
 
 
-def _sum(node: Expr, done: dict[Expr, Expr]) -> Expr:
+def _least(a: Expr) -> Expr:
+    return a if a.least is None else a.least
+
+
+def _sum(node: Expr) -> Expr:
     t, c = terms(node)
     if any(b.op in ("floordiv", "mod") for b in t):
         t, c, moved = _absorbed(t, c)
         t, c, more = _modulo_absorbed(t, c)
-        moved += more
-        for b in moved:
-            if b not in done:
-                done[b] = _plain_quotient(b)
-    table = {f: done.get(f, f) for b in t for f in factors(b)}
-    return _factored(t, c, table)
-
-
-def _plain_quotient(b: Expr) -> Expr:
-    return rebuild(b, (cheapest(b.args[0]), b.args[1]))
+        for b in (*moved, *more):
+            cheapest(b)
+    return _Factoring().least(t, c)
 
 
 def _absorbed(t: Terms, c: int) -> tuple[Terms, int, list[Expr]]:
@@ -118,48 +114,69 @@ def _nearest(v: int, period: int) -> int:
     return -1 if r == period - 1 else r
 
 
-def _factored(t: Terms, c: int, table: dict[Expr, Expr]) -> Expr:
-    """The sum with common factors taken out, greedily, while that saves multiplications."""
-    plain = add((*(_term(b, v, table) for b, v in t.items()), const(c)))
-    if len(t) < 2:
-        return plain
-    candidates: dict[Expr | int, int] = {}
-    for base, v in t.items():
-        if abs(v) > 1:
-            candidates[abs(v)] = candidates.get(abs(v), 0) + 1
-        for f in dict.fromkeys(factors(base)):
-            candidates[f] = candidates.get(f, 0) + 1
-    best = plain
-    for candidate, count in candidates.items():
-        if count < 2:
-            continue
-        found = _taken_out(t, c, candidate, table)
-        if cost(found) < cost(best) or (cost(found) == cost(best) and best is not plain and found.key < best.key):
-            best = found
-    return best
+class _Factoring:
+    """Sums with common factors taken out, greedily, while that saves multiplications; each sum is looked at once.
 
+    A sum that more than `_MOST_SUMS` sums have been looked at for stays as it is.
+    """
 
-def _taken_out(t: Terms, c: int, candidate: Expr | int, table: dict[Expr, Expr]) -> Expr:
-    inner: Terms = {}
-    outer: Terms = {}
-    inner_c = 0
-    for base, v in t.items():
-        if isinstance(candidate, int):
-            if abs(v) == candidate:
-                inner[base] = v // candidate
-            else:
+    __slots__ = ("found",)
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[frozenset[tuple[Expr, int]], int], Expr] = {}
+
+    def least(self, t: Terms, c: int) -> Expr:
+        """The sum in the cheapest form that is found."""
+        if len(t) < 2:
+            return self.plain(t, c)
+        asked = frozenset(t.items()), c
+        if asked not in self.found:
+            self.found[asked] = plain = self.plain(t, c)
+            if len(self.found) <= _MOST_SUMS:
+                self.found[asked] = self.best(t, c, plain)
+        return self.found[asked]
+
+    def plain(self, t: Terms, c: int) -> Expr:
+        """The sum of the terms as they are."""
+        return add((*(_term(b, v) for b, v in t.items()), const(c)))
+
+    def best(self, t: Terms, c: int, plain: Expr) -> Expr:
+        """The cheapest of the sum as it is and with any one factor taken out."""
+        candidates: dict[Expr | int, int] = {}
+        for base, v in t.items():
+            if abs(v) > 1:
+                candidates[abs(v)] = candidates.get(abs(v), 0) + 1
+            for f in dict.fromkeys(factors(base)):
+                candidates[f] = candidates.get(f, 0) + 1
+        best = plain
+        for candidate in sorted((x for x, n in candidates.items() if n > 1), key=lambda x: -candidates[x]):
+            found = self.without(t, c, candidate)
+            if cost(found) < cost(best) or (cost(found) == cost(best) and best is not plain and found.key < best.key):
+                best = found
+        return best
+
+    def without(self, t: Terms, c: int, candidate: Expr | int) -> Expr:
+        """The sum with one factor taken out of the terms that have it."""
+        inner: Terms = {}
+        outer: Terms = {}
+        inner_c = 0
+        for base, v in t.items():
+            if isinstance(candidate, int):
+                if abs(v) == candidate:
+                    inner[base] = v // candidate
+                else:
+                    outer[base] = v
+                continue
+            left = divide_base(base, (candidate,))
+            if left is None:
                 outer[base] = v
-            continue
-        left = divide_base(base, (candidate,))
-        if left is None:
-            outer[base] = v
-        elif left.op == "const":
-            inner_c += v
-        else:
-            inner[left] = inner.get(left, 0) + v
-    factor = const(candidate) if isinstance(candidate, int) else table[candidate]
-    return add((mul((factor, _factored(inner, inner_c, table))), _factored(outer, c, table)))
+            elif left.op == "const":
+                inner_c += v
+            else:
+                inner[left] = inner.get(left, 0) + v
+        factor = const(candidate) if isinstance(candidate, int) else _least(candidate)
+        return add((mul((factor, self.least(inner, inner_c))), self.least(outer, c)))
 
 
-def _term(base: Expr, v: int, table: dict[Expr, Expr]) -> Expr:
-    return mul((const(v), *(table[f] for f in factors(base))))
+def _term(base: Expr, v: int) -> Expr:
+    return mul((const(v), *(_least(f) for f in factors(base))))

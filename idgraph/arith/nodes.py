@@ -98,7 +98,7 @@ class Expr:
 
     __slots__ = (
         "args", "base", "cached_cost", "cached_divmods", "cached_symbols", "coef", "cond", "cong", "digest", "iv",
-        "key", "lin", "name", "normal_form", "op", "simplest", "symbol_bounds", "value", "why",
+        "key", "least", "lin", "name", "normal_form", "op", "simplest", "symbol_bounds", "value", "why",
     )  # fmt: skip
 
     op: Op
@@ -118,6 +118,7 @@ class Expr:
     cached_divmods: int
     lin: tuple[dict[Expr, int], int] | None
     normal_form: Expr | None
+    least: Expr | None
     simplest: Expr | None
     why: tuple[str, Expr] | None
 
@@ -348,9 +349,8 @@ def _new(op: Op, args: tuple[Expr, ...], hashed: int, key: tuple[str, int, int, 
     node.args = args
     node.digest = hashed
     node.key = key
-    node.iv = node.cong = node.cached_symbols = node.lin = node.normal_form = node.simplest = node.why = node.base = (
-        None
-    )
+    node.iv = node.cong = node.cached_symbols = node.lin = node.why = node.base = None
+    node.normal_form = node.least = node.simplest = None
     node.cached_cost = -1
     node.coef = 1
     node.cond = False

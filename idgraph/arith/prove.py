@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from idgraph.arith.assume import strongest
 from idgraph.arith.enumerate import first_failure, sampled_failure
 from idgraph.arith.nodes import TRUE, ArithError, ArithTypeError, Expr
 from idgraph.arith.simplify import Facts, read, read_facts, simplify, trace
@@ -14,6 +15,7 @@ from idgraph.errors import arguments
 
 MAX_POINTS = 2_000_000
 _CHUNK = 1 << 18
+_FEW = 8  # conjuncts that are tried one by one against all others
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +187,8 @@ def drop_redundant(conjuncts: Sequence[Expr], facts: Iterable[Expr] = ()) -> tup
     """
     known = tuple(facts)
     kept = list(dict.fromkeys(conjuncts))
+    if len(kept) > _FEW:
+        kept = strongest(kept)
     for c in sorted(kept, key=lambda c: -c.cost):
         others = [k for k in kept if k is not c]
         if is_true(c, (*known, *others)):

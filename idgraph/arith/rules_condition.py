@@ -16,6 +16,8 @@ from idgraph.arith.ranges import congruence, interval
 from idgraph.arith.residues import merged, residues_of
 from idgraph.arith.rules_divide import splits
 
+_MOST_DIVISORS = 8  # coefficients, largest first, by which a sum is divided on trial
+
 
 def at_least_zero(t: Terms, c: int) -> Expr:
     """The condition ``sum >= 0`` in its shortest form: what is negative on one side, what is positive on the other."""
@@ -130,7 +132,7 @@ def order_normal(node: Expr) -> Expr | None:
     if g > 1:
         t, c = {b: v // g for b, v in t.items()}, c // g
     else:
-        for v in sorted({abs(v) for v in t.values() if abs(v) > 1}, reverse=True):
+        for v in sorted({abs(v) for v in t.values() if abs(v) > 1}, reverse=True)[:_MOST_DIVISORS]:
             for _, big, _, _ in splits(t, c, v):  # sum >= 0  <=>  sum//v >= 0
                 tb, cb = terms(big)
                 k = content(tb, v)

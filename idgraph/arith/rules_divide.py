@@ -69,31 +69,53 @@ def splits(t: Terms, c: int, d: int) -> Iterator[tuple[int, Expr, Terms, int]]:
 
     Yields (g, A + k*g as an expression, terms of S, constant of S less k*g), S then lying in [0, g).
     """
-    info: list[tuple[Expr, int, int, int]] = []
-    gs: set[int] = set()
+    info: list[tuple[int, Expr, int, int, int | None, int | None]] = []
     for base, v in t.items():
         m, r = congruence(base)
-        step = gcd(v * m, d)
-        info.append((base, v, v * m, v * r))
-        gs.add(step)
-    for g in sorted(gs, reverse=True):
-        if g == 1:
-            continue
-        big: Terms = {}
-        small: Terms = {}
-        fixed = 0
-        for base, v, step, residue in info:
-            if step % g == 0:
-                big[base] = v
-                fixed += residue
-            else:
-                small[base] = v
-        lo, hi = sum_interval(small, c + fixed)
+        lo, hi = interval(base)
+        if v < 0:
+            lo, hi = hi, lo
+        low, high = None if lo is None else v * lo, None if hi is None else v * hi
+        info.append((gcd(v * m, d), base, v, v * r, low, high))
+    for g, fixed, lo, hi in _periods(info, c):
         if lo is None or hi is None or lo // g != hi // g:
             continue
         k = lo // g
+        small = {base: v for step, base, v, _, _, _ in info if step % g}
         if small or c + fixed != k * g:
+            big = {base: v for step, base, v, _, _, _ in info if step % g == 0}
             yield g, from_terms(big, k * g - fixed), small, c + fixed - k * g
+
+
+def _periods(
+    info: list[tuple[int, Expr, int, int, int | None, int | None]], c: int
+) -> Iterator[tuple[int, int, int | None, int | None]]:
+    """For each step g: what the terms with steps of g leave, and bounds of the others with the constant and that.
+
+    Bounds are summed up from the smallest step on, once for all steps that the larger ones are multiples of.
+    """
+    rest: list[tuple[int | None, int | None]] = [(c, c)]  # of the n terms with the least steps
+    by_step = sorted(info, key=lambda row: row[0])
+    for _, _, _, _, low, high in by_step:
+        lo, hi = rest[-1]
+        rest.append(
+            (None if lo is None or low is None else lo + low, None if hi is None or high is None else hi + high)
+        )
+    common = fixed = 0
+    for n in range(len(by_step) - 1, -1, -1):
+        g = by_step[n][0]
+        common, fixed = gcd(common, g), fixed + by_step[n][3]
+        if g == 1:
+            return
+        if n and by_step[n - 1][0] == g:
+            continue
+        if common == g:
+            lo, hi = rest[n]
+            yield g, fixed, None if lo is None else lo + fixed, None if hi is None else hi + fixed
+            continue
+        lone = sum(row[3] for row in info if row[0] % g == 0)
+        lo, hi = sum_interval({row[1]: row[2] for row in info if row[0] % g}, c + lone)
+        yield g, lone, lo, hi
 
 
 @rule("floordiv", "div-drop", "(x + S) // d", "x // d", "x = 0 mod g, g | d, 0 <= S < g")

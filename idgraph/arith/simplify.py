@@ -48,7 +48,8 @@ def read_facts(facts: Facts, ranges: Mapping[str, RangeLike] | None, *about: Exp
 
     A name that only the facts mention keeps the range that ``ranges`` gives it; one that nothing bounds is any integer.
     """
-    several = isinstance(facts, Iterable) and getattr(facts, "ndim", 1) != 0  # an array of one number holds none
+    # an array of one number holds none
+    several = isinstance(facts, Iterable) and getattr(facts, "ndim", 1) != 0  # pyright: ignore[reportUnnecessaryIsInstance]
     if isinstance(facts, (Mapping, bytes)) or not (several or isinstance(facts, Expr)):
         raise ArithTypeError(f"facts is {short_repr(cast(object, facts))}, no condition", hint='facts="i < n"')
     given: tuple[Any, ...] = (facts,) if isinstance(facts, (Expr, str)) else tuple(islice(facts, MOST_FACTS + 1))

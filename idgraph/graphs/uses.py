@@ -10,13 +10,14 @@ from typing import NamedTuple
 from idgraph.graphs.forms import Plan
 from idgraph.ir import DomainExpr, IterDomain, Tensor, TensorExpr
 
+_FEW = 12  # operands that are looked through one by one
 Key = tuple[IterDomain, TensorExpr] | tuple[IterDomain, TensorExpr, int]
 
 
 def canonical_operand(e: TensorExpr, k: int) -> int:
     """The first operand that reads the same tensor in the same way as operand ``k``."""
     t, row = e.inputs[k], e.reads[k]
-    for j in range(k):
+    for j in range(e.inputs.index(t), k):
         if e.inputs[j] is t and e.reads[j] == row:
             return j
     return k
@@ -34,8 +35,7 @@ def key_of(e: TensorExpr, operand: int | None) -> Callable[[IterDomain], Key]:
 
 def slot_of(e: TensorExpr, k: int) -> int | None:
     """The third part of the keys of canonical operand ``k``; None where no operand before it reads its tensor."""
-    t = e.inputs[k]
-    return k if any(e.inputs[j] is t for j in range(k)) else None
+    return k if e.inputs.index(e.inputs[k]) < k else None
 
 
 def distinct_operands(e: TensorExpr) -> list[int]:
@@ -73,6 +73,7 @@ class UseKeys:
         self._plan: list[Plan] = []
         self._first = array("q")
         self._count = 0
+        self._many: dict[TensorExpr, dict[tuple[IterDomain, int], int]] = {}
 
     def __len__(self) -> int:
         return self._count
@@ -110,6 +111,8 @@ class UseKeys:
     def number(self, key: Key) -> int | None:
         """The number of a key, None where the operation does not use the axis."""
         e, slot = key[1], key[2] if len(key) == 3 else -1
+        if len(e.inputs) > _FEW:
+            return self._numbers(e).get((key[0], slot))
         n = self._of.get(e, len(self._expr))
         while n < len(self._expr) and self._expr[n] is e:
             place = self._plan[n].find(key[0])
@@ -117,6 +120,19 @@ class UseKeys:
                 return self._first[n] + place
             n += 1
         return None
+
+    def _numbers(self, e: TensorExpr) -> dict[tuple[IterDomain, int], int]:
+        """The numbers of all keys of an operation of many operands; the first use of two that have one key."""
+        found = self._many.get(e)
+        if found is None:
+            found = dict[tuple[IterDomain, int], int]()
+            n = self._of.get(e, len(self._expr))
+            while n < len(self._expr) and self._expr[n] is e:
+                for place, d in enumerate(self._plan[n].domains):
+                    found.setdefault((d, self._slot[n]), self._first[n] + place)
+                n += 1
+            self._many[e] = found
+        return found
 
     def at(self, number: int) -> Key:
         """The key of a number."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
-from idgraph.arith import FALSE, TRUE, Expr, Proof, and_, drop_redundant, enumerate_points, simplify
+from idgraph.arith import FALSE, TRUE, Expr, Proof, and_, drop_redundant, enumerate_points, simplify, strongest
 from idgraph.display import Printed
 from idgraph.graphs.own_axes import Bound, Side
 from idgraph.ir import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle
@@ -14,6 +14,7 @@ from idgraph.ir import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Strid
 if TYPE_CHECKING:
     from idgraph.index.access import Access
 
+_MANY = 16  # bounds of which those that others imply are left out before each is simplified
 _FEW = 1 << 10  # points at which it is tried whether a conjunct is needed
 
 
@@ -25,8 +26,9 @@ def needed(bounds: Iterable[Bound], known: Sequence[Expr]) -> tuple[tuple[Expr, 
     """
     found = tuple(bounds)
     made: list[Expr] = list(known)
-    for b in found:
-        c = simplify(b.condition)
+    asked = dict.fromkeys(b.condition for b in found)
+    for condition in strongest(asked) if len(asked) > _MANY else asked:
+        c = simplify(condition)
         if c != TRUE and c not in made:
             made.append(c)
     if len(made) <= 1:

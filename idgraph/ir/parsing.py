@@ -181,7 +181,7 @@ def _call(reader: _Reader, fusion: Fusion) -> tuple[list[Tensor | Scalar | Expr]
                 attrs[word] = reader.value(scope)
             else:
                 plain.append(word)
-                if word in {t.name for t in fusion.tensors}:
+                if word in fusion:
                     args.append(fusion[word])
                 elif token.kind == "word":
                     raise ParseError(
@@ -306,7 +306,7 @@ def _statement(reader: _Reader, fusion: Fusion) -> None:
 
 def _known(reader: _Reader, fusion: Fusion) -> Tensor:
     name = reader.name()
-    if name not in {t.name for t in fusion.tensors}:
+    if name not in fusion:
         reader.fail(f"fusion {fusion.name} has no tensor {name!r}")
     return fusion[name]
 

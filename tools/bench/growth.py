@@ -1,0 +1,242 @@
+"""How work grows with the size of what is asked: ``python -m tools.bench.growth [--quick] [--json FILE]``.
+
+Each family is measured at three sizes, each twice the one before, in processes of their own and from the start,
+so that nothing is cached. The growth is told as the power of the size that the time of the last two sizes grows by.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import platform
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from math import log2
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+import idgraph as ig
+from idgraph.arith import symbol
+
+LIMIT_S = 60.0  # of one measurement
+Made = Callable[[], object]
+
+
+# ---- the families: each returns what is to be timed, built before the clock starts -------------------------------
+def parsed_products(k: int) -> Made:
+    """A text whose shape is a product of k factors (n+1)."""
+    shape = "*".join(["(n+1)"] * k)
+    text = f"fusion f {{\n symbol n\n t0 = input(shape=(`{shape}`,))\n t1 = mul(t0, 2.0)\n output t1\n}}"
+    return lambda: ig.parse(text)
+
+
+def powers(k: int) -> Made:
+    """(i + 1) to the k."""
+    text = "*".join(["(i + 1)"] * k)
+    return lambda: ig.simplify(text, {"i": 64})
+
+
+def mixed_products(k: int) -> Made:
+    """A product of k different sums."""
+    text = "*".join(f"(a{n} + b{n})" for n in range(k))
+    return lambda: ig.simplify(text)
+
+
+def nested(k: int) -> Made:
+    """// and % of k levels, each of a sum of the level before."""
+    text = "i"
+    for n in range(k):
+        a, b = ((2, 3), (3, 2), (4, 8), (5, 3))[n % 4]
+        text = f"(({text} + j)//{a}*{b} + ({text if n < 3 else 'j'})%{a + n})"
+    return lambda: ig.simplify(text, {"i": 10**6, "j": 64})
+
+
+def nested_shared(k: int) -> Made:
+    """// and % of k levels, each both of the same level before: the text doubles, the graph does not."""
+    e = symbol("i", 0, 10**9)
+    for n in range(k):
+        e = (e + n) // (n % 3 + 2) * 5 + e % (n % 5 + 3)
+    return lambda: ig.simplify(e)
+
+
+def splits(k: int) -> Made:
+    """The index and predicate of an axis split k times, nowhere evenly."""
+    return lambda: _split_fusion(10**18 + 7, k, lambda n: 2 + n % 2)
+
+
+def split_symbol(k: int) -> Made:
+    """The same of an axis of symbolic extent."""
+    return lambda: _split_fusion(None, k, lambda _: 2)
+
+
+def split_evenly(k: int) -> Made:
+    """The same of an axis that each factor divides."""
+    return lambda: _split_fusion(2**60, k, lambda n: 1 + (n < 60))
+
+
+def _split_fusion(extent: int | None, k: int, factor: Callable[[int], int]) -> object:
+    f = ig.Fusion("splits")
+    t0 = f.input("t0", shape=(f.symbol("n") if extent is None else extent,))
+    t1 = f.output(t0 + 1)
+    for n in range(k):
+        t1.split(0, factor(n))
+    a = ig.IdModel(f).access(f.exprs[-1], t0)
+    return a.address, a.predicate
+
+
+def merges(k: int) -> Made:
+    """The index of a tensor of rank k whose axes are merged into one loop."""
+
+    def made() -> object:
+        f = ig.Fusion("merges")
+        t1 = f.output(f.input("t0", shape=(2,) * min(k, 60) + (1,) * (k - 60)) + 1)
+        while len(t1.loop) > 1:
+            t1.merge(0)
+        return ig.IdModel(f).access(f.exprs[-1], f["t0"]).address
+
+    return made
+
+
+def cat_tensors(k: int) -> Made:
+    """The graphs and all accesses of a cat of k tensors."""
+
+    def made() -> object:
+        f = ig.Fusion("cat")
+        parts = [f.input(f"x{n}", shape=(4 + n % 3,)) for n in range(k)]
+        f.output(ig.cat(parts, dim=0))
+        m = ig.IdModel(f)
+        return len(m.exact.groups), [m.index_map(e) for e in f.exprs]
+
+    return made
+
+
+def ranks(k: int) -> Made:
+    """The graphs and indices of a transposed tensor of rank k plus another."""
+
+    def made() -> object:
+        f = ig.Fusion("rank")
+        x, y = f.input("x", shape=(2,) * k), f.input("y", shape=(2,) * k)
+        t = f.output(ig.permute(x, *reversed(range(k))) + y)
+        ig.schedule.like(f, t)
+        m = ig.IdModel(f)
+        return [m.index_map(e) for e in f.exprs]
+
+    return made
+
+
+def texts(k: int) -> Made:
+    """Reading a text of k operations, and writing it again."""
+    lines = [f"  t{n + 1} = add(t{n}, t0)" for n in range(k)]
+    text = "\n".join(["fusion f {", "  t0 = input(shape=(4, 8))", *lines, f"  output t{k}", "}"])
+    return lambda: str(ig.parse(text))
+
+
+FAMILIES: dict[str, tuple[Callable[[int], Made], int]] = {  # with the largest size
+    "product of (n+1) in a text": (parsed_products, 96),
+    "(i+1) to the k": (powers, 48),
+    "product of k different sums": (mixed_products, 48),
+    "nested // and %, one inside": (nested, 56),
+    "nested // and %, shared": (nested_shared, 28),
+    "splits that do not divide": (splits, 200),
+    "splits of a symbolic extent": (split_symbol, 200),
+    "splits that divide": (split_evenly, 200),
+    "merges of a rank": (merges, 64),
+    "tensors in a cat": (cat_tensors, 1000),
+    "rank, transposed": (ranks, 64),
+    "operations in a text": (texts, 10_000),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """Seconds of processor time at each size; None where it took more than the limit or failed, with the reason."""
+
+    family: str
+    sizes: tuple[int, ...]
+    seconds: tuple[float | None, ...]
+    why: str = ""
+
+    @property
+    def exponent(self) -> float | None:
+        """p where time grows as size**p between the last two sizes; None where one is not known or too short."""
+        a, b = self.seconds[-2:]
+        if a is None or b is None or a < 1e-3:
+            return None
+        return round(log2(b / a), 2)
+
+
+def timed(family: str, size: int) -> float:
+    """Seconds of processor time for one size, in this process."""
+    run = FAMILIES[family][0](size)
+    start = time.process_time()
+    run()
+    return time.process_time() - start
+
+
+def _child(family: str, size: int, answer: multiprocessing.Queue[float | str]) -> None:
+    sys.setrecursionlimit(1000)
+    ig.simplify("warm//2 + warm%2", {"warm": 4})
+    _split_fusion(100, 1, lambda _: 3)
+    try:
+        answer.put(timed(family, size))
+    except BaseException as error:  # told as the row's reason
+        answer.put(f"{type(error).__name__}: {str(error)[:200]}")
+
+
+def measured(family: str, largest: int, limit: float) -> Grown:
+    """One family at a quarter, a half and the whole of ``largest``, each in a process of its own."""
+    sizes = (max(1, largest // 4), max(1, largest // 2), largest)
+    seconds: list[float | None] = []
+    why = ""
+    context = multiprocessing.get_context("spawn")
+    for size in sizes:
+        answer: multiprocessing.Queue[float | str] = context.Queue()
+        child = context.Process(target=_child, args=(family, size, answer))
+        child.start()
+        try:
+            told = answer.get(timeout=limit)
+        except Exception:  # the queue's own kind of timeout
+            told = f"over {limit:.0f} s at {size}"
+            child.kill()
+        child.join()
+        seconds.append(round(told, 5) if isinstance(told, float) else None)
+        if isinstance(told, str):
+            why = told
+            seconds += [None] * (len(sizes) - len(seconds))
+            break
+    return Grown(family, sizes, tuple(seconds), why)
+
+
+def main() -> None:
+    """Measure, print a table, write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    parser.add_argument("--family", action="append", choices=sorted(FAMILIES), help="only these")
+    parser.add_argument("--quick", action="store_true", help="at a quarter of the sizes")
+    parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds of one measurement")
+    args = parser.parse_args()
+    rows: list[Grown] = []
+    table = Table("family", "sizes", "seconds", "grows as size to the", "")
+    for family in args.family or FAMILIES:
+        row = measured(family, FAMILIES[family][1] // (4 if args.quick else 1), args.limit)
+        rows.append(row)
+        seconds = "  ".join("-" if s is None else f"{s:.3f}" for s in row.seconds)
+        shown = "" if row.exponent is None else str(row.exponent)
+        table.add_row(family, "  ".join(map(str, row.sizes)), seconds, shown, row.why)
+    Console(width=160).print(table)
+    if args.json:
+        report = {
+            "machine": platform.processor() or platform.machine(),
+            "python": platform.python_version(),
+            "rows": [{**asdict(r), "exponent": r.exponent} for r in rows],
+        }
+        args.json.write_text(json.dumps(report, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
