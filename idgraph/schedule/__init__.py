@@ -4,7 +4,8 @@ from idgraph.ir.decisions import Decision, Option
 from idgraph.schedule.auto import auto
 from idgraph.schedule.gathers import apply_gather_plan, gather_plan
 from idgraph.schedule.inline import inline_most, recompute
-from idgraph.schedule.replay import like, resize_to_inputs
+from idgraph.schedule.replay import like
+from idgraph.schedule.resize import resize_to_inputs
 from idgraph.schedule.scatter import apply_scatter_plan, scatter_plan
 from idgraph.schedule.variant import Variant
 
