@@ -20,7 +20,7 @@ from idgraph.errors import (
     ParseError,
     ScheduleError,
 )  # fmt: skip
-from idgraph.ir import Fusion, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, Tensor, TensorExpr
+from idgraph.ir import Fusion, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, Tensor, TensorExpr, advice
 from idgraph.ir import parse_fusion as parse
 from idgraph.ir.composite import (
     all,
@@ -174,6 +174,7 @@ __all__ = [
 
 
 load_with(lambda: load(f"{__name__}.viz"))
+advice.load_with(lambda: load(f"{__name__}.schedule"))
 
 
 def __getattr__(name: str) -> object:

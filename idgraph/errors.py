@@ -155,7 +155,21 @@ class ScheduleError(IdGraphError):
     Traceback (most recent call last):
     idgraph.errors.ScheduleError: inline: tensor t1 has 1 loop axes, position 2 is past them
       ...
+
+    ``subject`` names the tensor whose inlining is not legal, and the output of the operation that reads it (or none).
     """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | SourceLine | None = None,
+        because: Sequence[str] = (),
+        hint: str = "",
+        subject: tuple[str, ...] = (),
+    ) -> None:
+        self.subject = subject
+        super().__init__(what, where=where, because=because, hint=hint)
 
 
 class IndexingError(IdGraphError):

@@ -299,7 +299,6 @@ def _not_shared(
 ) -> ScheduleError:
     others = [u for u in t.uses if u is not e]
     where = f": where that is at i{j}, it reads what {t.name} computes at {at}" if at is not None else ""
-    copy = f", or give this use its own copy: ig.schedule.recompute({t.name}, use)" if others else ""
     return ScheduleError(
         f"tensor {t.name} is inlined at {t.inline_position}, but its loop {j}, {mine!r}, is not loop {j}, {theirs!r}, "
         f"of its consumer {e.output.name}",
@@ -309,8 +308,7 @@ def _not_shared(
             *apart,
             *(f"it is also read by {_at(u)}" for u in others),
         ],
-        hint=f"inline {t.name} at most at {j}, or schedule it like {e.output.name}: "
-        f"ig.schedule.like(f, {e.output.name}){copy}",
+        subject=(t.name, e.output.name),
     )
 
 
@@ -334,7 +332,7 @@ def _refuse_shifts(graph: IndexGraph) -> None:
             f"{name} is inlined into one loop nest that needs it at two coordinates at once: once {by}",
             where=t.source_line if t is not None else None,
             because=[f"it is read by {line}" for line in at] or [str(cycle)],
-            hint=f"give one use its own copy: ig.schedule.recompute({name}, use), or inline {name} at 0",
+            subject=() if t is None else (t.name, *(e.output.name for e, u in uses.items() if u is t)),
         )
 
 
@@ -350,7 +348,7 @@ def _refuse_collapsed_loops(graph: IndexGraph, alone: Mapping[TensorExpr, set[tu
                     f"loops {a!r} and {b!r} of {e.output.name} would have to be one loop",
                     where=e.source_line,
                     because=[str(f) for f in graph.explain((a, e), (b, e)).facts],
-                    hint="inline the tensors named further left",
+                    subject=tuple(p.name for p in (*e.inputs, e.output) if p.inline_position),
                 )
             seen.setdefault(number, d)
 

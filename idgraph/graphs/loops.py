@@ -199,7 +199,7 @@ class Nests:
                     f"{lost.extent} of {lost.label}",
                     where=t.source_line,
                     because=[f"one loop cannot have both extents, and {t.name} is inlined at {t.inline_position}"],
-                    hint=f"inline {t.name} further left, or give each use its own copy: ig.schedule.recompute",
+                    subject=(t.name, *(e.output.name for e in t.uses)),
                 )
 
     def _narrow(self) -> None:
@@ -278,8 +278,7 @@ class Nests:
                     f"element would run over the {target.extent} of {target.label}",
                     where=p.source_line,
                     because=["each element would be written, or added, that many times"],
-                    hint=f"inline {p.name} further left, or give this use its own copy: "
-                    f"ig.schedule.recompute({p.name}, {t.name}.definition)",
+                    subject=(p.name, t.name),
                 )
 
     def _check_reduction(self, t: Tensor, made: Shadow) -> None:
@@ -293,8 +292,7 @@ class Nests:
             f"would run {made.of(wide).extent} steps, as that of another reader does",
             where=p.source_line,
             because=["each term would be taken more than once"],
-            hint=f"inline {p.name} further left, or give this use its own copy: "
-            f"ig.schedule.recompute({p.name}, {t.name}.definition)",
+            subject=(p.name, t.name),
         )
 
     def _all_shadows(self) -> Shadows:
@@ -413,21 +411,21 @@ def check_positions(fusion: Fusion) -> None:
         k = t.inline_position
         if not k:
             if t.memory in ("local", "shared") and t.definition is not None and t.definition.op in SCATTERS:
-                _check_whole(t, f"asks for {t.memory} memory", "leave it in global memory")
+                _check_whole(t, f"asks for {t.memory} memory")
             continue
-        _check_whole(t, f"is inlined at {k}", f"inline {t.name} at 0 (memory and a launch of its own)")
+        _check_whole(t, f"is inlined at {k}")
         if k > len(t.loop) or any(d.kind == "reduction" for d in t.loop[:k]):
             raise ScheduleError(
                 f"tensor {t.name} is inlined at {k}, but its loops were rescheduled to {', '.join(map(repr, t.loop))}",
                 where=t.source_line,
-                hint=f"inline {t.name} after its last split, merge or reorder",
+                subject=(t.name,),
             )
         for e in t.uses:
             if len(e.output.loop) < k:
                 raise past_consumer(t, e, k)
 
 
-def _check_whole(t: Tensor, wish: str, hint: str) -> None:
+def _check_whole(t: Tensor, wish: str) -> None:
     """What a scatter writes at loaded coordinates is whole in memory before, and read when it is done."""
     readers = [e for e in t.uses if e.op in SCATTERS and e.inputs[0] is t]
     made = t.definition
@@ -438,7 +436,10 @@ def _check_whole(t: Tensor, wish: str, hint: str) -> None:
     else:
         return
     raise ScheduleError(
-        f"tensor {t.name} {wish}, but it must be whole in memory", where=t.source_line, because=[because], hint=hint
+        f"tensor {t.name} {wish}, but it must be whole in memory",
+        where=t.source_line,
+        because=[because],
+        subject=(t.name,),
     )
 
 
@@ -448,5 +449,5 @@ def past_consumer(t: Tensor, e: TensorExpr, k: int) -> ScheduleError:
         f"tensor {t.name} is inlined at {k}, past its consumer {e.output.name}, which has {len(e.output.loop)} loops",
         where=t.source_line,
         because=[f"{e!r}" + (f" at {e.source_line}" if e.source_line else "")],
-        hint=f"inline {t.name} at most at {len(e.output.loop)}",
+        subject=(t.name, e.output.name),
     )

@@ -125,7 +125,7 @@ def _order_level(fusion: Fusion, level: int) -> None:
                     f"{node.output.name}",
                     where=to.source_line,
                     because=[f"{node!r} stands between operations that share loop {level} with {to!r}"],
-                    hint="inline the tensors on both sides of it at the same position, or not at all",
+                    subject=(node.output.name, to.output.name),
                 )
             elif not state.get(to):
                 state[to] = 1
@@ -139,6 +139,5 @@ def _inside(t: Tensor, e: TensorExpr, level: int) -> ScheduleError:
         f"inlined at {t.inline_position} only",
         where=t.source_line,
         because=[f"{e!r}{where}", f"other tensors inlined past loop {level} tie the two into one nest"],
-        hint=f"inline {t.name} at {level + 1} too, or the tensors read by both at most at {t.inline_position}, "
-        "or recompute one for each use",
+        subject=(t.name, e.output.name),
     )

@@ -67,6 +67,7 @@ def _one_way(members: Sequence[IterDomain]) -> Parallel:
         raise ScheduleError(
             f"the loops {a.label} on {a.parallel} and {b.label} on {b.parallel} are one by inlining",
             where=next((t.source_line for t in (a.tensor, b.tensor) if t is not None), None),
-            hint="parallelize a shared loop one way, or inline further left",
+            because=["a shared loop runs one way"],
+            subject=tuple(t.name for t in (a.tensor, b.tensor) if t is not None),
         )
     return chosen[0] if chosen else "serial"

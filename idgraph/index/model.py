@@ -36,6 +36,7 @@ from idgraph.index.origins import output_to_input
 from idgraph.index.solve import Solver
 from idgraph.index.storage import Allocator, Storage, is_thread
 from idgraph.ir import SCATTERS, Fixed, Fusion, IterDomain, Loaded, Mapped, Tensor, TensorExpr, check_fusion, written_at
+from idgraph.ir.advice import advised
 from idgraph.ir.loops import is_int
 
 T = TypeVar("T")
@@ -164,10 +165,8 @@ class IdModel:
         """Loops shared by coordinates alone; none where the inlining is not legal."""
         if not any(t.inline_position for t in self.fusion.tensors):
             return ()
-        try:
-            return self.index.proved
-        except ScheduleError:
-            return ()
+        found = self._built
+        return () if isinstance(found, ScheduleError) else found.proved
 
     @property
     def loop(self) -> DomainGraph:
@@ -177,7 +176,22 @@ class IdModel:
     @property
     def index(self) -> IndexGraph:
         """The index graph; raises `ScheduleError` for an inlining that no loop nest can do."""
-        return self._keep("index", lambda: build_index_graph(self.fusion, plans=self._plans))
+        found = self._built
+        if isinstance(found, ScheduleError):
+            raise self._keep("advised", lambda: advised(self.fusion, found)) from None
+        return found
+
+    @property
+    def _built(self) -> IndexGraph | ScheduleError:
+        """The index graph, or why there is none."""
+
+        def build() -> IndexGraph | ScheduleError:
+            try:
+                return build_index_graph(self.fusion, plans=self._plans)
+            except ScheduleError as error:
+                return error.with_traceback(None)
+
+        return self._keep("index", build)
 
     def verify(self) -> None:
         """Raise `ScheduleError` unless every loop nest can be done and every read finds a computed element."""

@@ -1,6 +1,8 @@
 """Schedules for whole fusions: like a reference, resizes moved upstream, inlining, private copies, automatic."""
 
+from idgraph.ir.advice import advise_with
 from idgraph.ir.decisions import Decision, Option
+from idgraph.schedule.advice import ways_out
 from idgraph.schedule.auto import auto
 from idgraph.schedule.gathers import apply_gather_plan, gather_plan
 from idgraph.schedule.inline import inline_most, recompute
@@ -13,3 +15,5 @@ __all__ = [
     "Decision", "Option", "Variant", "apply_gather_plan", "apply_scatter_plan", "auto", "gather_plan", "inline_most",
     "like", "recompute", "resize_to_inputs", "scatter_plan",
 ]  # fmt: skip
+
+advise_with(ways_out)

@@ -1,0 +1,39 @@
+"""Where ways out of an illegal inlining plug in: `idgraph.schedule` tries them on a copy before one is offered.
+
+The package root says how it is loaded, once, when the first such error is shown to somebody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from idgraph.errors import ScheduleError
+from idgraph.ir.fusion import Fusion
+from idgraph.loading import LOADING
+
+# The ways out of an error, as its hint.
+Adviser = Callable[[Fusion, ScheduleError], str]
+
+_ADVISERS: list[Adviser] = []
+_LOADERS: list[Callable[[], object]] = []
+
+
+def load_with(loader: Callable[[], object]) -> None:
+    """Name a function that registers an adviser; it is called when one is first needed."""
+    _LOADERS.append(loader)
+
+
+def advise_with(adviser: Adviser) -> None:
+    """Name the function that tries ways out."""
+    _ADVISERS[:] = [adviser]
+
+
+def advised(fusion: Fusion, error: ScheduleError) -> ScheduleError:
+    """The same error with the ways out that were tried as its hint; where it names no tensor, as it is."""
+    if not error.subject:
+        return error
+    with LOADING:
+        while _LOADERS:
+            _LOADERS.pop()()
+    hint = _ADVISERS[0](fusion, error) if _ADVISERS else ""
+    return ScheduleError(error.what, where=error.where, because=error.because, hint=hint, subject=error.subject)

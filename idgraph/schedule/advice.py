@@ -1,0 +1,108 @@
+"""Ways out of an inlining that is not legal: each is tried on a copy of the fusion, and offered only where it works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from idgraph.errors import IdGraphError, ScheduleError
+from idgraph.graphs import build_index_graph
+from idgraph.ir import Fusion, Tensor
+from idgraph.ir.parsing import copy_fusion
+from idgraph.schedule.inline import recompute
+from idgraph.schedule.replay import like
+
+_MOST = 2000  # operations of a fusion that is worth copying for a hint
+_OFFERED = 3  # ways out that are told
+
+Change = Callable[[Fusion], object]  # on a copy of the fusion
+
+
+def ways_out(fusion: Fusion, error: ScheduleError) -> str:
+    """The changes of which each makes the inlining legal, as a hint; empty where none was found."""
+    if len(fusion.exprs) > _MOST:
+        return ""
+    found: list[str] = []
+    told: set[str] = set()
+    for kind, text, change in _changes(fusion, error.subject):
+        if kind == "all" and found:
+            break  # the last resort
+        if len(found) < _OFFERED and kind not in told and _helps(fusion, change):
+            found.append(text)
+            told.add(kind)
+    return ", or ".join(found)
+
+
+def _helps(fusion: Fusion, change: Change) -> bool:
+    try:
+        made = copy_fusion(fusion)
+        change(made)
+        build_index_graph(made)
+    except IdGraphError:
+        return False
+    return True
+
+
+def _changes(fusion: Fusion, subject: tuple[str, ...]) -> Iterator[tuple[str, str, Change]]:
+    """(kind, text, change), the least first within a kind: the first that helps is offered."""
+    tensors = [t for t in fusion.tensors if t.name in subject]
+    tensors.sort(key=lambda t: subject.index(t.name))
+    for t in tensors:
+        for k in reversed(range(t.inline_position)):
+            yield f"inline {t.name}", f"inline {t.name} at most at {k}", _at(t, k)
+    for t in tensors[:1]:
+        for k in range(t.inline_position + 1, len(t.loop) + 1) if t.inline_position < len(t.loop) else ():
+            yield f"inline {t.name}", f"inline {t.name} at {k}", _at(t, k)
+        readers = [e.output for e in t.uses]
+        for r in (u for u in tensors[1:] if u in readers):
+            yield "like", f"schedule it like {r.name}: ig.schedule.like(f, {r.name})", _like(r)
+        alone = [[r] for r in sorted(readers, key=lambda r: r not in tensors)] if len(readers) > 1 else []
+        others = [[r for r in readers if r is not kept] for kept in readers] if len(readers) > 2 else []
+        for chosen in (*alone, *others):
+            calls = ", ".join(f"ig.schedule.recompute({t.name}, {r.name}.definition)" for r in chosen)
+            whose = "this use its own copy" if len(chosen) == 1 else "each of these uses its own copy"
+            yield "copy", f"give {whose}: {calls}", _copy(t, chosen)
+    deepest = max((t.inline_position for t in fusion.tensors), default=0)
+    for k in reversed(range(deepest)):
+        yield "all", f"inline no tensor past {k}", _all_at(k)
+
+
+def _at(t: Tensor, position: int) -> Change:
+    name = t.name
+
+    def change(f: Fusion) -> None:
+        f[name].inline_position = position
+
+    return change
+
+
+def _all_at(position: int) -> Change:
+    def change(f: Fusion) -> None:
+        for t in f.tensors:
+            t.inline_position = min(t.inline_position, position)
+
+    return change
+
+
+def _like(reader: Tensor) -> Change:
+    """Everything scheduled like ``reader``, and inlined where it was."""
+    name = reader.name
+
+    def change(f: Fusion) -> None:
+        positions = {t: t.inline_position for t in f.tensors}
+        like(f, f[name])
+        for t, k in positions.items():
+            t.inline_position = k
+
+    return change
+
+
+def _copy(t: Tensor, readers: Sequence[Tensor]) -> Change:
+    name, uses = t.name, [r.name for r in readers]
+
+    def change(f: Fusion) -> None:
+        for use in uses:
+            e = f[use].definition
+            if e is not None:
+                recompute(f[name], e)
+
+    return change

@@ -1,0 +1,104 @@
+"""Hints of an inlining that is not legal: each was tried, so following it leads to no such error."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given, note, settings
+from hypothesis import strategies as st
+
+import idgraph as ig
+from idgraph.errors import ScheduleError
+from idgraph.ir.parsing import copy_fusion
+from idgraph.testing import fusions
+from tests.property.budget import examples
+
+
+def refusal(f: ig.Fusion) -> ScheduleError | None:
+    try:
+        ig.IdModel(f).index  # noqa: B018 - building it checks the nests
+    except ScheduleError as error:
+        return error
+    return None
+
+
+def follow(f: ig.Fusion, way: str) -> None:
+    """Do what one way out says."""
+    if found := re.fullmatch(r"inline (\w+) (?:at most )?at (\d+)", way):
+        f[found[1]].inline_position = int(found[2])
+    elif found := re.fullmatch(r"schedule it like (\w+): ig.schedule.like\(f, \1\)", way):
+        positions = {t: t.inline_position for t in f.tensors}
+        ig.schedule.like(f, f[found[1]])
+        for t, k in positions.items():
+            t.inline_position = k
+    elif way.startswith(("give this use its own copy: ", "give each of these uses its own copy: ")):
+        for name, reader in re.findall(r"ig.schedule.recompute\((\w+), (\w+).definition\)", way):
+            use = f[reader].definition
+            assert use
+            ig.schedule.recompute(f[name], use)
+    elif found := re.fullmatch(r"inline no tensor past (\d+)", way):
+        for t in f.tensors:
+            t.inline_position = min(t.inline_position, int(found[1]))
+    else:
+        raise AssertionError(f"no such way is known here: {way}")
+
+
+def test_the_index_of_a_gather() -> None:
+    """Loops like those of the gather are no way out where the index is read at other elements in each step."""
+    f = ig.Fusion("f")
+    x, i = f.input("x", shape=(8, 6)), ig.copy(f.input("i", shape=(8, 3), dtype="int64"), name="c")
+    g = f.output(ig.gather(ig.exp(x, name="e"), 1, i, name="g"))
+    f["e"].inline(2)
+    error = refusal(f)
+    assert error is not None
+    assert error.hint == "inline e at most at 1"
+    f["e"].inline(1)
+    assert refusal(f) is None
+    g.merge(0)
+    f["e"].inline(0)
+    i.inline(1)
+    error = refusal(f)
+    assert error is not None
+    assert "like(f, g)" in error.hint
+    ig.schedule.like(f, g)
+    i.inline(1)
+    assert refusal(f) is None
+
+
+def test_a_copy_is_offered_where_it_helps() -> None:
+    f = ig.Fusion("f")
+    c = ig.copy(f.input("x", shape=(8,)), name="c")
+    f.output(ig.add(c, ig.flip(c, 0, name="r"), name="o"))
+    c.inline(1)
+    f["r"].inline(1)
+    error = refusal(f)
+    assert error is not None
+    assert "ig.schedule.recompute(c, r.definition)" in error.hint
+    for way in error.hint.split(", or "):
+        g = copy_fusion(f)
+        follow(g, way)
+        assert refusal(g) is None
+
+
+@settings(max_examples=examples(150))
+@given(fusions(max_steps=5), st.data())
+def test_every_way_out_is_one(f: ig.Fusion, data: st.DataObject) -> None:
+    """Random inlinings: what is offered works, and the fusion is as it was."""
+    made = [t for t in f.tensors if t.definition is not None and t.loop]
+    if made and data.draw(st.booleans()):
+        reference = data.draw(st.sampled_from(made))
+        reference.split(0, 2)
+        ig.schedule.like(f, reference)
+    for t in made:
+        limit = min([len(t.loop), *(len(e.output.loop) for e in t.uses)])
+        kept = next((p for p, d in enumerate(t.loop[:limit]) if d.kind == "reduction"), limit)
+        if t.uses:
+            t.inline_position = data.draw(st.integers(0, kept))
+    note(before := str(f))
+    error = refusal(f)
+    assert str(f) == before
+    for way in error.hint.split(", or ") if error is not None and error.hint else ():
+        g = copy_fusion(f)
+        follow(g, way)
+        again = refusal(g)
+        assert again is None, f"{error}\n{way} leads to\n{again}"
