@@ -46,6 +46,7 @@ FIRST = {
     "barriers": ("tests/emit/test_shared_memory.py",),
     "inverses": ("tests/arith/test_maps.py", "tests/property/test_inverses.py"),
     "storage": ("tests/graphs/test_storage.py", "tests/graphs/test_valgraph_rules.py"),
+    "trust": ("tests/bad_input/test_fuzz.py", "tests/emit/test_cache.py", "tests/threads"),
 }
 SUITE = (
     "tests/property/test_l1_soundness.py",
