@@ -3,6 +3,7 @@
 from idgraph.arith.assume import strongest
 from idgraph.arith.cost import cost, divmods
 from idgraph.arith.engine import Rule, Step, rules
+from idgraph.arith.enumerate import closure
 from idgraph.arith.interchange import affine_map, affine_set, tvm_index_map
 from idgraph.arith.machine import IntType, MachineCode, expensive, fits, integer_type, machine_code, reduce_strength
 from idgraph.arith.maps import Collision, IndexMap, IndexSet, MapProof, MapVerdict, Missed, NotInvertible, Undecided
@@ -24,6 +25,7 @@ from idgraph.arith.nodes import (
     minimum,
     not_,
     or_,
+    postorder,
     sort_key,
     symbol,
     where,
@@ -78,6 +80,7 @@ __all__ = [
     "and_",
     "as_expr",
     "ceildiv",
+    "closure",
     "congruence",
     "const",
     "cost",
@@ -98,6 +101,7 @@ __all__ = [
     "not_",
     "or_",
     "parse",
+    "postorder",
     "prove",
     "prove_equal",
     "ranged_symbols",

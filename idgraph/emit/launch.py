@@ -63,6 +63,7 @@ class HostPrepared:
         self.program, self._checked = program, checked
         self._given = {name: given_array(name, a) for name, a in inputs.items()}
         self.env = bind(fusion, self._given, symbols)
+        program.check_sizes(self.env)  # and again when arrays have told free strides
         self._flat: dict[str, Array] = {}
         self._homes = {b.title: b.name for b in program.plan.buffers if b.place != "private"}
         for t in fusion.inputs:
@@ -72,6 +73,7 @@ class HostPrepared:
         for b in program.plan.buffers:
             if b.place in ("output", "global"):
                 self._flat[b.name] = global_buffer(program, b, self.env, poison)
+        program.check_sizes(self.env)
 
     def launch(self) -> None:
         """Run all kernels in order; a checked program raises `IndexingError` for a loaded index out of range."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 Env = dict[str, int]
+FOREIGN = "in foreign byte order"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +58,24 @@ def given_array(name: str, value: object) -> Given:
             f"input {name} is a {type(value).__name__}, no array",
             hint="pass NumPy arrays: np.asarray(x), or x.numpy() of a torch tensor",
         )
+    if isinstance(value, np.ma.MaskedArray):
+        raise masked(name)
     array: Array = np.asarray(cast("Array", value))
     own = element_strides(array.shape, array.strides, array.itemsize)
-    return Given(array.shape, _dtype_name(array.dtype), own, array)
+    return Given(array.shape, dtype_name(array.dtype), own, array)
 
 
-def _dtype_name(dtype: np.dtype[Any]) -> str:
-    return dtype.name if dtype.isnative else f"{dtype.name} in foreign byte order"
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """The name that declarations use."""
+    return dtype.name if dtype.isnative else f"{dtype.name} {FOREIGN}"
+
+
+def masked(name: str) -> EmitError:
+    """That an array says of some elements that they are none."""
+    return EmitError(
+        f"input {name} is a masked array: kernels would read what lies under the mask",
+        hint="say what stands there: array.filled(0)",
+    )
 
 
 # symbols --------------------------------------------------------------------------------------------------------------
@@ -82,7 +94,10 @@ def bind(fusion: Fusion, given: Mapping[str, Given], symbols: Mapping[str, int] 
     for t in fusion.inputs:
         g = given[t.name]
         if g.dtype != t.dtype:
-            raise EmitError(f"input {t.name} is declared {t.dtype}, the array is {g.dtype}", where=t.source_line)
+            hint = "array.astype(array.dtype.newbyteorder('=')) turns the bytes round" if FOREIGN in g.dtype else ""
+            raise EmitError(
+                f"input {t.name} is declared {t.dtype}, the array is {g.dtype}", where=t.source_line, hint=hint
+            )
         if len(g.shape) != t.ndim:
             raise _misfit(t, g, f"{t.ndim} axes declared, the array has {len(g.shape)}")
         for d, n in zip(t.axes, g.shape, strict=True):
@@ -172,6 +187,34 @@ def fits(shape: Sequence[int], have: Sequence[int] | None, want: Sequence[int]) 
     return have is not None and all(n <= 1 or a == b for n, a, b in zip(shape, have, want, strict=True))
 
 
+def why_copied(t: Tensor, g: Given, env: Env) -> str:
+    """Why an array does not lie in memory as ``t`` is declared, or ""; ``env`` has the free strides too."""
+    want = logical_strides(t, env)
+    if want is None:
+        return "its memory is laid out by axes that the schedule made"
+    if t.offset != 0:
+        return f"it is declared to begin at element {t.offset} of its memory"
+    if g.strides is None:
+        return "its strides are negative, or no whole numbers of elements"
+    if not fits(g.shape, g.strides, want):
+        return f"its strides are {g.strides}, not {want} as declared"
+    return "" if g.data.flags.aligned else "its elements are not aligned in memory"
+
+
+def copies(fusion: Fusion, inputs: Mapping[str, Any], symbols: Mapping[str, int] | None) -> dict[str, str]:
+    """See `Program.copies`."""
+    given = {name: given_array(name, a) for name, a in inputs.items()}
+    env = bind(fusion, given, symbols)
+    found: dict[str, str] = {}
+    for t in fusion.inputs:
+        g = given[t.name]
+        bind_strides(t, env, g.shape, g.strides)
+        why = "" if 0 in g.shape else why_copied(t, g, env)
+        if why:
+            found[t.name] = why
+    return found
+
+
 def flat_input(t: Tensor, g: Given, env: Env) -> Array:
     """The buffer that the declaration of ``t`` describes, as words kernels see; shared with the array if it can be."""
     array: Array = g.data
@@ -183,9 +226,9 @@ def flat_input(t: Tensor, g: Given, env: Env) -> Array:
     offset = int(t.offset.evaluate(env)) if isinstance(t.offset, Expr) else t.offset
     if size == 0:
         return np.zeros(1, data.dtype)
-    if want is not None and offset == 0 and fits(shape, g.strides, want):
+    if not why_copied(t, g, env):
         return np.lib.stride_tricks.as_strided(data, (size,), (data.itemsize,), writeable=False)
-    flat = np.zeros(size, data.dtype)
+    flat = _room(t.name, size, data.dtype, t.source_line, zero=True)
     if want is None:
         flat[places(t, env)] = data
         return flat
@@ -207,12 +250,25 @@ def empty_buffer(t: Tensor, env: Env, poison: bool) -> Array:
     """Memory for an output or a global intermediate; poisoned with NaN (or an odd integer) on request."""
     bind_strides(t, env, extents(t, env), None)
     size = max(1, int(buffer_size(t).evaluate(env))) if 0 not in extents(t, env) else 1
-    return empty_words(size, t.dtype, poison)
+    return empty_words(size, t.dtype, poison, t)
 
 
-def empty_words(size: int, dtype: Any, poison: bool) -> Array:
+def _room(name: str, size: int, dtype: np.dtype[Any], line: object, *, zero: bool = False) -> Array:
+    """New memory; raises `EmitError` where the machine has too little."""
+    try:
+        return np.zeros(size, dtype) if zero else np.empty(size, dtype)
+    except (MemoryError, ValueError):
+        raise EmitError(
+            f"there is no memory for {name}: {size} elements of {dtype.itemsize} bytes",
+            where=str(line) if line else None,
+            hint="inline it into what reads it, or run the program on parts",
+        ) from None
+
+
+def empty_words(size: int, dtype: Any, poison: bool, of: Tensor | None = None) -> Array:
     """``size`` elements of ``dtype`` as kernels see them."""
-    made = np.empty(size, storage_dtype(dtype))
+    name, line = ("a private array", None) if of is None else (of.name, of.source_line)
+    made = _room(name, size, storage_dtype(dtype), line)
     if poison:
         made[...] = 0x7FC1 if dtype == "bfloat16" else np.nan if made.dtype.kind == "f" else 85
     return made

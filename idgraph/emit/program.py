@@ -18,6 +18,7 @@ from idgraph.emit.printers import kernel_source
 from idgraph.emit.rows import with_rows
 from idgraph.errors import EmitError, arguments
 from idgraph.index import IdModel
+from idgraph.index.sizes import Size, check_sizes, open_sizes
 from idgraph.ir import Fusion, check_fusion
 from idgraph.loading import LOADING
 from idgraph.schedule.variant import RULE, Variant
@@ -45,7 +46,7 @@ class Program:
     {'t2': array([2., 4., 6.], dtype=float32)}
     """
 
-    __slots__ = ("_functions", "cache", "fusion", "plan", "target", "variant")
+    __slots__ = ("_fitting", "_functions", "_sizes", "cache", "fusion", "plan", "target", "variant")
 
     def __init__(
         self,
@@ -54,7 +55,10 @@ class Program:
         plan: Plan,
         cache: KernelCache | None = None,
         variant: Variant = RULE,
+        sizes: tuple[Size, ...] = (),
     ) -> None:
+        self._sizes = sizes
+        self._fitting: set[tuple[tuple[str, int], ...]] = set()
         self.fusion = fusion
         self.target: Target = target
         self.plan = plan
@@ -84,6 +88,32 @@ class Program:
         return frozenset(t.name for t in self.fusion.tensors)
 
     @arguments(EmitError)
+    def copies(self, inputs: Mapping[str, Any], symbols: Mapping[str, int] | None = None) -> dict[str, str]:
+        """The inputs that `run` copies before it reads them, each with the reason; NumPy arrays as for `run`.
+
+        >>> import numpy as np
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> y = f.output(f.input("x", (2, 3)) + 1.0)
+        >>> p = ig.emit(f, "numpy")
+        >>> p.copies({"x": np.zeros((2, 3), np.float32)})
+        {}
+        >>> p.copies({"x": np.zeros((3, 2), np.float32).T})
+        {'x': 'its strides are (1, 2), not (3, 1) as declared'}
+        """
+        with LOADING:
+            from idgraph.emit import layout  # noqa: PLC0415  # NumPy
+
+        return layout.copies(self.fusion, inputs, symbols)
+
+    def check_sizes(self, env: Mapping[str, int]) -> None:
+        """Raise `EmitError` where some number does not fit 64 bits when the symbols have these values."""
+        key = tuple(sorted(env.items()))
+        if self._sizes and key not in self._fitting:
+            check_sizes(self._sizes, env)
+            self._fitting.add(key)
+
+    @arguments(EmitError)
     def kernel_source(self, kernel: Kernel, checked: bool = False) -> str:
         """One kernel as text."""
         return kernel_source(kernel, self.plan, self.target, checked)
@@ -110,9 +140,10 @@ class Program:
         """Outputs by name, from arrays by input name.
 
         Arrays have exactly the declared shapes and dtypes (bfloat16: ``ml_dtypes.bfloat16``); one that lies in memory
-        as declared is not copied. ``symbols`` gives extents that no input's shape tells. ``checked`` tests every loaded
-        index; ``poison`` fills outputs with NaN first. On "cuda", arrays with ``__cuda_array_interface__`` are taken as
-        they are, and then outputs are device arrays too (bfloat16 as 16-bit words).
+        as declared is not copied (`copies` tells). ``symbols`` gives extents that no input's shape tells. ``checked``
+        tests every loaded index; ``poison`` fills outputs with NaN first. On "cuda", arrays with
+        ``__cuda_array_interface__`` are taken as they are, and then outputs are device arrays too (bfloat16 as 16-bit
+        words).
 
         Raises `EmitError` for arrays that do not fit, `IndexingError` for an index out of range.
         """
@@ -166,10 +197,12 @@ def emit(
         maps = IdModel(fusion)
         maps.verify()
     plan = build_plan(fusion, maps, threads=target == "cuda")
+    sizes = open_sizes(fusion, maps)
     if target == "cpu" and variant.parallel is False:
         plan = on_one_core(plan)
     if target == "cuda":
         plan = with_lanes(with_rows(together(plan), variant=variant))
     elif target == "cpu":
         plan = with_first_values(with_rows(plan, threads=False, variant=variant))
-    return Program(fusion, target, plan, KernelCache(Path(cache)) if cache is not None else None, variant)
+    kept = KernelCache(Path(cache)) if cache is not None else None
+    return Program(fusion, target, plan, kept, variant, sizes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from idgraph.arith import (
     TRUE,
@@ -30,6 +30,7 @@ from idgraph.ir.fusion import is_int
 
 if TYPE_CHECKING:
     from idgraph.index.access import Access
+    from idgraph.ir import Tensor
 
 # Points at which a claim that no rule decides is tried, one by one.
 MAX_POINTS = 1 << 17
@@ -51,7 +52,16 @@ def find_loop(access: Access, loop: str | int | Loop) -> Loop:
     return found
 
 
-def bounded_loads(access: Access) -> dict[Expr, Expr]:
+class Loading(Protocol):
+    """What is asked of an access about the values that it loads."""
+
+    @property
+    def loads(self) -> Mapping[str, tuple[Tensor, tuple[Expr, ...]]]: ...
+    @property
+    def load_bounds(self) -> tuple[Expr, ...]: ...
+
+
+def bounded_loads(access: Loading) -> dict[Expr, Expr]:
     """Loaded values as symbols with the bounds that ``load_bounds`` ask of them."""
     found: dict[Expr, Expr] = {}
     for condition in access.load_bounds:

@@ -155,7 +155,7 @@ def test_a_device_array_less_aligned_than_declared_is_refused() -> None:
     t = f.input("x", shape=(8,))
     f.output(t + 1.0)
     with pytest.raises(ig.EmitError, match="16 bytes do not divide") as caught:
-        device_flat(t, device_given(array), {})
+        device_flat(t, device_given("x", array), {})
     assert "alignment=4" in str(caught.value)
 
 

@@ -12,11 +12,13 @@ from idgraph.emit.layout import (
     Env,
     Given,
     bind_strides,
+    dtype_name,
     element_strides,
     extents,
     fits,
     flat_input,
     logical_strides,
+    masked,
     output_array,
 )
 from idgraph.emit.ops.memory import storage_dtype
@@ -42,11 +44,13 @@ def is_device(array: Any) -> bool:
     return not isinstance(array, (np.ndarray, np.generic)) and hasattr(array, "__cuda_array_interface__")
 
 
-def device_given(array: Any) -> Given:
+def device_given(given_name: str, array: Any) -> Given:
     """A device array; 16-bit words (``<u2`` or ``<V2``) stand for bfloat16."""
     about = array.__cuda_array_interface__
     kind = np.dtype(about["typestr"])
-    name = "bfloat16" if kind.str in ("<u2", "|V2") else kind.name
+    name = "bfloat16" if kind.str in ("<u2", "|V2") else dtype_name(kind)
+    if about.get("mask") is not None:
+        raise masked(given_name)
     shape = tuple(int(n) for n in about["shape"])
     return Given(shape, name, element_strides(shape, about.get("strides"), kind.itemsize), array)
 

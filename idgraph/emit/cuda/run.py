@@ -63,8 +63,9 @@ class Prepared:
         cuda, fusion = need_device(), program.fusion
         self.program = program
         self._on_device = any(is_device(a) for a in inputs.values())
-        given = {name: device_given(a) if is_device(a) else given_array(name, a) for name, a in inputs.items()}
+        given = {name: device_given(name, a) if is_device(a) else given_array(name, a) for name, a in inputs.items()}
         self.env = bind(fusion, given, symbols)
+        program.check_sizes(self.env)
         self._homes = {b.title: b.name for b in program.plan.buffers if b.place != "private"}
         self._flat: dict[str, Any] = {}
         for t in fusion.inputs:
@@ -77,6 +78,7 @@ class Prepared:
             if b.place in ("output", "global"):
                 host = global_buffer(program, b, self.env, poison)
                 self._flat[b.name] = cuda.to_device(host) if poison else cuda.device_array(host.shape, host.dtype)
+        program.check_sizes(self.env)
         functions: dict[str, Any] = dict(program.functions(checked))
         self._kernels: list[tuple[Kernel, Callable[[], None], Any]] = []
         for kernel in program.plan.kernels:
