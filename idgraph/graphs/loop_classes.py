@@ -17,6 +17,7 @@ class LoopClasses:
             for e in t.uses if shared(t) else ():
                 for mine, theirs in zip(t.loop[: shared(t)], e.output.loop, strict=False):
                     self._parent[self.find(mine)] = self.find(theirs)
+        self.joined = self._parent.keys() | self._parent.values()
 
     def find(self, d: IterDomain) -> IterDomain:
         """The representative of the class of a loop axis."""
@@ -28,9 +29,8 @@ class LoopClasses:
     def fed(self, name: Callable[[IterDomain], IterDomain]) -> dict[IterDomain, set[IterDomain]]:
         """For each class of several loops the concrete axes that feed any of them, as ``name`` calls these."""
         found: dict[IterDomain, set[IterDomain]] = {}
-        joined = self._parent.keys() | self._parent.values()
         for t in self._fusion.tensors:
-            if not any(d in joined for d in t.loop):
+            if not any(d in self.joined for d in t.loop):
                 continue
             steps = [*t.domain.exprs, *t.domain.loop_exprs]
             for c in dict.fromkeys((*t.root, *t.logical)):
@@ -38,7 +38,7 @@ class LoopClasses:
                     continue
                 reach = descendants(c, steps)
                 for d in t.loop:
-                    if d in joined and d in reach:
+                    if d in self.joined and d in reach:
                         found.setdefault(self.find(d), set()).add(name(c))
         return found
 

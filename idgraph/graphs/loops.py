@@ -7,7 +7,7 @@ a replay of its schedule on the resolved axes, which belongs to no tensor.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
 from dataclasses import dataclass, field
 
 from idgraph.arith import Expr, simplify
@@ -85,8 +85,16 @@ class Nests:
         self._parent: dict[IterDomain, IterDomain] = {}
         self._fresh = 0
         self._forwards: Forwards | None = None
-        self._resolve()
+        self._conflicts: dict[IterDomain, IterDomain] = {}
         self._classes = LoopClasses(fusion, self.shared)
+        self.shadows = Shadows()
+        if any(t.inline_position for t in fusion.tensors):
+            self._share()
+
+    def _share(self) -> None:
+        """Resolve broadcasts in shared loops, and make what stands for the axes that this touches."""
+        fusion = self.fusion
+        self._resolve()
         self._fed = self._classes.fed(self._find) if self._parent else {}
         self.shadows = self._all_shadows()
         self._before = self.shadows  # with nothing forwarded
@@ -102,6 +110,11 @@ class Nests:
     def shared(self, t: Tensor) -> int:
         """How many of t's loops are shared with its consumers."""
         return t.inline_position if t.uses else 0
+
+    @property
+    def joined(self) -> Set[IterDomain]:
+        """The loop axes that are one with another."""
+        return self._classes.joined
 
     def loop_class(self, t: Tensor, j: int) -> IterDomain:
         """What stands for all loops that are one with loop ``j`` of ``t``."""
@@ -127,7 +140,6 @@ class Nests:
         self._parent[rb] = ra
 
     def _resolve(self) -> None:
-        self._conflicts: dict[IterDomain, IterDomain] = {}
         for e in self.fusion.exprs:
             for t, row in zip(e.inputs, e.reads, strict=True):
                 if not self.shared(t):
@@ -138,8 +150,7 @@ class Nests:
                     elif isinstance(read, Fixed) and read.resolves is not None:
                         self._union(axis, read.resolves)
 
-        if any(t.inline_position for t in self.fusion.tensors):
-            self._resolve_beside()
+        self._resolve_beside()
 
     def _resolve_beside(self) -> None:
         """Resolve broadcasts by concrete axes of the same loop, met only where both are read outside of the nest.

@@ -8,6 +8,7 @@ the stand-in of a reader.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 from idgraph.errors import ScheduleError
 from idgraph.graphs.loops import Nests
@@ -19,31 +20,36 @@ class Promotion:
     """For each loop axis of a tensor that an operation makes the axis that gives its loop the extent, and the way."""
 
     def __init__(self, fusion: Fusion, nests: Nests) -> None:
+        self._fusion = fusion
+        # Only of loops that are shared or widened: most are neither, and run over their own axis in its own way.
         self._of: dict[IterDomain, IterDomain] = {}
         self._way: dict[IterDomain, Parallel] = {}
         classes: dict[IterDomain, list[IterDomain]] = {}
-        for e in reversed(fusion.exprs):
+        self._joined = nests.joined
+        for e in reversed(fusion.exprs) if self._joined else ():
             for j, d in enumerate(e.output.loop):
-                classes.setdefault(nests.loop_class(e.output, j), []).append(d)
+                if d in self._joined:
+                    classes.setdefault(nests.loop_class(e.output, j), []).append(d)
         for members in classes.values():
             self._way.update(dict.fromkeys(members, _one_way(members)))
-        own: dict[IterDomain, IterDomain] = {}
-        for e in fusion.exprs:
-            shadow = nests.shadows[e.output]
-            own.update((d, shadow.direct.get(j, shadow.loop[j])) for j, d in enumerate(e.output.loop))
-        for e in reversed(fusion.exprs):  # readers first: a shared loop takes its extent from them
-            t = e.output
-            for j, d in enumerate(t.loop):
-                self._of[d] = d if own[d] is d else self._given(t, j, own, classes[nests.loop_class(t, j)])
+        moved: dict[IterDomain, IterDomain] = {}  # loops that run over a stand-in
+        for t, shadow in nests.shadows.items():
+            stands = (shadow.direct.get(j, d) for j, d in enumerate(shadow.loop))
+            if t.definition is not None:
+                moved.update((d, by) for d, by in zip(t.loop, stands, strict=True) if by is not d)
+        for e in reversed(fusion.exprs) if moved else ():  # readers first: a shared loop takes its extent from them
+            for j, d in enumerate(e.output.loop):
+                if d in moved:
+                    self._of[d] = self._given(e.output, j, moved, classes.get(nests.loop_class(e.output, j), ()))
 
     def _given(
-        self, t: Tensor, j: int, own: Mapping[IterDomain, IterDomain], members: Sequence[IterDomain]
+        self, t: Tensor, j: int, moved: Mapping[IterDomain, IterDomain], members: Sequence[IterDomain]
     ) -> IterDomain:
         """What gives loop ``j`` of ``t``, which is none of its own, the extent: an axis of a reader, as near as can be;
         else of whatever else shares the loop; else a stand-in."""
-        read = [self._of[e.output.loop[j]] for e in t.uses if j < t.inline_position]
-        real = [d for d in (*read, *members) if own.get(d) is d]
-        return next(iter((*real, *read, own[t.loop[j]])))
+        read = [self.of(e.output.loop[j]) for e in t.uses if j < t.inline_position]
+        real = [d for d in (*read, *members) if d in self._joined and d not in moved]
+        return next(iter((*real, *read, moved[t.loop[j]])))
 
     def of(self, d: IterDomain) -> IterDomain:
         """The axis that gives the loop of ``d`` its extent."""
@@ -54,7 +60,11 @@ class Promotion:
         return self._way.get(d, d.parallel)
 
     def __contains__(self, d: object) -> bool:
-        return d in self._of
+        return d in self._loops
+
+    @cached_property
+    def _loops(self) -> frozenset[IterDomain]:
+        return frozenset(d for e in self._fusion.exprs for d in e.output.loop)
 
 
 def _one_way(members: Sequence[IterDomain]) -> Parallel:
