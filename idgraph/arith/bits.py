@@ -13,6 +13,7 @@ from idgraph.arith.ranges import congruence, interval
 
 _DEPTH = 8
 _MAX_RUNS = 32
+_MAX_BITS = 64  # of a number that is looked at bit by bit
 
 Source = tuple[Expr, int]  # a number, and how far its bits are shifted up (negative: down)
 Diagonals = dict[Source, int]  # for each source the bits of the number that take part
@@ -75,8 +76,16 @@ def _of_sum(e: Expr, depth: int) -> int:
     for a in e.args:
         bits = may_be_set(a, depth - 1)
         if bits & out:
-            return _cleared(e)
+            digits = _of_digits(e, 0, depth)
+            return _cleared(e) if digits is None else _all_of(digits)
         out |= bits
+    return out
+
+
+def _all_of(found: Diagonals) -> int:
+    out = 0
+    for (_, s), bits in found.items():
+        out |= bits << s if s >= 0 else bits >> -s
     return out
 
 
@@ -92,11 +101,11 @@ def _cleared(e: Expr) -> int:
     return -1
 
 
-def disjoint(parts: tuple[Expr, ...]) -> bool:
+def disjoint(parts: tuple[Expr, ...], depth: int = _DEPTH) -> bool:
     """Whether no two of the numbers ever have a 1 in the same place, so that their sum is their xor."""
     taken = 0
     for a in parts:
-        bits = may_be_set(a)
+        bits = may_be_set(a, depth)
         if bits & taken:
             return False
         taken |= bits
@@ -117,12 +126,15 @@ def diagonals(e: Expr, depth: int = _DEPTH) -> Diagonals | None:
             return {(const(1), k): 1 for k in _places(e.value)} if e.value >= 0 else None
         case "xor" if depth:
             return _joined([diagonals(a, depth - 1) for a in e.args])
-        case "add" if depth and disjoint(e.args):
+        case "add" if depth and disjoint(e.args, depth):
             return _joined([diagonals(a, depth - 1) for a in e.args])
+        case "add" if depth:
+            found = _of_digits(e, 0, depth)
         case "mul" if depth and e.base is not None and e.coef > 0:
             found = _scaled(diagonals(e.base, depth - 1), e.coef, may_be_set(e.base))
         case "mod" | "floordiv" if depth and e.args[1].op == "const" and power_of_two(e.args[1].value):
-            found = diagonals(e.args[0], depth - 1)
+            found = _of_digits(e.args[0], e.args[1].value, depth) if e.op == "mod" else None
+            found = diagonals(e.args[0], depth - 1) if found is None else found
             if found is not None:
                 found = _cut(found, e.op == "mod", e.args[1].value.bit_length() - 1)
         case _:
@@ -131,6 +143,49 @@ def diagonals(e: Expr, depth: int = _DEPTH) -> Diagonals | None:
         return found
     bits = may_be_set(e)
     return {(e, 0): bits} if bits else {}
+
+
+def _of_digits(e: Expr, period: int, depth: int) -> Diagonals | None:
+    """A sum of quotients and remainders of numbers by powers of two, modulo ``period`` unless that is 0.
+
+    Each bit of such a number has a weight in the sum; where no two weights share a bit, the sum is their xor:
+    ``x + 2*(x//2) - 6*(x//8)`` has the weights 1, 4, 8, 2 of the four bits of x.
+    """
+    if e.op != "add":
+        return None
+    t, c = terms(e)
+    weights: dict[tuple[Expr, int], int] = {(const(1), 0): c}
+    for base, v in t.items():
+        x, first, stop = _digit(base)
+        possible = may_be_set(x, depth - 1)
+        if possible < 0 or possible.bit_length() > _MAX_BITS:
+            return None
+        for k in range(first, possible.bit_length() if stop is None else min(stop, possible.bit_length())):
+            if possible >> k & 1:
+                weights[(x, k)] = weights.get((x, k), 0) + (v << (k - first))
+    out: Diagonals = {}
+    taken = 0
+    for (x, k), w in weights.items():
+        weight = w % period if period else w
+        if weight < 0 or weight & taken:
+            return None
+        taken |= weight
+        for place in _places(weight):
+            out[(x, place - k)] = out.get((x, place - k), 0) | 1 << k
+    return out
+
+
+def _digit(base: Expr) -> tuple[Expr, int, int | None]:
+    """``x//2**a % 2**b`` as (x, a, a + b); None for no upper end."""
+    x, first, stop = base, 0, None
+    if x.op == "mod" and x.args[1].op == "const" and power_of_two(x.args[1].value):
+        stop = x.args[1].value.bit_length() - 1
+        x = x.args[0]
+    if x.op == "floordiv" and x.args[1].op == "const" and power_of_two(x.args[1].value):
+        first = x.args[1].value.bit_length() - 1
+        stop = None if stop is None else stop + first
+        x = x.args[0]
+    return x, first, stop
 
 
 def _places(bits: int) -> Iterator[int]:

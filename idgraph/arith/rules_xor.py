@@ -10,13 +10,9 @@ from idgraph.arith.engine import normal, rule
 from idgraph.arith.linear import minus, terms
 from idgraph.arith.nodes import ZERO, Expr, add, compare, const, floordiv, from_terms, mod, mul, xor
 from idgraph.arith.ranges import interval
+from idgraph.arith.rules_bits import less
 
 _MAX_OPERANDS = 24
-
-
-def _less(a: Expr, b: Expr) -> bool:
-    """Whether ``a`` is cheaper, with no more quotients and remainders."""
-    return cost(a) < cost(b) and a.divmods <= b.divmods
 
 
 @rule("xor", "xor-not", "x ^ -1", "-x - 1")
@@ -106,7 +102,7 @@ def xor_gather(node: Expr) -> Expr | None:
             inner = normal(xor(*(a.args[0] for a in same)))
             whole = mod(inner, const(d)) if op == "mod" else floordiv(inner, const(d))
             out = xor(whole, *(a for a in node.args if a not in same))
-            if _less(out, node):
+            if less(out, node):
                 return out
     return None
 
@@ -138,7 +134,7 @@ def xor_linear(node: Expr) -> Expr | None:
     if made is None or made == node:
         return None
     made = normal(made)
-    return made if _less(made, node) else None
+    return made if less(made, node) else None
 
 
 @rule("add", "xor-carry", "x + (y ^ z)", "(x + y) ^ z", "x has no 1 where y or z may have one; it is cheaper")
@@ -159,7 +155,7 @@ def xor_carry(node: Expr) -> Expr | None:
             if cost(joined) > cost(node) or _mixed(joined):
                 continue
             out = normal(xor(joined, *(q for q in parts if q is not p)))
-            if _less(out, node):
+            if less(out, node):
                 return out
     return None
 
@@ -188,6 +184,6 @@ def equal_xor(node: Expr) -> Expr | None:
         for a in base.args:
             moved = normal(xor(other, *(b for b in base.args if b is not a)))
             out = normal(compare("eq" if node.op == "eq" else "ne", a, moved))
-            if _less(out, node):
+            if less(out, node):
                 return out
     return None
