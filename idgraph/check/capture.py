@@ -1,7 +1,7 @@
 """TorchInductor's scheduler nodes in the neutral form: everything that touches its insides stands in this module.
 
-Capture runs Inductor as it is up to the end of its scheduler and stops before code generation (`stop=False`: goes on,
-and keeps the source). Loop bodies are replayed through a handler that notes formulas and computes nothing.
+Capture runs Inductor as it is up to the end of its scheduler and stops before code generation (``source``: after it,
+before anything is compiled). Loop bodies are replayed through a handler that notes formulas and computes nothing.
 
 Long: one module to change when Inductor changes.
 """
@@ -63,6 +63,7 @@ class Lowered:
     after: Program
     calls: tuple[str, ...] = ()
     source: str = ""
+    dtypes: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 class _Stop(BaseException):
@@ -80,9 +81,11 @@ class _Record:
 class Capture:
     """Inductor, watched: `lowered` are the graphs in the order in which they were lowered."""
 
-    def __init__(self, *, stop: bool = True, options: Mapping[str, Any] | None = None, name: str = "program") -> None:
+    def __init__(
+        self, *, source: bool = False, options: Mapping[str, Any] | None = None, name: str = "program"
+    ) -> None:
         self.torch = _torch()
-        self.stop = stop
+        self.source = source
         self.options = dict(options or {})
         self.name = name
         self.lowered: list[Lowered] = []
@@ -155,13 +158,14 @@ class Capture:
             return result
 
         def noted_codegen(graph: Any) -> Any:
-            if not watcher.stop:
+            source = ""
+            if watcher.source:
                 made = codegen(graph)
-                watcher._note(graph, str(getattr(made[0], "value", made[0])))
-                return made
-            graph.init_wrapper_code()
-            graph._update_scheduler()
-            watcher._note(graph, "")
+                source = str(getattr(made[0], "value", made[0]))
+            else:
+                graph.init_wrapper_code()
+                graph._update_scheduler()
+            watcher._note(graph, source)
             raise _Stop
 
         changes: dict[str, Any] = {"force_disable_caches": True, "_pre_fusion_custom_pass": self._before}
@@ -229,7 +233,16 @@ class _Reader:
                 if body is not None:
                     nests.append(self._nest(s, body, kernels[s.get_name()]))
             made.append(self._program(buffers, nests, order))
-        return Lowered(self.name, self.imported, made[0], made[1], calls, self.source)
+        return Lowered(self.name, self.imported, made[0], made[1], calls, self.source, self._dtypes(nodes))
+
+    def _dtypes(self, nodes: Sequence[Any]) -> dict[str, str]:
+        """Element types of buffers, by name."""
+        names = [b.get_name() for s in nodes for b in s.get_outputs()] + list(self.graph.graph_inputs)
+        found: dict[str, str] = {}
+        for name in names:
+            with contextlib.suppress(KeyError, AttributeError, NotImplementedError):
+                found[name] = str(self.graph.get_dtype(name)).removeprefix("torch.")
+        return found
 
     def _first_body(self, s: Any, body: Any) -> Any:
         """The body as lowered, before the scheduler simplified and reordered its loops."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, simplify
 from idgraph.check.cover import covers, decoded, element_of, injective, inverse, written
 from idgraph.check.form import ZERO, Axis, Buffer, Load, Nest, Place, Program, Read, Write
-from idgraph.check.match import all_same, flat_of, unflat
+from idgraph.check.match import all_same, flat_of, same_sets, unflat
 from idgraph.check.meaning import Meaning, Need, Table, Undecided
 from idgraph.check.points import Gap, Space, bind, compare
 from idgraph.check.report import Difference, Report, Row, Verdict
@@ -216,11 +216,14 @@ class _Writing:
     def _compare(self, theirs: list[Need], reduce: list[Expr], nested: bool) -> Iterator[Row]:
         mine = [a.symbol for a in self.reduce if a.extent != as_expr(1)]
         names = dict.fromkeys([n.storage for n in self.ours] + [n.storage for n in theirs])
+        spelled = not mine and bool(reduce)  # a sum that the nest spells out
         whole = all_same(self.ours, theirs, mine, reduce, and_(self.held, *self.facts), self.table)
         for name in names:
             a, b = [n for n in self.ours if n.storage == name], [n for n in theirs if n.storage == name]
             if whole or all_same(a, b, mine, reduce, and_(self.held, *self.facts), self.table):
                 yield self._told(name, "proved", "formulas are the same")
+            elif (nested or spelled) and same_sets(a, b, and_(self.held, *self.facts), self.table, [*mine, *reduce]):
+                yield self._told(name, "proved", "formulas are the same, as sets of elements")
             else:
                 yield self._counted(name, a, b, reduce, nested)
 

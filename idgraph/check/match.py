@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, permutations
 from math import prod
 
@@ -156,5 +156,31 @@ def all_same(
             Need(n.storage, table.turn(n.address, way), and_(table.turn(n.when, way), inside), n.tensor) for n in theirs
         ]
         if same(ours, turned, held):
+            return True
+    return False
+
+
+def same_sets(ours: Sequence[Need], theirs: Sequence[Need], held: Expr, table: Table, reduced: Sequence[Expr]) -> bool:
+    """True when both are proved to reach the same elements, however often: each formula has an equal one, its reduced
+    variables renamed, on the other side.
+    """
+    known = {s.name: s for s in reduced}
+
+    def variables(n: Need) -> list[Expr]:
+        names = table.variables(n.address) | table.variables(n.when)
+        return [known[x] for x in sorted(names) if x in known]
+
+    a, b = merged(ours, held), merged(theirs, held)
+    return all(any(_alike(n, m, variables, held, table) for m in b) for n in a) and all(
+        any(_alike(m, n, variables, held, table) for m in a) for n in b
+    )
+
+
+def _alike(n: Need, m: Need, variables: Callable[[Need], list[Expr]], held: Expr, table: Table) -> bool:
+    if n.storage != m.storage:
+        return False
+    for way, inside in pairings(variables(n), variables(m)):
+        turned = Need(m.storage, table.turn(m.address, way), and_(table.turn(m.when, way), inside), m.tensor)
+        if same([n], [turned], held):
             return True
     return False

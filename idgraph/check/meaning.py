@@ -78,6 +78,19 @@ class Table:
                         given[n] = self.load(what[0], simplify(turned))
         return x.substitute(given) if given else x
 
+    def variables(self, x: Expr) -> set[str]:
+        """Names of loop variables that ``x`` depends on, through its loaded values too."""
+        out: set[str] = set()
+        for n in x.names:
+            if n in self.places:
+                out |= self.variables(self.places[n][0])
+            elif n in self.loads:
+                what = self.loads[n]
+                out |= set() if isinstance(what, str) else self.variables(what[1])
+            else:
+                out.add(n)
+        return out
+
     def texts(self, x: Expr) -> list[str]:
         """What is known by its text only, among what ``x`` depends on."""
         out: list[str] = []
@@ -293,7 +306,7 @@ class _Walk:
         before = len(self.found.reduce)
         env = self.point(e, coordinates)
         new = tuple(self.found.reduce)[before:]
-        if new and reduced:
+        if new and before:  # a second sum, inside the first or beside it
             self.found.nested = True
         for k in range(len(e.inputs)):
             self.operand(e, k, env, when, (*reduced, *new))

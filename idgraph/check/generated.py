@@ -1,0 +1,53 @@
+"""A program with the loop nests of its generated source in place of the scheduler's: the same rows are decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from idgraph.check.form import Buffer, Nest, Program, Write
+from idgraph.check.triton_source import read_kernel
+from idgraph.check.wrapper import launches
+
+
+def of_source(program: Program, text: str, dtypes: Mapping[str, str] | None = None) -> tuple[Program, list[str]]:
+    """The same program with the nests that its generated source has; and kernels that could not be read, with reasons.
+
+    Buffers keep the names that the wrapper gives them, those of the scheduler.
+    """
+    nests: list[Nest] = []
+    unread: list[str] = []
+    order = list(program.order)
+    made = {b.name: b for b in program.buffers}
+    updated: set[str] = set()
+    for launch in launches(text, program.symbols):
+        found = read_kernel(launch, dtypes)
+        if found.unread:
+            unread.append(f"{launch.kernel}: {found.unread}")
+            continue
+        written: list[Buffer] = []
+        for n in found.nests:
+            write = n.writes[0]
+            into = _target(program, write, made, updated)
+            if into is not None:
+                written.append(into)
+                n = replace(n, writes=(replace(write, buffer=into.name, index=write.index),))
+            nests.append(n)
+        at = min((order.index(b.after) for b in written if b.after in order), default=len(order))
+        names = [n.name for n in found.nests]
+        order[at:at] = [n for n in names if n not in order]
+    return replace(program, nests=tuple(nests), order=tuple(order)), unread
+
+
+def _target(program: Program, write: Write, made: Mapping[str, Buffer], updated: set[str]) -> Buffer | None:
+    """The buffer that a store fills: of the wrapper's name, or the next update of that memory."""
+    later = [b for b in program.buffers if b.home == write.buffer and b.over and b.name not in updated]
+    own = made.get(write.buffer)
+    fresh = own is not None and own.after and own.name not in updated
+    if own is not None and fresh and write.mode == "store" and not (later and own.name in updated):
+        updated.add(own.name)
+        return own
+    if later:
+        updated.add(later[0].name)
+        return later[0]
+    return own

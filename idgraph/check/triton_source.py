@@ -1,0 +1,512 @@
+"""What generated Triton source addresses: `tl.load` and `tl.store` expressions, decompositions, masks; from its text.
+
+The text is parsed (`ast.parse`), never evaluated or executed. Each kernel that Inductor's wrapper calls becomes loop
+nests of the neutral form, one for each store; a form that is not known here is told, not guessed.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, not_, simplify, symbol, where
+from idgraph.check.form import ZERO, Axis, CheckError, Load, Nest, Place, Read, Write
+from idgraph.check.meaning import Table, Value, combine, unwrapped
+from idgraph.check.wrapper import Argument, Launch, name_of, parse_source
+
+PREFIXES = ("z", "y", "x")
+REDUCERS = frozenset({
+    "sum", "max2", "min2", "any", "prod", "xor_sum", "min_with_index", "max_with_index", "welford", "reduce",
+    "online_softmax_reduce", "max", "min",
+})  # fmt: skip
+STATEMENTS = frozenset({"device_assert", "debug_barrier", "static_assert", "static_print", "assume", "multiple_of"})
+_BINARY: Mapping[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
+_COMPARE: Mapping[type[ast.cmpop], str] = {
+    ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne",
+}  # fmt: skip
+
+
+class Unreadable(Exception):
+    """A form of source that is not known here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Val:
+    """A value of a kernel: what it is as far as it is an integer or a condition, what it is made of, its own masks."""
+
+    what: Value
+    reads: frozenset[Read] = frozenset()
+    guards: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class Found:
+    """What a kernel does: a nest for each store; ``unread``: why not, where its source has a form that is not known."""
+
+    nests: list[Nest] = field(default_factory=list[Nest])
+    unread: str = ""
+
+
+# kernels --------------------------------------------------------------------------------------------------------------
+
+
+def read_kernel(launch: Launch, dtypes: Mapping[str, str] | None = None) -> Found:
+    """The nests of one kernel, one for each store, in terms of the wrapper's buffers."""
+    found = Found()
+    try:
+        functions = [n for n in ast.walk(parse_source(launch.source)) if isinstance(n, ast.FunctionDef)]
+        main = next((f for f in functions if f.name == launch.kernel or f.name == "triton_"), None)
+        if main is None:
+            raise Unreadable("its function is not in its source")
+        _Kernel(launch, main, dict(dtypes or {})).read(found)
+    except Unreadable as why:
+        found.unread = str(why)
+    except (ArithError, CheckError) as error:
+        found.unread = error.what
+    except RecursionError:
+        found.unread = "its expressions are nested too deep"
+    return found
+
+
+class _Kernel:
+    """One kernel, its statements taken in order, each name bound to what it stands for."""
+
+    def __init__(self, launch: Launch, function: ast.FunctionDef, dtypes: dict[str, str]) -> None:
+        self.launch = launch
+        self.function = function
+        self.dtypes = dtypes
+        self.table = Table()
+        self.env: dict[str, Val] = {}
+        self.pointers: dict[str, Argument] = {}
+        self.axes: dict[str, Axis] = {}  # index symbol -> axis
+        self.current: dict[str, str] = {}  # prefix -> index symbol now
+        self.masked: set[str] = set()  # prefixes whose mask is no constant
+        self.blocks: set[str] = set()
+        self.loads: dict[str, Load] = {}
+        self.places: dict[str, Place] = {}
+        self.data: set[str] = set()
+        self.behind: dict[str, frozenset[Read]] = {}
+        self.stored: dict[tuple[str, Expr], Val] = {}
+        self.writes: list[tuple[Write, tuple[Axis, ...]]] = []
+        self.bounds: dict[Expr, Expr] = {}  # loaded value -> size of the axis that it addresses
+        self.fresh = 0
+
+    def read(self, found: Found) -> None:
+        params = self.function.args.args
+        plain = [a.arg for a in params if not (a.annotation is not None and "constexpr" in ast.unparse(a.annotation))]
+        self.blocks = {a.arg for a in params} - set(plain)
+        if len(plain) < len(self.launch.arguments):
+            raise Unreadable(f"it takes {len(plain)} arguments, the wrapper gives {len(self.launch.arguments)}")
+        for name, given in zip(plain, self.launch.arguments, strict=False):
+            if given.buffer:
+                self.pointers[name] = given
+            elif given.number is not None:
+                self.env[name] = Val(given.number)
+        self._body(self.function.body)
+        for k, (write, axes) in enumerate(self.writes):
+            found.nests.append(self._nest(write, axes, k))
+
+    def _nest(self, write: Write, axes: tuple[Axis, ...], k: int) -> Nest:
+        """A store as a nest: index variables of its address are its loops, the others are reduced."""
+        used: dict[str, None] = {}
+        for x in (*(r.index for r in write.reads), *(r.when for r in write.reads)):
+            self._variables(x, used)
+        reduce = tuple(self.axes[n] for n in used if n in self.axes and self.axes[n] not in axes)
+        loads = dict(self.loads)
+        return Nest(f"{self.launch.kernel}[{k}]", axes, (write,), reduce, loads, dict(self.places), self.launch.kernel)
+
+    def _variables(self, x: Expr, into: dict[str, None]) -> None:
+        for n in sorted(x.names):
+            if n in self.places:
+                self._variables(self.places[n].value, into)
+            elif n in self.loads:
+                self._variables(self.loads[n].index if not self.loads[n].text else ZERO, into)
+            else:
+                into[n] = None
+
+    # statements -------------------------------------------------------------------------------------------------------
+
+    def _body(self, body: Sequence[ast.stmt]) -> None:
+        for s in body:
+            match s:
+                case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                    self._assign(name, value)
+                case ast.Assign(targets=[ast.Tuple(elts=targets)], value=value):
+                    self._unpack([name_of(t) for t in targets], value)
+                case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                    if "constexpr" in ast.unparse(s.annotation):
+                        self.blocks.add(name)
+                    else:
+                        self._assign(name, value)
+                case ast.Expr(value=ast.Call() as call):
+                    self._effect(call)
+                case ast.Expr(value=ast.Constant()) | ast.Pass():
+                    pass
+                case ast.For():
+                    self._loop(s)
+                case _:
+                    raise Unreadable(f"a statement that is not known here: {_shown(s)}")
+
+    def _unpack(self, names: list[str], value: ast.expr) -> None:
+        if isinstance(value, ast.Tuple):
+            found = [self._value(v) for v in value.elts]
+        else:
+            found = [self._value(value)] * len(names)
+        for name, v in zip(names, found, strict=True):
+            self.env[name] = v
+
+    def _assign(self, name: str, value: ast.expr) -> None:
+        prefix = name.removesuffix("index")
+        if name.endswith("index") and prefix in PREFIXES:
+            self._pointwise_index(prefix, value)
+        elif name.endswith("index") and prefix.startswith("r") and prefix != "r":
+            self._reduced_index(prefix, value)
+        elif name.endswith(("offset", "base")) and name not in self.env:
+            self.env[name] = Val(ast.unparse(value))
+        elif name.endswith("mask") and name.removesuffix("mask") in self.current:
+            self._mask(name, value)
+        else:
+            self.env[name] = self._value(value)
+
+    def _pointwise_index(self, prefix: str, value: ast.expr) -> None:
+        """``xindex = xoffset + tl.arange(0, XBLOCK)[...]``, ``xoffset`` XBLOCK times the program's number."""
+        text = ast.unparse(value).replace(" ", "")
+        offset = self.env.get(f"{prefix}offset")
+        block = f"{prefix.upper()}BLOCK"
+        plain = text.startswith(f"{prefix}offset+tl.arange(0,{block})[") and _is_slices(text)
+        start = str(offset.what).replace(" ", "") if offset is not None else ""
+        if not plain or not (start.startswith(("tl.program_id(", "(tl.program_id(")) and start.endswith(f"*{block}")):
+            raise Unreadable(f"an index of a form that is not known here: {prefix}index = {text[:80]}")
+        self._new_axis(prefix, f"{prefix}index")
+
+    def _reduced_index(self, prefix: str, value: ast.expr) -> None:
+        text = ast.unparse(value).replace(" ", "")
+        block = f"{prefix.upper()}BLOCK"
+        whole = text.startswith(f"tl.arange(0,{block})[") and _is_slices(text)
+        looped = text in (f"{prefix}offset+{prefix}base", f"{prefix}base+{prefix}offset")
+        if not whole and not looped:
+            raise Unreadable(f"an index of a form that is not known here: {prefix}index = {text[:80]}")
+        self.fresh += 1
+        self._new_axis(prefix, f"{prefix}index.{self.fresh}")
+
+    def _new_axis(self, prefix: str, name: str) -> None:
+        numel = self.env.get(f"{prefix}numel")
+        if numel is None or not isinstance(numel.what, Expr):
+            raise Unreadable(f"the size {prefix}numel is not known")
+        axis = Axis(name, numel.what)
+        self.axes[name] = axis
+        self.current[prefix] = name
+        self.env[f"{prefix}index"] = Val(axis.symbol)
+
+    def _mask(self, name: str, value: ast.expr) -> None:
+        """``xmask = xindex < xnumel``, or all True where blocks divide the size."""
+        prefix = name.removesuffix("mask")
+        found = self._value(value)
+        if isinstance(value, ast.Compare):
+            self.masked.add(prefix)
+            self.env[name] = Val(found.what, found.reads, frozenset({prefix}))
+        else:
+            self.env[name] = found
+
+    def _loop(self, s: ast.For) -> None:
+        """``for r0_offset in range(0, r0_numel, R0_BLOCK):`` goes over all of r0."""
+        text = ast.unparse(s.iter).replace(" ", "")
+        name = name_of(s.target)
+        prefix = name.removesuffix("offset")
+        known = (f"range(0,{prefix}numel,{prefix.upper()}BLOCK)", f"tl.range(0,{prefix}numel,{prefix.upper()}BLOCK")
+        if not name.endswith("offset") or not (text == known[0] or text.startswith(known[1])) or s.orelse:
+            raise Unreadable(f"a loop of a form that is not known here: for {name} in {text[:80]}")
+        self.env[name] = Val(name)
+        self._body(s.body)
+
+    def _effect(self, call: ast.Call) -> None:
+        name = name_of(call.func)
+        if name == "store":
+            self._store(call, "store")
+        elif name == "atomic_add":
+            self._store(call, "add")
+        elif name == "device_assert" and call.args:
+            self._bounds(call.args[0])
+        elif name not in STATEMENTS:
+            raise Unreadable(f"a call that is not known here: {_shown(call)}")
+
+    def _bounds(self, node: ast.expr) -> None:
+        """``(0 <= tmp4) & (tmp4 < 33)``: the size of the axis that a loaded value addresses."""
+        for c in ast.walk(node):
+            if isinstance(c, ast.Compare) and len(c.ops) == 1 and isinstance(c.ops[0], ast.Lt):
+                value, size = self._value(c.left).what, self._value(c.comparators[0]).what
+                if isinstance(value, Expr) and value.names & self.data and isinstance(size, Expr):
+                    self.bounds[value] = size
+
+    def _store(self, call: ast.Call, mode: str) -> None:
+        pointer, at, behind = self._address(call.args[0])
+        value = self._value(call.args[1])
+        mask = self._value(call.args[2]) if len(call.args) > 2 else Val(TRUE)
+        for k in call.keywords:
+            if k.arg == "mask":
+                mask = self._value(k.value)
+        given = self.pointers[pointer]
+        used: dict[str, None] = {}
+        self._variables(at, used)
+        axes = [self.axes[n] for p, n in self.current.items() if p in PREFIXES]
+        axes += [self.axes[n] for n in used if n in self.axes and self.axes[n] not in axes]
+        needed = {p for p, n in self.current.items() if p in self.masked and (p in PREFIXES or n in used)}
+        missing = needed - mask.guards
+        if missing:
+            raise Unreadable(f"a store that {min(missing)}mask does not guard: {_shown(call)}")
+        when = self._condition(mask)
+        index = simplify(at + given.offset)
+        reads = tuple(sorted({*value.reads, *behind}, key=str))
+        write = Write(given.buffer, index, reads, when, "add" if mode == "add" else "store")
+        self.stored[given.buffer, index] = value
+        self.writes.append((write, tuple(axes)))
+
+    def _condition(self, mask: Val) -> Expr:
+        if not isinstance(mask.what, Expr):
+            raise Unreadable(f"a mask that is no condition of indices: {mask.what[:80]}")
+        return simplify(mask.what if mask.what.cond else mask.what.ne(0))
+
+    # values -----------------------------------------------------------------------------------------------------------
+
+    def _value(self, node: ast.expr) -> Val:
+        match node:
+            case ast.Name(id=name):
+                if name not in self.env:
+                    return Val(name)
+                return self.env[name]
+            case ast.Constant(value=bool() as v):
+                return Val(TRUE if v else not_(TRUE))
+            case ast.Constant(value=int() as v):
+                return Val(as_expr(v))
+            case ast.Constant(value=v):
+                return Val(str(v))
+            case ast.BinOp(left=a, op=op, right=b):
+                return self._binary(op, self._value(a), self._value(b), node)
+            case ast.UnaryOp(op=ast.USub(), operand=a):
+                return self._joined("neg", [self._value(a)])
+            case ast.UnaryOp(op=ast.Invert() | ast.Not(), operand=a):
+                return self._joined("logical_not", [self._value(a)])
+            case ast.Compare(left=a, ops=[op], comparators=[b]) if type(op) in _COMPARE:
+                return self._joined(_COMPARE[type(op)], [self._value(a), self._value(b)])
+            case ast.Subscript(value=a):
+                return self._value(a)
+            case ast.Call():
+                return self._call(node)
+            case ast.Attribute() | ast.List() | ast.Tuple():
+                return Val(ast.unparse(node))
+            case _:
+                raise Unreadable(f"an expression that is not known here: {_shown(node)}")
+
+    def _binary(self, op: ast.operator, a: Val, b: Val, node: ast.expr) -> Val:
+        if type(op) in _BINARY:
+            return self._joined(_BINARY[type(op)], [a, b])
+        if isinstance(op, (ast.BitAnd, ast.BitOr)):
+            both = all(isinstance(v.what, Expr) and v.what.cond for v in (a, b))
+            name = "and" if isinstance(op, ast.BitAnd) else "or"
+            made = self._joined(f"logical_{name}" if both else f"bitwise_{name}", [a, b])
+            guards = a.guards | b.guards if name == "and" else a.guards & b.guards
+            if not both and name == "and":  # what is loaded may be false: the index part is what is known
+                return Val(made.what, made.reads, guards)
+            return Val(made.what, made.reads, guards)
+        if isinstance(op, (ast.FloorDiv, ast.Mod)):
+            # the machine's division is toward zero; on what is not negative it is the floor
+            found = self._joined("div_trunc" if isinstance(op, ast.FloorDiv) else "fmod", [a, b])
+            if isinstance(found.what, str) and isinstance(a.what, Expr) and isinstance(b.what, Expr) and not a.reads:
+                low = simplify(a.what).range.lo
+                if b.what.is_const and (low is None or low < 0):
+                    raise Unreadable(f"a division of what may be negative: {_shown(node)}")
+                divided = a.what // b.what if isinstance(op, ast.FloorDiv) else a.what % b.what
+                return Val(simplify(divided), found.reads)
+            return found
+        return self._joined(type(op).__name__, [a, b])
+
+    def _joined(self, op: str, parts: Sequence[Val]) -> Val:
+        reads = frozenset(r for p in parts for r in p.reads)
+        return Val(combine(op, [p.what for p in parts], self.table), reads)
+
+    def _call(self, call: ast.Call) -> Val:
+        name = name_of(call.func)
+        if name == "load" and isinstance(call.func, ast.Attribute) and name_of(call.func.value) == "tl":
+            return self._load(call)
+        if name == "to" and isinstance(call.func, ast.Attribute):
+            return self._value(call.func.value)
+        args = [self._value(a) for a in call.args]
+        if name == "full" and len(args) >= 2:
+            return args[1]
+        if name in ("broadcast_to", "reshape", "expand_dims", "max_contiguous", "multiple_of") and args:
+            return args[0]
+        if name == "where" and len(args) == 3:
+            return self._where(*args)
+        if name == "div_floor_integer":
+            return self._joined("floor_divide", args)
+        if name == "remainder_integer":
+            return self._joined("remainder", args)
+        if name in ("maximum", "minimum") and len(args) == 2:
+            return self._joined(name, args)
+        made = self._joined(name, args)
+        return Val(made.what, self._reduced(made.reads)) if name in REDUCERS else made
+
+    def _reduced(self, reads: frozenset[Read]) -> frozenset[Read]:
+        """Reads under new names of the reduced variables: they are gone over from here on."""
+        names: dict[str, Expr] = {}
+        for r in reads:
+            used: dict[str, None] = {}
+            self._variables(r.index, used)
+            self._variables(r.when, used)
+            for n in used:
+                if n in self.axes and n.startswith("r") and n not in names:
+                    self.fresh += 1
+                    fresh = Axis(f"{n.split('.')[0]}.{self.fresh}", self.axes[n].extent)
+                    self.axes[fresh.name] = fresh
+                    names[n] = fresh.symbol
+        return frozenset(Read(r.buffer, self._turn(r.index, names), self._turn(r.when, names)) for r in reads)
+
+    def _turn(self, x: Expr, names: Mapping[str, Expr]) -> Expr:
+        """A formula with variables renamed, also in what it is loaded by."""
+        given = {n: names[n] for n in x.names if n in names}
+        for n in x.names:
+            if n in self.places:
+                p = self.places[n]
+                value = self._turn(p.value, names)
+                if value != p.value:
+                    given[n] = self._place(value, p.size)
+            elif n in self.loads and not self.loads[n].text:
+                at = self._turn(self.loads[n].index, names)
+                if at != self.loads[n].index:
+                    given[n] = self._named_load(replace(self.loads[n], index=at))
+        return x.substitute(given) if given else x
+
+    def _where(self, c: Val, a: Val, b: Val) -> Val:
+        made = self._joined("where", [c, a, b])
+        if not isinstance(c.what, Expr):
+            return made
+        cond = c.what if c.what.cond else c.what.ne(0)
+        table = Table()
+        table.loads.update(dict.fromkeys(self.data, ""))
+        yes, no = table.may(cond, True), table.may(cond, False)
+        reads = {Read(r.buffer, r.index, simplify(and_(r.when, yes))) for r in a.reads}
+        reads |= {Read(r.buffer, r.index, simplify(and_(r.when, no))) for r in b.reads}
+        return Val(made.what, frozenset(reads) | c.reads)
+
+    def _load(self, call: ast.Call) -> Val:
+        pointer, at, behind = self._address(call.args[0])
+        mask = self._value(call.args[1]) if len(call.args) > 1 else Val(TRUE)
+        for k in call.keywords:
+            if k.arg == "mask":
+                mask = self._value(k.value)
+        given = self.pointers[pointer]
+        table = Table()
+        table.loads.update(dict.fromkeys(self.data, ""))
+        when = TRUE
+        if isinstance(mask.what, Expr) and not mask.what.is_const:
+            when = simplify(table.may(mask.what if mask.what.cond else mask.what.ne(0)))
+        elif isinstance(mask.what, Expr) and mask.what.cond:
+            when = mask.what
+        index = simplify(at + given.offset)
+        known = self.stored.get((given.buffer, index))
+        if known is not None:  # what this kernel stored there before
+            return known
+        name = given.before if pointer.startswith("in_out_ptr") and given.before else given.buffer
+        if any(b == given.buffer for b, _ in self.stored) and not pointer.startswith("in_out_ptr"):
+            raise Unreadable(f"a load of what the kernel stored at another address: {_shown(call)}")
+        value = symbol(self._load_name(name, index))
+        boolean = self.dtypes.get(name) == "bool"
+        return Val(value.ne(0) if boolean else value, frozenset({Read(name, index, when), *behind, *mask.reads}))
+
+    def _load_name(self, name: str, index: Expr) -> str:
+        found = self._named_load(Load(name, index))
+        return found.name
+
+    def _named_load(self, key: Load) -> Expr:
+        known = next((n for n, x in self.loads.items() if x == key), None)
+        if known is None:
+            known = f"v{len(self.loads)}"
+            self.loads[known] = key
+            self.data.add(known)
+        return symbol(known)
+
+    def _address(self, node: ast.expr) -> tuple[str, Expr, frozenset[Read]]:
+        """(pointer, elements from it, reads that the address is made of) of ``ptr + (formula)``."""
+        if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and isinstance(node.left, ast.Name)):
+            raise Unreadable(f"an address of a form that is not known here: {_shown(node)}")
+        pointer = node.left.id
+        if pointer not in self.pointers:
+            raise Unreadable(f"{pointer} is no buffer that the wrapper gives")
+        found = self._value(node.right)
+        what = found.what
+        if isinstance(what, str):
+            raise Unreadable(f"an address that is no integer formula: {what[:80]}")
+        return pointer, self._placed(what), found.reads
+
+    def _placed(self, x: Expr) -> Expr:
+        """Loaded values in an address as places of the axis that they address; its size is what the kernel asserts."""
+        for value, size in self.bounds.items():
+            if value.names <= x.names:
+                x = _exchange(x, value, self._place(unwrapped(value, size), size))
+        for value, size in _wraps(x, self.data - set(self.places)):
+            x = _exchange(x, value, self._place(unwrapped(value, size), size))
+        loose = sorted(x.names & (self.data - set(self.places)))
+        if loose:
+            raise Unreadable("a loaded value in an address, of an axis whose size the kernel does not say")
+        return simplify(x)
+
+    def _place(self, value: Expr, size: Expr) -> Expr:
+        known = next((n for n, p in self.places.items() if p == Place(value, size)), None)
+        if known is None:
+            known = f"x{len(self.places)}.at"
+            self.places[known] = Place(value, size)
+            self.data.add(known)
+        return symbol(known, 0, simplify(size - 1))
+
+
+def _wraps(x: Expr, data: set[str]) -> list[tuple[Expr, Expr]]:
+    """``where(v < 0, v + n, v)`` of loaded values inside a formula: (it, n)."""
+    found: list[tuple[Expr, Expr]] = []
+    work = [x]
+    while work:
+        e = work.pop()
+        if e.op == "where" and e.names & data:
+            size = simplify(e.args[1] - e.args[2])
+            if size.is_const and simplify(e.args[0]) == simplify(e.args[2] < 0):
+                found.append((e, size))
+                continue
+        work.extend(e.args)
+    return found
+
+
+def _exchange(x: Expr, old: Expr, new: Expr) -> Expr:
+    """``x`` with one part of it replaced."""
+    if x == old:
+        return new
+    if old.names - x.names or not x.args:
+        return x
+    args = tuple(_exchange(a, old, new) for a in x.args)
+    if args == x.args:
+        return x
+    match x.op:
+        case "add":
+            return sum(args[1:], start=args[0])
+        case "mul":
+            out = args[0]
+            for a in args[1:]:
+                out = out * a
+            return out
+        case "floordiv":
+            return args[0] // args[1]
+        case "mod":
+            return args[0] % args[1]
+        case "where":
+            return where(args[0], args[1], args[2])
+        case _:
+            raise Unreadable(f"a loaded value inside {x.op}")
+
+
+def _is_slices(text: str) -> bool:
+    """``...[:, None]``: nothing but slices after the range."""
+    tail = text[text.index("[") + 1 :].removesuffix(".to(tl.int64)")
+    return tail.endswith("]") and set(tail[:-1]) <= set(":,None")
+
+
+def _shown(node: ast.AST) -> str:
+    return " ".join(ast.unparse(node).split())[:100]
