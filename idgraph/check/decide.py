@@ -23,6 +23,7 @@ from idgraph.check.points import Gap, Space, bind, compare
 from idgraph.check.report import Difference, Report, Row, Verdict
 from idgraph.ir import SCATTERS, Tensor, TensorExpr
 
+_SHAPES = frozenset({"cast", "copy", "permute", "reshape", "squeeze", "unsqueeze"})  # one element from one
 BUDGET = 1 << 23  # loop points times reads that an enumeration looks at
 SAMPLES = 512  # points of a larger space that are tried for a counterexample
 ELEMENTS = 1 << 26  # elements of a buffer whose writes are counted one by one
@@ -197,8 +198,10 @@ class _Writing:
     def rows(self) -> Iterator[Row]:
         """A row for the buffer written, and one for each buffer read."""
         e = self.tensor.definition
-        scatter = e is not None and e.op in SCATTERS and (self.write.mode == "add" or self._at_loaded())
-        if scatter and e is not None:
+        loaded = self.write.mode == "add" or self._at_loaded()
+        while loaded and e is not None and e.op in _SHAPES and len(e.inputs) == 1:
+            e = e.inputs[0].definition
+        if loaded and e is not None and e.op in SCATTERS:
             yield from self._scatter(e)
             return
         shape = extents_of(self.tensor)
@@ -417,22 +420,35 @@ class _Writing:
         if total != simplify(prod(extents, start=as_expr(1))):
             raise Undecided(f"it runs over {total} points, the scatter over {prod(extents, start=as_expr(1))} entries")
         best: list[Row] = []
+        mine = self._reached(e)
         for points in self._entries(extents):
             places, demand = self.checker.meaning.scatter(e, points, self.at, self.table)
-            steps = zip(places, self.buffer.strides, strict=True)
-            meant = simplify(self.buffer.offset + sum((c * s for c, s in steps), start=as_expr(0)))
-            ours = [*self.ours, Need("written", self.address, self.held, str(self.write.index))]
+            meant = simplify(flat_of(places, extents_of(e.output)))
             own = [n for n in demand.needs if n.storage != self.buffer.home]
+            self.ours = [n for n in self.ours if n.storage not in (self.buffer.home, "written")]
+            self.ours.append(Need("written", mine, self.held, str(self.write.index)))
             theirs = [*own, Need("written", meant, TRUE, self.tensor.name)]
-            self.ours = [n for n in ours if n.storage != self.buffer.home]
             rows = list(self._compare(theirs, list(demand.reduce), demand.nested))
-            self.ours = self.ours[:-1]
             if not best or sum(r.verdict == "refuted" for r in rows) < sum(r.verdict == "refuted" for r in best):
                 best = rows
             if all(r.verdict in ("proved", "enumerated") for r in rows):
                 break
         for r in best:
             yield replace(r, buffer=self.buffer.home, role="write") if r.buffer == "written" else r
+
+    def _reached(self, e: TensorExpr) -> Expr:
+        """The element of the scatter's result (its row-major number) that the nest writes: the buffer may hold it
+        under another shape.
+        """
+
+        def there(t: Tensor, coordinates: Sequence[Expr]) -> tuple[str, Expr] | None:
+            return ("", flat_of(coordinates, extents_of(t))) if t is e.output else None
+
+        coordinates = decoded(self.address, self.buffer, extents_of(self.tensor))
+        found = self.checker.meaning.demand(self.tensor, coordinates, TRUE, there, self.table, copied=True)
+        if len(found.needs) != 1:
+            raise Undecided("the scatter's result is not the buffer's under another shape")
+        return next(iter(found.needs)).address
 
     def _entries(self, extents: Sequence[Expr]) -> Iterator[list[Expr]]:
         """Entries as functions of the nest's loops: in order, or in the order of the elements that it loads."""

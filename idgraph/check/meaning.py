@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, maximum, minimum, not_, or_, simplify, symbol, where
+from idgraph.arith.nodes import rebuild
 from idgraph.errors import IdGraphError
 from idgraph.index import Access, IdModel
 from idgraph.ir import SCATTERS, Fusion, Tensor, TensorExpr, written_at
@@ -44,7 +45,11 @@ class Table:
     def place(self, value: Expr, size: Expr) -> Expr:
         """A loaded value as the coordinate of an axis: from 0 to size - 1, negative ones counted from the end."""
         value = unwrapped(simplify(value), size)
-        if not self.holds_data(value):
+        inner = {w: self.place(w.args[2], n) for w, n in wraps(value)}
+        if inner:
+            value = simplify(exchanged(value, inner))
+        low, high = value.range
+        if not self.holds_data(value) or (low is not None and low >= 0 and high is not None and is_below(high, size)):
             return value
         return self._get(("place", value, size), "at", (value, size), size)
 
@@ -116,6 +121,35 @@ class Table:
             parts = [self.may(a, wanted) for a in c.args]
             return and_(*parts) if (c.op == "and") == wanted else or_(*parts)
         return TRUE
+
+
+def is_below(high: int, size: Expr) -> bool:
+    """``high < size`` for every size."""
+    low = size.range.lo
+    return low is not None and high < low
+
+
+def wraps(x: Expr) -> list[tuple[Expr, Expr]]:
+    """``where(v < 0, v + n, v)`` inside a formula, outermost: (it, n)."""
+    found: list[tuple[Expr, Expr]] = []
+    work = [x]
+    while work:
+        e = work.pop()
+        if e.op == "where" and not e.cond:
+            size = simplify(e.args[1] - e.args[2])
+            if size.is_const and simplify(e.args[0]) == simplify(e.args[2] < 0):
+                found.append((e, size))
+                continue
+        work.extend(e.args)
+    return found
+
+
+def exchanged(x: Expr, new: Mapping[Expr, Expr]) -> Expr:
+    """``x`` with parts of it replaced."""
+    if x in new:
+        return new[x]
+    args = tuple(exchanged(a, new) for a in x.args)
+    return x if args == x.args else rebuild(x, args)
 
 
 def unwrapped(value: Expr, size: Expr) -> Expr:
@@ -363,9 +397,10 @@ class _Walk:
         for name, (index, where_from) in access.loads.items():
             value = self.value(index, tuple(simplify(x.substitute(env)) for x in where_from))
             known = value if isinstance(value, Expr) else self.table.text(value)
-            tensor = access.tensor
-            axis = next(d for d, x in zip(tensor.axes, access.coordinates, strict=True) if name in x.names)
-            out[name] = self.table.place(_number(known), axis.extent)
+            pairs = zip(access.tensor.axes, access.coordinates, strict=True)
+            axis = next((d for d, x in pairs if name in x.names), None)
+            if axis is not None:  # of an axis of one element only 0 is read, whatever is loaded
+                out[name] = self.table.place(_number(known), axis.extent)
         return out
 
     def through_scatter(

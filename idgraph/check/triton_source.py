@@ -10,9 +10,9 @@ import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, not_, simplify, symbol, where
+from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, not_, simplify, symbol
 from idgraph.check.form import ZERO, Axis, CheckError, Load, Nest, Place, Read, Write
-from idgraph.check.meaning import Table, Value, combine, unwrapped
+from idgraph.check.meaning import Table, Value, combine, exchanged, unwrapped, wraps
 from idgraph.check.wrapper import Argument, Launch, name_of, parse_source
 
 PREFIXES = ("z", "y", "x")
@@ -443,9 +443,9 @@ class _Kernel:
         """Loaded values in an address as places of the axis that they address; its size is what the kernel asserts."""
         for value, size in self.bounds.items():
             if value.names <= x.names:
-                x = _exchange(x, value, self._place(unwrapped(value, size), size))
-        for value, size in _wraps(x, self.data - set(self.places)):
-            x = _exchange(x, value, self._place(unwrapped(value, size), size))
+                x = exchanged(x, {value: self._place(unwrapped(value, size), size)})
+        loaded = self.data - set(self.places)
+        x = exchanged(x, {w: self._place(unwrapped(w, size), size) for w, size in wraps(x) if w.names & loaded})
         loose = sorted(x.names & (self.data - set(self.places)))
         if loose:
             raise Unreadable("a loaded value in an address, of an axis whose size the kernel does not say")
@@ -458,48 +458,6 @@ class _Kernel:
             self.places[known] = Place(value, size)
             self.data.add(known)
         return symbol(known, 0, simplify(size - 1))
-
-
-def _wraps(x: Expr, data: set[str]) -> list[tuple[Expr, Expr]]:
-    """``where(v < 0, v + n, v)`` of loaded values inside a formula: (it, n)."""
-    found: list[tuple[Expr, Expr]] = []
-    work = [x]
-    while work:
-        e = work.pop()
-        if e.op == "where" and e.names & data:
-            size = simplify(e.args[1] - e.args[2])
-            if size.is_const and simplify(e.args[0]) == simplify(e.args[2] < 0):
-                found.append((e, size))
-                continue
-        work.extend(e.args)
-    return found
-
-
-def _exchange(x: Expr, old: Expr, new: Expr) -> Expr:
-    """``x`` with one part of it replaced."""
-    if x == old:
-        return new
-    if old.names - x.names or not x.args:
-        return x
-    args = tuple(_exchange(a, old, new) for a in x.args)
-    if args == x.args:
-        return x
-    match x.op:
-        case "add":
-            return sum(args[1:], start=args[0])
-        case "mul":
-            out = args[0]
-            for a in args[1:]:
-                out = out * a
-            return out
-        case "floordiv":
-            return args[0] // args[1]
-        case "mod":
-            return args[0] % args[1]
-        case "where":
-            return where(args[0], args[1], args[2])
-        case _:
-            raise Unreadable(f"a loaded value inside {x.op}")
 
 
 def _is_slices(text: str) -> bool:

@@ -26,7 +26,6 @@ from idgraph.check.capture import Capture, Lowered
 from idgraph.check.decide import decide
 from idgraph.check.generated import of_source
 from idgraph.check.report import VERDICTS, Report
-from idgraph.errors import IdGraphError
 from tools.bench.check_programs import captured, programs
 
 TRITON: dict[str, Any] = {"loop_ordering_after_fusion": True, "triton.coalesce_tiling_analysis": True}
@@ -118,8 +117,8 @@ def _program(name: str, watched: Capture, failed: str, folder: str) -> dict[str,
                 row["unknown"] += [str(r) for r in report.unknown]
                 row["unread"] += [f"{lowered.name}: {x}" for x in unread]
                 row["kernels_unread"] += len(unread)
-        except IdGraphError as error:
-            row["failed"].append(f"{lowered.name}: {error.what}")
+        except Exception as error:  # one program does not end the table
+            row["failed"].append(f"{lowered.name}: {type(error).__name__}: {str(error)[:300]}")
     return row
 
 
@@ -134,7 +133,8 @@ def _summary(table: list[dict[str, Any]], args: argparse.Namespace, seconds: flo
     version: Any = getattr(torch, "__version__", "")
     return {
         "torch": str(version), "device": args.device, "python": platform.python_version(),
-        "programs_count": len(table), "graphs": sum(r["graphs"] for r in table), "nests": sum(r["nests"] for r in table),
+        "programs_count": len(table), "graphs": sum(r["graphs"] for r in table),
+        "nests": sum(r["nests"] for r in table),
         "counts": {v: sum(r["counts"][v] for r in table) for v in VERDICTS}, "stages": stages,
         "kernels_unread": sum(r["kernels_unread"] for r in table),
         "not_captured": [r["program"] for r in table if r["failed"]],
