@@ -17,8 +17,8 @@ from typing import Any
 
 from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, from_sympy, not_, simplify, symbol, where
 from idgraph.check.form import Axis, Buffer, CheckError, Load, Nest, Place, Program, Read, Write
-from idgraph.check.meaning import Table as _Table
-from idgraph.check.meaning import Value, combine, unwrapped
+from idgraph.check.values import Table as _Table
+from idgraph.check.values import Value, combine, unwrapped
 from idgraph.errors import IdGraphError, SourceLine
 from idgraph.frontends.arrays import load_torch
 from idgraph.frontends.exporting import Captured, read_graph
@@ -210,10 +210,11 @@ class _Reader:
     name: str
     source: str
     imported: Import = field(init=False)
+    wholes: dict[str, str] = field(default_factory=dict[str, str])
     symbols: dict[str, Expr] = field(default_factory=dict[str, Expr])
 
     def read(self) -> Lowered:
-        shims = _functional(self.torch, self.graph.orig_gm)
+        shims, self.wholes = _functional(self.torch, self.graph.orig_gm)
         bound = {n.name: _attribute(self.graph.orig_gm, n.target) for n in shims if n.op == "get_attr"}
         shim = SimpleNamespace(graph=SimpleNamespace(nodes=shims))
         program, _ = read_graph(Captured(shim, self.name, bound=bound))
@@ -311,7 +312,12 @@ class _Reader:
             before = first[0][0] if first else source
             for (buf, op), (tensor, layout) in zip(changed, writes, strict=False):
                 found.append(replace(self._buffer(buf, tensor, layout, name, op), over=before))
-                before = tensor
+                whole = next((w for w, part in self.wholes.items() if part == tensor), None)
+                if whole is not None:
+                    before = whole
+                    found.append(self._buffer(f"{buf}@", whole, first[0][1] if first else layout, name, op))
+                else:
+                    before = tensor
         return tuple(self._pieces(nodes, found))
 
     def _input(self, name: str) -> Any:
@@ -390,6 +396,7 @@ class Val:
 
     what: Value
     reads: frozenset[Read]
+    live: Expr = TRUE  # where it is not the 0 of a ``where``; may depend on loaded values
 
     def __getitem__(self, k: int) -> Val:
         return self
@@ -449,7 +456,8 @@ class Notes:
         reads = value.reads if isinstance(value, Val) else frozenset[Read]()
         at = self._index(index)
         own = [r for n in at.names for r in self._reads_of.get(n, ())]
-        self.writes.append(Write(name, at, tuple(sorted({*reads, *own}, key=str)), TRUE, mode))
+        live = value.live if mode == "add" and isinstance(value, Val) else TRUE
+        self.writes.append(Write(name, at, tuple(sorted({*reads, *own}, key=str)), live, mode))
 
     def reduction(self, dtype: Any, src_dtype: Any, kind: str, value: Any) -> Any:
         parts = value if isinstance(value, (tuple, list)) else (value,)
@@ -479,9 +487,11 @@ class Notes:
         yes, no = self._may(c, True), self._may(c, False)
         reads = {Read(r.buffer, r.index, simplify(and_(r.when, yes))) for r in _reads(a)}
         reads |= {Read(r.buffer, r.index, simplify(and_(r.when, no))) for r in _reads(b)}
-        return Val(
-            combine("where", [_what(condition), _what(a), _what(b)], self._table), frozenset(reads) | _reads(condition)
-        )
+        what = combine("where", [_what(condition), _what(a), _what(b)], self._table)
+        live = TRUE
+        if c is not None and _is_zero(b):
+            live = and_(c, a.live if isinstance(a, Val) else TRUE)
+        return Val(what, frozenset(reads) | _reads(condition), live)
 
     def _may(self, c: Expr | None, wanted: bool) -> Expr:
         if c is None:
@@ -526,7 +536,7 @@ class Notes:
                 what = what if what.cond else what.ne(0)
             elif what.cond:
                 what = where(what, 1, 0)
-        return Val(what, _reads(x))
+        return Val(what, _reads(x), x.live if isinstance(x, Val) else TRUE)
 
     def check_bounds(self, *args: Any, **kwargs: Any) -> None:
         return None
@@ -570,6 +580,11 @@ def _literal(x: Any) -> Value:
     return as_expr(x) if isinstance(x, int) else str(x)
 
 
+def _is_zero(x: Any) -> bool:
+    what = _what(x)
+    return str(what) in ("0", "0.0", "-0.0")
+
+
 def _condition(x: Any) -> Expr | None:
     what = _what(x)
     return None if isinstance(what, str) else what if what.cond else what.ne(0)
@@ -594,26 +609,45 @@ def _stored(result: Any, *, input_: bool = False) -> tuple[str, Any] | None:
     return inner.get_name(), inner.get_layout()
 
 
-def _functional(torch: Any, module: Any) -> list[Any]:
-    """The graph's nodes with operations that write in place named as those that do not."""
+def _functional(torch: Any, module: Any) -> tuple[list[Any], dict[str, str]]:
+    """The graph's nodes with operations that write in place named as those that do not, and what is read after them
+    being what they made; with the names of nodes that stand for a whole tensor after a part of it was written.
+    """
     made: dict[Any, Any] = {}
     out: list[Any] = []
     changed: list[Any] = []  # what is written into arguments is a result too
+    wholes: dict[str, str] = {}
     Node = type("Node", (SimpleNamespace,), {"__hash__": object.__hash__})
     for n in module.graph.nodes:
         shim = Node(op=n.op, name=n.name, target=_pure(torch, n.target), meta=n.meta, users={})
-
         shim.args = torch.fx.node.map_arg(n.args, made.__getitem__)
         shim.kwargs = torch.fx.node.map_arg(n.kwargs, made.__getitem__)
         for a in n.all_input_nodes:
             made[a].users[shim] = None
         made[n] = shim
         out.append(shim)
-        if n.op == "call_function" and shim.target is not n.target and str(n.target).startswith("aten.copy_"):
-            changed.append(shim)
+        if n.op == "call_function" and shim.target is not n.target and _mutates(n.target):
+            target = n.args[0]
+            if str(n.target).startswith("aten.copy_"):
+                changed.append(shim)
+            if str(target.target) == "aten.slice.Tensor":
+                base = target.args[0]
+                name = f"{n.name}_whole"
+                whole = Node(
+                    op="call_function", name=name, target=torch.ops.aten.slice_scatter.default, meta=base.meta,
+                    users={}, args=(made[base], shim, *target.args[1:]), kwargs=dict(target.kwargs),
+                )  # fmt: skip
+                out.append(whole)
+                wholes[name] = n.name
+                made[base] = whole
+            made[target] = shim
         if n.op == "output":
             shim.args = ((*shim.args[0], *changed),)
-    return out
+    return out, wholes
+
+
+def _mutates(target: Any) -> bool:
+    return type(target).__name__ == "OpOverload" and bool(target._schema.is_mutable)
 
 
 def _pure(torch: Any, target: Any) -> Any:

@@ -18,14 +18,15 @@ from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, simplify
 from idgraph.check.cover import covers, decoded, element_of, injective, inverse, written
 from idgraph.check.form import ZERO, Axis, Buffer, Load, Nest, Place, Program, Read, Write
 from idgraph.check.match import all_same, flat_of, same_sets, unflat
-from idgraph.check.meaning import Meaning, Need, Table, Undecided
+from idgraph.check.meaning import Meaning, Need, Undecided
 from idgraph.check.points import Gap, Space, bind, compare
 from idgraph.check.report import Difference, Report, Row, Verdict
+from idgraph.check.samples import at_names, extents_of, sample_sizes, some_points, uses
+from idgraph.check.values import Table
 from idgraph.ir import SCATTERS, Tensor, TensorExpr
 
 _SHAPES = frozenset({"cast", "copy", "permute", "reshape", "squeeze", "unsqueeze"})  # one element from one
 BUDGET = 1 << 23  # loop points times reads that an enumeration looks at
-SAMPLES = 512  # points of a larger space that are tried for a counterexample
 ELEMENTS = 1 << 26  # elements of a buffer whose writes are counted one by one
 
 
@@ -52,7 +53,7 @@ class Checker:
             self.tensors.setdefault(b.tensor, []).append(b)
         self.when_made = {name: k for k, name in enumerate(p.order or tuple(n.name for n in p.nests))}
         self.inner = {w.buffer: (n, w) for n in p.nests for w in n.writes if w.buffer not in self.buffers}
-        self.samples = tuple(_sizes(p))
+        self.samples = tuple(sample_sizes(p))
 
     def rows(self, nest: Nest) -> list[Row]:
         """The rows of one nest: one for what it writes, one for each buffer that it reads or should read."""
@@ -127,8 +128,11 @@ class _Writing:
         self.table = Table()
         self.reduce = list(nest.reduce)
         self.names = self._named(nest, {})
-        self.held = _at(write.when, self.names)
-        self.address = _at(write.index + buffer.base, self.names)
+        self.held = at_names(write.when, self.names)
+        self.address = at_names(write.index + buffer.base, self.names)
+        self.adds = self.held  # where something is added at all: may depend on loaded values
+        if write.mode == "add":
+            self.held = TRUE
         self.ours = self._expanded(write.reads)
         self.reads = {n.storage for n in self.ours}
 
@@ -140,18 +144,18 @@ class _Writing:
         left: list[tuple[str, Load | Place]] = [*nest.loads.items(), *nest.places.items()]
         while left:
             waiting = {m for m, _ in left}
-            ready = [(n, x) for n, x in left if not _uses(x) & waiting]
+            ready = [(n, x) for n, x in left if not uses(x) & waiting]
             if not ready:
                 raise Undecided("its loaded values use each other")
             for name, x in ready:
                 if isinstance(x, Place):
-                    names[name] = table.place(_at(x.value, names), _at(x.size, names))
+                    names[name] = table.place(at_names(x.value, names), at_names(x.size, names))
                 elif x.text:
                     names[name] = table.text(x.text)
                 else:
                     buffer = self.checker.buffers.get(x.buffer)
                     base = buffer.base if buffer else as_expr(0)
-                    names[name] = table.load(buffer.home if buffer else x.buffer, _at(x.index + base, names))
+                    names[name] = table.load(buffer.home if buffer else x.buffer, at_names(x.index + base, names))
             left = [x for x in left if x not in ready]
         return names
 
@@ -159,7 +163,7 @@ class _Writing:
         """The nest's reads; one of a buffer that no tensor of the program has is what its own nest read for it."""
         out: dict[Need, None] = {}
         for r in reads:
-            when, address = _at(and_(self.held, r.when), self.names), _at(r.index, self.names)
+            when, address = at_names(and_(self.held, r.when), self.names), at_names(r.index, self.names)
             self._into(r.buffer, address, when, str(r.index), out, 0)
         return list(out)
 
@@ -184,7 +188,7 @@ class _Writing:
         names = self._named(nest, given)
         held = simplify(and_(when, inside.substitute({"a": address}), write.when.substitute(names)))
         for r in write.reads:
-            inner = _at(r.index, names)
+            inner = at_names(r.index, names)
             self._into(r.buffer, inner, and_(held, r.when.substitute(names)), f"{name} <- {r.index}", out, depth + 1)
 
     # the program's side -----------------------------------------------------------------------------------------------
@@ -241,7 +245,11 @@ class _Writing:
         for sizes in self.checker.samples:
             space = self._space(reduce, nested, sizes)
             total = space.points * max(len(a), len(b), 1)
-            only = None if total <= self.checker.budget else _some(space, self.checker.budget // max(len(a), len(b), 1))
+            only = (
+                None
+                if total <= self.checker.budget
+                else some_points(space, self.checker.budget // max(len(a), len(b), 1))
+            )
             gap = compare(space, a, b, self.table, self.held, only)
             looked += space.points if only is None else len(only) * space.inner
             if gap is not None:
@@ -426,8 +434,8 @@ class _Writing:
             meant = simplify(flat_of(places, extents_of(e.output)))
             own = [n for n in demand.needs if n.storage != self.buffer.home]
             self.ours = [n for n in self.ours if n.storage not in (self.buffer.home, "written")]
-            self.ours.append(Need("written", mine, self.held, str(self.write.index)))
-            theirs = [*own, Need("written", meant, TRUE, self.tensor.name)]
+            self.ours.append(Need("written", mine, self.adds, str(self.write.index)))
+            theirs = [*own, Need("written", meant, demand.when, self.tensor.name)]
             rows = list(self._compare(theirs, list(demand.reduce), demand.nested))
             if not best or sum(r.verdict == "refuted" for r in rows) < sum(r.verdict == "refuted" for r in best):
                 best = rows
@@ -457,53 +465,6 @@ class _Writing:
         for n in self.ours:
             if injective(n.address, axes, n.when) and simplify(n.when) is TRUE:
                 yield unflat(n.address, extents)
-
-
-def extents_of(t: Tensor) -> tuple[Expr, ...]:
-    """The shape as expressions."""
-    return tuple(as_expr(n) for n in t.shape)
-
-
-def _at(x: Expr, names: Mapping[str, Expr]) -> Expr:
-    """A formula with names replaced, in its smallest form."""
-    return simplify(x.substitute(dict(names))) if names else simplify(x)
-
-
-def _uses(x: Load | Place) -> frozenset[str]:
-    if isinstance(x, Place):
-        return x.value.names | x.size.names
-    return frozenset() if x.text else x.index.names
-
-
-def _some(space: Space, most: int) -> npt.NDArray[np.int64]:
-    """Some loop points, the first and last among them."""
-    total = prod(n for _, n in space.loops)
-    count = max(min(SAMPLES, most // space.inner), 2)
-    drawn = np.random.default_rng(0).integers(0, total, count)
-    return np.unique(np.concatenate([drawn, [0, total - 1]]))
-
-
-def _sizes(p: Program) -> Iterator[dict[str, int]]:
-    """Values of the symbols that satisfy the facts: what an enumeration of a dynamic program looks at."""
-    if not p.symbols:
-        yield {}
-        return
-    found = 0
-    for salt in range(400):
-        env: dict[str, int] = {}
-        for k, (name, s) in enumerate(p.symbols.items()):
-            low, high, step, rest = s.symbol_bounds
-            least = int(low) if isinstance(low, int) else 2
-            most = int(high) if isinstance(high, int) else 1 << 40
-            first = least + (rest - least) % step
-            env[name] = min(first + step * ((salt * (2 * k + 3) + k + 1) % 9), max(most, first))
-        if all(bool(f.evaluate(env)) for f in p.facts if f.names <= env.keys()):
-            yield env
-            found += 1
-        if found == 3:
-            return
-    if not found:
-        raise Undecided("no sizes were found that satisfy its guards")
 
 
 def decide(program: Program, *, stage: str = "", budget: int = BUDGET, calls: Sequence[str] = ()) -> Report:

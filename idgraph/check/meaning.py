@@ -2,163 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, maximum, minimum, not_, or_, simplify, symbol, where
-from idgraph.arith.nodes import rebuild
+from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, not_, simplify, symbol
+from idgraph.check.values import Table, Value, cast_value, combine, number_of, scalar_value
 from idgraph.errors import IdGraphError
 from idgraph.index import Access, IdModel
 from idgraph.ir import SCATTERS, Fusion, Tensor, TensorExpr, written_at
 from idgraph.ir.exprs import SCANS
 
 MOST_NEEDS = 2000  # reads of one element, composed; a nest that has more is left undecided
-Value = Expr | str  # an integer or a condition; a text for what is computed otherwise
 Address = Callable[[Tensor, Sequence[Expr]], tuple[str, Expr] | None]  # (storage, address) where it is stored
 
 
 class Undecided(Exception):
     """No meaning in index terms, for this reason."""
-
-
-@dataclass(slots=True)
-class Table:
-    """Loaded values by what they are, one symbol for each: both sides of a comparison use the same table.
-
-    ``loads``: symbol name -> (storage, address) or a text; ``places``: symbol name -> (value, size). Entries use only
-    entries before them.
-    """
-
-    loads: dict[str, tuple[str, Expr] | str] = field(default_factory=dict[str, "tuple[str, Expr] | str"])
-    places: dict[str, tuple[Expr, Expr]] = field(default_factory=dict[str, tuple[Expr, Expr]])
-    order: list[str] = field(default_factory=list[str])
-    _known: dict[object, Expr] = field(default_factory=dict[object, Expr])
-
-    def load(self, storage: str, address: Expr) -> Expr:
-        """The value at an address."""
-        return self._get(("load", storage, address), "ld", (storage, address), None)
-
-    def text(self, text: str) -> Expr:
-        """A value known by its text."""
-        return self._get(("text", text), "ld", text, None)
-
-    def place(self, value: Expr, size: Expr) -> Expr:
-        """A loaded value as the coordinate of an axis: from 0 to size - 1, negative ones counted from the end."""
-        value = unwrapped(simplify(value), size)
-        inner = {w: self.place(w.args[2], n) for w, n in wraps(value)}
-        if inner:
-            value = simplify(exchanged(value, inner))
-        low, high = value.range
-        if not self.holds_data(value) or (low is not None and low >= 0 and high is not None and is_below(high, size)):
-            return value
-        return self._get(("place", value, size), "at", (value, size), size)
-
-    def _get(self, key: object, prefix: str, what: object, size: Expr | None) -> Expr:
-        found = self._known.get(key)
-        if found is None:
-            name = f"{prefix}.{len(self.order)}"
-            found = symbol(name) if size is None else symbol(name, 0, simplify(size - 1))
-            self._known[key] = found
-            self.order.append(name)
-            if size is None:
-                self.loads[name] = what  # type: ignore[assignment]
-            else:
-                self.places[name] = what  # type: ignore[assignment]
-        return found
-
-    def turn(self, x: Expr, way: Mapping[str, Expr]) -> Expr:
-        """``x`` with variables replaced, also those that its loaded values are loaded at."""
-        given: dict[str, Expr] = {n: way[n] for n in x.names if n in way}
-        for n in x.names:
-            if n in self.places:
-                value, size = self.places[n]
-                turned = self.turn(value, way)
-                if turned != value:
-                    given[n] = self.place(turned, size)
-            elif n in self.loads:
-                what = self.loads[n]
-                if isinstance(what, tuple):
-                    turned = self.turn(what[1], way)
-                    if turned != what[1]:
-                        given[n] = self.load(what[0], simplify(turned))
-        return x.substitute(given) if given else x
-
-    def variables(self, x: Expr) -> set[str]:
-        """Names of loop variables that ``x`` depends on, through its loaded values too."""
-        out: set[str] = set()
-        for n in x.names:
-            if n in self.places:
-                out |= self.variables(self.places[n][0])
-            elif n in self.loads:
-                what = self.loads[n]
-                out |= set() if isinstance(what, str) else self.variables(what[1])
-            else:
-                out.add(n)
-        return out
-
-    def texts(self, x: Expr) -> list[str]:
-        """What is known by its text only, among what ``x`` depends on."""
-        out: list[str] = []
-        for n in sorted(x.names):
-            if n in self.places:
-                out += self.texts(self.places[n][0])
-            elif n in self.loads:
-                what = self.loads[n]
-                out += [what] if isinstance(what, str) else self.texts(what[1])
-        return out
-
-    def holds_data(self, x: Expr) -> bool:
-        """True where a value depends on what is loaded."""
-        return any(n in self.loads or n in self.places for n in x.names)
-
-    def may(self, c: Expr, wanted: bool = True) -> Expr:
-        """A condition of loop variables alone that holds wherever ``c`` can be ``wanted`` for some loaded values."""
-        if not self.holds_data(c):
-            return c if wanted else not_(c)
-        if c.op == "not":
-            return self.may(c.args[0], not wanted)
-        if c.op in ("and", "or"):
-            parts = [self.may(a, wanted) for a in c.args]
-            return and_(*parts) if (c.op == "and") == wanted else or_(*parts)
-        return TRUE
-
-
-def is_below(high: int, size: Expr) -> bool:
-    """``high < size`` for every size."""
-    low = size.range.lo
-    return low is not None and high < low
-
-
-def wraps(x: Expr) -> list[tuple[Expr, Expr]]:
-    """``where(v < 0, v + n, v)`` inside a formula, outermost: (it, n)."""
-    found: list[tuple[Expr, Expr]] = []
-    work = [x]
-    while work:
-        e = work.pop()
-        if e.op == "where" and not e.cond:
-            size = simplify(e.args[1] - e.args[2])
-            if size.is_const and simplify(e.args[0]) == simplify(e.args[2] < 0):
-                found.append((e, size))
-                continue
-        work.extend(e.args)
-    return found
-
-
-def exchanged(x: Expr, new: Mapping[Expr, Expr]) -> Expr:
-    """``x`` with parts of it replaced."""
-    if x in new:
-        return new[x]
-    args = tuple(exchanged(a, new) for a in x.args)
-    return x if args == x.args else rebuild(x, args)
-
-
-def unwrapped(value: Expr, size: Expr) -> Expr:
-    """``x`` of ``where(x < 0, x + size, x)``: places count from the end anyway."""
-    if value.op == "where":
-        x = value.args[2]
-        if simplify(value.args[1] - x - size) == as_expr(0) and simplify(value.args[0]) == simplify(x < 0):
-            return x
-    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,84 +40,13 @@ class Demand:
     needs: dict[Need, None] = field(default_factory=dict[Need, None])
     reduce: dict[Expr, None] = field(default_factory=dict[Expr, None])
     nested: bool = False
+    when: Expr = TRUE  # of an entry of a scatter that adds: where it adds something, it may depend on loaded values
 
 
 _MOVES = frozenset({
     "cast", "cat", "copy", "embedding", "expand", "flip", "gather", "index", "index_select", "pad", "permute",
     "reshape", "roll", "select", "slice", "slice_scatter", "squeeze", "take_along_dim", "unsqueeze",
 })  # fmt: skip
-_COMPARE: Mapping[str, Callable[[Expr, Expr], Expr]] = {
-    "eq": lambda a, b: a.eq(b), "ne": lambda a, b: a.ne(b), "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
-}  # fmt: skip
-_INTEGER: Mapping[str, Callable[[Expr, Expr], Expr]] = {
-    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
-    "minimum": minimum, "maximum": maximum,
-    "floor_divide": lambda a, b: a // b, "remainder": lambda a, b: a % b,
-}  # fmt: skip
-_LOGIC: Mapping[str, Callable[..., Expr]] = {
-    "logical_and": and_, "bitwise_and": and_, "logical_or": or_, "bitwise_or": or_,
-}  # fmt: skip
-
-
-def combine(op: str, args: Sequence[Value | float | bool], table: Table) -> Value:
-    """The value of an elementwise operation on integers or conditions; a text that names it otherwise.
-
-    >>> i = symbol("i", 0, 7)
-    >>> str(combine("where", [i < 4, i, as_expr(0)], Table()))
-    'where(i < 4, i, 0)'
-    """
-    whole = [_whole(a) for a in args]
-    if all(isinstance(a, Expr) for a in whole):
-        exprs = [a for a in whole if isinstance(a, Expr)]
-        found = _combined(op, exprs)
-        if found is not None:
-            return simplify(found)
-    return f"{op}({', '.join(str(a) for a in args)})"
-
-
-def _combined(op: str, args: list[Expr]) -> Expr | None:
-    conds = [a.cond for a in args]
-    if len(args) == 1:
-        (a,) = args
-        if op in ("logical_not", "bitwise_not") and a.cond:
-            return not_(a)
-        if op == "logical_not":
-            return a.eq(0)
-        return {"neg": lambda: -a, "abs": lambda: abs(a)}[op]() if op in ("neg", "abs") and not a.cond else None
-    if op == "where" and len(args) == 3:
-        c, a, b = args
-        c = c if c.cond else c.ne(0)
-        if a.cond and b.cond:
-            return or_(and_(c, a), and_(not_(c), b))
-        return where(c, _number(a), _number(b))
-    if len(args) != 2:
-        return None
-    a, b = args
-    if op in _LOGIC and all(conds):
-        return _LOGIC[op](a, b)
-    if op in ("logical_and", "logical_or"):
-        return _LOGIC[op](*(x if x.cond else x.ne(0) for x in args))
-    if op in _COMPARE:
-        return _COMPARE[op](_number(a), _number(b))
-    if op in ("floor_divide", "remainder", "fmod", "div_trunc") and not (b.is_const and not b.cond and int(b) > 0):
-        return None
-    if op in ("fmod", "div_trunc"):  # toward zero: as the floor for what is not negative
-        low = simplify(_number(a)).range.lo
-        return None if low is None or low < 0 else _number(a) % b if op == "fmod" else _number(a) // b
-    return _INTEGER[op](_number(a), _number(b)) if op in _INTEGER else None
-
-
-def _number(a: Expr) -> Expr:
-    return where(a, 1, 0) if a.cond else a
-
-
-def _whole(a: Value | float | bool) -> Expr | None:
-    if isinstance(a, Expr):
-        return a
-    if isinstance(a, bool):
-        return TRUE if a else FALSE
-    return as_expr(a) if isinstance(a, int) else None
 
 
 class Meaning:
@@ -299,6 +87,7 @@ class Meaning:
             when = simplify(write.predicate.substitute(env))
             for k in range(1, len(e.inputs)):
                 walk.operand(e, k, env, when, ())
+            walk.found.when = simplify(and_(when, walk.added(e, env)))
         except IdGraphError as error:
             raise Undecided(error.what) from None
         return written, walk.found
@@ -400,7 +189,7 @@ class _Walk:
             pairs = zip(access.tensor.axes, access.coordinates, strict=True)
             axis = next((d for d, x in pairs if name in x.names), None)
             if axis is not None:  # of an axis of one element only 0 is read, whatever is loaded
-                out[name] = self.table.place(_number(known), axis.extent)
+                out[name] = self.table.place(number_of(known), axis.extent)
         return out
 
     def through_scatter(
@@ -423,6 +212,39 @@ class _Walk:
         for k in range(1, len(e.inputs)):
             self.operand(e, k, env, when, reduced)
 
+    def added(self, e: TensorExpr, env: dict[str, Expr]) -> Expr:
+        """Where an entry adds something: not where what it adds is the 0 of ``where(c, x, 0)``."""
+        src = e.args[-1]
+        accumulates = e.op == "scatter_add" or e.attrs.get("accumulate") is True
+        if not isinstance(src, Tensor) or not accumulates:
+            return TRUE
+        access = self.model.read(e, len(e.inputs) - 1)
+        coordinates = tuple(simplify(x.substitute(env)) for x in access.coordinates)
+        return self.not_zero(src, coordinates)
+
+    def not_zero(self, t: Tensor, coordinates: tuple[Expr, ...]) -> Expr:
+        """Where an element is not the 0 of a ``where``, through casts and moves."""
+        e = t.definition
+        if e is None or self.at(t, coordinates) is not None:
+            return TRUE
+        if e.op in _MOVES and len(e.inputs) == 1 and e.op != "pad":
+            access, env = self.model.read(e, 0), self.point(e, coordinates)
+            return self.not_zero(e.inputs[0], tuple(simplify(x.substitute(env)) for x in access.coordinates))
+        if e.op != "where" or not isinstance(e.args[0], Tensor) or not self.is_zero(e.args[2]):
+            return TRUE
+        env = self.point(e, coordinates)
+        c = self.value(e.args[0], tuple(simplify(x.substitute(env)) for x in self.model.read(e, 0).coordinates))
+        return (c if c.cond else c.ne(0)) if isinstance(c, Expr) else TRUE
+
+    def is_zero(self, a: object) -> bool:
+        """The number 0, or a tensor filled with it."""
+        if isinstance(a, Tensor):
+            e = a.definition
+            while e is not None and e.op in _MOVES and len(e.inputs) == 1:
+                e = e.inputs[0].definition
+            return e is not None and e.op == "full" and e.attrs.get("value") == 0
+        return isinstance(a, (int, float)) and a == 0
+
     def value(self, t: Tensor, coordinates: tuple[Expr, ...]) -> Value:
         """The value of an element: an integer or a condition, of loaded values where it must be."""
         stored = self.at(t, coordinates)
@@ -437,14 +259,14 @@ class _Walk:
         env = self.point(e, coordinates)
         if e.op == "full":
             given = e.attrs["value"]
-            return _scalar(given, t.dtype == "bool")
+            return scalar_value(given, t.dtype == "bool")
         if e.op == "iota":
             return self.iota(e, coordinates)
         args = self.values(e, env)
         if e.op in _MOVES:
             return self.moved(e, env, args)
         operands = iter(args)
-        every = [next(operands) if isinstance(a, Tensor) else _scalar(a, False) for a in e.args]
+        every = [next(operands) if isinstance(a, Tensor) else scalar_value(a, False) for a in e.args]
         return combine(e.op, every, self.table)
 
     def iota(self, e: TensorExpr, coordinates: tuple[Expr, ...]) -> Value:
@@ -468,28 +290,11 @@ class _Walk:
         if e.op in ("gather", "index", "index_select", "embedding", "take_along_dim") or len(args) == 1:
             read = self.model.read(e, 0)
             if e.op != "pad" or not read.conditions:
-                return _cast(args[0], e.output.dtype) if e.op == "cast" else args[0]
-            fill = _scalar(e.attrs.get("value", 0), e.output.dtype == "bool")
+                return cast_value(args[0], e.output.dtype) if e.op == "cast" else args[0]
+            fill = scalar_value(e.attrs.get("value", 0), e.output.dtype == "bool")
             return combine("where", [simplify(read.predicate.substitute(env)), args[0], fill], self.table)
         out = args[-1]
         for k in range(len(args) - 2, -1, -1):
             c = simplify(self.model.read(e, k).predicate.substitute(env))
             out = combine("where", [c, args[k], out], self.table)
         return out
-
-
-def _cast(value: Value, dtype: str) -> Value:
-    """A conversion as far as it changes an integer: to a condition, or from one."""
-    if not isinstance(value, Expr):
-        return value
-    if dtype == "bool":
-        return value if value.cond else value.ne(0)
-    return _number(value)
-
-
-def _scalar(value: object, boolean: bool) -> Value:
-    if isinstance(value, Expr):
-        return value
-    if boolean or isinstance(value, bool):
-        return TRUE if value else FALSE
-    return as_expr(value) if isinstance(value, int) else str(value)

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from idgraph.arith import Expr
-from idgraph.check.meaning import Need, Table
+from idgraph.check.meaning import Need
+from idgraph.check.values import Table
 
 Ints = npt.NDArray[np.int64]
 Env = dict[str, Any]

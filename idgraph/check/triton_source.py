@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, not_, simplify, symbol
 from idgraph.check.form import ZERO, Axis, CheckError, Load, Nest, Place, Read, Write
-from idgraph.check.meaning import Table, Value, combine, exchanged, unwrapped, wraps
+from idgraph.check.values import Table, Value, combine, exchanged, unwrapped, wraps
 from idgraph.check.wrapper import Argument, Launch, name_of, parse_source
 
 PREFIXES = ("z", "y", "x")

@@ -1,0 +1,246 @@
+"""Values that indices are made of: integers, conditions, and what is loaded, named by where it is loaded from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, maximum, minimum, not_, or_, simplify, symbol, where
+from idgraph.arith.nodes import rebuild
+
+Value = Expr | str  # an integer or a condition; a text for what is computed otherwise
+
+
+@dataclass(slots=True)
+class Table:
+    """Loaded values by what they are, one symbol for each: both sides of a comparison use the same table.
+
+    ``loads``: symbol name -> (storage, address) or a text; ``places``: symbol name -> (value, size). Entries use only
+    entries before them.
+    """
+
+    loads: dict[str, tuple[str, Expr] | str] = field(default_factory=dict[str, "tuple[str, Expr] | str"])
+    places: dict[str, tuple[Expr, Expr]] = field(default_factory=dict[str, tuple[Expr, Expr]])
+    order: list[str] = field(default_factory=list[str])
+    _known: dict[object, Expr] = field(default_factory=dict[object, Expr])
+
+    def load(self, storage: str, address: Expr) -> Expr:
+        """The value at an address."""
+        return self._get(("load", storage, address), "ld", (storage, address), None)
+
+    def text(self, text: str) -> Expr:
+        """A value known by its text."""
+        return self._get(("text", text), "ld", text, None)
+
+    def place(self, value: Expr, size: Expr) -> Expr:
+        """A loaded value as the coordinate of an axis: from 0 to size - 1, negative ones counted from the end."""
+        value = unwrapped(simplify(value), size)
+        inner = {w: self.place(w.args[2], n) for w, n in wraps(value)}
+        if inner:
+            value = simplify(exchanged(value, inner))
+        low, high = value.range
+        if not self.holds_data(value) or (low is not None and low >= 0 and high is not None and is_below(high, size)):
+            return value
+        return self._get(("place", value, size), "at", (value, size), size)
+
+    def _get(self, key: object, prefix: str, what: object, size: Expr | None) -> Expr:
+        found = self._known.get(key)
+        if found is None:
+            name = f"{prefix}.{len(self.order)}"
+            found = symbol(name) if size is None else symbol(name, 0, simplify(size - 1))
+            self._known[key] = found
+            self.order.append(name)
+            if size is None:
+                self.loads[name] = what  # type: ignore[assignment]
+            else:
+                self.places[name] = what  # type: ignore[assignment]
+        return found
+
+    def turn(self, x: Expr, way: Mapping[str, Expr]) -> Expr:
+        """``x`` with variables replaced, also those that its loaded values are loaded at."""
+        given: dict[str, Expr] = {n: way[n] for n in x.names if n in way}
+        for n in x.names:
+            if n in self.places:
+                value, size = self.places[n]
+                turned = self.turn(value, way)
+                if turned != value:
+                    given[n] = self.place(turned, size)
+            elif n in self.loads:
+                what = self.loads[n]
+                if isinstance(what, tuple):
+                    turned = self.turn(what[1], way)
+                    if turned != what[1]:
+                        given[n] = self.load(what[0], simplify(turned))
+        return x.substitute(given) if given else x
+
+    def variables(self, x: Expr) -> set[str]:
+        """Names of loop variables that ``x`` depends on, through its loaded values too."""
+        out: set[str] = set()
+        for n in x.names:
+            if n in self.places:
+                out |= self.variables(self.places[n][0])
+            elif n in self.loads:
+                what = self.loads[n]
+                out |= set() if isinstance(what, str) else self.variables(what[1])
+            else:
+                out.add(n)
+        return out
+
+    def texts(self, x: Expr) -> list[str]:
+        """What is known by its text only, among what ``x`` depends on."""
+        out: list[str] = []
+        for n in sorted(x.names):
+            if n in self.places:
+                out += self.texts(self.places[n][0])
+            elif n in self.loads:
+                what = self.loads[n]
+                out += [what] if isinstance(what, str) else self.texts(what[1])
+        return out
+
+    def holds_data(self, x: Expr) -> bool:
+        """True where a value depends on what is loaded."""
+        return any(n in self.loads or n in self.places for n in x.names)
+
+    def may(self, c: Expr, wanted: bool = True) -> Expr:
+        """A condition of loop variables alone that holds wherever ``c`` can be ``wanted`` for some loaded values."""
+        if not self.holds_data(c):
+            return c if wanted else not_(c)
+        if c.op == "not":
+            return self.may(c.args[0], not wanted)
+        if c.op in ("and", "or"):
+            parts = [self.may(a, wanted) for a in c.args]
+            return and_(*parts) if (c.op == "and") == wanted else or_(*parts)
+        return TRUE
+
+
+def is_below(high: int, size: Expr) -> bool:
+    """``high < size`` for every size."""
+    low = size.range.lo
+    return low is not None and high < low
+
+
+def wraps(x: Expr) -> list[tuple[Expr, Expr]]:
+    """``where(v < 0, v + n, v)`` inside a formula, outermost: (it, n)."""
+    found: list[tuple[Expr, Expr]] = []
+    work = [x]
+    while work:
+        e = work.pop()
+        if e.op == "where" and not e.cond:
+            size = simplify(e.args[1] - e.args[2])
+            if size.is_const and simplify(e.args[0]) == simplify(e.args[2] < 0):
+                found.append((e, size))
+                continue
+        work.extend(e.args)
+    return found
+
+
+def exchanged(x: Expr, new: Mapping[Expr, Expr]) -> Expr:
+    """``x`` with parts of it replaced."""
+    if x in new:
+        return new[x]
+    args = tuple(exchanged(a, new) for a in x.args)
+    return x if args == x.args else rebuild(x, args)
+
+
+def unwrapped(value: Expr, size: Expr) -> Expr:
+    """``x`` of ``where(x < 0, x + size, x)``, or clamped to what is there: places count from the end anyway."""
+    if value.op == "where":
+        x = value.args[2]
+        if simplify(value.args[1] - x - size) == as_expr(0) and simplify(value.args[0]) == simplify(x < 0):
+            return x
+    x = value
+    while x.op in ("min", "max") and sum(not a.is_const for a in x.args) == 1:
+        x = next(a for a in x.args if not a.is_const)
+    clamped = minimum(maximum(x, 0), size - 1)  # what is in range is not changed by it
+    return x if x is not value and simplify(value - clamped) == as_expr(0) else value
+
+
+_COMPARE: Mapping[str, Callable[[Expr, Expr], Expr]] = {
+    "eq": lambda a, b: a.eq(b), "ne": lambda a, b: a.ne(b), "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
+}  # fmt: skip
+_INTEGER: Mapping[str, Callable[[Expr, Expr], Expr]] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
+    "minimum": minimum, "maximum": maximum,
+    "floor_divide": lambda a, b: a // b, "remainder": lambda a, b: a % b,
+}  # fmt: skip
+_LOGIC: Mapping[str, Callable[..., Expr]] = {
+    "logical_and": and_, "bitwise_and": and_, "logical_or": or_, "bitwise_or": or_,
+}  # fmt: skip
+
+
+def combine(op: str, args: Sequence[Value | float | bool], table: Table) -> Value:
+    """The value of an elementwise operation on integers or conditions; a text that names it otherwise.
+
+    >>> i = symbol("i", 0, 7)
+    >>> str(combine("where", [i < 4, i, as_expr(0)], Table()))
+    'where(i < 4, i, 0)'
+    """
+    whole = [_whole(a) for a in args]
+    if all(isinstance(a, Expr) for a in whole):
+        exprs = [a for a in whole if isinstance(a, Expr)]
+        found = _combined(op, exprs)
+        if found is not None:
+            return simplify(found)
+    return f"{op}({', '.join(str(a) for a in args)})"
+
+
+def _combined(op: str, args: list[Expr]) -> Expr | None:
+    conds = [a.cond for a in args]
+    if len(args) == 1:
+        (a,) = args
+        if op in ("logical_not", "bitwise_not") and a.cond:
+            return not_(a)
+        if op == "logical_not":
+            return a.eq(0)
+        return {"neg": lambda: -a, "abs": lambda: abs(a)}[op]() if op in ("neg", "abs") and not a.cond else None
+    if op == "where" and len(args) == 3:
+        c, a, b = args
+        c = c if c.cond else c.ne(0)
+        if a.cond and b.cond:
+            return or_(and_(c, a), and_(not_(c), b))
+        return where(c, number_of(a), number_of(b))
+    if len(args) != 2:
+        return None
+    a, b = args
+    if op in _LOGIC and all(conds):
+        return _LOGIC[op](a, b)
+    if op in ("logical_and", "logical_or"):
+        return _LOGIC[op](*(x if x.cond else x.ne(0) for x in args))
+    if op in _COMPARE:
+        return _COMPARE[op](number_of(a), number_of(b))
+    if op in ("floor_divide", "remainder", "fmod", "div_trunc") and not (b.is_const and not b.cond and int(b) > 0):
+        return None
+    if op in ("fmod", "div_trunc"):  # toward zero: as the floor for what is not negative
+        low = simplify(number_of(a)).range.lo
+        return None if low is None or low < 0 else number_of(a) % b if op == "fmod" else number_of(a) // b
+    return _INTEGER[op](number_of(a), number_of(b)) if op in _INTEGER else None
+
+
+def number_of(a: Expr) -> Expr:
+    return where(a, 1, 0) if a.cond else a
+
+
+def _whole(a: Value | float | bool) -> Expr | None:
+    if isinstance(a, Expr):
+        return a
+    if isinstance(a, bool):
+        return TRUE if a else FALSE
+    return as_expr(a) if isinstance(a, int) else None
+
+
+def cast_value(value: Value, dtype: str) -> Value:
+    """A conversion as far as it changes an integer: to a condition, or from one."""
+    if not isinstance(value, Expr):
+        return value
+    if dtype == "bool":
+        return value if value.cond else value.ne(0)
+    return number_of(value)
+
+
+def scalar_value(value: object, boolean: bool) -> Value:
+    if isinstance(value, Expr):
+        return value
+    if boolean or isinstance(value, bool):
+        return TRUE if value else FALSE
+    return as_expr(value) if isinstance(value, int) else str(value)
