@@ -125,14 +125,13 @@ def covers(address: Expr, axes: Sequence[Axis], inside: Expr, when: Expr, elemen
 
 def _radix(live: list[tuple[Expr, Axis]]) -> bool:
     """Each step is beyond what the smaller ones reach; the extent of the widest does not matter."""
-    if not all(s.is_const for s, _ in live):
-        return False
-    ordered = sorted(live, key=lambda sa: int(sa[0]))
-    reach = 1
-    for k, (s, a) in enumerate(ordered):
-        if int(s) < reach or not (a.extent.is_const or k == len(ordered) - 1):
+    names = sorted({n for s, a in live for n in (*s.names, *a.extent.names)})
+    env = {n: 1009 + 64 * k for k, n in enumerate(names)}  # an order that holds for large sizes, proved below for all
+    reach = as_expr(1)
+    for s, a in sorted(live, key=lambda sa: int(sa[0].evaluate(env))):
+        if simplify(s >= reach) is not TRUE:
             return False
-        reach = int(s) * int(a.extent) if a.extent.is_const else 0
+        reach = simplify(s * a.extent)
     return True
 
 
@@ -154,3 +153,10 @@ def written(address: Expr, axes: Sequence[Axis], when: Expr, env: dict[str, int]
         at = np.broadcast_to(address.evaluate_array(here), flat.shape)
         parts.append(at[np.broadcast_to(when.evaluate_array(here), flat.shape)])
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def apart(a: Sequence[Expr], b: Sequence[Expr], axes: Sequence[Axis]) -> bool:
+    """Proved: no element of the one list of coordinates is one of the other, whose loops (``axes``) are its own."""
+    fresh = {x.name: Axis(f"{x.name}'", x.extent).symbol for x in axes}
+    other = [y.substitute(fresh) for y in b]
+    return any(simplify(x < y) is TRUE or simplify(y < x) is TRUE for x, y in zip(a, other, strict=True))

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, simplify
-from idgraph.check.cover import covers, decoded, element_of, injective, inverse, written
+from idgraph.check.cover import apart, covers, decoded, element_of, injective, inverse, written
 from idgraph.check.form import ZERO, Axis, Buffer, Load, Nest, Place, Program, Read, Write
 from idgraph.check.match import all_same, flat_of, same_sets, unflat
 from idgraph.check.meaning import Meaning, Need, Undecided
@@ -360,18 +360,14 @@ class _Writing:
         if whole is None or any(m.when is not TRUE for m in mates):
             return False
         shape = extents_of(whole[0])
-        spans: list[list[tuple[int, int]]] = []
+        found: list[list[Expr]] = []
         for m in mates:
             places = decoded(m.address, whole[1], shape)
             inside = element_of(m.address, places, whole[1], shape)
-            ranges = [simplify(x).range for x in places]
             if simplify(inside) is not TRUE or not injective(m.address, m.loops, m.when):
                 return False
-            spans.append([(r.lo if r.lo is not None else 0, r.hi if r.hi is not None else 1 << 62) for r in ranges])
-        return all(
-            any(a[d][1] < b[d][0] or b[d][1] < a[d][0] for d in range(len(shape)))
-            for i, a in enumerate(spans) for b in spans[:i]
-        )  # fmt: skip
+            found.append(places)
+        return all(apart(a, b, mates[j].loops) for i, a in enumerate(found) for j, b in enumerate(found[:i]))
 
     def _count_writes(
         self, mates: Sequence[_Mate], inside: Expr, sizes: dict[str, int]

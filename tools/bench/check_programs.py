@@ -91,6 +91,11 @@ def programs(device: str) -> Mapping[str, Made]:
     def n(high: int, *shape: int) -> Any:
         return T.randint(0, high, shape, device=device)
 
+    return {**_models(f, n), **_moves(f, n)}
+
+
+def _models(f: Callable[..., Any], n: Callable[..., Any]) -> dict[str, Made]:
+    """What models are made of; ``f`` makes numbers, ``n`` indices."""
     table = f(16, 16, grad=False)
     return {
         "rope half": (_rope(_half), (f(2, 4, 16, 16), f(2, 2, 16, 16), table, table)),
@@ -118,6 +123,12 @@ def programs(device: str) -> Mapping[str, Made]:
         "index": (lambda x, i: x[i, :, i] * 2, (f(6, 4, 6), n(6, 5))),
         "index add": (lambda x, i, s: T.index_add(x * 2, 0, i, s), (f(9, 4), n(9, 6), f(6, 4))),
         "scatter add": (lambda x, i, s: x.scatter_add(1, i, s) * 2, (f(4, 9), n(9, 4, 6), f(4, 6))),
+    }  # fmt: skip
+
+
+def _moves(f: Callable[..., Any], n: Callable[..., Any]) -> dict[str, Made]:
+    """Operations that move, join and reduce elements."""
+    return {
         "cat": (lambda a, b: T.cat((a * 2, b.flip(1)), 1).relu(), (f(4, 5), f(4, 7))),
         "cat of many": (lambda a: T.cat([a * k for k in range(6)], 0) + 1, (f(3, 8),)),
         "cat transposed": (lambda a, b: T.cat((a, b.t()), 0).t() * 2, (f(4, 6), f(6, 5))),
