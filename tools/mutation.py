@@ -45,6 +45,12 @@ FIRST = {
     "claims": ("tests/index/test_widths.py", "tests/index/test_banks.py"),
     "barriers": ("tests/emit/test_shared_memory.py",),
     "inverses": ("tests/arith/test_maps.py", "tests/property/test_inverses.py"),
+    "sharing": (
+        "tests/graphs/test_same_loop.py",
+        "tests/schedule/test_hints.py",
+        "tests/schedule/test_resize_to_inputs.py",
+        "tests/property/test_same_loop_by_force.py",
+    ),
     "storage": ("tests/graphs/test_storage.py", "tests/graphs/test_valgraph_rules.py"),
     "trust": ("tests/bad_input/test_fuzz.py", "tests/emit/test_cache.py", "tests/threads"),
 }

@@ -204,3 +204,65 @@ def test_one_loop_runs_one_way() -> None:
     c.parallelize(1, "serial").inline(2)
     assert [loop.parallel for loop in ig.IdModel(f).loops(c.definition)] == ["serial", "vectorize"]  # type: ignore[arg-type]
     assert [loop.parallel for loop in ig.IdModel(f).loops(o.definition)] == ["serial", "vectorize"]  # type: ignore[arg-type]
+
+
+def test_one_coordinate_wherever_it_is_read() -> None:
+    """Loop 0 of the pad is the number modulo 5, that of what it pads the number: one where that has an element."""
+    f, c = start(5)
+    f.output(ig.pad(c, (0, 5), name="o")).split(0, 5).reorder([1, 0])
+    checked(f, c=1)
+    m, e = ig.IdModel(f), f["o"].definition
+    assert e
+    assert not m.index.mapped((c.loop[0], e), (f["o"].loop[0], e))  # elsewhere they differ
+    assert m.permissive.mapped(c.loop[0], f["o"].loop[0])  # as loops they are one
+
+
+def test_one_coordinate_in_loops_of_other_lengths_is_refused() -> None:
+    f, c = start(100)
+    f.output(ig.exp(c, name="o")).resize(0, 0, 2)
+    c.inline(1)
+    with pytest.raises(ScheduleError, match=r"its loop 0, I1\[100\], is not loop 0, I3\[102\]"):
+        ig.IdModel(f).verify()
+
+
+def loops(f: ig.Fusion, *names: str) -> list[list[str]]:
+    m = ig.IdModel(f)
+    return [[f"{x.extent} {x.parallel}" for x in m.loops(e)] for e in f.exprs if e.output.name in names]
+
+
+def test_a_loop_that_no_wider_one_shares_keeps_its_extent() -> None:
+    """c shares all loops with d, d two with o: the last loop of both is theirs alone."""
+    f, c = start(1, 6, 1)
+    d = ig.copy(c, name="d")
+    o = f.output(ig.add(d, f.input("y", shape=(4, 6, 5)), name="o"))
+    o.parallelize(0, "blockIdx.x").parallelize(1, "threadIdx.x")
+    checked(f, c=3, d=2)
+    assert loops(f, "c", "d") == [["4 blockIdx.x", "6 threadIdx.x", "1 serial"]] * 2
+    m = ig.IdModel(f)
+    for t in (c, d):
+        assert t.definition
+        assert m.exact.mapped(m.loops(t.definition)[0].domain, o.loop[0])
+        assert m.exact.mapped(m.loops(t.definition)[2].domain, t.loop[2])
+    d.inline(3)
+    assert loops(f, "c", "d") == [["4 blockIdx.x", "6 threadIdx.x", "5 serial"]] * 2
+
+
+def test_a_tensor_of_another_fusion_or_a_position_past_the_end() -> None:
+    f, c = start(4, 6)
+    f.output(ig.exp(c, name="o"))
+    g, other = start(4, 6)
+    g.output(ig.exp(other))
+    before = str(f), str(g)
+    for wrong in (
+        lambda: c.inline(3),
+        lambda: ig.schedule.inline_most(f, [other]),
+        lambda: ig.schedule.like(f, other),
+        lambda: ig.schedule.resize_to_inputs(f, other.definition),  # type: ignore[arg-type]
+        lambda: ig.schedule.recompute(c, other.uses[0]),
+        lambda: c.set_loop([other.logical[0], c.logical[1]]),
+        lambda: ig.IdModel(f).loops(other.definition),  # type: ignore[arg-type]
+        lambda: ig.IdModel(f).promotion(other.loop[0]),
+    ):
+        with pytest.raises(ig.IdGraphError):
+            wrong()
+        assert (str(f), str(g)) == before
