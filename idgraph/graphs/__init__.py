@@ -1,5 +1,6 @@
 """Which axes are the same: exact and index graphs, with reasons, cycles and loop nests."""
 
+from idgraph.graphs.aligned import AlignEdge, AlignedGraph, ExtentsGraph, build_aligned
 from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.coarser import (
     build_almost_exact,
@@ -21,10 +22,9 @@ from idgraph.graphs.uses import canonical_operand, key_of
 from idgraph.graphs.valgraph import ExprGroup, Group, ValGraph
 
 __all__ = [
-    "Cycle", "CycleKind", "DomainGraph", "Explanation", "ExprGroup", "Fact", "Forms", "GraphBuilder", "Group",
-    "IndexGraph",
-    "Joined", "Nests", "Plans", "Reason", "SelfMapping", "Shadow", "ValGraph", "build_almost_exact",
-    "build_broadcast", "build_exact", "build_index_graph", "build_loop", "build_permissive",
-    "build_permissive_resize", "canonical_operand", "common_loops", "exact_builder", "key_of", "key_text",
-    "own_domains", "own_exprs",
+    "AlignEdge", "AlignedGraph", "Cycle", "CycleKind", "DomainGraph", "Explanation", "ExprGroup",
+    "ExtentsGraph", "Fact", "Forms", "GraphBuilder", "Group", "IndexGraph", "Joined", "Nests", "Plans",
+    "Reason", "SelfMapping", "Shadow", "ValGraph", "build_aligned", "build_almost_exact", "build_broadcast",
+    "build_exact", "build_index_graph", "build_loop", "build_permissive", "build_permissive_resize",
+    "canonical_operand", "common_loops", "exact_builder", "key_of", "key_text", "own_domains", "own_exprs",
 ]  # fmt: skip

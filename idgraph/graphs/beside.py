@@ -68,11 +68,11 @@ class Beside:
                 else:
                     is_open = True
         found = told + fixed if told or not is_open else []
-        return list(dict.fromkeys(found))[:_CHOICES] or [(self._free(g), TRUE)]
+        return list(dict.fromkeys(found))[:_CHOICES] or [(free(self._net, g), TRUE)]
 
     def _made(self, g: int, n: int, trail: frozenset[int]) -> list[Side]:
         if self._left <= 0:
-            return [(self._free(g), TRUE)]
+            return [(free(self._net, g), TRUE)]
         self._left -= 1
         e, at = self._net.expr(n), self._net.outs(n).index(g)
         found: list[Side] = []
@@ -83,10 +83,6 @@ class Beside:
             if where is not FALSE:
                 found.append((made[at], where))
         return found
-
-    def _free(self, group: int) -> Expr:
-        axis = self._net.axis(group)
-        return as_expr(0) if is_one(axis.extent) else symbol(axis.name, 0, axis.extent - 1)
 
     def _is_on_the_way(self, e: DomainExpr) -> bool:
         """False of the part of a concatenated axis whose operand the way did not come through."""
@@ -115,6 +111,12 @@ class Beside:
     def _owners(self, node: int) -> list[Tensor]:
         owners = (e.outputs[0].tensor for e in self._net.alike(node))
         return list(dict.fromkeys(t for t in owners if t is not None))
+
+
+def free(net: Net, group: int) -> Expr:
+    """A coordinate of which nothing is known, by the name of its axis."""
+    axis = net.axis(group)
+    return as_expr(0) if is_one(axis.extent) else symbol(axis.name, 0, axis.extent - 1)
 
 
 def _descends(t: Tensor, owners: Sequence[Tensor]) -> bool:

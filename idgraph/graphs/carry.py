@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, simplify, symbol
-from idgraph.graphs.beside import Beside
+from idgraph.graphs.beside import Beside, free
 from idgraph.graphs.conditions import bounds, possible
 from idgraph.graphs.coordinates import forward
 from idgraph.graphs.net import Net, Step
@@ -92,13 +93,20 @@ class Carrier:
         self._net = net
         self.c = variable(extent)
         self._extent = extent
+        self._start = 0
         self._moves: dict[int, tuple[int, int, int] | None] = {}
 
     def begin(self, group: int) -> Place:
         """A way of no step."""
+        self._start = group
         if self._extent.is_const:
             return Place(group, Span(0, int(self._extent), 0), None, None, 0)
-        return Place(group, Formula(self.c, TRUE, {group: self.c}), None, None, 0)
+        return Place(group, Formula(self.c, TRUE, {**self._frame, group: self.c}), None, None, 0)
+
+    @cached_property
+    def _frame(self) -> dict[int, Expr]:
+        """The coordinates of the axes beside the start: whatever they are."""
+        return {g: free(self._net, g) for g in self._net.frame(self._start)}
 
     def on(self, place: Place, step: Step) -> Iterator[Carried]:
         """The coordinate one step on, by each way in which sides come about; nothing where no element goes on."""
@@ -126,7 +134,7 @@ class Carrier:
         at = place.carried
         if isinstance(at, Formula):
             return at
-        known: dict[int, Expr] = {}
+        known = dict(self._frame)
         behind: Place | None = place
         while behind is not None:
             if isinstance(behind.carried, Span):
@@ -151,7 +159,8 @@ class Carrier:
             if held is FALSE:
                 continue
             known = dict(at.known)
-            for g, v in (*zip(ins, (v for v, _ in choices), strict=True), *zip(outs, made, strict=True)):
+            for g, (v, _) in zip(ins, choices, strict=True):
                 known.setdefault(g, v)
+            known.update(zip(outs, made, strict=True))
             known[step.to] = value
             yield Formula(value if held is TRUE else simplify(value, facts=(held,)), held, known)

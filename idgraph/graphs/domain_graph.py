@@ -115,13 +115,18 @@ def _axis(d: IterDomain) -> IterDomain:
     return d
 
 
-def exact_builder(fusion: Fusion, plans: Plans | None = None) -> GraphBuilder[IterDomain]:
-    """The exact graph, still growing: coarser graphs fork it. ``plans`` may be shared with other graphs."""
+def exact_builder(
+    fusion: Fusion, plans: Plans | None = None, name: str = "exact", left_out: frozenset[tuple[int, int]] = frozenset()
+) -> GraphBuilder[IterDomain]:
+    """The exact graph, still growing: coarser graphs fork it. ``plans`` may be shared with other graphs.
+
+    Pairs of axes ``left_out``, by number, are not united although an operation reads the one at the other's coordinate.
+    """
     plans = plans or Plans()
     plan_of = plans.of
     keys: KeyList[IterDomain] = KeyList()
     entered = {t: keys.enter(plan_of(t).domains) for t in fusion.tensors}
-    builder = GraphBuilder("exact", keys, plans.forms)
+    builder = GraphBuilder(name, keys, plans.forms)
     for t, first in entered.items():
         for form, ins, outs in plan_of(t).exprs:
             builder.nodes.add(form, ins, outs, first)
@@ -136,7 +141,9 @@ def exact_builder(fusion: Fusion, plans: Plans | None = None) -> GraphBuilder[It
                     continue
                 d = read.domain
                 if (domains[at].kind == "broadcast") == (d.kind == "broadcast"):
-                    builder.unions += union(first + at, base + out.place(d, at), why)
+                    a, b = first + at, base + out.place(d, at)
+                    if not left_out or (a, b) not in left_out:
+                        builder.unions += union(a, b, why)
     builder.settle()
     return builder
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 from idgraph.graphs.coordinates import transparent
+from idgraph.graphs.forms import own_exprs
 from idgraph.graphs.keys import axis_of
 from idgraph.graphs.valgraph import ValGraph
 from idgraph.ir import DomainExpr, IterDomain
@@ -51,10 +52,31 @@ class Net(Protocol):
         """An axis of a group, for its name."""
         ...
 
+    def frame(self, group: int) -> Sequence[int]:
+        """The groups of the axes that tensors have beside one of a group: their coordinates are free of its own."""
+        ...
+
 
 def keeps(net: Net, node: int) -> bool:
     """True of an expression that keeps its axis, beside one of a single element: no cause of a cycle."""
     return bool(set(net.ins(node)) & set(net.outs(node))) and bool(transparent(net.expr(node)))
+
+
+def frame_of(d: IterDomain) -> list[IterDomain]:
+    """The axes that a tensor has beside one of its own, neither made of it nor what it is made of."""
+    t = d.tensor
+    if t is None:
+        return []
+    lists = [axes for axes in (t.root, t.logical, t.loop) if d in axes]
+    if lists:
+        return list(dict.fromkeys(x for axes in lists for x in axes if x is not d))
+    found: list[IterDomain] = []
+    above = {d}
+    for e in reversed(own_exprs(t)):
+        if any(x in above for x in e.outputs):
+            above.update(e.inputs)
+            found += [x for x in e.outputs if x not in above]
+    return [*(x for x in t.root if x not in above), *found]
 
 
 class GraphNet:
@@ -100,6 +122,22 @@ class GraphNet:
     def alike(self, node: int) -> Sequence[DomainExpr]:
         """All expressions equal to one, itself too."""
         return [self._graph.nodes.form[n].expr for n in self.equal[node]]
+
+    def frame(self, group: int) -> list[int]:
+        """The groups of the axes that tensors have beside one of a group."""
+        graph, found = self._graph, dict[int, None]()
+        for n in (*self.readers(group), *self.makers(group)):
+            for element in (*graph.nodes.ins[n], *graph.nodes.outs[n]):
+                if graph.find(element) != group:
+                    continue
+                key: object = graph.key_at(element)
+                under = cast("tuple[object, ...]", key)[1:] if isinstance(key, tuple) else None
+                for d in frame_of(axis_of(graph.key_at(element))):
+                    other = d if under is None else (d, *under)
+                    if graph.holds(other):
+                        found[graph.number(other)] = None
+        found.pop(group, None)
+        return list(found)
 
     def first(self, group: int) -> int:
         """The number of the first axis of a group."""

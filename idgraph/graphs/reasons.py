@@ -140,6 +140,8 @@ class Fact:
 class Explanation(Printed):
     """A chain of facts from one key to another; falsy with ``parting`` where the two are not mapped.
 
+    ``note`` is what the graph has to say beside that: how indices differ where extents are one.
+
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
     >>> t = f.input("t", shape=(8,))
@@ -152,6 +154,7 @@ class Explanation(Printed):
     mapped: bool
     facts: tuple[Fact, ...]
     parting: str = ""
+    note: str = ""
 
     def __bool__(self) -> bool:
         return self.mapped
@@ -165,4 +168,5 @@ class Explanation(Printed):
     def __str__(self) -> str:
         if not self.mapped:
             return self.parting
-        return "\n".join(map(str, self.facts)) if self.facts else "the same axis"
+        chain = "\n".join(map(str, self.facts)) if self.facts else "the same axis"
+        return f"{chain}\n{self.note}" if self.note else chain

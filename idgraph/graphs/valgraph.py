@@ -344,6 +344,15 @@ class ValGraph(Generic[K]):
         """The path between two elements in the proof forest, as elements and what made them one."""
         return [(x, y, self._reasons.why(n)) for x, y, n in self._sets.path(a, b)]
 
+    def edges(self, a: int, b: int) -> list[tuple[int, int, int]]:
+        """`path`, with the numbers of the reasons."""
+        return self._sets.path(a, b)
+
+    def premises(self, x: int, y: int, reason: int) -> list[tuple[int, int]]:
+        """The pairs of elements whose sameness one union rests on; none for what an operation says itself."""
+        why = self._reasons.why(reason)
+        return [] if len(why) == 5 else self._premises(why, {x, y})
+
     def _fact(self, x: int, y: int, why: Why) -> Fact:
         at, nodes = self._at, self.nodes
         left, right = at(x), at(y)

@@ -24,15 +24,22 @@ SMALL = 64  # groups of a component from each of which a search is begun
 class Reached:
     """What ways have come to each group with, so that none is followed twice."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MANY) -> None:
         self._spans: dict[tuple[int, int], list[Span]] = {}
         self._formulas: set[object] = set()
         self._groups: set[int] = set()
+        self._most = most
         self.places = 0
+
+    def afresh(self) -> Reached:
+        """For another search: what came before is forgotten, but for how many places it were."""
+        for held in (self._spans, self._formulas, self._groups):
+            held.clear()
+        return self
 
     def new(self, group: int, carried: Carried) -> bool:
         """True of what no earlier way came with, and of which it is worth to go on."""
-        if self.places > MANY and group in self._groups:
+        if self.places > self._most and group in self._groups:
             return False
         if isinstance(carried, Span):
             held = self._spans.setdefault((group, carried.add), [])
@@ -51,7 +58,7 @@ class Reached:
     @property
     def is_full(self) -> bool:
         """True when some way may have been left."""
-        return self.places > MANY
+        return self.places > self._most
 
 
 def follow(

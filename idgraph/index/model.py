@@ -11,11 +11,14 @@ from idgraph.arith import IndexMap as Map
 from idgraph.display import Printed, Sheet
 from idgraph.errors import IndexingError, ScheduleError, arguments, user_line
 from idgraph.graphs import (
+    AlignedGraph,
     DomainGraph,
+    ExtentsGraph,
     GraphBuilder,
     IndexGraph,
     Nests,
     Plans,
+    build_aligned,
     build_almost_exact,
     build_broadcast,
     build_index_graph,
@@ -139,6 +142,16 @@ class IdModel:
     def exact(self) -> DomainGraph:
         """The exact graph."""
         return self._keep("exact", lambda: DomainGraph("exact", self.fusion, self._exact.build()))
+
+    @property
+    def extents(self) -> ExtentsGraph:
+        """Axes that the operations say have one extent, whatever their coordinates: the exact groups, index free."""
+        return self._keep("extents", lambda: ExtentsGraph(self.exact, self.aligned))
+
+    @property
+    def aligned(self) -> AlignedGraph:
+        """Exact, without the unions that would give one axis two coordinates; those are its ``align_edges``."""
+        return self._keep("aligned", lambda: build_aligned(self.exact, self._exact, self._plans))
 
     @property
     def almost_exact(self) -> DomainGraph:

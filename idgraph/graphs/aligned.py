@@ -1,0 +1,215 @@
+"""The aligned graph and the extents graph: the exact graph apart into what has one coordinate and what has one extent.
+
+*Aligned* is the exact graph without the unions that close an index-changing cycle, or put two axes in one group that
+one operation touches at different coordinates; each such union is an *align edge*, owned by its operation (the names
+are those of NVIDIA/Fuser #3455). *Extents* are the groups that align edges join: one extent, whatever the coordinate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+from typing import NamedTuple
+
+from idgraph.graphs.aligning import Aligner, Union, unions_of
+from idgraph.graphs.builder import GraphBuilder
+from idgraph.graphs.differ import difference
+from idgraph.graphs.domain_graph import DomainGraph, exact_builder
+from idgraph.graphs.forms import Plans
+from idgraph.graphs.net import GraphNet
+from idgraph.graphs.reasons import Explanation
+from idgraph.graphs.touched import At, conflict, touched_by
+from idgraph.graphs.valgraph import Group, ValGraph
+from idgraph.ir import Fusion, IterDomain, TensorExpr
+
+
+class AlignEdge(NamedTuple):
+    """Two groups of the aligned graph that ``operation`` makes one extent without making them one coordinate."""
+
+    left: Group[IterDomain]
+    right: Group[IterDomain]
+    operation: TensorExpr
+
+
+class AlignedGraph(DomainGraph):
+    """Equal group: equal coordinate at every point. No cycle changes an index, whatever the exact graph has.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("rotation")
+    >>> t0 = f.input("t0", shape=(64,))
+    >>> t3 = ig.cat([t0[32:], t0[:32]], dim=0)
+    >>> t4 = f.output(t0 + t3)
+    >>> m = ig.IdModel(f)
+    >>> m.aligned.mapped(t0.logical[0], t4.logical[0]), m.aligned.mapped(t0.logical[0], t3.logical[0])
+    (True, False)
+    >>> m.extents.mapped(t0.logical[0], t3.logical[0]), m.aligned.cycles()
+    (True, ())
+    >>> [edge.operation.op for edge in m.aligned.align_edges]
+    ['add']
+    """
+
+    def __init__(
+        self, fusion: Fusion, graph: ValGraph[IterDomain], exact: ValGraph[IterDomain], dropped: tuple[Union, ...]
+    ) -> None:
+        super().__init__("aligned", fusion, graph)
+        self._exact = exact
+        # The unions of the exact graph that are not made here.
+        self.left_out = dropped
+
+    @cached_property
+    def align_edges(self) -> tuple[AlignEdge, ...]:
+        """Pairs of groups with one extent, each with the operation that says so; with them the groups give `extents`.
+
+        What follows from such a pair by equal splits and merges is listed too, under the same operation.
+        """
+        found: dict[AlignEdge, None] = {}
+        for u in self.left_out:
+            a, b = self.graph.group_of(u.left), self.graph.group_of(u.right)
+            if a is not b:
+                found[AlignEdge(a, b, u.expr)] = None
+        parts: dict[int, list[Group[IterDomain]]] = {}
+        for g in self.groups if self.left_out else ():
+            parts.setdefault(self._exact.number(g.first), []).append(g)
+        joined: dict[Group[IterDomain], Group[IterDomain]] = {}
+
+        def root(g: Group[IterDomain]) -> Group[IterDomain]:
+            while (above := joined.get(g, g)) is not g:
+                joined[g] = above = joined.get(above, above)
+                g = above
+            return g
+
+        for edge in found:
+            joined[root(edge.left)] = root(edge.right)
+        for first, *rest in parts.values():
+            for g in rest:
+                if root(g) is not root(first):
+                    joined[root(g)] = root(first)
+                    found[AlignEdge(first, g, self.owner(first.first, g.first))] = None
+        return tuple(found)
+
+    @cached_property
+    def _pairs(self) -> dict[frozenset[int], TensorExpr]:
+        return {frozenset((u.left, u.right)): u.expr for u in self.left_out}
+
+    def owner(self, a: IterDomain, b: IterDomain) -> TensorExpr:
+        """The operation that makes the extents of two axes one which are not aligned."""
+        pending = list(self._parted(self._exact.key_number(a), self._exact.key_number(b)))
+        seen = set[tuple[int, int]]()
+        while pending:
+            x, y, n = pending.pop(0)
+            direct = self._pairs.get(frozenset((x, y)))
+            if direct is not None:
+                return direct
+            for p, q in self._exact.premises(x, y, n):
+                if (p, q) not in seen:
+                    seen.add((p, q))
+                    pending += self._parted(p, q)
+        raise AssertionError(f"{a} and {b} are one in the exact graph by aligned unions alone")
+
+    def _parted(self, a: int, b: int) -> Iterator[tuple[int, int, int]]:
+        """The unions on the way between two axes in the exact graph whose ends are not aligned."""
+        for x, y, n in self._exact.edges(a, b):
+            if self.graph.find(x) != self.graph.find(y):
+                yield x, y, n
+
+    @cached_property
+    def net(self) -> GraphNet:
+        """The graph by number."""
+        return GraphNet(self.graph)
+
+    def apart(self, a: IterDomain, b: IterDomain) -> str:
+        """By what the extents of two axes are one, and how their indices differ."""
+        e = self.owner(a, b)
+        line = f" at line {e.source_line.line}" if e.source_line is not None else f" -> {e.output.name}"
+        where = f"\n  {e!r}" + (f" at {e.source_line}" if e.source_line is not None else "")
+        return f"same extent by {e.op}{line}; {difference(self.net, self.graph.number(a), self.graph.number(b))}{where}"
+
+    def explain(self, a: IterDomain, b: IterDomain) -> Explanation:
+        """Why two axes have one coordinate; or by what they have one extent only, and how their indices differ."""
+        found = super().explain(a, b)
+        if found.mapped or not self._exact.same(a, b):
+            return found
+        return replace(found, parting=f"{a.label} and {b.label} are not aligned: {self.apart(a, b)}")
+
+
+class ExtentsGraph(DomainGraph):
+    """Equal group: equal extent, by what the operations say. It may be cyclic: no index is meant by it.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = f.input("t", shape=(8,))
+    >>> u = t + ig.pad(t, (3, -3))
+    >>> print(ig.IdModel(f).extents.explain(t.logical[0], u.definition.inputs[1].logical[0]).note.splitlines()[0])
+    same extent by add at line ...; index differs by +3 on [0, 5)
+    """
+
+    def __init__(self, exact: DomainGraph, aligned: AlignedGraph) -> None:
+        super().__init__("extents", exact.fusion, exact.graph)
+        self.aligned = aligned
+
+    def explain(self, a: IterDomain, b: IterDomain) -> Explanation:
+        """Why two axes have one extent, and whether they have one coordinate too."""
+        found = super().explain(a, b)
+        if not found.mapped or a is b:
+            return found
+        if self.aligned.mapped(a, b):
+            return replace(found, note="aligned: the same index at every point")
+        return replace(found, note=self.aligned.apart(a, b))
+
+
+def build_aligned(exact: DomainGraph, builder: GraphBuilder[IterDomain], plans: Plans | None = None) -> AlignedGraph:
+    """The aligned graph of a fusion, beside its exact graph and that graph's builder."""
+    fusion = exact.fusion
+    wrong = _wrong_groups(exact, builder)
+    if not wrong:
+        return AlignedGraph(fusion, builder.fork("aligned").build(), exact.graph, ())
+    concerned = _connected(builder, wrong)
+    find = builder.sets.find
+    parent = [x if find(x) in concerned else find(x) for x in range(len(builder.sets))]
+    nodes = [n for n in range(len(builder.nodes)) if find(builder.nodes.ins[n][0]) in concerned]
+    aligner = Aligner(builder, parent, nodes)
+    dropped = tuple(u for u in unions_of(fusion, builder) if find(u.left) in concerned and not aligner.take(u))
+    left_out = frozenset((u.left, u.right) for u in dropped)
+    made = exact_builder(fusion, plans, "aligned", left_out)
+    return AlignedGraph(fusion, made.build(), exact.graph, dropped)
+
+
+def _wrong_groups(exact: DomainGraph, builder: GraphBuilder[IterDomain]) -> set[int]:
+    """Groups on index-changing cycles, and those that one operation touches at different coordinates."""
+    number, found = exact.graph.number, set[int]()
+
+    def of(d: IterDomain) -> int:
+        return builder.sets.find(builder.key_number(d))
+
+    for c in exact.cycles():
+        if c.changes_index:
+            found.update(number(g.first) for g in c.groups)
+    for e in exact.fusion.exprs:
+        seen: dict[int, frozenset[At]] = {}
+        for d, at in touched_by(e):
+            g = of(d)
+            known = seen.setdefault(g, frozenset((at,)))
+            if at not in known:
+                if conflict(e, frozenset((at,)), known, lambda x, g=g: of(x) == g):
+                    found.add(g)
+                seen[g] = known | {at}
+    return found
+
+
+def _connected(builder: GraphBuilder[IterDomain], groups: set[int]) -> set[int]:
+    """The groups that expressions join, in any number of steps, to some of ``groups``."""
+    beside: dict[int, list[int]] = {}
+    find, nodes = builder.sets.find, builder.nodes
+    for n in range(len(nodes)):
+        first, *rest = map(find, (*nodes.ins[n], *nodes.outs[n]))
+        for g in rest:
+            beside.setdefault(first, []).append(g)
+            beside.setdefault(g, []).append(first)
+    found, pending = set(groups), list(groups)
+    while pending:
+        for g in beside.get(pending.pop(), ()):
+            if g not in found:
+                found.add(g)
+                pending.append(g)
+    return found

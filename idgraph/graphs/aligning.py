@@ -1,0 +1,277 @@
+"""Which unions of the exact graph leave coordinates alone: the rest become edges of the aligned graph.
+
+A union is kept unless, with those that are kept already, it would
+
+- close a cycle that changes an index (some coordinate comes back to its group as another one), or
+- put two axes in one group that one operation touches at different coordinates, as ``t + t.T`` does.
+
+The order decides between unions of which any one may go: operations by their distance from the inputs, then by name;
+the operands of one operation likewise. So the residual that closes a cycle goes, not what it closes it over; and of its
+operands the one that is computed last. Neither the order in which a program lists independent operations nor that of
+the operands of a sum has a say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from idgraph.arith import Proof, prove_equal
+from idgraph.graphs.builder import GraphBuilder
+from idgraph.graphs.carry import Carrier, Place, Span
+from idgraph.graphs.keys import axis_of
+from idgraph.graphs.net import frame_of
+from idgraph.graphs.touched import Touched, conflict, touches
+from idgraph.graphs.ways import Reached, follow
+from idgraph.ir import DomainExpr, Fusion, IterDomain, Mapped, Tensor, TensorExpr
+
+_PLACES = 2_000  # places of the searches for one union; where they do not suffice, the union is an edge
+
+
+class Union(NamedTuple):
+    """Operation ``expr`` reads axis ``left`` at the coordinate of its own axis ``right``; both are element numbers."""
+
+    left: int
+    right: int
+    expr: TensorExpr
+
+
+def unions_of(fusion: Fusion, exact: GraphBuilder[IterDomain]) -> list[Union]:
+    """What the operations of a fusion map directly, in the order in which the aligned graph takes them."""
+    depth: dict[Tensor, int] = {}
+    for e in fusion.exprs:
+        depth[e.output] = 1 + max((depth.get(t, 0) for t in e.inputs), default=0)
+
+    def rank(t: Tensor) -> tuple[int, int, str]:
+        return depth.get(t, 0), len(t.name), t.name
+
+    found: list[Union] = []
+    for e in sorted(fusion.exprs, key=lambda e: rank(e.output)):
+        for t, row in sorted(zip(e.inputs, e.reads, strict=True), key=lambda part: rank(part[0])):
+            for axis, read in zip(t.axes, row, strict=True):
+                if isinstance(read, Mapped) and axis.is_broadcast == read.domain.is_broadcast:
+                    found.append(Union(exact.key_number(axis), exact.key_number(read.domain), e))
+    return found
+
+
+class Aligner:
+    """Takes unions one by one, and takes back those that break the law; also the net of what is united so far.
+
+    ``parent`` starts with the groups of everything that no such union can concern; ``nodes`` are the expressions
+    between the others.
+    """
+
+    def __init__(self, exact: GraphBuilder[IterDomain], parent: list[int], nodes: Sequence[int]) -> None:
+        self._forms, self._ins, self._outs = exact.nodes.form, exact.nodes.ins, exact.nodes.outs
+        self._exact = exact
+        self._parent = parent
+        self._adjacent: dict[int, dict[int, None]] = {}  # expressions that read or make a group, equal ones once
+        self._touched: dict[int, Touched] = {}
+        self._table: dict[tuple[int, ...], int] = {}
+        self._refused: dict[int, set[int]] = {}  # what a group must not be united with: groups only grow
+        self._undo: list[Callable[[], object]] = []
+        self._moved: list[tuple[int, list[int]]] = []  # groups that went into others, with what makes new ways there
+        for n in nodes:
+            for x in dict.fromkeys((*self.ins(n), *self.outs(n))):
+                self._adjacent.setdefault(x, {})[n] = None
+        pending: list[tuple[int, int]] = []
+        for n in nodes:
+            self._sign(n, pending)
+        self._close(pending)
+        self._moved.clear()
+        self._undo.clear()
+
+    def take(self, union: Union) -> bool:
+        """Unite two axes and what follows from it; False, and nothing is done, where that breaks the law."""
+        a, b = self.find(union.left), self.find(union.right)
+        if any(self.find(x) == b for x in self._refused.get(a, ())):
+            return False
+        kept = self._close([(a, b)]) and all(map(self._is_true, self._moved))
+        if not kept:
+            self._take_back()
+            self._refused.setdefault(a, set()).add(b)
+            self._refused.setdefault(b, set()).add(a)
+        self._moved.clear()
+        self._undo.clear()
+        return kept
+
+    # uniting ------------------------------------------------------------------------------------------------------
+
+    def find(self, x: int) -> int:
+        """The present representative of an element's group."""
+        parent = self._parent
+        while parent[x] != x:
+            x = parent[x]
+        return x
+
+    def _close(self, pending: list[tuple[int, int]]) -> bool:
+        while pending:
+            a, b = map(self.find, pending.pop())
+            if a == b:
+                continue
+            small, large = sorted((a, b), key=self._weight)
+            if not self._join_touched(small, large):
+                return False
+            held, fresh, own = self._adjacent.setdefault(large, {}), list[int](), self._adjacent.get(small, {})
+            between = [n for n in own if large in self.ins(n) or large in self.outs(n)]
+            self._parent[small] = large
+            self._undo.append(partial(self._parent.__setitem__, small, small))
+            for n in own:
+                first = self._sign(n, pending)
+                if first not in held:
+                    held[first] = None
+                    fresh.append(first)
+            self._undo += [partial(held.pop, n) for n in fresh]
+            self._moved.append((small, fresh + between))
+            if small in self._refused:
+                known = self._refused.setdefault(large, set())
+                self._undo.append(partial(self._refused.__setitem__, large, set(known)))
+                known |= self._refused[small]
+        return True
+
+    def _weight(self, group: int) -> tuple[int, int]:
+        return len(self._adjacent.get(group, ())) + len(self._touched_by(group)), group
+
+    def _touched_by(self, group: int) -> Touched:
+        found = self._touched.get(group)
+        if found is None:
+            found = self._touched[group] = touches(axis_of(self._exact.at(group)))
+        return found
+
+    def _join_touched(self, small: int, large: int) -> bool:
+        """Operations that touch one of the two groups touch both now; False where that is at different coordinates."""
+        mine, theirs = self._touched_by(small), self._touched_by(large)
+        for e, at in mine.items():
+            known = theirs.get(e)
+            if known is None:
+                theirs[e] = at
+            elif conflict(e, at, known, lambda d: self.find(self._exact.key_number(d)) in (small, large)):
+                return False
+            else:
+                theirs[e] = known | at
+            self._undo.append(partial(theirs.pop, e) if known is None else partial(theirs.__setitem__, e, known))
+        return True
+
+    def _sign(self, n: int, pending: list[tuple[int, int]]) -> int:
+        """Look an expression up by both sides; the first that reads the same."""
+        form = self._forms[n]
+        for key in ((2 * form.forward, *self.ins(n)), (2 * form.backward + 1, *self.outs(n))):
+            other = self._table.get(key)
+            if other is None:
+                self._table[key] = n
+                self._undo.append(partial(self._table.pop, key))
+            elif other != n:
+                pending += zip((*self.ins(other), *self.outs(other)), (*self.ins(n), *self.outs(n)), strict=True)
+        return self._first(n)
+
+    def _take_back(self) -> None:
+        for step in reversed(self._undo):
+            step()
+
+    # judging ------------------------------------------------------------------------------------------------------
+
+    def _is_true(self, moved: tuple[int, list[int]]) -> bool:
+        """True where every way around that a group has since it took in another one gives coordinates back.
+
+        Such a way goes through an expression that only the smaller one had before.
+        """
+        small, own = moved
+        large = self.find(small)
+        out = [n for n in own if large in self.ins(n)]
+        into = [n for n in own if large in self.outs(n)]
+        among = self._between({g for n in out for g in self.outs(n)}, {large}, large)
+        among |= self._between({large}, {g for n in into for g in self.ins(n)}, large)
+        if not among:
+            return True
+        reached = Reached(_PLACES)
+        for start in (large, *(among - {large})):
+            for carrier, end in follow(self, start, start, among.__contains__, reached=reached.afresh()):
+                if reached.is_full or not gives_back(carrier, end):
+                    return False
+        return not reached.is_full
+
+    def _between(self, start: set[int], goal: set[int], stop: int) -> set[int]:
+        """Groups on ways from some groups to others that do not go on through ``stop``.
+
+        Both ends grow in turn, so the cost is that of the smaller side.
+        """
+        found, pending, side = (set(start), set(goal)), (list(start), list(goal)), 0
+        while pending[0] and pending[1]:
+            at = pending[side].pop()
+            if at != stop or at in (start, goal)[side]:
+                fresh = [g for g in self._beyond(at, forwards=side == 0) if g not in found[side]]
+                found[side].update(fresh)
+                pending[side].extend(dict.fromkeys(fresh))
+            side = 1 - side
+        side = 1 if pending[0] else 0
+        whole, other = found[side], (goal, start)[side]
+        back = [g for g in other if g in whole]
+        among = set(back)
+        while back:
+            for g in self._beyond(back.pop(), forwards=side == 1):
+                if g in whole and g not in among:
+                    among.add(g)
+                    back.append(g)
+        return among
+
+    def _beyond(self, group: int, *, forwards: bool) -> Iterator[int]:
+        for n in self.readers(group) if forwards else self.makers(group):
+            yield from self.outs(n) if forwards else self.ins(n)
+
+    # the net ------------------------------------------------------------------------------------------------------
+
+    def _first(self, node: int) -> int:
+        """Of equal expressions the first."""
+        return self._table[2 * self._forms[node].forward, *self.ins(node)]
+
+    def readers(self, group: int) -> list[int]:
+        """Expressions that read a group, of equal ones the first."""
+        own = (n for n in self._adjacent.get(group, ()) if group in self.ins(n))
+        return list(dict.fromkeys(map(self._first, own)))
+
+    def makers(self, group: int) -> list[int]:
+        """Expressions that make a group, of equal ones the first."""
+        own = (n for n in self._adjacent.get(group, ()) if group in self.outs(n))
+        return list(dict.fromkeys(map(self._first, own)))
+
+    def ins(self, node: int) -> tuple[int, ...]:
+        """Groups that an expression reads."""
+        return tuple(map(self.find, self._ins[node]))
+
+    def outs(self, node: int) -> tuple[int, ...]:
+        """Groups that an expression makes."""
+        return tuple(map(self.find, self._outs[node]))
+
+    def expr(self, node: int) -> DomainExpr:
+        """The expression itself."""
+        return self._forms[node].expr
+
+    def alike(self, node: int) -> Sequence[DomainExpr]:
+        """All expressions equal to one, itself too."""
+        form, ins = self._forms[node].forward, self.ins(node)
+        own = dict.fromkeys(self._adjacent.get(ins[0], ()))
+        return [self._forms[n].expr for n in own if self._forms[n].forward == form and self.ins(n) == ins]
+
+    def axis(self, group: int) -> IterDomain:
+        """An axis of a group."""
+        return axis_of(self._exact.at(group))
+
+    def frame(self, group: int) -> list[int]:
+        """The groups of the axes that tensors have beside one of a group."""
+        found: dict[int, None] = {}
+        for n in (*self.readers(group), *self.makers(group)):
+            for x in (*self._ins[n], *self._outs[n]):
+                if self.find(x) == group:
+                    found.update(
+                        (self.find(self._exact.key_number(d)), None) for d in frame_of(axis_of(self._exact.at(x)))
+                    )
+        found.pop(group, None)
+        return list(found)
+
+
+def gives_back(carrier: Carrier, end: Place) -> bool:
+    """True of a way around after which every coordinate that goes it is what it was, by proof."""
+    if isinstance(end.carried, Span):
+        return end.carried.add == 0
+    return isinstance(prove_equal(end.carried.value, carrier.c, facts=(end.carried.inside,)), Proof)
