@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
-from idgraph.arith import Expr, as_expr, simplify, symbol
+from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
 from idgraph.arith import IndexMap as Map
 from idgraph.display import Printed, Sheet
 from idgraph.errors import IndexingError, ScheduleError, arguments, user_line
@@ -33,6 +33,7 @@ from idgraph.graphs.index_graph import Key, SharedLoop
 from idgraph.index.access import Access, with_loads
 from idgraph.index.bounds import Bound, needed
 from idgraph.index.cover import check_cover
+from idgraph.index.known import known_value
 from idgraph.index.layout import address_of
 from idgraph.index.loop import Loop
 from idgraph.index.origins import output_to_input
@@ -377,10 +378,18 @@ class IdModel:
         )
         allocation = tuple(solver.coordinate(key(d)) for d in t.allocation)
         loads, bounds = self._loads(e, operand, solver)
+        known: dict[str, Expr] = {}
+        if loads and e.op not in SCATTERS:
+            known, loads, bounds = _without_known(loads, bounds, conditions)
+        if known:
+            logical, allocation = (tuple(simplify(x.substitute(known)) for x in axes) for axes in (logical, allocation))
         whole = address_of(t, allocation)
         if loads:
             logical, allocation = (tuple(with_loads(x, loads) for x in axes) for axes in (logical, allocation))
         slots, storage, write = self._slots(t, key, solver), self.storage(t), operand is None
+        if known:
+            slots = tuple(None if x is None else simplify(x.substitute(known)) for x in slots)
+            conditions = tuple(simplify(c.substitute(known)) for c in conditions)
         buffer, address = storage.buffer(write=write), whole
         if storage.memory is not buffer:
             address = storage.address(slots, allocation, whole, write=write)
@@ -449,6 +458,23 @@ class IdModel:
                 value = symbol(f"ld{read.operand}")
                 bounds += [value >= 0, value < axis.extent]
         return loads, tuple(bounds)
+
+
+Loads = dict[str, tuple[Tensor, tuple[Expr, ...]]]
+
+
+def _without_known(
+    loads: Loads, bounds: tuple[Expr, ...], conditions: tuple[Expr, ...]
+) -> tuple[dict[str, Expr], Loads, tuple[Expr, ...]]:
+    """Loaded indices that are known numbers and proved to be in bounds, by name; the loads and bounds of the others."""
+    known: dict[str, Expr] = {}
+    for name, (index, where) in loads.items():
+        value = known_value(index, where, conditions)
+        mine = [b for b in bounds if name in b.names]
+        if value is not None and all(is_true(b.substitute({name: value}), conditions) for b in mine):
+            known[name] = value
+    left = {name: load for name, load in loads.items() if name not in known}
+    return known, left, tuple(b for b in bounds if not b.names & known.keys())
 
 
 def _touched(e: TensorExpr) -> str:
