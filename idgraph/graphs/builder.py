@@ -62,6 +62,7 @@ class GraphBuilder(Generic[K]):
         self._pending: list[tuple[int, int, int]] = []
         self._parts = self._loose = False
         self._left_out: frozenset[int] = frozenset()
+        self._quiet: frozenset[int] = frozenset()
 
     def fork(self, name: str) -> GraphBuilder[K]:
         """A copy to go on with: coarser graphs start from the exact one."""
@@ -124,6 +125,11 @@ class GraphBuilder(Generic[K]):
             if self.nodes.form[n].parts >= 0 and n not in left_out:
                 self._sign_parts(n)
         self.settle()
+
+    def quieten(self, nodes: frozenset[int]) -> None:
+        """From now on these expressions, by number, make nothing else the same by being equal to others."""
+        self.settle()
+        self._quiet = nodes
 
     def join_loose(self) -> None:
         """From now on expressions with equal attributes are congruent whatever the extents of what they read.
@@ -204,18 +210,29 @@ class GraphBuilder(Generic[K]):
 
     def _sign(self, n: int) -> None:
         """Look an expression up by its inputs and by its outputs; equal ones are merged."""
+        if n in self._quiet:
+            return
         nodes, known = self.nodes, self._known
         form = nodes.form[n]
-        other = known.setdefault(self._signature(_TABLES * form.forward, SIDES * n), n)
-        if other != n and nodes.unite(other, n):
+        made = self._signature(_TABLES * form.forward, SIDES * n)
+        other = known.setdefault(made, n)
+        if other != n and self._heard(made, other, n) and nodes.unite(other, n):
             self._equate("congruence", other, n)
-        other = known.setdefault(self._signature(_TABLES * form.backward + 1, SIDES * n + 2), n)
-        if other != n and nodes.unite(other, n):
+        made = self._signature(_TABLES * form.backward + 1, SIDES * n + 2)
+        other = known.setdefault(made, n)
+        if other != n and self._heard(made, other, n) and nodes.unite(other, n):
             self._equate("backward", other, n)
         if self._parts and form.parts >= 0 and n not in self._left_out:
             self._sign_parts(n)
         if self._loose:
             self._sign_loose(n)
+
+    def _heard(self, signature: int, known: int, n: int) -> bool:
+        """Whether an expression of that signature still speaks; else ``n`` takes its place."""
+        if known not in self._quiet:
+            return True
+        self._known[signature] = n
+        return False
 
     def _signature(self, tag: int, at: int) -> int:
         """The groups of one side of an expression (one or two axes); most elements are one step from their root."""

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from idgraph.graphs.builder import GraphBuilder
+from idgraph.graphs.coordinates import transparent
 from idgraph.graphs.domain_graph import DomainGraph, Unmappable, exact_builder
-from idgraph.graphs.forms import Forms, Plan, Plans, own_exprs
+from idgraph.graphs.forms import Forms, Plans, own_exprs
 from idgraph.graphs.index_graph import SharedLoop
 from idgraph.graphs.keys import KeyList
 from idgraph.graphs.loops import Nests
@@ -25,18 +26,21 @@ def build_almost_exact(fusion: Fusion, exact: Builder | None = None, plans: Plan
     """Exact, and: size-one merges and splits change nothing; merges and divisible splits of one axis are one relation.
 
     However these are nested: ``(a b) c`` is ``a (b c)``. Never two axes of one tensor's root, logical or loop list,
-    unless the exact graph has them in one group. Where the mappings together would do that, those in the group are
-    dropped (or those around it that imply it), all of them, so their order does not matter.
+    unless the exact graph has them in one group. Where the mappings together would do that, expressions beside single
+    elements are no longer compared there; where that is not enough the mappings in the group are dropped (or those
+    around it that imply it), all of them, so their order does not matter.
     """
     plans = plans or Plans()
     exact = exact or exact_builder(fusion, plans)
     pairs: list[Transparent] = [
-        (exact.key_number(a), exact.key_number(b), x) for t in fusion.tensors for x, a, b in _once(t, plans.of(t))
+        (exact.key_number(a), exact.key_number(b), x) for t in fusion.tensors for x, a, b in _once(t)
     ]
     left_out: frozenset[int] = frozenset()
+    quiet: frozenset[int] = frozenset()
     unmappable: dict[frozenset[IterDomain], Unmappable] = {}
     while True:
         builder = exact.fork("almost exact")
+        builder.quieten(quiet)
         for a, b, x in pairs:
             builder.join(a, b, ("size one", None, None, 0, (x,)))
         builder.join_parts(left_out)
@@ -47,16 +51,32 @@ def build_almost_exact(fusion: Fusion, exact: Builder | None = None, plans: Plan
         for pair in glued:
             unmappable.setdefault(frozenset(pair), pair)
         groups = {builder.number(a) for a, _ in glued}
+        silent = quiet | _beside(builder, groups, pairs)
+        if silent != quiet:
+            quiet = silent
+            continue
         pairs, left_out = _without(builder, groups, pairs, left_out)
 
 
-def _once(t: Tensor, plan: Plan) -> Iterator[tuple[DomainExpr, IterDomain, IterDomain]]:
+def _once(t: Tensor) -> Iterator[tuple[DomainExpr, IterDomain, IterDomain]]:
     """Size-one pairs, one for each expression: of two axes of one element only one is the merged axis."""
-    seen: set[DomainExpr] = set()
-    for x, a, b, _ in plan.transparent:
-        if x not in seen:
-            seen.add(x)
-            yield x, plan.domains[a], plan.domains[b]
+    for x in own_exprs(t):
+        for a, b, _ in transparent(x)[:1]:
+            yield x, a, b
+
+
+def _beside(builder: Builder, glued: set[int], pairs: Sequence[Transparent]) -> frozenset[int]:
+    """The expressions beside single elements that read or make an axis of these groups.
+
+    All that they say is said by the pair that each makes one. Two of them on one axis would make their single elements
+    one as well.
+    """
+    nodes, find, named = builder.nodes, builder.sets.find, {x for _, _, x in pairs}
+    return frozenset(
+        n
+        for n in range(nodes.visible or len(nodes))
+        if nodes.form[n].expr in named and not glued.isdisjoint(map(find, (*nodes.ins[n], *nodes.outs[n])))
+    )
 
 
 def _glued(fusion: Fusion, exact: Builder, builder: Builder) -> Iterator[Unmappable]:

@@ -127,6 +127,25 @@ def test_almost_exact_sees_through_splits_by_one_and_by_all() -> None:
     valid(f)
 
 
+def test_almost_exact_sees_through_one_after_the_other() -> None:
+    """Splits by 1 of one axis, and merges with several of one element: the single elements stay apart."""
+    f, t, u = two((10,))
+    t.split(0, 1).split(0, 1)
+    u.split(0, 1).split(1, 2)  # runs past the end of the single element
+    g = ig.IdModel(f).almost_exact
+    once, twice = t.domain.loop_exprs
+    names = {"i": t.logical[0], "a": once.outputs[0], "b": twice.outputs[0], "x": once.outputs[1], "y": t.loop[1]}
+    assert groups(g, **names) == sets("i a b", "x", "y")
+    assert g.mapped(u.logical[0], u.loop[0])
+    valid(f)
+    f = ig.Fusion("f")
+    v = f.output(ig.copy(f.input("a", shape=(10, 1, 1)))).merge(0).merge(0)
+    g = ig.IdModel(f).almost_exact
+    i, one, two_ = v.logical
+    assert groups(g, i=i, one=one, two=two_, merged=v.loop[0]) == sets("i merged", "one", "two")
+    valid(f)
+
+
 def test_exact_joins_divisible_splits_of_either_side() -> None:
     f, t, u = two((24,))
     t.split(0, 6)
