@@ -385,6 +385,9 @@ class _Reader:
             names = [b.get_name() for b in s.get_outputs()]
             writes = tuple(Write(n, as_expr(0), ()) for n in names)
             return Nest(s.get_name(), loops, writes, reduce, kernel=kernel, unread=error.what)
+        written = {n for w in notes.writes for n in w.index.names}
+        loops += tuple(a for a in reduce if a.name in written)  # of a scan: what it goes over is written too
+        reduce = tuple(a for a in reduce if a.name not in written)
         return Nest(
             s.get_name(), loops, tuple(notes.writes), reduce, dict(notes.loads), dict(notes.places), kernel
         )  # fmt: skip
@@ -625,7 +628,9 @@ def _functional(torch: Any, module: Any) -> tuple[list[Any], dict[str, str]]:
         for a in n.all_input_nodes:
             made[a].users[shim] = None
         made[n] = shim
-        out.append(shim)
+        if str(n.target) == "prims.prepare_softmax_online.default":
+            continue
+        out += _softmax_part(torch, Node, n, shim) if n.op == "call_function" else [shim]
         if n.op == "call_function" and shim.target is not n.target and _mutates(n.target):
             target = n.args[0]
             if str(n.target).startswith("aten.copy_"):
@@ -644,6 +649,27 @@ def _functional(torch: Any, module: Any) -> tuple[list[Any], dict[str, str]]:
         if n.op == "output":
             shim.args = ((*shim.args[0], *changed),)
     return out, wholes
+
+
+def _softmax_part(torch: Any, Node: Any, n: Any, shim: Any) -> list[Any]:
+    """``getitem`` of Inductor's own softmax preparation as what it means: the maximum, and the sum of exponentials."""
+    source = n.args[0] if n.args else None
+    if str(getattr(source, "target", "")) != "prims.prepare_softmax_online.default":
+        return [shim]
+    aten, x = torch.ops.aten, shim.args[0].args[0]
+    dim = shim.args[0].args[1]
+
+    def node(name: str, target: Any, args: tuple[Any, ...], meta: Any) -> Any:
+        return Node(op="call_function", name=name, target=target, args=args, kwargs={}, meta=meta, users={})
+
+    if n.args[1] == 0:
+        shim.target, shim.args = aten.amax.default, (x, [dim], True)
+        return [shim]
+    top = node(f"{n.name}_max", aten.amax.default, (x, [dim], True), n.meta)
+    sub = node(f"{n.name}_sub", aten.sub.Tensor, (x, top), x.meta)
+    exp = node(f"{n.name}_exp", aten.exp.default, (sub,), x.meta)
+    shim.target, shim.args = aten.sum.dim_IntList, (exp, [dim], True)
+    return [top, sub, exp, shim]
 
 
 def _mutates(target: Any) -> bool:

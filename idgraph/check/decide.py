@@ -27,7 +27,7 @@ from idgraph.ir import SCATTERS, Tensor, TensorExpr
 
 _SHAPES = frozenset({"cast", "copy", "permute", "reshape", "squeeze", "unsqueeze"})  # one element from one
 BUDGET = 1 << 23  # loop points times reads that an enumeration looks at
-ELEMENTS = 1 << 26  # elements of a buffer whose writes are counted one by one
+ELEMENTS = 1 << 23  # elements of a buffer whose writes are counted one by one
 
 
 @dataclass(slots=True)

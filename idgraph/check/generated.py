@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -20,8 +21,12 @@ def of_source(program: Program, text: str, dtypes: Mapping[str, str] | None = No
     order = list(program.order)
     made = {b.name: b for b in program.buffers}
     updated: set[str] = set()
+    calls: Counter[str] = Counter()
     for launch in launches(text, program.symbols):
         found = read_kernel(launch, dtypes)
+        calls[launch.kernel] += 1
+        if calls[launch.kernel] > 1:  # a kernel that is called again, for other buffers
+            found.nests = [replace(n, name=f"{n.name} call {calls[launch.kernel]}") for n in found.nests]
         if found.unread:
             unread.append(f"{launch.kernel}: {found.unread}")
             continue

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, not_, simplify, symbol
+from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, not_, simplify, symbol, where
 from idgraph.check.form import ZERO, Axis, CheckError, Load, Nest, Place, Read, Write
 from idgraph.check.values import Table, Value, combine, exchanged, unwrapped, wraps
 from idgraph.check.wrapper import Argument, Launch, name_of, parse_source
@@ -20,6 +20,7 @@ REDUCERS = frozenset({
     "sum", "max2", "min2", "any", "prod", "xor_sum", "min_with_index", "max_with_index", "welford", "reduce",
     "online_softmax_reduce", "max", "min",
 })  # fmt: skip
+_METHODS = frozenset({"to", "broadcast_to", "reshape", "expand_dims"})  # they change no element's value
 STATEMENTS = frozenset({"device_assert", "debug_barrier", "static_assert", "static_print", "assume", "multiple_of"})
 _BINARY: Mapping[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
 _COMPARE: Mapping[type[ast.cmpop], str] = {
@@ -238,14 +239,17 @@ class _Kernel:
                 value, size = self._value(c.left).what, self._value(c.comparators[0]).what
                 if isinstance(value, Expr) and value.names & self.data and isinstance(size, Expr):
                     self.bounds[value] = size
+                    if isinstance(c.left, ast.Name):  # from here on it is a place of that axis
+                        place = self._place(unwrapped(value, size), size)
+                        self.env[c.left.id] = replace(self.env[c.left.id], what=place)
 
     def _store(self, call: ast.Call, mode: str) -> None:
         pointer, at, behind = self._address(call.args[0])
         value = self._value(call.args[1])
-        mask = self._value(call.args[2]) if len(call.args) > 2 else Val(TRUE)
+        mask = self._mask_of(call.args[2]) if len(call.args) > 2 else Val(TRUE)
         for k in call.keywords:
             if k.arg == "mask":
-                mask = self._value(k.value)
+                mask = self._mask_of(k.value)
         given = self.pointers[pointer]
         used: dict[str, None] = {}
         self._variables(at, used)
@@ -261,6 +265,10 @@ class _Kernel:
         write = Write(given.buffer, index, reads, when, "add" if mode == "add" else "store")
         self.stored[given.buffer, index] = value
         self.writes.append((write, tuple(axes)))
+
+    def _mask_of(self, node: ast.expr) -> Val:
+        """The mask of a load or store; None is none."""
+        return Val(TRUE) if isinstance(node, ast.Constant) and node.value is None else self._value(node)
 
     def _condition(self, mask: Val) -> Expr:
         if not isinstance(mask.what, Expr):
@@ -293,8 +301,17 @@ class _Kernel:
                 return self._value(a)
             case ast.Call():
                 return self._call(node)
-            case ast.Attribute() | ast.List() | ast.Tuple():
+            case ast.Tuple(elts=elts) | ast.List(elts=elts):
+                return self._joined("tuple", [self._value(v) for v in elts])
+            case ast.Attribute():
                 return Val(ast.unparse(node))
+            case ast.IfExp(test=test, orelse=b) if "dtype is tl.float" in ast.unparse(test):
+                other = self._value(b)  # an integer is no float
+                return other if isinstance(other.what, Expr) else self._joined("either", [other])
+            case ast.IfExp(test=test, body=a, orelse=b):  # of types, chosen when the kernel is compiled
+                return self._joined("either", [self._value(test), self._value(a), self._value(b)])
+            case ast.Compare():
+                return self._joined("compare", [self._value(v) for v in (node.left, *node.comparators)])
             case _:
                 raise Unreadable(f"an expression that is not known here: {_shown(node)}")
 
@@ -310,15 +327,10 @@ class _Kernel:
                 return Val(made.what, made.reads, guards)
             return Val(made.what, made.reads, guards)
         if isinstance(op, (ast.FloorDiv, ast.Mod)):
-            # the machine's division is toward zero; on what is not negative it is the floor
-            found = self._joined("div_trunc" if isinstance(op, ast.FloorDiv) else "fmod", [a, b])
-            if isinstance(found.what, str) and isinstance(a.what, Expr) and isinstance(b.what, Expr) and not a.reads:
-                low = simplify(a.what).range.lo
-                if b.what.is_const and (low is None or low < 0):
-                    raise Unreadable(f"a division of what may be negative: {_shown(node)}")
-                divided = a.what // b.what if isinstance(op, ast.FloorDiv) else a.what % b.what
-                return Val(simplify(divided), found.reads)
-            return found
+            name = "div_trunc" if isinstance(op, ast.FloorDiv) else "fmod"
+            found = self._joined(name, [a, b])
+            whole = isinstance(found.what, str) and isinstance(a.what, Expr) and isinstance(b.what, Expr)
+            return Val(_toward_zero(name, a.what, b.what, node), found.reads) if whole else found
         return self._joined(type(op).__name__, [a, b])
 
     def _joined(self, op: str, parts: Sequence[Val]) -> Val:
@@ -329,7 +341,8 @@ class _Kernel:
         name = name_of(call.func)
         if name == "load" and isinstance(call.func, ast.Attribute) and name_of(call.func.value) == "tl":
             return self._load(call)
-        if name == "to" and isinstance(call.func, ast.Attribute):
+        method = isinstance(call.func, ast.Attribute) and name_of(call.func.value) != "tl"
+        if method and isinstance(call.func, ast.Attribute) and name in _METHODS:
             return self._value(call.func.value)
         args = [self._value(a) for a in call.args]
         if name == "full" and len(args) >= 2:
@@ -391,10 +404,10 @@ class _Kernel:
 
     def _load(self, call: ast.Call) -> Val:
         pointer, at, behind = self._address(call.args[0])
-        mask = self._value(call.args[1]) if len(call.args) > 1 else Val(TRUE)
+        mask = self._mask_of(call.args[1]) if len(call.args) > 1 else Val(TRUE)
         for k in call.keywords:
             if k.arg == "mask":
-                mask = self._value(k.value)
+                mask = self._mask_of(k.value)
         given = self.pointers[pointer]
         table = Table()
         table.loads.update(dict.fromkeys(self.data, ""))
@@ -458,6 +471,14 @@ class _Kernel:
             self.places[known] = Place(value, size)
             self.data.add(known)
         return symbol(known, 0, simplify(size - 1))
+
+
+def _toward_zero(name: str, a: Value, b: Value, node: ast.expr) -> Expr:
+    """The machine's division of integers, toward zero: the floor for what is not negative only."""
+    if not isinstance(a, Expr) or not isinstance(b, Expr) or not (b.is_const and int(b) > 0):
+        raise Unreadable(f"a division by what may be 0 or negative: {_shown(node)}")
+    whole = where(a >= 0, a // b, -((-a) // b))
+    return simplify(whole if name == "div_trunc" else a - b * whole)
 
 
 def _is_slices(text: str) -> bool:
