@@ -150,7 +150,7 @@ _LATER: Final = {
     "frontends": ("from_torch",),
     "sweeps": ("sweep",),
 }  # fmt: skip
-_ROOMS: Final = ("check", "frontends", "graphs", "index", "reports", "schedule", "sweeps", "testing", "viz")
+_ROOMS: Final = ("check", "frontends", "graphs", "index", "layout", "reports", "schedule", "sweeps", "testing", "viz")
 _HOME: Final = {name: room for room, names in _LATER.items() for name in names}
 
 __all__ = [

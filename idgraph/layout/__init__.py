@@ -1,0 +1,14 @@
+"""Memory formats: the order of a tensor's axes in memory, by mapping; which outputs are views; strides that pay.
+
+orders (carried over along the mapping) -> infer (decisions) -> apply; eager (torch's own strides)
+"""
+
+from idgraph.layout.alias import Alias, NoAlias, alias
+from idgraph.layout.decision import Candidate, Decisions, LayoutDecision, dense_strides
+from idgraph.layout.infer import apply, infer
+from idgraph.layout.padding import PaddedStrides, StridePadding, pad_strides
+
+__all__ = [
+    "Alias", "Candidate", "Decisions", "LayoutDecision", "NoAlias", "PaddedStrides", "StridePadding", "alias", "apply",
+    "dense_strides", "infer", "pad_strides",
+]  # fmt: skip

@@ -1,0 +1,207 @@
+"""Memory formats by mapping: the order of a stored tensor's axes follows the input that most of its axes come from.
+
+The question is NVIDIA/Fuser #1756: a pointwise fusion of a channels-last tensor that stores its result in logical order
+turns a copy into a transposition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from idgraph.arith import Expr
+from idgraph.errors import OperationError, arguments
+from idgraph.index.layout import strides
+from idgraph.ir import Fusion, IterDomain, Tensor
+from idgraph.ir.dtypes import item_size
+from idgraph.ir.state import rewriting
+from idgraph.layout.decision import Candidate, Decisions, LayoutDecision, dense_strides
+from idgraph.layout.eager import eager_strides
+from idgraph.layout.orders import Order, memory_order, offered
+
+SECTOR = 32  # bytes that the memory of a GPU moves at least (CUDA's guide: a sector)
+ASSUMED = 1024  # elements of an axis whose size is a symbol, where costs are compared
+
+
+@arguments(OperationError)
+def infer(fusion: Fusion, *, like: Literal["reference", "torch"] = "reference") -> Decisions:
+    """The memory format of each output and of each tensor that is stored between kernels.
+
+    ``like="reference"``: the order of the input with the most axes mapped to the tensor that have more than one
+    element. Among inputs that disagree, that which moves fewer bytes; a tie keeps the logical order. ``like="torch"``:
+    the strides that torch's eager mode gives on the CPU. The memory of inputs, and a `Tensor.set_allocation` of the
+    user's, are demands and are told as they are. Nothing is changed: see `apply`. Raises `OperationError` for what is
+    not a fusion.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x = f.input("x", shape=(8, 256, 32, 32), strides=(262144, 1, 8192, 256))  # channels last
+    >>> y = f.output(ig.relu(ig.reshape(x, 8, 256, 1024)))
+    >>> d = ig.layout.infer(f)
+    >>> d[y].order, d[y].strides, d[y].reference.name
+    ((0, 2, 1), (262144, 1, 256), 'x')
+    """
+    if like not in ("reference", "torch"):
+        raise OperationError(f"infer: like={like!r} is not known", hint='like="reference" or like="torch"')
+    eager = eager_strides(fusion) if like == "torch" else {}
+    known: dict[Tensor, tuple[Order, ...]] = {}
+    ended: dict[Tensor, tuple[str, ...]] = {}  # why no order reached a tensor
+    made: dict[Tensor, LayoutDecision] = {}
+    outputs = set(fusion.outputs)
+    for t in fusion.tensors:
+        known[t], lost = offered(t, known)
+        if not known[t] and t.definition is not None:
+            before = (reason for x in t.definition.inputs for reason in ended.get(x, ()))
+            lost = ended[t] = tuple(dict.fromkeys((*before, *lost)))
+        if t.definition is None or not (t in outputs or _is_stored(t)):
+            continue
+        if demanded(t):
+            made[t] = _as_it_is(t)
+        elif like == "torch":
+            made[t] = _as_torch(t, eager[t])
+        else:
+            made[t] = _decide(t, known[t], lost)
+    return Decisions(made)
+
+
+def demanded(t: Tensor) -> bool:
+    """Whether the user laid the tensor out."""
+    return any(step.name == "set_allocation" for step in t.log)
+
+
+def _is_stored(t: Tensor) -> bool:
+    """Whether others read it from memory: it is not inlined, or asked for in memory."""
+    return t.memory == "global" or (t.memory == "auto" and t.inline_position == 0 and bool(t.uses))
+
+
+def _as_it_is(t: Tensor) -> LayoutDecision:
+    """The memory that the user asked for."""
+    by_axis = dict(zip(t.allocation, strides(t), strict=True))
+    inside = set(t.allocation) <= set(t.axes)
+    order = _numbers(t, memory_order(t))
+    told = tuple(_plain(by_axis[d]) for d in t.axes) if inside else dense_strides(t, order)
+    reasons = tuple(f"{_axis(t, a)}: set_allocation" for a in order)
+    return LayoutDecision(t, order, told, None, "demand", reasons)
+
+
+def _as_torch(t: Tensor, given: tuple[int | Expr, ...]) -> LayoutDecision:
+    """What eager mode gives."""
+
+    def size(axis: int) -> int:
+        stride = given[axis]
+        return stride if isinstance(stride, int) else ASSUMED
+
+    order = tuple(sorted(range(len(given)), key=lambda a: (-size(a), a)))
+    return LayoutDecision(t, order, given, None, "hint", tuple(f"{_axis(t, a)}: as torch's eager mode" for a in order))
+
+
+def _decide(t: Tensor, orders: Sequence[Order], lost: tuple[str, ...]) -> LayoutDecision:
+    most = max((len(o.axes) for o in orders), default=0)
+    best = [o for o in orders if len(o.axes) == most]
+    logical = tuple(range(len(t.axes)))
+    if not best:
+        why = lost or ("no tensor that it is computed from has a say",)
+        plain = tuple(f"{_axis(t, a)}: logical order" for a in logical)
+        return LayoutDecision(t, logical, dense_strides(t, logical), None, "none", plain, why)
+    whole = [(o, *_completed(t, o, orders)) for o in best]
+    different = list(dict.fromkeys(axes for _, axes, _ in whole))
+    costs: tuple[Candidate, ...] = ()
+    chosen = whole[0]
+    if len(different) > 1:
+        costs = tuple(Candidate(o.source, _numbers(t, axes), _moved(t, axes, orders)) for o, axes, _ in whole)
+        least = min(c.moved_bytes for c in costs)
+        cheap = [w for w, c in zip(whole, costs, strict=True) if c.moved_bytes == least]
+        if len({axes for _, axes, _ in cheap}) > 1:
+            plain = tuple(f"{_axis(t, a)}: logical order" for a in logical)
+            why = ("orders that disagree move the same bytes: a tie keeps the logical order",)
+            return LayoutDecision(t, logical, dense_strides(t, logical), None, "none", plain, why, costs)
+        chosen = cheap[0]
+    reference, axes, reasons = chosen
+    order = _numbers(t, axes)
+    ones = [f"{_axis(t, a)}: one element, no say, outermost" for a in order[: len(order) - len(axes)]]
+    told = (*ones, *(f"{_axis(t, t.axes.index(d))}: {why}" for d, why in zip(axes, reasons, strict=True)))
+    return LayoutDecision(t, order, dense_strides(t, order), reference.source, "hint", told, (), costs)
+
+
+def _completed(t: Tensor, order: Order, others: Sequence[Order]) -> tuple[tuple[IterDomain, ...], tuple[str, ...]]:
+    """All axes of more than one element: those of the order, and between them what other tensors fill."""
+    axes = list(order.axes)
+    why = {d: f"follows {name}" for d, name in zip(order.axes, order.names, strict=True)}
+    for other in others:
+        for k, d in enumerate(other.axes):
+            if d in why:
+                continue
+            before = next((x for x in reversed(other.axes[:k]) if x in why), None)
+            behind = next((x for x in other.axes[k + 1 :] if x in why), None)
+            if before is None and behind is None:
+                continue
+            axes.insert(axes.index(before) + 1 if before is not None else axes.index(behind), d)  # pyright: ignore[reportArgumentType]
+            why[d] = f"placed by {other.names[k]}"
+    for at, d in enumerate(t.axes):  # what no neighbour places stands where the logical order has it
+        if d in why or d.is_broadcast:
+            continue
+        before = next((x for x in reversed(t.axes[:at]) if x in why), None)
+        axes.insert(axes.index(before) + 1 if before is not None else 0, d)
+        why[d] = "no tensor places it: behind its logical neighbour"
+    return tuple(axes), tuple(why[d] for d in axes)
+
+
+def _moved(t: Tensor, axes: tuple[IterDomain, ...], orders: Sequence[Order]) -> int:
+    """Bytes by sectors where neighbouring threads take neighbours of the innermost axis: t and what offers orders."""
+    inner = axes[-1]
+    total = _bytes(t)
+    for o in orders:
+        # neighbours read one place of a source without the axis, and whole sectors of one that has it innermost
+        apart = inner in o.axes and (o.axes[-1] is not inner or _smallest_stride(o.source) != 1)
+        total += _bytes(o.source) * (max(1, SECTOR // item_size(o.source.dtype)) if apart else 1)
+    return total
+
+
+def _smallest_stride(source: Tensor) -> Expr | int:
+    """The smallest stride of a source in elements."""
+    order = memory_order(source)
+    by_axis = dict(zip(source.allocation, strides(source), strict=True))
+    return by_axis.get(order[-1], 1) if order else 1
+
+
+def _bytes(t: Tensor) -> int:
+    count = 1
+    for d in t.axes:
+        count *= int(d.extent) if d.extent.is_const else ASSUMED
+    return count * item_size(t.dtype)
+
+
+def _numbers(t: Tensor, axes: Sequence[IterDomain]) -> tuple[int, ...]:
+    """Axis numbers, those of one element in front."""
+    chosen = [t.axes.index(d) for d in axes]
+    return (*(a for a in range(len(t.axes)) if a not in chosen), *chosen)
+
+
+def _axis(t: Tensor, axis: int) -> str:
+    return f"axis {axis} ({t.axes[axis].extent} elements)"
+
+
+def _plain(x: Expr) -> int | Expr:
+    return int(x) if x.is_const else x
+
+
+@arguments(OperationError, keep=rewriting)
+def apply(fusion: Fusion, decisions: Decisions) -> Fusion:
+    """Lay each decided tensor out as decided, where that is not what it has; demands stay. Returns the fusion.
+
+    From then on the layout is a demand. Raises `OperationError` for decisions of another fusion.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = f.output(f.input("x", shape=(2, 3), strides=(1, 2)) * 2.0)
+    >>> ig.layout.apply(f, ig.layout.infer(f))["t1"].allocation
+    (I3[3], I2[2])
+    """
+    strange = next((t.name for t in decisions if t not in fusion), None)
+    if strange is not None:
+        raise OperationError(f"layout.apply: {strange} is not a tensor of fusion {fusion.name}")
+    for t, d in decisions.items():
+        wanted = tuple(t.axes[a] for a in d.order)
+        if d.kind == "hint" and wanted != t.allocation:
+            t.set_allocation(wanted)
+    return fusion

@@ -1,0 +1,77 @@
+"""Views of inputs: the strides and the offset, against NumPy's own views."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import idgraph as ig
+
+
+def _moved(r: random.Random, a: Any, t: ig.Tensor) -> tuple[Any, ig.Tensor]:
+    n = a.ndim
+    k = r.randrange(n)
+    match r.choice(("permute", "slice", "flip", "unsqueeze", "select", "reshape")):
+        case "permute":
+            order = r.sample(range(n), n)
+            return a.transpose(order), ig.permute(t, *order)
+        case "slice":
+            index = (*[slice(None)] * k, slice(a.shape[k] // 3, None, r.choice((1, 2))))
+            return a[index], t[index]
+        case "flip":
+            return np.flip(a, k), ig.flip(t, k)
+        case "unsqueeze" if n < 5:
+            return np.expand_dims(a, k), ig.unsqueeze(t, k)
+        case "select" if n > 1:
+            return a[(*[slice(None)] * k, a.shape[k] - 1)], ig.select(t, k, a.shape[k] - 1)
+        case _ if k + 1 < n:
+            shape = (*a.shape[:k], a.shape[k] * a.shape[k + 1], *a.shape[k + 2 :])
+            return a.reshape(shape), ig.reshape(t, *shape)
+        case _:
+            return a, t
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_views_are_numpys(seed: int) -> None:
+    r = random.Random(seed)
+    f = ig.Fusion("f")
+    shape = tuple(r.choice((2, 3, 4, 6)) for _ in range(r.randrange(1, 4)))
+    base = np.arange(float(np.prod(shape)), dtype=np.float32).reshape(shape)
+    a, t = base, f.input("x", shape=shape)
+    for _ in range(r.randrange(1, 5)):
+        a, t = _moved(r, a, t)
+    found = ig.layout.alias(f, t)
+    if np.shares_memory(a, base):
+        assert isinstance(found, ig.layout.Alias), found
+        assert found.offset == (a.__array_interface__["data"][0] - base.__array_interface__["data"][0]) // 4
+        assert [s for s, n in zip(found.strides, a.shape) if n != 1] == [
+            s // 4 for s, n in zip(a.strides, a.shape) if n != 1
+        ]
+    else:
+        assert isinstance(found, ig.layout.NoAlias) and not found and "copies" in str(found)
+
+
+def test_what_makes_values_is_named() -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(4, 6), offset=5)
+    t = f.output(ig.exp(x[1:]).T)
+    found = ig.layout.alias(f, t)
+    assert isinstance(found, ig.layout.NoAlias) and "exp" in found.because and "makes new values" in found.because
+    assert ig.layout.alias(f, x[2]) == ig.layout.Alias(x, (1,), 17)
+    with pytest.raises(ig.OperationError, match="not a tensor"):
+        ig.layout.alias(ig.Fusion("g"), t)
+
+
+def test_symbolic_shapes() -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(f.symbol("n", min=4), 8))
+    assert str(ig.layout.alias(f, x.T[2:])) == "a view of x: strides (1, 8), offset 2"
+
+
+def test_expanded_axes_stand_still() -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(4, 1))
+    assert ig.layout.alias(f, ig.expand(x, 2, 4, 3)) == ig.layout.Alias(x, (0, 1, 0), 0)

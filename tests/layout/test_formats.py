@@ -1,0 +1,157 @@
+"""Memory formats by mapping: the cases of the design, and what must not matter."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+import idgraph as ig
+from idgraph.layout.eager import eager_strides
+from tests.layout.programs import program
+
+NHWC = (262144, 1, 8192, 256)
+
+
+def test_the_example_of_nvfuser_1756() -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(32, 1024, 25, 25), strides=(640000, 1, 25600, 1024), dtype="float16")
+    s, b = (f.input(n, shape=(1, 1024, 1, 1), dtype="float16") for n in "sb")
+    y = x * s + b
+    outs = (ig.cast(ig.relu(y), "float16"), y > 0)
+    f.output(*outs)
+    d = ig.layout.infer(f)
+    for t in outs:
+        assert d[t].strides == (640000, 1, 25600, 1024) and d[t].order == (0, 2, 3, 1)
+        assert d[t].reference is x and d[t].kind == "hint" and len(d[t].reasons) == 4
+
+
+def test_column_major() -> None:
+    f = ig.Fusion("f")
+    t = f.output(f.input("x", shape=(4096, 4096), strides=(1, 4096)) * 2.0)
+    assert ig.layout.infer(f)[t].strides == (1, 4096)
+
+
+def test_reshapes_of_neighbours_and_of_others() -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(8, 256, 32, 32), strides=NHWC)
+    together, apart = ig.relu(ig.reshape(x, 8, 256, 1024)), ig.relu(ig.reshape(x, 8, 256 * 32, 32))
+    back = ig.relu(ig.reshape(together, 8, 256, 32, 32))
+    f.output(together, apart, back)
+    d = ig.layout.infer(f)
+    assert d[together].strides == (262144, 1, 256) and d[back].strides == NHWC
+    assert d[apart].kind == "none" and d[apart].strides == (262144, 32, 1)
+    assert "not neighbours in the memory of x: reshape" in d[apart].explain()
+
+
+def test_there_and_back() -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(6, 8, 10), strides=(1, 60, 6))
+    t = f.output(ig.relu(x.T).T)
+    assert ig.layout.infer(f)[t].strides == (1, 60, 6)
+
+
+CARRIED: dict[str, tuple[Any, tuple[int, ...]]] = {
+    "slice": (lambda x: x[:, 4:100], (98304, 1, 3072, 96)),
+    "pad": (lambda x: ig.pad(x, (1, 1)), (278528, 1, 8704, 256)),
+    "cat": (lambda x: ig.cat([x, x], dim=1), (524288, 1, 16384, 512)),
+    "flip": (lambda x: ig.flip(x, 1), NHWC),
+    "roll": (lambda x: ig.roll(x, 3, 2), NHWC),
+    "sum": (lambda x: ig.sum(x, 2), (8192, 1, 256)),
+    "select": (lambda x: x[:, :, 5], (8192, 1, 256)),
+    "softmax": (lambda x: ig.softmax(x, 1), NHWC),
+    "where": (lambda x: ig.where(x > 0, x, 0.0), NHWC),
+    "unsqueeze": (lambda x: ig.unsqueeze(x, 0), (2097152, 262144, 1, 8192, 256)),
+}
+
+
+@pytest.mark.parametrize("name", CARRIED)
+def test_orders_are_carried_through(name: str) -> None:
+    build, strides = CARRIED[name]
+    f = ig.Fusion("f")
+    t = f.output(build(f.input("x", shape=(8, 256, 32, 32), strides=NHWC)))
+    assert ig.layout.infer(f)[t].strides == strides
+
+
+def test_who_has_no_say() -> None:
+    f = ig.Fusion("f")
+    bias = f.input("bias", shape=(1, 16, 1), strides=(1, 1, 16))
+    x = f.input("x", shape=(4, 16, 8), strides=(1, 32, 4))
+    t = f.output(f.full((4, 16, 8), 1.0) + bias + x)
+    assert ig.layout.infer(f)[t].reference is x and ig.layout.infer(f)[t].strides == (1, 32, 4)
+
+
+def test_inputs_that_disagree_are_counted_in_bytes() -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(64, 64))
+    a, b = (f.input(n, shape=(64, 64), strides=(1, 64)) for n in "ab")
+    two, one = x + a + b, x + a
+    f.output(two, one)
+    d = ig.layout.infer(f)
+    assert d[two].strides == (1, 64) and {c.order for c in d[two].candidates} == {(0, 1), (1, 0)}
+    assert min(d[two].candidates, key=lambda c: c.moved_bytes).order == (1, 0)
+    assert d[one].kind == "none" and d[one].strides == (64, 1) and "tie" in d[one].explain()
+
+
+def test_demands_stay() -> None:
+    f = ig.Fusion("f")
+    t = f.output(f.input("x", shape=(4, 6), strides=(1, 4)) * 2.0)
+    t.set_allocation(t.logical)
+    d = ig.layout.infer(f)
+    assert d[t].kind == "demand" and d[t].strides == (6, 1)
+    ig.layout.apply(f, d)
+    assert t.allocation == t.logical
+
+
+def test_applied_formats_compute_the_same() -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(3, 4, 5, 6), strides=(120, 1, 24, 4))
+    t = f.output(ig.relu(x) + 1.0)
+    ig.layout.apply(f, ig.layout.infer(f))
+    assert [t.logical.index(d) for d in t.allocation] == [0, 2, 3, 1]
+    assert all(ig.validate(f, target=target).ok for target in ("python", "numpy"))
+    other = ig.parse(str(f))
+    assert ig.layout.infer(other)[other.outputs[0]].kind == "demand"
+    with pytest.raises(ig.OperationError, match="not a tensor of fusion"):
+        ig.layout.apply(ig.Fusion("empty"), ig.layout.infer(f))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_eager_strides_are_those_of_torch(seed: int) -> None:
+    """100 random programs each, 2 000 in all."""
+    for number in range(100):
+        f, made = program(1000 * seed + number)
+        found = eager_strides(f)
+        for x, t in made:
+            assert found[t] == tuple(x.stride()), f"{t.name} of\n{f}"
+
+
+def test_like_torch_is_told_by_decisions() -> None:
+    f, made = program(3)
+    f.output(*(t for _, t in made))
+    d = ig.layout.infer(f, like="torch")
+    assert all(d[t].strides == tuple(x.stride()) for x, t in made)
+    with pytest.raises(ig.OperationError, match="like"):
+        ig.layout.infer(f, like="jax")  # type: ignore[arg-type]
+
+
+def _three_inputs(r: random.Random, prefix: str, declared: list[int]) -> list[tuple[int | ig.Expr, ...]]:
+    f = ig.Fusion("f")
+    memory = [r.sample(range(3), 3) for _ in range(3)]
+    made: dict[int, ig.Tensor] = {}
+    for k in declared:
+        strides, step = [0, 0, 0], 1
+        for a in memory[k]:
+            strides[a], step = step, step * (4, 6, 8)[a]
+        made[k] = f.input(f"{prefix}{k}", shape=(4, 6, 8), strides=tuple(strides))
+    t = made[0] * 2.0 + made[1] + made[2]
+    f.output(t, ig.sum(t, 1), ig.reshape(t, 4, 48))
+    return [d.strides for d in ig.layout.infer(f).values()]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_names_and_the_order_of_inputs_do_not_matter(seed: int) -> None:
+    a = _three_inputs(random.Random(seed), "x", [0, 1, 2])
+    assert a == _three_inputs(random.Random(seed), "other", [0, 1, 2])
+    assert a == _three_inputs(random.Random(seed), "x", [2, 0, 1])
