@@ -125,7 +125,7 @@ from idgraph.loading import load
 from idgraph.validate import validate
 
 if TYPE_CHECKING:
-    from idgraph import check, frontends, schedule, viz
+    from idgraph import check, frontends, layout, schedule, viz
     from idgraph.emit.tuning import Measured, Tuned, Tuner, tune
     from idgraph.frontends import from_torch
     from idgraph.graphs import Cycle, DomainGraph, Explanation, IndexGraph
@@ -164,7 +164,7 @@ __all__ = [
     "cross_entropy", "cross_entropy_backward", "cummax", "cummin", "cumprod", "cumsum", "div", "embedding", "emit",
     "eq", "erf", "exp", "exp2", "expand", "expm1", "flatten", "flip", "floor", "floor_divide", "fmod", "from_sympy",
     "from_torch", "frontends", "full", "gather", "ge", "gt", "index_get", "index_put", "index_select", "iota",
-    "isinf", "isnan", "le", "log", "log1p", "log2", "log_softmax", "logical_and", "logical_not", "logical_or",
+    "isinf", "isnan", "layout", "le", "log", "log1p", "log2", "log_softmax", "logical_and", "logical_not", "logical_or",
     "logical_xor", "lt", "matmul", "maximum", "mean", "minimum", "mul", "ne", "neg", "pad", "parse", "permute",
     "pow", "prod", "prove", "prove_equal", "reciprocal", "relu", "remainder", "repeat", "report", "reshape", "roll",
     "round", "rsqrt", "scatter", "scatter_add", "schedule", "select", "set", "sigmoid", "sign", "simplify", "sin",

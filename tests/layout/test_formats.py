@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
@@ -52,7 +52,8 @@ def test_there_and_back() -> None:
     assert ig.layout.infer(f)[t].strides == (1, 60, 6)
 
 
-CARRIED: dict[str, tuple[Any, tuple[int, ...]]] = {
+Build = Callable[[ig.Tensor], ig.Tensor]
+CARRIED: dict[str, tuple[Build, tuple[int, ...]]] = {
     "slice": (lambda x: x[:, 4:100], (98304, 1, 3072, 96)),
     "pad": (lambda x: ig.pad(x, (1, 1)), (278528, 1, 8704, 256)),
     "cat": (lambda x: ig.cat([x, x], dim=1), (524288, 1, 16384, 512)),

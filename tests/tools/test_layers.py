@@ -13,7 +13,20 @@ import pytest
 from tools.env import ROOT
 
 MODULES = ("__main__", "cli", "display", "errors", "loading", "testing", "validate/oracle", "ir/tensor", "graphs/exact")
-ROOMS = ("arith", "ir", "graphs", "index", "schedule", "emit", "reports", "validate", "viz", "frontends", "sweeps")
+ROOMS = (
+    "arith",
+    "ir",
+    "graphs",
+    "index",
+    "layout",
+    "schedule",
+    "emit",
+    "reports",
+    "validate",
+    "viz",
+    "frontends",
+    "sweeps",
+)
 CONTRACTS = {
     contract["id"]: contract["name"]
     for contract in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
