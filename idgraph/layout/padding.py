@@ -147,12 +147,12 @@ def _padded(t: Tensor, alignment: int, threshold: int) -> PaddedStrides | str | 
     before = _sectors([(n, a) for n, a, _ in outer], run, size, widths[0])
     after = _sectors([(n, b) for n, _, b in outer], run, size, widths[1])
     extra = (_span(order, made) - _span(order, own)) * size
-    rows = [own[order[-2]], made[order[-2]]]
     advice = t.definition is None or t in t.fusion.outputs
+    padded, bytes_saved = tuple(made.get(d, 1) for d in t.axes), (before - after) * SECTOR
+    banks = [_banks(by_axis[order[-2]], size) for by_axis in (own, made)]
     return PaddedStrides(
-        t, tuple(made.get(d, 1) for d in t.axes), extra, *widths,
-        before, after, *(_banks(r, size) for r in rows), (before - after) * SECTOR > extra, advice,
-    )  # fmt: skip
+        t, padded, extra, widths[0], widths[1], before, after, banks[0], banks[1], bytes_saved > extra, advice
+    )
 
 
 def _needs_dense(t: Tensor, changed: list[IterDomain]) -> TensorExpr | None:

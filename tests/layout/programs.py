@@ -1,5 +1,6 @@
 """Random programs, built in torch and here alike, on inputs that are permuted, sliced or expanded in memory."""
 
+# pyright: reportUnknownMemberType=false
 from __future__ import annotations
 
 import random
