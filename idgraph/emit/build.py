@@ -18,7 +18,6 @@ from idgraph.emit.nest import (
     Nest,
     Node,
     build_tree,
-    flatten,
     folded,
     reduced,
 )
@@ -55,7 +54,7 @@ from idgraph.emit.storage import Home, Threads, homes, memory_dtype, private_buf
 from idgraph.errors import EmitError
 from idgraph.index import strides
 from idgraph.index.live import needed
-from idgraph.index.storage import Allocator, is_block, is_thread
+from idgraph.index.storage import Allocator, flatten, is_block, is_thread
 from idgraph.ir import SCANS, SCATTERS, Fusion, Loaded, Tensor, TensorExpr
 
 Body = tuple[Stmt, ...]

@@ -8,53 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from idgraph.arith import Expr, as_expr, simplify
+from idgraph.arith import Expr, simplify
 from idgraph.errors import ScheduleError
-from idgraph.ir import SCANS, IterDomain, Tensor, TensorExpr
-
-
-class LoopVar(Protocol):
-    """What this package asks of a loop."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def extent(self) -> Expr: ...
-    @property
-    def parallel(self) -> str: ...
-    @property
-    def domain(self) -> IterDomain: ...
-    @property
-    def symbol(self) -> Expr: ...
-
-
-class AccessMap(Protocol):
-    """What this package asks of an access."""
-
-    @property
-    def coordinates(self) -> tuple[Expr, ...]: ...
-    @property
-    def tensor_address(self) -> Expr: ...
-    @property
-    def conditions(self) -> tuple[Expr, ...]: ...
-    @property
-    def loads(self) -> Mapping[str, tuple[Tensor, tuple[Expr, ...]]]: ...
-    @property
-    def load_bounds(self) -> tuple[Expr, ...]: ...
-    @property
-    def slots(self) -> tuple[Expr | None, ...]: ...
-    @property
-    def allocation(self) -> tuple[Expr, ...]: ...
-
-
-class IndexMaps(Protocol):
-    """What this package asks of an index model: loops of an expression, and its accesses by operand."""
-
-    def loops(self, e: TensorExpr, /) -> Sequence[LoopVar]: ...
-    def read(self, e: TensorExpr, operand: int, /) -> AccessMap: ...
-    def write(self, e: TensorExpr, /) -> AccessMap: ...
+from idgraph.index.maps import IndexMaps, LoopVar, scanned
+from idgraph.ir import SCANS, Tensor, TensorExpr
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,23 +142,6 @@ def reduced(e: TensorExpr, loops: Sequence[LoopVar]) -> tuple[int, ...]:
     return tuple(p for p in range(len(loops)) if p < len(own) and own[p].kind == "reduction")
 
 
-def scanned(e: TensorExpr, maps: IndexMaps) -> tuple[int, ...]:
-    """Positions of the loops that visit the axis of a scan, outermost first."""
-    dim = e.attrs.get("dim")
-    if e.op not in SCANS or not isinstance(dim, int):
-        return ()
-    names = maps.write(e).coordinates[dim % e.output.ndim].names
-    return tuple(p for p, v in enumerate(maps.loops(e)) if v.name in names)
-
-
 def folded(e: TensorExpr, maps: IndexMaps) -> tuple[int, ...]:
     """Positions of the loops along which ``e`` keeps one running value: those of a reduction or of a scan."""
     return scanned(e, maps) if e.op in SCANS else reduced(e, maps.loops(e))
-
-
-def flatten(extents: Sequence[Expr], coordinates: Sequence[Expr]) -> Expr:
-    """Row-major position of ``coordinates`` in a box of ``extents``."""
-    place: Expr = as_expr(0)
-    for n, c in zip(extents, coordinates, strict=True):
-        place = place * n + c
-    return simplify(place)

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from idgraph.arith import Expr, simplify
 from idgraph.emit.nest import IndexMaps, LoopVar, Nest, Node, reduced
 from idgraph.emit.plan import Checked, Combine, If, Kernel, Loop, Single, Stmt
-from idgraph.emit.scan import check_scan
-from idgraph.emit.scatter import check_order
 from idgraph.emit.storage import Home, Threads, line_of
 from idgraph.errors import ScheduleError
 from idgraph.index.live import live_uses
+from idgraph.index.order import check_order, check_scan
 from idgraph.index.storage import is_block, is_thread
 from idgraph.ir import Tensor, TensorExpr
 

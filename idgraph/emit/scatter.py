@@ -1,17 +1,18 @@
-"""Scatters: copying what they update, sharing its memory where nobody else needs it, and the order of their points."""
+"""Scatters: copying what they update, and the update of one point."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from idgraph.arith import Expr, as_expr, ceildiv, is_true, simplify, symbol
 from idgraph.emit.faults import index_title
-from idgraph.emit.nest import IndexMaps, LoopVar, flatten
 from idgraph.emit.plan import Accumulate, Buffer, If, Load, Local, Loop, Note, Operand, Site, Stmt, Store, quote
 from idgraph.errors import ScheduleError
 from idgraph.index import address_of
+from idgraph.index.maps import IndexMaps
+from idgraph.index.order import entries, meeting_loops
 from idgraph.index.storage import is_thread, product, row_major
-from idgraph.ir import SCATTERS, Tensor, TensorExpr, adds, combines, item_size
+from idgraph.ir import Tensor, TensorExpr, combines, item_size
 
 _BLOCK = 256
 _BYTES = 16
@@ -89,82 +90,7 @@ def compared(e: TensorExpr, maps: IndexMaps) -> tuple[Site, list[Expr]] | None:
     return site, [value >= 0, value < within]
 
 
-# order ----------------------------------------------------------------------------------------------------------------
-
-
-def entries(e: TensorExpr, maps: IndexMaps) -> tuple[list[Expr], list[Expr]]:
-    """(coordinates, extents) of the entry axes: only points that differ there can write one element."""
-    if e.op != "index_put":
-        dim = e.attrs["dim"]
-        at = dim % e.output.ndim if isinstance(dim, int) else 0
-        return [maps.read(e, 1).coordinates[at]], [e.inputs[1].axes[at].extent]
-    indices = range(1, 1 + len(e.attrs["dims"])) if isinstance(e.attrs["dims"], tuple) else range(0)
-    rank = max(e.inputs[k].ndim for k in indices)
-    coordinates, extents = [as_expr(0)] * rank, [as_expr(1)] * rank
-    for k in indices:
-        t, found = e.inputs[k], maps.read(e, k).coordinates
-        for p, (d, c) in enumerate(zip(t.axes, found, strict=True)):
-            if not d.is_broadcast:
-                coordinates[p + rank - t.ndim], extents[p + rank - t.ndim] = c, d.extent
-    return coordinates, extents
-
-
-def _meeting(e: TensorExpr, maps: IndexMaps, inside: frozenset[str]) -> frozenset[str]:
-    """Loops at whose points one element may be written: those of the entries, ``inside``, and those that another
-    coordinate mixes with one of them, as a swizzle of a row by an entry does."""
-    write = maps.write(e)
-    rows = [c.names for c in write.coordinates if not c.names & write.loads.keys()]
-    found = inside
-    while more := [r for r in rows if r & found and not r <= found]:
-        found = found.union(*more)
-    return found
-
-
 def is_shared(e: TensorExpr, maps: IndexMaps, ways: Sequence[str]) -> bool:
     """True where several blocks or threads may update one element."""
-    names = _meeting(e, maps, frozenset(n for c in entries(e, maps)[0] for n in c.names))
+    names = meeting_loops(e, maps, frozenset(n for c in entries(e, maps)[0] for n in c.names))
     return any(is_thread(way) and v.name in names for way, v in zip(ways, maps.loops(e), strict=True))
-
-
-def check_order(e: TensorExpr, maps: IndexMaps, ways: Mapping[TensorExpr, tuple[str, ...]]) -> None:
-    """Raise `ScheduleError` where the writers of one element would come in another order than the index's."""
-    if e.op not in SCATTERS or adds(e):
-        return
-    loops = maps.loops(e)
-    coordinates, extents = entries(e, maps)
-    number = flatten(extents, coordinates)
-    meeting = _meeting(e, maps, number.names & {v.name for v in loops})
-    inside = [(v, way) for v, way in zip(loops, ways[e], strict=True) if v.name in meeting]
-    for v, way in inside:
-        if is_thread(way):
-            raise ScheduleError(
-                f"{e.output.name} would race: loop {v.name} over the entries of its index runs on {way}",
-                where=e.source_line,
-                because=[
-                    f"several entries may name one element, and the last one wins: {e!r}",
-                    "several threads have no last one",
-                ],
-                hint="run that loop serially, or add up instead (ig.scatter_add, accumulate=True)",
-            )
-    counted = [v for v, _ in inside if v.name in number.names]
-    if [v for v, _ in inside[: len(counted)]] != counted or not _in_order(number, counted):
-        raise ScheduleError(
-            f"loops {', '.join(v.name for v, _ in inside)} of {e.output.name} do not visit the entries of its index in "
-            "their order",
-            where=e.source_line,
-            because=[f"of several writers of one element the last one wins; entry number {number}"],
-            hint="keep the loops over the index's entries in order, and apart from other axes",
-        )
-
-
-def _in_order(number: Expr, loops: Sequence[LoopVar]) -> bool:
-    """One step of a loop, with the inner ones from their last value to their first, leads to a larger number."""
-    for p, v in enumerate(loops):
-        here = symbol(v.name, 0, simplify(v.extent - 2))
-        first: dict[Expr, Expr] = {v.symbol: here + 1} | {w.symbol: as_expr(0) for w in loops[p + 1 :]}
-        last: dict[Expr, Expr] = {v.symbol: here} | {w.symbol: simplify(w.extent - 1) for w in loops[p + 1 :]}
-        if is_true(v.extent <= 1):
-            continue
-        if not is_true(simplify(number.substitute(first) - number.substitute(last)) > 0):
-            return False
-    return True

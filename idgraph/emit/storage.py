@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from idgraph.arith import Expr
-from idgraph.emit.nest import AccessMap
 from idgraph.emit.plan import Buffer, Local
 from idgraph.emit.shared import LIMIT
 from idgraph.errors import EmitError, IndexingError, ScheduleError
 from idgraph.index import Buffer as Allocated
 from idgraph.index import Storage
 from idgraph.index.live import live_uses
+from idgraph.index.maps import AccessMap
 from idgraph.index.storage import Allocator, is_block, is_thread
 from idgraph.ir import DType, Tensor, TensorExpr, item_size
 

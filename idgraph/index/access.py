@@ -202,7 +202,7 @@ class Access(Printed):
         >>> t = ig.exp(f.input("x", shape=(3, 4)), name="t")
         >>> read = ig.IdModel(f).access(f.output(t.inline(1) + 1.0).definition, t)
         >>> str(read.address), str(read.tensor_address), read.buffer.place
-        ('0', 'i0*4 + i1', 'register')
+        ('i1', 'i0*4 + i1', 'private')
         """
         return self.address if self.whole is None else self.whole
 

@@ -54,18 +54,22 @@ def cuts(model: IdModel, t: Tensor) -> tuple[Cut, ...]:
 def check_cover(model: IdModel) -> None:
     """Raise `ScheduleError` where a cut tensor is an output, or is read outside of what its loops compute."""
     check_written(model)
-    fusion = model.fusion
-    for t in fusion.tensors:
-        steps = cuts(model, t) if t.definition is not None else ()
-        if not steps:
-            continue
-        if t in fusion.outputs:
-            raise _outside(t, steps[0][0], f"{t.name} is an output, all of its elements are needed")
-        if t.definition is not None and t.definition.op in SCATTERS:
-            raise _outside(t, steps[0][0], f"{t.definition!r} writes at every element of its index")
-        for e in t.uses:
-            for k in e.operands_of(t):
-                _check_read(model, e, k, t, steps)
+    for t in model.fusion.tensors:
+        check_covered(model, t)
+
+
+def check_covered(model: IdModel, t: Tensor) -> None:
+    """`check_cover` of one tensor."""
+    steps = cuts(model, t) if t.definition is not None else ()
+    if not steps:
+        return
+    if t in model.fusion.outputs:
+        raise _outside(t, steps[0][0], f"{t.name} is an output, all of its elements are needed")
+    if t.definition is not None and t.definition.op in SCATTERS:
+        raise _outside(t, steps[0][0], f"{t.definition!r} writes at every element of its index")
+    for e in t.uses:
+        for k in e.operands_of(t):
+            _check_read(model, e, k, t, steps)
 
 
 def check_written(model: IdModel) -> None:

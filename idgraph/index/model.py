@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
@@ -405,6 +405,11 @@ class IdModel:
     def storage(self, t: Tensor) -> Storage:
         """Where ``t`` lives: what kernels allocate for it, and by which axes that is laid out."""
         return self._keep("allocator", self._allocate).storage(t)
+
+    @property
+    def ways(self) -> Mapping[TensorExpr, tuple[str, ...]]:
+        """For each operation how its loops run, position by position: a shared one as any of those in it."""
+        return self._keep("allocator", self._allocate).ways
 
     def _allocate(self) -> Allocator:
         threads = self._threads

@@ -119,6 +119,14 @@ def product(extents: Sequence[Expr]) -> Expr:
     return simplify(total)
 
 
+def flatten(extents: Sequence[Expr], coordinates: Sequence[Expr]) -> Expr:
+    """Row-major position of ``coordinates`` in a box of ``extents``."""
+    place: Expr = as_expr(0)
+    for n, c in zip(extents, coordinates, strict=True):
+        place = place * n + c
+    return simplify(place)
+
+
 def is_thread(way: str) -> bool:
     """True of block and thread indices."""
     return way.startswith(("blockIdx", "threadIdx"))

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from idgraph.errors import ScheduleError, arguments, user_line
-from idgraph.graphs import Joined, build_index_graph, canonical_operand, common_loops
+from idgraph.graphs import Joined, canonical_operand, common_loops
 from idgraph.index import IdModel
 from idgraph.index.cover import check_written
 from idgraph.ir import SCANS, Fusion, IterDomain, Tensor, TensorExpr, check_fusion
 from idgraph.ir.registry import apply
 from idgraph.ir.state import rewriting
+from idgraph.schedule.legal import nest_conflict
 
 
 @arguments(ScheduleError, first=True, keep=rewriting)
@@ -129,15 +130,6 @@ def _is_written(fusion: Fusion, t: Tensor) -> bool:
     except ScheduleError:
         return False
     return True
-
-
-def nest_conflict(fusion: Fusion, exprs: Sequence[TensorExpr] | None = None) -> ScheduleError | None:
-    """Why the present inlining (of ``exprs``, by default of all) is not legal, or None."""
-    try:
-        build_index_graph(fusion, exprs)
-    except ScheduleError as error:
-        return error
-    return None
 
 
 @arguments(ScheduleError, first=True, keep=rewriting)

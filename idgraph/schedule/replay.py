@@ -8,6 +8,7 @@ from typing import assert_never
 
 from idgraph.arith import Expr, is_true, simplify
 from idgraph.errors import ScheduleError, arguments, user_line
+from idgraph.index import IdModel
 from idgraph.index.cover import is_cut
 from idgraph.ir import (
     SCANS,
@@ -31,6 +32,7 @@ from idgraph.ir import (
 from idgraph.ir.loops import reset, xor_stays_inside
 from idgraph.ir.pointwise import same_extent
 from idgraph.ir.state import rewriting
+from idgraph.schedule.legal import loop_conflict, nest_conflict, uninline
 
 
 def _producer_axes(e: TensorExpr, k: int) -> dict[IterDomain, IterDomain]:
@@ -239,7 +241,8 @@ def like(fusion: Fusion, reference: Tensor) -> None:
     Producers come first through the consumers that read them (slices, pads, cats and reshapes on the way are replayed,
     so that all loops are exactly mapped); tensors of other branches follow their producers. Parallel types go along.
     A tensor that is an output, or of which another reader takes another part, is computed whole: a slice on the way to
-    it is not replayed, and a way without slices comes first. `recompute` before gives each reader its own part.
+    it is not replayed, and a way without slices comes first. `recompute` before gives each reader its own part. Loops
+    that no kernel could run (a scan's axis out of order) are not replayed either: that tensor keeps loops of its own.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -259,25 +262,37 @@ def like(fusion: Fusion, reference: Tensor) -> None:
             where=user_line(),
             hint="take an output, or another tensor that an operation makes",
         )
-    done = {reference}
+    _settle(fusion, reference, _replay_all(reference))
+
+
+Follower = tuple[TensorExpr, int | None]  # the reader and its operand whose loops a producer has; a consumer's own
+
+
+def _replay_all(reference: Tensor) -> dict[Tensor, Follower]:
+    """Replay the loops of ``reference`` on every tensor that operations join with it; says through which each."""
+    done: dict[Tensor, Follower | None] = {reference: None}
     queue = deque([reference])
     readers: deque[TensorExpr] = deque()  # of what is scheduled: they follow when no producer is left
-    later: deque[tuple[TensorExpr, int]] = deque()  # operands read through a slice
+    later: deque[tuple[TensorExpr, int]] = deque()  # operands of which a part is read
+
+    def follow(p: Tensor, e: TensorExpr, k: int, cut: bool) -> None:
+        like_consumer(p, e, k, cut=cut)
+        done[p] = e, k
+        queue.append(p)
+
     while queue or readers or later:
         if not queue:
             if readers:
                 use = readers.popleft()
                 if use.output not in done:
                     like_producer(use.output, use, next(k for k, p in enumerate(use.inputs) if p in done))
-                    done.add(use.output)
+                    done[use.output] = use, None
                     queue.append(use.output)
                 continue
             e, k = later.popleft()
             p = e.inputs[k]
             if p not in done:
-                like_consumer(p, e, k, cut=_may_be_cut(p))
-                done.add(p)
-                queue.append(p)
+                follow(p, e, k, _may_be_cut(p))
             continue
         t = queue.popleft()
         e = t.definition
@@ -285,10 +300,33 @@ def like(fusion: Fusion, reference: Tensor) -> None:
             for k, p in enumerate(e.inputs):
                 if p in done or p.definition is None or any(isinstance(r, Loaded) for r in e.reads[k]):
                     continue
-                if any(is_cut(x) for x in _path(e, k)):
+                if _selected(e, k) or any(is_cut(x) for x in _path(e, k)):
                     later.append((e, k))
-                    continue
-                like_consumer(p, e, k)
-                done.add(p)
-                queue.append(p)
+                else:
+                    follow(p, e, k, cut=True)
         readers.extend(use for use in t.uses if use.output not in done)
+    return {t: through for t, through in done.items() if through is not None}
+
+
+def _settle(fusion: Fusion, reference: Tensor, followers: Mapping[Tensor, Follower]) -> None:
+    """Leave behind what cannot follow: loops that would not compute what is read, or not in the order that a scan or a
+    scatter asks for, stay whole where they were cut, and where that is not enough as the operation made them."""
+    if reference.inline_position and nest_conflict(fusion) is not None:
+        uninline(reference)
+    doubtful = [t for t in followers if _is_doubtful(t)]
+    if not doubtful or nest_conflict(fusion) is not None:  # not by these loops, which are shared with none
+        return
+    while wrong := [t for t in doubtful if loop_conflict(IdModel(fusion), t) is not None]:
+        for t in wrong:
+            e, k = followers[t]
+            if k is not None and any(is_cut(x) for x in t.domain.loop_exprs):
+                like_consumer(t, e, k, cut=False)
+            else:
+                reset(t)
+                doubtful.remove(t)
+
+
+def _is_doubtful(t: Tensor) -> bool:
+    """Whether loops of ``t`` may be illegal though no other tensor shares them."""
+    ordered = t.definition is not None and t.definition.op in (*SCATTERS, *SCANS)
+    return ordered or any(is_cut(x) for x in t.domain.loop_exprs)

@@ -30,7 +30,8 @@ from idgraph.ir.pointwise import same_extent
 from idgraph.ir.reduce import REDUCTIONS
 from idgraph.ir.registry import apply
 from idgraph.schedule.blocks import VECTOR_BYTES
-from idgraph.schedule.inline import nest_conflict, recompute, sharing
+from idgraph.schedule.inline import recompute, sharing
+from idgraph.schedule.legal import nest_conflict
 from idgraph.schedule.variant import MAX_THREADS, RULE, Variant
 
 Labels = dict[IterDomain, int]

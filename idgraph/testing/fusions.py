@@ -227,12 +227,62 @@ def _values_of(draw: Draw, t: Tensor, written: Sequence[int]) -> Tensor | float:
     return t.fusion.input(f"source{len(t.fusion.inputs)}", shape=[n if draw(st.booleans()) else 1 for n in written])
 
 
+def _selects(draw: Draw, t: Tensor) -> Tensor:
+    """Elements of one axis, each read by an operation of its own, then added, joined or stacked."""
+    axis = _axis(draw, t)
+    if t.ndim < 2:
+        return ops.neg(t)
+    p, n = ops.neg(t) if draw(st.booleans()) else t, _extents(t)[axis]
+    parts = [moves.select(p, axis, draw(st.integers(0, n - 1))) for _ in range(draw(st.integers(2, 3)))]
+    room = len(parts) * prod(_extents(parts[0])) <= _FEW
+    match draw(st.sampled_from(("add", "stack", "cat"))):
+        case "stack" if room:
+            return moves.stack(parts, draw(st.integers(0, parts[0].ndim)))
+        case "cat" if room:
+            return moves.cat(parts, _axis(draw, parts[0]))
+        case _:
+            return ops.add(parts[0], ops.add(parts[1], parts[-1]))
+
+
+def _interleave(draw: Draw, t: Tensor) -> Tensor:
+    """Pairs of neighbours, one negated, changed about: the other convention of RoPE."""
+    n, twice = _extents(t)[-1], ops.mul(t, 2.0)
+    if n % 2 or t.ndim >= 4:
+        return twice
+    odd, even = moves.slice(twice, t.ndim - 1, 1, n, 2), moves.slice(twice, t.ndim - 1, 0, n, 2)
+    return moves.reshape(moves.stack([ops.neg(odd), even], t.ndim), *_extents(t))
+
+
+def _halves(draw: Draw, t: Tensor) -> Tensor:
+    """Two halves of an axis, selected after a reshape, change places."""
+    axis, twice = _axis(draw, t), ops.mul(t, 2.0)
+    shape = list(_extents(t))
+    if shape[axis] % 2 or t.ndim >= 4:
+        return twice
+    cut = moves.reshape(twice, *shape[:axis], 2, shape[axis] // 2, *shape[axis + 1 :])
+    return moves.cat([ops.neg(moves.select(cut, axis, 1)), moves.select(cut, axis, 0)], axis)
+
+
+def _repeat(draw: Draw, t: Tensor) -> Tensor:
+    """Every element of an axis three times: expanded, then reshaped."""
+    axis, shape = _axis(draw, t), list(_extents(t))
+    if t.ndim >= 4 or 3 * prod(shape) > _FEW:
+        return ops.neg(t)
+    wide = moves.expand(moves.unsqueeze(t, axis + 1), *shape[: axis + 1], 3, *shape[axis + 1 :])
+    return moves.reshape(wide, *shape[:axis], 3 * shape[axis], *shape[axis + 1 :])
+
+
+def _scan(draw: Draw, t: Tensor) -> Tensor:
+    return rows.cumsum(t, _axis(draw, t))
+
+
 STEPS: Final[dict[str, Callable[[Draw, Tensor], Tensor]]] = {
     "unary": _unary, "binary": _binary, "where": _where, "slice": _slice, "rotate": _rotate, "pad": _pad, "cat": _cat,
     "roll": _roll, "flip": _flip, "permute": _permute, "reshape": _reshape, "unsqueeze": _unsqueeze,
     "expand": _expand, "select": _select, "slice_scatter": _slice_scatter, "reduce": _reduce,
     "normalise": _normalise, "gather": _gather, "take_along_dim": _take_along, "index_select": _index_select,
     "embedding": _embedding, "scatter": _scatter, "scatter_add": _scatter_add, "index_put": _index_put,
+    "selects": _selects, "interleave": _interleave, "halves": _halves, "repeat": _repeat, "scan": _scan,
 }  # fmt: skip
 """Kinds of steps that `fusions` takes, by name, simplest first: a failing example shrinks towards the front."""
 
