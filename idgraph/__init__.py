@@ -128,7 +128,7 @@ if TYPE_CHECKING:
     from idgraph import check, frontends, layout, schedule, viz
     from idgraph.emit.tuning import Measured, Tuned, Tuner, tune
     from idgraph.frontends import from_torch
-    from idgraph.graphs import Cycle, DomainGraph, Explanation, IndexGraph
+    from idgraph.graphs import AlignEdge, AlignedGraph, Cycle, DomainGraph, Explanation, ExtentsGraph, IndexGraph
     from idgraph.index import Access, BankConflicts, Contiguity, Cure, IdModel, IndexMap, Loop, Predicate, VectorWidth
     from idgraph.reports import report
     from idgraph.sweeps import sweep
@@ -140,7 +140,7 @@ set = copy  # nvFuser's word for a copy
 
 # Rooms behind the fusion are loaded when first asked for: a compiler that only builds fusions does not wait for them.
 _LATER: Final = {
-    "graphs": ("Cycle", "DomainGraph", "Explanation", "IndexGraph"),
+    "graphs": ("AlignEdge", "AlignedGraph", "Cycle", "DomainGraph", "Explanation", "ExtentsGraph", "IndexGraph"),
     "index": (
         "Access", "BankConflicts", "Contiguity", "Cure", "IdModel", "IndexMap", "Loop", "Predicate", "VectorWidth",
     ),
@@ -154,8 +154,9 @@ _ROOMS: Final = ("check", "frontends", "graphs", "index", "layout", "reports", "
 _HOME: Final = {name: room for room, names in _LATER.items() for name in names}
 
 __all__ = [
-    "Access", "BankConflicts", "Contiguity", "CounterExample", "Cure", "Cycle", "DomainGraph", "EmitError",
-    "Explanation", "Expr", "FrontendError", "Fusion", "FusionError", "IdGraphError", "IdModel", "IndexGraph",
+    "Access", "AlignEdge", "AlignedGraph", "BankConflicts", "Contiguity", "CounterExample", "Cure", "Cycle",
+    "DomainGraph", "EmitError", "Explanation", "Expr", "ExtentsGraph",
+    "FrontendError", "Fusion", "FusionError", "IdGraphError", "IdModel", "IndexGraph",
     "IndexMap", "IndexingError", "IterDomain", "Loop", "Measured", "Merge", "OperationError", "ParseError",
     "Predicate", "Proof", "Report", "Resize", "Roll", "ScheduleError", "Split", "Stride", "Swizzle", "Tensor",
     "TensorExpr", "Tuned", "Tuner", "Unknown", "VectorWidth", "abs", "add", "all", "amax", "amin", "any", "atan2",

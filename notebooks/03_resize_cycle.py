@@ -83,6 +83,31 @@ print(why)
 viz.picture(m.exact, highlight=why)
 
 # %% [markdown]
+# ## One extent, or one coordinate?
+#
+# Two questions were mixed up in that answer. `t0`'s axis and `t3`'s have one *extent*: the add makes sure of that, and
+# it is all that a launch size needs to know. But they do not have one *coordinate*. The *extents* graph and the
+# *aligned* graph answer the two questions apart: aligned is the exact graph without the unions that close an
+# index-changing cycle. Each such union is an *align edge*, owned by the operation that made it.
+
+# %%
+print("one extent:", m.extents.mapped(t0.logical[0], t3.logical[0]))
+print("one coordinate:", m.aligned.mapped(t0.logical[0], t3.logical[0]), "  and of t0 and t4:", end=" ")
+print(m.aligned.mapped(t0.logical[0], t4.logical[0]))
+print(m.aligned.explain(t0.logical[0], t3.logical[0]))
+
+# %%
+m.aligned
+
+# %% [markdown]
+# No way leads back: from `t0`'s group through either half to `t3`'s, and there it ends. The edge that was left out says
+# how far the two ends are apart: the index differs by -32 on one half and by +32 on the other.
+
+# %%
+for edge in m.aligned.align_edges:
+    print(edge.left, "and", edge.right, "by", edge.operation.op)
+
+# %% [markdown]
 # ## What a search over this graph answers
 #
 # To index `t0` as `t1` reads it, one starts from `t1`'s loop and searches the graph for `t0`'s axis, composing the maps

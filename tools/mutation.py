@@ -43,6 +43,8 @@ FIRST = {
     ),
     "allocation": ("tests/index",),
     "claims": ("tests/index/test_widths.py", "tests/index/test_banks.py"),
+    "cycles": ("tests/graphs/test_cycles.py", "tests/graphs/test_cycles_by_force.py"),
+    "aligned": ("tests/graphs/test_aligned.py", "tests/property/test_aligned.py"),
     "barriers": ("tests/emit/test_shared_memory.py",),
     "inverses": ("tests/arith/test_maps.py", "tests/property/test_inverses.py"),
     "sharing": (

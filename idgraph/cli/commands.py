@@ -27,7 +27,7 @@ from idgraph.validate import validate
 from idgraph.viz import draw
 
 TARGETS = ("python", "numpy", "cpu", "cuda")
-GRAPHS = ("exact", "index")
+GRAPHS = ("exact", "aligned", "extents", "index")
 
 file_argument = click.argument("file", type=click.Path())
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")

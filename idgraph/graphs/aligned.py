@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
+from idgraph.errors import IndexingError, user_line
 from idgraph.graphs.aligning import Aligner, Union, unions_of
 from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.differ import difference
@@ -85,14 +86,14 @@ class AlignedGraph(DomainGraph):
             for g in rest:
                 if root(g) is not root(first):
                     joined[root(g)] = root(first)
-                    found[AlignEdge(first, g, self.owner(first.first, g.first))] = None
+                    found[AlignEdge(first, g, self._owner(first.first, g.first))] = None
         return tuple(found)
 
     @cached_property
     def _pairs(self) -> dict[frozenset[int], TensorExpr]:
         return {frozenset((u.left, u.right)): u.expr for u in self.left_out}
 
-    def owner(self, a: IterDomain, b: IterDomain) -> TensorExpr:
+    def _owner(self, a: IterDomain, b: IterDomain) -> TensorExpr:
         """The operation that makes the extents of two axes one which are not aligned."""
         pending = list(self._parted(self._exact.key_number(a), self._exact.key_number(b)))
         seen = set[tuple[int, int]]()
@@ -114,16 +115,21 @@ class AlignedGraph(DomainGraph):
                 yield x, y, n
 
     @cached_property
-    def net(self) -> GraphNet:
+    def _net(self) -> GraphNet:
         """The graph by number."""
         return GraphNet(self.graph)
 
     def apart(self, a: IterDomain, b: IterDomain) -> str:
-        """By what the extents of two axes are one, and how their indices differ."""
-        e = self.owner(a, b)
+        """By what the extents of two axes are one, and how their indices differ; raises `IndexingError` for others."""
+        if self.graph.same(a, b) or not self._exact.same(a, b):
+            said = "one coordinate" if self.graph.same(a, b) else "nothing to do with each other"
+            raise IndexingError(f"{a.label} and {b.label} have {said}", where=user_line(), hint="ask explain(a, b)")
+        e = self._owner(a, b)
         line = f" at line {e.source_line.line}" if e.source_line is not None else f" -> {e.output.name}"
         where = f"\n  {e!r}" + (f" at {e.source_line}" if e.source_line is not None else "")
-        return f"same extent by {e.op}{line}; {difference(self.net, self.graph.number(a), self.graph.number(b))}{where}"
+        return (
+            f"same extent by {e.op}{line}; {difference(self._net, self.graph.number(a), self.graph.number(b))}{where}"
+        )
 
     def explain(self, a: IterDomain, b: IterDomain) -> Explanation:
         """Why two axes have one coordinate; or by what they have one extent only, and how their indices differ."""
@@ -144,8 +150,8 @@ class ExtentsGraph(DomainGraph):
     same extent by add at line ...; index differs by +3 on [0, 5)
     """
 
-    def __init__(self, exact: DomainGraph, aligned: AlignedGraph) -> None:
-        super().__init__("extents", exact.fusion, exact.graph)
+    def __init__(self, fusion: Fusion, graph: ValGraph[IterDomain], aligned: AlignedGraph) -> None:
+        super().__init__("extents", fusion, graph)
         self.aligned = aligned
 
     def explain(self, a: IterDomain, b: IterDomain) -> Explanation:

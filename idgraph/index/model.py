@@ -147,7 +147,9 @@ class IdModel:
     @property
     def extents(self) -> ExtentsGraph:
         """Axes that the operations say have one extent, whatever their coordinates: the exact groups, index free."""
-        return self._keep("extents", lambda: ExtentsGraph(self.exact, self.aligned))
+        return self._keep(
+            "extents", lambda: ExtentsGraph(self.fusion, self._exact.fork("extents").build(), self.aligned)
+        )
 
     @property
     def aligned(self) -> AlignedGraph:

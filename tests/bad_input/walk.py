@@ -75,6 +75,14 @@ RIGHT: dict[str, Value] = {  # by the parameter's name, or by "callable.paramete
     "IndexGraph.uses.group": lambda c: c.m.index.groups[0], "DomainGraph.mapped.a": lambda c: c.t.logical[0],
     "DomainGraph.mapped.b": lambda c: c.t.logical[0], "DomainGraph.explain.a": lambda c: c.t.logical[0],
     "DomainGraph.explain.b": lambda c: c.t.logical[0], "IdModel.read.operand": lambda c: 0,
+    **{
+        f"{g}Graph.{name}.{p}": (lambda c: c.t.logical[0])
+        for g in ("Aligned", "Extents") for name in ("mapped", "explain") for p in ("a", "b")
+    },
+    "AlignedGraph.definitions.group": lambda c: c.m.aligned.groups[0],
+    "AlignedGraph.uses.group": lambda c: c.m.aligned.groups[0],
+    "ExtentsGraph.definitions.group": lambda c: c.m.extents.groups[0],
+    "ExtentsGraph.uses.group": lambda c: c.m.extents.groups[0], "cycles.empty": lambda c: True,
     "Access.cures.why": lambda c: c.a.explain_vector_width(0), "Expr.evaluate.env": lambda c: {"i0": 1, "i1": 2},
     "Access.bank_cures.found": lambda c: c.a.bank_conflicts(), "Expr.evaluate_array.env": lambda c: {"i0": 1, "i1": 2},
     "Expr.substitute.values": lambda c: {"i0": 1}, "IndexReport.save.path": lambda c: Path("no") / "such.html",
@@ -86,6 +94,7 @@ INSIDE = {
     "Fusion": {"adopt", "at_line", "building", "check_args", "emit", "extent", "free_strides", "index", "input_line",
                "new_domain", "note_name", "remove", "replace", "replace_operand", "restore", "touch", "trying", "undo"},
     "Tensor": {"add_use", "drop_use", "read_by", "readers", "state"}, "IdModel": {"solver"},
+    "AlignedGraph": {"apart"},
     "TensorExpr": {"operands_of"}, "viz": {"drawable"},
     "ig": {"from_torch", "sweep"},  # take programs and files: tests/frontends, tests/sweeps
 }  # fmt: skip
@@ -95,7 +104,7 @@ def objects(c: Case) -> dict[str, Any]:
     """One object of each public class that has methods with parameters."""
     return {
         "Fusion": c.f, "Tensor": c.t, "IdModel": c.m, "DomainGraph": c.m.exact, "IndexGraph": c.m.index, "Access": c.a,
-        "Expr": c.a.address, "IndexReport": ig.report(c.f),
+        "Expr": c.a.address, "IndexReport": ig.report(c.f), "AlignedGraph": c.m.aligned, "ExtentsGraph": c.m.extents,
     }  # fmt: skip
 
 

@@ -1,0 +1,62 @@
+"""``python -m tools.docs.pictures``: draw the pictures of README and pages into ``tools/docs/pictures``.
+
+A test draws them again and compares, so that they show what the code shows today.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import idgraph as ig
+from idgraph import viz
+from idgraph.graphs import Cycle
+
+FOLDER = Path(__file__).resolve().parent / "pictures"
+
+
+def rotation() -> ig.IdModel:
+    """Half a rotation and its residual."""
+    f = ig.Fusion("rotation")
+    t0 = f.input("t0", shape=(64,))
+    t3 = ig.cat([t0[32:], t0[:32]], name="t3")
+    f.output(ig.add(t0, t3, name="t4"))
+    return ig.IdModel(f)
+
+
+def cycle(kind: str) -> Cycle[Any]:
+    """A cycle of each kind: halves joined in place, rotated, flipped."""
+    f = ig.Fusion(kind)
+    t = f.input("t", shape=(64,))
+    match kind:
+        case "identity":
+            u = ig.cat([t[:32], t[32:]])
+        case "shift":
+            u = ig.cat([t[32:], t[:32]])
+        case _:
+            u = ig.flip(t, 0)
+    f.output(t + u)
+    return next(c for c in ig.IdModel(f).exact.cycles() if c.kind == kind)
+
+
+PICTURES: dict[str, Callable[[], str]] = {
+    "extents": lambda: rotation().extents.to_svg(),
+    "aligned": lambda: rotation().aligned.to_svg(),
+    "cycle_identity": lambda: viz.to_svg(cycle("identity")),
+    "cycle_shift": lambda: viz.to_svg(cycle("shift")),
+    "cycle_reorder": lambda: viz.to_svg(cycle("reorder")),
+}
+
+
+def main() -> int:
+    """Draw all of them."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, draw in PICTURES.items():
+        (FOLDER / f"{name}.svg").write_text(draw(), encoding="utf-8")
+        print(FOLDER / f"{name}.svg")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
