@@ -47,6 +47,7 @@ FIRST = {
     "aligned": ("tests/graphs/test_aligned.py", "tests/property/test_aligned.py"),
     "barriers": ("tests/emit/test_shared_memory.py",),
     "inverses": ("tests/arith/test_maps.py", "tests/property/test_inverses.py"),
+    "sizes": ("tests/emit/test_sizes.py", "tests/emit/test_special_numbers.py"),
     "sharing": (
         "tests/graphs/test_same_loop.py",
         "tests/schedule/test_hints.py",

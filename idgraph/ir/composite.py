@@ -8,7 +8,7 @@ from idgraph.ir.dtypes import DTypeLike, check_dtype, is_float
 from idgraph.ir.exprs import Attr
 from idgraph.ir.fusion import apply_op, is_int
 from idgraph.ir.movement import Dims, at_user_line, flatten, resolve_dim, resolve_dims
-from idgraph.ir.ops import checked, div, exp, log, sub
+from idgraph.ir.ops import cast, checked, div, exp, log, sub
 from idgraph.ir.state import building
 from idgraph.ir.tensor import Tensor, product
 
@@ -96,7 +96,7 @@ def all(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None 
 
 @arguments(OperationError, keep=building)
 def mean(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None = None) -> Tensor:
-    """Sum divided by the number of elements; floating point only.
+    """Sum divided by the number of elements; floating point only. Halves are added and divided as float32.
 
     >>> import idgraph as ig
     >>> [e.op for e in ig.mean(ig.Fusion("f").input("x", shape=(4, 8)), 1).fusion.exprs]
@@ -105,10 +105,12 @@ def mean(x: Tensor, dim: Dims = None, keepdim: bool = False, *, name: str | None
     if not is_float(checked(x, "mean").dtype):
         raise OperationError(f"mean: {x.name} is {x.dtype}", where=user_line(), hint="cast it to float32 first")
     count = as_expr(1)
-    total = sum(x, dim, keepdim)
+    is_half = x.dtype in ("float16", "bfloat16")
+    total = sum(x, dim, keepdim, dtype="float32") if is_half else sum(x, dim, keepdim)
     for d in resolve_dims(x, dim if dim != () and dim != [] else None, "mean"):
         count = count * x.axes[d].extent
-    return div(total, float(int(count)) if count.is_const else count, name=name)
+    by = float(int(count)) if count.is_const else count
+    return cast(div(total, by), x.dtype, name=name) if is_half else div(total, by, name=name)
 
 
 @arguments(OperationError, keep=building)

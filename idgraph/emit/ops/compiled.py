@@ -95,6 +95,8 @@ def floor_divide(a, b):
     quotient = (a - rest) / b
     if rest != 0 and (b < 0) != (rest < 0):
         quotient = quotient - 1
+    if quotient == 0:
+        return a / b * 0  # the zero with the quotient's sign
     below = floor(quotient)
     return below + 1 if quotient - below > 0.5 else below
 

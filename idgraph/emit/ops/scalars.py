@@ -40,7 +40,7 @@ def bf16_word(x: float) -> int:
     """The 16 bits of the nearest bfloat16 of a float32."""
     if x != x:
         return 0x7FC0
-    bits = struct.unpack("<I", struct.pack("<f", x))[0]
+    bits = struct.unpack("<I", struct.pack("<f", f32(x)))[0]
     return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
 
 
@@ -180,6 +180,8 @@ def floor_divide(a: float, b: float) -> float:
         return div(a, b)
     rest = fmod(a, b)
     quotient = (a - rest) / b - (1.0 if rest != 0 and (b < 0) != (rest < 0) else 0.0)
+    if quotient == 0:
+        return math.copysign(0.0, a / b)
     below = floor(quotient)
     return below + 1.0 if quotient - below > 0.5 else below
 
