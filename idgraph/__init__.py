@@ -43,6 +43,7 @@ from idgraph.ir.composite import (
     take_along_dim,
 )  # fmt: skip
 from idgraph.ir.indexed import index_get, index_put, scatter, scatter_add
+from idgraph.ir.limits import Limits
 from idgraph.ir.losses import cross_entropy, cross_entropy_backward
 from idgraph.ir.movement import (
     broadcast,
@@ -157,7 +158,7 @@ __all__ = [
     "Access", "AlignEdge", "AlignedGraph", "BankConflicts", "Contiguity", "CounterExample", "Cure", "Cycle",
     "DomainGraph", "EmitError", "Explanation", "Expr", "ExtentsGraph",
     "FrontendError", "Fusion", "FusionError", "IdGraphError", "IdModel", "IndexGraph",
-    "IndexMap", "IndexingError", "IterDomain", "Loop", "Measured", "Merge", "OperationError", "ParseError",
+    "IndexMap", "IndexingError", "IterDomain", "Limits", "Loop", "Measured", "Merge", "OperationError", "ParseError",
     "Predicate", "Proof", "Report", "Resize", "Roll", "ScheduleError", "Split", "Stride", "Swizzle", "Tensor",
     "TensorExpr", "Tuned", "Tuner", "Unknown", "VectorWidth", "abs", "add", "all", "amax", "amin", "any", "atan2",
     "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast", "cast", "cat", "ceil", "check", "copy",

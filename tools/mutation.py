@@ -54,6 +54,13 @@ FIRST = {
         "tests/schedule/test_resize_to_inputs.py",
         "tests/property/test_same_loop_by_force.py",
     ),
+    "algebra": (
+        "tests/arith/test_bits.py",
+        "tests/arith/test_residues.py",
+        "tests/arith/test_expected_maps.py",
+        "tests/arith/test_facts.py",
+        "tests/index/test_known_indices.py",
+    ),
     "storage": ("tests/graphs/test_storage.py", "tests/graphs/test_valgraph_rules.py"),
     "trust": ("tests/bad_input/test_fuzz.py", "tests/emit/test_cache.py", "tests/threads"),
 }

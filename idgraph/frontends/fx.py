@@ -22,6 +22,7 @@ from idgraph.frontends.reference import Operation, RunValue, call_reference
 from idgraph.frontends.segments import Plan, Segment, is_projection, last_reads, plan
 from idgraph.frontends.sizes import Size
 from idgraph.ir import Fusion, Tensor
+from idgraph.ir.limits import LIMITS, Limits
 from idgraph.ir.rebuild import rebuild
 from idgraph.reports.facts import OpaqueFacts
 from idgraph.reports.model import IndexReport, Part, report_parts
@@ -411,13 +412,13 @@ def _part(node: Node, values: Mapping[str, RunValue]) -> RunValue:
 
 
 @arguments(FrontendError, first=True)
-def from_json(path: str | os.PathLike[str]) -> Import:
+def from_json(path: str | os.PathLike[str], *, limits: Limits = LIMITS) -> Import:
     """Import a captured graph from a JSON file.
 
-    The file is untrusted: nothing in it is evaluated, and a file that says no program ends in one `ParseError` or
-    `FrontendError` that names the node.
+    The file is untrusted: nothing in it is evaluated, and a file that says no program, or that is larger than
+    ``limits`` (bytes, nodes, rank), ends in one `ParseError` or `FrontendError` that names the node.
     """
-    return import_program(read_program(path))
+    return import_program(read_program(path, limits))
 
 
 def import_program(

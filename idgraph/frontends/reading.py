@@ -12,10 +12,8 @@ from typing import NoReturn, cast
 
 from idgraph.errors import FrontendError, ParseError, SourceLine
 from idgraph.frontends.nodes import MAX_ELEMENTS, Kind, Meta, Node, Program, Ref, TensorMeta, Value, Word, short
+from idgraph.ir.limits import LIMITS, Limits
 
-MAX_BYTES = 16_000_000
-MAX_NODES = 100_000
-MAX_RANK = 64
 MAX_NESTING = 8
 MAX_ITEMS = 100_000
 
@@ -30,7 +28,7 @@ _WORDS = ("dtype", "device", "layout", "memory_format")
 _FLOATS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
-def read_program(path: str | os.PathLike[str]) -> Program:
+def read_program(path: str | os.PathLike[str], limits: Limits = LIMITS) -> Program:
     """The program in a JSON file: an object with ``nodes``, each with name, op, target, args, kwargs and out.
 
     Raises `FrontendError` where the file cannot be read and `ParseError` where it does not say a program.
@@ -39,14 +37,17 @@ def read_program(path: str | os.PathLike[str]) -> Program:
     shown = short(file.name)
     try:
         with file.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
+            data = stream.read(limits.bytes + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "is no file name"
         raise FrontendError(f"{shown} cannot be read: {reason}") from None
-    if len(data) > MAX_BYTES:
-        raise ParseError(f"{shown} is longer than {MAX_BYTES} bytes", hint="a captured graph stores no tensor values")
+    if len(data) > limits.bytes:
+        raise ParseError(
+            f"{shown} is longer than {limits.bytes} bytes",
+            hint="a captured graph stores no tensor values; or say limits=Limits(bytes=...)",
+        )
     try:
-        return parse_program(data, file.name)
+        return parse_program(data, file.name, limits)
     except RecursionError:
         raise ParseError(f"{shown}: nested too deep") from None
     except ParseError as error:
@@ -55,7 +56,7 @@ def read_program(path: str | os.PathLike[str]) -> Program:
         raise FrontendError(f"{shown}: {error.what}", where=error.where, hint=error.hint) from None
 
 
-def parse_program(data: bytes, name: str = "graph.json") -> Program:
+def parse_program(data: bytes, name: str = "graph.json", limits: Limits = LIMITS) -> Program:
     """The program in JSON text; see `read_program`.
 
     >>> parse_program(b'{"nodes": [')
@@ -80,12 +81,16 @@ def parse_program(data: bytes, name: str = "graph.json") -> Program:
     if not isinstance(nodes, list):
         raise ParseError(f"'nodes' is {_kind(nodes)}, not a list")
     rows = cast("list[object]", nodes)
-    if len(rows) > MAX_NODES:
-        raise ParseError(f"{len(rows)} nodes are more than {MAX_NODES}")
+    limits.check("the graph", len(rows), "nodes")
     count = graph.get("n_nodes")
     if count is not None and count != len(rows):
         raise ParseError(f"'n_nodes' says {short(count)}, the file has {len(rows)} nodes")
-    return _program(rows, name)
+    program = _program(rows, name)
+    for node in program.nodes:
+        for meta in node.meta if isinstance(node.meta, tuple) else (node.meta,):
+            if isinstance(meta, TensorMeta):
+                limits.check(f"node {short(node.name)}", len(meta.shape), "rank", "axes")
+    return program
 
 
 def _program(rows: list[object], name: str) -> Program:
@@ -236,9 +241,9 @@ def _sizes(out: Mapping[str, object], key: str) -> tuple[int, ...]:
     if not isinstance(value, list):
         raise ParseError(f"'{key}' is {_kind(value)}, not a list")
     items = cast("list[object]", value)
+    if len(items) > MAX_ITEMS:
+        raise ParseError(f"'{key}' is a list of {len(items)} values")
     found = tuple(v for v in items if isinstance(v, int) and not isinstance(v, bool) and 0 <= v <= MAX_ELEMENTS)
     if len(found) != len(items):
         raise ParseError(f"'{key}' {short(items)} is no list of non-negative numbers", hint="sizes must be known")
-    if len(found) > MAX_RANK:
-        raise ParseError(f"'{key}' has {len(found)} axes, more than {MAX_RANK}")
     return found

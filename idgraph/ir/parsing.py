@@ -15,11 +15,11 @@ from idgraph.ir.domains import IterDomain
 from idgraph.ir.dtypes import Scalar
 from idgraph.ir.exprs import Attr
 from idgraph.ir.fusion import Fusion
+from idgraph.ir.limits import LIMITS, Limits
 from idgraph.ir.places import axis_at
 from idgraph.ir.registry import apply, primitives
 from idgraph.ir.tensor import Tensor
 
-MAX_TEXT = 16_000_000
 MAX_NESTING = 8
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r]+|\#[^\n]*)|(?P<newline>\n)|(?P<string>"(?:[^"\\\n]|\\.)*")|(?P<expr>`[^`\n]*`)
@@ -72,8 +72,9 @@ def _excerpt(text: str, line: int) -> str:
 
 
 class _Reader:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, limits: Limits) -> None:
         self.text = text
+        self.limits = limits
         self.tokens = _tokens(text)
         self.now = next(self.tokens)
 
@@ -139,7 +140,9 @@ class _Reader:
                 return self.string()
             case "expr":
                 self.take()
-                return parse_in(token.text[1:-1], scope)
+                found = parse_in(token.text[1:-1], scope)
+                self.limits.check(f"the expression in line {token.line}", found.key[1], "terms")
+                return found
             case "word" if token.text in ("true", "false", "none", "inf", "nan"):
                 self.take()
                 return {"true": True, "false": False, "none": None, "inf": float("inf"), "nan": float("nan")}[
@@ -276,7 +279,8 @@ def replay_step(tensor: Tensor, step: str, args: Sequence[Attr], kwargs: Mapping
         raise ParseError(f"schedule {tensor.name}: wrong arguments for {step}") from error
 
 
-def _statement(reader: _Reader, fusion: Fusion) -> None:
+def _statement(reader: _Reader, fusion: Fusion) -> Tensor | None:
+    """Read one statement; the tensor that it makes."""
     word = reader.now.text if reader.now.kind == "word" else ""
     if word in ("symbol", "output", "schedule"):
         reader.take()
@@ -289,7 +293,7 @@ def _statement(reader: _Reader, fusion: Fusion) -> None:
             step = reader.name()
             _, kwargs, plain = _call(reader, fusion)
             replay_step(tensor, step, plain, kwargs)
-        return
+        return None
     name = reader.name()
     reader.mark("=")
     op = reader.name()
@@ -297,11 +301,14 @@ def _statement(reader: _Reader, fusion: Fusion) -> None:
     if len(args) != len(plain):
         reader.fail(f"an operand of {op} is neither a tensor nor a number")
     if op == "input":
+        shape = attrs.get("shape")
+        reader.limits.check(f"input {name}", len(shape) if isinstance(shape, tuple) else 0, "rank", "axes")
         declare_input(fusion, name, attrs)
     elif op in primitives():
         apply(fusion, op, args, attrs, name)
     else:
         raise ParseError(f"{name}: unknown operation {op!r}", hint=f"one of input, {', '.join(primitives())}")
+    return fusion[name]
 
 
 def _known(reader: _Reader, fusion: Fusion) -> Tensor:
@@ -312,10 +319,11 @@ def _known(reader: _Reader, fusion: Fusion) -> Tensor:
 
 
 @arguments(ParseError, first=True)
-def parse_fusion(text: str) -> Fusion:
+def parse_fusion(text: str, *, limits: Limits = LIMITS) -> Fusion:
     """The fusion that ``print(fusion)`` wrote.
 
-    Raises `ParseError` with the line for text that is cut short, too large, or says something that is no fusion.
+    Raises `ParseError` with the line for text that is cut short, larger than ``limits`` (bytes, nodes, terms of an
+    expression, rank), or says something that is no fusion.
 
     >>> f = parse_fusion('fusion f { \\n t0 = input(shape=(4,)) \\n t1 = mul(t0, 2.0) \\n output t1 \\n }')
     >>> f.exprs[0]
@@ -325,19 +333,24 @@ def parse_fusion(text: str) -> Fusion:
     """
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ParseError(f"{type(text).__name__} is no text")
-    if len(text) > MAX_TEXT:
-        raise ParseError(f"the text has {len(text)} characters", hint=f"at most {MAX_TEXT}")
-    reader = _Reader(text)
+    limits.check("the text", len(text), "bytes")
+    limits.check("the text", len(text.encode("utf-8", "surrogatepass")), "bytes")
+    reader = _Reader(text, limits)
     reader.skip_lines()
     if reader.take_word("fusion") is None:
         reader.fail("expected 'fusion'")
     fusion = Fusion(reader.name())
+    nodes = 0
     reader.mark("{")
     reader.skip_lines()
     while not reader.at("}"):
         line = reader.now.line
         try:
-            _statement(reader, fusion)
+            made = _statement(reader, fusion)
+            if made is not None:
+                nodes += 1
+                limits.check("the text", nodes, "nodes")
+                limits.check(made.name, made.ndim, "rank", "axes")
         except IdGraphError as error:
             if isinstance(error, ParseError) and error.what.startswith("line "):
                 raise

@@ -10,7 +10,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
-from idgraph.arith import drop_redundant, is_true, parse, symbol
+from idgraph.arith import drop_redundant, is_true, parse, strongest, symbol
 from tests.property.budget import examples
 from tools.bench.expressions_check import Bounds, cost, evaluate, points
 
@@ -117,3 +117,12 @@ def test_facts_of_other_types() -> None:
 def test_ranges_may_be_numpys_integers() -> None:
     size: Any = np.int64(4)
     assert ig.simplify("i//4", {"i": size}) == 0
+
+
+@settings(max_examples=examples(100))
+@given(st.lists(conditions(), min_size=2, max_size=6), ranges)
+def test_the_strongest_conditions_say_what_all_say(texts: list[str], sizes: dict[str, int]) -> None:
+    kept = strongest([parse(t, sizes) for t in texts])
+    whole = np.logical_and.reduce([at_all_points(t, sizes) for t in texts])
+    left = np.logical_and.reduce([np.ones_like(whole), *(at_all_points(str(c), sizes) for c in kept)])
+    assert (whole == left).all(), kept

@@ -12,7 +12,8 @@ import pytest
 
 from idgraph.errors import FrontendError, IdGraphError, ParseError
 from idgraph.frontends.fx import from_json, import_program
-from idgraph.frontends.reading import MAX_BYTES, parse_program
+from idgraph.frontends.reading import parse_program
+from idgraph.ir.limits import LIMITS
 from tools.bench.corpus import with_oracle
 
 GOOD = (Path(__file__).parent / "graphs" / "rope_half_residual.core.json").read_text()
@@ -75,8 +76,8 @@ def test_nested_deep(tmp_path: Path, text: str) -> None:
 
 def test_huge(tmp_path: Path) -> None:
     with pytest.raises(ParseError, match="longer than"):
-        read(tmp_path, " " * (MAX_BYTES + 1))
-    with pytest.raises(ParseError, match="more than 100000"):
+        read(tmp_path, " " * (LIMITS.bytes + 1))
+    with pytest.raises(ParseError, match="100001 nodes, at most 100000"):
         read(tmp_path, '{"nodes":[' + "0," * 100_000 + "0]}")
     with pytest.raises(ParseError) as caught:
         read(tmp_path, '{"nodes":[' + "9" * 5000 + "]}")

@@ -1,0 +1,46 @@
+"""How large a text or file may be that is read as a fusion; untrusted input ends in one error, early."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from idgraph.errors import ParseError
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What `parse` and `from_json` take at most; the defaults hold every graph that was captured so far, tenfold.
+
+    ``bytes`` of the text or file (UTF-8), ``nodes``: inputs and operations, ``terms``: operators and names of one
+    index expression written in it, ``rank``: axes of one tensor. Raises `ParseError` for a limit that is no
+    positive number.
+
+    >>> import idgraph as ig
+    >>> ig.parse("fusion f { }", limits=ig.Limits(bytes=8))
+    Traceback (most recent call last):
+    idgraph.errors.ParseError: the text has 12 bytes, at most 8 are read
+      hint: say limits=Limits(bytes=...) if you trust where it comes from
+    """
+
+    bytes: int = 16_000_000
+    nodes: int = 100_000
+    terms: int = 10_000
+    rank: int = 64
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value: object = getattr(self, field.name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ParseError(f"limits: {field.name} is {value!r}, not a positive number")
+
+    def check(self, what: str, count: int, name: str, counted: str = "") -> None:
+        """Raise unless ``count`` is within the limit called ``name``."""
+        most: int = getattr(self, name)
+        if count > most:
+            raise ParseError(
+                f"{what} has {count} {counted or name}, at most {most} are read",
+                hint=f"say limits=Limits({name}=...) if you trust where it comes from",
+            )
+
+
+LIMITS = Limits()

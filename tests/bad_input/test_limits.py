@@ -1,0 +1,92 @@
+"""Limits of what is read: each is held to its number, told by name, and can be raised."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import idgraph as ig
+from idgraph.frontends.fx import from_json
+from idgraph.frontends.reading import parse_program
+
+TEXT = """fusion f {
+  symbol n
+  t0 = input(shape=(`n*(n + 2) + 1`, 3, 4))
+  t1 = mul(t0, 2.0)
+  t2 = add(t1, t0)
+  output t2
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("limit", "most", "told"),
+    [
+        ("bytes", len(TEXT), f"the text has {len(TEXT)} bytes"),
+        ("nodes", 3, "the text has 3 nodes"),
+        ("terms", 5, "the expression in line 3 has 5 terms"),
+        ("rank", 3, "input t0 has 3 axes"),
+    ],
+)
+def test_a_text_at_its_limit_is_read_and_one_beyond_is_not(limit: str, most: int, told: str) -> None:
+    assert len(ig.parse(TEXT, limits=ig.Limits(**{limit: most})).exprs) == 2
+    with pytest.raises(ig.ParseError) as caught:
+        ig.parse(TEXT, limits=ig.Limits(**{limit: most - 1}))
+    assert told in str(caught.value) and f"Limits({limit}=...)" in caught.value.hint
+
+
+def test_bytes_are_those_of_the_encoded_text() -> None:
+    text = "fusion f { # " + "\u00e4" * 20 + "\n}"
+    ig.parse(text, limits=ig.Limits(bytes=len(text.encode())))
+    with pytest.raises(ig.ParseError, match="bytes"):
+        ig.parse(text, limits=ig.Limits(bytes=len(text)))
+
+
+def test_the_rank_of_what_operations_make_counts_too() -> None:
+    text = "fusion f {\n t0 = input(shape=(4, 4))\n t1 = unsqueeze(t0, dims=(0, 1))\n output t1\n}"
+    assert ig.parse(text).outputs[0].ndim == 4
+    with pytest.raises(ig.ParseError, match="t1 has 4 axes, at most 3"):
+        ig.parse(text, limits=ig.Limits(rank=3))
+
+
+@pytest.mark.parametrize("wrong", [0, -1, True, 1.5, "9", None])
+def test_limits_are_positive_numbers(wrong: object) -> None:
+    with pytest.raises(ig.ParseError, match="limits: rank is"):
+        ig.Limits(rank=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ig.ParseError, match="limits is"):
+        ig.parse(TEXT, limits=wrong)  # type: ignore[arg-type]
+
+
+def graph(nodes: int, rank: int) -> bytes:
+    """A captured graph with placeholders of this rank."""
+    out = {"shape": [1] * rank, "stride": [1] * rank, "dtype": "float32"}
+    rows: list[dict[str, object]] = [
+        {"name": f"p{n}", "op": "placeholder", "target": f"p{n}", "args": [], "kwargs": {}, "out": out}
+        for n in range(nodes - 1)
+    ]
+    last: dict[str, object] = {
+        "name": "output",
+        "op": "output",
+        "target": "output",
+        "args": [[{"ref": "p0"}]],
+        "kwargs": {},
+        "out": None,
+    }
+    return json.dumps({"nodes": [*rows, last]}).encode()
+
+
+def test_limits_of_captured_graphs(tmp_path: Path) -> None:
+    data = graph(4, 70)
+    with pytest.raises(ig.ParseError, match="node 'p0' has 70 axes, at most 64"):
+        parse_program(data)
+    assert len(parse_program(data, limits=ig.Limits(rank=70)).nodes) == 3
+    with pytest.raises(ig.ParseError, match="the graph has 4 nodes, at most 3"):
+        parse_program(data, limits=ig.Limits(rank=70, nodes=3))
+    file = tmp_path / "graph.json"
+    file.write_bytes(graph(3, 2))
+    from_json(file, limits=ig.Limits(bytes=len(graph(3, 2)), nodes=3, rank=2))
+    for limits in (ig.Limits(bytes=len(graph(3, 2)) - 1), ig.Limits(nodes=2), ig.Limits(rank=1)):
+        with pytest.raises(ig.ParseError):
+            from_json(file, limits=limits)
