@@ -115,9 +115,10 @@ class UseKeys:
             return self._numbers(e).get((key[0], slot))
         n = self._of.get(e, len(self._expr))
         while n < len(self._expr) and self._expr[n] is e:
-            place = self._plan[n].find(key[0])
-            if place is not None and self._slot[n] == slot:
-                return self._first[n] + place
+            if self._slot[n] == slot:
+                place = self._plan[n].find(key[0])
+                if place is not None:
+                    return self._first[n] + place
             n += 1
         return None
 

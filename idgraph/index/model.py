@@ -113,6 +113,7 @@ class IdModel:
         self._solvers: dict[TensorExpr, Solver] = {}
         self._accesses: dict[tuple[TensorExpr, int | None], Access] = {}
         self._writes: dict[TensorExpr, Conditions] = {}
+        self._loops: dict[TensorExpr, tuple[Loop, ...]] = {}
 
     def _keep(self, name: str, build: Callable[[], T]) -> T:
         """What ``build`` made for this state of the fusion."""
@@ -123,7 +124,7 @@ class IdModel:
 
     def _refresh(self) -> None:
         if self._version != self.fusion.version:
-            for held in (self._kept, self._solvers, self._accesses, self._writes):
+            for held in (self._kept, self._solvers, self._accesses, self._writes, self._loops):
                 held.clear()
             self._version = self.fusion.version
 
@@ -239,12 +240,14 @@ class IdModel:
         A serial loop that inlining shares runs as the others that share it say.
         """
         self._check(e)
+        if e in self._loops:
+            return self._loops[e]
         made: list[Loop] = []
         promotion = self.index.promotion
         for j, d in enumerate(e.output.loop):
             by = promotion.of(d)
             made.append(Loop(f"i{j}", by.extent, promotion.way(d), by, symbol(f"i{j}", 0, simplify(by.extent - 1))))
-        return tuple(made)
+        return self._loops.setdefault(e, tuple(made))
 
     # accesses -----------------------------------------------------------------------------------------------------
 

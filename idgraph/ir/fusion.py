@@ -67,6 +67,7 @@ class Fusion(Rewrites, Shown):
         self._exprs: list[TensorExpr] = []
         self._inputs: list[Tensor] = []
         self._outputs: list[Tensor] = []
+        self._known_outputs: set[Tensor] = set()  # the same ones: a fusion may have ten thousand
         self._symbols: dict[str, Expr] = {}
         self._input_lines: dict[str, SourceLine | None] = {}
         self._domains = 0
@@ -224,7 +225,10 @@ class Fusion(Rewrites, Shown):
     @arguments(OperationError, keep=_adding)
     def output(self, *tensors: Tensor) -> Tensor:
         """Mark tensors of this fusion as outputs; returns the first."""
-        known = set(self._outputs)
+        known = self._known_outputs
+        if len(known) != len(self._outputs):  # some were taken back
+            known.clear()
+            known.update(self._outputs)
         for t in tensors:
             if t not in self:
                 name = t.name if isinstance(t, Tensor) else repr(t)  # pyright: ignore[reportUnnecessaryIsInstance]
