@@ -209,6 +209,7 @@ def check_laws(f: Fusion) -> None:
     check_refines(m.aligned, m.exact)
     check_refines(m.exact, m.extents)
     assert joined(m.aligned) == {frozenset(group) for group in m.extents.groups}
+    assert all(len({int(d.extent) for d in group}) == 1 for group in m.extents.groups)
     assert not breaks_the_law(f, m.aligned)
     for edge in m.aligned.align_edges:
         assert edge.operation in f.exprs and edge.left is not edge.right
