@@ -230,10 +230,15 @@ def test_the_laws_of_residuals(f: Fusion) -> None:
     check_laws(f)
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(200))
 @given(residuals())
 def test_nothing_is_left_out_without_need(f: Fusion) -> None:
-    """Each union that is left out would break the law beside those that are kept."""
+    """Each union that is left out would break the law beside those that are kept.
+
+    Of ways along one axis: what an axis beside a way is may follow only from unions that are taken later.
+    """
+    if any(isinstance(x, (Split, Merge)) for t in f.tensors for x in own_exprs(t)):
+        return
     note(str(f))
     m = ig.IdModel(f)
     left_out = frozenset((u.left, u.right) for u in m.aligned.left_out)
