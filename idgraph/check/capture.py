@@ -301,7 +301,11 @@ class _Reader:
         for name, entries in held.items():
             changed = mutators.get(name, [])
             writes = [e for e in entries if self._writes(e[0])] if changed else []
-            first = [e for e in entries if e not in writes]
+            start = entries.index(writes[0]) if writes else len(entries)
+            first = entries[:start]
+            for tensor, layout in entries[start:]:  # views of what was written since
+                if (tensor, layout) not in writes and changed:
+                    found.append(self._buffer(f"{name}#{tensor}", tensor, layout, name, changed[-1][1]))
             for k, (tensor, layout) in enumerate(first):
                 found.append(self._buffer(name if k == 0 else f"{name}#{k}", tensor, layout, name, maker.get(name, "")))
             source = ""
@@ -525,7 +529,8 @@ class Notes:
         return sympy.Symbol(name, integer=True, nonnegative=True)
 
     def index_expr(self, index: Any, dtype: Any) -> Val:
-        return Val(self._index(index), frozenset())
+        at = self._index(index)
+        return Val(at, frozenset(r for n in at.names for r in self._reads_of.get(n, ())))
 
     value_expr = index_expr
 

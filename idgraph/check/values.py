@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, maximum, minimum, not_, or_, simplify, symbol, where
 from idgraph.arith.nodes import rebuild
 
+LONGEST = 400  # characters of a text; a longer one is known by its digest
 Value = Expr | str  # an integer or a condition; a text for what is computed otherwise
 
 
@@ -182,7 +184,8 @@ def combine(op: str, args: Sequence[Value | float | bool], table: Table) -> Valu
         found = _combined(op, exprs)
         if found is not None:
             return simplify(found)
-    return f"{op}({', '.join(str(a) for a in args)})"
+    text = f"{op}({', '.join(str(a) for a in args)})"
+    return text if len(text) <= LONGEST else f"{op}#{sha256(text.encode()).hexdigest()[:32]}"
 
 
 def _combined(op: str, args: list[Expr]) -> Expr | None:

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import click
 from rich.markup import escape
 
+from idgraph.cli.compilers import run_compiler
 from idgraph.cli.demo import run_demo
 from idgraph.cli.many import Limits, print_report, run_report, run_sweep
 from idgraph.cli.show import access_row, console, index_table, print_cycles, say, tensor_table
@@ -149,15 +150,30 @@ def demo(name: str, target: Target | None, out: Path, small: bool, as_json: bool
 @click.option(
     "--symbol", "symbols", multiple=True, metavar="NAME=VALUE", help="The value of a symbol; may be repeated."
 )
+@click.option("--inductor", is_flag=True, help="Check what TorchInductor makes of fn(*args) of the .py file.")
+@click.option("--program", "neutral", is_flag=True, help="Check another compiler's loop nests, in the neutral form.")
 @json_option
 def check(
-    file: str, target: Target, automatic: bool, seed: int, sample: bool, symbols: tuple[str, ...], as_json: bool
+    file: str,
+    target: Target,
+    automatic: bool,
+    seed: int,
+    sample: bool,
+    symbols: tuple[str, ...],
+    inductor: bool,
+    neutral: bool,
+    as_json: bool,
 ) -> None:
     """Check every address and every value.
 
     The fusion's form, its schedule, every address its kernels would touch (against the operations themselves), every
     value (against float64). A failure is shown with the smallest point at which it happens.
+
+    --inductor and --program check another compiler instead: does each of its loop nests read and write the elements
+    that the program means?
     """
+    if inductor or neutral:
+        sys.exit(0 if run_compiler(file, inductor, as_json) else 1)
     fusion = load(file)
     fusion.verify()
     if automatic:

@@ -51,13 +51,13 @@ def read_file(path: str) -> Fusion | Import:
         raise ParseError(f"{path!r}: nested too deep") from None
 
 
-def _run(file: Path) -> Fusion:
-    """Run a program as ``python FILE`` does: its own folder is searched for modules."""
+def names_of(file: Path) -> dict[str, object]:
+    """The globals that a program leaves, run as ``python FILE`` does: its own folder is searched for modules."""
     folder = str(file.resolve().parent)
     sys.path.insert(0, folder)
     try:
         with contextlib.redirect_stdout(_Aside()):
-            names = runpy.run_path(str(file))
+            return runpy.run_path(str(file))
     except (IdGraphError, MemoryError):
         raise
     except SystemExit as error:
@@ -69,6 +69,11 @@ def _run(file: Path) -> Fusion:
     finally:
         if folder in sys.path:
             sys.path.remove(folder)
+
+
+def _run(file: Path) -> Fusion:
+    """The one fusion that a program leaves."""
+    names = names_of(file)
     found = {id(v): v for v in names.values() if isinstance(v, Fusion)}
     if len(found) != 1:
         raise ParseError(
