@@ -36,13 +36,25 @@ _TABLE_LIMIT: Final = 400_000
 class _Verbs:
     """What expressions can do, filled in by the modules that do it: nodes stay the lowest module."""
 
-    __slots__ = ("cost", "divmods", "evaluate", "evaluate_array", "interval", "simplify", "substitute", "sympy", "text")
+    __slots__ = (
+        "cost",
+        "divmods",
+        "evaluate",
+        "evaluate_array",
+        "interval",
+        "is_simplified",
+        "simplify",
+        "substitute",
+        "sympy",
+        "text",
+    )
 
     cost: Callable[[Expr], int]
     divmods: Callable[[Expr], int]
     evaluate: Callable[[Expr, Mapping[str, int]], int | bool]
     evaluate_array: Callable[[Expr, Mapping[str, Any]], Any]
     interval: Callable[[Expr], Range]
+    is_simplified: Callable[[Expr], bool]
     simplify: Callable[[Expr, Iterable[Expr]], Expr]
     substitute: Callable[[Expr, Mapping[Any, int | Expr]], Expr]
     sympy: Callable[[Expr], Any]
@@ -177,6 +189,19 @@ class Expr:
     def divmods(self) -> int:
         """How many floor divisions and modulos the expression has, counted as a tree."""
         return VERBS.divmods(self)
+
+    @property
+    def is_simplified(self) -> bool:
+        """Whether this is what `simplify` gives, with no product left as it was for having too many terms.
+
+        >>> from idgraph.arith import parse, simplify
+        >>> parse("i//4*4 + i%4").is_simplified, simplify("i//4*4 + i%4").is_simplified
+        (False, True)
+        >>> wide = simplify("*".join(f"(a{n} + b{n})" for n in range(12)))
+        >>> wide.cost, wide.is_simplified
+        (23, False)
+        """
+        return VERBS.is_simplified(self)
 
     # ---- verbs -----------------------------------------------------------------------------------------------
     def simplify(self, facts: Iterable[Expr] = ()) -> Expr:

@@ -178,4 +178,12 @@ def _verb(e: Expr, facts: Iterable[Expr]) -> Expr:
     return simplify(e, facts=facts)
 
 
+def is_simplified(e: Expr) -> bool:
+    """See `Expr.is_simplified`: a normal form has sums multiplied out, but for those beyond `linear.MAX_TERMS`."""
+    if simplify(e) != e:
+        return False
+    return not any(n.op == "mul" and any(a.op == "add" for a in n.args) for n in postorder(normal(e)))
+
+
 VERBS.simplify = _verb
+VERBS.is_simplified = is_simplified

@@ -204,3 +204,11 @@ def test_one_value_needs_a_range() -> None:
 
 def test_the_document_is_up_to_date() -> None:
     assert FILE.read_text(encoding="utf-8") == document(), "run python -m tools.docs.rule_table"
+
+
+def test_it_is_told_what_is_not_simplified() -> None:
+    """A product within the budget of terms is multiplied out; one beyond it stays, equal, and says so."""
+    assert not parse("i//4*4 + i%4").is_simplified and simplify("i//4*4 + i%4").is_simplified
+    narrow = simplify("(a + 1)*(b + 1)*(c + 1)")
+    wide = parse("*".join(f"(a{n} + b{n})" for n in range(24)))
+    assert narrow.is_simplified and simplify(wide) == wide and not wide.is_simplified
