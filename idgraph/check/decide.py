@@ -254,6 +254,10 @@ class _Writing:
             looked += space.points if only is None else len(only) * space.inner
             if gap is not None:
                 texts = [t for n in (*a, *b) for t in self.table.texts(n.address)]
+                inner = self._computed([*a, *b])
+                if inner:
+                    because = f"an index is loaded from {inner}, whose values the program computes"
+                    return self._told(name, "unknown", because, points=looked)
                 if texts:
                     return self._told(name, "unknown", f"it depends on {texts[0][:120]}, which is no integer formula")
                 found = self._difference(name, gap, a, b, sizes)
@@ -264,6 +268,16 @@ class _Writing:
             tried = "; ".join(", ".join(f"{k}={v}" for k, v in s.items()) for s in self.checker.samples)
             return self._told(name, "unknown", f"not proved for all sizes; no difference for {tried}", points=looked)
         return self._told(name, "enumerated", f"the same at all {looked} points", points=looked)
+
+    def _computed(self, needs: Sequence[Need]) -> str:
+        """A buffer of computed values that an index is loaded from: one side may know these values, the other not."""
+        made = {b.home for b in self.checker.program.buffers if b.after}
+        for n in needs:
+            for x in (n.address, n.when):
+                found = self.table.storages(x) & made
+                if found:
+                    return min(found)
+        return ""
 
     def _space(self, reduce: list[Expr], nested: bool, sizes: Mapping[str, int]) -> Space:
         def fixed(axes: Sequence[Axis]) -> tuple[tuple[str, int], ...]:

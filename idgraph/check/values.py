@@ -88,6 +88,17 @@ class Table:
                 out.add(n)
         return out
 
+    def storages(self, x: Expr) -> set[str]:
+        """Storages that the loaded values in ``x`` are loaded from."""
+        out: set[str] = set()
+        for n in x.names:
+            if n in self.places:
+                out |= self.storages(self.places[n][0])
+            elif n in self.loads:
+                what = self.loads[n]
+                out |= set() if isinstance(what, str) else {what[0], *self.storages(what[1])}
+        return out
+
     def texts(self, x: Expr) -> list[str]:
         """What is known by its text only, among what ``x`` depends on."""
         out: list[str] = []
