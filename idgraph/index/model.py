@@ -41,6 +41,7 @@ from idgraph.index.solve import Solver
 from idgraph.index.storage import Allocator, Storage, is_thread
 from idgraph.ir import SCATTERS, Fixed, Fusion, IterDomain, Loaded, Mapped, Tensor, TensorExpr, check_fusion, written_at
 from idgraph.ir.advice import advised
+from idgraph.ir.domains import is_one
 from idgraph.ir.loops import is_int
 
 T = TypeVar("T")
@@ -427,7 +428,10 @@ class IdModel:
         made: list[Expr | None] = []
         for d, own in zip(shadow.loop, t.loop, strict=True):
             k = key(d)
-            made.append(solver.coordinate(k) if own.kind != "reduction" and solver.known(k) else None)
+            if own.kind == "reduction" or not solver.known(k):
+                made.append(None)
+            else:  # the one element of an axis that loops run past, or that they move, has a place among their steps
+                made.append(solver.coordinate(k) if is_one(d.extent) else solver.place(k))
         return tuple(made)
 
     def _write_bounds(self, e: TensorExpr, solver: Solver) -> Conditions:

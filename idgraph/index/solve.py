@@ -81,7 +81,10 @@ class Solver:
 
     def place(self, key: Key) -> Expr:
         """The coordinate as the path gives it: an axis cut down to one element may be read beside that element."""
-        return self._group.get(self._number(key), as_expr(0)) if key[0].is_broadcast else self.coordinate(key)
+        if not key[0].is_broadcast:
+            return self.coordinate(key)
+        own = self.own.value.get(key[0]) if key[0].tensor is self.expr.output else None
+        return self._group.get(self._number(key), as_expr(0)) if own is None else own
 
     def known(self, key: Key) -> bool:
         """True when the axis has a coordinate under this operation."""

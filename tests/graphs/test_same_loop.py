@@ -266,3 +266,22 @@ def test_a_tensor_of_another_fusion_or_a_position_past_the_end() -> None:
         with pytest.raises(ig.IdGraphError):
             wrong()
         assert (str(f), str(g)) == before
+
+
+def test_the_one_element_of_an_axis_that_loops_move() -> None:
+    """Loops of three steps over one element, rolled: it is made at the second step, in a slot of its own."""
+    f, c = start(3)
+    t = ig.slice(c, 0, 2, 3, name="t")
+    f.output(ig.slice(t, 0, 0, 1, name="o")).split(0, 3, inner=False)
+    t.split(0, 3, inner=False).roll(0, 1)
+    m = ig.IdModel(f)
+    assert t.definition
+    assert f["o"].definition
+    assert [str(s) for s in m.write(t.definition).slots] == ["i0", "0"]
+    assert str(m.write(t.definition).predicate) == "i0 == 1"
+    read = m.access(f["o"].definition, t)
+    assert [None if s is None else s.evaluate({"i0": 0, "i1": 0}) for s in read.slots] == [1, 0]
+    checked(f)
+    t.inline(1)
+    with pytest.raises(ScheduleError, match="is not loop 0"):
+        ig.IdModel(f).verify()
