@@ -10,6 +10,7 @@ import numpy as np
 
 from idgraph.errors import EmitError
 from idgraph.ir import DType, Fusion, Tensor, is_float
+from idgraph.validate.indices import make_legal
 from idgraph.validate.layout import free_strides, laid_out, layout_of
 from idgraph.validate.oracle import INDEXED, SCATTERED, bind, shape_of, stored
 from idgraph.validate.oracle.binding import number
@@ -91,6 +92,7 @@ def random_inputs(
             raise EmitError(f"{t.name} has {size:.1e} elements: no machine holds its values", where=t.source_line)
         values = stored(_values(t.dtype, shape_of(t, at), limits.get(t.name), rng), t.dtype)
         made[t.name] = laid_out(values.astype(array_dtype(t.dtype)), layout_of(t, at))
+    make_legal(f, made, at, rng)
     return made
 
 
