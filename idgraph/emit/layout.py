@@ -110,7 +110,7 @@ def bind(fusion: Fusion, given: Mapping[str, Given], symbols: Mapping[str, int] 
             hint=f"run(..., symbols={{{unknown[0]!r}: ...}})",
         )
     for s, e in fusion.symbols.items():
-        _check_symbol(s, e, env[s])
+        _check_symbol(s, e, env)
     for t in fusion.inputs:
         g = given[t.name]
         for p, (d, n) in enumerate(zip(t.axes, g.shape, strict=True)):
@@ -137,8 +137,9 @@ def _misfit(t: Tensor, g: Given, why: str) -> EmitError:
     return EmitError(f"input {t.name} of shape {g.shape} does not fit ({declared}): {why}", where=t.source_line)
 
 
-def _check_symbol(name: str, e: Expr, value: int) -> None:
-    low, high, step, rest = e.symbol_bounds
+def _check_symbol(name: str, e: Expr, env: Env) -> None:
+    value, (low, high, step, rest) = env[name], e.symbol_bounds
+    low, high = (int(b.evaluate(env)) if isinstance(b, Expr) else b for b in (low, high))
     if (
         (isinstance(low, int) and value < low)
         or (isinstance(high, int) and value > high)

@@ -19,6 +19,7 @@ from idgraph.ir.indexing import attr, basic_index, flags, listed, plain
 from idgraph.ir.printing import print_fusion
 from idgraph.ir.registry import apply
 from idgraph.ir.rewriting import Rewrites
+from idgraph.ir.symbols import symbol_bound
 from idgraph.ir.tensor import Tensor, TensorDomain
 from idgraph.ir.verify import LARGEST, check_name, check_symbols, violations
 
@@ -122,8 +123,10 @@ class Fusion(Rewrites, Shown):
     # building -----------------------------------------------------------------------------------------------------
 
     @arguments(OperationError, keep=_adding)
-    def symbol(self, name: str, *, min: int = 0, max: int | None = None, multiple_of: int = 1) -> Expr:
+    def symbol(self, name: str, *, min: int | Expr = 0, max: int | Expr | None = None, multiple_of: int = 1) -> Expr:
         """A symbolic extent: any integer from ``min`` to ``max`` that ``multiple_of`` divides.
+
+        Bounds may be expressions in symbols of the fusion: ``f.symbol("k", max=n - 1)``.
 
         >>> f = Fusion("f")
         >>> n = f.symbol("n", min=1, multiple_of=2)
@@ -143,13 +146,15 @@ class Fusion(Rewrites, Shown):
                 where=user_line(),
                 hint="an ASCII identifier other than i0, ... (loops), ld0, ... (loaded values), min, max, where",
             )
-        if not is_int(multiple_of) or multiple_of < 1 or not is_int(min) or not (max is None or is_int(max)):
+        min = symbol_bound(self._symbols, name, min)
+        max = None if max is None else symbol_bound(self._symbols, name, max)
+        if not is_int(multiple_of) or multiple_of < 1:
             raise OperationError(
                 f"symbol {name}: min={min!r}, max={max!r}, multiple_of={multiple_of!r} say no range",
                 where=user_line(),
                 hint="ints, multiple_of at least 1",
             )
-        if max is not None and -(-min // multiple_of) * multiple_of > max:
+        if isinstance(min, int) and isinstance(max, int) and -(-min // multiple_of) * multiple_of > max:
             raise OperationError(f"symbol {name}: no multiple of {multiple_of} from {min} to {max}", where=user_line())
         made = symbol(name, min, max, multiple_of)
         known = self._symbols.get(name)

@@ -230,15 +230,19 @@ def declare_input(fusion: Fusion, name: str, attrs: Mapping[str, Attr]) -> None:
 
 def _symbol(reader: _Reader, fusion: Fusion) -> None:
     name = reader.name()
-    bounds: dict[str, int] = {}
+    bounds: dict[str, int | Expr] = {}
+    step = 1
     while reader.now.kind == "word":
         key = reader.take().text
         reader.mark("=")
-        value = reader.value({})
-        if key not in ("min", "max", "multiple_of") or not isinstance(value, int):
+        value = reader.value(fusion.symbols)
+        if key in ("min", "max") and isinstance(value, (int, Expr)):
+            bounds[key] = value
+        elif key == "multiple_of" and isinstance(value, int):
+            step = value
+        else:
             reader.fail(f"{key} of symbol {name} is not min, max or multiple_of with an int")
-        bounds[key] = value
-    fusion.symbol(name, min=bounds.get("min", 0), max=bounds.get("max"), multiple_of=bounds.get("multiple_of", 1))
+    fusion.symbol(name, min=bounds.get("min", 0), max=bounds.get("max"), multiple_of=step)
 
 
 def _domains(tensor: Tensor, places: Attr) -> list[IterDomain]:

@@ -74,7 +74,7 @@ def _input_line(t: Tensor) -> str:
 
 def _symbol_line(name: str, s: Expr) -> str:
     low, high, modulus, _ = s.symbol_bounds
-    bounds = [f" {word}={value}" for word, value in (("min", low), ("max", high)) if value is not None]
+    bounds = [f" {word}={value_text(value)}" for word, value in (("min", low), ("max", high)) if value is not None]
     return f"  symbol {name}{''.join(bounds)}{f' multiple_of={modulus}' if modulus > 1 else ''}"
 
 

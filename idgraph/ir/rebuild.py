@@ -120,8 +120,8 @@ def _rebuild(fusion: Fusion, changes: _Changes) -> Fusion:
         low, high, modulus, _ = s.symbol_bounds
         made.symbol(
             name,
-            min=low if isinstance(low, int) else 0,
-            max=high if isinstance(high, int) else None,
+            min=0 if low is None else low if isinstance(low, int) else low.substitute(made.symbols),
+            max=high.substitute(made.symbols) if isinstance(high, Expr) else high,
             multiple_of=changes.symbols.get(name, modulus),
         )
     symbols = made.symbols

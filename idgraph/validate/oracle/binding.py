@@ -58,6 +58,8 @@ def bind(fusion: Fusion, shapes: Mapping[str, tuple[int, ...]], symbols: Symbols
         if name not in found:
             raise OperationError(f"symbol {name} has no value", hint=f'pass symbols={{"{name}": ...}}')
         step, first = congruence(s)
-        if found[name] not in s.range or (step > 1 and (found[name] - first) % step):
+        low, high = (b.evaluate(found) if isinstance(b, Expr) else b for b in s.symbol_bounds[:2])
+        beyond = (low is not None and found[name] < low) or (high is not None and found[name] > high)
+        if beyond or found[name] not in s.range or (step > 1 and (found[name] - first) % step):
             raise OperationError(f"symbol {name} = {found[name]} is outside its declared range", because=[repr(s)])
     return found
