@@ -30,6 +30,7 @@ from idgraph.emit.plan import (
     Note,
     Operand,
     PairCompute,
+    Registers,
     Single,
     Stmt,
     Store,
@@ -97,7 +98,7 @@ def _rewritten(s: Stmt, made: ToLocal, updated: ToLocal, read: ToOperand, index:
             return replace(s, condition=index(condition))
         case Checked(condition, point=point):
             return replace(s, condition=index(condition), point=tuple(map(index, point)))
-        case Single() | Note() | Barrier():
+        case Single() | Note() | Barrier() | Registers():
             return s
         case Declare(name, dtype):
             return replace(s, name=made(Local(name, dtype)).name)

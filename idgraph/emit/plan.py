@@ -36,13 +36,14 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """A value held in a local variable, of the value type of ``dtype``."""
+    """A value held in a local variable, of the value type of ``dtype``, or in element ``at`` of an array of them."""
 
     name: str
     dtype: DType
+    at: Expr | None = None
 
     def __str__(self) -> str:
-        return self.name
+        return self.name if self.at is None else f"{self.name}[{self.at}]"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,6 +152,19 @@ class Declare:
     name: str
     dtype: DType
     value: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Registers:
+    """``count`` variables of one thread as an array. Loops over lanes index it, so compilers hold it in registers.
+
+    With ``words`` each element is a pair of 16-bit floats.
+    """
+
+    name: str
+    dtype: DType
+    count: int
+    words: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,8 +314,8 @@ class Half:
 
 
 Stmt = (
-    Loop | If | Single | Checked | Note | Declare | Alloc | Barrier | Let | Load | Compute | Choose | Accumulate
-    | Combine | Store | VectorLoad | VectorStore | VectorAdd | PairCompute | Half
+    Loop | If | Single | Checked | Note | Declare | Registers | Alloc | Barrier | Let | Load | Compute | Choose
+    | Accumulate | Combine | Store | VectorLoad | VectorStore | VectorAdd | PairCompute | Half
 )  # fmt: skip
 
 
@@ -395,6 +409,8 @@ def _head(s: Stmt) -> str:
             return f"# {text}"
         case Declare(name, dtype, value):
             return f"{name}: {dtype} = {value!r}"
+        case Registers(name, dtype, number, words):
+            return f"{name}: {dtype}{'x2' if words else ''}[{number}] registers"
         case Alloc(buffer):
             return f"{buffer.name}: {buffer.dtype}[{buffer.size}]{' shared' if buffer.place == 'shared' else ''}"
         case Barrier(why):

@@ -15,6 +15,7 @@ from idgraph.emit.launches import on_one_core, together
 from idgraph.emit.nest import IndexMaps
 from idgraph.emit.plan import Kernel, Plan, quote
 from idgraph.emit.printers import kernel_source
+from idgraph.emit.roll import rolled
 from idgraph.emit.rows import with_rows
 from idgraph.errors import EmitError, arguments
 from idgraph.index import IdModel
@@ -201,7 +202,7 @@ def emit(
     if target == "cpu" and variant.parallel is False:
         plan = on_one_core(plan)
     if target == "cuda":
-        plan = with_lanes(with_rows(together(plan), variant=variant))
+        plan = rolled(with_lanes(with_rows(together(plan), variant=variant)))
     elif target == "cpu":
         plan = with_first_values(with_rows(plan, threads=False, variant=variant))
     kept = KernelCache(Path(cache)) if cache is not None else None

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-from idgraph.arith import TRUE, Expr, as_expr, divisible, simplify
+from idgraph.arith import TRUE, Expr, divisible, simplify
+from idgraph.emit.affine import split_constant
 from idgraph.emit.defuse import made_by, names, rewritten
 from idgraph.emit.plan import (
     Accumulate,
@@ -71,16 +72,6 @@ def _touched(body: Sequence[Stmt]) -> set[str]:
     return {name for s in walk(tuple(body)) for name in names(s)}
 
 
-def split_address(address: Expr) -> tuple[Expr, int]:
-    """``address`` as (rest, constant)."""
-    if address.is_const:
-        return as_expr(0), int(address)
-    if address.op == "add":
-        constant = sum(int(a) for a in address.args if a.is_const)
-        return simplify(address - constant), constant
-    return address, 0
-
-
 class _Places:
     """Addresses as (base, offset): those a constant apart, by proof, share a base."""
 
@@ -89,7 +80,7 @@ class _Places:
 
     def of(self, buffer: Buffer, address: Expr) -> tuple[Expr, int]:
         """The base that an address of ``buffer`` shares with earlier ones, or its own."""
-        base, constant = split_address(address)
+        base, constant = split_constant(address)
         known = self._bases.setdefault(buffer.name, [])
         if base in known:
             return base, constant

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 import idgraph as ig
 from idgraph.emit import Program, compile_ptx
 from idgraph.emit.build import build_plan
+from idgraph.emit.fuse_lanes import is_lanes
 from idgraph.emit.lanes import Expansion, with_lanes
 from idgraph.emit.launches import together
+from idgraph.emit.nest import is_thread
 from idgraph.emit.plan import (
     Choose,
     Compute,
@@ -28,17 +30,18 @@ from idgraph.emit.plan import (
     Store,
     VectorLoad,
     VectorStore,
-    walk,
 )
+from idgraph.emit.roll import rolled
 from idgraph.schedule import Variant
 from idgraph.testing import fusions
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
+from tests.emit.statements import repeated
 
 
 def lane_program(f: ig.Fusion) -> Program:
     """The fusion as CUDA's plan, printed for Python."""
-    return Program(f, "python", with_lanes(together(build_plan(f, ig.IdModel(f), threads=False))))
+    return Program(f, "python", rolled(with_lanes(together(build_plan(f, ig.IdModel(f), threads=False)))))
 
 
 def check(f: ig.Fusion, given: dict[str, Any] | None = None) -> Program:
@@ -169,7 +172,7 @@ def test_rope_in_16_bits_is_computed_in_pairs(name: str, most: int) -> None:
     """Each half of the heads' width has warps of its own: straight code, four loads and one store a thread."""
     f = SHORT[name]()
     ig.schedule.auto(f)
-    statements = [s for k in lane_program(f).kernels for s in walk(k.body)]
+    statements = [s for k in lane_program(f).kernels for s in repeated(k.body)]
     assert not [s for s in statements if isinstance(s, (Load, Store, Compute, Half))]
     (ptx,) = compile_ptx(ig.emit(f, target="cuda"))
     lines = [line.split()[0] for line in ptx[ptx.index("{") :].splitlines() if line.startswith("\t") and ";" in line]
@@ -194,7 +197,7 @@ def test_random_fusions_scheduled_automatically(f: ig.Fusion, variant: Variant) 
 def test_an_embedding_reads_its_id_once_and_whole_rows() -> None:
     f = CASES["embedding"]()
     ig.schedule.auto(f)
-    statements = [s for k in lane_program(f).kernels for s in walk(k.body)]
+    statements = [s for k in lane_program(f).kernels for s in repeated(k.body)]
     assert [len(s.locals) for s in statements if isinstance(s, VectorLoad)] == [4]
     assert [len(s.values) for s in statements if isinstance(s, VectorStore)] == [4]
     assert sum(isinstance(s, Let) for s in statements) == sum(isinstance(s, Load) for s in statements) == 1
@@ -205,7 +208,7 @@ def test_a_computed_index_of_whole_rows_is_one_for_all_lanes() -> None:
     x, i = f.input("x", (9, 8)), f.input("i", (3,), "int64")
     f.output(ig.gather(x, 0, ig.remainder(ig.expand(ig.unsqueeze(i, 1), (3, 8)) * 3 + 1, 9)))
     ig.schedule.auto(f)
-    statements = [s for k in check(f).kernels for s in walk(k.body)]
+    statements = [s for k in check(f).kernels for s in repeated(k.body)]
     assert [len(s.locals) for s in statements if isinstance(s, VectorLoad)] == [4]
 
 
@@ -214,7 +217,7 @@ def test_a_computed_index_of_each_lane_is_its_own() -> None:
     x, i = f.input("x", (4, 9)), f.input("i", (4, 8), "int64")
     f.output(ig.gather(x, 1, ig.remainder(i * 3 + 1, 9)))
     ig.schedule.auto(f)
-    statements = [s for k in check(f).kernels for s in walk(k.body)]
+    statements = [s for k in check(f).kernels for s in repeated(k.body)]
     assert sum(isinstance(s, Let) for s in statements) == 4
 
 
@@ -235,11 +238,12 @@ def test_a_checked_run_names_the_lane_whose_index_is_out_of_range(bad: int) -> N
 def test_a_rotation_reads_each_element_once_without_a_test() -> None:
     f = rotation()
     ig.schedule.auto(f)
-    statements = [s for k in lane_program(f).kernels for s in walk(k.body)]
+    statements = [s for k in lane_program(f).kernels for s in repeated(k.body)]
     assert [len(s.locals) for s in statements if isinstance(s, VectorLoad)] == [4, 4]
     assert [len(s.values) for s in statements if isinstance(s, VectorStore)] == [4, 4]
     assert not [s for s in statements if isinstance(s, (Load, Store))]
-    assert not [s for s in statements if isinstance(s, Loop) and s.parallel in ("unroll", "vectorize")]
+    assert not [s for s in statements if isinstance(s, Choose)]
+    assert all(is_lanes(s) or is_thread(s.parallel) for s in statements if isinstance(s, Loop))
 
 
 def test_ptx_of_a_bf16_rotation() -> None:
@@ -254,7 +258,7 @@ def test_an_input_that_is_not_aligned_is_read_element_by_element() -> None:
     f = ig.Fusion("f")
     f.output(f.input("x", shape=(4, 16), alignment=4) + 1.0)
     ig.schedule.auto(f)
-    statements = [s for k in check(f).kernels for s in walk(k.body)]
+    statements = [s for k in check(f).kernels for s in repeated(k.body)]
     assert not [s for s in statements if isinstance(s, VectorLoad)]
 
 
@@ -262,7 +266,7 @@ def test_an_offset_input_is_read_in_the_widest_aligned_parts() -> None:
     f = ig.Fusion("f")
     f.output(f.input("x", shape=(4, 16), offset=2) + 1.0)
     ig.schedule.auto(f)
-    statements = [s for k in check(f).kernels for s in walk(k.body)]
+    statements = [s for k in check(f).kernels for s in repeated(k.body)]
     assert {len(s.locals) for s in statements if isinstance(s, VectorLoad)} == {2}
 
 

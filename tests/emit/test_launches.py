@@ -6,7 +6,8 @@ import pytest
 
 import idgraph as ig
 from idgraph.emit import compile_ptx
-from idgraph.emit.plan import Loop, Note, VectorLoad, walk
+from idgraph.emit.plan import Loop, Note, VectorLoad
+from tests.emit.statements import repeated
 from tests.emit.test_lanes import check
 
 
@@ -29,7 +30,7 @@ def test_nests_that_read_one_input_are_one_nest() -> None:
     program = ig.emit(scheduled(f), target="cuda")
     assert blocks(f) == [(0, 4)]
     (kernel,) = program.kernels
-    assert sum(isinstance(s, VectorLoad) for s in walk(kernel.body)) == 3  # c is read once
+    assert sum(isinstance(s, VectorLoad) for s in repeated(kernel.body)) == 3  # c is read once
     (ptx,) = compile_ptx(program)
     assert ptx.count("ld.global.v4") == 3
     check(f)

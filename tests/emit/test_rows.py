@@ -20,6 +20,7 @@ from idgraph.emit.build import build_plan
 from idgraph.emit.lanes import with_lanes
 from idgraph.emit.ops.plain import plain_vectors
 from idgraph.emit.plan import Kernel, Load, Loop, VectorLoad, walk
+from idgraph.emit.roll import rolled
 from idgraph.emit.rows import with_rows
 from idgraph.schedule import Variant
 from idgraph.validate.oracle import evaluate
@@ -35,7 +36,7 @@ AGAIN = Variant(keep=False)  # registers are each thread's own: `tests.emit.case
 def row_program(f: ig.Fusion) -> Program:
     """The fusion as CUDA's plan, each pass reading its row, printed for Python: threads run one after the other."""
     plan = with_rows(build_plan(f, ig.IdModel(f), threads=False), variant=AGAIN)
-    return Program(f, "python", with_lanes(plan))
+    return Program(f, "python", rolled(with_lanes(plan)))
 
 
 def aligned_vectors() -> dict[str, Any]:
@@ -44,9 +45,10 @@ def aligned_vectors() -> dict[str, Any]:
     def tested(name: str, f: Callable[..., Any]) -> Callable[..., Any]:
         width = int(name.lstrip("vloadstre"))
 
-        def access(array: Any, at: Any, *values: Any) -> Any:
-            assert int(at) % width == 0, f"{name} at element {at}"
-            return f(array, at, *values)
+        def access(*given: Any) -> Any:
+            at = int(given[3 if name.startswith("vload") else 1])
+            assert at % width == 0, f"{name} at element {at}"
+            return f(*given)
 
         return access
 
@@ -180,8 +182,8 @@ def test_a_row_is_read_once_for_all_sums(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def loops_over_columns(kernel: Kernel) -> list[Loop]:
-    """The outermost loops in which an input is read chunk by chunk."""
-    found = [s for s in walk(kernel.body) if isinstance(s, Loop) and s.var == "c_step"]
+    """The loops over the threads in which an input is read chunk by chunk."""
+    found = [s for s in walk(kernel.body) if isinstance(s, Loop) and s.parallel == "threadIdx.x"]
     return [s for s in found if any(isinstance(x, (Load, VectorLoad)) for x in walk(s.body))]
 
 

@@ -19,6 +19,7 @@ from idgraph.emit.plan import Accumulate, Checked, VectorAdd, VectorLoad, walk
 from idgraph.ir import DType
 from tests.emit.cases import CASES, Case, arrays_of, difference
 from tests.emit.scatter_cases import SCATTERED, WIDTHS, id_arrays, put_rows
+from tests.emit.statements import repeated
 from tests.emit.thread_oracle import faults
 from tests.emit.thread_runner import bound, run_threads
 
@@ -28,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 def widths(p: Program) -> list[int]:
     """How many elements each addition to memory takes."""
     found: list[int] = []
-    for s in (s for k in p.kernels for s in walk(k.body)):
+    for s in (s for k in p.kernels for s in repeated(k.body)):
         if isinstance(s, VectorAdd):
             found.append(len(s.values))
         elif isinstance(s, Accumulate) and s.buffer is not None:

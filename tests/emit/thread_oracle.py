@@ -38,6 +38,7 @@ from idgraph.emit.plan import (
     Operand,
     PairCompute,
     Plan,
+    Registers,
     Single,
     Stmt,
     Store,
@@ -77,7 +78,7 @@ class Thread:
     number: int
     indices: Mapping[str, int]
     block: Block
-    values: dict[str, Any] = field(default_factory=dict[str, Any])
+    values: dict[object, Any] = field(default_factory=dict[object, Any])
 
     def run(self, body: tuple[Stmt, ...], env: Env, active: bool = True) -> Iterator[tuple[str, ...]]:
         """Yields at each barrier; an inactive thread (past the end of its loop) only goes to the barriers."""
@@ -113,19 +114,19 @@ class Thread:
 
     def straight(self, s: Stmt, env: Env) -> None:
         match s:
-            case Note() | Alloc():
+            case Note() | Alloc() | Registers():
                 pass
             case Declare(name, _, value):
                 self.values[name] = value
             case Let(name, value):
                 env[name] = int(self.value(value, env))
             case Load(local, buffer, address, guard):
-                self.values[local.name] = self.read(buffer, address, env) if self.holds(guard, env) else 0
+                self.values[place(local, env)] = self.read(buffer, address, env) if self.holds(guard, env) else 0
             case Compute(local, op, operands):
-                self.values[local.name] = self.value(operands[0], env) if op == "cast" else None
+                self.values[place(local, env)] = self.value(operands[0], env) if op == "cast" else None
             case Choose(local, cases, default):
                 chosen = next((o for c, o in cases if self.holds(c, env)), default)
-                self.values[local.name] = self.value(chosen, env)
+                self.values[place(local, env)] = self.value(chosen, env)
             case Accumulate(buffer=buffer, address=address):
                 if s.shared and buffer is not None and address is not None:
                     self.add(buffer, address, env)
@@ -137,7 +138,7 @@ class Thread:
             case VectorLoad(made, buffer, address, pairs):
                 found = [self.read(buffer, address + k, env) for k in range(len(made) * (1 + pairs))]
                 for k, local in enumerate(made):
-                    self.values[local.name] = None if pairs else found[k]
+                    self.values[place(local, env)] = None if pairs else found[k]
             case VectorStore(buffer, address, values, pairs):
                 for k in range(len(values) * (1 + pairs)):
                     self.write(buffer, address + k, env)
@@ -148,7 +149,7 @@ class Thread:
                 for k in range(len(values)):
                     self.add(buffer, address + k, env)
             case PairCompute(local) | Half(local):
-                self.values[local.name] = None
+                self.values[place(local, env)] = None
             case Loop() | If() | Single() | Checked() | Barrier() | Combine():
                 raise AssertionError(f"{s} is not straight code")
             case _:
@@ -156,8 +157,8 @@ class Thread:
 
     def value(self, o: Operand, env: Env) -> Any:
         match o:
-            case Local(name):
-                return self.values[name]
+            case Local():
+                return self.values[place(o, env)]
             case Number(value):
                 return value
             case Index(value):
@@ -179,6 +180,11 @@ class Thread:
     def add(self, b: Buffer, address: Expr, env: Env) -> None:
         """In one step: threads that all add disturb each other as little as one thread alone."""
         self.block.touch(b, int(address.evaluate(env)), ADDER, True, env)
+
+
+def place(x: Local, env: Env) -> object:
+    """Where a thread keeps a variable, or an element of an array of them."""
+    return x.name if x.at is None else (x.name, int(x.at.evaluate(env)))
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from idgraph.emit import Program
-from idgraph.emit.cuda.names import dynamic_types
+from idgraph.emit.cuda.names import dynamic_types, simulated_element, simulated_value
 from idgraph.emit.cuda.run import launch_shape
 from idgraph.emit.layout import bind, flat_input, given_array, global_buffer, output_array, scalars_of
 from idgraph.emit.ops import scalars
@@ -28,7 +28,9 @@ from idgraph.emit.shared import shared_layout
 
 def _filled(size: int, dtype: Any) -> Any:
     made = np.empty(size, dtype)
-    made[...] = np.nan if made.dtype.kind == "f" else 85 if made.dtype.kind != "b" else True
+    made[...] = (
+        np.nan if made.dtype.kind == "f" else None if made.dtype == object else 85 if made.dtype.kind != "b" else True
+    )
     return made
 
 
@@ -98,8 +100,8 @@ def _thread(code: Any, kernel: Kernel, arguments: list[Any], cuda: SimpleNamespa
     plain = {k: v for k, v in vars(scalars).items() if not k.startswith("__")}
     names: dict[str, Any] = {
         **plain, "cuda": cuda, "np": np, "f16_load": float, "f16_word": np.float16, "shared_alignment": None,
-        "in_stream_order": _nothing,
-        "bf16_load": _word_value, **plain_vectors(), **dynamic_types(scalar=False),
+        "in_stream_order": _nothing, "word": object,
+        "bf16_load": _word_value, **plain_vectors(simulated_value, simulated_element), **dynamic_types(scalar=False),
         **plain_pairs({"bf16": _word_value, "f16": float}, {"bf16": _value_word, "f16": np.float16}),
     }  # fmt: skip
     exec(code, names)

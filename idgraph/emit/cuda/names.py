@@ -29,6 +29,16 @@ def _value_word(value: float) -> int:
     return scalars.bf16_word(scalars.f32(value))
 
 
+def simulated_value(array: Any, element: Any) -> Any:
+    """The value of an element as the simulator's array holds it: 16-bit words are bfloat16."""
+    return _word_value(element) if array.dtype == np.uint16 else element
+
+
+def simulated_element(array: Any, value: Any) -> Any:
+    """A value as the simulator's array holds it."""
+    return _value_word(value) if array.dtype == np.uint16 else value
+
+
 def _nothing() -> None:
     """The simulator runs one kernel after the other."""
 
@@ -57,8 +67,8 @@ def namespace(cc: tuple[int, int]) -> dict[str, Any]:
         plain: dict[str, Any] = {k: v for k, v in vars(scalars).items() if not k.startswith("__")}
         return {
             **plain, "cuda": cuda, "np": np, "f16_load": float, "f16_word": np.float16,
-            "bf16_load": _word_value, "shared_alignment": None, "in_stream_order": _nothing,
-            **plain_vectors(),
+            "bf16_load": _word_value, "shared_alignment": None, "in_stream_order": _nothing, "word": object,
+            **plain_vectors(simulated_value, simulated_element),
             **plain_pairs({"bf16": _word_value, "f16": float}, {"bf16": _value_word, "f16": np.float16}),
             **exchanges(cuda, cuda.jit(device=True), _PAIRS, shuffles=False), **dynamic_types(scalar=False),
         }  # fmt: skip
@@ -70,7 +80,7 @@ def namespace(cc: tuple[int, int]) -> dict[str, Any]:
         "fmod": math.fmod, "power": math.pow, "atan2": math.atan2, "exp": math.exp, "exp2": math.exp2,
         "expm1": math.expm1, "log": math.log, "log2": math.log2, "log1p": math.log1p, "sqrt": math.sqrt,
         "sin": math.sin, "cos": math.cos, "tan": math.tan, "tanh": math.tanh, "erf": math.erf,
-        "f16_load": np.float32, "f16_word": np.float16, "shared_alignment": 16,
+        "f16_load": np.float32, "f16_word": np.float16, "shared_alignment": 16, "word": np.uint32,
     }  # fmt: skip
     bits = {"libdevice": libdevice, "np": np}
     # Inlined where they are used: a device function would ask for a device, and PTX must not need one.
@@ -90,7 +100,7 @@ def namespace(cc: tuple[int, int]) -> dict[str, Any]:
         float_bits=jit(float_bits),
         bits_float=jit(bits_float),
         **bits,
-        **vectors(),
+        **vectors(cc),
         **additions(cc, cuda, jit),
         **pair_functions(cc),
         **short_exp(),

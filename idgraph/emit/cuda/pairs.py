@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from idgraph.emit.cuda.vectors import pointer, register
 from idgraph.emit.ops.plain import WORDS
 
 # Instructions of compute capability 9.0 up (float16: 5.3 up); ".rn" also forbids fusing a product with a sum.
@@ -68,38 +69,36 @@ def _memory() -> dict[str, Any]:
     intrinsic, types, ir = _modules()
     word = ir.IntType(32)
 
-    def pointer(context: Any, builder: Any, array_type: Any, array: Any, at: Any, vector: Any) -> Any:
-        data = context.make_array(array_type)(context, builder, array).data
-        return builder.bitcast(builder.gep(data, [at]), vector.as_pointer())
-
     def make_load(count: int) -> Any:
         vector = ir.VectorType(word, count) if count > 1 else word
 
-        def wload(typingctx: Any, array: Any, at: Any) -> Any:
+        def wload(typingctx: Any, registers: Any, first: Any, array: Any, at: Any) -> Any:
             def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-                found = builder.load(pointer(context, builder, signature.args[0], args[0], args[1], vector))
+                found = builder.load(pointer(context, builder, signature.args[2], args[2], args[3], vector))
                 found.align = 4 * count
-                parts = [builder.extract_element(found, ir.Constant(word, n)) for n in range(count) if count > 1]
-                return context.make_tuple(builder, signature.return_type, parts or [found])
+                for n in range(count):
+                    part = builder.extract_element(found, ir.Constant(word, n)) if count > 1 else found
+                    builder.store(part, register(context, builder, signature.args[0], args[0], args[1], n))
+                return context.get_dummy_value()
 
-            return types.UniTuple(types.uint32, count)(array, types.uint64), codegen
+            return types.void(registers, types.int64, array, types.uint64), codegen
 
         return intrinsic(wload)
 
     def make_store(count: int) -> Any:
         vector = ir.VectorType(word, count) if count > 1 else word
 
-        def wstore(typingctx: Any, array: Any, at: Any, values: Any) -> Any:
+        def wstore(typingctx: Any, array: Any, at: Any, registers: Any, first: Any) -> Any:
             def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
                 found = ir.Constant(vector, ir.Undefined)
                 for n in range(count):
-                    value = builder.extract_value(args[2], n)
+                    value = builder.load(register(context, builder, signature.args[2], args[2], args[3], n))
                     found = builder.insert_element(found, value, ir.Constant(word, n)) if count > 1 else value
                 to = pointer(context, builder, signature.args[0], args[0], args[1], vector)
                 builder.store(found, to, align=4 * count)
                 return context.get_dummy_value()
 
-            return types.void(array, types.uint64, types.UniTuple(types.uint32, count)), codegen
+            return types.void(array, types.uint64, registers, types.int64), codegen
 
         return intrinsic(wstore)
 

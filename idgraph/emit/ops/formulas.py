@@ -138,11 +138,22 @@ def literal(value: Scalar, dtype: DType, exact: bool = False) -> str:
     return rounded(single, dtype) if exact and dtype != "float32" else single
 
 
+def local_text(x: Local, index: IndexText) -> str:
+    """A variable, or an element of an array of them."""
+    if x.at is None:
+        return x.name
+    at = index(x.at)
+    return f"{x.name}[{at[1:-1] if enclosed(at) else at}]"
+
+
 def operand_text(o: Operand, to: DType, index: IndexText, exact: bool = False) -> str:
     """An operand as a value of ``to``."""
     match o:
-        case Local(name, dtype):
-            return converted(name, dtype, to)
+        case Local(dtype=dtype):
+            text = local_text(o, index)
+            # Arrays hold integers as memory does; values have 64 bits.
+            narrow = o.at is not None and is_integer(dtype) and dtype not in ("int64", "bool")
+            return converted(f"i64({text})" if narrow else text, dtype, to)
         case Number(value):
             return literal(value, to, exact)
         case Index(value):

@@ -15,19 +15,26 @@ PAIR_OPS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def plain_vectors() -> dict[str, Any]:
-    """The same as plain element accesses, for the simulator and for plain Python."""
+def plain_vectors(
+    decode: Callable[[Any, Any], Any] = lambda _, element: element,
+    encode: Callable[[Any, Any], Any] = lambda _, value: value,
+) -> dict[str, Any]:
+    """The same as plain element accesses, for the simulator and for plain Python.
+
+    ``decode(array, element)`` is the value of an element as the array holds it, ``encode`` the way back.
+    """
 
     def load(width: int) -> Any:
-        def read(array: Any, at: Any) -> tuple[Any, ...]:
-            return tuple(array[int(at) + n] for n in range(width))
+        def read(registers: Any, first: int, array: Any, at: Any) -> None:
+            for n in range(width):
+                registers[first + n] = decode(array, array[int(at) + n])
 
         return read
 
     def store(width: int) -> Any:
-        def write(array: Any, at: Any, values: Any) -> None:
+        def write(array: Any, at: Any, registers: Any, first: int) -> None:
             for n in range(width):
-                array[int(at) + n] = values[n]
+                array[int(at) + n] = encode(array, registers[first + n])
 
         return write
 
@@ -52,15 +59,16 @@ def plain_pairs(decode: dict[str, Callable[[Any], float]], encode: dict[str, Cal
     """
 
     def load(count: int) -> Any:
-        def read(array: Any, at: Any) -> tuple[Any, ...]:
-            return tuple((array[int(at) + 2 * n], array[int(at) + 2 * n + 1]) for n in range(count))
+        def read(registers: Any, first: int, array: Any, at: Any) -> None:
+            for n in range(count):
+                registers[first + n] = (array[int(at) + 2 * n], array[int(at) + 2 * n + 1])
 
         return read
 
     def store(count: int) -> Any:
-        def write(array: Any, at: Any, words: Any) -> None:
+        def write(array: Any, at: Any, registers: Any, first: int) -> None:
             for n in range(2 * count):
-                array[int(at) + n] = words[n // 2][n % 2]
+                array[int(at) + n] = registers[first + n // 2][n % 2]
 
         return write
 

@@ -7,9 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from idgraph.arith import TRUE, Expr, is_true, simplify, symbol, to_source
+from idgraph.arith import TRUE, Expr, as_expr, is_true, simplify, symbol, to_source
 from idgraph.emit.cuda.blocks import by_shuffles
-from idgraph.emit.ops.formulas import COMBINE, enclosed, formula, inner_text, literal, operand_text, value_type
+from idgraph.emit.ops.formulas import (
+    COMBINE,
+    enclosed,
+    formula,
+    inner_text,
+    literal,
+    local_text,
+    operand_text,
+    value_type,
+)
 from idgraph.emit.plan import (
     ZERO,
     Accumulate,
@@ -32,6 +41,7 @@ from idgraph.emit.plan import (
     Operand,
     PairCompute,
     Plan,
+    Registers,
     Single,
     Stmt,
     Store,
@@ -43,7 +53,6 @@ from idgraph.emit.plan import (
 )
 from idgraph.emit.printers.narrow import LIMIT, Narrow, fits
 from idgraph.emit.shared import shared_layout
-from idgraph.emit.vectors import split_address
 from idgraph.errors import EmitError
 from idgraph.index.storage import is_thread
 from idgraph.ir import DType, item_size
@@ -56,7 +65,8 @@ def scalar_kernel(kernel: Kernel, plan: Plan, target: str, checked: bool) -> str
     """A function of flat buffers and integers, one statement for each of the plan."""
     short = {s.var for s in walk(kernel.body) if isinstance(s, Loop) and target == "cuda" and is_thread(s.parallel)}
     offsets = shared_layout(kernel.body).offsets if target == "cuda" else {}
-    printer = _Scalar(kernel, plan, target, checked, Narrow(plan.names, short), offsets)
+    lanes = frozenset(s.var for s in walk(kernel.body) if isinstance(s, Loop) and s.parallel == "unroll")
+    printer = _Scalar(kernel, plan, target, checked, Narrow(plan.names, short), lanes, offsets)
     params = [b.name for b in kernel.buffers] + [plan.names[s] for s in kernel.scalars]
     if checked and target != "python":
         params.append("fault")
@@ -89,6 +99,7 @@ class _Scalar:
     target: str
     checked: bool
     narrow: Narrow
+    lanes: frozenset[str]  # variables of loops that are unrolled
     offsets: dict[str, int]  # of arrays in dynamic shared memory, in bytes
     lines: list[str] = field(default_factory=list[str])
     around: int = 0  # loops around the present statement, other than those on threads
@@ -117,12 +128,21 @@ class _Scalar:
         if self.target == "python" or e.is_const:
             return self.index(e)
         if self.target == "cuda" and fits(b.size, LIMIT + 1):
-            rest, constant = split_address(e)
-            if constant > 0 and fits(rest) and not rest.is_const:
-                return f"u64({self.narrow.text(rest)}) + u64({constant})"
+            rest, apart = self.split(e)
+            if apart is not None and fits(rest) and not rest.is_const:
+                return f"u64({self.narrow.text(rest)}) + u64({self.index(apart)})"
             return f"u64({self.narrow.text(e)})"
         # numba counts a negative signed index from the end, which costs three instructions an access.
         return f"u64({self.index(e)})"
+
+    def split(self, e: Expr) -> tuple[Expr, Expr | None]:
+        """``e`` as (rest, what is a constant in each lane), None where that may be negative or is nothing."""
+        terms = e.args if e.op == "add" else (e,)
+        apart = [a for a in terms if a.names <= self.lanes]
+        found = simplify(sum(apart, as_expr(0)))
+        if found == 0 or not fits(found):
+            return e, None
+        return simplify(sum((a for a in terms if not a.names <= self.lanes), as_expr(0))), found
 
     def loaded(self, b: Buffer, address: Expr) -> str:
         return self.decoded(b, f"{b.name}[{self.address(b, address)}]")
@@ -174,8 +194,9 @@ class _Scalar:
                 self.put(depth, f"# {text}")
             case Declare(name, dtype, value):
                 self.put(depth, f"{name} = {self.typed(value, dtype)}")
-            case Alloc(buffer):
-                self.put(depth, f"{buffer.name} = {self.array(buffer)}")
+            case Registers() | Alloc():
+                text = self.registers(s) if isinstance(s, Registers) else self.array(s.buffer)
+                self.put(depth, f"{s.name if isinstance(s, Registers) else s.buffer.name} = {text}")
             case Barrier(why):
                 self.put(depth, f"cuda.syncthreads()  # {why}" if self.target == "cuda" else f"# barrier: {why}")
             case Let(name, value):
@@ -184,9 +205,9 @@ class _Scalar:
                 text = self.loaded(buffer, address)
                 if guard is not TRUE:
                     text = _CHOOSE.format(self.condition(guard), text, self.typed(0, local.dtype))
-                self.put(depth, f"{local.name} = {text}")
+                self.put(depth, f"{self.local(local)} = {text}")
             case Compute():
-                self.put(depth, f"{s.local.name} = {formula(s, self.index, _CHOOSE)}")
+                self.put(depth, f"{self.local(s.local)} = {formula(s, self.index, _CHOOSE)}")
             case Choose():
                 self.choose(s, depth)
             case Accumulate():
@@ -197,12 +218,10 @@ class _Scalar:
                 dtype = value.dtype if isinstance(value, Local) else buffer.dtype
                 text = operand_text(value, dtype, self.index)
                 self.put(depth, self.stored(buffer, address, text))
-            case VectorLoad():
-                self.vector_load(s, depth)
-            case VectorStore() | VectorAdd():
-                self.vector_write(s, depth)
+            case VectorLoad() | VectorStore() | VectorAdd():
+                self.put(depth, self.vector(s))
             case PairCompute() | Half():
-                self.put(depth, _pair_text(s))
+                self.put(depth, self.pair(s))
             case _:
                 assert_never(s)
 
@@ -210,30 +229,41 @@ class _Scalar:
         text = self.address(b, e)
         return text if self.target == "python" or text.startswith("u64(") else f"u64({text})"
 
-    def vector_load(self, s: VectorLoad, depth: int) -> None:
-        text = f"{s.buffer.name}, {self.place(s.buffer, s.address)}"
-        if s.pairs:
-            self.put(depth, f"({', '.join(x.name for x in s.locals)},) = wload{len(s.locals)}({text})")
-            return
-        decode = self.decoded(s.buffer, "{}")
-        names = [x.name if decode == "{}" else f"{x.name}_w" for x in s.locals]
-        self.put(depth, f"{', '.join(names)} = vload{len(s.locals)}({text})")
-        if decode != "{}":
-            for x, word in zip(s.locals, names, strict=True):
-                self.put(depth, f"{x.name} = {decode.format(word)}")
+    def local(self, x: Local) -> str:
+        return local_text(x, self.index)
 
-    def vector_write(self, s: VectorStore | VectorAdd, depth: int) -> None:
-        pairs = isinstance(s, VectorStore) and s.pairs
+    def registers(self, s: Registers) -> str:
+        """An array of registers; a pair of 16-bit floats is a 32-bit word, in the simulator a tuple."""
+        if self.target == "python":
+            return f"[None] * {s.count}"
+        kind = "float32" if value_type(s.dtype) == "f32" else _np(s.dtype)
+        return f"cuda.local.array({s.count}, {'word' if s.words else f'np.{kind}'})"
 
-        def text(v: Operand) -> str:
-            if pairs and isinstance(v, Local):
-                return v.name
-            dtype = v.dtype if isinstance(v, Local) else s.buffer.dtype
-            return self.encoded(s.buffer, operand_text(v, dtype, self.index))
+    def first(self, values: Sequence[Operand]) -> str:
+        """The array that neighbouring values lie in, and where the first does."""
+        first = values[0]
+        if not isinstance(first, Local) or first.at is None:
+            raise AssertionError("a vector access moves elements of one array of registers")
+        at = self.index(first.at)
+        return f"{first.name}, {at[1:-1] if enclosed(at) else at}"
 
-        values = f"({', '.join(map(text, s.values))},)"
-        kind = "vadd" if isinstance(s, VectorAdd) else "wstore" if pairs else "vstore"
-        self.put(depth, f"{kind}{len(s.values)}({s.buffer.name}, {self.place(s.buffer, s.address)}, {values})")
+    def vector(self, s: VectorLoad | VectorStore | VectorAdd) -> str:
+        place = f"{s.buffer.name}, {self.place(s.buffer, s.address)}"
+        match s:
+            case VectorLoad(made, pairs=pairs):
+                return f"{'wload' if pairs else 'vload'}{len(made)}({self.first(made)}, {place})"
+            case VectorStore(values=values, pairs=pairs):
+                return f"{'wstore' if pairs else 'vstore'}{len(values)}({place}, {self.first(values)})"
+            case VectorAdd(values=values):
+                texts = (operand_text(v, s.buffer.dtype, self.index) for v in values)
+                return f"vadd{len(values)}({place}, ({', '.join(texts)},))"
+
+    def pair(self, s: PairCompute | Half) -> str:
+        kind, to = SHORT[s.local.dtype], self.local(s.local)
+        if isinstance(s, Half):
+            return f"{to} = {'high' if s.high else 'low'}_{kind}({self.local(s.word)})"
+        call = f"pair_{s.op}" if s.op.startswith("pick") else f"pair_{s.op}_{kind}"
+        return f"{to} = {call}({', '.join(map(self.local, s.operands))})"
 
     def loop(self, s: Loop, depth: int, outermost: bool) -> None:
         note = f"  # {s.note}" if s.note else ""
@@ -293,7 +323,7 @@ class _Scalar:
         for condition, value in reversed(s.cases):
             chosen = operand_text(value, to, self.index, exact=True)
             text = _CHOOSE.format(self.condition(condition), chosen, text)
-        self.put(depth, f"{s.local.name} = {text[1:-1] if enclosed(text) else text}")
+        self.put(depth, f"{self.local(s.local)} = {text[1:-1] if enclosed(text) else text}")
 
     def accumulate(self, s: Accumulate, depth: int) -> None:
         value = inner_text(s.value, s.acc.dtype, self.index)
@@ -386,14 +416,6 @@ def _linear(dims: Sequence[str], sizes: Mapping[str, int]) -> str:
             terms.append(f"i64(cuda.{d}){f' * {step}' if step > 1 else ''}")
         step *= sizes[d]
     return " + ".join(terms) or "0"
-
-
-def _pair_text(s: PairCompute | Half) -> str:
-    kind = SHORT[s.local.dtype]
-    if isinstance(s, Half):
-        return f"{s.local.name} = {'high' if s.high else 'low'}_{kind}({s.word.name})"
-    call = f"pair_{s.op}" if s.op.startswith("pick") else f"pair_{s.op}_{kind}"
-    return f"{s.local.name} = {call}({', '.join(o.name for o in s.operands)})"
 
 
 def _np(dtype: DType) -> str:

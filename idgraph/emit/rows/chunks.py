@@ -138,7 +138,7 @@ class _Parts:
         """Steps without a condition."""
         if not self.steps:
             return []
-        step = symbol(f"{COLUMN}_step", 0, self.steps - 1)
+        step = symbol(f"{COLUMN}_step", 0, self.steps - 1) if self.steps > 1 else as_expr(0)
         chunk = step * (self.s.threads * self.unrolled) + self.thread
         return self.loop(step, as_expr(self.steps), tuple(self.fast(chunk, self.unrolled)))
 
@@ -149,7 +149,7 @@ class _Parts:
         count = simplify(ceildiv(p.most - done, s.threads))
         if not is_true(count >= 1) and is_true(count <= 0):
             return []
-        step = symbol(f"{COLUMN}_step", 0, None)
+        step = as_expr(0) if count == 1 else symbol(f"{COLUMN}_step", 0, None)
         chunk = simplify(step * s.threads + self.thread + done)
         body = tuple(self.fast(chunk, 1))
         exact = p.anchor is None and multiple_of(p.most - done, s.threads)
@@ -162,26 +162,27 @@ class _Parts:
             return []
         edge = symbol(f"{COLUMN}_edge", 0, None)
         behind = simplify(s.extent - p.whole * p.width)
-        step = symbol(f"{COLUMN}_step", 0, None)
+        most = as_expr(2 * p.width - 2 if p.anchor is not None else p.width - 1)
+        count = simplify(ceildiv(most, s.threads))
+        step = as_expr(0) if count == 1 else symbol(f"{COLUMN}_step", 0, None)
         number = simplify(step * s.threads + self.thread)
         column = (
             number + p.whole * p.width if p.anchor is None else where(edge < p.head, edge, edge + p.whole * p.width)
         )
-        most = as_expr(2 * p.width - 2 if p.anchor is not None else p.width - 1)
         place: tuple[Stmt, ...] = (
             Let(edge.name, Index(number)),
             Let(COLUMN, Index(column.substitute({edge: edge}))),
             *_slow(s, symbol(COLUMN, 0, None)),
         )
         inner = place[1:] if p.anchor is None else place
-        return self.loop(step, simplify(ceildiv(most, s.threads)), (If(number < behind, inner),))
+        return self.loop(step, count, (If(number < behind, inner),))
 
     def loop(self, step: Expr, count: Expr, body: tuple[Stmt, ...]) -> list[Stmt]:
-        """``body`` for each step and thread."""
+        """``body`` for each step and thread; ``step`` is a number where there is one step only."""
         s, note = self.s, self.s.loops[0].note
         if s.way:
             body = (Loop(s.thread, as_expr(s.threads), s.way, body, note),)
-        return [Loop(step.name, count, "serial", body, note)]
+        return list(body) if step.is_const else [Loop(step.name, count, "serial", body, note)]
 
     def fast(self, chunk: Expr, unrolled: int) -> list[Stmt]:
         """All lanes of ``unrolled`` chunks, ``s.threads`` apart, from ``chunk`` on."""
