@@ -289,11 +289,13 @@ class _Roller:
         order = _Order()
         alike = Counter(_loose(s) for s in body if isinstance(s, (If, Checked)))
         for s in body:
-            unlike = isinstance(s, (If, Checked)) and alike[_loose(s)] < 2
+            unlike = isinstance(s, (If, Checked)) and (alike[_loose(s)] < 2 or _has_vectors(s))
             if unlike or isinstance(s, (Let, Note)) or (isinstance(s, Accumulate) and s.buffer is None):
                 order.alone(s, self.whole(s))
             elif isinstance(s, VectorStore):
                 self.lane(self.side_by_side(s, order), order)
+            elif isinstance(s, VectorLoad) and not self.may_load(s):
+                self.moved(s, order)
             else:
                 self.lane(s, order)
         made: list[Stmt] = []
@@ -306,7 +308,7 @@ class _Roller:
         groups = [made_by(y) for y in walk((s,))]
         fresh = {x.name for group in groups for x in group if x.name not in self.slots}
         if fresh & self.fixed:
-            self.single(s, order)
+            order.alone(s, self.whole(s))
             return
         blank = {name: f"#{n}" for n, name in enumerate(x.name for g in groups for x in g if x.name in fresh)}
 
@@ -326,11 +328,16 @@ class _Roller:
                     self.slots[x.name] = self.element(pack.arrays[n])
         pack.steps.append(_everywhere(s, self.named, self.operand))
 
-    def single(self, s: Stmt, order: _Order) -> None:
-        """A statement that sets a variable which is no lane; a vector access takes an array all the same."""
-        if not isinstance(s, VectorLoad):
-            order.alone(s, self.whole(s))
-            return
+    def may_load(self, s: VectorLoad) -> bool:
+        """True where what a vector access sets is new, or lies in neighbouring elements already."""
+        places = [self.slots.get(x.name) for x in s.locals]
+        first = places[0]
+        if first is None:
+            return not any(places) and not any(x.name in self.fixed for x in s.locals)
+        return places == [(first[0], first[1] + n) for n in range(len(places))]
+
+    def moved(self, s: VectorLoad, order: _Order) -> None:
+        """A vector access of variables that live elsewhere: into an array of its own, and from there to them."""
         loaded = tuple(replace(x, name=f"{x.name}.{len(self.slots)}") for x in s.locals)  # no variable has this name
         self.lane(replace(s, locals=loaded), order)
         for x, word in zip(s.locals, loaded, strict=True):
@@ -385,6 +392,10 @@ def _is_straight(s: Stmt) -> bool:
         isinstance(x, (Loop, Single, Alloc, Barrier, Combine)) or (x is not s and isinstance(x, (Let, Accumulate)))
         for x in walk((s,))
     )
+
+
+def _has_vectors(s: Stmt) -> bool:
+    return any(isinstance(x, (VectorLoad, VectorStore)) for x in walk((s,)))
 
 
 def _everywhere(s: Stmt, local: Callable[[Local], Local], operand: Callable[[Operand], Operand]) -> Stmt:

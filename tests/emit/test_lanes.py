@@ -17,7 +17,6 @@ from idgraph.emit.build import build_plan
 from idgraph.emit.fuse_lanes import is_lanes
 from idgraph.emit.lanes import Expansion, with_lanes
 from idgraph.emit.launches import together
-from idgraph.emit.nest import is_thread
 from idgraph.emit.plan import (
     Choose,
     Compute,
@@ -32,6 +31,7 @@ from idgraph.emit.plan import (
     VectorStore,
 )
 from idgraph.emit.roll import rolled
+from idgraph.index.storage import is_thread
 from idgraph.schedule import Variant
 from idgraph.testing import fusions
 from idgraph.validate import random_inputs

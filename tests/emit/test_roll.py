@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
-from idgraph.arith import Expr, as_expr, symbol
+from idgraph.arith import Expr, as_expr, simplify, symbol
 from idgraph.emit import compile_ptx
 from idgraph.emit.affine import along
 from idgraph.emit.defuse import made_by
@@ -189,6 +189,11 @@ def in_kernel(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
 @settings(max_examples=300)
 def test_rolled_code_leaves_the_same_memory(body: list[Stmt]) -> None:
     found = in_kernel(body)
+    for s in walk(found):
+        if isinstance(s, (VectorLoad, VectorStore)):  # one access moves neighbouring elements of one array
+            given_ = s.locals if isinstance(s, VectorLoad) else s.values
+            places = [(x.name, x.at) for x in given_ if isinstance(x, Local) and x.at is not None]
+            assert [(places[0][0], simplify(places[0][1] + n)) for n in range(len(given_))] == places
     for n in range(4):
         assert memory(found, n) == memory([*FIRST, *body], n)
 

@@ -61,10 +61,9 @@ def measured(name: str, build: Callable[[], ig.Fusion], schedule: Callable[[ig.F
     times.append(time.process_time())
     spent = [round(b - a, 3) for a, b in pairwise(times)]
     facts = ptx_facts(program)
-    return Compiled(
-        name, *spent, len(program.kernels), max(source_lines(program)),
-        sum(x["global"] for x in facts), sum(x["global16"] for x in facts),
-    )  # fmt: skip
+    kernels, lines = len(program.kernels), max(source_lines(program))
+    accesses, wide = (sum(x[key] for x in facts) for key in ("global", "global16"))
+    return Compiled(name, spent[0], spent[1], spent[2], kernels, lines, accesses, wide)
 
 
 def source_lines(program: Program) -> list[int]:
@@ -93,7 +92,7 @@ def main() -> None:
     parser.add_argument("--rows", default="")
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()
-    wanted = set(filter(None, chosen.rows.split(",")))
+    wanted = {key for key in str(chosen.rows).split(",") if key}
     measured("warm", lambda: CASES[0].build(True), ig.schedule.auto)
     rows: list[Compiled] = []
     for c in CASES:
