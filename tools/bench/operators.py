@@ -35,7 +35,7 @@ RESULTS = Path(__file__).parent / "results" / "operators.json"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int64": torch.int64, "bool": torch.bool}
 # No function of tensors alone: random numbers, factories of uninitialised memory, and tests of the harness itself.
 NO_FUNCTIONS = ("rand", "empty", "normal", "bernoulli", "multinomial", "dropout", "uniform", "exponential", "geometric",
-                "cauchy", "log_normal", "new_empty", "jiterator", "fractional_max_pool")  # fmt: skip
+                "cauchy", "log_normal", "new_empty", "jiterator", "fractional_max_pool", "rrelu")  # fmt: skip
 
 
 def function_of(op: Callable[..., Any], sample: Any) -> tuple[Callable[..., Any], tuple[Tensor, ...]] | None:
@@ -65,6 +65,18 @@ def function_of(op: Callable[..., Any], sample: Any) -> tuple[Callable[..., Any]
     return call, tuple(flat)
 
 
+def no_farther(call: Callable[..., Any], tensors: Sequence[Tensor], found: Any, wanted: Any) -> bool:
+    """Whether results are no farther from float64 than twice eager's: eager rounds between the steps of an operator."""
+    if not any(t.is_floating_point() for t in tensors):
+        return False
+    exact = call(*(t.double() if t.is_floating_point() else t.clone() for t in tensors))
+    rows = [x if isinstance(x, (list, tuple)) else (x,) for x in (found, wanted, exact)]
+    return all(
+        f.numel() == 0 or float((f.double() - e).abs().max()) <= 2 * float((w.double() - e).abs().max())
+        for f, w, e in zip(*rows)
+    )
+
+
 class _Slow(Exception):
     """A sample took longer than its limit."""
 
@@ -88,7 +100,11 @@ def tried(call: Callable[..., Any], tensors: tuple[Tensor, ...], targets: Sequen
         status = "opaque" if imported.coverage.opaque else "equal"
         for target in targets:
             found = imported.run(*(t.clone() for t in tensors), target=target)
-            torch.testing.assert_close(found, wanted, equal_nan=True, check_stride=False)
+            try:
+                torch.testing.assert_close(found, wanted, equal_nan=True, check_stride=False)
+            except AssertionError:
+                if not no_farther(call, tensors, found, wanted):
+                    raise
     except AssertionError as error:
         return "differs", f"{target}: {error}"[:400]
     except ig.IdGraphError as error:
