@@ -95,7 +95,7 @@ def test_two_ways_for_one_loop() -> None:
     a.inline(1)
     a.parallelize(0, "blockIdx.x")
     b.parallelize(0, "blockIdx.y")
-    racing(f, "shared by", "blockIdx.x", "blockIdx.y")
+    racing(f, "one by inlining", "blockIdx.x", "blockIdx.y")
 
 
 def test_a_shared_loop_takes_the_parallel_way() -> None:
