@@ -107,6 +107,7 @@ class Program:
 
         return layout.copies(self.fusion, inputs, symbols)
 
+    @arguments(EmitError)
     def check_sizes(self, env: Mapping[str, int]) -> None:
         """Raise `EmitError` where some number does not fit 64 bits when the symbols have these values."""
         key = tuple(sorted(env.items()))

@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
 from idgraph.arith import IndexMap as Map
 from idgraph.display import Printed, Sheet
-from idgraph.errors import IndexingError, ScheduleError, arguments, user_line
+from idgraph.errors import IndexingError, ScheduleError, arguments, short_repr, user_line
 from idgraph.graphs import (
     AlignedGraph,
     DomainGraph,
@@ -72,8 +72,7 @@ class IndexMap(Printed):
     def __str__(self) -> str:
         head = f"{self.expr!r}"
         loops = "  for " + ", ".join(map(str, self.loops)) if self.loops else "  once"
-        rows = [("", "tensor", "coordinates", "address", "when")]
-        rows += map(_row, self.accesses)
+        rows = [("", "tensor", "coordinates", "address", "when"), *map(_row, self.accesses)]
         widths = [max(len(r[c]) for r in rows) for c in range(5)]
         table = ["  " + "  ".join(x.ljust(w) for x, w in zip(r, widths, strict=True)).rstrip() for r in rows]
         return "\n".join([head, loops, *table])
@@ -108,6 +107,8 @@ class IdModel:
 
     def __init__(self, fusion: Fusion, *, threads: bool | None = None) -> None:
         self.fusion = check_fusion(fusion, "IdModel", IndexingError)
+        if not any(threads is x for x in (True, False, None)):
+            raise IndexingError(f"IdModel: threads is {short_repr(threads)}", hint="threads: True, False or None")
         self._threads = threads
         self._version = fusion.version
         self._kept: dict[str, object] = {}
@@ -320,10 +321,12 @@ class IdModel:
         idgraph.errors.IndexingError: an element of t9 is computed from several elements of x at {'i0': 32}
           ...
         """
-        for t in (output, source):
-            if t not in self.fusion:
-                raise IndexingError(f"{t.name} is not a tensor of fusion {self.fusion.name}", where=user_line())
-        return output_to_input(output, source)
+        return output_to_input(self._own(output), self._own(source))
+
+    def _own(self, t: Tensor) -> Tensor:
+        if t not in self.fusion:
+            raise IndexingError(f"{t.name} is not a tensor of fusion {self.fusion.name}", where=user_line())
+        return t
 
     def _check(self, e: TensorExpr) -> None:
         self._refresh()
@@ -408,9 +411,10 @@ class IdModel:
         """The model of a changed copy, asked in the same way."""
         return IdModel(fusion, threads=self._threads)
 
+    @arguments(IndexingError)
     def storage(self, t: Tensor) -> Storage:
         """Where ``t`` lives: what kernels allocate for it, and by which axes that is laid out."""
-        return self._keep("allocator", self._allocate).storage(t)
+        return self._keep("allocator", self._allocate).storage(self._own(t))
 
     @property
     def ways(self) -> Mapping[TensorExpr, tuple[str, ...]]:

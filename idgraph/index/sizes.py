@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from idgraph.arith import Expr, as_expr, closure, fits, interval, postorder, reduce_strength
+from idgraph.arith import ArithZeroDivisionError, Expr, as_expr, closure, fits, interval, postorder, reduce_strength
 from idgraph.errors import EmitError, SourceLine
 from idgraph.index.lanes import Loading, bounded_loads
 from idgraph.index.layout import buffer_size
@@ -87,10 +87,14 @@ def open_sizes(fusion: Fusion, maps: Accesses) -> tuple[Size, ...]:
 def check_sizes(sizes: Sequence[Size], env: Mapping[str, int]) -> None:
     """Raise `EmitError` for a number that does not fit 64 bits where the symbols have these values.
 
-    One that depends on a stride without a value yet is passed over.
+    One that depends on a stride without a value yet is passed over, as is one that divides by the extent of an axis
+    that turns out empty: no kernel computes it.
     """
     for s in sizes:
-        value = s.value.substitute({k: as_expr(env[k]) for k in _parameters(s.value) & env.keys()})
+        try:
+            value = s.value.substitute({k: as_expr(env[k]) for k in _parameters(s.value) & env.keys()})
+        except ArithZeroDivisionError:
+            continue
         if not (_unknown(value) or _narrow(value) or fits(value, "int64")):
             raise s.error(value, env)
 

@@ -87,7 +87,8 @@ RIGHT: dict[str, Value] = {  # by the parameter's name, or by "callable.paramete
     "Access.bank_cures.found": lambda c: c.a.bank_conflicts(), "Expr.evaluate_array.env": lambda c: {"i0": 1, "i1": 2},
     "Expr.substitute.values": lambda c: {"i0": 1}, "IndexReport.save.path": lambda c: Path("no") / "such.html",
     **{f"bitwise_{op}.{p}": (lambda c: c.i) for op in ("and", "or", "xor") for p in ("a", "b")},
-    "bitwise_not.x": lambda c: c.i, "plan": lambda c: (),
+    "bitwise_not.x": lambda c: c.i, "plan": lambda c: (), "IdModel.output_to_input.output": lambda c: c.u,
+    "IdModel.output_to_input.source": lambda c: c.x,
 }  # fmt: skip
 # What builders, front ends and notebooks call; a user has no use for it.
 INSIDE = {
