@@ -22,6 +22,7 @@ from idgraph.check.meaning import Meaning, Need, Undecided
 from idgraph.check.points import Gap, Space, bind, compare
 from idgraph.check.report import Difference, Report, Row, Verdict
 from idgraph.check.samples import at_names, extents_of, sample_sizes, some_points, uses
+from idgraph.check.stored import Stored
 from idgraph.check.values import Table
 from idgraph.ir import SCATTERS, Tensor, TensorExpr
 
@@ -126,6 +127,7 @@ class _Writing:
             raise Undecided(f"{buffer.tensor} has no form in the fusion")
         self.tensor = tensor
         self.table = Table()
+        self.stored = Stored(checker.program, checker.meaning, self.table, self.argument)
         self.reduce = list(nest.reduce)
         self.names = self._named(nest, {})
         self.held = at_names(write.when, self.names)
@@ -196,6 +198,9 @@ class _Writing:
     def at(self, t: Tensor, coordinates: Sequence[Expr]) -> tuple[str, Expr] | None:
         return self.checker.stored(t, coordinates, self.nest, self.reads | {n[0] for n in self._loaded()})
 
+    def argument(self, t: Tensor, coordinates: Sequence[Expr]) -> tuple[str, Expr] | None:
+        return self.checker.stored(t, coordinates, self.nest, set())
+
     def _loaded(self) -> list[tuple[str, Expr]]:
         return [x for x in self.table.loads.values() if isinstance(x, tuple)]
 
@@ -227,12 +232,18 @@ class _Writing:
         whole = all_same(self.ours, theirs, mine, reduce, and_(self.held, *self.facts), self.table)
         for name in names:
             a, b = [n for n in self.ours if n.storage == name], [n for n in theirs if n.storage == name]
-            if whole or all_same(a, b, mine, reduce, and_(self.held, *self.facts), self.table):
-                yield self._told(name, "proved", "formulas are the same")
-            elif (nested or spelled) and same_sets(a, b, and_(self.held, *self.facts), self.table, [*mine, *reduce]):
-                yield self._told(name, "proved", "formulas are the same, as sets of elements")
-            else:
-                yield self._counted(name, a, b, reduce, nested)
+            held = and_(self.held, *self.facts)
+            because = "" if not whole else "formulas are the same"
+            for opened in (False, True):
+                if because or (opened and not self.stored.computed([*a, *b])):
+                    break
+                if opened:
+                    a, b = self.stored.opened(a, held), self.stored.opened(b, held)
+                if all_same(a, b, mine, reduce, held, self.table):
+                    because = "formulas are the same"
+                elif (nested or spelled) and same_sets(a, b, held, self.table, [*mine, *reduce]):
+                    because = "formulas are the same, as sets of elements"
+            yield self._told(name, "proved", because) if because else self._counted(name, a, b, reduce, nested)
 
     def _told(
         self, name: str, verdict: Verdict, because: str, role: str = "read",
@@ -254,7 +265,7 @@ class _Writing:
             looked += space.points if only is None else len(only) * space.inner
             if gap is not None:
                 texts = [t for n in (*a, *b) for t in self.table.texts(n.address)]
-                inner = self._computed([*a, *b])
+                inner = self.stored.computed([*a, *b])
                 if inner:
                     because = f"an index is loaded from {inner}, whose values the program computes"
                     return self._told(name, "unknown", because, points=looked)
@@ -268,16 +279,6 @@ class _Writing:
             tried = "; ".join(", ".join(f"{k}={v}" for k, v in s.items()) for s in self.checker.samples)
             return self._told(name, "unknown", f"not proved for all sizes; no difference for {tried}", points=looked)
         return self._told(name, "enumerated", f"the same at all {looked} points", points=looked)
-
-    def _computed(self, needs: Sequence[Need]) -> str:
-        """A buffer of computed values that an index is loaded from: one side may know these values, the other not."""
-        made = {b.home for b in self.checker.program.buffers if b.after}
-        for n in needs:
-            for x in (n.address, n.when):
-                found = self.table.storages(x) & made
-                if found:
-                    return min(found)
-        return ""
 
     def _space(self, reduce: list[Expr], nested: bool, sizes: Mapping[str, int]) -> Space:
         def fixed(axes: Sequence[Axis]) -> tuple[tuple[str, int], ...]:

@@ -75,6 +75,16 @@ class Meaning:
             raise Undecided(error.what) from None
         return walk.found
 
+    def known(self, t: Tensor, coordinates: Sequence[Expr], at: Address, table: Table) -> Expr | None:
+        """The number that an element of ``t`` is, of loop variables and of values ``at`` which its operands are stored;
+        None where it is no integer formula.
+        """
+        try:
+            found = _Walk(self, at, table).value(t, tuple(coordinates))
+        except (Undecided, IdGraphError, RecursionError):
+            return None
+        return number_of(found) if isinstance(found, Expr) and not table.texts(found) else None
+
     def scatter(self, e: TensorExpr, points: Sequence[Expr], at: Address, table: Table) -> tuple[list[Expr], Demand]:
         """What a scatter writes at a point of its own loops: the coordinates written, and what is read for them."""
         walk = _Walk(self, at, table)
@@ -103,6 +113,7 @@ class _Walk:
         self.table = table
         self.found = Demand()
         self.seen: set[tuple[Tensor, tuple[Expr, ...], Expr]] = set()
+        self.values_of: dict[tuple[Tensor, tuple[Expr, ...]], Value] = {}
         self.started = False
 
     def into(self, t: Tensor, coordinates: tuple[Expr, ...], when: Expr, reduced: tuple[Expr, ...]) -> None:
@@ -247,6 +258,13 @@ class _Walk:
 
     def value(self, t: Tensor, coordinates: tuple[Expr, ...]) -> Value:
         """The value of an element: an integer or a condition, of loaded values where it must be."""
+        key = (t, coordinates)
+        if key not in self.values_of:
+            self.values_of[key] = self.made_of(t, coordinates)
+        return self.values_of[key]
+
+    def made_of(self, t: Tensor, coordinates: tuple[Expr, ...]) -> Value:
+        """`value`, of an element not met before."""
         stored = self.at(t, coordinates)
         if stored is not None:
             found = self.table.load(stored[0], simplify(stored[1]))

@@ -75,6 +75,23 @@ class Table:
                         given[n] = self.load(what[0], simplify(turned))
         return x.substitute(given) if given else x
 
+    def opened(self, x: Expr, value: Callable[[str, Expr], Expr | None]) -> Expr:
+        """``x`` with loaded values replaced by what was stored there, where ``value(storage, address)`` knows it."""
+        given: dict[str, Expr] = {}
+        for n in x.names:
+            if n in self.places:
+                inner, size = self.places[n]
+                found = self.opened(inner, value)
+                if found != inner:
+                    given[n] = self.place(found, size)
+            elif n in self.loads:
+                what = self.loads[n]
+                if isinstance(what, tuple):
+                    address = simplify(self.opened(what[1], value))
+                    known = value(what[0], address)
+                    given[n] = self.load(what[0], address) if known is None else known
+        return simplify(x.substitute(given)) if given else x
+
     def variables(self, x: Expr) -> set[str]:
         """Names of loop variables that ``x`` depends on, through its loaded values too."""
         out: set[str] = set()
