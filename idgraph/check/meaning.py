@@ -309,7 +309,10 @@ class _Walk:
             read = self.model.read(e, 0)
             if e.op != "pad" or not read.conditions:
                 return cast_value(args[0], e.output.dtype) if e.op == "cast" else args[0]
-            fill = scalar_value(e.attrs.get("value", 0), e.output.dtype == "bool")
+            given = e.attrs.get("value", 0)
+            if isinstance(given, float) and given.is_integer() and e.output.dtype.startswith(("int", "uint")):
+                given = int(given)  # torch pads integers with a float
+            fill = scalar_value(given, e.output.dtype == "bool")
             return combine("where", [simplify(read.predicate.substitute(env)), args[0], fill], self.table)
         out = args[-1]
         for k in range(len(args) - 2, -1, -1):

@@ -37,6 +37,20 @@ def update(x: Any, y: Any) -> Any:
     return x * 2
 
 
+def next_token_loss(logits: Any, labels: Any) -> Any:
+    labels = torch.nn.functional.pad(labels, (0, 1), value=-100)[..., 1:]  # a pad of integers, ignored by the loss
+    return torch.nn.functional.cross_entropy(logits.view(-1, 17), labels.reshape(-1), ignore_index=-100)
+
+
+def view_of_views(x: Any) -> Any:
+    y = x.t()[1:].unflatten(0, (3, 2)).transpose(0, 2)
+    return y.reshape(-1, 2)[::2] + y.flatten(1)[0, 0]
+
+
+def masked_add(x: Any, i: Any, src: Any, keep: Any) -> Any:
+    return x.index_put((i,), torch.where(keep, src, torch.zeros_like(src)), accumulate=True) + 1
+
+
 def grad(*shape: int) -> Any:
     return torch.randn(*shape, requires_grad=True)
 
@@ -47,6 +61,12 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]]]] = {
     "qkv": (qkv, lambda: (grad(2, 8, 32), grad(32, 96))),
     "cross entropy": (torch.nn.functional.cross_entropy, lambda: (grad(8, 33), torch.randint(0, 33, (8,)))),
     "index_add": (put, lambda: (torch.randn(9, 4), torch.randint(0, 9, (5,)), torch.randn(5, 4))),
+    "next token loss": (next_token_loss, lambda: (grad(2, 8, 17), torch.randint(0, 17, (2, 8)))),
+    "views": (view_of_views, lambda: (grad(4, 7),)),
+    "masked add": (
+        masked_add,
+        lambda: (torch.randn(9, 4), torch.randint(0, 9, (5,)), torch.randn(5, 4), torch.rand(5, 4) > 0.5),
+    ),
     "in place": (update, lambda: (torch.randn(6, 4), torch.randn(6, 4))),
     "channels last": (
         lambda x: torch.nn.functional.pad(x, (1, 2, 0, 1)).amax(1),
