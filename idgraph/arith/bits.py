@@ -31,6 +31,16 @@ def may_be_set(e: Expr, depth: int = _DEPTH) -> int:
     >>> bin(may_be_set(parse("a*8 + b//2*2", {"a": 4, "b": 8})))
     '0b11110'
     """
+    known = e.set_bits
+    if known is None:
+        known = e.set_bits = {}
+    found = known.get(depth)
+    if found is None:  # by depth, so that no answer depends on what was asked before
+        found = known[depth] = _may_be_set(e, depth)
+    return found
+
+
+def _may_be_set(e: Expr, depth: int) -> int:
     lo, hi = interval(e)
     top = -1 if lo is None or lo < 0 or hi is None else (1 << hi.bit_length()) - 1
     m, r = congruence(e)

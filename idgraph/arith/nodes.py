@@ -110,7 +110,8 @@ class Expr:
 
     __slots__ = (
         "args", "base", "cached_cost", "cached_divmods", "cached_symbols", "coef", "cond", "cong", "digest", "iv",
-        "key", "least", "lin", "name", "normal_form", "op", "simplest", "symbol_bounds", "value", "why",
+        "key", "least", "lin", "name", "normal_form", "op", "set_bits", "simplest", "symbol_bounds", "value",
+        "why",
     )  # fmt: skip
 
     op: Op
@@ -132,6 +133,7 @@ class Expr:
     normal_form: Expr | None
     least: Expr | None
     simplest: Expr | None
+    set_bits: dict[int, int] | None
     why: tuple[str, Expr] | None
 
     def __hash__(self) -> int:
@@ -375,7 +377,7 @@ def _new(op: Op, args: tuple[Expr, ...], hashed: int, key: tuple[str, int, int, 
     node.digest = hashed
     node.key = key
     node.iv = node.cong = node.cached_symbols = node.lin = node.why = node.base = None
-    node.normal_form = node.least = node.simplest = None
+    node.normal_form = node.least = node.simplest = node.set_bits = None
     node.cached_cost = -1
     node.coef = 1
     node.cond = False

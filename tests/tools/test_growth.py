@@ -14,7 +14,7 @@ SMALL = {  # family -> size, most seconds of processor time on a machine that is
     "(i+1) to the k": (12, 1.0),
     "product of k different sums": (24, 1.0),
     "nested // and %, one inside": (28, 1.0),
-    "nested // and %, shared": (14, 4.0),
+    "nested // and %, shared": (14, 3.0),
     "splits that do not divide": (50, 3.0),
     "splits of a symbolic extent": (30, 5.0),
     "splits that divide": (100, 2.0),
