@@ -6,14 +6,14 @@ exact both ways; a resize is ``source + left``; a stride is ``source = start + s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import assert_never
 
-from idgraph.arith import Expr, as_expr, is_true
+from idgraph.arith import Expr, as_expr, is_true, simplify
 from idgraph.ir.domains import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle
 from idgraph.ir.pointwise import same_extent
 
-_ONE = as_expr(1)
+_ZERO, _ONE = as_expr(0), as_expr(1)
 
 
 def forward(e: DomainExpr, values: tuple[Expr, ...]) -> tuple[Expr, ...]:
@@ -65,6 +65,13 @@ def backward(e: DomainExpr, values: tuple[Expr, ...]) -> tuple[Expr, ...]:
             return (x, x ^ y if e.kind == "xor" else (y - x) % e.y.extent)
         case _:
             assert_never(e)
+
+
+def relates(e: DomainExpr, at: Mapping[IterDomain, Expr]) -> bool:
+    """True where, at the coordinates ``at``, each side of ``e`` provably follows from the other."""
+    ins, outs = tuple(at[d] for d in e.inputs), tuple(at[d] for d in e.outputs)
+    pairs = (*zip(forward(e, ins), outs, strict=True), *zip(backward(e, outs), ins, strict=True))
+    return all(simplify(a - b) == _ZERO for a, b in pairs)
 
 
 def transparent(e: DomainExpr) -> tuple[tuple[IterDomain, IterDomain, IterDomain | None], ...]:

@@ -126,6 +126,7 @@ class _Builder:
         self.promotion = Promotion(fusion, self.nests)
         self._meetings = Meetings(self.nests, self.promotion)
         self._proved: dict[SharedLoop, None] = {}
+        self._partly: set[tuple[TensorExpr, int, int]] = set()  # those that are one only where the operand is read
         self._plans = plans
         self._keys = UseKeys()
         self._with_shadows: dict[Tensor, Plan] = {}
@@ -256,7 +257,9 @@ class _Builder:
         if not met.same or not self._meetings.extents_agree(e, k, j):
             return False
         self._proved[e.inputs[k], e, j] = None
-        if met.always:  # else the two are one only where the operand is read
+        if not met.always:  # the two are one only where the operand is read
+            self._partly.add((e, k, j))
+        else:
             mine, theirs = self.nests.shadows[e.inputs[k]].loop[j], self.nests.shadows[e.output].loop[j]
             self.graph.map(key_of(e, k)(mine), key_of(e, None)(theirs), ("coordinate", e, e.inputs[k], j, ()))
         return True
@@ -285,6 +288,8 @@ class _Builder:
             return
         mine: Shadow = self.nests.shadows[t]
         for j in range(self.nests.shared(t)):
+            if (e, k, j) in self._partly:
+                continue  # what follows from it would be said of the reader's axes at all points
             d = mine.loop[j]
             because = "inline" if d is t.loop[j] else "promotion"
             self.graph.map((d, definition), key(d), (because, e, t, j, ()))

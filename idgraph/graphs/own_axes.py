@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from idgraph.arith import Expr, simplify
-from idgraph.graphs.coordinates import backward, forward
+from idgraph.graphs.coordinates import backward, forward, relates
 from idgraph.ir import DomainExpr, IterDomain, Stride
 
 Side = Literal["start", "stop", "step"]
@@ -47,6 +47,7 @@ class OwnAxes:
     def __init__(self, start: Iterable[tuple[IterDomain, Expr]], exprs: Sequence[DomainExpr]) -> None:
         self.value: dict[IterDomain, Expr] = {}
         self.step: dict[IterDomain, Step] = {}
+        self._exact: dict[IterDomain, bool] = {}
         for d, v in start:
             self.value.setdefault(d, v)
         for x in reversed(exprs):
@@ -68,6 +69,17 @@ class OwnAxes:
             if d not in self.value:
                 self.value[d] = simplify(v)
                 self.step[d] = Step(x, is_forward)
+
+    def exact(self, d: IterDomain) -> bool:
+        """Whether every expression on the way to ``d`` relates both of its sides at every point of the loops, so that
+        either side follows from the other: a stride does not beside the elements it takes, nor a merge of an inner
+        coordinate out of range."""
+        found = self._exact.get(d)
+        if found is None:
+            step = self.step.get(d)
+            found = step is None or (relates(step.expr, self.value) and all(map(self.exact, step.sources)))
+            self._exact[d] = found
+        return found
 
     def way(self, domains: Iterable[IterDomain], stop: frozenset[IterDomain]) -> Iterator[Bound]:
         """Bounds of every axis on the way to ``domains`` (those in ``stop`` are known to be in theirs)."""

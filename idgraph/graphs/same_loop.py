@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 
 from idgraph.arith import ArithError, Expr, Proof, as_expr, prove_equal, simplify, symbol
-from idgraph.graphs.coordinates import backward, forward
+from idgraph.graphs.coordinates import backward, forward, relates
 from idgraph.graphs.forms import own_exprs
 from idgraph.graphs.loops import Nests
 from idgraph.graphs.own_axes import OwnAxes
@@ -28,7 +28,8 @@ _ZERO = as_expr(0)
 class Met:
     """What a reader's loop meets: ``at`` is the coordinate of the operand's loop axis there, None where it has none.
 
-    ``same``: it is the loop variable wherever the operand is read; ``always``: also where it is not.
+    ``same``: it is the loop variable wherever the operand is read; ``always``: also where it is not, and the operand's
+    axes and the reader's follow from each other there too. Only then are the two one in a graph closed by congruence.
     """
 
     at: Expr | None
@@ -50,11 +51,12 @@ class Meetings:
         if j in mine.direct or j in theirs.direct:
             return Met(None, False)  # one element in a wider loop: a matter of what resolves it
         loop = self._loop(e, j)
-        at = self._coordinates(e, k).get(mine.loop[j])
+        known, doubtful = self._coordinates(e, k)
+        at = known.get(mine.loop[j])
         if at is None:
             return Met(None, False)
         if simplify(at - loop) == _ZERO:
-            return Met(at, True, True)
+            return Met(at, True, mine.loop[j] not in doubtful)
         try:
             return Met(at, self._proved(e, k, at, loop))
         except ArithError:  # as a division by an extent that may be 0
@@ -74,11 +76,18 @@ class Meetings:
             found = self._own[e] = OwnAxes(start, (*own_exprs(e.output), *shadow.exprs))
         return found
 
-    def _coordinates(self, e: TensorExpr, k: int) -> dict[IterDomain, Expr]:
-        """Coordinates of the axes of operand ``k``, and of what its schedule and its nest make of them."""
-        t, own = e.inputs[k], self.own(e).value
+    def _coordinates(self, e: TensorExpr, k: int) -> tuple[dict[IterDomain, Expr], set[IterDomain]]:
+        """Coordinates of the axes of operand ``k``, and of what its schedule and its nest make of them; and those among
+        these axes whose coordinate is sure only where the operand is read."""
+        t, axes = e.inputs[k], self.own(e)
+        own = axes.value
         known: dict[IterDomain, Expr] = {}
+        doubtful: set[IterDomain] = set()
         for axis, read in zip(t.axes, e.reads[k], strict=True):
+            if isinstance(read, Mapped) and read.domain in own:
+                beside = axis.is_broadcast and simplify(own[read.domain]) != _ZERO
+                if beside or not axes.exact(read.domain):
+                    doubtful.add(axis)
             match read:
                 case _ if axis.is_broadcast:
                     known[axis] = _ZERO
@@ -89,7 +98,11 @@ class Meetings:
                 case Mapped(domain):
                     if domain in own:
                         known[axis] = own[domain]
-        known |= {d: own[met] for d, met in self._nests.links(t, e, k) if met in own}
+        for d, met in self._nests.links(t, e, k):
+            if met in own:
+                known[d] = own[met]
+                if not axes.exact(met):
+                    doubtful.add(d)
         steps = [*own_exprs(t), *self._nests.shadows[t].exprs]
         while steps:
             rest: list[DomainExpr] = []
@@ -103,10 +116,12 @@ class Meetings:
                     continue
                 for d, v in made:
                     known.setdefault(d, simplify(v))
+                if any(d in doubtful for d in (*x.inputs, *x.outputs)) or not relates(x, known):
+                    doubtful.update((*x.inputs, *x.outputs))
             if len(rest) == len(steps):
                 break
             steps = rest
-        return known
+        return known, doubtful
 
     def _facts(self, e: TensorExpr, k: int) -> Iterator[Expr]:
         """Bounds of every axis on the way from the loops to what is read of operand ``k``."""

@@ -7,8 +7,10 @@ against the oracle) through the axis expressions of each tensor, in plain intege
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
+import pytest
 from hypothesis import given, settings
 
 import idgraph as ig
@@ -105,11 +107,8 @@ def by_prefix(values: dict[tuple[int, ...], int], depth: int) -> dict[tuple[int,
     return found
 
 
-@settings(max_examples=examples(500))
-@given(scheduled_fusions(max_steps=4, max_changes=3))
-def test_nodes_of_one_group_have_equal_values(f: Fusion) -> None:
-    """L4: within an operation point by point, across operations wherever their shared loops agree."""
-    m = model_of(f)
+def check_groups(m: ig.IdModel, f: Fusion) -> None:
+    """Equal values within an operation point by point, across operations wherever their shared loops agree."""
     values = all_values(m, f)
     for group in m.index.groups:
         known = [k for k in group if k in values]
@@ -124,6 +123,67 @@ def test_nodes_of_one_group_have_equal_values(f: Fusion) -> None:
             for prefix in left.keys() & right.keys():
                 assert left[prefix] == right[prefix], f"{a} and {b} differ where their shared loops are {prefix}"
                 assert len(left[prefix]) == 1, f"{a} depends on a loop that is not shared with {b[1]}"
+
+
+@settings(max_examples=examples(500))
+@given(scheduled_fusions(max_steps=4, max_changes=3))
+def test_nodes_of_one_group_have_equal_values(f: Fusion) -> None:
+    """L4: within an operation point by point, across operations wherever their shared loops agree."""
+    check_groups(model_of(f), f)
+
+
+def scattered(n: int, start: int, stop: int, step: int) -> Fusion:
+    """Every ``step``-th element negated in place."""
+    f = ig.Fusion("f")
+    x = ig.copy(f.input("x", shape=(n,)), name="c")
+    y = ig.neg(ig.slice(x, 0, start, stop, step, name="s"), name="y")
+    f.output(ig.slice_scatter(x, y, 0, start, stop, step, name="o"))
+    return f
+
+
+def in_loops_of_the_whole(n: int, start: int, stop: int, step: int, size: int) -> Fusion:
+    """The slice is made in an outer loop over pieces of what it is written back to."""
+    f = scattered(n, start, stop, step)
+    f["o"].split(0, size)
+    for name in "ys":
+        f[name].inline(1)
+    return f
+
+
+def one_element_that_grows() -> Fusion:
+    """One element in a loop of one step around a loop over what it is written to; what it reads has loops of two."""
+    f = ig.Fusion("f")
+    c = ig.copy(f.input("x", shape=(1,)), name="c").resize(0, 0, 1)
+    y = ig.neg(c, name="y")
+    f.output(ig.slice_scatter(f.input("z", shape=(2,)), y, 0, 0, 1, name="o")).split(0, 1, inner=False)
+    y.inline(1)
+    return f
+
+
+def read_in_the_first_half() -> Fusion:
+    """The loop of the pad is the number modulo 5, and the operand is read where that is the number."""
+    f = ig.Fusion("f")
+    c = ig.copy(f.input("x", shape=(5,)), name="c").resize(0, 0, 5)
+    y = ig.neg(c, name="y")
+    f.output(ig.pad(y, (0, 5), name="o")).split(0, 5).reorder([1, 0])
+    y.inline(1)
+    return f
+
+
+STRIDED = [(2, 0, 1, 2, 2), (6, 0, 6, 2, 2), (6, 1, 6, 2, 2), (7, 0, 7, 3, 3), (7, 3, 4, 3, 7)]
+
+
+@pytest.mark.parametrize(
+    "make", [*(partial(in_loops_of_the_whole, *at) for at in STRIDED), one_element_that_grows, read_in_the_first_half]
+)
+def test_one_loop_where_the_operand_is_read_says_nothing_of_other_points(make: Callable[[], Fusion]) -> None:
+    """L4: the reader's axis is the shared loop only where it reads the operand; beside that it takes other values."""
+    f = make()
+    m = ig.IdModel(f)
+    check_groups(m, f)
+    for target in ("python", "numpy"):
+        report = ig.validate(f, target)
+        assert report.ok, str(report)
 
 
 @settings(max_examples=examples(500))
