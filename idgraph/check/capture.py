@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, from_sympy, not_, simplify, symbol, where
 from idgraph.check.form import Axis, Buffer, CheckError, Load, Nest, Place, Program, Read, Write
@@ -90,6 +90,7 @@ class Capture:
         self.name = name
         self.lowered: list[Lowered] = []
         self.failed: list[str] = []
+        self._backward = False
         self._records: dict[int, _Record] = {}
 
     def run(self, fn: Callable[..., Any], args: Sequence[Any], *, dynamic: bool | None = None) -> Any:
@@ -116,7 +117,10 @@ class Capture:
     def _backend(self) -> Callable[..., Any]:
         from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 
-        return lambda module, inputs: compile_fx(module, inputs, inner_compile=self._inner(compile_fx_inner))
+        def backend(module: Any, inputs: Any) -> Any:
+            return compile_fx(module, inputs, inner_compile=self._inner(compile_fx_inner))
+
+        return backend
 
     def _inner(self, compile_inner: Callable[..., Any]) -> Callable[..., Any]:
         def inner(module: Any, inputs: Any, **kwargs: Any) -> Any:
@@ -134,7 +138,7 @@ class Capture:
                 given.clear()
                 return plain(*values)
 
-            run._boxed_call = True  # type: ignore[attr-defined]
+            vars(run)["_boxed_call"] = True  # the list of arguments is the callee's
             return run
 
         return inner
@@ -147,9 +151,9 @@ class Capture:
         from torch._inductor import config
         from torch._inductor.graph import GraphLowering
 
-        kept = GraphLowering.run_node, GraphLowering.codegen
-        run_node: Any = GraphLowering.run_node
-        codegen: Any = GraphLowering.codegen
+        lowering: Any = GraphLowering
+        settings: tuple[Any, Any] = config, functorch_config
+        kept = run_node, codegen = lowering.run_node, lowering.codegen
         watcher = self
 
         def noted_node(graph: Any, n: Any) -> Any:
@@ -172,13 +176,13 @@ class Capture:
         with contextlib.ExitStack() as stack:
             stack.enter_context(warnings.catch_warnings())
             warnings.simplefilter("ignore")  # torch's own, about caches that are off here
-            stack.enter_context(config.patch({**changes, **self.options}))
-            stack.enter_context(functorch_config.patch(enable_autograd_cache=False))
-            GraphLowering.run_node, GraphLowering.codegen = noted_node, noted_codegen
+            stack.enter_context(settings[0].patch({**changes, **self.options}))
+            stack.enter_context(settings[1].patch(enable_autograd_cache=False))
+            lowering.run_node, lowering.codegen = noted_node, noted_codegen
             try:
                 yield
             finally:
-                GraphLowering.run_node, GraphLowering.codegen = kept
+                lowering.run_node, lowering.codegen = kept
                 torch._dynamo.reset()
 
     def _before(self, nodes: Any) -> Any:
@@ -191,7 +195,7 @@ class Capture:
         return nodes
 
     def _note(self, graph: Any, source: str) -> None:
-        part = "backward" if getattr(self, "_backward", False) else "forward"
+        part = "backward" if self._backward else "forward"
         name = f"{self.name} {part}" + (f" {len(self.lowered)}" if len(self.lowered) > 1 else "")
         record = self._records.pop(id(graph), _Record())
         try:
@@ -275,7 +279,7 @@ class _Reader:
         maker = {b.get_name(): s.get_name() for s in nodes for b in s.get_outputs()}
         mutators: dict[str, list[tuple[str, str]]] = {}
         for s in nodes:
-            layout = getattr(s.node, "layout", None)
+            layout: Any = getattr(s.node, "layout", None)
             if type(layout).__name__ == "MutationLayoutSHOULDREMOVE":
                 target = layout.get_buffer().get_name()
                 mutators.setdefault(target, []).append((s.node.get_name(), s.get_name()))
@@ -340,7 +344,7 @@ class _Reader:
         whole = {b.name: b for b in found}
         out = list(found)
         for s in nodes:
-            layout = getattr(s.node, "layout", None)
+            layout: Any = getattr(s.node, "layout", None)
             if type(layout).__name__ != "NonOwningLayout":
                 continue
             name, home = s.node.get_name(), layout.view.get_name()
@@ -378,8 +382,9 @@ class _Reader:
         )
         ranges = {a.name: a.symbol for a in (*loops, *reduce)}
         notes = Notes({**self.symbols, **ranges}, self.torch)
+        handler: Any = notes  # Inductor asks for what it calls, by name
         try:
-            with V.set_graph_handler(self.graph), V.set_ops_handler(notes):
+            with V.set_graph_handler(self.graph), V.set_ops_handler(handler):
                 body.indexing = dict(body.indexing_exprs)
                 try:
                     body.root_block()
@@ -467,7 +472,7 @@ class Notes:
         self.writes.append(Write(name, at, tuple(sorted({*reads, *own}, key=str)), live, mode))
 
     def reduction(self, dtype: Any, src_dtype: Any, kind: str, value: Any) -> Any:
-        parts = value if isinstance(value, (tuple, list)) else (value,)
+        parts = cast("Sequence[Any]", value if isinstance(value, (tuple, list)) else (value,))
         made = Val(f"reduction {kind}", self._joined(parts))
         count = 3 if kind.startswith("welford") else 2 if kind == "online_softmax_reduce" else 1
         return made if count == 1 else (made,) * count
@@ -511,7 +516,7 @@ class Notes:
         import sympy
 
         if not isinstance(value, Val):
-            return sympy.sympify(value)
+            return cast("Any", sympy).sympify(value)
         n = self._index(size)
         what = value.what
         if isinstance(what, str):
@@ -603,7 +608,7 @@ def _condition(x: Any) -> Expr | None:
 
 def _stored(result: Any, *, input_: bool = False) -> tuple[str, Any] | None:
     """(buffer, layout) of a lowered value that lies in memory as it is; None for one computed where it is used."""
-    data = getattr(result, "data", None)
+    data: Any = getattr(result, "data", None)
     kind = "StorageBox" if input_ else type(data).__name__
     if kind == "ReinterpretView":
         return data.get_name(), data.layout

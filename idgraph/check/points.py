@@ -177,7 +177,7 @@ def _gathered(
         return np.full((len(flat), 1), NOTHING)
     sizes = [n for _, n in reduce]
     inner = unraveled(np.arange(prod(sizes), dtype=np.int64)[None, :], sizes)
-    wide = {k: v[:, None] if isinstance(v, np.ndarray) else v for k, v in env.items()}
+    wide: Env = {k: cast("Ints", v)[:, None] if isinstance(v, np.ndarray) else v for k, v in env.items()}
     wide |= dict(zip((n for n, _ in reduce), inner, strict=True))
     rows = addresses(needs, bind(table, wide), (len(flat), prod(sizes)))
     flat_rows = as_sets(rows).reshape(len(flat), -1)

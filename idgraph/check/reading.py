@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import cast
 
 from idgraph.arith import TRUE, ArithError, Expr, as_expr, parse, symbol
-from idgraph.check.form import Axis, Buffer, CheckError, Load, Mode, Nest, Place, Program, Read, Write
+from idgraph.check.form import Axis, Buffer, CheckError, Load, Nest, Place, Program, Read, Write
 from idgraph.errors import IdGraphError, SourceLine
 from idgraph.ir import Fusion, Tensor, parse_fusion
 
@@ -216,7 +216,7 @@ def _write(r: _Reader, scope: Mapping[str, Expr]) -> Write:
     return Write(
         r.text("buffer"), r.formula("index", scope),
         tuple(Read(x.text("buffer"), x.formula("index", scope), _when(x, scope)) for x in reads),
-        _when(r, scope), cast("Mode", mode),
+        _when(r, scope), "add" if mode == "add" else "store",
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -34,4 +34,4 @@ def _inductor(file: Path) -> Report:
     dynamic = names.get("dynamic")
     known = dynamic if isinstance(dynamic, bool) else None
     given = cast("Sequence[object]", args)
-    return inductor(cast("Callable[..., object]", fn), tuple(given), dynamic=known, name=file.stem)
+    return inductor(fn, tuple(given), dynamic=known, name=file.stem)

@@ -17,6 +17,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,12 @@ def capture(args: argparse.Namespace) -> Iterator[tuple[str, Capture, str]]:
         for path in sorted(Path(args.corpus).glob("*.aot.*.json")):
             if args.only in path.name:
                 found = Capture(options=options, name=path.stem)
-                yield path.stem, found, _tried(lambda p=path, c=found: _graph(c, p))
+                yield path.stem, found, _tried(partial(_graph, found, path))
         return
     for name, (fn, given) in programs(args.device).items():
         if args.only in name:
             found = Capture(options=options, name=name, source=cuda)
-            yield name, found, _tried(lambda f=fn, g=given, c=found: c.run(f, g))
+            yield name, found, _tried(partial(found.run, fn, given))
 
 
 def _graph(found: Capture, path: Path) -> None:

@@ -1,5 +1,6 @@
 """Programs whose index math is checked as TorchInductor generates it: functions of torch, and captured graphs."""
 
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 import operator
