@@ -1,6 +1,6 @@
 """Other compilers' index math, proved or refuted: does a loop nest read and write the elements that the program means?
 
-capture (Inductor), tir (TVM), reading (JSON) -> form;  meaning -> match (algebra), points (enumeration) -> decide
+capture (Inductor), reading (JSON) -> form;  meaning -> match (algebra), points (enumeration) -> decide
 
 `inductor` captures what TorchInductor would generate, `program` takes what any compiler writes down. Nothing here
 needs a GPU or a C++ compiler, and importing it is light.
@@ -8,7 +8,6 @@ needs a GPU or a C++ compiler, and importing it is light.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING
@@ -75,9 +74,3 @@ def program(data: Program | Mapping[str, object] | str | PathLike[str], *, budge
     from idgraph.check.run import check_program  # noqa: PLC0415 - loads NumPy
 
     return check_program(data, budget)
-
-
-def __getattr__(name: str) -> object:
-    if name in ("triton_source", "tir"):
-        return importlib.import_module(f"idgraph.check.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
