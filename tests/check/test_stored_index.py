@@ -21,7 +21,11 @@ TEXT = """fusion "f" {
 
 def nests(loaded: str | None, index: str) -> dict[str, Any]:
     """Rows of ``x`` by the numbers stored in ``c``, which are loaded at ``loaded``, or by ``index`` alone."""
-    store: dict[str, Any] = {"name": "store", "loops": [["m", 6]], "writes": [{"buffer": "c", "index": "m", "reads": []}]}
+    store: dict[str, Any] = {
+        "name": "store",
+        "loops": [["m", 6]],
+        "writes": [{"buffer": "c", "index": "m", "reads": []}],
+    }
     reads = [{"buffer": "x", "index": f"({index})*4 + j"}]
     nest: dict[str, Any] = {"name": "rows", "loops": [["i", 6], ["j", 4]]}
     if loaded is not None:
