@@ -12,10 +12,12 @@ from idgraph.arith.linear import content, minus, terms
 from idgraph.arith.nodes import (
     Expr,
     add,
+    compare,
     const,
     from_terms,
     maximum,
     minimum,
+    mod,
     mul,
     not_,
     or_,
@@ -133,6 +135,23 @@ def select_join(node: Expr) -> Expr | None:
         if x == b:
             return where(c & not_(q), y, b)
     return None
+
+
+@rule("where", "select-wrap", "where(x < m, x, x - m)", "x % m", "0 <= x < 2*m; it is cheaper")
+def select_wrap(node: Expr) -> Expr | None:
+    c, a, b = node.args
+    t, m = minus(a, b)
+    if t or not m:
+        return None
+    inside, x = (c, a) if m > 0 else (not_(c), b)
+    m = abs(m)
+    known, k = terms(x)
+    if not nonneg(known, k) or not nonneg({base: -v for base, v in known.items()}, 2 * m - 1 - k):
+        return None
+    if normal(compare("lt", x, const(m))) != normal(inside):
+        return None
+    out = mod(x, const(m))
+    return out if cost(out) < cost(node) else None
 
 
 @rule("where", "select-common", "where(p, g*x + z, g*y + z)", "g*where(p, x, y) + z", "it is cheaper")

@@ -126,3 +126,13 @@ def test_the_strongest_conditions_say_what_all_say(texts: list[str], sizes: dict
     whole = np.logical_and.reduce([at_all_points(t, sizes) for t in texts])
     left = np.logical_and.reduce([np.ones_like(whole), *(at_all_points(str(c), sizes) for c in kept)])
     assert (whole == left).all(), kept
+
+
+def test_a_choice_that_is_a_remainder() -> None:
+    ranges = {"i": 64}
+    for text in ("where(i < 24, (i + 40) % 64, i - 24)", "where(i >= 24, i - 24, (i + 40) % 64)"):
+        found = ig.simplify(text, ranges)
+        assert str(found) == "(i + 40)%64"
+    for text in ("where(i < 23, (i + 40) % 64, i - 24)", "where(i < 24, (i + 41) % 65, i - 24)"):
+        found, wanted = ig.simplify(text, ranges), ig.simplify(text)
+        assert all(found.evaluate({"i": n}) == wanted.evaluate({"i": n}) for n in range(64))

@@ -62,6 +62,7 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "select-turn": ("where(i >= 4, A, B)", "where(s != i, s, A)"),
     "select-extremum": ("where(s < i, s, i)", "where(s <= i, i, s)", "where(s < A, s, A)"),
     "select-join": ("where(s < 2, A, where(i < 3, A, B))", "where(s < 2, where(i < 3, A, B), B)"),
+    "select-wrap": ("where(k < A, k + 9 - A, k - A)", "where(i < 24, i + 40, i - 24)", "where(j >= B, j - B, j)"),
     "select-common": ("where(i < 3, s + 8*j, s)", "where(i < 3, 8*s, 8*j)"),
     "xor-not": ("s ^ -1", "s ^ -A ^ i"),
     "xor-split": ("(s*8) ^ k", "(s*8 + k) ^ (i*8)", "(i*4) ^ (s*4)"),
