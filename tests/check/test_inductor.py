@@ -93,3 +93,11 @@ def test_dynamic_sizes() -> None:
 def test_what_torch_cannot_compile_is_one_error() -> None:
     with pytest.raises(ig.check.CheckError):
         ig.check.inductor(lambda x: x + torch.ones(7), (torch.ones(3),))
+
+
+def test_a_softmax_that_inductor_prepares_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inductor does so for GPUs only; its own test of the device is told otherwise."""
+    passes: Any = pytest.importorskip("torch._inductor.fx_passes.post_grad")
+    monkeypatch.setattr(passes, "prepare_softmax_extra_check", lambda _match: True)
+    r = ig.check.inductor(lambda x: x.softmax(-1), (torch.randn(6, 10),))
+    assert r.ok and {row.verdict for row in r.rows} <= {"proved", "enumerated"}
