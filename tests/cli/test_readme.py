@@ -23,4 +23,6 @@ def test_the_program_of_the_readme() -> None:
     # The lines of the report without the program's text behind them.
     assert [x.split(": t")[0] for x in lines[:5]] == [x.split(": t")[0] for x in shown.splitlines()]
     comments = re.findall(r"print\(m\.access.*?\)\)  # (.*)", blocks[1])
-    assert lines[5:] == comments
+    apart = re.findall(r"```\n(t0\.I0 and.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)[0].splitlines()
+    assert lines[5 : 5 + len(comments)] == comments
+    assert [x.split(": t")[0] for x in lines[5 + len(comments) :]] == [x.split(": t")[0] for x in apart]
