@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["CheckError", "Difference", "Report", "Row", "inductor", "program"]
 
 
-@arguments(CheckError)
+@arguments(CheckError, first=True)
 def inductor(
     fn: Callable[..., object],
     args: Sequence[object] = (),
@@ -50,7 +50,7 @@ def inductor(
     return check_inductor(fn, args, dynamic, options, budget, name)
 
 
-@arguments(CheckError)
+@arguments(CheckError, first=True)
 def program(data: Program | Mapping[str, object] | str | PathLike[str], *, budget: int = 1 << 23) -> Report:
     """Prove or refute a compiled program in the neutral form: a dict, JSON text, or the path of a JSON file.
 

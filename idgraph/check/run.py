@@ -22,6 +22,7 @@ def check_inductor(
     name: str | None,
 ) -> Report:
     """See `idgraph.check.inductor`."""
+    _whole(budget)
     title = name or getattr(fn, "__name__", type(fn).__name__)
     capture = Capture(options=options, name=title)
     try:
@@ -45,4 +46,10 @@ def check_inductor(
 
 def check_program(data: Program | Mapping[str, object] | str | PathLike[str], budget: int) -> Report:
     """See `idgraph.check.program`."""
+    _whole(budget)
     return decide(data if isinstance(data, Program) else read_any(data), budget=budget)
+
+
+def _whole(budget: int) -> None:
+    if budget < 1:
+        raise CheckError(f"budget is {budget}", hint="the points that an enumeration may look at: 1 or more")

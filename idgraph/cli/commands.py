@@ -172,6 +172,8 @@ def check(
     --inductor and --program check another compiler instead: does each of its loop nests read and write the elements
     that the program means?
     """
+    if inductor and neutral:
+        raise click.UsageError("--inductor and --program are two kinds of files: give one of them")
     if inductor or neutral:
         sys.exit(0 if run_compiler(file, inductor, as_json) else 1)
     fusion = load(file)

@@ -28,7 +28,7 @@ import idgraph as ig
 from tests.bad_input.walk import INSIDE, RIGHT, Case
 
 SECONDS = 5.0
-ROOMS = ("frontends", "schedule", "testing", "viz")
+ROOMS = ("check", "frontends", "schedule", "testing", "viz")
 # Names that start processes, servers or test functions of their own; tests/sweeps, tests/cli and tests/emit call them.
 ELSEWHERE = {"sweep", "tune", "from_torch", "Tuner", "given"}
 BUILT_BY_USERS = {"Fusion", "IdModel", "Variant"}  # the other classes are what the library hands out
