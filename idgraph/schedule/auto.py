@@ -273,7 +273,8 @@ def _is_cheap(t: Tensor, stored: Collection[Tensor]) -> bool:
 def _reads_all(e: TensorExpr, k: int) -> bool:
     """True where all of the output needs all of operand ``k``: nothing is sliced off, skipped or selected."""
     cut = any(
-        isinstance(x, Stride) or (isinstance(x, Resize) and not (is_true(x.left >= 0) and is_true(x.right >= 0)))
+        (isinstance(x, Stride) and x.source not in e.output.logical)  # else it says where a slice is put
+        or (isinstance(x, Resize) and not (is_true(x.left >= 0) and is_true(x.right >= 0)))
         for x in e.output.domain.exprs
     )
     return not cut and not any(isinstance(r, Fixed) and r.why == "select" for r in e.reads[k])

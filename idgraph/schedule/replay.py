@@ -69,6 +69,8 @@ class _Replay:
             if any(d in needed for d in e.outputs):
                 needed.update(e.inputs)
         for e in exprs:
+            if isinstance(e, Stride) and e.source in needed and e.source not in self.image:
+                self._spread(e)
             if not any(d in needed for d in e.outputs) or all(d in self.image for d in e.outputs):
                 continue
             have = [self.image[d] for d in e.inputs if d in self.image]
@@ -79,6 +81,26 @@ class _Replay:
                     self._step(e, [self.tensor.loop.index(d) for d in have])
             elif have and isinstance(e, Merge):
                 self.image[e.out] = have[0]
+
+    def _spread(self, e: Stride) -> None:
+        """Loops over all of ``e.source`` for an axis that is as ``e.out``: its elements land on every step-th of them.
+
+        Each element becomes a group of ``step`` places of which the first holds it: an axis of one element beside it,
+        grown to the step. A bound keeps loops from the other places.
+        """
+        t, mine = self.tensor, self.image.get(e.out)
+        if mine not in t.loop or mine.kind == "reduction" or not same_extent(mine.extent, e.out.extent):
+            return
+        behind = simplify(e.source.extent - e.start - mine.extent * e.step)
+        if not self._cut and not is_true(behind >= 0):
+            return
+        at = t.loop.index(mine)
+        t.split(at, 1)
+        t.resize(at + 1, 0, int(e.step) - 1)
+        t.merge(at)
+        if not (e.start == 0 and behind == 0):
+            t.resize(at, e.start, behind)
+        self.image[e.source] = t.loop[at]
 
     def _stays_whole(self, e: DomainExpr) -> bool:
         """Whether ``e`` is left out, as the axis it moves or cuts stays whole; its outputs get its inputs' images."""
@@ -198,6 +220,17 @@ def _path(e: TensorExpr, k: int) -> list[DomainExpr]:
     return [*path, *consumer.domain.loop_exprs]
 
 
+def _is_cut_on_the_way(e: TensorExpr, k: int) -> bool:
+    """Whether an expression on the way from operand ``k`` to the loops of the output reaches a part only."""
+    needed = set(e.output.loop)
+    for x in reversed(_path(e, k)):
+        if any(d in needed for d in x.outputs):
+            if is_cut(x):
+                return True
+            needed.update(x.inputs)
+    return False
+
+
 def _made(t: Tensor) -> set[IterDomain]:
     return {d for x in t.domain.exprs for d in x.outputs}
 
@@ -300,7 +333,7 @@ def _replay_all(reference: Tensor) -> dict[Tensor, Follower]:
             for k, p in enumerate(e.inputs):
                 if p in done or p.definition is None or any(isinstance(r, Loaded) for r in e.reads[k]):
                     continue
-                if _selected(e, k) or any(is_cut(x) for x in _path(e, k)):
+                if _selected(e, k) or _is_cut_on_the_way(e, k):
                     later.append((e, k))
                 else:
                     follow(p, e, k, cut=True)
