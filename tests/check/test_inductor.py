@@ -1,6 +1,6 @@
 """What TorchInductor would generate, forward and backward, before and after its loop transformations: all decided."""
 
-# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
 from __future__ import annotations
 
 from collections.abc import Callable
