@@ -10,6 +10,8 @@ after::
     for q < 4 unroll:
       t = x[q] * x[q]
       y[q] = t + 1
+
+Loops of nothing but vector accesses stand as straight code in the end (`in_line`).
 """
 
 from __future__ import annotations
@@ -104,6 +106,42 @@ def in_scalars(body: Body) -> Body:
         return local(o) if isinstance(o, Local) else o
 
     return everywhere(body, lambda s: rewritten(s, made=local, updated=local, read=operand))
+
+
+def in_line(body: Body) -> Body:
+    """Loops of vector loads alone as the loads, those of one array side by side.
+
+    NVVM moves a value that one later loop uses, the reciprocal of a row's deviation for example, in front of that loop,
+    past any loop between. A division has a slow path, a branch: registers that loads have filled before it are all
+    alive there, and ptxas moves no load over it. In straight code the value stays before the loads.
+    """
+    made: list[Stmt] = []
+    for s in body:
+        if _loads_only(s):
+            made += _steps(s)
+        else:
+            made.append(replace(s, body=in_line(s.body)) if isinstance(s, (Loop, If, Single, Checked)) else s)
+    return tuple(made)
+
+
+def _loads_only(s: Stmt) -> TypeGuard[Loop]:
+    return is_lanes(s) and all(isinstance(x, VectorLoad) or _loads_only(x) for x in s.body)
+
+
+def _steps(s: Stmt) -> list[Stmt]:
+    """The steps of a loop of loads, and of loops in it: all of the first statement, then all of the next."""
+    if not is_lanes(s):
+        return [s]
+    return [
+        rewritten(x, made=lambda y, n=n: _placed(y, s.var, n), index=lambda e, n=n: e.substitute({s.var: n}))
+        for one in s.body
+        for n in range(int(s.extent))
+        for x in _steps(one)
+    ]
+
+
+def _placed(x: Local, var: str, n: int) -> Local:
+    return x if x.at is None else replace(x, at=x.at.substitute({var: n}))
 
 
 def _touched(s: Stmt) -> Iterator[Local]:

@@ -38,7 +38,7 @@ from idgraph.emit.defuse import (
     sets,
     stored_in,
 )
-from idgraph.emit.fuse_lanes import fused, in_scalars
+from idgraph.emit.fuse_lanes import fused, in_line, in_scalars
 from idgraph.emit.plan import (
     Accumulate,
     Alloc,
@@ -81,7 +81,7 @@ def _kernel(kernel: Kernel) -> Kernel:
     taken = {b.name for b in kernel.buffers} | all_sets(kernel.body) | all_reads(kernel.body) | set(LANE)
     roller = _Roller(_single(kernel.body), taken)
     body = everywhere(kernel.body, lambda s: _assigned(s, roller.fixed))
-    body = in_scalars(fused(tuple(roller.level(body))))
+    body = in_line(in_scalars(fused(tuple(roller.level(body)))))
     return replace(kernel, body=(*roller.registers(body), *body))
 
 
