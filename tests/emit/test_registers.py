@@ -63,6 +63,30 @@ def test_weights_are_read_once_too() -> None:
     assert accesses(ptx) == {"ld": 3 * 2, "st": 2} and ".local" not in ptx
 
 
+# (columns, type, threads of a row, registers of a thread): a tenth more than ptxas allots
+WEIGHTED = [
+    (4096, "bfloat16", 128, 72),
+    (4096, "bfloat16", 64, 148),
+    (1002, "bfloat16", 64, 40),
+    (2048, "float32", 64, 76),
+]
+
+
+@pytest.mark.parametrize(("columns", "dtype", "threads", "most"), WEIGHTED)
+def test_loads_stay_behind_the_division_before_them(
+    columns: int, dtype: DType, threads: int, most: int, tmp_path: Path
+) -> None:
+    """A division has a slow path, a branch: whatever is loaded before it lies in registers across it."""
+    f = weighted_norm((4096, columns), dtype)
+    (ptx,) = compile_ptx(program(f, Variant(keep=True, threads=threads)))
+    lines = ptx.splitlines()
+    division = max(n for n, line in enumerate(lines) if re.search(r"\b(rcp|div|sqrt)\.rn", line))
+    loads = [n for n, line in enumerate(lines) if "ld.global" in line]
+    combined = max(n for n, line in enumerate(lines) if "bar.sync" in line or "shfl" in line)
+    assert [n for n in loads if n > combined] and not [n for n in loads if combined < n < division]
+    assert used_registers(ptx, tmp_path / "kernel.ptx") <= most
+
+
 @pytest.mark.parametrize("columns", [50257, 1 << 17])
 def test_a_row_too_long_is_read_again(columns: int) -> None:
     f, g = (rows(NORMS["softmax"], (8, columns), "bfloat16") for _ in range(2))
