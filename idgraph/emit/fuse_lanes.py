@@ -128,20 +128,20 @@ def _loads_only(s: Stmt) -> TypeGuard[Loop]:
     return is_lanes(s) and all(isinstance(x, VectorLoad) or _loads_only(x) for x in s.body)
 
 
+def _along(s: Stmt, var: str, n: int) -> Stmt:
+    """The statement with ``n`` for the loop's variable."""
+
+    def at(x: Local) -> Local:
+        return x if x.at is None else replace(x, at=x.at.substitute({var: n}))
+
+    return rewritten(s, made=at, index=lambda e: e.substitute({var: n}))
+
+
 def _steps(s: Stmt) -> list[Stmt]:
     """The steps of a loop of loads, and of loops in it: all of the first statement, then all of the next."""
-    if not is_lanes(s):
+    if not isinstance(s, Loop):
         return [s]
-    return [
-        rewritten(x, made=lambda y, n=n: _placed(y, s.var, n), index=lambda e, n=n: e.substitute({s.var: n}))
-        for one in s.body
-        for n in range(int(s.extent))
-        for x in _steps(one)
-    ]
-
-
-def _placed(x: Local, var: str, n: int) -> Local:
-    return x if x.at is None else replace(x, at=x.at.substitute({var: n}))
+    return [_along(x, s.var, n) for one in s.body for n in range(int(s.extent)) for x in _steps(one)]
 
 
 def _touched(s: Stmt) -> Iterator[Local]:
