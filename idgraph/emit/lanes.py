@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from idgraph.arith import FALSE, TRUE, Expr, as_expr, not_, simplify, symbol
-from idgraph.emit.defuse import made_by, rewritten
+from idgraph.emit.defuse import all_reads, all_sets, made_by, rewritten
 from idgraph.emit.pairs import pair_up
 from idgraph.emit.plan import (
     Accumulate,
@@ -89,14 +89,16 @@ def _kernel(kernel: Kernel) -> Kernel:
     return replace(kernel, body=_unrolled(kernel.body, read_only))
 
 
-def _unrolled(body: Body, read_only: frozenset[str]) -> Body:
+def _unrolled(body: Body, read_only: frozenset[str], after: frozenset[str] = frozenset()) -> Body:
+    """``body`` with its lanes; ``after``: names that are read behind it. Lanes keep what they set to themselves."""
     made: list[Stmt] = []
-    for s in body:
+    for n, s in enumerate(body):
+        later = after | all_reads(body[n + 1 :])
         match s:
-            case Loop() if _can_unroll(s):
+            case Loop() if _can_unroll(s) and not (_is_single(s) and all_sets(s.body) & later):
                 made += _sides(s, read_only | _still(s), ())
             case Loop() | If() | Single() | Checked():
-                made.append(replace(s, body=_unrolled(s.body, read_only)))
+                made.append(replace(s, body=_unrolled(s.body, read_only, later)))
             case _:
                 made.append(s)
     return tuple(made)

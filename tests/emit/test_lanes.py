@@ -180,6 +180,19 @@ def test_rope_in_16_bits_is_computed_in_pairs(name: str, most: int) -> None:
     assert [sum(op.startswith(f"{way}.global.v4") for op in lines) for way in ("ld", "st")] == [8, 2]
 
 
+@pytest.mark.parametrize("way", ["unroll", "vectorize"])
+def test_one_lane_sets_what_is_read_behind_it(way: str) -> None:
+    """A loop of one step is its body: a tensor in registers that it makes is read after it."""
+    f = ig.Fusion("f")
+    one = ig.add(f.input("x", (3, 4))[:, 0:1], 1)
+    padded = ig.pad(one, (0, 3))
+    f.output(ig.add(padded, 1))
+    for t in (one, padded):
+        t.inline(1)
+    one.parallelize(1, way)  # type: ignore[arg-type]
+    check(f)
+
+
 VARIANTS = st.builds(
     Variant, block=st.sampled_from([None, 4, 32, 64]), vectors=st.sampled_from([None, 1, 2, 4]),
     apart=st.sampled_from([None, False, True]),
