@@ -387,11 +387,11 @@ class _Builder:
         return local
 
     def sites(self, e: TensorExpr, k: int) -> list[Site]:
-        """For each loaded axis of operand ``k`` where its values are used."""
-        t, found = e.inputs[k], list[Site]()
+        """For each axis of operand ``k`` whose index is loaded, not known: where its values are used."""
+        t, loads, found = e.inputs[k], self.maps.read(e, k).loads, list[Site]()
         loops = tuple(v.name for v in self.maps.loops(e))
         for p, (axis, read) in enumerate(zip(t.axes, e.reads[k], strict=True)):
-            if isinstance(read, Loaded):
+            if isinstance(read, Loaded) and f"ld{read.operand}" in loads:
                 index = index_title(e.inputs[read.operand])
                 line = str(e.source_line or "")
                 found.append(Site(t.name, p, axis.extent, index, f"{e.output.name} = {e.op}", line, loops))
