@@ -26,7 +26,18 @@ from idgraph.ir import Fusion, IterDomain, TensorExpr
 
 
 class AlignEdge(NamedTuple):
-    """Two groups of the aligned graph that ``operation`` makes one extent without making them one coordinate."""
+    """Two groups of the aligned graph that ``operation`` makes one extent without making them one coordinate.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("rotation")
+    >>> t0 = f.input("t0", shape=(64,))
+    >>> t3 = ig.cat([t0[32:], t0[:32]], dim=0)
+    >>> t4 = f.output(t0 + t3)
+    >>> m = ig.IdModel(f)
+    >>> left, right, operation = m.aligned.align_edges[0]
+    >>> operation is t4.definition, {t0.logical[0] in left, t0.logical[0] in right} == {True, False}
+    (True, True)
+    """
 
     left: Group[IterDomain]
     right: Group[IterDomain]

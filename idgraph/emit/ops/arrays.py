@@ -76,12 +76,12 @@ div = np.divide
 
 def maximum(a: Any, b: Any) -> Array:
     """The larger; NaN wins, and a of two that are equal (NumPy's own leaves open which zero it is)."""
-    return np.where((a != a) | (a >= b), a, b)
+    return choose((a != a) | (a >= b), a, b)
 
 
 def minimum(a: Any, b: Any) -> Array:
     """The smaller; NaN wins, and a of two that are equal."""
-    return np.where((a != a) | (a <= b), a, b)
+    return choose((a != a) | (a <= b), a, b)
 
 
 logical_not, logical_and, logical_or = np.logical_not, np.logical_and, np.logical_or
@@ -93,7 +93,7 @@ exp, fast_exp, exp2, expm1, log, log2, log1p = np.exp, np.exp, np.exp2, np.expm1
 def remainder(a: Any, b: Any) -> Array:
     """With the sign of b; a zero has the sign of a."""
     rest = np.fmod(a, b)
-    return np.where((rest != 0) & ((b < 0) != (rest < 0)), rest + b, rest)
+    return choose((rest != 0) & ((b < 0) != (rest < 0)), rest + b, rest)
 
 
 def fast_exp_sub(a: Any, b: Any) -> Array:

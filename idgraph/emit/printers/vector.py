@@ -33,6 +33,7 @@ from idgraph.emit.plan import (
     Note,
     PairCompute,
     Plan,
+    Registers,
     Single,
     Stmt,
     Store,
@@ -137,7 +138,7 @@ class _Vector:
                 self.accumulate(s, at)
             case Combine():
                 raise AssertionError("whole grids have no threads")
-            case VectorLoad() | VectorStore() | VectorAdd() | PairCompute() | Half():
+            case VectorLoad() | VectorStore() | VectorAdd() | PairCompute() | Half() | Registers():
                 raise AssertionError("whole grids have no lanes")
             case Store(buffer, address, value):
                 dtype = value.dtype if isinstance(value, Local) else buffer.dtype
