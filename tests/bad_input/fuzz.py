@@ -186,7 +186,11 @@ def _shown(value: object, most: int = 50) -> str:
     return text if len(text) < most else text[: most - 10] + "..."
 
 
-LOST = ("gc_callback", "remove")  # callbacks of the collector and of weak references: what they raise reaches nobody
+LOST = (
+    "__del__",
+    "gc_callback",
+    "remove",
+)  # callbacks of the collector and of weak references: what they raise reaches nobody
 
 
 @contextlib.contextmanager
