@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from idgraph.arith import CounterExample, Expr, Proof, Unknown, from_sympy, prove, prove_equal, simplify
 from idgraph.display import load_with
-from idgraph.emit import emit
 from idgraph.errors import (
     VERSION,
     EmitError,
@@ -123,15 +122,26 @@ from idgraph.ir.ops import (
     where,
 )  # fmt: skip
 from idgraph.loading import load
+from idgraph.runtime import emit
 from idgraph.validate import validate
 
 if TYPE_CHECKING:
     from idgraph import check, frontends, layout, schedule, viz
-    from idgraph.emit.tuning import Measured, Tuned, Tuner, tune
     from idgraph.frontends import from_torch
     from idgraph.graphs import AlignEdge, AlignedGraph, Cycle, DomainGraph, Explanation, ExtentsGraph, IndexGraph
-    from idgraph.index import Access, BankConflicts, Contiguity, Cure, IdModel, IndexMap, Loop, Predicate, VectorWidth
+    from idgraph.index import (
+        Access,
+        BankConflicts,
+        Contiguity,
+        IdModel,
+        IndexMap,
+        Loop,
+        Predicate,
+        Suggestion,
+        VectorWidth,
+    )
     from idgraph.reports import report
+    from idgraph.runtime.tuning import Measured, Tuned, Tuner, tune
     from idgraph.sweeps import sweep
     from idgraph.validate import Report
 
@@ -143,9 +153,10 @@ set = copy  # nvFuser's word for a copy
 _LATER: Final = {
     "graphs": ("AlignEdge", "AlignedGraph", "Cycle", "DomainGraph", "Explanation", "ExtentsGraph", "IndexGraph"),
     "index": (
-        "Access", "BankConflicts", "Contiguity", "Cure", "IdModel", "IndexMap", "Loop", "Predicate", "VectorWidth",
+        "Access", "BankConflicts", "Contiguity", "IdModel", "IndexMap", "Loop", "Predicate", "Suggestion",
+        "VectorWidth",
     ),
-    "emit.tuning": ("Measured", "Tuned", "Tuner", "tune"),
+    "runtime.tuning": ("Measured", "Tuned", "Tuner", "tune"),
     "reports": ("report",),
     "validate": ("Report",),
     "frontends": ("from_torch",),
@@ -155,7 +166,7 @@ _ROOMS: Final = ("check", "frontends", "graphs", "index", "layout", "reports", "
 _HOME: Final = {name: room for room, names in _LATER.items() for name in names}
 
 __all__ = [
-    "Access", "AlignEdge", "AlignedGraph", "BankConflicts", "Contiguity", "CounterExample", "Cure", "Cycle",
+    "Access", "AlignEdge", "AlignedGraph", "BankConflicts", "Contiguity", "CounterExample", "Suggestion", "Cycle",
     "DomainGraph", "EmitError", "Explanation", "Expr", "ExtentsGraph",
     "FrontendError", "Fusion", "FusionError", "IdGraphError", "IdModel", "IndexGraph",
     "IndexMap", "IndexingError", "IterDomain", "Limits", "Loop", "Measured", "Merge", "OperationError", "ParseError",

@@ -16,12 +16,12 @@ from idgraph.cli.compilers import run_compiler
 from idgraph.cli.demo import run_demo
 from idgraph.cli.many import Limits, print_report, run_report, run_sweep
 from idgraph.cli.show import access_row, console, index_table, print_cycles, say, tensor_table
-from idgraph.emit import Target
-from idgraph.emit import emit as emit_program
 from idgraph.errors import VERSION, IdGraphError, IndexingError
 from idgraph.frontends.files import load
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, IterDomain, Tensor
+from idgraph.runtime import Target
+from idgraph.runtime import emit as emit_program
 from idgraph.schedule import auto
 from idgraph.sweeps.examine import Options
 from idgraph.validate import validate

@@ -14,11 +14,11 @@ from rich.panel import Panel
 from rich.text import Text
 
 from idgraph.cli.show import console, index_table, say, tensor_table
-from idgraph.emit import Program, Target, cuda_available, emit
 from idgraph.frontends.fx import from_json
 from idgraph.graphs import Cycle
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, IterDomain
+from idgraph.runtime import Program, Target, cuda_available, emit
 from idgraph.schedule import auto
 from idgraph.validate import Report, validate
 from idgraph.viz import draw

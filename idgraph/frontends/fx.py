@@ -12,7 +12,6 @@ import numpy as np
 
 from idgraph.arith import Expr
 from idgraph.display import Printed, Sheet
-from idgraph.emit import Target, emit
 from idgraph.errors import FrontendError, ScheduleError, SourceLine, arguments
 from idgraph.frontends.arrays import Array, dtype_name, is_torch, laid_out, to_numpy, to_torch
 from idgraph.frontends.nodes import Node, Program, Ref, TensorMeta, program_line, short, where_of
@@ -26,12 +25,13 @@ from idgraph.ir.limits import LIMITS, Limits
 from idgraph.ir.rebuild import rebuild
 from idgraph.reports.facts import OpaqueFacts
 from idgraph.reports.model import IndexReport, Part, report_parts
+from idgraph.runtime import Target, emit
 from idgraph.schedule import auto
 
 if TYPE_CHECKING:
     import torch
 
-    from idgraph.emit.tuning import Tuner
+    from idgraph.runtime.tuning import Tuner
 
 LARGE = 10**8  # loop points from which a fusion on the CPU is worth a schedule
 KernelKey = tuple[int, int, str]  # segment, version of its fusion, target
@@ -160,12 +160,12 @@ class Import(Printed):
 
     @arguments(FrontendError, first=True)
     def report(
-        self, *, auto: bool = False, advance: Callable[[int], None] | None = None, cures: int | None = None
+        self, *, auto: bool = False, advance: Callable[[int], None] | None = None, suggestions: int | None = None
     ) -> IndexReport:
         """What the program does to indices, segment by segment: tables, JSON, an HTML page; see `idgraph.reports`.
 
         ``auto`` reports each segment as `ig.schedule.auto` would schedule a copy of it, else as it is scheduled now.
-        ``cures``: the number of accesses for which wider ones are sought, as in `ig.report`, of each segment.
+        ``suggestions``: the number of accesses for which wider ones are sought, as in `ig.report`, of each segment.
         """
         parts = [
             Part(s.fusion, tuple(self._told(n) for n in s.calls if not is_projection(self.plan, n)))
@@ -179,7 +179,7 @@ class Import(Printed):
             opaque=coverage.opaque,
             auto=auto,
             advance=advance,
-            cures=cures,
+            suggestions=suggestions,
         )
 
     def _told(self, node: Node) -> OpaqueFacts:

@@ -1,17 +1,17 @@
 """Index maps: coordinates, addresses and predicates of every access, in the loop variables of its operation."""
 
 from idgraph.index.access import Access
-from idgraph.index.bank_cures import BankCure
+from idgraph.index.bank_suggestions import BankSuggestion
 from idgraph.index.banks import BankConflicts
 from idgraph.index.bounds import Conjunct, Predicate
-from idgraph.index.cures import Cure
 from idgraph.index.layout import address_of, buffer_size, strides
 from idgraph.index.loop import Loop
 from idgraph.index.model import IdModel, IndexMap
 from idgraph.index.storage import Buffer, Storage
+from idgraph.index.suggestions import Suggestion
 from idgraph.index.vector import Contiguity, VectorWidth
 
 __all__ = [
-    "Access", "BankConflicts", "BankCure", "Buffer", "Conjunct", "Contiguity", "Cure", "IdModel", "IndexMap", "Loop",
-    "Predicate", "Storage", "VectorWidth", "address_of", "buffer_size", "strides",
+    "Access", "BankConflicts", "BankSuggestion", "Buffer", "Conjunct", "Contiguity", "IdModel", "IndexMap", "Loop",
+    "Predicate", "Storage", "Suggestion", "VectorWidth", "address_of", "buffer_size", "strides",
 ]  # fmt: skip

@@ -23,13 +23,13 @@ from idgraph.arith import (
 )
 from idgraph.display import Printed, Sheet
 from idgraph.errors import IndexingError, arguments
-from idgraph.index.bank_cures import BankCure, bank_cures
+from idgraph.index.bank_suggestions import BankSuggestion, bank_suggestions
 from idgraph.index.banks import BankConflicts, bank_conflicts
 from idgraph.index.bounds import Bound, Predicate, explain_predicate
-from idgraph.index.cures import Cure, cures
 from idgraph.index.loop import Loop
 from idgraph.index.machine import index_bits, index_type
 from idgraph.index.storage import Buffer
+from idgraph.index.suggestions import Suggestion, suggestions
 from idgraph.index.vector import Contiguity, VectorWidth, explain_contiguous, explain_vector_width, vector_width
 from idgraph.ir import Fusion, Tensor, TensorExpr
 
@@ -189,9 +189,9 @@ class Access(Printed):
         return explain_vector_width(self, loop, wanted)
 
     @arguments(IndexingError)
-    def cures(self, why: VectorWidth) -> tuple[Cure, ...]:
-        """See `VectorWidth.cures`."""
-        return cures(why)
+    def suggestions(self, why: VectorWidth) -> tuple[Suggestion, ...]:
+        """See `VectorWidth.suggestions`."""
+        return suggestions(why)
 
     @property
     def tensor_address(self) -> Expr:
@@ -229,9 +229,9 @@ class Access(Printed):
         return bank_conflicts(self, block, symbols)
 
     @arguments(IndexingError)
-    def bank_cures(self, found: BankConflicts) -> tuple[BankCure, ...]:
-        """See `BankConflicts.cures`."""
-        return bank_cures(found)
+    def bank_suggestions(self, found: BankConflicts) -> tuple[BankSuggestion, ...]:
+        """See `BankConflicts.suggestions`."""
+        return bank_suggestions(found)
 
     @property
     def index_bits(self) -> int:

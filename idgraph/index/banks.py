@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from idgraph.index.access import Access
-    from idgraph.index.bank_cures import BankCure
+    from idgraph.index.bank_suggestions import BankSuggestion
 
 WARP = 32
 BANKS = 32
@@ -79,9 +79,9 @@ class BankConflicts(Printed):
     def __bool__(self) -> bool:
         return self.ways > 1
 
-    def cures(self) -> tuple[BankCure, ...]:
+    def suggestions(self) -> tuple[BankSuggestion, ...]:
         """Paddings and swizzles of the array that take all conflicts away from every access of it, each counted."""
-        return self.access.bank_cures(self)
+        return self.access.bank_suggestions(self)
 
     def __str__(self) -> str:
         verb = "write" if self.access.is_write else "read"
@@ -91,7 +91,7 @@ class BankConflicts(Printed):
         some = ", ".join(f"lane {x.lane} byte {x.byte}" for x in self.lanes[:4])
         more = ", ..." if len(self.lanes) > 4 else ""
         lines = [f"{head}: {self.ways}-way bank conflict", f"  bank {self.bank}: {some}{more}"]
-        return "\n".join([*lines, *(f"  {c}" for c in self.cures())])
+        return "\n".join([*lines, *(f"  {c}" for c in self.suggestions())])
 
 
 def bank_conflicts(

@@ -43,7 +43,7 @@ from idgraph.ir.loops import is_int
 
 if TYPE_CHECKING:
     from idgraph.index.access import Access
-    from idgraph.index.cures import Cure
+    from idgraph.index.suggestions import Suggestion
 
 WIDEST = 16  # bytes that one access of a GPU or of a SIMD unit moves
 _MAX_RUN = 4096
@@ -110,14 +110,14 @@ class VectorWidth(Printed):
         """Steps of the loop that are proved to lie side by side, from every multiple of it; alignment is not asked."""
         return consecutive(self.access, self.loop)
 
-    def cures(self) -> tuple[Cure, ...]:
+    def suggestions(self) -> tuple[Suggestion, ...]:
         """Changes that allow more, each applied to a copy of the fusion and asked again; the mildest first."""
-        return () if self else self.access.cures(self)
+        return () if self else self.access.suggestions(self)
 
     def __str__(self) -> str:
         elements = f"{self.width} element{'s' if self.width > 1 else ''}"
         head = f"{self.access.tensor.name} along {self.loop.name}: {elements} of {self.wanted}"
-        return "\n".join([head, f"  {self.reason}", *(f"  {c}" for c in self.cures())])
+        return "\n".join([head, f"  {self.reason}", *(f"  {c}" for c in self.suggestions())])
 
 
 def widest(access: Access) -> int:

@@ -16,7 +16,6 @@ from idgraph.loading import LOADING, load
 if TYPE_CHECKING:
     from idgraph.reports.facts import (
         AccessFacts,
-        CureFacts,
         CycleFacts,
         LoadFacts,
         LoopFacts,
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
         OperationFacts,
         SegmentFacts,
         SelfMappingFacts,
+        SuggestionFacts,
         TensorFacts,
         Traffic,
     )
@@ -31,19 +31,22 @@ if TYPE_CHECKING:
     from idgraph.reports.traffic import traffic_of
 
 __all__ = [
-    "AccessFacts", "CureFacts", "CycleFacts", "IndexReport", "LoadFacts", "LoopFacts", "OpaqueFacts", "OperationFacts",
-    "Part", "SegmentFacts", "SelfMappingFacts", "TensorFacts", "Traffic", "report", "report_parts", "traffic_of",
+    "AccessFacts", "CycleFacts", "IndexReport", "LoadFacts", "LoopFacts", "OpaqueFacts", "OperationFacts",
+    "Part", "SegmentFacts", "SelfMappingFacts", "SuggestionFacts", "TensorFacts", "Traffic", "report", "report_parts",
+    "traffic_of",
 ]  # fmt: skip
 
 _LATER = {"IndexReport": "model", "Part": "model", "report_parts": "model", "traffic_of": "traffic"}
 
 
 @arguments(IdGraphError, first=True)
-def report(f: Fusion, *, model: IdModel | None = None, auto: bool = False, cures: int | None = None) -> IndexReport:
+def report(
+    f: Fusion, *, model: IdModel | None = None, auto: bool = False, suggestions: int | None = None
+) -> IndexReport:
     """What a fusion does to indices, as it is scheduled now; ``auto``: as `ig.schedule.auto` would schedule a copy.
 
     Accesses of less than 16 bytes come with the changes that would allow more, each tried on a copy of the fusion: for
-    the ``cures`` accesses with the most points (default: 32 of a small fusion, fewer of one with hundreds of
+    the ``suggestions`` accesses with the most points (default: 32 of a small fusion, fewer of one with hundreds of
     operations; 0: none).
 
     For an imported model there is ``imp.report()``. Raises `ScheduleError` for a schedule that is not legal.
@@ -61,7 +64,7 @@ def report(f: Fusion, *, model: IdModel | None = None, auto: bool = False, cures
     with LOADING:
         from idgraph.reports.model import report_fusion  # noqa: PLC0415 - a fifth of the time that the rest takes
 
-    return report_fusion(f, model, auto, cures)
+    return report_fusion(f, model, auto, suggestions)
 
 
 def __getattr__(name: str) -> object:

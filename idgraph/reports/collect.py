@@ -16,7 +16,6 @@ from idgraph.index.vector import Limit, loaded_along
 from idgraph.ir import Fusion, Resize, Roll, Stride, Tensor, TensorExpr, item_size
 from idgraph.reports.facts import (
     AccessFacts,
-    CureFacts,
     CycleFacts,
     LoadFacts,
     LoopFacts,
@@ -25,6 +24,7 @@ from idgraph.reports.facts import (
     Pattern,
     SegmentFacts,
     SelfMappingFacts,
+    SuggestionFacts,
     TensorFacts,
     amount,
     total,
@@ -40,14 +40,16 @@ def segment_facts(
     number: int = 0,
     calls: tuple[OpaqueFacts, ...] = (),
     advance: Advance | None = None,
-    cures: int | None = None,
+    suggestions: int | None = None,
 ) -> SegmentFacts:
     """Everything told of one fusion as it is scheduled now; ``advance`` hears of every operation that is done.
 
-    ``cures`` is the number of accesses for which changes are tried (see `with_cures`).
+    ``suggestions`` is the number of accesses for which changes are tried (see `with_suggestions`).
     """
-    if cures is not None and cures < 0:
-        raise IdGraphError(f"cures is {cures}, no number of accesses", hint="0 for none, None for as many as are cheap")
+    if suggestions is not None and suggestions < 0:
+        raise IdGraphError(
+            f"suggestions is {suggestions}, no number of accesses", hint="0 for none, None for as many as are cheap"
+        )
     m = model if model is not None else IdModel(f)
     m.verify()
     operations: list[OperationFacts] = []
@@ -55,7 +57,7 @@ def segment_facts(
         operations.append(operation_facts(m, e))
         if advance is not None:
             advance(1)
-    operations = with_cures(m, operations, _affordable(f) if cures is None else cures)
+    operations = with_suggestions(m, operations, _affordable(f) if suggestions is None else suggestions)
     told = (*f.inputs, *(t for t in f.outputs if t.definition is not None))
     return SegmentFacts(
         number, f.name, tuple(_tensor(f, t) for t in told), tuple(operations),
@@ -72,7 +74,7 @@ def _affordable(f: Fusion) -> int:
     return max(2, min(32, _TRIES // max(1, len(f.exprs))))
 
 
-def with_cures(m: IdModel, operations: list[OperationFacts], limit: int) -> list[OperationFacts]:
+def with_suggestions(m: IdModel, operations: list[OperationFacts], limit: int) -> list[OperationFacts]:
     """The operations, with the changes that would allow wider vectors at the ``limit`` narrow accesses of most points.
 
     Accesses that look alike (those of a model's layers) are asked about once.
@@ -89,10 +91,10 @@ def with_cures(m: IdModel, operations: list[OperationFacts], limit: int) -> list
         alike[looks] = None
         access = m.index_map(m.fusion.exprs[e]).accesses[k]
         loop = lane_loop(access.loops)
-        tried = access.explain_vector_width(loop).cures() if loop is not None else ()
-        told = tuple(CureFacts(c.text, c.width, c.loop, c.keeps_result) for c in tried)
+        tried = access.explain_vector_width(loop).suggestions() if loop is not None else ()
+        told = tuple(SuggestionFacts(c.text, c.width, c.loop, c.keeps_result) for c in tried)
         accesses = list(made[e].accesses)
-        accesses[k] = replace(a, cures=told)
+        accesses[k] = replace(a, suggestions=told)
         made[e] = replace(made[e], accesses=tuple(accesses))
     return made
 

@@ -78,7 +78,7 @@ class LoadFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class CureFacts:
+class SuggestionFacts:
     """A change after which an access moves ``width`` elements at once along ``loop``, tried on a copy.
 
     ``keeps_result``: only layout or schedule change; else the program does (another slice or extent).
@@ -99,8 +99,8 @@ class AccessFacts:
     number of elements from one step of it to the next (None: differs from step to step), ``pattern`` its name.
     ``contiguous_along`` are all loops whose step is one element. ``vector_width`` elements may move in one aligned
     access of ``vector_bytes``; ``limit`` (of `idgraph.index.VectorWidth`) and ``why`` say what stops a wider one.
-    ``points`` is the number of points of its loops, ``bounds`` are what the loaded indices must obey. ``cures`` are
-    changes that would allow more, None where none were tried (`idgraph.reports.report` says of which they are).
+    ``points`` is the number of points of its loops, ``bounds`` are what the loaded indices must obey. ``suggestions``
+    are changes that would allow more, None where none were tried (`idgraph.reports.report` says of which they are).
     """
 
     kind: Literal["read", "write"]
@@ -124,7 +124,7 @@ class AccessFacts:
     points: Amount
     loads: tuple[LoadFacts, ...] = ()
     bounds: tuple[str, ...] = ()
-    cures: tuple[CureFacts, ...] | None = None
+    suggestions: tuple[SuggestionFacts, ...] | None = None
 
     @property
     def narrow(self) -> bool:

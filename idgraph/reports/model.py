@@ -179,16 +179,16 @@ def report_parts(
     opaque: Mapping[str, str] | None = None,
     auto: bool = False,
     advance: Advance | None = None,
-    cures: int | None = None,
+    suggestions: int | None = None,
 ) -> IndexReport:
-    """The report of a program in segments; ``auto`` schedules a copy of each fusion first, ``cures`` as in `report`."""
+    """The report of a program in segments; ``auto`` schedules a copy of each fusion first."""
     made: list[SegmentFacts] = []
     for number, part in enumerate(parts):
         if part.fusion is None:
             made.append(SegmentFacts(number, name, (), (), (), (), (), part.calls))
             continue
         f = _scheduled(part.fusion) if auto else part.fusion
-        made.append(segment_facts(f, None, number, part.calls, advance, cures))
+        made.append(segment_facts(f, None, number, part.calls, advance, suggestions))
     return IndexReport(name, tuple(made), dict(mapped or {}), dict(opaque or {}), "auto" if auto else "as given")
 
 
@@ -198,11 +198,11 @@ def _scheduled(f: Fusion) -> Fusion:
     return copy
 
 
-def report_fusion(f: Fusion, model: IdModel | None, auto: bool, cures: int | None = None) -> IndexReport:
+def report_fusion(f: Fusion, model: IdModel | None, auto: bool, suggestions: int | None = None) -> IndexReport:
     """See `idgraph.reports.report`."""
     if not isinstance(f, Fusion):  # pyright: ignore[reportUnnecessaryIsInstance] - users are not type checkers
         raise IdGraphError(f"there is no report of a {type(f).__name__}", hint="ig.report(fusion), or imp.report()")
     f.verify()
     if auto or model is None:
-        return report_parts(f.name, [Part(f)], auto=auto, cures=cures)
-    return IndexReport(f.name, (segment_facts(f, model, cures=cures),))
+        return report_parts(f.name, [Part(f)], auto=auto, suggestions=suggestions)
+    return IndexReport(f.name, (segment_facts(f, model, suggestions=suggestions),))

@@ -19,7 +19,7 @@
                        step pattern contiguous contiguous_along vector_width (elements) vector_bytes limit why
                        index_bits points bounds, as in `idgraph.reports.AccessFacts`
           loads          name tensor coordinates
-          cures          changes that would allow a wider access: text width (elements) loop
+          suggestions          changes that would allow a wider access: text width (elements) loop
                          keeps_result; null: not tried
       cycles         graph kind shift modulus net resizes changes_index tensors steps lines closed_by closing_line
                      consequence
@@ -39,11 +39,11 @@ from idgraph.errors import SourceLine
 from idgraph.reports.facts import (
     AccessFacts,
     Amount,
-    CureFacts,
     CycleFacts,
     OpaqueFacts,
     OperationFacts,
     SegmentFacts,
+    SuggestionFacts,
     TensorFacts,
     Traffic,
 )
@@ -155,11 +155,11 @@ def _access(a: AccessFacts) -> Plain:
         "points": _amount(a.points),
         "loads": [{"name": x.name, "tensor": x.tensor, "coordinates": list(x.coordinates)} for x in a.loads],
         "bounds": list(a.bounds),
-        "cures": None if a.cures is None else [_cure(c) for c in a.cures],
+        "suggestions": None if a.suggestions is None else [_suggestion(c) for c in a.suggestions],
     }
 
 
-def _cure(c: CureFacts) -> Plain:
+def _suggestion(c: SuggestionFacts) -> Plain:
     return {"text": c.text, "width": c.width, "loop": c.loop, "keeps_result": c.keeps_result}
 
 

@@ -16,13 +16,13 @@ from idgraph.reports.words import (
     GROUPS,
     bytes_text,
     count_text,
-    cures_text,
     cycle_text,
     grouped,
     lanes_text,
     limit_text,
     place,
     share,
+    suggestions_text,
     tuple_text,
 )
 
@@ -149,7 +149,10 @@ def _findings(s: SegmentFacts, title: str, rows: int | None) -> list[RenderableT
         parts.append(
             _rows(
                 table,
-                ((n, f"{a.kind} {a.tensor}", a.loop, count_text(a.points), a.why, cures_text(a)) for n, a in found),
+                (
+                    (n, f"{a.kind} {a.tensor}", a.loop, count_text(a.points), a.why, suggestions_text(a))
+                    for n, a in found
+                ),
                 rows,
             )
         )

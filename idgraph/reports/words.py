@@ -81,12 +81,12 @@ def limit_text(a: AccessFacts) -> str:
     return "" if a.vector_bytes >= 16 else a.why
 
 
-def cures_text(a: AccessFacts) -> str:
+def suggestions_text(a: AccessFacts) -> str:
     """What would allow more: a line for each change that was tried and found to."""
-    if a.cures is None:
+    if a.suggestions is None:
         return ""
     return (
-        "\n".join(f"{c.width} if {c.text}" + ("" if c.keeps_result else " (changes the result)") for c in a.cures)
+        "\n".join(f"{c.width} if {c.text}" + ("" if c.keeps_result else " (changes the result)") for c in a.suggestions)
         or "no change found"
     )
 

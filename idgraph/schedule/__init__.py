@@ -2,18 +2,18 @@
 
 from idgraph.ir.advice import advise_with
 from idgraph.ir.decisions import Decision, Option
+from idgraph.rewrite.gathers import apply_gather_plan, gather_plan
 from idgraph.schedule.advice import ways_out
 from idgraph.schedule.auto import auto
-from idgraph.schedule.gathers import apply_gather_plan, gather_plan
+from idgraph.schedule.config import KernelConfig
 from idgraph.schedule.inline import inline_most, recompute
 from idgraph.schedule.replay import like
 from idgraph.schedule.resize import resize_to_inputs
 from idgraph.schedule.scatter import apply_scatter_plan, scatter_plan
-from idgraph.schedule.variant import Variant
 
 __all__ = [
-    "Decision", "Option", "Variant", "apply_gather_plan", "apply_scatter_plan", "auto", "gather_plan", "inline_most",
-    "like", "recompute", "resize_to_inputs", "scatter_plan",
+    "Decision", "KernelConfig", "Option", "apply_gather_plan", "apply_scatter_plan", "auto", "gather_plan",
+    "inline_most", "like", "recompute", "resize_to_inputs", "scatter_plan",
 ]  # fmt: skip
 
 advise_with(ways_out)

@@ -33,16 +33,16 @@ from idgraph.ir import (
 from idgraph.ir.loops import reset
 from idgraph.ir.registry import apply
 from idgraph.ir.state import rewriting
+from idgraph.rewrite.broadcasts import broadcasts_first, wide_views
+from idgraph.rewrite.gathers import Force, apply_gather_plan, gather_plan
+from idgraph.rewrite.two_stage import two_stages
 from idgraph.schedule.blocks import VECTOR_BYTES, cut_blocks
-from idgraph.schedule.broadcasts import broadcasts_first, wide_views
-from idgraph.schedule.gathers import Force, apply_gather_plan, gather_plan
+from idgraph.schedule.config import RULE, KernelConfig
 from idgraph.schedule.inline import inline_most, recompute, scan_loops
 from idgraph.schedule.replay import like_consumer
 from idgraph.schedule.rows import schedule_rows
 from idgraph.schedule.scatter import apply_scatter_plan, scatter_plan, schedule_scatter
-from idgraph.schedule.stages import two_stages
 from idgraph.schedule.transpose import Nest, tile_transposes
-from idgraph.schedule.variant import RULE, Variant
 
 BLOCK = 128
 GATHER_BLOCK = 1024  # elements gathered from one row by many threads of a block are found in its cache
@@ -61,10 +61,10 @@ MOVES = frozenset(
 
 
 @arguments(ScheduleError, first=True, keep=rewriting)
-def auto(fusion: Fusion, *, block: int | None = None, gathers: Force = None, variant: Variant = RULE) -> None:
+def auto(fusion: Fusion, *, block: int | None = None, gathers: Force = None, config: KernelConfig = RULE) -> None:
     """Schedule a whole fusion for ``block`` threads a block (by default as measured); earlier schedules are dropped.
 
-    ``variant`` chooses among kernels that compute the same (see `idgraph.tune`, which measures them).
+    ``config`` chooses among kernels that compute the same (see `idgraph.tune`, which measures them).
 
     First every gather of a computed tensor, and every scatter, is taken the way that costs least (see
     `idgraph.schedule.gather_plan` and `scatter_plan`), or the way that ``gathers`` says: "recompute", "predicate",
@@ -90,8 +90,8 @@ def auto(fusion: Fusion, *, block: int | None = None, gathers: Force = None, var
         broadcasts_first(fusion)
         two_stages(fusion)
     _join_views(fusion)
-    rows = schedule_rows(fusion, variant)
-    nests = _Nests(variant.but(block=block) if block else variant, _stored(fusion) | rows.members, rows.members)
+    rows = schedule_rows(fusion, config)
+    nests = _Nests(config.but(block=block) if block else config, _stored(fusion) | rows.members, rows.members)
     for e in reversed(fusion.exprs):
         nests.place(e.output)
     for n in range(ROUNDS + 1):
@@ -158,7 +158,7 @@ class _Nests:
     """The loop nests so far. ``stored`` are tensors with a nest of their own, ``whole`` those computed completely,
     ``of`` says for each reference what follows it, and ``leads`` the reference of each tensor."""
 
-    variant: Variant
+    config: KernelConfig
     stored: set[Tensor]
     rows: Collection[Tensor]
     whole: set[Tensor] = field(default_factory=set[Tensor])
@@ -181,7 +181,7 @@ class _Nests:
         if leader is None:
             self.stored.add(t)
             self.whole.add(t)
-            _reference(t, _sources(t, self.stored), self.variant)
+            _reference(t, _sources(t, self.stored), self.config)
             self.of[t], self.leads[t] = {}, t
             return
         self.follow(t, leader)
@@ -294,13 +294,13 @@ def _stored(fusion: Fusion) -> set[Tensor]:
     return kept
 
 
-def _reference(t: Tensor, sources: _Sources, variant: Variant) -> None:
+def _reference(t: Tensor, sources: _Sources, config: KernelConfig) -> None:
     """Kept axes flattened and cut into blocks and threads; reduced axes inside them, axes of one element last."""
     ops = {e.op for e in sources.exprs}
     small = len(sources.exprs) <= FEW and len(sources.inputs) <= 2
-    block = variant.block or ((GATHER_BLOCK if small else GATHER_BLOCK // 2) if ops & GATHERS else BLOCK)
+    block = config.block or ((GATHER_BLOCK if small else GATHER_BLOCK // 2) if ops & GATHERS else BLOCK)
     if t.definition is not None and t.definition.op in SCATTERS:
-        schedule_scatter(t.definition, block, variant.vectors or 1)
+        schedule_scatter(t.definition, block, config.vectors or 1)
         return
     if _interleaves(t):
         _interleaved(t, block)
@@ -325,9 +325,9 @@ def _reference(t: Tensor, sources: _Sources, variant: Variant) -> None:
         t.split(kept - 1, parts, inner=False).reorder({kept - 1: kept}).parallelize(kept, "unroll")
     # A row that an index selects is waited for twice, so several are on their way at once; so are constants.
     waits = not sources.inputs or bool(ops & ROWS_BY_INDEX)
-    steps = variant.vectors or (STEPS if parts == 1 and waits else 1)
+    steps = config.vectors or (STEPS if parts == 1 and waits else 1)
     usual = parts * len(sources.inputs) > MAX_VECTORS
-    apart = parts > 1 and (usual if variant.apart is None else variant.apart)
+    apart = parts > 1 and (usual if config.apart is None else config.apart)
     if apart:  # each part has threads of its own, whole warps of them
         block = max(WARP, block // parts // WARP * WARP)
     cut_blocks(t, kept, block, steps)

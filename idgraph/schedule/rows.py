@@ -30,9 +30,9 @@ from idgraph.ir.pointwise import same_extent
 from idgraph.ir.reduce import REDUCTIONS
 from idgraph.ir.registry import apply
 from idgraph.schedule.blocks import VECTOR_BYTES
+from idgraph.schedule.config import MAX_THREADS, RULE, KernelConfig
 from idgraph.schedule.inline import recompute, sharing
 from idgraph.schedule.legal import nest_conflict
-from idgraph.schedule.variant import MAX_THREADS, RULE, Variant
 
 Labels = dict[IterDomain, int]
 WARP = 32
@@ -312,33 +312,33 @@ class Shape:
         return 2 if self.across or self.rows > 1 else 1
 
 
-def shape_of(space: Space, writes: bool, variant: Variant = RULE) -> Shape:
+def shape_of(space: Space, writes: bool, config: KernelConfig = RULE) -> Shape:
     """Threads and lanes for the space: by its extents and by which axes lie innermost in memory.
 
     Long rows get a block each, of the more threads the fewer rows there are; short ones a part of a warp or a few
-    warps, several rows a block. What ``variant`` chooses is taken as far as the row has elements for it.
+    warps, several rows a block. What ``config`` chooses is taken as far as the row has elements for it.
     """
     columns = [t for t in space.labels if not space.is_row(t) or reduces(t)]
     read = [p for t in columns if t.definition is not None for p in t.definition.inputs if not p.definition]
     across = any(_innermost(space, t) < space.rows for t in space.labels if reduces(t))
     count, rows = _product(space.extents[space.rows :]), _product(space.extents[: space.rows])
     if across:
-        return Shape(1, 1, variant.rows or BLOCK, across=True)
+        return Shape(1, 1, config.rows or BLOCK, across=True)
     sizes = [item_size(t.dtype) for t in (*read, *columns) if not t.definition or t in t.fusion.outputs]
     lanes = VECTOR_BYTES // min([*sizes, 4])
     usual = WRITING_THREADS if writes else REDUCING_THREADS
     if count is None:
-        return Shape(lanes, variant.threads or usual, 1, across=False)
+        return Shape(lanes, config.threads or usual, 1, across=False)
     few = rows is not None and rows < FEW_ROWS
-    wanted = -(-count // (lanes if few or count <= WARP * lanes or variant.threads else lanes * CHUNKS))
-    most = variant.threads or (1024 if few else usual)
+    wanted = -(-count // (lanes if few or count <= WARP * lanes or config.threads else lanes * CHUNKS))
+    most = config.threads or (1024 if few else usual)
     threads = 1
     while threads < most and threads < wanted:
         threads *= 2
     while lanes > 1 and threads * lanes > max(1, count) * 2 - 1:
         lanes //= 2
     block = 1
-    most = variant.rows or -(-BLOCK // threads)
+    most = config.rows or -(-BLOCK // threads)
     while block < most and (rows is None or block < rows):
         block *= 2
     return Shape(lanes, threads, max(1, min(block, MAX_THREADS // threads)), across=False)
@@ -421,7 +421,7 @@ def share_equal(fusion: Fusion) -> None:
             fusion.replace(e.output, first)
 
 
-def schedule_rows(fusion: Fusion, variant: Variant = RULE) -> Scheduled:
+def schedule_rows(fusion: Fusion, config: KernelConfig = RULE) -> Scheduled:
     """Loops for every reduction and what belongs to its rows; the rest of the fusion follows them."""
     done = Scheduled()
     if any(reduces(t) for t in fusion.tensors):
@@ -430,7 +430,7 @@ def schedule_rows(fusion: Fusion, variant: Variant = RULE) -> Scheduled:
     for space in found:
         others = {t for other in found if other is not space for t in other.labels}
         ends = separate(fusion, space, others)
-        how = shape_of(space, any(not space.is_row(t) for t in ends), variant)
+        how = shape_of(space, any(not space.is_row(t) for t in ends), config)
         for t in [t for t in fusion.tensors if t in space.labels]:
             if not (space.is_row(t) or t in ends):
                 continue

@@ -34,9 +34,9 @@ from idgraph.ir.indexing import attr
 from idgraph.ir.registry import apply
 from idgraph.ir.reshape import product
 from idgraph.ir.state import rewriting
+from idgraph.rewrite.gathers import LAUNCH, named, place_of, rewrite, sample_points
+from idgraph.rewrite.read_at import Along, Coordinate, Picked, Reader
 from idgraph.schedule.blocks import ADDED_TOGETHER, VECTOR_BYTES, cut_blocks
-from idgraph.schedule.gathers import LAUNCH, named, place_of, rewrite, sample_points
-from idgraph.schedule.pushed import Along, Coordinate, Picked, Reader
 
 STEP = LAUNCH // 8
 """Element accesses that one of several writes after another is worth: each waits for the one before it."""

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from idgraph.emit import Target
 from idgraph.errors import IdGraphError, arguments
 from idgraph.loading import LOADING, load
+from idgraph.runtime import Target
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

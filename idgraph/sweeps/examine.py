@@ -10,13 +10,13 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from idgraph.emit import Target
 from idgraph.errors import IdGraphError
 from idgraph.frontends.files import read_file
 from idgraph.frontends.fx import Import
 from idgraph.ir import Fusion
 from idgraph.reports.model import IndexReport, report_fusion
 from idgraph.reports.plain import totals
+from idgraph.runtime import Target
 from idgraph.sweeps.rows import Row, Settings
 from idgraph.validate import Report, validate
 
@@ -91,7 +91,7 @@ def _examined(path: Path, row: Row, options: Options) -> Row:
 
 def _report(found: Fusion | Import, auto: bool) -> IndexReport:
     if isinstance(found, Import):
-        return found.report(auto=auto, cures=0)
+        return found.report(auto=auto, suggestions=0)
     return report_fusion(found, None, auto, 0)
 
 

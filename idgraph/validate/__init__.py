@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from idgraph.emit import Target
 from idgraph.errors import IdGraphError, arguments
 from idgraph.ir import Fusion
 from idgraph.loading import LOADING, load
+from idgraph.runtime import Target
 
 if TYPE_CHECKING:
     from idgraph.index import IdModel

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from idgraph.emit.cuda.compile import inlined, ptx_of
-from idgraph.emit.cuda.device import load_cuda, need_device, simulated
+from idgraph.runtime.cuda.compile import inlined, ptx_of
+from idgraph.runtime.cuda.device import load_cuda, need_device, simulated
 from idgraph.validate.codegen import grid_source, point_source
 from idgraph.validate.engine_numba import arrays_of, load_source, scan_numba
 from idgraph.validate.engine_numpy import check_points, scan_numpy

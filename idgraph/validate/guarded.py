@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from idgraph.emit import Program, launch
-from idgraph.emit.layout import bind, flat_input, given_array, output_array
+from idgraph.runtime import Program, launch
+from idgraph.runtime.binding import bind, flat_input, given_array, output_array
 from idgraph.validate.oracle.moves import Array
 
 GUARD: Final = 4096  # elements before and behind each buffer

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from idgraph.emit import Target
 from idgraph.errors import OperationError, short_repr, user_line
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, check_fusion
 from idgraph.ir.fusion import is_int
+from idgraph.runtime import Target
 from idgraph.validate.addresses import Engine, check_addresses
 from idgraph.validate.inputs import random_inputs
 from idgraph.validate.oracle import bind

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from idgraph.emit import Program, Target, emit
-from idgraph.emit.nest import IndexMaps
 from idgraph.errors import IndexingError
 from idgraph.ir import DType, Fusion
+from idgraph.lower.nest import IndexMaps
+from idgraph.runtime import Program, Target, emit
 from idgraph.validate.guarded import run_guarded
 from idgraph.validate.inputs import random_inputs
 from idgraph.validate.oracle import bind, evaluate

@@ -9,10 +9,10 @@ from idgraph.reports.words import (
     GROUPS,
     bytes_text,
     count_text,
-    cures_text,
     grouped,
     lanes_text,
     limit_text,
+    suggestions_text,
     tuple_text,
 )
 from idgraph.viz.text import xml
@@ -83,7 +83,7 @@ def findings(s: SegmentFacts) -> list[tuple[str, list[Row]]]:
                     lanes_text(a),
                     count_text(a.points),
                     a.why,
-                    cures_text(a),
+                    suggestions_text(a),
                 )
                 for name, a in rows
             ],

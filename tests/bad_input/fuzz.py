@@ -31,7 +31,7 @@ SECONDS = 5.0
 ROOMS = ("check", "frontends", "schedule", "testing", "viz")
 # Names that start processes, servers or test functions of their own; tests/sweeps, tests/cli and tests/emit call them.
 ELSEWHERE = {"sweep", "tune", "from_torch", "Tuner", "given"}
-BUILT_BY_USERS = {"Fusion", "IdModel", "Variant"}  # the other classes are what the library hands out
+BUILT_BY_USERS = {"Fusion", "IdModel", "KernelConfig"}  # the other classes are what the library hands out
 PLAIN_ERRORS = (FileNotFoundError, IsADirectoryError, PermissionError, NotADirectoryError)  # of a path that is wrong
 DUNDERS = (
     "__getitem__", "__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__truediv__", "__floordiv__", "__mod__",

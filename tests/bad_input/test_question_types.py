@@ -125,10 +125,10 @@ def test_integers_of_numpy_are_values() -> None:
         lambda: ig.frontends.fx.from_json(5),  # pyright: ignore[reportArgumentType]
         lambda: ig.sweep(5),  # pyright: ignore[reportArgumentType]
         lambda: ig.sweep(None),  # pyright: ignore[reportArgumentType]
-        lambda: ig.report(Case().f, cures=-1),
+        lambda: ig.report(Case().f, suggestions=-1),
         lambda: find(fusions(steps=("nothing",)), lambda f: True),
     ],
 )
 def test_programs_files_and_strategies(ask: Callable[[], object]) -> None:
-    with pytest.raises(ig.IdGraphError, match=r"path is 5|graphs is 5|graphs is None|cures is -1|steps: "):
+    with pytest.raises(ig.IdGraphError, match=r"path is 5|graphs is 5|graphs is None|suggestions is -1|steps: "):
         ask()

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 import idgraph as ig
-from idgraph.emit import emit
 from idgraph.ir import DTYPES, DType, is_float
-from idgraph.schedule import Variant
-from idgraph.schedule.variant import RULE
+from idgraph.runtime import emit
+from idgraph.schedule import KernelConfig
+from idgraph.schedule.config import RULE
 from idgraph.validate.oracle import evaluate
 from tests.emit.row_cases import NORMS, cross_entropy, rows, safe_logsumexp, weighted_norm
 from tests.emit.scatter_cases import SCATTERED, id_arrays
@@ -26,13 +26,13 @@ Array = npt.NDArray[Any]
 
 @dataclass(slots=True)
 class Case:
-    """A fusion, arrays where random ones will not do, symbols that no shape tells, the variant it is scheduled as."""
+    """A fusion, arrays where random ones will not do, symbols that no shape tells, the config it is scheduled as."""
 
     fusion: ig.Fusion
     arrays: dict[str, Array] = field(default_factory=dict[str, Array])
     symbols: dict[str, int] = field(default_factory=dict[str, int])
     sizes: dict[str, int] = field(default_factory=dict[str, int])
-    variant: Variant = RULE
+    config: KernelConfig = RULE
 
 
 CASES: dict[str, Callable[[], Case]] = {}
@@ -110,7 +110,7 @@ def outcome(name: str, target: Any, checked: bool = False) -> str:
     """Run one case on one target; empty when the values are right."""
     made = CASES[name]()
     inputs = arrays_of(made)
-    program = emit(made.fusion, target, variant=made.variant)
+    program = emit(made.fusion, target, config=made.config)
     with np.errstate(all="ignore"):
         got = program.run(inputs, made.symbols, checked=checked, poison=True)
         return difference(made, inputs, got)
@@ -840,20 +840,20 @@ def cross_entropy_rows() -> Case:
     return Case(f, {"y": np.array([0, 42, -100])})
 
 
-def _turned(variant: Variant) -> Case:
+def _turned(config: KernelConfig) -> Case:
     """A rotation with its tables, 40 elements a half: several vectors a thread, blocks that end within a row."""
     f = ig.Fusion("turned")
     x, cos, sin = f.input("x", (3, 80), "bfloat16"), f.input("cos", (1, 80), "bfloat16"), f.input("sin", (1, 80))
     f.output(x * cos + ig.cat([-x[..., 40:], x[..., :40]], dim=-1) * ig.cast(sin, "bfloat16"))
-    ig.schedule.auto(f, variant=variant)
-    return Case(f, variant=variant)
+    ig.schedule.auto(f, config=config)
+    return Case(f, config=config)
 
 
 CASES.update({
-    "turned_apart": lambda: _turned(Variant(apart=True, block=32)),
-    "turned_together": lambda: _turned(Variant(apart=False, block=8)),
-    "turned_two_vectors": lambda: _turned(Variant(apart=False, vectors=2, block=4)),
-    "turned_apart_four_vectors": lambda: _turned(Variant(apart=True, vectors=4, block=32)),
+    "turned_apart": lambda: _turned(KernelConfig(apart=True, block=32)),
+    "turned_together": lambda: _turned(KernelConfig(apart=False, block=8)),
+    "turned_two_vectors": lambda: _turned(KernelConfig(apart=False, vectors=2, block=4)),
+    "turned_apart_four_vectors": lambda: _turned(KernelConfig(apart=True, vectors=4, block=32)),
 })  # fmt: skip
 
 
@@ -867,7 +867,7 @@ def constants_two_vectors() -> ig.Fusion:
 
 @case
 def again_cross_entropy() -> Case:
-    made = _kept(cross_entropy(3, 43, "mean", gradient=True, dtype="float32"), keep=False)
+    made = _kept(cross_entropy(3, 43, "mean", gradient=True, dtype="float32"), persistent=False)
     made.arrays["y"] = np.array([0, 42, -100])
     return made
 
@@ -893,11 +893,11 @@ def largest_of_all() -> Case:
     return Case(f, {"x": np.arange(-50, 0, dtype=np.float32)})
 
 
-def _kept(f: ig.Fusion, keep: bool = True, **choices: Any) -> Case:
+def _kept(f: ig.Fusion, persistent: bool = True, **choices: Any) -> Case:
     """Rows in registers (arrays on the CPU), or read again by each pass."""
-    variant = Variant(keep=keep, **choices)
-    ig.schedule.auto(f, variant=variant)
-    return Case(f, variant=variant)
+    config = KernelConfig(persistent=persistent, **choices)
+    ig.schedule.auto(f, config=config)
+    return Case(f, config=config)
 
 
 # Columns: as many as the threads take at once, a part more, fewer than one vector, odd; rows that fill no block.
@@ -908,8 +908,8 @@ CASES.update({
     "kept_rms_norm": lambda: _kept(rows(NORMS["rms norm"], (2, 40), "bfloat16"), threads=4, rows=1),
     "kept_layer_norm": lambda: _kept(weighted_norm((3, 24), "float32"), threads=2, rows=2),
     "kept_short": lambda: _kept(rows(NORMS["softmax"], (5, 3))),
-    "again_in_some_rows_of_a_block": lambda: _kept(rows(safe_logsumexp, (3, 8)), keep=False, threads=4, rows=2),
-    "again_softmax": lambda: _kept(rows(NORMS["softmax"], (3, 72)), keep=False, threads=4),
-    "again_softmax_passes": lambda: _kept(rows(NORMS["softmax"], (2, 51)), keep=False, online=False, threads=8),
-    "again_layer_norm": lambda: _kept(weighted_norm((3, 24), "float32"), keep=False, threads=2, rows=2),
+    "again_in_some_rows_of_a_block": lambda: _kept(rows(safe_logsumexp, (3, 8)), persistent=False, threads=4, rows=2),
+    "again_softmax": lambda: _kept(rows(NORMS["softmax"], (3, 72)), persistent=False, threads=4),
+    "again_softmax_passes": lambda: _kept(rows(NORMS["softmax"], (2, 51)), persistent=False, online=False, threads=8),
+    "again_layer_norm": lambda: _kept(weighted_norm((3, 24), "float32"), persistent=False, threads=2, rows=2),
 })  # fmt: skip

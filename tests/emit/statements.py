@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from idgraph.emit.fuse_lanes import is_lanes
-from idgraph.emit.plan import Stmt, bodies
+from idgraph.kernel.ir import Stmt, bodies
+from idgraph.passes.fuse_lanes import is_lanes
 
 
 def repeated(body: tuple[Stmt, ...]) -> Iterator[Stmt]:

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pytest
 
 import idgraph as ig
-from idgraph.emit import emit
-from idgraph.emit.layout import bind, flat_input, given_array
-from idgraph.emit.program import Target
+from idgraph.runtime import emit
+from idgraph.runtime.binding import bind, flat_input, given_array
+from idgraph.runtime.program import Target
 
 Array = npt.NDArray[Any]
 TARGETS: tuple[Target, ...] = ("python", "numpy", "cpu")

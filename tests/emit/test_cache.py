@@ -18,12 +18,12 @@ from types import SimpleNamespace
 import pytest
 
 import idgraph as ig
-from idgraph.emit import Program, compile_ptx
-from idgraph.emit import cache as cache_module
-from idgraph.emit.cache import BESIDE, FORMAT, KernelCache, kernel_key
-from idgraph.emit.cuda import compile as compiling
-from idgraph.emit.cuda.driver import entry_name, words_of
 from idgraph.ir import DType
+from idgraph.runtime import Program, compile_ptx
+from idgraph.runtime import cache as cache_module
+from idgraph.runtime.cache import BESIDE, FORMAT, KernelCache, kernel_key
+from idgraph.runtime.cuda import compile as compiling
+from idgraph.runtime.cuda.driver import entry_name, words_of
 
 pytest.importorskip("numba_cuda")
 
@@ -127,7 +127,7 @@ def test_many_writers_leave_one_whole_entry(tmp_path: Path) -> None:
 WRITER = """
 import os, signal, sys
 from pathlib import Path
-from idgraph.emit.cache import KernelCache
+from idgraph.runtime.cache import KernelCache
 if sys.argv[2] == "killed":
     Path.replace = lambda self, target: os.kill(os.getpid(), signal.SIGKILL)
 for n in range(20):
@@ -218,7 +218,7 @@ def test_what_belongs_to_somebody_else_is_not_read(tmp_path: Path, monkeypatch: 
 EIGHT = """
 import sys
 from pathlib import Path
-from idgraph.emit.cache import KernelCache
+from idgraph.runtime.cache import KernelCache
 kept, me = KernelCache(Path(sys.argv[1])), sys.argv[2]
 for n in range(60):
     key = f"kernel {n % 7} of {'anyone' if n % 2 else me}"

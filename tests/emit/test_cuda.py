@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 import idgraph as ig
-from idgraph.emit import compile_ptx, emit
-from idgraph.emit.cuda.arrays import device_flat, device_given
+from idgraph.runtime import compile_ptx, emit
+from idgraph.runtime.cuda.arrays import device_flat, device_given
 from tests.emit.cases import CASES
 
 ROOT = Path(__file__).parents[2]
@@ -115,7 +115,7 @@ def test_float_arithmetic_compiles() -> None:
 
 
 def test_no_device_is_one_clear_error() -> None:
-    from idgraph.emit.cuda.device import load_cuda, simulated
+    from idgraph.runtime.cuda.device import load_cuda, simulated
 
     if load_cuda().is_available() or simulated():
         pytest.skip("there is a device")
@@ -127,7 +127,7 @@ def test_no_device_is_one_clear_error() -> None:
 
 
 def test_too_many_threads() -> None:
-    from idgraph.emit.cuda.run import launch_shape
+    from idgraph.runtime.cuda.run import launch_shape
 
     f = ig.Fusion("f")
     y = f.output(f.input("x", (4, 2048)) + 1.0)

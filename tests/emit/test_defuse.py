@@ -10,8 +10,9 @@ import pytest
 
 import idgraph as ig
 from idgraph.arith import TRUE, as_expr, symbol
-from idgraph.emit import defuse, plan
-from idgraph.emit.plan import (
+from idgraph.kernel import defuse
+from idgraph.kernel import ir as plan
+from idgraph.kernel.ir import (
     Accumulate,
     Alloc,
     Barrier,

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.emit import emit
-from idgraph.emit.cuda.driver import DeviceKernel
-from idgraph.emit.cuda.run import Prepared
-from idgraph.emit.shared import shared_layout
+from idgraph.kernel.shared import shared_layout
+from idgraph.runtime import emit
+from idgraph.runtime.cuda.driver import DeviceKernel
+from idgraph.runtime.cuda.run import Prepared
 from tests.emit.cases import CASES, outcome
 from tests.emit.row_cases import NORMS, rows
 from tests.emit.shared_cases import SHARED
@@ -60,9 +60,9 @@ def test_a_total_in_two_stages_on_the_device(op: Callable[..., Any], count: int)
 @pytest.mark.parametrize("columns", [4096, 5001])
 def test_rows_in_registers_on_the_device(columns: int) -> None:
     f = rows(NORMS["softmax"], (64, columns), "bfloat16")
-    variant = ig.schedule.Variant(keep=True)
-    ig.schedule.auto(f, variant=variant)
-    program = emit(f, "cuda", variant=variant)
+    config = ig.schedule.KernelConfig(persistent=True)
+    ig.schedule.auto(f, config=config)
+    program = emit(f, "cuda", config=config)
     assert all(
         0 < kernel.registers <= 255 for kernel in program.functions().values() if isinstance(kernel, DeviceKernel)
     )
@@ -100,7 +100,7 @@ def test_rows_added_on_the_device(columns: int) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*Grid size")
 def test_device_arrays_stay_on_the_device() -> None:
-    from idgraph.emit.cuda.device import load_cuda
+    from idgraph.runtime.cuda.device import load_cuda
 
     cuda = load_cuda()
     f = ig.Fusion("f")

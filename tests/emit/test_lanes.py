@@ -12,12 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
-from idgraph.emit import Program, compile_ptx
-from idgraph.emit.build import build_plan
-from idgraph.emit.fuse_lanes import is_lanes
-from idgraph.emit.lanes import Expansion, with_lanes
-from idgraph.emit.launches import together
-from idgraph.emit.plan import (
+from idgraph.index.storage import is_thread
+from idgraph.kernel.ir import (
     Choose,
     Compute,
     Half,
@@ -30,9 +26,13 @@ from idgraph.emit.plan import (
     VectorLoad,
     VectorStore,
 )
-from idgraph.emit.roll import rolled
-from idgraph.index.storage import is_thread
-from idgraph.schedule import Variant
+from idgraph.lower.build import build_plan
+from idgraph.passes.fuse_lanes import is_lanes
+from idgraph.passes.fuse_launches import together
+from idgraph.passes.lanes import Expansion, with_lanes
+from idgraph.passes.roll import rolled
+from idgraph.runtime import Program, compile_ptx
+from idgraph.schedule import KernelConfig
 from idgraph.testing import fusions
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
@@ -193,17 +193,17 @@ def test_one_lane_sets_what_is_read_behind_it(way: str) -> None:
     check(f)
 
 
-VARIANTS = st.builds(
-    Variant, block=st.sampled_from([None, 4, 32, 64]), vectors=st.sampled_from([None, 1, 2, 4]),
+CONFIGS = st.builds(
+    KernelConfig, block=st.sampled_from([None, 4, 32, 64]), vectors=st.sampled_from([None, 1, 2, 4]),
     apart=st.sampled_from([None, False, True]),
 )  # fmt: skip
 
 
-@given(fusions(), VARIANTS)
+@given(fusions(), CONFIGS)
 @settings(max_examples=150)
-def test_random_fusions_scheduled_automatically(f: ig.Fusion, variant: Variant) -> None:
+def test_random_fusions_scheduled_automatically(f: ig.Fusion, config: KernelConfig) -> None:
     inputs: dict[str, Any] = random_inputs(f, 0, {})  # before `auto`, which may change what an index points into
-    ig.schedule.auto(f, variant=variant)
+    ig.schedule.auto(f, config=config)
     check(f, inputs)
 
 

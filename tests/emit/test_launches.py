@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import idgraph as ig
-from idgraph.emit import compile_ptx
-from idgraph.emit.plan import Loop, Note, VectorLoad
+from idgraph.kernel.ir import Loop, Note, VectorLoad
+from idgraph.runtime import compile_ptx
 from tests.emit.statements import repeated
 from tests.emit.test_lanes import check
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.arith import Expr, as_expr, maximum, minimum, parse, symbol, where
-from idgraph.emit.functions import function_of
-from idgraph.emit.ops import scalars
-from idgraph.emit.printers.narrow import Narrow, fits
-from idgraph.emit.program import emit
+from idgraph.codegen.ops import scalars
+from idgraph.codegen.printers.narrow import Narrow, fits
+from idgraph.runtime.functions import function_of
+from idgraph.runtime.program import emit
 
 SYMBOLS = [symbol("i0", 0, 4095), symbol("i1", 0, 255), symbol("i2", 0, 2**20), symbol("m", -5, 100), symbol("ld0")]
 

@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.emit import Program, compile_ptx
 from idgraph.ir import DType
-from idgraph.schedule import Variant
+from idgraph.runtime import Program, compile_ptx
+from idgraph.schedule import KernelConfig
 from idgraph.validate.oracle import evaluate
 from tests.emit.row_cases import NORMS, rows, weighted_norm
 from tests.emit.test_row_ptx import used_registers
 from tests.emit.test_rows import arrays
 
 pytest.importorskip("numba_cuda")
-KEEP = Variant(keep=True)
+KEEP = KernelConfig(persistent=True)
 
 
-def program(f: ig.Fusion, variant: Variant = KEEP) -> Program:
-    ig.schedule.auto(f, variant=variant)
-    return ig.emit(f, target="cuda", variant=variant)
+def program(f: ig.Fusion, config: KernelConfig = KEEP) -> Program:
+    ig.schedule.auto(f, config=config)
+    return ig.emit(f, target="cuda", config=config)
 
 
 def accesses(ptx: str) -> dict[str, int]:
@@ -47,7 +47,7 @@ READ_ONCE = [
 def test_every_element_is_read_once(
     form: str, dtype: DType, columns: int, threads: int, width: int, tmp_path: Path
 ) -> None:
-    p = program(rows(NORMS[form], (8192, columns), dtype), Variant(keep=True, threads=threads))
+    p = program(rows(NORMS[form], (8192, columns), dtype), KernelConfig(persistent=True, threads=threads))
     (kernel,) = p.kernels
     assert [int(n) for n in kernel.launch["threadIdx.x"]] == [threads]
     (ptx,) = compile_ptx(p)
@@ -59,7 +59,7 @@ def test_every_element_is_read_once(
 
 
 def test_weights_are_read_once_too() -> None:
-    (ptx,) = compile_ptx(program(weighted_norm((4096, 1024), "float32"), Variant(keep=True, threads=128)))
+    (ptx,) = compile_ptx(program(weighted_norm((4096, 1024), "float32"), KernelConfig(persistent=True, threads=128)))
     assert accesses(ptx) == {"ld": 3 * 2, "st": 2} and ".local" not in ptx
 
 
@@ -78,7 +78,7 @@ def test_loads_stay_behind_the_division_before_them(
 ) -> None:
     """A division has a slow path, a branch: whatever is loaded before it lies in registers across it."""
     f = weighted_norm((4096, columns), dtype)
-    (ptx,) = compile_ptx(program(f, Variant(keep=True, threads=threads)))
+    (ptx,) = compile_ptx(program(f, KernelConfig(persistent=True, threads=threads)))
     lines = ptx.splitlines()
     division = max(n for n, line in enumerate(lines) if re.search(r"\b(rcp|div|sqrt)\.rn", line))
     loads = [n for n, line in enumerate(lines) if "ld.global" in line]
@@ -90,7 +90,7 @@ def test_loads_stay_behind_the_division_before_them(
 @pytest.mark.parametrize("columns", [50257, 1 << 17])
 def test_a_row_too_long_is_read_again(columns: int) -> None:
     f, g = (rows(NORMS["softmax"], (8, columns), "bfloat16") for _ in range(2))
-    assert program(f).source == program(g, Variant()).source
+    assert program(f).source == program(g, KernelConfig()).source
     assert "kept" not in program(rows(lambda x: ig.sum(x, 1), (64, 512))).source  # one pass keeps nothing
 
 
@@ -107,7 +107,7 @@ def test_what_the_row_writes_is_no_value_to_keep() -> None:
     made = program(f)
     loads = [line for line in made.source.splitlines() if "kept" in line and "= kept" in line.replace("  ", "")]
     assert loads and all("buf" not in line for line in loads)
-    on_cpu = ig.emit(f, target="cpu", variant=KEEP)
+    on_cpu = ig.emit(f, target="cpu", config=KEEP)
     x = arrays(f)
     name = f.outputs[0].name
     np.testing.assert_allclose(on_cpu.run(x)[name], evaluate(f, x)[name], rtol=4e-6, atol=1e-6)

@@ -12,11 +12,8 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.arith import Expr, as_expr, simplify, symbol
-from idgraph.emit import compile_ptx
-from idgraph.emit.affine import along
-from idgraph.emit.defuse import made_by
-from idgraph.emit.fuse_lanes import is_lanes
-from idgraph.emit.plan import (
+from idgraph.kernel.defuse import made_by
+from idgraph.kernel.ir import (
     Buffer,
     Choose,
     Compute,
@@ -37,7 +34,10 @@ from idgraph.emit.plan import (
     VectorStore,
     walk,
 )
-from idgraph.emit.roll import rolled
+from idgraph.passes.affine import along
+from idgraph.passes.fuse_lanes import is_lanes
+from idgraph.passes.roll import rolled
+from idgraph.runtime import compile_ptx
 from tools.bench.class_rows import CLASSES
 from tools.bench.gpu import ptx_facts
 from tools.bench.gpu_rows import CASES

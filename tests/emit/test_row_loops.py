@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.emit.cpu import namespace
-from idgraph.emit.ops.scalars import maximum
+from idgraph.codegen.ops.scalars import maximum
+from idgraph.runtime.cpu import namespace
 from idgraph.validate.oracle import evaluate
 from tests.emit.row_cases import cross_entropy, rows
 from tests.emit.test_rows import FORMS, arrays
@@ -74,13 +74,16 @@ def test_infinities_and_nan() -> None:
 
 
 @pytest.mark.parametrize("form", ["softmax", "amin", "normalised"])
-@pytest.mark.parametrize("variant", [ig.schedule.Variant(keep=False, elements=64), ig.schedule.Variant(keep=True)])
-def test_variants(variant: ig.schedule.Variant, form: str) -> None:
+@pytest.mark.parametrize(
+    "config",
+    [ig.schedule.KernelConfig(persistent=False, items_per_thread=64), ig.schedule.KernelConfig(persistent=True)],
+)
+def test_configs(config: ig.schedule.KernelConfig, form: str) -> None:
     f = rows(FORMS[form], (6, 300))
-    ig.schedule.auto(f, variant=variant)
-    program, x = ig.emit(f, target="python", variant=variant), arrays(f)
+    ig.schedule.auto(f, config=config)
+    program, x = ig.emit(f, target="python", config=config), arrays(f)
     assert "kept" not in program.source  # a form for compilers: plain Python reads like the mathematics
-    made = ig.emit(f, target="cpu", variant=variant)
-    assert ("kept" in made.source) == (form == "softmax" and variant.keep is True)
+    made = ig.emit(f, target="cpu", config=config)
+    assert ("kept" in made.source) == (form == "softmax" and config.persistent is True)
     name, want = f.outputs[0].name, evaluate(f, x)
     np.testing.assert_allclose(made.run(x)[name], want[f.outputs[0].name], rtol=4e-6, atol=1e-6)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import idgraph as ig
-from idgraph.emit import compile_ptx
+from idgraph.runtime import compile_ptx
 from tools.bench.gpu import ptx_facts
 from tools.bench.gpu_rows import CASES
 

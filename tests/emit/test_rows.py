@@ -15,14 +15,14 @@ import numpy.typing as npt
 import pytest
 
 import idgraph as ig
-from idgraph.emit import Program, compile_ptx, emit, launch
-from idgraph.emit.build import build_plan
-from idgraph.emit.lanes import with_lanes
-from idgraph.emit.ops.plain import plain_vectors
-from idgraph.emit.plan import Kernel, Load, Loop, VectorLoad, walk
-from idgraph.emit.roll import rolled
-from idgraph.emit.rows import with_rows
-from idgraph.schedule import Variant
+from idgraph.codegen.ops.plain import plain_vectors
+from idgraph.kernel.ir import Kernel, Load, Loop, VectorLoad, walk
+from idgraph.lower.build import build_plan
+from idgraph.passes.lanes import with_lanes
+from idgraph.passes.roll import rolled
+from idgraph.passes.rows import with_rows
+from idgraph.runtime import Program, compile_ptx, emit, launch
+from idgraph.schedule import KernelConfig
 from idgraph.validate.oracle import evaluate
 from tests.emit.row_cases import cross_entropy, pointwise_row, rows, safe_logsumexp
 
@@ -30,12 +30,14 @@ Array = npt.NDArray[Any]
 TYPES: Mapping[str, Any] = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
 
 
-AGAIN = Variant(keep=False)  # registers are each thread's own: `tests.emit.cases` runs rows that are kept in them
+AGAIN = KernelConfig(
+    persistent=False
+)  # registers are each thread's own: `tests.emit.cases` runs rows that are kept in them
 
 
 def row_program(f: ig.Fusion) -> Program:
     """The fusion as CUDA's plan, each pass reading its row, printed for Python: threads run one after the other."""
-    plan = with_rows(build_plan(f, ig.IdModel(f), threads=False), variant=AGAIN)
+    plan = with_rows(build_plan(f, ig.IdModel(f), threads=False), config=AGAIN)
     return Program(f, "python", rolled(with_lanes(plan)))
 
 

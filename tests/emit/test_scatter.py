@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.emit import Program, compile_ptx, emit
-from idgraph.emit.plan import Accumulate, walk
-from idgraph.emit.printers.scalar import runs_parallel
+from idgraph.codegen.printers.scalar import runs_parallel
+from idgraph.kernel.ir import Accumulate, walk
+from idgraph.runtime import Program, compile_ptx, emit
 
 
 def fusion(op: str = "scatter_add", rows: int = 40, entries: int = 30) -> tuple[ig.Fusion, ig.Tensor]:
@@ -49,7 +49,7 @@ def test_the_last_of_several_writers_wins(target: Any) -> None:
 
 def test_the_last_writer_wins_in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy works through pieces of the outermost loop; entries of one row may lie in several."""
-    from idgraph.emit.ops import arrays as grids
+    from idgraph.codegen.ops import arrays as grids
 
     f, t = fusion("scatter", 1)
     t.reorder([1, 0])

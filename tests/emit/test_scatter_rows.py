@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.emit import Program, compile_ptx, emit
-from idgraph.emit.plan import Accumulate, Checked, VectorAdd, VectorLoad, walk
 from idgraph.ir import DType
+from idgraph.kernel.ir import Accumulate, Checked, VectorAdd, VectorLoad, walk
+from idgraph.runtime import Program, compile_ptx, emit
 from tests.emit.cases import CASES, Case, arrays_of, difference
 from tests.emit.scatter_cases import SCATTERED, WIDTHS, id_arrays, put_rows
 from tests.emit.statements import repeated
@@ -59,7 +59,7 @@ def test_one_by_one_where_neighbours_cannot_be_added_at_once(name: str) -> None:
 def test_several_vectors_of_one_thread(columns: int) -> None:
     """As many as tuning asks for; the last thread's may lie behind the end."""
     f = put_rows(columns)
-    ig.schedule.auto(f, variant=ig.schedule.Variant(block=4, vectors=2))
+    ig.schedule.auto(f, config=ig.schedule.KernelConfig(block=4, vectors=2))
     program, made = emit(f, "cuda"), Case(f, id_arrays(f))
     assert widths(program) == [WIDTHS[columns] or 1] * 2
     inputs = arrays_of(made)

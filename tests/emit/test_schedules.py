@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import idgraph as ig
-from idgraph.emit import emit
-from idgraph.emit.plan import Combine, Loop, walk
-from idgraph.emit.program import Target
+from idgraph.kernel.ir import Combine, Loop, walk
+from idgraph.runtime import emit
+from idgraph.runtime.program import Target
 
 TARGETS: tuple[Target, ...] = ("python", "numpy", "cpu", "cuda")
 

@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 
 import idgraph as ig
-from idgraph.emit import compile_ptx, emit
-from idgraph.emit.cuda.driver import DeviceKernel
-from idgraph.emit.plan import (
+from idgraph.kernel.ir import (
     Alloc,
     Barrier,
     Checked,
@@ -27,7 +25,9 @@ from idgraph.emit.plan import (
     VectorStore,
     walk,
 )
-from idgraph.emit.shared import SharedLayout, shared_layout
+from idgraph.kernel.shared import SharedLayout, shared_layout
+from idgraph.runtime import compile_ptx, emit
+from idgraph.runtime.cuda.driver import DeviceKernel
 from tests.emit.shared_cases import SHARED, on, tile
 from tests.emit.thread_oracle import faults, kernel_faults
 

@@ -10,10 +10,10 @@ import numpy.typing as npt
 import pytest
 
 import idgraph as ig
-from idgraph.emit import emit
-from idgraph.emit.cuda.arrays import device_given
-from idgraph.emit.program import Target
 from idgraph.index.sizes import open_sizes
+from idgraph.runtime import emit
+from idgraph.runtime.cuda.arrays import device_given
+from idgraph.runtime.program import Target
 
 Array = npt.NDArray[Any]
 TARGETS: tuple[Target, ...] = ("python", "numpy", "cpu")

@@ -16,9 +16,9 @@ import pytest
 import torch
 
 import idgraph as ig
-from idgraph.emit import emit
-from idgraph.emit.ops import compiled, scalars
-from idgraph.emit.program import Target
+from idgraph.codegen.ops import compiled, scalars
+from idgraph.runtime import emit
+from idgraph.runtime.program import Target
 
 Array = npt.NDArray[Any]
 TARGETS: tuple[Target, ...] = ("python", "numpy")  # what numba compiles is compared with these in test_numbers

@@ -1,4 +1,4 @@
-"""Variants chosen by measurement: with a clock that says what the test wants, and kernels that really run."""
+"""Configurations chosen by measurement: with a clock that says what the test wants, and kernels that really run."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.emit import Program
-from idgraph.emit.tuning import tuner as tuner_module
-from idgraph.emit.tuning.moves import stages
-from idgraph.emit.tuning.record import Record, record_of
-from idgraph.emit.tuning.trials import made_up, shortest
-from idgraph.schedule import Variant
+from idgraph.runtime import Program
+from idgraph.runtime.tuning import tuner as tuner_module
+from idgraph.runtime.tuning.moves import stages
+from idgraph.runtime.tuning.record import Record, record_of
+from idgraph.runtime.tuning.trials import made_up, shortest
+from idgraph.schedule import KernelConfig
 from idgraph.validate.oracle import evaluate
 from tests.emit.row_cases import rows
 
-FEW: tuple[tuple[Mapping[str, Any], ...], ...] = (({"keep": False},), ({"parallel": False}, {"elements": 32}))
+FEW: tuple[tuple[Mapping[str, Any], ...], ...] = (
+    ({"persistent": False},),
+    ({"parallel": False}, {"items_per_thread": 32}),
+)
 
 
 def few(fusion: ig.Fusion, target: str) -> tuple[tuple[Mapping[str, Any], ...], ...]:
-    """Three variants instead of a dozen: each one is compiled."""
+    """Three configs instead of a dozen: each one is compiled."""
     return FEW
 
 
@@ -58,40 +61,44 @@ class Clock:
 
 @pytest.mark.usefixtures("quick")
 def test_the_fastest_is_kept_and_remembered(tmp_path: Path) -> None:
-    clock = Clock(10.0, 7.0, 8.0, 5.0)  # the rule, keep=False, then keep=False with each of the second stage
+    clock = Clock(10.0, 7.0, 8.0, 5.0)  # the rule, the first stage, then each of the second stage
     tuner = ig.Tuner(tmp_path, clock)
     f = softmax()
     tuned = ig.tune(f, "cpu", tuner=tuner)
-    assert tuned.source == "measured" and tuned.variant == Variant(keep=False, elements=32) and tuned.us == 5.0
-    assert [str(m.variant) for m in tuned.measured] == [
-        "rule", "keep=False", "keep=False parallel=False", "elements=32 keep=False",
+    assert (
+        tuned.source == "measured"
+        and tuned.config == KernelConfig(persistent=False, items_per_thread=32)
+        and tuned.us == 5.0
+    )
+    assert [str(m.config) for m in tuned.measured] == [
+        "rule", "persistent=False", "persistent=False parallel=False", "items_per_thread=32 persistent=False",
     ]  # fmt: skip
-    assert tuned.program.variant == tuned.variant and clock.calls == 4
+    assert tuned.program.config == tuned.config and clock.calls == 4
     x = {"x": np.linspace(-3, 3, 120, dtype=np.float32).reshape(3, 40)}
     np.testing.assert_allclose(tuned.program.run(x)[f.outputs[0].name], evaluate(f, x)[f.outputs[0].name], rtol=3e-6)
 
     again = ig.tune(softmax(), "cpu", tuner=tuner)
     other = ig.tune(softmax(), "cpu", tuner=ig.Tuner(tmp_path, clock))
     assert (again.source, other.source, clock.calls) == ("memory", "disk", 4)
-    assert again.variant == other.variant == tuned.variant and other.measured == tuned.measured
+    assert again.config == other.config == tuned.config and other.measured == tuned.measured
     assert ig.tune(softmax(48), "cpu", tuner=tuner).source == "measured"  # another shape
 
 
 @pytest.mark.usefixtures("quick")
 def test_a_tie_and_noise_leave_the_rule() -> None:
     tuned = ig.tune(softmax(), "cpu", tuner=ig.Tuner(timer=Clock(10.0, 9.9, 10.0, 9.85)))
-    assert tuned.variant == Variant()
+    assert tuned.config == KernelConfig()
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_variant_that_fails_is_dropped_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_config_that_fails_is_dropped_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = ig.Tuner.program
 
-    def program(self: ig.Tuner, fusion: ig.Fusion, target: Any, variant: Variant) -> Program:
-        if variant.keep is False:
+    def program(self: ig.Tuner, fusion: ig.Fusion, target: Any, config: KernelConfig) -> Program:
+        if config.persistent is False:
             raise RuntimeError("no registers\nleft")
-        made = whole(self, fusion, target, variant)
-        if variant.elements is not None:  # a compiler's mistake
+        made = whole(self, fusion, target, config)
+        if config.items_per_thread is not None:  # a compiler's mistake
             functions = made.functions()
             run = functions["kernel0"]
 
@@ -104,11 +111,11 @@ def test_a_variant_that_fails_is_dropped_and_named(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(ig.Tuner, "program", program)
     tuned = ig.tune(softmax(), "cpu", tuner=ig.Tuner(timer=Clock(10.0, 9.0, 1.0)))
-    notes = {str(m.variant): m.note for m in tuned.dropped}
-    assert notes.keys() == {"keep=False", "elements=32"}
-    assert notes["keep=False"] == "dropped: RuntimeError: no registers left"
-    assert "120 elements, off by up to" in notes["elements=32"]
-    assert tuned.variant == Variant(parallel=False)
+    notes = {str(m.config): m.note for m in tuned.dropped}
+    assert notes.keys() == {"persistent=False", "items_per_thread=32"}
+    assert notes["persistent=False"] == "dropped: RuntimeError: no registers left"
+    assert "120 elements, off by up to" in notes["items_per_thread=32"]
+    assert tuned.config == KernelConfig(parallel=False)
     assert "dropped: RuntimeError" in str(tuned) and tuned.to_data()["measured"][1]["us"] is None
 
 
@@ -127,14 +134,15 @@ def damaged(text: str) -> list[str]:
         "", "[]", "null", text[:-5], json.dumps({**data, "format": 0}), json.dumps({**data, "best": {"threads": 3}}),
         json.dumps({**data, "best": {"__class__": "x"}}), json.dumps({**data, "measured": [{}]}),
         json.dumps({**data, "measured": None}), json.dumps({**data, "best": {"threads": "1; import os"}}),
-        json.dumps({**data, "measured": [{"variant": {}, "us": True, "note": ""}]}),
-        json.dumps({**data, "measured": [{"variant": {}, "us": 10**400, "note": ""}]}), "[" * 100_000,
+        json.dumps({**data, "measured": [{"config": {}, "us": True, "note": ""}]}),
+        json.dumps({**data, "measured": [{"config": {}, "us": 10**400, "note": ""}]}), "[" * 100_000,
     ]  # fmt: skip
 
 
 def test_records_are_data_and_never_trusted() -> None:
     record = Record(
-        Variant(threads=64), (ig.Measured(Variant(), 2.5), ig.Measured(Variant(threads=64), math.nan, "why"))
+        KernelConfig(threads=64),
+        (ig.Measured(KernelConfig(), 2.5), ig.Measured(KernelConfig(threads=64), math.nan, "why")),
     )
     back = record_of(record.to_text())
     assert back is not None and back.best == record.best and str(back) == str(record)
@@ -186,7 +194,7 @@ def test_processes_may_measure_at_once(tmp_path: Path) -> None:
     assert ig.tune(softmax(), "cpu", tuner=ig.Tuner(tmp_path, Clock(2.0))).source == "disk"
 
 
-def test_every_variant_of_the_cpu_computes_the_same() -> None:
+def test_every_config_of_the_cpu_computes_the_same() -> None:
     f = softmax(300)
     tuned = ig.tune(f, "cpu", tuner=ig.Tuner(timer=Clock(1.0)))
     assert tuned.dropped == () and len(tuned.measured) > 8
@@ -204,10 +212,10 @@ def test_on_the_simulated_device() -> None:
     for told in (softmax_, loss):
         ran = [m for m in told["measured"] if m["us"] is not None and not m["note"]]
         assert all(m["us"] is not None for m in told["measured"]), told  # nothing was dropped
-        assert len(ran) > 3 and told["variant"] == ran[-1]["variant"]
-    ran = [m["variant"] for m in (*softmax_["measured"], *loss["measured"]) if not m["note"]]
-    assert {"threads": 32, "keep": False} in ran and {"threads": 32, "keep": True} in ran
-    assert {"online": False, "keep": False} in ran  # two passes are a kernel of their own
+        assert len(ran) > 3 and told["config"] == ran[-1]["config"]
+    ran = [m["config"] for m in (*softmax_["measured"], *loss["measured"]) if not m["note"]]
+    assert {"threads": 32, "persistent": False} in ran and {"threads": 32, "persistent": True} in ran
+    assert {"online": False, "persistent": False} in ran  # two passes are a kernel of their own
 
 
 @pytest.mark.gpu
@@ -233,7 +241,7 @@ def test_made_up_inputs_fit() -> None:
 
 
 def test_stages_depend_on_the_work() -> None:
-    assert "keep" in stages(softmax(), "cuda")[0][0] and "block" not in str(stages(softmax(), "cuda"))
+    assert "persistent" in stages(softmax(), "cuda")[0][0] and "block" not in str(stages(softmax(), "cuda"))
     pointwise = rows(lambda x: x * 2.0, (4, 8))
     assert "threads" not in str(stages(pointwise, "cuda")) and "block" in str(stages(pointwise, "cuda"))
 
@@ -246,11 +254,11 @@ def test_the_default_clock_takes_the_shortest_window() -> None:
 
 @pytest.mark.parametrize(
     ("choice", "value"),
-    [("threads", 3), ("threads", 2048), ("rows", 0), ("elements", True), ("keep", 1), ("block", 1.0)],
+    [("threads", 3), ("threads", 2048), ("rows", 0), ("items_per_thread", True), ("persistent", 1), ("block", 1.0)],
 )
-def test_a_variant_refuses_what_no_kernel_can_have(choice: str, value: object) -> None:
+def test_a_config_refuses_what_no_kernel_can_have(choice: str, value: object) -> None:
     with pytest.raises(ig.ScheduleError, match=choice):
-        Variant(**{choice: value})  # pyright: ignore[reportArgumentType]
+        KernelConfig(**{choice: value})  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.usefixtures("quick")

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.emit import Program, emit
-from idgraph.emit.program import Target
 from idgraph.index import Access, IdModel, Loop
+from idgraph.runtime import Program, emit
+from idgraph.runtime.program import Target
 from tests.emit.cases import CASES, arrays_of, difference, outcome
 
 SLOW_TO_COMPILE = {"reductions_of_all_dtypes", "wrapping_integers", "arithmetic_bfloat16", "arithmetic_float16"}
@@ -76,7 +76,7 @@ def test_a_planted_fault_is_seen(fault: str, tensor: str, target: Target) -> Non
 
 
 def test_numpy_in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    from idgraph.emit.ops import arrays
+    from idgraph.codegen.ops import arrays
 
     monkeypatch.setattr(arrays, "CHUNK", 7)
     for name in ("inlined_at_2", "reduce_sum_outer", "reduction_outside_loop", "move_rotation", "reduce_matmul"):

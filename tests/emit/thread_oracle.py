@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from idgraph.arith import Expr
-from idgraph.emit.plan import (
+from idgraph.index.storage import is_thread
+from idgraph.ir import item_size
+from idgraph.kernel.ir import (
     Accumulate,
     Alloc,
     Barrier,
@@ -46,8 +48,6 @@ from idgraph.emit.plan import (
     VectorLoad,
     VectorStore,
 )
-from idgraph.index.storage import is_thread
-from idgraph.ir import item_size
 
 DIMENSIONS = ("x", "y", "z")
 MEETS = "combine"  # the last part of a place where threads combine values

@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from idgraph.emit import Program
-from idgraph.emit.cuda.names import dynamic_types, simulated_element, simulated_value
-from idgraph.emit.cuda.run import launch_shape
-from idgraph.emit.layout import bind, flat_input, given_array, global_buffer, output_array, scalars_of
-from idgraph.emit.ops import scalars
-from idgraph.emit.ops.plain import plain_pairs, plain_vectors
-from idgraph.emit.plan import Kernel
-from idgraph.emit.shared import shared_layout
+from idgraph.codegen.ops import scalars
+from idgraph.codegen.ops.plain import plain_pairs, plain_vectors
+from idgraph.kernel.ir import Kernel
+from idgraph.kernel.shared import shared_layout
+from idgraph.runtime import Program
+from idgraph.runtime.binding import bind, flat_input, given_array, global_buffer, output_array, scalars_of
+from idgraph.runtime.cuda.names import dynamic_types, simulated_element, simulated_value
+from idgraph.runtime.cuda.run import launch_shape
 
 
 def _filled(size: int, dtype: Any) -> Any:

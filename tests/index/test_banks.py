@@ -159,18 +159,18 @@ def test_any_tile_by_hand(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_cures_hold(dtype: str) -> None:
+def test_suggestions_hold(dtype: str) -> None:
     """Each layout offered, applied: no access of the array has a conflict, and the result is the same."""
     f = tile(32, dtype)
     found = accesses(f)[1].bank_conflicts()
-    cures = found.cures()
-    assert cures and "conflict" in str(found)
-    for cure in cures:
-        g = cure.apply(f)
+    suggestions = found.suggestions()
+    assert suggestions and "conflict" in str(found)
+    for suggestion in suggestions:
+        g = suggestion.apply(f)
         left = [words_by_hand(a) for a in accesses(g)]
-        assert max(left) == cure.ways < found.ways
+        assert max(left) == suggestion.ways < found.ways
         assert ig.validate(g, target="python").ok
-        assert accesses(g)[0].buffer.size - accesses(f)[0].buffer.size == cure.extra
+        assert accesses(g)[0].buffer.size - accesses(f)[0].buffer.size == suggestion.extra
 
 
 def test_the_witness_lanes_want_different_words_of_one_bank() -> None:
@@ -211,11 +211,11 @@ def test_vectors_down_a_column() -> None:
     t.inline(1)
     found = accesses(f)[1].bank_conflicts()
     assert (found.bytes, found.phases, found.ways, found.passes) == (16, 4, 8, 32)
-    for cure in found.cures():
-        after = accesses(cure.apply(f))
+    for suggestion in found.suggestions():
+        after = accesses(suggestion.apply(f))
         assert [a.bank_conflicts().ways for a in after] == [1, 1]
         assert [a.bank_conflicts().bytes for a in after] == [16, 16]
-    assert found.cures()
+    assert found.suggestions()
 
 
 def test_an_array_in_the_order_of_the_allocation() -> None:

@@ -2,7 +2,7 @@
 
 The facts are those of its indexing tests (plain, contiguous and predicate indexing, resize repros), said in this
 library's schedule steps: what each tensor's index and each expression's predicate must be. Its unrolled and
-double-buffered variants have no counterpart here (`unroll` is a promise to the printer, not another predicate).
+double-buffered configs have no counterpart here (`unroll` is a promise to the printer, not another predicate).
 
 Long: a list of cases, each short.
 """

@@ -1,4 +1,4 @@
-"""Vector widths with their reasons and cures, contiguity with its reason, machine integers: readable cases."""
+"""Vector widths with their reasons and suggestions, contiguity with its reason, machine integers: readable cases."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def sliced(start: int, n: int = 64) -> Access:
     return read_of(f, f.output(a[start : start + 32]), a)
 
 
-def check_cures(why: VectorWidth) -> None:
-    """Each cure, applied to the fusion, gives the width it says along its loop."""
+def check_suggestions(why: VectorWidth) -> None:
+    """Each suggestion, applied to the fusion, gives the width it says along its loop."""
     a = why.access
     f = a.expr.output.fusion
-    for cure in why.cures():
-        g = cure.apply(f)
+    for suggestion in why.suggestions():
+        g = suggestion.apply(f)
         m = ig.IdModel(g)
         e = g[a.expr.output.name].definition
         assert e
         again = m.write(e) if a.operand is None else m.read(e, a.operand)
-        assert again.vector_width(cure.loop) == cure.width > why.width, cure
+        assert again.vector_width(suggestion.loop) == suggestion.width > why.width, suggestion
 
 
 def test_offset() -> None:
@@ -44,13 +44,13 @@ def test_offset() -> None:
         "  offset 3 is not a multiple of 4",
         "  4 elements if t1 is sliced at 4 instead of 3 (axis 0)",
     ]
-    check_cures(why)
+    check_suggestions(why)
 
 
 def test_half_an_offset() -> None:
     why = sliced(6).explain_vector_width("i0")
     assert (int(why), why.reason, why.alignment) == (2, "offset 6 is not a multiple of 4", 8)
-    check_cures(why)
+    check_suggestions(why)
 
 
 def test_pitch_of_rows() -> None:
@@ -60,8 +60,8 @@ def test_pitch_of_rows() -> None:
     read = ig.IdModel(f).access(f.exprs[0], a)
     why = read.explain_vector_width("i1")
     assert (why.width, why.limit, why.reason) == (2, "offset", "stride 126 of i0 is not a multiple of 4")
-    assert str(why.cures()[0]) == "4 elements if the rows of a are padded to 128 elements: strides (128, 1)"
-    check_cures(why)
+    assert str(why.suggestions()[0]) == "4 elements if the rows of a are padded to 128 elements: strides (128, 1)"
+    check_suggestions(why)
 
 
 def test_pitch_and_offset_together() -> None:
@@ -71,9 +71,9 @@ def test_pitch_and_offset_together() -> None:
     f.output(a[:, 0:28] + 1.0)
     why = ig.IdModel(f).access(f.exprs[0], a).explain_vector_width("i1")
     assert why.reason == "stride 30 of i0 and offset 1 are not multiples of 4"
-    best = why.cures()[0]
+    best = why.suggestions()[0]
     assert best.width == 4 and ", and " in best.text and best.keeps_result
-    check_cures(why)
+    check_suggestions(why)
 
 
 def test_buffer_alignment() -> None:
@@ -81,8 +81,8 @@ def test_buffer_alignment() -> None:
     a = f.input("a", shape=(64,), alignment=4)
     why = read_of(f, f.output(a + 1.0), a).explain_vector_width("i0")
     assert (why.width, why.limit) == (1, "buffer")
-    assert [str(c) for c in why.cures()] == ["4 elements if the buffer of a is aligned to 16 bytes"]
-    check_cures(why)
+    assert [str(c) for c in why.suggestions()] == ["4 elements if the buffer of a is aligned to 16 bytes"]
+    check_suggestions(why)
 
 
 def test_a_step_of_many_elements() -> None:
@@ -91,11 +91,11 @@ def test_a_step_of_many_elements() -> None:
     t = f.output(ig.permute(a, (1, 0)))
     why = read_of(f, t, a).explain_vector_width("i1")
     assert (why.limit, why.reason) == ("step", "a step of i1 moves the address by 64, not by 1")
-    assert [str(c) for c in why.cures()] == [
+    assert [str(c) for c in why.suggestions()] == [
         "4 elements if the vector runs along i0 instead of i1",
         "4 elements if axis 0 of a is innermost in memory: strides (1, 32)",
     ]
-    check_cures(why)
+    check_suggestions(why)
 
 
 def test_extent_of_a_split() -> None:
@@ -105,8 +105,8 @@ def test_extent_of_a_split() -> None:
     t.split(0, 6)
     why = read_of(f, t, a).explain_vector_width("i1")
     assert (why.width, why.limit, why.reason) == (2, "extent", "extent 6 of i1 is not a multiple of 4")
-    assert "axis 0 of t1 is split by 8 instead of 6" in why.cures()[0].text
-    check_cures(why)
+    assert "axis 0 of t1 is split by 8 instead of 6" in why.suggestions()[0].text
+    check_suggestions(why)
 
 
 def test_a_bound_that_parts_a_vector() -> None:
@@ -117,8 +117,8 @@ def test_a_bound_that_parts_a_vector() -> None:
     why = read_of(f, t, a).explain_vector_width("i1")
     assert (why.width, why.limit) == (2, "predicate") and why.point == {"i0": 7, "i1": 0}
     assert why.reason == "i0*4 + i1 < 30 holds for a part of 4 lanes only (at i0 = 7, i1 = 0)"
-    assert [str(c) for c in why.cures()] == ["4 elements if the extent 30 of a is a multiple of 4: 32"]
-    check_cures(why)
+    assert [str(c) for c in why.suggestions()] == ["4 elements if the extent 30 of a is a multiple of 4: 32"]
+    check_suggestions(why)
 
 
 def test_a_pad_that_parts_a_vector() -> None:
@@ -127,7 +127,7 @@ def test_a_pad_that_parts_a_vector() -> None:
     t = f.output(ig.pad(a, (1, 1)))
     why = read_of(f, t, a).explain_vector_width("i0")
     assert why.width == 1
-    check_cures(why)
+    check_suggestions(why)
 
 
 def test_symbols() -> None:
@@ -136,8 +136,8 @@ def test_symbols() -> None:
     a = f.input("a", shape=(8, n))
     why = read_of(f, f.output(a + 1.0), a).explain_vector_width("i1")
     assert (why.width, why.limit, why.reason) == (1, "extent", "extent n of i1 is not a multiple of 4")
-    assert [str(c) for c in why.cures()] == ["4 elements if n is declared a multiple of 4"]
-    check_cures(why)
+    assert [str(c) for c in why.suggestions()] == ["4 elements if n is declared a multiple of 4"]
+    check_suggestions(why)
 
 
 def test_loaded_lanes() -> None:
@@ -164,7 +164,7 @@ def test_widest_access(dtype: str, widest: int) -> None:
     f = ig.Fusion("f")
     a = f.input("a", shape=(64,), dtype=dtype)
     why = read_of(f, f.output(ig.copy(a)), a).explain_vector_width("i0")
-    assert (why.width, why.limit, why.bytes, why.cures()) == (widest, "widest", 16, ())
+    assert (why.width, why.limit, why.bytes, why.suggestions()) == (widest, "widest", 16, ())
     assert bool(why) and why.reason == "16 bytes are the widest access"
 
 
@@ -211,7 +211,7 @@ def merged(inner: int, strides: tuple[int, int]) -> Access:
 def test_through_a_merge(inner: int, strides: tuple[int, int], width: int, run: int) -> None:
     why = merged(inner, strides).explain_vector_width("i0")
     assert (why.width, str(why.run)) == (width, str(run))
-    check_cures(why)
+    check_suggestions(why)
 
 
 @pytest.mark.parametrize(("shift", "width"), [(4, 4), (2, 2), (1, 1), (8, 4)])
@@ -221,7 +221,7 @@ def test_through_a_roll(shift: int, width: int) -> None:
     a = f.input("a", shape=(64,))
     why = read_of(f, f.output(ig.roll(a, shift, 0)), a).explain_vector_width("i0")
     assert why.width == width
-    check_cures(why)
+    check_suggestions(why)
 
 
 @pytest.mark.parametrize(("x", "width"), [(8, 1), (4, 4)])

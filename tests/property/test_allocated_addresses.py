@@ -16,12 +16,12 @@ from hypothesis import event, given, note, reject, settings
 
 import idgraph as ig
 from idgraph.arith import Expr
-from idgraph.emit.build import build_plan
-from idgraph.emit.plan import Accumulate, Buffer, Checked, If, Let, Load, Loop, Note, Plan, Single, Stmt, Store
 from idgraph.index import Access
 from idgraph.index import Buffer as Memory
 from idgraph.index.live import needed
 from idgraph.ir import SCATTERS, Fusion, TensorExpr
+from idgraph.kernel.ir import Accumulate, Buffer, Checked, If, Let, Load, Loop, Note, Plan, Single, Stmt, Store
+from idgraph.lower.build import build_plan
 from idgraph.testing import scheduled_fusions, threaded_fusions
 from tests.emit.shared_cases import SHARED
 from tests.property.budget import examples

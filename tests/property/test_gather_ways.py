@@ -9,7 +9,7 @@ from hypothesis import given, note, settings
 
 import idgraph as ig
 from idgraph.ir import Fusion
-from idgraph.schedule.gathers import GATHERS, Force
+from idgraph.rewrite.gathers import GATHERS, Force
 from idgraph.testing import fusions
 from idgraph.validate import check_addresses, random_inputs
 from idgraph.validate.oracle import evaluate

@@ -145,20 +145,20 @@ def test_runs_lie_side_by_side(f: Fusion) -> None:
 
 @settings(max_examples=examples(15))
 @given(scheduled_fusions(max_steps=3))
-def test_cures_hold(f: Fusion) -> None:
+def test_suggestions_hold(f: Fusion) -> None:
     """What would allow wider vectors does: the change made, the width it says is legal at every point."""
     m = model_of(f)
     for e in f.exprs:
         a = m.write(e) if len(e.inputs) != 1 else m.read(e, 0)
         for loop in a.loops[-1:]:
             why = a.explain_vector_width(loop)
-            for cure in why.cures():
-                g = cure.apply(f)
+            for suggestion in why.suggestions():
+                g = suggestion.apply(f)
                 n = ig.IdModel(g)
                 other = next(x for x in g.exprs if x.output.name == e.output.name)
                 again = n.write(other) if a.operand is None else n.read(other, a.operand)
-                at = next(x for x in again.loops if x.name == cure.loop)
-                assert cure.width > why.width
-                assert legal(again, at, cure.width, visits(again, at)), f"{a} along {loop}: {cure}\n{g}"
-                if cure.keeps_result:
+                at = next(x for x in again.loops if x.name == suggestion.loop)
+                assert suggestion.width > why.width
+                assert legal(again, at, suggestion.width, visits(again, at)), f"{a} along {loop}: {suggestion}\n{g}"
+                if suggestion.keeps_result:
                     assert [t.shape for t in g.tensors] == [t.shape for t in f.tensors]

@@ -16,9 +16,9 @@ from hypothesis import event, given, note, reject, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
-from idgraph.emit import Program, emit
-from idgraph.emit.plan import Barrier, Checked, Combine, If, Loop, Single, Stmt, walk
 from idgraph.ir import Fusion
+from idgraph.kernel.ir import Barrier, Checked, Combine, If, Loop, Single, Stmt, walk
+from idgraph.runtime import Program, emit
 from idgraph.testing import threaded_fusions
 from idgraph.validate import random_inputs
 from tests.emit.cases import Case, arrays_of, difference

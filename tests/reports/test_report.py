@@ -116,8 +116,8 @@ KEYS: dict[str, Any] = {
     "loops": ["name", "extent", "parallel"],
     "accesses": ["kind", "operand", "tensor", "shape", "dtype", "coordinates", "address", "place", "predicate", "loop",
                  "step", "pattern", "contiguous", "contiguous_along", "vector_width", "vector_bytes", "limit", "why",
-                 "index_bits", "points", "loads", "bounds", "cures"],
-    "cures": ["text", "width", "loop", "keeps_result"],
+                 "index_bits", "points", "loads", "bounds", "suggestions"],
+    "suggestions": ["text", "width", "loop", "keeps_result"],
     "loads": ["name", "tensor", "coordinates"],
     "cycles": ["graph", "kind", "shift", "modulus", "map", "holds", "resizes", "changes_index", "tensors", "steps",
                "lines", "closed_by", "closing_line", "consequence"],
@@ -247,19 +247,23 @@ def test_what_would_allow_more_is_told_and_true() -> None:
     f.output(ig.exp(a[:, :28]))
     r = ig.report(f)
     read = r.segments[0].operations[0].accesses[1]
-    assert read.narrow and read.cures
+    assert read.narrow and read.suggestions
     access = ig.IdModel(f).access(f.exprs[0], a)
-    tried = access.explain_vector_width(read.loop).cures()
-    assert [(c.text, c.width, c.keeps_result) for c in read.cures] == [(c.text, c.width, c.keeps_result) for c in tried]
+    tried = access.explain_vector_width(read.loop).suggestions()
+    assert [(c.text, c.width, c.keeps_result) for c in read.suggestions] == [
+        (c.text, c.width, c.keeps_result) for c in tried
+    ]
     changed = tried[0].apply(f)
     assert (
-        ig.report(changed).segments[0].operations[0].accesses[1].vector_width == read.cures[0].width > read.vector_width
+        ig.report(changed).segments[0].operations[0].accesses[1].vector_width
+        == read.suggestions[0].width
+        > read.vector_width
     )
     text = "padded to 32 elements: strides (32, 1)"
     assert text in " ".join(r.to_text(200).split()) and text in r.to_html() and text in r.to_json()
     wide = r.segments[0].operations[1].accesses[0]
-    assert wide.cures is None and not wide.narrow
-    assert all(x.cures is None for x in ig.report(f, cures=0).accesses)
+    assert wide.suggestions is None and not wide.narrow
+    assert all(x.suggestions is None for x in ig.report(f, suggestions=0).accesses)
 
 
 def test_accesses_that_look_alike_are_asked_about_once() -> None:
@@ -269,7 +273,7 @@ def test_accesses_that_look_alike_are_asked_about_once() -> None:
         t = ig.exp(t[:, :29]) if t.shape[1] == 30 else ig.pad(t, (1, 0))
     f.output(t)
     every = [(e.op, a) for s in ig.report(f).segments for e in s.operations for a in e.accesses]
-    asked = [(op, a) for op, a in every if a.cures is not None]
+    asked = [(op, a) for op, a in every if a.suggestions is not None]
     looks = {(op, a.kind, a.shape, a.address, a.why) for op, a in asked}
     assert 0 < len(asked) < sum(a.narrow for _, a in every) and len(looks) == len(asked)
-    assert len([a for a in ig.report(f, cures=1).accesses if a.cures is not None]) == 1
+    assert len([a for a in ig.report(f, suggestions=1).accesses if a.suggestions is not None]) == 1

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.schedule.gathers import Strategy
+from idgraph.rewrite.gathers import Strategy
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import idgraph as ig
-from idgraph.emit import Program
-from idgraph.emit.plan import Load, Store, VectorLoad, VectorStore, walk
 from idgraph.frontends import from_torch
 from idgraph.ir import item_size
+from idgraph.kernel.ir import Load, Store, VectorLoad, VectorStore, walk
+from idgraph.runtime import Program
 
 T = Any  # torch's own types are partly unknown
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.emit.plan import Accumulate, walk
+from idgraph.kernel.ir import Accumulate, walk
 from idgraph.validate.oracle import evaluate
 from tests.emit.row_cases import rows
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import idgraph as ig
-from idgraph.emit import compile_ptx
 from idgraph.frontends import from_torch
+from idgraph.runtime import compile_ptx
 
 T = Any  # torch's own types are partly unknown
 

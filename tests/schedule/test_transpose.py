@@ -11,9 +11,9 @@ import pytest
 
 import idgraph as ig
 from idgraph.arith import Expr
-from idgraph.emit import compile_ptx, emit
-from idgraph.emit.plan import Kernel, Load, Loop, Store, VectorLoad, VectorStore, walk
 from idgraph.ir import DType, item_size
+from idgraph.kernel.ir import Kernel, Load, Loop, Store, VectorLoad, VectorStore, walk
+from idgraph.runtime import compile_ptx, emit
 from tests.emit.thread_oracle import faults
 
 Build = Callable[[], ig.Fusion]

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 import idgraph as ig
-from idgraph.emit import Program, compile_ptx, emit
+from idgraph.runtime import Program, compile_ptx, emit
 from tools.bench.class_rows import CLASSES
 from tools.bench.gpu import ptx_facts
 from tools.bench.gpu_rows import CASES

@@ -27,8 +27,8 @@ from rich.console import Console
 from rich.table import Table
 
 import idgraph as ig
-from idgraph.emit.launch import prepared
 from idgraph.ir import is_float
+from idgraph.runtime.launch import prepared
 from idgraph.validate import tolerance
 from idgraph.validate.inputs import index_limits
 from tools.bench import cpu_rows

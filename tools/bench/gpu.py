@@ -7,7 +7,7 @@ are checked exhaustively on the device. Values: outputs filled with NaN first, t
 with the PyTorch function in float64 (cases that only move elements: bit for bit). Then the kernels are launched many
 times between two events, beside a device copy that moves as many bytes (each input once, each output once), and
 PyTorch eager, compiled (default) and compiled (max-autotune, no CUDA graphs), all in this run. ``--quick`` times
-without the checks and without torch.compile; ``--tune`` lets `ig.tune` choose each row's variant; ``--small`` takes
+without the checks and without torch.compile; ``--tune`` lets `ig.tune` choose each row's config; ``--small`` takes
 tiny shapes, which the simulator can run (untimed).
 """
 
@@ -32,10 +32,10 @@ from rich.console import Console
 from rich.table import Table
 
 import idgraph as ig
-from idgraph.emit import Program, compile_ptx, emit
-from idgraph.emit.cuda.device import load_cuda, simulated
-from idgraph.emit.cuda.run import Prepared
 from idgraph.ir import DType, is_float, item_size
+from idgraph.runtime import Program, compile_ptx, emit
+from idgraph.runtime.cuda.device import load_cuda, simulated
+from idgraph.runtime.cuda.run import Prepared
 from idgraph.validate import check_addresses, tolerance
 from idgraph.validate.inputs import index_limits
 from tools.bench.gpu_rows import CASES, Case
@@ -68,7 +68,7 @@ class Row:
     kernels: int = 0
     ptx: list[dict[str, int]] = field(default_factory=list[dict[str, int]])
     note: str = ""
-    variant: str = "rule"
+    config: str = "rule"
 
 
 class _OnDevice:
@@ -239,8 +239,8 @@ def built(case: Case, options: argparse.Namespace) -> tuple[ig.Fusion, Program, 
     else:
         (case.schedule or ig.schedule.auto)(f)
         program = emit(f, target="cuda", cache=options.cache)
-    count, variant = len(program.kernels), str(program.variant)
-    return f, program, Row(f.name, case.key, case.bar, bytes=size, kernels=count, variant=variant)
+    count, config = len(program.kernels), str(program.config)
+    return f, program, Row(f.name, case.key, case.bar, bytes=size, kernels=count, config=config)
 
 
 def checked(case: Case, options: argparse.Namespace) -> Row:
@@ -339,7 +339,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--workers", type=int, default=4, help="processes that check side by side before the timing")
     parser.add_argument(
-        "--tune", action="store_true", help="variants of kernels chosen by measurement, one row at a time"
+        "--tune", action="store_true", help="configs of kernels chosen by measurement, one row at a time"
     )
     parser.add_argument("--cache", type=Path, help="folder of compiled kernels; they are started through the driver")
     options = parser.parse_args()

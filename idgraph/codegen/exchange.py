@@ -1,0 +1,14 @@
+"""How the threads of a block exchange values: by shuffles where whole warps or aligned parts of one do."""
+
+from __future__ import annotations
+
+WARP = 32
+
+
+def by_shuffles(count: int, block: int) -> bool:
+    """True where ``count`` threads in x, of ``block`` in all, are whole warps or an aligned part of one.
+
+    >>> by_shuffles(512, 512), by_shuffles(8, 128), by_shuffles(8, 16), by_shuffles(96, 96), by_shuffles(24, 96)
+    (True, True, False, True, False)
+    """
+    return block % WARP == 0 and (count % WARP == 0 or (count < WARP and count & (count - 1) == 0))

@@ -1,0 +1,422 @@
+"""Loops over scalars: plain Python, numba for the CPU, and numba.cuda, whose blocks and threads take some loops."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from idgraph.arith import TRUE, Expr, as_expr, is_true, simplify, symbol, to_source
+from idgraph.codegen.exchange import by_shuffles
+from idgraph.codegen.ops.formulas import (
+    COMBINE,
+    enclosed,
+    formula,
+    inner_text,
+    literal,
+    local_text,
+    operand_text,
+    value_type,
+)
+from idgraph.codegen.printers.narrow import LIMIT, Narrow, fits
+from idgraph.errors import EmitError
+from idgraph.index.storage import is_thread
+from idgraph.ir import DType, item_size
+from idgraph.kernel.ir import (
+    ZERO,
+    Accumulate,
+    Alloc,
+    Barrier,
+    Buffer,
+    Checked,
+    Choose,
+    Combine,
+    Compute,
+    Declare,
+    Half,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Loop,
+    Note,
+    Operand,
+    PairCompute,
+    Plan,
+    Registers,
+    Single,
+    Stmt,
+    Store,
+    VectorAdd,
+    VectorLoad,
+    VectorStore,
+    quote,
+    walk,
+)
+from idgraph.kernel.shared import shared_layout
+
+_CHOOSE = "({1} if {0} else {2})"
+SHORT: dict[DType, str] = {"bfloat16": "bf16", "float16": "f16"}
+
+
+def scalar_kernel(kernel: Kernel, plan: Plan, target: str, checked: bool) -> str:
+    """A function of flat buffers and integers, one statement for each of the plan."""
+    short = {s.var for s in walk(kernel.body) if isinstance(s, Loop) and target == "cuda" and is_thread(s.parallel)}
+    offsets = shared_layout(kernel.body).offsets if target == "cuda" else {}
+    lanes = frozenset(s.var for s in walk(kernel.body) if isinstance(s, Loop) and s.parallel == "unroll")
+    printer = _Scalar(kernel, plan, target, checked, Narrow(plan.names, short), lanes, offsets)
+    params = [b.name for b in kernel.buffers] + [plan.names[s] for s in kernel.scalars]
+    if checked and target != "python":
+        params.append("fault")
+    head = [f"def {kernel.name}({', '.join(params)}):"]
+    head += [f"    # {b.name}: {b.dtype}[{b.size}] {b.place} {quote(b.title)}" for b in kernel.buffers]
+    if target == "cuda":
+        head.append("    in_stream_order()")
+    printer.block(kernel.body, 1, outermost=True)
+    return "\n".join([*head, *(printer.lines or ["    pass"])]) + "\n"
+
+
+def runs_parallel(kernel: Kernel) -> bool:
+    """True when the outermost loop of a CPU kernel is one for all its statements, stands for blocks, and no two of
+    them may update one element."""
+    loops = [s for s in kernel.body if not isinstance(s, Note)]
+    if any(isinstance(s, Accumulate) and s.shared for s in walk(kernel.body)):
+        return False
+    return len(loops) == 1 and isinstance(loops[0], Loop) and loops[0].parallel.startswith("blockIdx")
+
+
+def site_numbers(kernel: Kernel) -> list[Checked]:
+    """The checks of a kernel in the order of their numbers."""
+    return [s for s in walk(kernel.body) if isinstance(s, Checked)]
+
+
+@dataclass(slots=True)
+class _Scalar:
+    kernel: Kernel
+    plan: Plan
+    target: str
+    checked: bool
+    narrow: Narrow
+    lanes: frozenset[str]  # variables of loops that are unrolled
+    offsets: dict[str, int]  # of arrays in dynamic shared memory, in bytes
+    lines: list[str] = field(default_factory=list[str])
+    around: int = 0  # loops around the present statement, other than those on threads
+    sites: int = 0
+
+    # text ---------------------------------------------------------------------------------------------------------
+
+    def put(self, depth: int, text: str) -> None:
+        self.lines.append("    " * depth + text)
+
+    def index(self, e: Expr) -> str:
+        if self.target == "cuda":
+            text = self.narrow.wide(e)
+        else:
+            text = to_source(e, "python" if self.target == "python" else "numba", self.plan.names)
+        return text[1:-1] if enclosed(text) else text
+
+    def condition(self, e: Expr) -> str:
+        if self.target != "cuda":
+            return self.index(e)
+        text = self.narrow.text(e)
+        return text[1:-1] if enclosed(text) else text
+
+    def address(self, b: Buffer, e: Expr) -> str:
+        """The place of an element of ``b``; a constant stands apart, for the access to add it for nothing."""
+        if self.target == "python" or e.is_const:
+            return self.index(e)
+        if self.target == "cuda" and fits(b.size, LIMIT + 1):
+            rest, apart = self.split(e)
+            if apart is not None and fits(rest) and not rest.is_const:
+                return f"u64({self.narrow.text(rest)}) + u64({self.index(apart)})"
+            return f"u64({self.narrow.text(e)})"
+        # numba counts a negative signed index from the end, which costs three instructions an access.
+        return f"u64({self.index(e)})"
+
+    def split(self, e: Expr) -> tuple[Expr, Expr | None]:
+        """``e`` as (rest, what is a constant in each lane), None where that may be negative or is nothing."""
+        terms = e.args if e.op == "add" else (e,)
+        apart = [a for a in terms if a.names <= self.lanes]
+        found = simplify(sum(apart, as_expr(0)))
+        if found == 0 or not fits(found):
+            return e, None
+        return simplify(sum((a for a in terms if not a.names <= self.lanes), as_expr(0))), found
+
+    def loaded(self, b: Buffer, address: Expr) -> str:
+        return self.decoded(b, f"{b.name}[{self.address(b, address)}]")
+
+    def decoded(self, b: Buffer, text: str) -> str:
+        """The value of an element as the buffer holds it."""
+        if self.target == "python":
+            return text
+        if b.dtype == "bfloat16":
+            return f"bf16_load({text})"
+        if b.dtype == "float16":
+            return f"f16_load({text})"
+        return f"i64({text})" if value_type(b.dtype) == "int" else text
+
+    def encoded(self, b: Buffer, value: str) -> str:
+        """A value as the buffer holds it."""
+        if self.target != "python" and b.dtype in ("bfloat16", "float16"):
+            return f"{'bf16' if b.dtype == 'bfloat16' else 'f16'}_word({value})"
+        return value
+
+    def stored(self, b: Buffer, address: Expr, value: str) -> str:
+        return f"{b.name}[{self.address(b, address)}] = {self.encoded(b, value)}"
+
+    # statements ---------------------------------------------------------------------------------------------------
+
+    def block(self, body: Sequence[Stmt], depth: int, outermost: bool = False) -> None:
+        before = len(self.lines)
+        for s in body:
+            self.statement(s, depth, outermost)
+        if all(line.lstrip().startswith("#") for line in self.lines[before:]):
+            self.put(depth, "pass")
+
+    def statement(self, s: Stmt, depth: int, outermost: bool) -> None:
+        match s:
+            case Loop():
+                self.loop(s, depth, outermost)
+            case If(condition, body):
+                self.put(depth, f"if {self.condition(condition)}:")
+                self.block(body, depth + 1)
+            case Single(dims, body):
+                if self.target == "cuda":
+                    self.put(depth, f"if {' and '.join(f'cuda.{d} == 0' for d in dims)}:")
+                    self.block(body, depth + 1)
+                else:
+                    self.block(body, depth)
+            case Checked():
+                self.check(s, depth)
+            case Note(text):
+                self.put(depth, f"# {text}")
+            case Declare(name, dtype, value):
+                self.put(depth, f"{name} = {self.typed(value, dtype)}")
+            case Registers() | Alloc():
+                text = self.registers(s) if isinstance(s, Registers) else self.array(s.buffer)
+                self.put(depth, f"{s.name if isinstance(s, Registers) else s.buffer.name} = {text}")
+            case Barrier(why):
+                self.put(depth, f"cuda.syncthreads()  # {why}" if self.target == "cuda" else f"# barrier: {why}")
+            case Let(name, value):
+                self.put(depth, f"{name} = {operand_text(value, 'int64', self.index)}")
+            case Load(local, buffer, address, guard):
+                text = self.loaded(buffer, address)
+                if guard is not TRUE:
+                    text = _CHOOSE.format(self.condition(guard), text, self.typed(0, local.dtype))
+                self.put(depth, f"{self.local(local)} = {text}")
+            case Compute():
+                self.put(depth, f"{self.local(s.local)} = {formula(s, self.index, _CHOOSE)}")
+            case Choose():
+                self.choose(s, depth)
+            case Accumulate():
+                self.accumulate(s, depth)
+            case Combine():
+                self.combine(s, depth)
+            case Store(buffer, address, value):
+                dtype = value.dtype if isinstance(value, Local) else buffer.dtype
+                text = operand_text(value, dtype, self.index)
+                self.put(depth, self.stored(buffer, address, text))
+            case VectorLoad() | VectorStore() | VectorAdd():
+                self.put(depth, self.vector(s))
+            case PairCompute() | Half():
+                self.put(depth, self.pair(s))
+            case _:
+                assert_never(s)
+
+    def place(self, b: Buffer, e: Expr) -> str:
+        text = self.address(b, e)
+        return text if self.target == "python" or text.startswith("u64(") else f"u64({text})"
+
+    def local(self, x: Local) -> str:
+        return local_text(x, self.index)
+
+    def registers(self, s: Registers) -> str:
+        """An array of registers; a pair of 16-bit floats is a 32-bit word, in the simulator a tuple."""
+        if self.target == "python":
+            return f"[None] * {s.count}"
+        kind = "float32" if value_type(s.dtype) == "f32" else _np(s.dtype)
+        return f"cuda.local.array({s.count}, {'word' if s.words else f'np.{kind}'})"
+
+    def first(self, values: Sequence[Operand]) -> str:
+        """The array that neighbouring values lie in, and where the first does."""
+        first = values[0]
+        if not isinstance(first, Local) or first.at is None:
+            raise AssertionError("a vector access moves elements of one array of registers")
+        at = self.index(first.at)
+        return f"{first.name}, {at[1:-1] if enclosed(at) else at}"
+
+    def vector(self, s: VectorLoad | VectorStore | VectorAdd) -> str:
+        place = f"{s.buffer.name}, {self.place(s.buffer, s.address)}"
+        match s:
+            case VectorLoad(made, pairs=pairs):
+                return f"{'wload' if pairs else 'vload'}{len(made)}({self.first(made)}, {place})"
+            case VectorStore(values=values, pairs=pairs):
+                return f"{'wstore' if pairs else 'vstore'}{len(values)}({place}, {self.first(values)})"
+            case VectorAdd(values=values):
+                texts = (operand_text(v, s.buffer.dtype, self.index) for v in values)
+                return f"vadd{len(values)}({place}, ({', '.join(texts)},))"
+
+    def pair(self, s: PairCompute | Half) -> str:
+        kind, to = SHORT[s.local.dtype], self.local(s.local)
+        if isinstance(s, Half):
+            return f"{to} = {'high' if s.high else 'low'}_{kind}({self.local(s.word)})"
+        call = f"pair_{s.op}" if s.op.startswith("pick") else f"pair_{s.op}_{kind}"
+        return f"{to} = {call}({', '.join(map(self.local, s.operands))})"
+
+    def loop(self, s: Loop, depth: int, outermost: bool) -> None:
+        note = f"  # {s.note}" if s.note else ""
+        extent = self.index(s.extent)
+        if self.target == "cuda" and is_thread(s.parallel):
+            first = "" if s.first == ZERO else f" - {self.narrow.text(s.first)}"
+            value = f"u32(cuda.{s.parallel})"
+            # Below the first block the difference wraps to a number that no extent reaches.
+            self.put(depth, f"{s.var} = {f'u32({value}{first})' if first else value}{note}")
+            if self.exact(s):
+                self.block(s.body, depth)
+                return
+            if any(isinstance(x, Barrier) for x in walk(s.body)):  # all threads meet there: the test goes inside
+                self.block(tested(s.body, symbol(s.var, 0, None) < s.extent), depth)
+                return
+            self.put(depth, f"if {s.var} < {f'u32({extent})' if fits(s.extent) else extent}:")
+        else:
+            spread = outermost and self.target == "cpu" and runs_parallel(self.kernel)
+            self.put(depth, f"for {s.var} in {'prange' if spread else 'range'}({extent}):{note}")
+            self.around += 1
+            self.block(s.body, depth + 1)
+            self.around -= 1
+            return
+        self.block(s.body, depth + 1)
+
+    def exact(self, s: Loop) -> bool:
+        """True when as many threads run as the loop has points."""
+        extents = self.kernel.launch[s.parallel]
+        return all(simplify(e - s.extent) == 0 for e in extents) and is_true(s.extent >= 1)
+
+    def check(self, s: Checked, depth: int) -> None:
+        self.sites += 1
+        number = self.sites
+        condition = self.index(s.condition)
+        if not self.checked:
+            if s.always:
+                self.put(depth, f"if {condition}:")
+            self.block(s.body, depth + s.always)
+            return
+        loops = [self.index(x) for x in s.point] or list(s.site.loops)
+        if self.target == "python":
+            self.put(depth, f"if not ({condition}):")
+            self.put(depth + 1, f"out_of_range({', '.join([str(number), s.value, *loops])})")
+            self.block(s.body, depth)
+            return
+        self.put(depth, f"if {condition}:")
+        self.block(s.body, depth + 1)
+        first = "cuda.atomic.compare_and_swap(fault, 0, %d) == 0" if self.target == "cuda" else "fault[0] == 0"
+        self.put(depth, f"elif {first % number if '%' in first else first}:")
+        for k, text in enumerate([str(number), s.value, *loops]):
+            if k or self.target != "cuda":
+                self.put(depth + 1, f"fault[{k}] = {text}")
+
+    def choose(self, s: Choose, depth: int) -> None:
+        to = s.local.dtype
+        text = operand_text(s.default, to, self.index, exact=True)
+        for condition, value in reversed(s.cases):
+            chosen = operand_text(value, to, self.index, exact=True)
+            text = _CHOOSE.format(self.condition(condition), chosen, text)
+        self.put(depth, f"{self.local(s.local)} = {text[1:-1] if enclosed(text) else text}")
+
+    def accumulate(self, s: Accumulate, depth: int) -> None:
+        value = inner_text(s.value, s.acc.dtype, self.index)
+        if s.shared and self.target == "cuda" and s.buffer is not None and s.address is not None:
+            step = {"sum": "add", "amax": "max"}[s.op]
+            kind = {"float32": "f32", "float64": "f64", "int32": "np.int32", "int64": "i64"}[s.buffer.dtype]
+            self.put(
+                depth, f"cuda.atomic.{step}({s.buffer.name}, {self.address(s.buffer, s.address)}, {kind}({value}))"
+            )
+            return
+        before = s.acc.name
+        if s.buffer is not None and s.address is not None:
+            before = self.loaded(s.buffer, s.address)
+        text = COMBINE[s.op].format(before, value)
+        if s.acc.dtype in ("int64", "int32"):
+            text = f"i{s.acc.dtype[3:]}({text})"
+        if s.buffer is not None and s.address is not None:
+            self.put(depth, self.stored(s.buffer, s.address, text))
+        else:
+            self.put(depth, f"{s.acc.name} = {text}")
+        if s.running is not None:
+            now = self.loaded(s.buffer, s.address) if s.buffer is not None and s.address is not None else s.acc.name
+            self.put(depth, f"{s.running.name} = {now}")
+
+    def combine(self, s: Combine, depth: int) -> None:
+        """The threads of a block exchange their values; other targets run the same loops one after the other."""
+        if self.target != "cuda":
+            return
+        sizes = {d: self.threads(d) for d in (f"threadIdx.{a}" for a in "xyz")}
+        count, block = math.prod(sizes[d] for d in s.dims), math.prod(sizes.values())
+        # Truth is the largest or the smallest of integers.
+        op, kind = {"any": ("amax", "int"), "all": ("amin", "int")}.get(s.op, (s.op, value_type(s.acc.dtype)))
+        value = f"i64({s.acc.name})" if value_type(s.acc.dtype) == "bool" else s.acc.name
+        if s.dims == ("threadIdx.x",) and by_shuffles(count, block):
+            text = f"block_{op}_{kind}({value}, {count}, {self.around > 0})"
+        else:
+            others = tuple(d for d in sizes if d not in s.dims)
+            text = f"tree_{op}_{kind}({value}, {_linear(s.dims, sizes)}, {_linear(others, sizes)}, {count})"
+        self.put(depth, f"{s.acc.name} = {text}{' != 0' if value_type(s.acc.dtype) == 'bool' else ''}")
+
+    def threads(self, dim: str) -> int:
+        """Threads of a block along ``dim``; they must be known where threads exchange values."""
+        extents = self.kernel.launch.get(dim, ())
+        if not all(e.is_const for e in extents):
+            raise EmitError(
+                f"{dim} has {', '.join(map(str, extents))} threads; those that combine values need a known number",
+                hint="split the axis by a constant and put the inner part on the threads",
+            )
+        return max([int(e) for e in extents], default=1)
+
+    def typed(self, value: bool | int | float, dtype: DType) -> str:
+        text = literal(value, dtype)
+        return f"i64({text})" if value_type(dtype) == "int" and self.target != "python" else text
+
+    def array(self, b: Buffer) -> str:
+        size = self.index(b.size)
+        match self.target:
+            case "python":
+                return f"private({size}, {quote(b.dtype)}, {quote(b.title)})"
+            case "cpu":
+                return f"np.empty({size}, np.{_np(b.dtype)})"
+            case _:
+                kind = "float16" if b.dtype == "float16" else _np(b.dtype)
+                count = max(1, int(b.size))
+                if b.place == "shared" and b.name in self.offsets:
+                    at = self.offsets[b.name] // item_size(b.dtype)
+                    return f"cuda.shared.array(0, dynamic_{kind}, shared_alignment)[{at} : {at + count}]"
+                if b.place == "shared":
+                    return f"cuda.shared.array({count}, np.{kind}, shared_alignment)"
+                return f"cuda.local.array({max(1, int(b.size))}, np.{kind})"
+
+
+def tested(body: Sequence[Stmt], condition: Expr) -> tuple[Stmt, ...]:
+    """``body`` where ``condition`` holds, with its barriers, and the loops around them, for every thread."""
+    made: list[Stmt] = []
+    for s in body:
+        if isinstance(s, Loop) and any(isinstance(x, Barrier) for x in walk(s.body)):
+            made.append(replace(s, body=tested(s.body, condition)))
+        else:
+            made.append(s if isinstance(s, (Barrier, Alloc, Note)) else If(condition, (s,)))
+    return tuple(made)
+
+
+def _linear(dims: Sequence[str], sizes: Mapping[str, int]) -> str:
+    """The number of a thread among those along ``dims``, the first one fastest."""
+    terms: list[str] = []
+    step = 1
+    for d in sorted(dims):
+        if sizes[d] > 1:
+            terms.append(f"i64(cuda.{d}){f' * {step}' if step > 1 else ''}")
+        step *= sizes[d]
+    return " + ".join(terms) or "0"
+
+
+def _np(dtype: DType) -> str:
+    return {"bool": "bool_", "float16": "uint16", "bfloat16": "uint16"}.get(dtype, dtype)

@@ -1,0 +1,268 @@
+"""What statements set, read and speak of, and the same statements over other variables and indices.
+
+One function, `rewritten`, says where each kind of statement has its parts; every question below asks it. Passes keep no
+list of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar, assert_never
+
+from idgraph.arith import Expr
+from idgraph.kernel.ir import (
+    Accumulate,
+    Alloc,
+    Barrier,
+    Checked,
+    Choose,
+    Combine,
+    Compute,
+    Declare,
+    Half,
+    If,
+    Index,
+    Let,
+    Load,
+    Local,
+    Loop,
+    Note,
+    Operand,
+    PairCompute,
+    Registers,
+    Single,
+    Stmt,
+    Store,
+    VectorAdd,
+    VectorLoad,
+    VectorStore,
+    walk,
+)
+
+ToLocal = Callable[[Local], Local]
+ToOperand = Callable[[Operand], Operand]
+ToExpr = Callable[[Expr], Expr]
+Body = tuple[Stmt, ...]
+S = TypeVar("S", bound=Stmt)
+
+
+def same_local(x: Local) -> Local:
+    """The variable itself."""
+    return x
+
+
+def _same_operand(o: Operand) -> Operand:
+    return o
+
+
+def same_index(e: Expr) -> Expr:
+    """The expression itself."""
+    return e
+
+
+def rewritten(
+    s: S,
+    *,
+    made: ToLocal = same_local,
+    updated: ToLocal = same_local,
+    read: ToOperand = _same_operand,
+    index: ToExpr = same_index,
+) -> S:
+    """``s`` with the variables it sets through ``made``, those it adds to through ``updated``, its operands through
+    ``read`` and its index expressions, conditions among them, through ``index``. Bodies inside ``s`` stay.
+
+    >>> from idgraph.arith import symbol
+    >>> s = rewritten(Let("a", Index(symbol("i"))), made=lambda x: Local(f"{x.name}_1", x.dtype), index=lambda e: e * 4)
+    >>> s.name, str(s.value.value)
+    ('a_1', 'i*4')
+    """
+    return _rewritten(s, made, updated, read, index)  # pyright: ignore[reportReturnType]  # each kind gives its own kind
+
+
+def _rewritten(s: Stmt, made: ToLocal, updated: ToLocal, read: ToOperand, index: ToExpr) -> Stmt:
+    def operand(o: Operand) -> Operand:
+        o = read(o)
+        return Index(index(o.value)) if isinstance(o, Index) else o
+
+    def word(o: Local) -> Local:
+        found = read(o)
+        if not isinstance(found, Local):
+            raise AssertionError("a word stays a word")
+        return found
+
+    match s:
+        case Loop(extent=extent, first=first):
+            return replace(s, extent=index(extent), first=index(first))
+        case If(condition):
+            return replace(s, condition=index(condition))
+        case Checked(condition, point=point):
+            return replace(s, condition=index(condition), point=tuple(map(index, point)))
+        case Single() | Note() | Barrier() | Registers():
+            return s
+        case Declare(name, dtype):
+            return replace(s, name=made(Local(name, dtype)).name)
+        case Alloc(buffer):
+            return Alloc(replace(buffer, size=index(buffer.size)))
+        case Let(name, value):
+            return Let(made(Local(name, "int64")).name, operand(value))
+        case Load(local, buffer, address, guard):
+            return Load(made(local), buffer, index(address), index(guard))
+        case Compute(local, op, operands, compute):
+            given = tuple(map(operand, operands))
+            return Compute(made(local), op, given, compute)
+        case Choose(local, cases, default):
+            chosen, last = tuple((index(c), operand(o)) for c, o in cases), operand(default)
+            return Choose(made(local), chosen, last)
+        case Accumulate(acc, _, value, buffer, address, running=running):
+            value = operand(value)
+            return replace(
+                s,
+                acc=updated(acc) if buffer is None else acc,
+                value=value,
+                address=None if address is None else index(address),
+                running=None if running is None else made(running),
+            )
+        case Combine(acc):
+            return replace(s, acc=updated(acc))
+        case Store(buffer, address, value):
+            return Store(buffer, index(address), operand(value))
+        case VectorLoad(locals_, _, address):
+            return replace(s, locals=tuple(map(made, locals_)), address=index(address))
+        case VectorStore(_, address, values) | VectorAdd(_, address, values):
+            return replace(s, address=index(address), values=tuple(map(operand, values)))
+        case PairCompute(local, op, operands):
+            words = tuple(map(word, operands))
+            return PairCompute(made(local), op, words)
+        case Half(local, pair, high):
+            pair = word(pair)
+            return Half(made(local), pair, high)
+        case _:
+            assert_never(s)
+
+
+# questions about one statement, not about those inside it -------------------------------------------------------------
+
+
+def made_by(s: Stmt) -> tuple[Local, ...]:
+    """The variables that ``s`` gives a new value, whatever they were; a loop's variable is none of them."""
+    found: list[Local] = []
+
+    def keep(x: Local) -> Local:
+        found.append(x)
+        return x
+
+    _rewritten(s, keep, same_local, _same_operand, same_index)
+    return tuple(found)
+
+
+def updated_by(s: Stmt) -> tuple[Local, ...]:
+    """The variables that ``s`` gives a value made of the one before."""
+    found: list[Local] = []
+
+    def keep(x: Local) -> Local:
+        found.append(x)
+        return x
+
+    _rewritten(s, same_local, keep, _same_operand, same_index)
+    return tuple(found)
+
+
+def operands_of(s: Stmt) -> tuple[Operand, ...]:
+    """The operands of ``s``, without what it adds to."""
+    found: list[Operand] = []
+
+    def keep(o: Operand) -> Operand:
+        found.append(o)
+        return o
+
+    _rewritten(s, same_local, same_local, keep, same_index)
+    return tuple(found)
+
+
+def index_exprs(s: Stmt) -> tuple[Expr, ...]:
+    """The index expressions and conditions of ``s``; of a check also the extent that its message tells."""
+    found: list[Expr] = []
+
+    def keep(e: Expr) -> Expr:
+        found.append(e)
+        return e
+
+    _rewritten(s, same_local, same_local, _same_operand, keep)
+    return (*found, s.site.extent) if isinstance(s, Checked) else tuple(found)
+
+
+def sets(s: Stmt) -> frozenset[str]:
+    """Names of the variables whose value ``s`` changes, a loop's variable among them."""
+    loop = (s.var,) if isinstance(s, Loop) else ()
+    return frozenset((*loop, *(x.name for x in (*made_by(s), *updated_by(s)))))
+
+
+def locals_read(s: Stmt) -> frozenset[str]:
+    """Names of the variables that ``s`` reads as operands, or adds to."""
+    return frozenset(x.name for x in (*operands_of(s), *updated_by(s)) if isinstance(x, Local))
+
+
+def reads(s: Stmt) -> frozenset[str]:
+    """Names that ``s`` reads: operands, and variables of its index expressions."""
+    return locals_read(s).union(*(e.names for e in index_exprs(s)))
+
+
+def names(s: Stmt) -> frozenset[str]:
+    """Names of the variables that ``s`` sets or reads, loops' and index variables not among them."""
+    return locals_read(s) | {x.name for x in made_by(s)}
+
+
+def value_of(s: Stmt) -> object:
+    """What ``s`` computes, without the name it gives it: equal for statements that compute the same of the same
+    operands. None for what is no value."""
+    if not isinstance(s, (Load, Compute, Choose)):
+        return None
+    return rewritten(s, made=lambda x: Local("", x.dtype))
+
+
+# questions about bodies -----------------------------------------------------------------------------------------------
+
+
+def all_sets(body: Iterable[Stmt]) -> frozenset[str]:
+    """Names set anywhere in ``body``."""
+    return frozenset(n for s in walk(tuple(body)) for n in sets(s))
+
+
+def all_reads(body: Iterable[Stmt]) -> frozenset[str]:
+    """Names read anywhere in ``body``."""
+    return frozenset(n for s in walk(tuple(body)) for n in reads(s))
+
+
+def stored_in(body: Iterable[Stmt]) -> frozenset[str]:
+    """Names of buffers written anywhere in ``body``."""
+    found: set[str] = set()
+    for s in walk(tuple(body)):
+        match s:
+            case Store(buffer=b) | VectorStore(buffer=b) | VectorAdd(buffer=b):
+                found.add(b.name)
+            case Accumulate(buffer=b) if b is not None:
+                found.add(b.name)
+            case _:
+                pass
+    return frozenset(found)
+
+
+def loaded_in(body: Iterable[Stmt]) -> frozenset[str]:
+    """Names of buffers read anywhere in ``body``."""
+    return frozenset(s.buffer.name for s in walk(tuple(body)) if isinstance(s, (Load, VectorLoad)))
+
+
+def everywhere(body: Sequence[Stmt], f: Callable[[Stmt], Stmt]) -> Body:
+    """Every statement of ``body`` and inside it through ``f``, inner ones first.
+
+    >>> from idgraph.arith import symbol
+    >>> everywhere((If(symbol("i").eq(0), (Note("a"),)),), lambda s: Note("b") if isinstance(s, Note) else s)[0].body
+    (Note(text='b'),)
+    """
+    made: list[Stmt] = []
+    for s in body:
+        if isinstance(s, (Loop, If, Single, Checked)):
+            s = replace(s, body=everywhere(s.body, f))
+        made.append(f(s))
+    return tuple(made)

@@ -1,0 +1,1 @@
+"""Fusion, index maps and schedule to kernels; races and barriers."""

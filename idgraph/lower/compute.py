@@ -1,0 +1,284 @@
+"""What an operation computes from its operands at one point, as plan statements; and how reductions accumulate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from idgraph.arith import FALSE, TRUE, Expr, and_
+from idgraph.errors import EmitError
+from idgraph.index.live import COUNTED
+from idgraph.ir import SCATTERS, DType, Scalar, Tensor, TensorExpr, is_float
+from idgraph.ir.pointwise import result_dtype
+from idgraph.kernel.ir import AccumulateOp, Checked, Choose, Compute, Index, Local, Number, Operand, Site, Stmt
+from idgraph.lower.nest import IndexMaps
+
+COMPARE = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+LOGIC = frozenset({"logical_not", "logical_and", "logical_or", "logical_xor"})
+ARITHMETIC = frozenset(
+    {
+        "add", "sub", "mul", "div", "maximum", "minimum", "remainder", "fmod", "floor_divide", "pow", "atan2", "fma",
+        "neg", "abs", "relu", "sign", "square", "floor", "ceil", "round", "trunc", "bitwise_not", "bitwise_and",
+        "bitwise_or", "bitwise_xor", "exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin", "cos",
+        "tan", "tanh", "sigmoid", "erf", "reciprocal",
+    }
+)  # fmt: skip
+MOVES = frozenset(
+    {
+        "copy", "unsqueeze", "squeeze", "expand", "permute", "reshape", "slice", "select", "flip", "roll",
+        "gather", "take_along_dim", "index_select", "index",
+    }
+)  # fmt: skip
+REDUCTIONS: tuple[AccumulateOp, ...] = ("sum", "prod", "amax", "amin", "any", "all")
+RUNNING: Mapping[str, AccumulateOp] = {"cumsum": "sum", "cumprod": "prod", "cummax": "amax", "cummin": "amin"}
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """How a reduction runs: sums and products of floats in float64, of integers in int64, extrema in their own type.
+
+    A float64 sum of n float32 terms is off by less than n * 2**-53 relative to the sum of magnitudes: below the final
+    rounding for every n that fits memory.
+    """
+
+    op: AccumulateOp
+    dtype: DType
+
+
+def accumulator(e: TensorExpr) -> Accumulator:
+    """The running value's operation and type.
+
+    >>> import idgraph as ig
+    >>> accumulator(ig.sum(ig.Fusion("f").input("x", shape=(4,), dtype="bfloat16")).definition)
+    Accumulator(op='sum', dtype='float64')
+    """
+    found: list[AccumulateOp] = [r for r in REDUCTIONS if r == e.op]
+    op: AccumulateOp = found[0] if found else RUNNING.get(e.op, "sum")
+    dtype = e.output.dtype
+    match op:
+        case "sum" | "prod":
+            return Accumulator(op, "float64" if is_float(dtype) else "int64")
+        case "amax" | "amin":
+            return Accumulator(op, dtype)
+        case "any" | "all":
+            return Accumulator(op, "bool")
+
+
+_LIMITS: Mapping[DType, tuple[int, int]] = {
+    "uint8": (0, 255), "int8": (-128, 127), "int16": (-(2**15), 2**15 - 1),
+    "int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1),
+}  # fmt: skip
+
+
+def identity(a: Accumulator) -> Scalar:
+    """The value that changes nothing.
+
+    >>> identity(Accumulator("amax", "float32")), identity(Accumulator("amin", "uint8"))
+    (-inf, 255)
+    """
+    match a.op:
+        case "sum":
+            return 0
+        case "prod":
+            return 1
+        case "any":
+            return False
+        case "all":
+            return True
+        case "amax" | "amin":
+            low = a.op == "amax"
+            if a.dtype == "bool":
+                return not low
+            if is_float(a.dtype):
+                return -math.inf if low else math.inf
+            return _LIMITS[a.dtype][0 if low else 1]
+
+
+_ZERO = Number(0)
+
+
+@dataclass(slots=True)
+class Value:
+    """Statements that make the value of one expression, being collected.
+
+    ``exists[k]`` says when operand ``k`` exists; ``guards`` hold wherever the statement may run. What follows a check
+    of loaded values stands inside it.
+    """
+
+    expr: TensorExpr
+    local: Local
+    result: Operand = _ZERO
+    body: tuple[Stmt, ...] = ()
+    guards: list[Expr] = field(default_factory=list[Expr])
+    exists: dict[int, Expr] = field(default_factory=dict[int, Expr])
+    _outer: list[tuple[tuple[Stmt, ...], Expr, Site]] = field(
+        default_factory=list["tuple[tuple[Stmt, ...], Expr, Site]"]
+    )
+
+    def add(self, s: Stmt) -> None:
+        """Append a statement."""
+        self.body = (*self.body, s)
+
+    def check(self, sites: Sequence[Site], bounds: Sequence[Expr]) -> None:
+        """Whatever is added from now on runs only where the loaded values are inside ``bounds`` (two for each site)."""
+        for n, site in enumerate(sites):
+            condition = and_(*bounds[2 * n : 2 * n + 2])
+            self._outer.append((self.body, condition, site))
+            self.body = ()
+
+    def wrap(self, inside: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        """``inside``, the statements that end in the store, within the checks."""
+        for before, condition, site in reversed(self._outer):
+            loaded = next(iter(condition.names & {f"ld{k}" for k in range(len(self.expr.inputs))}))
+            inside = (*before, Checked(condition, loaded, site, inside, always=self.expr.op in SCATTERS))
+        return inside
+
+
+def statement_value(v: Value, operands: Mapping[int, Operand], maps: IndexMaps) -> None:
+    """Add the statements that compute ``v.expr`` and set ``v.result``."""
+    e, dtype = v.expr, v.expr.output.dtype
+    op = e.op
+    if op in REDUCTIONS or op in RUNNING:
+        v.result = _term(v, operands[0], accumulator(e))
+    elif op == "matmul":
+        wide = accumulator(e).dtype
+        product = Local(f"{v.local.name}_term", wide)
+        narrow = tuple(_as(v, operands[k], dtype, k) for k in (0, 1))
+        v.add(Compute(product, "mul", narrow, wide))
+        v.result = product
+    elif op in ("pad", "cat", "slice_scatter"):
+        v.add(_choice(v, operands))
+        v.result = v.local
+    elif op == "full":
+        v.add(Compute(v.local, "cast", (Number(_number(e, "value")),), dtype))
+        v.result = v.local
+    elif op == "iota":
+        _count(v, e, maps.write(e).coordinates[0], v.local)
+        v.result = v.local
+    elif op in SCATTERS:
+        last = e.args[-1]  # the others are where it writes
+        value = operands[len(e.inputs) - 1] if isinstance(last, Tensor) else _plain(last)
+        v.add(Compute(v.local, "cast", (value,), dtype))
+        v.result = v.local
+    elif op in MOVES or op == "embedding":
+        v.add(Compute(v.local, "cast", (operands[1 if op == "embedding" else 0],), dtype))
+        v.result = v.local
+    else:
+        v.add(_pointwise(v, _all_operands(e, operands)))
+        v.result = v.local
+
+
+def _plain(a: Scalar | Expr) -> Operand:
+    return Index(a) if isinstance(a, Expr) else Number(a)
+
+
+def _all_operands(e: TensorExpr, operands: Mapping[int, Operand]) -> tuple[Operand, ...]:
+    made: list[Operand] = []
+    k = 0
+    for a in e.args:
+        if isinstance(a, Tensor):
+            made.append(operands[k])
+            k += 1
+        else:
+            made.append(_plain(a))
+    return tuple(made)
+
+
+def _pointwise(v: Value, operands: tuple[Operand, ...]) -> Compute:
+    e, dtype = v.expr, v.expr.output.dtype
+    if e.op in COMPARE:
+        compute = result_dtype(e.args)
+    elif e.op in LOGIC:
+        compute = "bool"
+    elif e.op in ("isnan", "isinf"):
+        compute = result_dtype(e.args)
+    elif e.op in ARITHMETIC or e.op in ("cast", "where"):
+        compute = dtype
+    else:
+        raise EmitError(
+            f"operation {e.op} of {e.output.name} has no kernel",
+            where=e.source_line,
+            hint="it is kept as an opaque expression; cut the fusion around it",
+        )
+    return Compute(v.local, e.op, operands, compute)
+
+
+def _choice(v: Value, operands: Mapping[int, Operand]) -> Choose:
+    e = v.expr
+    if e.op == "pad":
+        return _settled(v.local, [(v.exists[0], operands[0])], Number(_number(e, "value")))
+    if e.op == "slice_scatter":
+        return _settled(v.local, [(v.exists[1], operands[1])], operands[0])
+    # Parts that these loops never reach (an empty one, one that was cut away) may not be computed at all.
+    *cases, last = [k for k in range(len(e.inputs)) if v.exists[k] != FALSE] or [0]
+    return _settled(v.local, [(v.exists[k], operands[k]) for k in cases], operands[last])
+
+
+def _settled(local: Local, cases: Sequence[tuple[Expr, Operand]], default: Operand) -> Choose:
+    """A choice without the cases that never hold, nor what follows one that always does."""
+    kept: list[tuple[Expr, Operand]] = []
+    for condition, value in cases:
+        if condition == TRUE:
+            return Choose(local, tuple(kept), value)
+        if condition != FALSE:
+            kept.append((condition, value))
+    return Choose(local, tuple(kept), default)
+
+
+def _number(e: TensorExpr, key: str) -> Scalar:
+    value = e.attrs[key]
+    if isinstance(value, (bool, int, float)):
+        return value
+    raise EmitError(f"{key} {value!r} of {e.output.name} is no number", where=e.source_line)
+
+
+def _count(v: Value, e: TensorExpr, place: Expr, to: Local) -> None:
+    """start + step * coordinate: integers exactly, others in float64."""
+    start, step = _number(e, "start"), _number(e, "step")
+    if isinstance(start, int) and isinstance(step, int):
+        v.add(Compute(to, "cast", (Index(place * step + start),), e.output.dtype))
+        return
+    scaled, moved = Local(f"{to.name}_step", "float64"), Local(f"{to.name}_wide", "float64")
+    v.add(Compute(scaled, "mul", (Index(place), Number(step)), "float64"))
+    v.add(Compute(moved, "add", (scaled, Number(start)), "float64"))
+    v.add(Compute(to, "cast", (moved,), e.output.dtype))
+
+
+def made_in_place(v: Value, k: int, place: Sequence[Expr]) -> Operand:
+    """The value of operand ``k`` at ``place``, where that is known from the coordinates alone: see `COUNTED`."""
+    t = v.expr.inputs[k]
+    made = t.definition
+    if made is None or made.op not in COUNTED:
+        raise EmitError(f"{t.name} is not made of coordinates alone")
+    to = Local(f"{v.local.name}_in{k}", t.dtype)
+    if made.op == "full":
+        v.add(Compute(to, "cast", (Number(_number(made, "value")),), t.dtype))
+    else:
+        _count(v, made, place[0], to)
+    return to
+
+
+def _as(v: Value, operand: Operand, dtype: DType, k: int) -> Operand:
+    if isinstance(operand, Local) and operand.dtype != dtype:
+        made = Local(f"{operand.name}_as{k}", dtype)
+        v.add(Compute(made, "cast", (operand,), dtype))
+        return made
+    return operand
+
+
+def _term(v: Value, operand: Operand, a: Accumulator) -> Operand:
+    """The operand in the accumulator's type; a sum with a dtype of its own casts to that first, as torch does."""
+    e = v.expr
+    if a.op in ("sum", "prod") and "dtype" in e.attrs:
+        operand = _as(v, operand, e.output.dtype, 0)
+    if isinstance(operand, Local) and operand.dtype != a.dtype:
+        made = Local(f"{v.local.name}_term", a.dtype)
+        v.add(Compute(made, "cast", (operand,), a.dtype))
+        return made
+    return operand
+
+
+def finish(e: TensorExpr, acc: Local, to: Local) -> Stmt:
+    """The finished value, rounded to the tensor's type."""
+    return Compute(to, "cast", (acc,), e.output.dtype)

@@ -1,0 +1,59 @@
+"""Neighbouring statements under one condition as one, and loads that a variable holds already left out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from idgraph.kernel.defuse import made_by, names
+from idgraph.kernel.ir import Accumulate, Barrier, Declare, If, Load, Note, Stmt, Store, bodies, walk
+
+Body = tuple[Stmt, ...]
+
+
+def joined(body: Sequence[Stmt]) -> Body:
+    """Neighbouring statements under one condition share it; what only they use needs no first value."""
+    out: list[Stmt] = []
+    between: list[Declare | Note] = []
+    for s in body:
+        last = out[-1] if out else None
+        if isinstance(s, (Declare, Note)):
+            between.append(s)
+        elif isinstance(s, If) and isinstance(last, If) and s.condition == last.condition:
+            out[-1:] = [d for d in between if isinstance(d, Declare)]
+            out.append(If(s.condition, (*last.body, *(n for n in between if isinstance(n, Note)), *s.body)))
+            between = []
+        else:
+            out += [*between, s]
+            between = []
+    out += between
+    kept = [s for s in out if not (isinstance(s, Declare) and _within_one(s.name, out))]
+    return _loaded_once(tuple(If(s.condition, _loaded_once(s.body)) if isinstance(s, If) else s for s in kept))
+
+
+def _loaded_once(body: Body) -> Body:
+    """A load that the variable holds already is left out."""
+    held: dict[str, Load] = {}
+    out: list[Stmt] = []
+    for s in body:
+        if isinstance(s, Load):
+            if held.get(s.local.name) == s:
+                continue
+            held[s.local.name] = s
+        elif bodies(s) or isinstance(s, Barrier):
+            held = {}
+        else:
+            for x in made_by(s):
+                held.pop(x.name, None)
+            if isinstance(s, (Store, Accumulate)):
+                held = {n: x for n, x in held.items() if x.buffer != s.buffer}
+        out.append(s)
+    return tuple(out)
+
+
+def _within_one(name: str, body: Sequence[Stmt]) -> bool:
+    """True when the variable is set, before it is read, inside a single condition; a sum reads what it adds to."""
+    users = [s for s in body if not isinstance(s, Declare) and any(name in names(x) for x in walk((s,)))]
+    if len(users) != 1 or not isinstance(users[0], If):
+        return False
+    first = next(x for x in walk(users[0].body) if name in names(x))
+    return name in {x.name for x in made_by(first)}

@@ -1,0 +1,194 @@
+"""Schedules that no order of threads makes right: found before any source is printed, both accesses named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from idgraph.arith import Expr, simplify
+from idgraph.errors import ScheduleError
+from idgraph.index.live import live_uses
+from idgraph.index.order import check_order, check_scan
+from idgraph.index.storage import is_block, is_thread
+from idgraph.ir import Tensor, TensorExpr
+from idgraph.kernel.ir import Checked, Combine, If, Kernel, Loop, Single, Stmt
+from idgraph.lower.nest import IndexMaps, LoopVar, Nest, Node, reduced
+from idgraph.lower.storage import Home, Threads, line_of
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """A dependence between threads of a block: ``use`` reads of ``tensor`` what another thread writes.
+
+    ``way`` is the thread dimension along which they differ.
+    """
+
+    tensor: Tensor
+    use: TensorExpr
+    way: str
+
+
+def check_races(
+    exprs: Sequence[TensorExpr],
+    tree: Sequence[Node],
+    maps: IndexMaps,
+    stored: Mapping[Tensor, Home],
+    threads: Threads,
+) -> tuple[Crossing, ...]:
+    """The dependences that need a barrier between write and read. Raises `ScheduleError` for a schedule that would
+    race whatever barriers it has, or read what is not computed yet."""
+    found: list[Crossing] = []
+    for e in exprs:
+        _check_expr(e, maps.loops(e), threads.ways)
+        check_order(e, maps, threads.ways)
+        check_scan(e, maps, threads.ways)
+    for e in exprs:
+        for t in e.outputs:
+            for use in live_uses(t, exprs):
+                for k in use.operands_of(t):
+                    found += _check_use(t, use, k, shared_depth(tree, e, use), maps, stored[t], threads)
+    return tuple(dict.fromkeys(found))
+
+
+def _check_expr(e: TensorExpr, loops: Sequence[LoopVar], ways: Mapping[TensorExpr, tuple[str, ...]]) -> None:
+    t = e.output
+    for p in reduced(e, loops):
+        if ways[e][p].startswith("blockIdx"):
+            raise ScheduleError(
+                f"{t.name} would race: its reduced axis {t.loop[p].name} runs on {ways[e][p]}",
+                where=e.source_line,
+                because=[
+                    f"every {ways[e][p]} updates the same element of {t.name}: {e!r}",
+                    "a read and a write of one element by several threads have no order",
+                ],
+                hint="run the reduced axis serially or on the threads of a block, which combine what each one has",
+            )
+    used: dict[str, int] = {}
+    for p, way in enumerate(ways[e]):
+        if is_thread(way) and way in used:
+            raise ScheduleError(
+                f"loops {used[way]} and {p} of {t.name} both run on {way}",
+                where=e.source_line,
+                hint="use another dimension for one of them",
+            )
+        used[way] = p
+
+
+def shared_depth(tree: Sequence[Node], a: TensorExpr, b: TensorExpr) -> int:
+    """How many loops the two expressions share."""
+    depth, nodes = 0, tree
+    while True:
+        inside = next((n for n in nodes if isinstance(n, Nest) and a in n.exprs and b in n.exprs), None)
+        if inside is None:
+            return depth
+        depth, nodes = depth + 1, inside.children
+
+
+def _check_use(
+    t: Tensor, use: TensorExpr, operand: int, depth: int, maps: IndexMaps, home: Home, threads: Threads
+) -> list[Crossing]:
+    made = t.definition
+    if made is None or depth == 0:
+        return []
+    slots = maps.read(use, operand).slots
+    loops = maps.loops(use)
+    skip = set(reduced(made, maps.loops(made)))
+    for p in range(t.inline_position, min(depth, len(slots))):
+        if p in skip or not _same(slots[p], loops[p].symbol):
+            raise ScheduleError(
+                f"{use.output.name} reads {t.name} inside loop {p}, which is still computing it",
+                where=use.source_line,
+                because=[
+                    f"{t.name} is inlined at {t.inline_position}, but shares {depth} loops with {use.output.name} "
+                    f"through other tensors",
+                    f"written: {made!r}{line_of(made)}",
+                    f"read at {slots[p] if slots[p] is not None else 'every step of its reduction'}: "
+                    f"{use!r}{line_of(use)}",
+                ],
+                hint=f"inline the tensors around {t.name} less deep",
+            )
+    found: list[Crossing] = []
+    for way, writer, reader in _other_threads(t, made, use, depth, slots, maps, home, threads):
+        if is_block(way) or not (home.is_shared or home.in_memory):
+            raise _race(t, made, use, way, writer, reader)
+        found.append(Crossing(t, use, way))
+    return found
+
+
+def _other_threads(
+    t: Tensor,
+    made: TensorExpr,
+    use: TensorExpr,
+    depth: int,
+    slots: Sequence[Expr | None],
+    maps: IndexMaps,
+    home: Home,
+    threads: Threads,
+) -> Iterator[tuple[str, str, str]]:
+    """Dimensions along which the thread that reads an element may not be the one that wrote it: (dimension, how it is
+    written, how it is read)."""
+    loops, produced = maps.loops(use), maps.loops(made)
+    own = {way: loops[p] for p, way in enumerate(threads.ways[use]) if is_thread(way)}
+    for p in range(depth, len(threads.ways[made])):
+        way = threads.ways[made][p]
+        if not is_thread(way) or p in reduced(made, produced):
+            continue
+        reader = own.get(way)
+        if reader is None or p >= len(slots) or not _same(slots[p], reader.symbol):
+            yield way, f"{way} holds axis {t.loop[p].name}", f"at {slots[p]} of that axis"
+    if not (home.is_shared or home.in_memory):
+        return  # each thread has written a copy of its own
+    skip = reduced(made, produced)
+    held = {way for p, way in enumerate(threads.ways[made]) if p not in skip}
+    for way in threads.dims[use]:
+        if way not in held and not (home.is_shared and is_block(way)):
+            yield way, f"one thread along {way}", f"by every {way}"
+
+
+def _race(t: Tensor, made: TensorExpr, use: TensorExpr, way: str, writer: str, reader: str) -> ScheduleError:
+    where = "other blocks" if is_block(way) else "other threads"
+    launch = f"do not inline {t.name} (global memory and a new launch), inline it deeper, or run that axis serially"
+    share = f'keep it in shared memory ({t.name}.set_memory("shared")), ' if not is_block(way) else ""
+    return ScheduleError(
+        f"{t.name} would race: {where} read it in the kernel that writes it",
+        where=use.source_line,
+        because=[f"written by: {writer}: {made!r}{line_of(made)}", f"read {reader}: {use!r}{line_of(use)}"],
+        hint=f"{share}{launch}",
+    )
+
+
+def _same(a: Expr | None, b: Expr) -> bool:
+    return a is not None and (a == b or simplify(a - b) == 0)
+
+
+def check_barriers(kernel: Kernel) -> None:
+    """Raise `ScheduleError` where threads combine values under a condition that only some of them meet."""
+
+    def visit(body: Sequence[Stmt], threads: frozenset[str], why: str) -> None:
+        for s in body:
+            match s:
+                case Combine(acc, _, dims) if why:
+                    raise ScheduleError(
+                        f"{acc.name} is combined over {', '.join(dims)} where not every thread of the block comes",
+                        because=[why, "threads that combine values wait for all others"],
+                        hint="let the loops around the reduction fill their threads: split without a rest",
+                    )
+                case Loop(var, extent, way, inner):
+                    on_threads = way.startswith("threadIdx")
+                    part = on_threads and any(simplify(e - extent) != 0 for e in kernel.launch[way])
+                    uneven = "" if on_threads else _only_some(extent, threads, f"loop {var} ends at {extent}")
+                    mine = f"loop {var} leaves threads of {way} idle" if part else uneven
+                    visit(inner, threads | {var} if on_threads else threads, why or mine)
+                case If(condition, inner):
+                    visit(inner, threads, why or _only_some(condition, threads, f"the condition {condition}"))
+                case Single() | Checked():
+                    visit(s.body, threads, why or "a part for some threads only")
+                case _:
+                    pass
+
+    visit(kernel.body, frozenset(), "")
+
+
+def _only_some(e: Expr, threads: frozenset[str], why: str) -> str:
+    """``why`` where the value of ``e`` may differ between the threads of a block."""
+    return why if any(n in threads or n.startswith("ld") for n in e.names) else ""

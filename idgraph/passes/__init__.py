@@ -1,0 +1,1 @@
+"""Kernel to kernel: rows, lanes, vectors, packed pairs, loops over lanes, joined launches."""

@@ -1,0 +1,166 @@
+"""Loops over lanes side by side as one, and arrays that one step of such a loop uses only as plain variables.
+
+before::
+
+    for q < 4 unroll: t[q] = x[q] * x[q]
+    for q < 4 unroll: y[q] = t[q] + 1
+
+after::
+
+    for q < 4 unroll:
+      t = x[q] * x[q]
+      y[q] = t + 1
+
+Loops of nothing but vector accesses stand as straight code in the end (`in_line`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import TypeGuard
+
+from idgraph.arith import Expr
+from idgraph.kernel.defuse import everywhere, loaded_in, made_by, operands_of, rewritten, stored_in, updated_by
+from idgraph.kernel.ir import Checked, If, Local, Loop, Note, Operand, Single, Stmt, VectorLoad, VectorStore, walk
+
+Body = tuple[Stmt, ...]
+
+
+def fused(body: Sequence[Stmt]) -> Body:
+    """Neighbouring loops over as many lanes joined, where no step of the second waits for a later one of the first.
+
+    Comments between them move in front.
+    """
+    made: list[Stmt] = []
+    for s in body:
+        at = next((n for n in range(len(made) - 1, -1, -1) if not isinstance(made[n], Note)), -1)
+        last = made[at] if at >= 0 else None
+        if is_lanes(s) and is_lanes(last) and _alike(last, s) and _independent(last, s):
+            made[at:] = [*made[at + 1 :], replace(last, body=(*last.body, *s.body))]
+        else:
+            made.append(s)
+    return tuple(replace(s, body=fused(s.body)) if isinstance(s, (Loop, If, Single, Checked)) else s for s in made)
+
+
+def is_lanes(s: Stmt | None) -> TypeGuard[Loop]:
+    """True of a loop over lanes."""
+    return isinstance(s, Loop) and s.parallel == "unroll" and s.extent.is_const
+
+
+def _alike(a: Loop, b: Loop) -> bool:
+    return (a.var, a.extent) == (b.var, b.extent)
+
+
+def _independent(a: Loop, b: Loop) -> bool:
+    """True where what both touch, and one sets, is another element in each step, the same one in both loops."""
+    stored = (stored_in((a,)), stored_in((b,)))
+    if stored[0] & (stored[1] | loaded_in((b,))) or stored[1] & loaded_in((a,)):
+        return False
+    touched = [_places(loop) for loop in (a, b)]
+    written = [_places(loop, written=True) for loop in (a, b)]
+    names = (written[0].keys() & touched[1].keys()) | (written[1].keys() & touched[0].keys())
+    return all(_one_each(touched[0][n] | touched[1][n], a) for n in names)
+
+
+def _places(loop: Loop, written: bool = False) -> dict[str, set[Expr | None]]:
+    found: dict[str, set[Expr | None]] = {}
+    for s in walk(loop.body):
+        for x in (*made_by(s), *updated_by(s), *(() if written else operands_of(s))):
+            if isinstance(x, Local):
+                found.setdefault(x.name, set()).add(x.at)
+    return found
+
+
+def _one_each(places: set[Expr | None], loop: Loop) -> bool:
+    """True where this is one place, which no two steps of the loop share."""
+    place = next(iter(places))
+    if len(places) != 1 or place is None or loop.var not in place.names:
+        return False
+    inner = {s.var: int(s.extent) for s in walk((loop,)) if is_lanes(s)}
+    own = [n for n in inner if n in place.names]
+    if len(own) < len(place.names):
+        return False
+    points = [place.evaluate(dict(zip(own, at, strict=True))) for at in product(*(range(inner[n]) for n in own))]
+    return len(set(points)) == len(points)
+
+
+def in_scalars(body: Body) -> Body:
+    """Arrays of which each step of a loop sets an element before it reads that one, and which nothing else touches, as
+    variables; arrays of one element too."""
+    total = Counter(x.name for s in walk(body) for x in _touched(s))
+    lanes = [s for s in walk(body) if is_lanes(s) and not any(is_lanes(x) for x in walk(s.body))]
+    own = Counter[str]()
+    for loop in lanes:
+        own.update(_own(loop))
+    wide = {x.name for s in walk(body) for x in _touched(s) if x.at is None or not x.at.is_const or int(x.at) != 0}
+    vectors = {x.name for s in walk(body) if isinstance(s, (VectorLoad, VectorStore)) for x in _touched(s)}
+    plain = ({n for n in total if own[n] == total[n]} | (total.keys() - wide)) - vectors
+
+    def local(x: Local) -> Local:
+        return replace(x, at=None) if x.name in plain else x
+
+    def operand(o: Operand) -> Operand:
+        return local(o) if isinstance(o, Local) else o
+
+    return everywhere(body, lambda s: rewritten(s, made=local, updated=local, read=operand))
+
+
+def in_line(body: Body) -> Body:
+    """Loops of vector loads alone as the loads, those of one array side by side.
+
+    NVVM moves a value that one later loop uses, the reciprocal of a row's deviation for example, in front of that loop,
+    past any loop between. A division has a slow path, a branch: registers that loads have filled before it are all
+    alive there, and ptxas moves no load over it. In straight code the value stays before the loads.
+    """
+    made: list[Stmt] = []
+    for s in body:
+        if _loads_only(s):
+            made += _steps(s)
+        else:
+            made.append(replace(s, body=in_line(s.body)) if isinstance(s, (Loop, If, Single, Checked)) else s)
+    return tuple(made)
+
+
+def _loads_only(s: Stmt) -> TypeGuard[Loop]:
+    return is_lanes(s) and all(isinstance(x, VectorLoad) or _loads_only(x) for x in s.body)
+
+
+def _along(s: Stmt, var: str, n: int) -> Stmt:
+    """The statement with ``n`` for the loop's variable."""
+
+    def at(x: Local) -> Local:
+        return x if x.at is None else replace(x, at=x.at.substitute({var: n}))
+
+    return rewritten(s, made=at, index=lambda e: e.substitute({var: n}))
+
+
+def _steps(s: Stmt) -> list[Stmt]:
+    """The steps of a loop of loads, and of loops in it: all of the first statement, then all of the next."""
+    if not isinstance(s, Loop):
+        return [s]
+    return [_along(x, s.var, n) for one in s.body for n in range(int(s.extent)) for x in _steps(one)]
+
+
+def _touched(s: Stmt) -> Iterator[Local]:
+    for x in (*made_by(s), *updated_by(s), *operands_of(s)):
+        if isinstance(x, Local):
+            yield x
+
+
+def _own(loop: Loop) -> Counter[str]:
+    """How often the loop touches each array of which a step sets one element, reads that one, and touches no other."""
+    found: dict[str, list[Local]] = {}
+    for s in walk(loop.body):
+        for x in _touched(s):
+            found.setdefault(x.name, []).append(x)
+    first = {x.name for s in loop.body for x in made_by(s)}
+    known: set[str] = set()
+    early: set[str] = set()
+    for s in walk(loop.body):
+        early |= {x.name for x in (*operands_of(s), *updated_by(s)) if isinstance(x, Local)} - known
+        known |= {x.name for x in made_by(s)}
+    one = {n for n, xs in found.items() if xs[0].at is not None and len({x.at for x in xs}) == 1}
+    return Counter({n: len(found[n]) for n in (one & first) - early})

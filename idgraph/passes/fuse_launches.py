@@ -1,0 +1,115 @@
+"""Fewer launches: kernels that need nothing of each other run as one.
+
+A launch costs microseconds, and its last blocks leave the device half empty. Two nests over the same loops that read a
+common input become one nest, whose threads do both works (the cosines of a rotation serve queries and keys); nests of
+other sizes share a launch, each on a range of its blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from idgraph.arith import as_expr, simplify
+from idgraph.kernel.ir import (
+    Accumulate,
+    Alloc,
+    Barrier,
+    Combine,
+    Kernel,
+    Load,
+    Loop,
+    Note,
+    Plan,
+    Stmt,
+    Store,
+    walk,
+)
+
+MOST = 4  # nests in one thread: each holds registers for its loads
+Body = tuple[Stmt, ...]
+
+
+def together(plan: Plan) -> Plan:
+    """The plan with neighbouring independent kernels joined."""
+    groups: list[list[Kernel]] = []
+    for k in plan.kernels:
+        if groups and _is_plain(k) and all(_independent(k, other) for other in groups[-1]):
+            groups[-1].append(k)
+        elif _is_plain(k):
+            groups.append([k])
+        else:
+            groups += [[k], []]
+    joined = [_joined(g) if len(g) > 1 else g[0] for g in groups if g]
+    return replace(plan, kernels=tuple(replace(k, name=f"kernel{n}") for n, k in enumerate(joined)))
+
+
+def _is_plain(k: Kernel) -> bool:
+    """One nest on blockIdx.x and a known number of threadIdx.x, in which threads do not meet and nothing is summed."""
+    if set(k.launch) != {"blockIdx.x", "threadIdx.x"} or any(len(e) != 1 for e in k.launch.values()):
+        return False
+    if not k.launch["threadIdx.x"][0].is_const or any(
+        isinstance(s, (Accumulate, Alloc, Barrier, Combine)) for s in walk(k.body)
+    ):
+        return False
+    loops = [s for s in k.body if not isinstance(s, Note)]
+    return len(loops) == 1 and isinstance(loops[0], Loop) and loops[0].parallel == "blockIdx.x"
+
+
+def _independent(a: Kernel, b: Kernel) -> bool:
+    if a.launch["threadIdx.x"] != b.launch["threadIdx.x"]:
+        return False
+    written = [{s.buffer.name for s in walk(k.body) if isinstance(s, Store)} for k in (a, b)]
+    touched = [{x.name for x in k.buffers} for k in (a, b)]
+    return not (written[0] & touched[1] or written[1] & touched[0])
+
+
+def _joined(kernels: Sequence[Kernel]) -> Kernel:
+    """One kernel: nests over equal loops merged, the others side by side on ranges of blocks."""
+    merged: list[list[Kernel]] = []
+    for k in kernels:
+        home = next((g for g in merged if len(g) < MOST and _shares(g, k)), None)
+        if home is None:
+            merged.append([k])
+        else:
+            home.append(k)
+    first = as_expr(0)
+    body: list[Stmt] = []
+    for g in merged:
+        for s in _one_nest([k.body for k in g]):
+            body.append(replace(s, first=first) if isinstance(s, Loop) else s)
+        first = simplify(first + g[0].launch["blockIdx.x"][0])
+    buffers = {b.name: b for k in kernels for b in k.buffers}
+    scalars = tuple(dict.fromkeys(s for k in kernels for s in k.scalars))
+    launch = {"blockIdx.x": (first,), "threadIdx.x": kernels[0].launch["threadIdx.x"]}
+    return replace(kernels[0], buffers=tuple(buffers.values()), scalars=scalars, body=tuple(body), launch=launch)
+
+
+def _shares(group: Sequence[Kernel], k: Kernel) -> bool:
+    """True where ``k`` runs on the same blocks as the group and reads something that the group reads."""
+    if simplify(group[0].launch["blockIdx.x"][0] - k.launch["blockIdx.x"][0]) != 0:
+        return False
+    read = {s.buffer.name for g in group for s in walk(g.body) if isinstance(s, Load)}
+    return any(isinstance(s, Load) and s.buffer.name in read for s in walk(k.body))
+
+
+def _one_nest(bodies: Sequence[Body]) -> Body:
+    """Bodies of one loop: where all are one loop of one kind, that loop; else one after the other."""
+    loops = [[s for s in b if not isinstance(s, Note)] for b in bodies]
+    heads = [b[0] for b in loops if len(b) == 1 and isinstance(b[0], Loop)]
+    if len(heads) == len(bodies) and all(
+        h.var == heads[0].var and h.parallel == heads[0].parallel and simplify(h.extent - heads[0].extent) == 0
+        for h in heads
+    ):
+        note = "; ".join(dict.fromkeys(h.note for h in heads if h.note))
+        return (replace(heads[0], body=_one_nest([h.body for h in heads]), note=note),)
+    return tuple(s for b in bodies for s in b)
+
+
+def on_one_core(plan: Plan) -> Plan:
+    """The plan for the CPU without its parallel loops: starting the cores costs more than a small kernel."""
+    return replace(plan, kernels=tuple(replace(k, body=tuple(_serial(s) for s in k.body)) for k in plan.kernels))
+
+
+def _serial(s: Stmt) -> Stmt:
+    return replace(s, parallel="serial") if isinstance(s, Loop) else s

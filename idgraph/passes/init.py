@@ -1,0 +1,53 @@
+"""First values for locals that are set under one condition, or in one inner loop, and read under another.
+
+The conditions agree, so no such value is ever used. But numba's parallel loops take a variable that some path leaves
+without a value to be the same in every iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from idgraph.ir import DType
+from idgraph.kernel.defuse import locals_read, made_by
+from idgraph.kernel.ir import Choose, Compute, Declare, Load, Loop, Plan, Stmt, bodies, walk
+
+
+def with_first_values(plan: Plan) -> Plan:
+    """The plan with every local of an outermost loop set before any path reads it."""
+    return replace(plan, kernels=tuple(replace(k, body=tuple(_level(k.body))) for k in plan.kernels))
+
+
+def _level(body: Sequence[Stmt]) -> list[Stmt]:
+    made: list[Stmt] = []
+    known: set[str] = set()  # a loop that goes on from a value has it from here, in every iteration
+    for s in body:
+        made.append(_loop(s, known) if isinstance(s, Loop) else s)
+        known.update(x.name for x in made_by(s))
+    return made
+
+
+def _loop(s: Loop, known: set[str]) -> Loop:
+    types: dict[str, DType] = {}
+    for x in walk(s.body):
+        match x:
+            case Load(local) | Compute(local) | Choose(local):
+                types[local.name] = local.dtype
+            case _:
+                pass
+    missing: dict[str, None] = {}
+    _visit(s.body, set(known), missing)
+    first = [Declare(name, types[name], 0) for name in missing if name in types]
+    return replace(s, body=(*first, *s.body)) if first else s
+
+
+def _visit(body: Sequence[Stmt], known: set[str], missing: dict[str, None]) -> None:
+    """Adds to ``missing`` what is read where no statement before it, in the bodies around it, has set it."""
+    for s in body:
+        inner = bodies(s)
+        if inner:
+            _visit(inner, set(known), missing)
+            continue
+        missing.update(dict.fromkeys(name for name in locals_read(s) if name not in known))
+        known.update(x.name for x in made_by(s))

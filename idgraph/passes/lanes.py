@@ -1,0 +1,319 @@
+"""Unrolled and vectorised loops as straight code: every statement once for each lane, then loads and stores joined.
+
+A loop of constant extent marked "unroll" or "vectorize" becomes lanes. A condition that a lane decides is decided here
+(the halves of a rotation, in one thread, need no test); equal loads of an input are made once; loads and stores of
+neighbouring elements become one vector access where the address of the first is proved aligned. A loaded index is one
+variable for all lanes that make it of the same elements, so rows that it selects are read, or added to, in vectors too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from idgraph.arith import FALSE, TRUE, Expr, as_expr, not_, simplify, symbol
+from idgraph.kernel.defuse import all_reads, all_sets, made_by, rewritten
+from idgraph.kernel.ir import (
+    Accumulate,
+    Alloc,
+    Barrier,
+    Checked,
+    Choose,
+    Combine,
+    Compute,
+    If,
+    Index,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Loop,
+    Note,
+    Operand,
+    Plan,
+    Single,
+    Stmt,
+    Store,
+    walk,
+)
+from idgraph.passes.pack_half2 import pair_up
+from idgraph.passes.vectorize import join_accesses
+
+MAX_LANES = 64
+MAX_SIDES = 2  # tests that code is split by, one inside the other
+Body = tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One value of each unrolled loop variable; ``numbers`` are those values, outermost first.
+
+    ``lets`` are the loaded indices of this lane: the variable that stands for each name. ``facts`` hold around it.
+    """
+
+    numbers: tuple[int, ...]
+    values: Mapping[Expr, int]
+    lets: dict[str, str] = field(default_factory=dict[str, str])
+    facts: tuple[Expr, ...] = ()
+
+    def decide(self, condition: Expr) -> Expr:
+        """A condition in this lane, under the facts."""
+        found = self.index(condition)
+        return simplify(found, facts=self.facts) if self.facts else found
+
+    def index(self, e: Expr) -> Expr:
+        """An index expression in this lane."""
+        if not self.values:
+            return e
+        loaded = {s: symbol(self.lets[s.name], *s.symbol_bounds) for s in e.symbols if s.name in self.lets}
+        return simplify(e.substitute({**self.values, **loaded}))
+
+    def point(self, loops: Sequence[str]) -> tuple[Expr, ...]:
+        """The values of loop variables in this lane."""
+        numbers = {s.name: n for s, n in self.values.items()}
+        return tuple(as_expr(numbers[v]) if v in numbers else symbol(v) for v in loops)
+
+    def name(self, local: str, depth: int) -> str:
+        """A local that was set inside ``depth`` of the unrolled loops."""
+        return local + "".join(f"_{n}" for n in self.numbers[:depth])
+
+
+def with_lanes(plan: Plan) -> Plan:
+    """The plan with its unrolled and vectorised loops as lanes, accesses joined."""
+    return replace(plan, kernels=tuple(_kernel(k) for k in plan.kernels))
+
+
+def _kernel(kernel: Kernel) -> Kernel:
+    written = {s.buffer.name for s in walk(kernel.body) if isinstance(s, (Store, Accumulate)) and s.buffer is not None}
+    read_only = frozenset(b.name for b in kernel.buffers if b.name not in written)
+    return replace(kernel, body=_unrolled(kernel.body, read_only))
+
+
+def _unrolled(body: Body, read_only: frozenset[str], after: frozenset[str] = frozenset()) -> Body:
+    """``body`` with its lanes; ``after``: names that are read behind it. Lanes keep what they set to themselves."""
+    made: list[Stmt] = []
+    for n, s in enumerate(body):
+        later = after | all_reads(body[n + 1 :])
+        match s:
+            case Loop() if _can_unroll(s) and not (_is_single(s) and all_sets(s.body) & later):
+                made += _sides(s, read_only | _still(s), ())
+            case Loop() | If() | Single() | Checked():
+                made.append(replace(s, body=_unrolled(s.body, read_only, later)))
+            case _:
+                made.append(s)
+    return tuple(made)
+
+
+def _sides(s: Loop, read_only: frozenset[str], facts: tuple[Expr, ...]) -> list[Stmt]:
+    """The lanes of ``s``; where a test and its opposite (the halves of a rotation) remain, once for each outcome.
+
+    Then each side is straight code. A test that all threads of a warp decide alike costs one jump.
+    """
+    lanes = Expansion(read_only).expand((s,), [Lane((), {}, facts=facts)], {})
+    tests = _tests(lanes) if len(facts) < MAX_SIDES else ()
+    split = next((c for c in tests if simplify(not_(c)) in tests), None)
+    if split is None:
+        return pair_up(join_accesses(lanes, read_only))
+    both = (split, simplify(not_(split)))
+    return [If(c, tuple(_sides(s, read_only, (*facts, c)))) for c in both]
+
+
+def _tests(body: Sequence[Stmt]) -> tuple[Expr, ...]:
+    """What is tested in straight code, conjunct by conjunct."""
+    found: list[Expr] = []
+    for s in walk(tuple(body)):
+        match s:
+            case If(condition):
+                found.append(condition)
+            case Load(guard=guard):
+                found.append(guard)
+            case Choose(cases=cases):
+                found += [c for c, _ in cases]
+            case _:
+                pass
+    return tuple(dict.fromkeys(x for c in found for x in (c.args if c.op == "and" else (c,)) if not x.is_const))
+
+
+def _still(s: Stmt) -> frozenset[str]:
+    """Shared arrays that ``s`` reads only: nobody writes them before the next barrier, which is outside of it."""
+    inside = list(walk((s,)))
+    written = {x.buffer.name for x in inside if isinstance(x, (Store, Accumulate)) and x.buffer is not None}
+    read = {x.buffer.name for x in inside if isinstance(x, Load) and x.buffer.place == "shared"}
+    return frozenset(read - written)
+
+
+def _is_lanes(s: Stmt) -> bool:
+    return isinstance(s, Loop) and s.parallel in ("unroll", "vectorize") and s.extent.is_const
+
+
+def _is_single(s: Loop) -> bool:
+    """A loop of one step on no thread: what it sets is read after it as well."""
+    return s.extent == 1 and s.parallel in ("serial", "unroll", "vectorize")
+
+
+def _can_unroll(s: Loop) -> bool:
+    """A loop of lanes whose body holds only lanes and straight statements, of a size worth writing out."""
+    if not _is_lanes(s):
+        return False
+    lanes = 1
+    for inner in walk((s,)):
+        if isinstance(inner, Loop):
+            if not _is_lanes(inner) and not _is_single(inner):
+                return False
+            lanes *= max(1, int(inner.extent))
+        elif isinstance(inner, (Single, Alloc, Barrier, Combine)):
+            return False
+        elif isinstance(inner, Accumulate):
+            if not _is_apart(inner):
+                return False
+        elif isinstance(inner, Checked) and inner.always and any(isinstance(x, Store) for x in walk(inner.body)):
+            return False  # each write has a test of its own, and the last one wins
+    return lanes <= MAX_LANES
+
+
+def _is_apart(s: Accumulate) -> bool:
+    """An addition to memory that others may come between: one of several lanes may come in any order too."""
+    return s.shared and s.buffer is not None and s.buffer.place in ("output", "global") and s.running is None
+
+
+@dataclass(slots=True)
+class Expansion:
+    """Statements once for each lane. ``held`` numbers what locals hold: equal numbers are equal values wherever both
+    locals are defined. ``values`` says what each number is made of."""
+
+    read_only: frozenset[str]
+    held: dict[str, int] = field(default_factory=dict[str, int])
+    values: dict[object, int] = field(default_factory=dict[object, int])
+
+    def expand(self, body: Sequence[Stmt], lanes: Sequence[Lane], depths: dict[str, int]) -> list[Stmt]:
+        """Each statement for all lanes before the next one; ``depths`` says how deep each local was set so far."""
+        made: list[Stmt] = []
+        for s in body:
+            match s:
+                case Loop() if _is_single(s):
+                    at = {symbol(s.var, 0, 0): 0}
+                    once = [Lane(lane.numbers, {**lane.values, **at}, lane.lets, lane.facts) for lane in lanes]
+                    made += self.expand(s.body, once, depths)
+                case Loop():
+                    var = symbol(s.var, 0, s.extent - 1)
+                    inner = [
+                        Lane((*lane.numbers, n), {**lane.values, var: n}, dict(lane.lets), lane.facts)
+                        for lane in lanes
+                        for n in range(int(s.extent))
+                    ]
+                    made += self.expand(s.body, inner, dict(depths))
+                case If(condition, inner_body):
+                    made += self.conditional(condition, inner_body, lanes, depths)
+                case Checked():
+                    made += self.checked(s, lanes, depths)
+                case Let(name, value):
+                    made += self.let(name, value, lanes, depths)
+                case Note():
+                    made.append(s)
+                case _:
+                    before = dict(depths)
+                    if lanes:
+                        depths.update((x.name, len(lanes[0].numbers)) for x in made_by(s))
+                    for lane in lanes:
+                        made.append(_in_lane(s, lane, before))
+                        self.note_held(made[-1])
+        return made
+
+    def note_held(self, s: Stmt) -> None:
+        for x in made_by(s):
+            match s:
+                case Load(_, buffer, address, guard) if buffer.name in self.read_only:
+                    made: object = (buffer.name, address, guard)
+                case Compute(local, op, operands, compute):
+                    made = (op, tuple(map(self.value, operands)), compute, local.dtype)
+                case _:
+                    made = (x.name, len(self.values))  # like nothing before
+            self.held[x.name] = self.values.setdefault(made, len(self.values))
+
+    def value(self, o: Operand) -> object:
+        """What an operand holds: equal for equal values only."""
+        return self.held.get(o.name, o) if isinstance(o, Local) else o
+
+    def let(self, name: str, value: Operand, lanes: Sequence[Lane], depths: Mapping[str, int]) -> list[Stmt]:
+        """One variable for all lanes whose value is made of the same elements of inputs."""
+        made: list[Stmt] = []
+        known: dict[object, str] = {}
+        for lane in lanes:
+            mine = _operand_in_lane(value, lane, depths)
+            same = self.value(mine)
+            if same not in known:
+                known[same] = lane.name(name, len(lane.numbers))
+                made.append(Let(known[same], mine))
+            lane.lets[name] = known[same]
+        return made
+
+    def checked(self, s: Checked, lanes: Sequence[Lane], depths: dict[str, int]) -> list[Stmt]:
+        """All lanes run where the loaded values of all are in range: a checked run stops at the first that is not.
+        Writes that are always tested: each lane where its own is."""
+        first: dict[tuple[Expr, str], Lane] = {}
+        for lane in lanes:
+            first.setdefault((lane.index(s.condition), lane.lets.get(s.value, s.value)), lane)
+        if s.always:
+            return self.tested(s, lanes, depths)
+        made: list[Stmt] = self.expand(s.body, lanes, depths)
+        for (condition, value), lane in reversed(first.items()):
+            made = [Checked(condition, value, s.site, tuple(made), lane.point(s.site.loops))]
+        return made
+
+    def tested(self, s: Checked, lanes: Sequence[Lane], depths: dict[str, int]) -> list[Stmt]:
+        """Lanes with one loaded value share one test."""
+        alike: dict[tuple[Expr, str], list[Lane]] = {}
+        for lane in lanes:
+            alike.setdefault((lane.index(s.condition), lane.lets.get(s.value, s.value)), []).append(lane)
+        made: list[Stmt] = []
+        for (condition, value), some in alike.items():
+            body = self.expand(s.body, some, dict(depths))
+            made.append(Checked(condition, value, s.site, tuple(body), some[0].point(s.site.loops), always=True))
+        return made
+
+    def conditional(self, condition: Expr, body: Body, lanes: Sequence[Lane], depths: dict[str, int]) -> list[Stmt]:
+        """Lanes for which the condition holds run the body; those with one undecided condition share one test."""
+        by_condition: dict[Expr, list[Lane]] = {}
+        for lane in lanes:
+            by_condition.setdefault(lane.decide(condition), []).append(lane)
+        made: list[Stmt] = []
+        after = dict(depths)
+        for decided, some in by_condition.items():
+            if decided == FALSE:
+                continue
+            now = dict(depths)
+            inner = self.expand(body, some, now)
+            after.update(now)
+            made += inner if decided == TRUE else [If(decided, tuple(inner))]
+        depths.update(after)
+        return made
+
+
+def _operand_in_lane(o: Operand, lane: Lane, depths: Mapping[str, int]) -> Operand:
+    if isinstance(o, Local):
+        return Local(lane.name(o.name, depths.get(o.name, 0)), o.dtype)
+    return Index(lane.index(o.value)) if isinstance(o, Index) else o
+
+
+def _in_lane(s: Stmt, lane: Lane, depths: Mapping[str, int]) -> Stmt:
+    """A straight statement in a lane, its conditions as the lane decides them."""
+    found = rewritten(
+        s,
+        made=lambda x: Local(lane.name(x.name, len(lane.numbers)), x.dtype),
+        read=lambda o: Local(lane.name(o.name, depths.get(o.name, 0)), o.dtype) if isinstance(o, Local) else o,
+        index=lambda e: lane.decide(e) if e.is_condition else lane.index(e),
+    )
+    return _chosen(found.local, found.cases, found.default) if isinstance(found, Choose) else found
+
+
+def _chosen(to: Local, cases: Sequence[tuple[Expr, Operand]], default: Operand) -> Choose:
+    """A choice without the cases that this lane rules out."""
+    kept: list[tuple[Expr, Operand]] = []
+    for condition, value in cases:
+        if condition == FALSE:
+            continue
+        if condition == TRUE:
+            default = value
+            break
+        kept.append((condition, value))
+    return Choose(to, tuple(kept), default)

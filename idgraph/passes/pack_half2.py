@@ -1,0 +1,156 @@
+"""16-bit floats in pairs: two neighbouring elements in one 32-bit word, from load to store.
+
+The GPU multiplies, adds and rounds such pairs in one instruction, where element by element each value would be widened,
+rounded and narrowed again. A pair result equals the element-wise one, which rounds a float32 result: products and sums
+of two such floats, rounded to 24 bits first and to 11 or 8 then, are what one rounding gives (24 >= 2 * 11 + 2, S. A.
+Figueroa, When is double rounding innocuous?, 1995); only a bfloat16 product below 2**-126 may differ, in its last bit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from idgraph.ir import DType, is_float, item_size
+from idgraph.kernel.defuse import made_by
+from idgraph.kernel.ir import (
+    Checked,
+    Compute,
+    Half,
+    If,
+    Local,
+    PairCompute,
+    Stmt,
+    VectorLoad,
+    VectorStore,
+    walk,
+)
+from idgraph.passes.cse import live
+
+PAIR_OPS = frozenset({"add", "sub", "mul", "neg", "abs"})
+
+
+def pair_up(body: Sequence[Stmt]) -> list[Stmt]:
+    """Straight code with 16-bit floats loaded, computed and stored in pairs where that is the same."""
+    if not any(isinstance(s, VectorStore) and _is_short(s.buffer.dtype) for s in walk(tuple(body))):
+        return list(body)
+    return live(_level(body), set())
+
+
+def _is_short(dtype: DType) -> bool:
+    return is_float(dtype) and item_size(dtype) == 2
+
+
+def _level(given: Sequence[Stmt]) -> list[Stmt]:
+    body: list[Stmt] = [replace(s, body=tuple(_level(s.body))) if isinstance(s, (If, Checked)) else s for s in given]
+    pairs = _Pairs(_defined_once(body))
+    out: list[Stmt] = []
+    for s in body:
+        if isinstance(s, VectorStore) and _is_short(s.buffer.dtype) and all(isinstance(v, Local) for v in s.values):
+            values = [v for v in s.values if isinstance(v, Local)]
+            both = zip(values[::2], values[1::2], strict=True)
+            words = [pairs.stored(a, b, s.buffer.dtype) for a, b in both]
+            out += [*pairs.flush(), replace(s, values=tuple(words), pairs=True)]
+        else:
+            out.append(s)
+    return [x for s in out for x in pairs.load(s)]
+
+
+def _defined_once(body: Sequence[Stmt]) -> dict[str, Compute | VectorLoad]:
+    """What sets each local that is set at this level only, and once."""
+    found: dict[str, Compute | VectorLoad] = {}
+    times: Counter[str] = Counter(x.name for s in walk(tuple(body)) for x in made_by(s))
+    for s in body:
+        match s:
+            case VectorLoad(made, pairs=False):
+                found.update({x.name: s for x in made})
+            case Compute(local):
+                found[local.name] = s
+            case _:
+                pass
+    return {name: s for name, s in found.items() if times[name] == 1}
+
+
+@dataclass(slots=True)
+class _Pairs:
+    """Words of the pairs that are wanted, with the statements that make them."""
+
+    defined: dict[str, Compute | VectorLoad]
+    known: dict[tuple[str, str], Local | None] = field(default_factory=dict[tuple[str, str], "Local | None"])
+    wanted: set[str] = field(default_factory=set[str])
+    made: list[Stmt] = field(default_factory=list[Stmt])
+
+    def flush(self) -> list[Stmt]:
+        made, self.made = self.made, []
+        return made
+
+    def stored(self, a: Local, b: Local, dtype: DType) -> Local:
+        """The word of two values that are stored side by side."""
+        word = self.word(a, b, dtype)
+        if word is None:
+            word = Local(f"{a.name}_{b.name}_p", dtype)
+            self.made.append(PairCompute(word, "pack", (self.unrounded(a, dtype), self.unrounded(b, dtype))))
+        return word
+
+    def word(self, a: Local, b: Local, dtype: DType) -> Local | None:
+        """The word that holds ``a`` and ``b``, or None where only single elements can make it."""
+        key = (a.name, b.name)
+        if key not in self.known:
+            self.known[key] = self.make(a, b, dtype)
+        return self.known[key]
+
+    def make(self, a: Local, b: Local, dtype: DType) -> Local | None:
+        x, y = self.defined.get(a.name), self.defined.get(b.name)
+        if isinstance(x, VectorLoad) and isinstance(y, VectorLoad) and x.buffer.dtype == y.buffer.dtype == dtype:
+            return self.picked(x, x.locals.index(a), y, y.locals.index(b), dtype)
+        if not (isinstance(x, Compute) and isinstance(y, Compute)) or x.op != y.op or x.op not in PAIR_OPS:
+            return None
+        if {x.compute, y.compute, a.dtype, b.dtype} != {dtype}:
+            return None
+        words: list[Local] = []
+        for p, q in zip(x.operands, y.operands, strict=True):
+            if not (isinstance(p, Local) and isinstance(q, Local) and p.dtype == q.dtype == dtype):
+                return None
+            word = self.word(p, q, dtype)
+            if word is None:
+                return None
+            words.append(word)
+        made = Local(f"{a.name}_{b.name}_p", dtype)
+        self.made.append(PairCompute(made, x.op, tuple(words)))
+        return made
+
+    def picked(self, x: VectorLoad, i: int, y: VectorLoad, k: int, dtype: DType) -> Local:
+        """Elements ``i`` and ``k`` of two loads: one word as it lies in memory, or halves of two."""
+        a, b = _word_of(x, i), _word_of(y, k)
+        self.wanted |= {x.locals[0].name, y.locals[0].name}
+        if a == b and (i % 2, k % 2) == (0, 1):
+            return a
+        made = Local(f"{x.locals[i].name}_{y.locals[k].name}_p", dtype)
+        self.made.append(PairCompute(made, f"pick_{'lh'[i % 2]}{'lh'[k % 2]}", (a, b)))
+        return made
+
+    def unrounded(self, a: Local, dtype: DType) -> Local:
+        """A value that packing rounds to the same: the float32 one before its own rounding, where that is known."""
+        x = self.defined.get(a.name)
+        if not isinstance(x, Compute) or a.dtype != dtype:
+            return a
+        source = x.operands[0]
+        if x.op == "cast" and isinstance(source, Local) and source.dtype == "float32":
+            return source
+        made = Local(f"{a.name}_f", "float32")
+        self.made.append(replace(x, local=made))
+        return made
+
+    def load(self, s: Stmt) -> list[Stmt]:
+        """A load of which pairs are wanted as words, with its elements beside them; others as they are."""
+        if not isinstance(s, VectorLoad) or s.pairs or s.locals[0].name not in self.wanted:
+            return [s]
+        words = tuple(_word_of(s, n) for n in range(0, len(s.locals), 2))
+        halves = [Half(x, _word_of(s, n), bool(n % 2)) for n, x in enumerate(s.locals)]
+        return [replace(s, locals=words, pairs=True), *halves]
+
+
+def _word_of(s: VectorLoad, n: int) -> Local:
+    first = s.locals[n - n % 2]
+    return Local(f"{first.name}_p", first.dtype)

@@ -1,0 +1,450 @@
+"""Lanes as loops: straight code that does one thing for each lane becomes loops over arrays of registers.
+
+Compilers read a loop once, and unroll it where its extent is constant; an array of constant size whose indices are
+constants then becomes registers. Straight code for 64 lanes costs them 30 times as much, for the same machine code.
+
+before::
+
+    x_0 = a[i*4]              t_0 = x_0 * x_0        b[i*4] = t_0
+    x_1 = a[i*4 + 1]          t_1 = x_1 * x_1        b[i*4 + 1] = t_1        ...
+
+after::
+
+    for q < 4 unroll:
+      x = a[i*4 + q]
+      t = x * x
+      b[i*4 + q] = t
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+from idgraph.arith import Expr, as_expr, symbol
+from idgraph.kernel.defuse import (
+    all_reads,
+    all_sets,
+    everywhere,
+    loaded_in,
+    made_by,
+    operands_of,
+    reads,
+    rewritten,
+    sets,
+    stored_in,
+)
+from idgraph.kernel.ir import (
+    Accumulate,
+    Alloc,
+    Barrier,
+    Checked,
+    Combine,
+    Compute,
+    Declare,
+    If,
+    Index,
+    Kernel,
+    Let,
+    Local,
+    Loop,
+    Note,
+    Number,
+    Operand,
+    PairCompute,
+    Plan,
+    Registers,
+    Single,
+    Stmt,
+    VectorLoad,
+    VectorStore,
+    walk,
+)
+from idgraph.passes.affine import along, shape
+from idgraph.passes.fuse_lanes import fused, in_line, in_scalars
+
+_BASE = re.compile(r"[a-z]+[0-9]*")
+LANE = ("q", "r")  # variables of the loops over lanes, inner ones first
+Part = Local | Operand | Expr
+Body = tuple[Stmt, ...]
+
+
+def rolled(plan: Plan) -> Plan:
+    """The plan with its lanes as loops."""
+    return replace(plan, kernels=tuple(_kernel(k) for k in plan.kernels))
+
+
+def _kernel(kernel: Kernel) -> Kernel:
+    taken = {b.name for b in kernel.buffers} | all_sets(kernel.body) | all_reads(kernel.body) | set(LANE)
+    roller = _Roller(_single(kernel.body), taken)
+    body = everywhere(kernel.body, lambda s: _assigned(s, roller.fixed))
+    body = in_line(in_scalars(fused(tuple(roller.level(body)))))
+    return replace(kernel, body=(*roller.registers(body), *body))
+
+
+def _single(body: Body) -> frozenset[str]:
+    """Variables that stay single: read before they are set (a step of a loop goes on from the one before), added to,
+    or part of an index expression."""
+    known: set[str] = set()
+    found: set[str] = set()
+    for s in walk(body):
+        index = reads(s) - {o.name for o in _parts(s) if isinstance(o, Local)}
+        found |= (reads(s) - known) | index | (sets(s) - {x.name for x in made_by(s)})
+        known |= sets(s)
+        if isinstance(s, Let):
+            found.add(s.name)
+        if isinstance(s, Checked):
+            found.add(s.value)
+    return frozenset(found)
+
+
+# the parts of a statement, of those inside it too, in one order
+
+
+def _parts(s: Stmt) -> list[Part]:
+    found: list[Part] = []
+
+    def local(x: Local) -> Local:
+        found.append(x)
+        return x
+
+    def operand(o: Operand) -> Operand:
+        found.append(o)
+        return o
+
+    def index(e: Expr) -> Expr:
+        found.append(e)
+        return e
+
+    everywhere((s,), lambda x: rewritten(x, made=local, updated=local, read=operand, index=index))
+    return found
+
+
+def _with(s: Stmt, parts: Iterable[Part]) -> Stmt:
+    given = iter(parts)
+
+    def local(_: Local) -> Local:
+        found = next(given)
+        if not isinstance(found, Local):
+            raise AssertionError("a variable stands for a variable")
+        return found
+
+    def operand(_: Operand) -> Operand:
+        found = next(given)
+        if isinstance(found, Expr):
+            raise AssertionError("an operand stands for an operand")
+        return found
+
+    def index(_: Expr) -> Expr:
+        found = next(given)
+        if not isinstance(found, Expr):
+            raise AssertionError("an index stands for an index")
+        return found
+
+    (made,) = everywhere((s,), lambda x: rewritten(x, made=local, updated=local, read=operand, index=index))
+    return made
+
+
+def _blank(p: Part) -> Part:
+    match p:
+        case Local(_, dtype):
+            return Local("", dtype)
+        case Index():
+            return Index(as_expr(0))
+        case Number():
+            return p
+        case _:
+            return as_expr(0)
+
+
+def _key(s: Stmt, parts: Sequence[Part]) -> object:
+    """Equal for statements that may be steps of one loop: operands in the same arrays, indices of one form."""
+    forms = tuple(
+        shape(p) if isinstance(p, Expr) else p.name if isinstance(p, Local) and p.at is None else
+        (p.name, "at") if isinstance(p, Local) else None
+        for p in parts
+    )  # fmt: skip
+    return _with(s, map(_blank, parts)), forms
+
+
+def _united(steps: Sequence[Stmt], var: Expr) -> Stmt | None:
+    """The statement that is step n at ``var`` = n, or None."""
+    columns = zip(*(_parts(s) for s in steps), strict=True)
+    found: list[Part] = []
+    for column in columns:
+        first = column[0]
+        if all(p == first for p in column):
+            found.append(first)
+        elif isinstance(first, Local):
+            places = [p.at for p in column if isinstance(p, Local) and p.at is not None and p.name == first.name]
+            at = along(places, var) if len(places) == len(column) else None
+            if at is None:
+                return None
+            found.append(replace(first, at=at))
+        elif isinstance(first, Index):
+            found.append(first)  # its expression follows
+        elif isinstance(first, Expr):
+            e = along([p for p in column if isinstance(p, Expr)], var)
+            if e is None:
+                return None
+            found.append(e)
+        else:
+            return None
+    return _with(steps[0], found)
+
+
+@dataclass(slots=True)
+class _Pack:
+    """Statements that may be steps of one loop, none of which waits for another; ``arrays`` of what each step sets."""
+
+    steps: list[Stmt] = field(default_factory=list[Stmt])
+    arrays: list[str] = field(default_factory=list[str])
+    single: bool = False  # no lanes: as it stands
+
+
+@dataclass(slots=True)
+class _Order:
+    """Packs in order, and in which of them a name or a buffer was last touched."""
+
+    packs: list[_Pack] = field(default_factory=list[_Pack])
+    by_key: dict[object, list[int]] = field(default_factory=dict[object, list[int]])
+    made: dict[str, int] = field(default_factory=dict[str, int])
+    used: dict[str, int] = field(default_factory=dict[str, int])
+    stored: dict[str, int] = field(default_factory=dict[str, int])
+    loaded: dict[str, int] = field(default_factory=dict[str, int])
+
+    def place(self, s: Stmt, key: object) -> _Pack:
+        """The first pack of this kind behind all that ``s`` waits for, else a new one at the end.
+
+        Two stores to one buffer keep their order, in one pack or in two.
+        """
+        mine, needs = all_sets((s,)), all_reads((s,))
+        writes, loads = stored_in((s,)), loaded_in((s,))
+        after = [self.made[n] for n in mine | needs if n in self.made]
+        after += [self.used[n] for n in mine if n in self.used]
+        after += [self.stored[b] for b in loads if b in self.stored]
+        after += [self.loaded[b] for b in writes if b in self.loaded]
+        least = max([0, *(n + 1 for n in after), *(self.stored[b] for b in writes if b in self.stored)])
+        at = next((n for n in self.by_key.get(key, ()) if n >= least), None)
+        if at is None:
+            at = len(self.packs)
+            self.packs.append(_Pack())
+            self.by_key.setdefault(key, []).append(at)
+        for table, names in ((self.made, mine), (self.used, needs), (self.stored, writes), (self.loaded, loads)):
+            table.update((n, max(at, table.get(n, 0))) for n in names)
+        return self.packs[at]
+
+    def alone(self, s: Stmt, made: Stmt) -> None:
+        """``made``, which stands for ``s``, by itself."""
+        pack = self.place(s, object())
+        pack.single = True
+        pack.steps.append(made)
+
+
+@dataclass(slots=True)
+class _Roller:
+    """``slots`` says where variables that are lanes live: (array, element); ``arrays`` how many elements they have."""
+
+    fixed: frozenset[str]
+    taken: set[str]
+    slots: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+    arrays: dict[str, Registers] = field(default_factory=dict[str, Registers])
+    gathered: dict[object, str] = field(default_factory=dict[object, str])
+
+    def level(self, body: Sequence[Stmt]) -> list[Stmt]:
+        """``body`` with its straight parts rolled."""
+        made: list[Stmt] = []
+        part: list[Stmt] = []
+        for s in body:
+            if _is_straight(s):
+                part.append(s)
+            else:
+                made += [*self.part(part), self.whole(s)]
+                part = []
+        return [*made, *self.part(part)]
+
+    def whole(self, s: Stmt) -> Stmt:
+        """A statement by itself, with what is inside it."""
+        s = rewritten(s, made=self.named, updated=self.named, read=self.operand)
+        if isinstance(s, (Loop, Single, If, Checked)):
+            return replace(s, body=tuple(self.level(s.body)))
+        return s
+
+    def named(self, x: Local) -> Local:
+        """The variable where it lives."""
+        slot = self.slots.get(x.name)
+        return x if slot is None else Local(slot[0], x.dtype, as_expr(slot[1]))
+
+    def operand(self, o: Operand) -> Operand:
+        """An operand where it lives."""
+        return self.named(o) if isinstance(o, Local) else o
+
+    # packs --------------------------------------------------------------------------------------------------------
+
+    def part(self, body: Sequence[Stmt]) -> list[Stmt]:
+        """Straight code: statements of one kind side by side where nothing waits between them, then loops of them."""
+        order = _Order()
+        alike = Counter(_loose(s) for s in body if isinstance(s, (If, Checked)))
+        for s in body:
+            unlike = isinstance(s, (If, Checked)) and (alike[_loose(s)] < 2 or _has_vectors(s))
+            if unlike or isinstance(s, (Let, Note)) or (isinstance(s, Accumulate) and s.buffer is None):
+                order.alone(s, self.whole(s))
+            elif isinstance(s, VectorStore):
+                self.lane(self.side_by_side(s, order), order)
+            elif isinstance(s, VectorLoad) and not self.may_load(s):
+                self.moved(s, order)
+            else:
+                self.lane(s, order)
+        made: list[Stmt] = []
+        for pack in order.packs:
+            made += pack.steps if pack.single else _loops(pack.steps, 0)
+        return made
+
+    def lane(self, s: Stmt, order: _Order) -> None:
+        """One statement of a lane, into the first pack that it fits."""
+        groups = [made_by(y) for y in walk((s,))]
+        fresh = {x.name for group in groups for x in group if x.name not in self.slots}
+        if fresh & self.fixed:
+            order.alone(s, self.whole(s))
+            return
+        blank = {name: f"#{n}" for n, name in enumerate(x.name for g in groups for x in g if x.name in fresh)}
+
+        def loose(o: Operand) -> Operand:
+            return replace(o, name=blank[o.name]) if isinstance(o, Local) and o.name in blank else self.operand(o)
+
+        def loose_local(x: Local) -> Local:
+            return replace(x, name=blank[x.name]) if x.name in blank else self.named(x)
+
+        form = _everywhere(s, loose_local, loose)
+        pack = order.place(s, _key(form, _parts(form)))
+        for n, group in enumerate(groups):
+            if n == len(pack.arrays):
+                pack.arrays.append(self.array(group, _is_words(s)) if {x.name for x in group} & fresh else "")
+            for x in group:
+                if x.name not in self.slots:
+                    self.slots[x.name] = self.element(pack.arrays[n])
+        pack.steps.append(_everywhere(s, self.named, self.operand))
+
+    def may_load(self, s: VectorLoad) -> bool:
+        """True where what a vector access sets is new, or lies in neighbouring elements already."""
+        places = [self.slots.get(x.name) for x in s.locals]
+        first = places[0]
+        if first is None:
+            return not any(places) and not any(x.name in self.fixed for x in s.locals)
+        return places == [(first[0], first[1] + n) for n in range(len(places))]
+
+    def moved(self, s: VectorLoad, order: _Order) -> None:
+        """A vector access of variables that live elsewhere: into an array of its own, and from there to them."""
+        loaded = tuple(replace(x, name=f"{x.name}.{len(self.slots)}") for x in s.locals)  # no variable has this name
+        self.lane(replace(s, locals=loaded), order)
+        for x, word in zip(s.locals, loaded, strict=True):
+            self.lane(Compute(x, "cast", (word,), x.dtype), order)
+
+    def array(self, group: Sequence[Local], words: bool) -> str:
+        """A new array, named after what it holds first."""
+        found = _BASE.match(group[0].name)
+        base = found.group() if found else "x"
+        name = next(n for k in count() if (n := f"{base}_{k}" if k else base) not in self.taken)
+        self.taken.add(name)
+        self.arrays[name] = Registers(name, group[0].dtype, 0, words)
+        return name
+
+    def element(self, name: str) -> tuple[str, int]:
+        """One more element of an array."""
+        array = self.arrays[name]
+        self.arrays[name] = replace(array, count=array.count + 1)
+        return name, array.count
+
+    def side_by_side(self, s: VectorStore, order: _Order) -> VectorStore:
+        """The store with its values in neighbouring elements of one array, moved there where they are not."""
+        places = [self.slots.get(v.name) if isinstance(v, Local) else None for v in s.values]
+        first = places[0]
+        if first is not None and places == [(first[0], first[1] + n) for n in range(len(places))]:
+            return s
+        to = self.gathered.get((s.buffer.name, len(places)))
+        if to is None:
+            to = self.gathered[s.buffer.name, len(places)] = self.array((Local("row", s.buffer.dtype),), s.pairs)
+        values: list[Operand] = []
+        for v in s.values:
+            dtype = v.dtype if isinstance(v, Local) else s.buffer.dtype
+            moved = Local(f"{to}.{self.arrays[to].count}", dtype)  # no variable has this name
+            self.slots[moved.name] = self.element(to)
+            self.lane(Compute(moved, "cast", (v,), dtype), order)
+            values.append(moved)
+        return replace(s, values=tuple(values))
+
+    def registers(self, body: Body) -> list[Registers]:
+        """The arrays that ``body`` uses."""
+        used = {
+            x.name
+            for s in walk(body)
+            for x in (*made_by(s), *operands_of(s))
+            if isinstance(x, Local) and x.at is not None
+        }
+        return [a for name, a in self.arrays.items() if name in used]
+
+
+def _is_straight(s: Stmt) -> bool:
+    return not any(
+        isinstance(x, (Loop, Single, Alloc, Barrier, Combine)) or (x is not s and isinstance(x, (Let, Accumulate)))
+        for x in walk((s,))
+    )
+
+
+def _has_vectors(s: Stmt) -> bool:
+    return any(isinstance(x, (VectorLoad, VectorStore)) for x in walk((s,)))
+
+
+def _everywhere(s: Stmt, local: Callable[[Local], Local], operand: Callable[[Operand], Operand]) -> Stmt:
+    return everywhere((s,), lambda y: rewritten(y, made=local, updated=local, read=operand))[0]
+
+
+def _loose(s: Stmt) -> object:
+    """Equal for conditions whose bodies may be alike."""
+    parts = _parts(s)
+    return _with(s, map(_blank, parts)), tuple(shape(p) for p in parts if isinstance(p, Expr))
+
+
+def _is_words(s: Stmt) -> bool:
+    return isinstance(s, PairCompute) or (isinstance(s, VectorLoad) and s.pairs)
+
+
+def _assigned(s: Stmt, fixed: frozenset[str]) -> Stmt:
+    """A first value as any other: an element of an array has no declaration."""
+    if not isinstance(s, Declare) or s.name in fixed:
+        return s
+    return Compute(Local(s.name, s.dtype), "cast", (Number(s.value),), s.dtype)
+
+
+# loops ----------------------------------------------------------------------------------------------------------------
+
+
+def _loops(steps: Sequence[Stmt], depth: int) -> list[Stmt]:
+    """The longest runs of steps that are one statement along a variable, as loops; then loops of such loops."""
+    made: list[Stmt] = []
+    at = 0
+    while at < len(steps):
+        run = next((x for n in _lengths(len(steps) - at) if (x := _run(steps[at : at + n], depth))), None)
+        made.append(run or steps[at])
+        at += int(run.extent) if run is not None else 1
+    if depth + 1 < len(LANE) and 1 < len(made) < len(steps):
+        return _loops(made, depth + 1)
+    return made
+
+
+def _lengths(count: int) -> list[int]:
+    powers = [1 << k for k in range(count.bit_length(), 0, -1) if 1 << k < count]
+    return [n for n in (count, *powers) if n > 1]
+
+
+def _run(steps: Sequence[Stmt], depth: int) -> Loop | None:
+    parts = [_parts(s) for s in steps]
+    first = _key(steps[0], parts[0])
+    if any(_key(s, p) != first for s, p in zip(steps[1:], parts[1:], strict=True)):
+        return None
+    var = symbol(LANE[depth], 0, len(steps) - 1)
+    one = _united(steps, var)
+    return None if one is None else Loop(var.name, as_expr(len(steps)), "unroll", (one,))

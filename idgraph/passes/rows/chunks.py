@@ -1,0 +1,498 @@
+"""A sweep in chunks: each thread takes pieces of as many neighbouring columns as one 16-byte access holds.
+
+A row may start at any element (50257 columns make every row start elsewhere), so chunks are counted from the first
+aligned element in it. Chunks are straight code for all their lanes, with vector accesses, several of them a step as
+long as no thread runs out of them; the few columns before the first and behind the last go one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from idgraph.arith import TRUE, Expr, as_expr, ceildiv, is_true, maximum, multiple_of, simplify, symbol, where
+from idgraph.ir import DType, is_float, item_size
+from idgraph.kernel.defuse import all_reads, reads, rewritten, sets
+from idgraph.kernel.ir import (
+    Accumulate,
+    AccumulateOp,
+    Choose,
+    Combine,
+    Compute,
+    Declare,
+    If,
+    Index,
+    Let,
+    Load,
+    Local,
+    Loop,
+    Note,
+    Number,
+    Operand,
+    Stmt,
+    Store,
+)
+from idgraph.passes.lanes import Expansion, Lane, pair_up
+from idgraph.passes.rows.sums import is_coarse, widened
+from idgraph.passes.rows.sweep import COLUMN, Online, Plain, Sweep
+from idgraph.passes.vectorize import VECTOR_TYPES, join_accesses
+
+UNROLLED = 16  # elements whose loads a thread has under way, where a kernel only reduces
+UNROLLED_BESIDE = 32  # the same in a kernel that also writes a row: fewer of its blocks run at a time
+UNROLLED_STORES = 16  # where a sweep keeps as many results too
+SERIAL_CHUNK = 4  # columns of one step where a thread runs all of a row and sums follow a maximum
+_PAIRS: dict[AccumulateOp, str] = {
+    "sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum", "any": "logical_or", "all": "logical_and",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where chunks lie in a row: ``head`` columns before the first aligned one, then ``whole`` chunks, then the rest.
+
+    ``anchor`` is the address of column 0 in the buffer whose alignment is kept, None where every row is aligned; the
+    first chunk starts at element ``base * width`` of it. ``least`` and ``most`` bound ``whole``; None: not known.
+    """
+
+    width: int
+    anchor: Expr | None
+    head: Expr
+    base: Expr
+    whole: Expr
+    least: int | None
+    most: Expr
+    lets: tuple[Let, ...] = ()
+
+
+def _place(s: Sweep, width: int) -> _Place:
+    """Chunks from the row's start where that is aligned for every access, else by the first access that is not."""
+    found = [a for a in columnwise(s) if not multiple_of(a, width)] if width > 1 else []
+    zero, n = as_expr(0), s.extent
+    most = simplify(n // width)
+    least = int(n) // width if n.is_const else None
+    if not found or (least is not None and least < 2):
+        return _Place(width, None, zero, zero, most, least, most)
+    anchor = found[0]
+    first, head = simplify((anchor + width - 1) // width), symbol(f"{COLUMN}_head", 0, width - 1)
+    base, whole = symbol(f"{COLUMN}_base", 0, None), symbol(f"{COLUMN}_whole", 0, None)
+    inside = maximum(simplify((n - head) // width), 0)
+    lets = (
+        Let(base.name, Index(first)),
+        Let(head.name, Index(simplify(base * width - anchor))),
+        Let(whole.name, Index(simplify(inside))),
+    )
+    least = None if least is None else (int(n) - width + 1) // width
+    return _Place(width, anchor, head, base, whole, least, most, lets)
+
+
+def stores(s: Sweep) -> bool:
+    """True where the sweep writes its columns."""
+    return any(isinstance(x, Store) for x in (*s.body, *s.later))
+
+
+def lowered(s: Sweep, read_only: frozenset[str], writes: bool = False, elements: int | None = None) -> list[Stmt]:
+    """The loops that run a sweep on the threads of a block; ``writes``: a sweep beside it writes its columns.
+
+    ``elements`` are those whose loads a thread has under way, by default as measured.
+    """
+    fixed, s = hoisted(s, read_only)
+    s = cheaper(s, fixed, is_short(s))
+    width = s.lanes if s.lanes > 1 or s.online is None else SERIAL_CHUNK
+    place = _place(s, width)
+    limit = elements or (UNROLLED_STORES if stores(s) else UNROLLED_BESIDE if writes else UNROLLED)
+    parts = _Parts(s, place, read_only, limit)
+    whole: tuple[Stmt, ...] = (*fixed, *place.lets, *parts.main(), *parts.rest(), *parts.edges())
+    return [*_near(s), *((If(s.condition, whole),) if s.condition != TRUE else whole)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The loops of one sweep: steps of several chunks while no thread can run out, single chunks, columns."""
+
+    s: Sweep
+    place: _Place
+    read_only: frozenset[str]
+    limit: int
+
+    @property
+    def thread(self) -> Expr:
+        """The number of the thread."""
+        return symbol(self.s.thread, 0, self.s.threads - 1) if self.s.way else as_expr(0)
+
+    @property
+    def unrolled(self) -> int:
+        """Chunks of one step: their loads are under way together."""
+        s, p = self.s, self.place
+        steps = 0 if p.least is None else p.least // s.threads
+        found = 1
+        while found * 2 <= steps and found * 2 * p.width <= self.limit:
+            found *= 2
+        return found
+
+    @property
+    def steps(self) -> int:
+        """Steps that every thread can do."""
+        return 0 if self.place.least is None else self.place.least // (self.s.threads * self.unrolled)
+
+    def main(self) -> list[Stmt]:
+        """Steps without a condition."""
+        if not self.steps:
+            return []
+        step = symbol(f"{COLUMN}_step", 0, self.steps - 1) if self.steps > 1 else as_expr(0)
+        chunk = step * (self.s.threads * self.unrolled) + self.thread
+        return self.loop(step, as_expr(self.steps), tuple(self.fast(chunk, self.unrolled)))
+
+    def rest(self) -> list[Stmt]:
+        """Single chunks, where the row has them."""
+        s, p = self.s, self.place
+        done = self.steps * self.unrolled * s.threads
+        count = simplify(ceildiv(p.most - done, s.threads))
+        if not is_true(count >= 1) and is_true(count <= 0):
+            return []
+        step = as_expr(0) if count == 1 else symbol(f"{COLUMN}_step", 0, None)
+        chunk = simplify(step * s.threads + self.thread + done)
+        body = tuple(self.fast(chunk, 1))
+        exact = p.anchor is None and multiple_of(p.most - done, s.threads)
+        return self.loop(step, count, body if exact else (If(chunk < p.whole, body),))
+
+    def edges(self) -> list[Stmt]:
+        """Columns before the first chunk and behind the last."""
+        s, p = self.s, self.place
+        if p.anchor is None and multiple_of(s.extent, p.width):
+            return []
+        edge = symbol(f"{COLUMN}_edge", 0, None)
+        behind = simplify(s.extent - p.whole * p.width)
+        most = as_expr(2 * p.width - 2 if p.anchor is not None else p.width - 1)
+        count = simplify(ceildiv(most, s.threads))
+        step = as_expr(0) if count == 1 else symbol(f"{COLUMN}_step", 0, None)
+        number = simplify(step * s.threads + self.thread)
+        column = (
+            number + p.whole * p.width if p.anchor is None else where(edge < p.head, edge, edge + p.whole * p.width)
+        )
+        place: tuple[Stmt, ...] = (
+            Let(edge.name, Index(number)),
+            Let(COLUMN, Index(column.substitute({edge: edge}))),
+            *_slow(s, symbol(COLUMN, 0, None)),
+        )
+        inner = place[1:] if p.anchor is None else place
+        return self.loop(step, count, (If(number < behind, inner),))
+
+    def loop(self, step: Expr, count: Expr, body: tuple[Stmt, ...]) -> list[Stmt]:
+        """``body`` for each step and thread; ``step`` is a number where there is one step only."""
+        s, note = self.s, self.s.loops[0].note
+        if s.way:
+            body = (Loop(s.thread, as_expr(s.threads), s.way, body, note),)
+        return list(body) if step.is_const else [Loop(step.name, count, "serial", body, note)]
+
+    def fast(self, chunk: Expr, unrolled: int) -> list[Stmt]:
+        """All lanes of ``unrolled`` chunks, ``s.threads`` apart, from ``chunk`` on."""
+        s, p = self.s, self.place
+        lane = symbol(f"{COLUMN}_lane", 0, p.width * unrolled - 1)
+        offset = chunk * p.width + lane // p.width * (s.threads * p.width) + lane % p.width
+
+        def at(e: Expr) -> Expr:
+            rest = None if p.anchor is None or e.is_condition else _first(e, s.column)
+            if rest is not None and p.anchor is not None:
+                apart = simplify(rest - p.anchor)
+                if multiple_of(apart, p.width):  # as aligned as the anchor: counted from the first aligned element
+                    return p.base * p.width + apart + offset
+            return e.substitute({s.column: offset + p.head})
+
+        count = p.width * unrolled
+        lanes = [Lane((n,), {lane: n}) for n in range(count)] if count > 1 else [Lane((), {lane: 0})]
+        return straight(s, at, lanes, self.read_only)
+
+
+def columnwise(s: Sweep) -> list[Expr]:
+    """The addresses of column 0 of the accesses that move one element a column, loads first."""
+    found: list[Expr] = []
+    plain = [*s.body, *s.later]
+    for x in (*(x for x in plain if isinstance(x, Load)), *(x for x in plain if isinstance(x, Store))):
+        first = _first(x.address, s.column)
+        if first is not None and x.buffer.dtype in VECTOR_TYPES and x.buffer.place != "private":
+            found.append(first)
+    return found
+
+
+def _first(address: Expr, column: Expr) -> Expr | None:
+    """The address without the column, where that is added to it."""
+    rest = simplify(address - column)
+    return None if rest.names & column.names else rest
+
+
+# straight code ----------------------------------------------------------------------------------------------------
+
+
+def straight(s: Sweep, at: Callable[[Expr], Expr], lanes: Sequence[Lane], read_only: frozenset[str]) -> list[Stmt]:
+    """The sweep's statements once for each lane."""
+    expansion, depths = Expansion(read_only), dict[str, int]()
+    sums = dict(s.online.sums) if s.online is not None else {}
+
+    def straight(body: Sequence[Plain]) -> list[Stmt]:
+        made: list[Stmt] = []
+        wide = widened(body)
+        for x in body:
+            if isinstance(x, Accumulate):
+                made += _gathered(x, wide, sums, lanes, depths)
+            elif not (isinstance(x, Compute) and x.local.name in wide):
+                made += expansion.expand((rewritten(x, index=at),), lanes, depths)
+        return made
+
+    made = [*_before(s), *straight(s.body), *_follow(s), *straight(s.later)]
+    return pair_up(join_accesses(made, read_only))
+
+
+def _slow(s: Sweep, column: Expr) -> list[Stmt]:
+    """One column."""
+
+    def at(e: Expr) -> Expr:
+        return simplify(e.substitute({s.column: column}))
+
+    sums = dict(s.online.sums) if s.online is not None else {}
+
+    def straight(body: Sequence[Plain]) -> list[Stmt]:
+        wide = widened(body)
+        made: list[Stmt] = []
+        for x in body:
+            if isinstance(x, Accumulate):
+                value = x.value
+                if isinstance(value, Local) and value.name in wide:
+                    value = wide[value.name]
+                made.append(replace(x, acc=_target(x, value, sums), value=value))
+            elif not isinstance(x, Note) and not (isinstance(x, Compute) and x.local.name in wide):
+                made.append(rewritten(x, index=at))
+        return made
+
+    return [*_before(s), *straight(s.body), *_follow(s), *straight(s.later)]
+
+
+def _gathered(
+    x: Accumulate, wide: dict[str, Local], sums: dict[str, str], lanes: Sequence[Lane], depths: dict[str, int]
+) -> list[Stmt]:
+    """The values of all lanes combined pairwise, and then with the running value.
+
+    Terms in float32 are added up in float32 within a chunk, where the whole is rounded to no wider type: an error below
+    3 units in the last place of their sum.
+    """
+    value = x.value
+    if isinstance(value, Local) and value.name in wide and is_coarse(x):
+        value = wide[value.name]
+    values: list[Operand] = [_lane_value(value, lane, depths) for lane in lanes]
+    narrow = x.op in ("amax", "amin") or is_coarse(x)
+    dtype: DType = value.dtype if isinstance(value, Local) and narrow else x.acc.dtype
+    made: list[Stmt] = []
+    number = 0
+    while len(values) > 1:
+        paired: list[Operand] = []
+        for a, b in zip(values[::2], values[1::2], strict=False):
+            local = Local(f"{x.acc.name}_{number}", dtype)
+            number += 1
+            made.append(Compute(local, _PAIRS[x.op], (a, b), dtype))
+            paired.append(local)
+        values = paired + ([values[-1]] if len(values) % 2 else [])
+    return [*made, replace(x, acc=_target(x, value, sums), value=values[0])]
+
+
+def _lane_value(o: Operand, lane: Lane, depths: dict[str, int]) -> Operand:
+    return Local(lane.name(o.name, depths.get(o.name, 0)), o.dtype) if isinstance(o, Local) else o
+
+
+def _target(x: Accumulate, value: Operand, sums: dict[str, str]) -> Local:
+    """Sums that follow a maximum add up in their terms' own type until the row is done."""
+    if x.acc.name in sums and isinstance(value, Local):
+        return Local(f"{x.acc.name}_near", value.dtype)
+    return x.acc
+
+
+# running maximum --------------------------------------------------------------------------------------------------
+
+
+def _near_type(s: Sweep, acc: str) -> DType:
+    wide = widened(s.later)
+    for x in s.later:
+        if isinstance(x, Accumulate) and x.acc.name == acc and isinstance(x.value, Local):
+            return wide.get(x.value.name, x.value).dtype
+    return "float32"
+
+
+def _top(s: Sweep, o: Online) -> Local:
+    return next(x.acc for x in s.body if isinstance(x, Accumulate) and x.acc.name == o.top)
+
+
+def _near(s: Sweep) -> list[Stmt]:
+    """First values of the running sums."""
+    if s.online is None:
+        return []
+    return [Declare(f"{acc}_near", _near_type(s, acc), 0.0) for acc, _ in s.online.sums]
+
+
+def _before(s: Sweep) -> list[Stmt]:
+    """The maximum so far."""
+    if s.online is None:
+        return []
+    top = _top(s, s.online)
+    return [Compute(Local(f"{top.name}_old", top.dtype), "cast", (top,), top.dtype)]
+
+
+def reference(top: Local, name: str) -> list[Stmt]:
+    """What the sums are relative to: the maximum where it is finite, else 0."""
+    infinite = Local(f"{name}_inf", "bool")
+    return [
+        Compute(infinite, "isinf", (top,), top.dtype),
+        Compute(Local(name, top.dtype), "where", (infinite, Number(0.0), top), top.dtype),
+    ]
+
+
+def _follow(s: Sweep) -> list[Stmt]:
+    """The sums so far made relative to the maximum as it is now.
+
+    From the old maximum, not the old reference: a sum over nothing but -inf is 0, and times exp(-inf) stays 0.
+    """
+    if s.online is None:
+        return []
+    top, made = _top(s, s.online), list[Stmt]()
+    made += reference(top, f"{top.name}_ref")
+    shrink = _shrink(f"{top.name}_old", f"{top.name}_ref", f"{top.name}_scale", top.dtype, is_short(s))
+    made += shrink
+    for acc, c in s.online.sums:
+        near = Local(f"{acc}_near", _near_type(s, acc))
+        made.append(Compute(near, "mul", (near, Local(f"{top.name}_scale", top.dtype)), near.dtype))
+        # What was to be relative to the finished maximum is relative to the running one.
+        made.append(Compute(Local(c, top.dtype), "cast", (Local(f"{top.name}_ref", top.dtype),), top.dtype))
+    return made
+
+
+def _shrink(old: str, new: str, to: str, dtype: DType, short: bool) -> list[Stmt]:
+    apart = Local(f"{to}_by", dtype)
+    return [
+        Compute(apart, "sub", (Local(old, dtype), Local(new, dtype)), dtype),
+        Compute(Local(to, dtype), "fast_exp" if short else "exp", (apart,), dtype),
+    ]
+
+
+def settled(s: Sweep, after: Sequence[Stmt]) -> list[Stmt]:
+    """What stands behind a sweep, with its sums brought from each thread's maximum to that of all, and then to what
+    they were to be relative to."""
+    if s.online is None:
+        return list(after)
+    top = _top(s, s.online)
+    made: list[Stmt] = [Compute(Local(f"{top.name}_own", top.dtype), "cast", (top,), top.dtype)]
+    shared = any(isinstance(x, Combine) and x.acc.name == top.name for x in after)
+    if not shared:
+        made += _brought(s, top)
+    open_ = dict(s.online.sums)
+    for x in after:
+        for acc in [a for a in open_ if a in all_reads((x,)) and not (isinstance(x, Combine) and x.acc.name == a)]:
+            done = _finished(acc, open_.pop(acc), top)
+            made += [If(s.condition, tuple(done))] if s.condition != TRUE else done  # only such rows have a reference
+        made.append(x)
+        if isinstance(x, Combine) and x.acc.name == top.name:
+            made += _brought(s, top)
+    return made
+
+
+def _brought(s: Sweep, top: Local) -> list[Stmt]:
+    """Each thread's sums, relative to the maximum of all threads, in the accumulators."""
+    made = reference(top, f"{top.name}_all")
+    made += _shrink(f"{top.name}_own", f"{top.name}_all", f"{top.name}_scale", top.dtype, short=False)
+    for acc, _ in s.online.sums if s.online is not None else ():
+        near, wide = Local(f"{acc}_near", _near_type(s, acc)), Local(acc, "float64")
+        made.append(Compute(wide, "mul", (near, Local(f"{top.name}_scale", top.dtype)), "float64"))
+    return made
+
+
+def _finished(acc: str, c: str, top: Local) -> list[Stmt]:
+    """exp(reference - c) times the sum."""
+    last, wide = Local(f"{acc}_last", top.dtype), Local(acc, "float64")
+    return [
+        *_shrink(f"{top.name}_all", c, last.name, top.dtype, short=False),
+        Compute(wide, "mul", (wide, last), "float64"),
+    ]
+
+
+# cheaper forms ----------------------------------------------------------------------------------------------------
+
+
+def hoisted(s: Sweep, read_only: frozenset[str]) -> tuple[list[Stmt], Sweep]:
+    """(what is the same for every column, the sweep without it)."""
+    moving = {COLUMN} | {n for x in (*s.body, *s.later) for n in sets(x)}
+    if s.online is not None:
+        moving |= {s.online.top, *(c for _, c in s.online.sums)}
+    fixed: list[Stmt] = []
+
+    def without(body: Sequence[Plain]) -> tuple[Plain, ...]:
+        kept: list[Plain] = []
+        for x in body:
+            still = isinstance(x, (Compute, Choose)) or (
+                isinstance(x, Load) and x.buffer.name in read_only and x.guard == TRUE
+            )
+            if still and not reads(x) & moving:
+                fixed.append(x)
+                moving.difference_update(sets(x))
+            else:
+                kept.append(x)
+        return tuple(kept)
+
+    body = without(s.body)
+    return fixed, replace(s, body=body, later=without(s.later))
+
+
+def is_short(s: Sweep) -> bool:
+    """True where all floating point numbers that the sweep moves have two bytes.
+
+    Their rounding, 2**-9 or 2**-12, covers the 2**-17 that the short forms of exp and division may be off.
+    """
+    kinds: list[DType] = [x.buffer.dtype for x in (*s.body, *s.later) if isinstance(x, (Load, Store))]
+    sizes = [item_size(k) for k in kinds if is_float(k)]
+    return bool(sizes) and max(sizes) == 2
+
+
+def cheaper(s: Sweep, fixed: list[Stmt], short: bool) -> Sweep:
+    """exp as one instruction and division by what is fixed as a product, where two-byte floats are all that moves."""
+    if not short:
+        return s
+    apart = {
+        x.local.name: x.operands
+        for x in (*s.body, *s.later)
+        if isinstance(x, Compute) and x.op == "sub" and x.local.dtype == "float32" and x.compute == "float32"
+    }
+
+    def cheap(x: Plain) -> Plain:
+        match x:
+            case Compute(Local(dtype="float32"), "exp", (Local(d),), "float32") if d in apart:
+                return replace(x, op="fast_exp_sub", operands=apart[d])
+            case Compute(Local(dtype="float32"), "exp", _, "float32"):
+                return replace(x, op="fast_exp")
+            case _:
+                return x
+
+    s = with_products(s, fixed)
+    body, later = _used(tuple(map(cheap, s.body)), tuple(map(cheap, s.later)))
+    return replace(s, body=body, later=later)
+
+
+def with_products(s: Sweep, fixed: list[Stmt]) -> Sweep:
+    """Division by what is the same for every column as a product with its reciprocal, which ``fixed`` gets."""
+    inside = {n for x in (*s.body, *s.later) for n in sets(x)} | {c for _, c in (s.online.sums if s.online else ())}
+
+    def cheap(x: Plain) -> Plain:
+        match x:
+            case Compute(Local(_, "float32") as made, "div", (a, Local(by, "float32")), "float32") if by not in inside:
+                inverse = Local(f"{by}_inverse", "float32")
+                if not any(inverse.name in sets(y) for y in fixed):
+                    fixed.append(Compute(inverse, "reciprocal", (Local(by, "float32"),), "float32"))
+                return Compute(made, "mul", (a, inverse), "float32")
+            case _:
+                return x
+
+    return replace(s, body=tuple(map(cheap, s.body)), later=tuple(map(cheap, s.later)))
+
+
+def _used(body: tuple[Plain, ...], later: tuple[Plain, ...]) -> tuple[tuple[Plain, ...], tuple[Plain, ...]]:
+    """Without differences that nobody reads any more."""
+    needed = {n for x in (*body, *later) for n in reads(x)}
+
+    def kept(part: tuple[Plain, ...]) -> tuple[Plain, ...]:
+        return tuple(x for x in part if not (isinstance(x, Compute) and x.op == "sub") or x.local.name in needed)
+
+    return kept(body), kept(later)

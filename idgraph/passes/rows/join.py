@@ -1,0 +1,286 @@
+"""Sweeps side by side become one, so that a row is read once for all that is made of it.
+
+A sweep may join an earlier one over the same columns unless it waits for something that one makes. One wait is no
+wait: a sum of ``u * exp(x - c)`` whose c comes from the maximum of the same x is taken relative to the running maximum,
+and brought to c at the end (`Online`; Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from idgraph.kernel.defuse import all_reads, all_sets, loaded_in, reads, rewritten, sets, stored_in, value_of
+from idgraph.kernel.ir import (
+    Accumulate,
+    Alloc,
+    Barrier,
+    Choose,
+    Combine,
+    Compute,
+    Declare,
+    Load,
+    Local,
+    Loop,
+    Note,
+    Operand,
+    Stmt,
+    walk,
+)
+from idgraph.passes.rows.sweep import Online, Plain, Sweep, sweep_of
+
+Part = Stmt | Sweep
+_WIDE = ("float32", "float64")
+
+
+def with_sweeps(body: Sequence[Stmt], online: bool) -> list[Part]:
+    """The statements with their loops over columns as sweeps, joined where they may be."""
+    parts: list[Part] = []
+    for n, s in enumerate(body):
+        sweep = sweep_of(s) if isinstance(s, Loop) else None
+        parts.append(s if sweep is None or _is_read_after(sweep, body[n + 1 :]) else sweep)
+    parts = _early(parts)
+    at = 0
+    while at < len(parts):
+        if isinstance(parts[at], Sweep):
+            nearest = next((k for k in range(at - 1, -1, -1) if isinstance(parts[k], Sweep)), None)
+            made = None if nearest is None else _joined(parts, nearest, at, online)
+            if made is not None and nearest is not None:
+                parts[nearest : at + 1] = made
+                at = nearest
+                continue
+        at += 1
+    return parts
+
+
+def _is_read_after(s: Sweep, after: Sequence[Stmt]) -> bool:
+    """True where a later loop reads what a column computed: each thread keeps that in a variable of its own."""
+    mine = {n for x in s.body if not isinstance(x, Accumulate) for n in sets(x)}
+    return any(mine & (all_reads((x,)) - all_sets((x,))) for x in after)
+
+
+def _joined(parts: Sequence[Part], first: int, last: int, online: bool) -> list[Part] | None:
+    """Sweep ``last`` joined to sweep ``first``, with what stands between before or after them; None if it must wait."""
+    a, b = parts[first], parts[last]
+    between = [s for s in parts[first + 1 : last] if not isinstance(s, Sweep)]
+    if not isinstance(a, Sweep) or not isinstance(b, Sweep) or not _alike(a, b):
+        return None
+    if any(isinstance(x, (Alloc, Barrier)) for x in walk(tuple(between))):
+        return None
+    own, theirs = _all(a), _all(b)
+    written = stored_in((*own, *theirs, *between))
+    if written & loaded_in((*own, *theirs, *between)):
+        return None
+    before, after = _moved(a, between)
+    waits = all_reads(theirs) & (all_sets(own) | all_sets(tuple(after)))
+    waits -= all_sets(theirs) - {x.acc.name for x in theirs if isinstance(x, Accumulate)}
+    merged = _Merge(a, b)
+    if not waits:
+        whole = merged.plain()
+    elif online and a.online is None and b.online is None:
+        whole = merged.online(waits, after)
+    else:
+        return None
+    return None if whole is None else [*before, whole, *after]
+
+
+def _early(parts: Sequence[Part]) -> list[Part]:
+    """What stands behind the first sweep and waits for no sweep comes first: its loads are under way meanwhile."""
+    first = next((n for n, x in enumerate(parts) if isinstance(x, Sweep)), None)
+    if first is None or any(
+        isinstance(x, (Alloc, Barrier)) for p in parts if not isinstance(p, Sweep) for x in walk((p,))
+    ):
+        return list(parts)
+    sweeps = [x for x in parts if isinstance(x, Sweep)]
+    written = stored_in(tuple(x for p in parts for x in (_all(p) if isinstance(p, Sweep) else (p,))))
+    made = {n for s in sweeps for n in all_sets(_all(s))}
+    used = {n for s in sweeps for n in all_reads(_all(s))}
+    early: list[Part] = []
+    late: list[Part] = []
+    for x in parts[first:]:
+        if isinstance(x, Sweep):
+            late.append(x)
+            continue
+        mine, needs = all_sets((x,)), all_reads((x,))
+        still = needs & made or mine & made or stored_in((x,)) or loaded_in((x,)) & written
+        if still or isinstance(x, (Note, Declare)) or (mine & used and not _first_set(x, parts[first:])):
+            late.append(x)
+            made |= mine
+        else:
+            early.append(x)
+    return [*parts[:first], *early, *late]
+
+
+def _first_set(s: Stmt, parts: Sequence[Part]) -> bool:
+    """True where nothing from the first sweep up to ``s`` reads what it sets: the value from before was not used."""
+    mine = all_sets((s,))
+    for p in parts:
+        if p is s:
+            return True
+        if all_reads(_all(p) if isinstance(p, Sweep) else (p,)) & mine:
+            return False
+    return True
+
+
+def _all(s: Sweep) -> tuple[Plain, ...]:
+    return (*s.body, *s.later)
+
+
+def _alike(a: Sweep, b: Sweep) -> bool:
+    same = a.extent == b.extent and a.condition == b.condition and a.column == b.column
+    return same and (a.way, a.threads, a.lanes) == (b.way, b.threads, b.lanes) and b.online is None
+
+
+def _moved(a: Sweep, between: Sequence[Stmt]) -> tuple[list[Stmt], list[Stmt]]:
+    """What stands between, as (what may run before the sweep, what must stay behind it)."""
+    before: list[Stmt] = []
+    after: list[Stmt] = []
+    made, used = set(all_sets(_all(a))), set(all_reads(_all(a)))
+    for s in between:
+        mine, needs = all_sets((s,)), all_reads((s,))
+        if needs & made or mine & (made | used) or stored_in((s,)):
+            after.append(s)
+            made |= mine
+            used |= needs
+        else:
+            before.append(s)
+    return before, after
+
+
+@dataclass(slots=True)
+class _Merge:
+    """Statements of the second sweep behind those of the first: equal values once, other variables under new names."""
+
+    a: Sweep
+    b: Sweep
+    names: dict[str, Local] = field(default_factory=dict[str, Local])
+
+    def plain(self) -> Sweep | None:
+        """One sweep that does both."""
+        if not (_set_once(self.a) and _set_once(self.b)):
+            return None
+        return replace(self.a, body=(*self.a.body, *self.added(self.b.body)))
+
+    def renamed(self, o: Operand) -> Operand:
+        return self.names.get(o.name, o) if isinstance(o, Local) else o
+
+    def added(self, body: Sequence[Plain]) -> list[Plain]:
+        """The statements of ``body`` that the first sweep does not have yet."""
+        known = {value_of(s): s for s in _all(self.a) if value_of(s) is not None}
+        taken = set(all_sets(_all(self.a)))
+        made: list[Plain] = []
+        for s in body:
+            moved = rewritten(s, read=self.renamed)
+            if isinstance(moved, (Load, Compute, Choose)):
+                held = known.get(value_of(moved))
+                if isinstance(held, (Load, Compute, Choose)):
+                    self.names[moved.local.name] = held.local
+                    continue
+                known[value_of(moved)] = moved
+                if moved.local.name in taken:
+                    fresh = Local(_fresh(moved.local.name, taken), moved.local.dtype)
+                    self.names[moved.local.name] = fresh
+                    moved = replace(moved, local=fresh)
+                    known[value_of(moved)] = moved
+                taken |= sets(moved)
+            made.append(moved)
+        return made
+
+    def online(self, waits: frozenset[str], after: Sequence[Stmt]) -> Sweep | None:
+        """One sweep whose sums follow a running maximum, where the second waits for that maximum only."""
+        if not (_set_once(self.a) and _set_once(self.b)):
+            return None
+        tops = [s for s in self.a.body if isinstance(s, Accumulate) and s.op == "amax" and s.buffer is None]
+        sources = {s.acc.name for s in tops}
+        made_by = all_sets(after)
+        if len(tops) != 1 or len(waits) != 1 or not waits <= made_by or tops[0].acc.dtype not in _WIDE:
+            return None
+        (c,) = waits
+        if not _follows(c, sources, after):
+            return None
+        (top,) = tops
+        added = self.added(self.b.body)
+        ready, later, sums = _relative(added, c, top)
+        if later is None:
+            return None
+        return replace(
+            self.a,
+            body=(*self.a.body, *ready),
+            later=tuple(later),
+            online=Online(top.acc.name, tuple((s, c) for s in sums)),
+        )
+
+
+def _relative(added: Sequence[Plain], c: str, top: Accumulate) -> tuple[list[Plain], list[Plain] | None, list[str]]:
+    """(statements that do not wait, those relative to the running reference, the sums among them), or None for the
+    second where one uses the maximum otherwise than as ``u * exp(x - c)``."""
+    shifted: set[str] = set()
+    linear: set[str] = set()
+    ready: list[Plain] = []
+    later: list[Plain] = []
+    sums: list[str] = []
+    for s in added:
+        needs = reads(s)
+        if not needs & ({c} | shifted | linear):
+            ready.append(s)
+            continue
+        match s:
+            case Compute(Local(name, dtype), "sub", (x, Local(at)), compute) if (
+                at == c and x == top.value and dtype in _WIDE and compute == dtype
+            ):
+                shifted.add(name)
+            case Compute(Local(name, dtype), "exp", (Local(d),)) if d in shifted and dtype in _WIDE:
+                linear.add(name)
+            case Compute(Local(name, dtype), op, operands) if dtype in _WIDE and _is_linear(op, operands, linear):
+                linear.add(name)
+            case Accumulate(acc, "sum", Local(name), None) if name in linear:
+                sums.append(acc.name)
+            case Note():
+                pass
+            case _:
+                return ready, None, sums
+        later.append(s)
+    if len(set(sums)) != len(sums):
+        return ready, None, sums
+    return ready, later, sums
+
+
+def _is_linear(op: str, operands: tuple[Operand, ...], linear: set[str]) -> bool:
+    """True where the result is one of ``linear`` times something that is not."""
+    which = [isinstance(o, Local) and o.name in linear for o in operands]
+    match op:
+        case "mul":
+            return sum(which) == 1
+        case "div":
+            return which == [True, False]
+        case "neg" | "cast":
+            return which == [True]
+        case _:
+            return False
+
+
+def _follows(c: str, sources: set[str], after: Sequence[Stmt]) -> bool:
+    """True where ``c`` is made, by one statement, of the finished maximum (not of other sums over the row)."""
+    found = set(sources)
+    for s in after:
+        for x in walk((s,)):
+            if isinstance(x, Combine):
+                continue
+            mine = sets(x)
+            if mine & found and not isinstance(x, (Compute, Choose)):
+                return False
+            if reads(x) & found:
+                found |= mine
+    return c in found and c not in sources
+
+
+def _set_once(s: Sweep) -> bool:
+    names = [n for x in _all(s) if isinstance(x, (Load, Compute, Choose)) for n in sets(x)]
+    return len(names) == len(set(names))
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    n = 2
+    while f"{name}_s{n}" in taken:
+        n += 1
+    return f"{name}_s{n}"

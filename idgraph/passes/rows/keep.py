@@ -1,0 +1,193 @@
+"""A row kept between its sweeps: what an earlier sweep has computed of a column is not loaded, or computed, again.
+
+Equal values are found by their statements: the same operation on equal operands, loads of one place in memory that no
+kernel writes, variables of the row that nothing sets in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from idgraph.arith import Expr
+from idgraph.kernel.defuse import all_sets, index_exprs, reads
+from idgraph.kernel.ir import Accumulate, Buffer, Choose, Compute, Index, Load, Local, Operand, Stmt, Store
+from idgraph.lower.storage import memory_dtype
+from idgraph.passes.rows.join import Part
+from idgraph.passes.rows.sweep import Plain, Sweep
+
+KEPT = "kept"
+# What costs more to compute than to keep.
+DEAR = frozenset({
+    "exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "tanh", "erf", "pow", "atan2", "sigmoid",
+})  # fmt: skip
+Value = Load | Compute | Choose
+Place = tuple[int, int]  # (number of the part, number of the statement in it)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """``parts`` with what is kept stored into ``buffers``, one element of each for a column, and read from there."""
+
+    parts: tuple[Part, ...]
+    buffers: tuple[Buffer, ...]
+
+
+def kept(parts: Sequence[Part], read_only: frozenset[str], loads: bool, at: Expr, size: Expr) -> Kept:
+    """The sweeps of one kernel, a row's values kept in private arrays of ``size`` elements, at element ``at``.
+
+    Kept is what is dear to compute; with ``loads`` what is loaded, too.
+    """
+    found = _Found(parts, read_only, loads)
+    found.number()
+    wanted = found.wanted()
+    if not wanted:
+        return Kept(tuple(parts), ())
+    buffers = {
+        place: Buffer(f"{KEPT}{n}", f"row of {made.local.name}", memory_dtype(made.local.dtype), size, "private")
+        for n, place in enumerate(sorted(wanted))
+        for made in (found.value(place),)
+    }
+    return Kept(tuple(found.rewritten(n, p, buffers, at) for n, p in enumerate(parts)), tuple(buffers.values()))
+
+
+@dataclass(slots=True)
+class _Found:
+    """``first`` says where the value of each numbered statement was computed first; ``taken`` which statements of a
+    sweep are replaced by a load of a kept value, ``dropped`` which ones nobody needs then."""
+
+    parts: Sequence[Part]
+    read_only: frozenset[str]
+    loads: bool
+    first: dict[Place, Place] = field(default_factory=dict[Place, Place])
+    taken: dict[Place, Place] = field(default_factory=dict[Place, Place])
+    dropped: set[Place] = field(default_factory=set[Place])
+
+    def value(self, place: Place) -> Value:
+        part = self.parts[place[0]]
+        s = part.body[place[1]] if isinstance(part, Sweep) else None
+        if not isinstance(s, (Load, Compute, Choose)):
+            raise AssertionError(f"no value is computed at {place}")
+        return s
+
+    def number(self) -> None:
+        """Find for each value where it was computed first."""
+        known: dict[object, Place] = {}
+        version: dict[str, int] = {}
+        lead = next((p for p in self.parts if isinstance(p, Sweep)), None)
+        for n, part in enumerate(self.parts):
+            if isinstance(part, Sweep) and lead is not None and _alike(lead, part):
+                self.sweep(n, part, known, version)
+            changed = all_sets((*part.body, *part.later)) if isinstance(part, Sweep) else all_sets((part,))
+            for name in changed:
+                version[name] = version.get(name, 0) + 1
+
+    def sweep(self, n: int, s: Sweep, known: dict[object, Place], version: dict[str, int]) -> None:
+        places: dict[str, Place] = {}
+        own = s.column.names
+
+        def same(o: Operand) -> object:
+            if isinstance(o, Local):
+                return places[o.name] if o.name in places else (o.name, o.dtype, version.get(o.name, 0))
+            return (o, names(o.value)) if isinstance(o, Index) else o
+
+        def names(e: Expr) -> object:
+            return tuple((x, version.get(x, 0)) for x in sorted(e.names - own))
+
+        for k, x in enumerate(s.body):
+            key = _key(x, same, names, self.read_only)
+            if isinstance(x, (Load, Compute, Choose)):
+                place = (n, k)
+                self.first[place] = place if key is None else known.setdefault(key, place)
+                places[x.local.name] = self.first[place]
+
+    def wanted(self) -> set[Place]:
+        """Where values are computed that later sweeps take; sets what those sweeps take and drop."""
+        found: set[Place] = set()
+        for n in range(len(self.parts) - 1, -1, -1):
+            part = self.parts[n]
+            if not isinstance(part, Sweep) or not any((n, k) in self.first for k in range(len(part.body))):
+                continue
+            live: set[str] = set()
+            for k in range(len(part.body) - 1, -1, -1):
+                x, place = part.body[k], (n, k)
+                if not isinstance(x, (Load, Compute, Choose)) or place in found:
+                    live |= reads(x)
+                elif x.local.name not in live:
+                    self.dropped.add(place)
+                elif self.first[place][0] < n and self.is_root(part, x):
+                    self.taken[place] = self.first[place]
+                    found.add(self.first[place])
+                else:
+                    live |= reads(x)
+        return found
+
+    def is_root(self, s: Sweep, x: Value) -> bool:
+        """True of what is worth keeping: dear, or (a cast of) a load, where those are kept; of each column another."""
+        if x.local.dtype == "bool" or not _varies(s, x):
+            return False
+        if isinstance(x, Compute) and x.op in DEAR:
+            return True
+        if not self.loads:
+            return False
+        if isinstance(x, Compute) and x.op == "cast" and isinstance(x.operands[0], Local):
+            return any(isinstance(y, Load) and y.local == x.operands[0] for y in s.body)
+        return isinstance(x, Load)
+
+    def rewritten(self, n: int, part: Part, buffers: dict[Place, Buffer], at: Expr) -> Part:
+        if not isinstance(part, Sweep):
+            return part
+        body: list[Plain] = []
+        for k, x in enumerate(part.body):
+            place = (n, k)
+            if place in self.taken and isinstance(x, (Load, Compute, Choose)):
+                body.append(Load(x.local, buffers[self.taken[place]], at))
+            elif place not in self.dropped:
+                body.append(x)
+            if place in buffers and isinstance(x, (Load, Compute, Choose)):
+                body.append(Store(buffers[place], at, x.local))
+        return Sweep(part.loops, part.column, part.extent, part.condition, tuple(body), part.online, part.later)
+
+
+def _alike(a: Sweep, b: Sweep) -> bool:
+    """The same columns on the same threads, each variable set once."""
+    same = a.extent == b.extent and a.condition == b.condition and a.column == b.column
+    names = [x.local.name for x in b.body if isinstance(x, (Load, Compute, Choose))]
+    return (
+        same and (a.way, a.threads, a.lanes) == (b.way, b.threads, b.lanes) and b.online is None
+        and len(names) == len(set(names))
+    )  # fmt: skip
+
+
+def _key(
+    x: Plain, same: Callable[[Operand], object], names: Callable[[Expr], object], read_only: frozenset[str]
+) -> object:
+    """Equal for statements that compute the same value; None for what is like nothing else."""
+    match x:
+        case Load(local, buffer, address, guard) if buffer.name in read_only:
+            return ("load", local.dtype, buffer.name, address, guard, names(address), names(guard))
+        case Compute(local, op, operands, compute):
+            return ("compute", local.dtype, op, tuple(map(same, operands)), compute)
+        case Choose(local, cases, default):
+            return ("choose", local.dtype, tuple((c, names(c), same(o)) for c, o in cases), same(default))
+        case _:
+            return None
+
+
+def _varies(s: Sweep, x: Value) -> bool:
+    """True where the value may differ from column to column."""
+    made: dict[str, Stmt] = {y.local.name: y for y in s.body if isinstance(y, (Load, Compute, Choose))}
+    sums = {y.acc.name for y in s.body if isinstance(y, Accumulate)}
+    open_, seen = [x.local.name], set[str]()
+    while open_:
+        name = open_.pop()
+        y = made.get(name)
+        if name in sums:
+            return True
+        if y is None or name in seen:
+            continue
+        seen.add(name)
+        if any(e.names & s.column.names for e in index_exprs(y)):
+            return True
+        open_ += reads(y)
+    return False

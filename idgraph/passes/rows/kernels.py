@@ -1,0 +1,109 @@
+"""Kernels with their loops over columns as sweeps: joined, and on the GPU in chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from idgraph.arith import is_true
+from idgraph.ir import item_size
+from idgraph.kernel.ir import Accumulate, Alloc, Buffer, If, Kernel, Loop, Plan, Stmt, Store, walk
+from idgraph.passes.rows.chunks import is_short, lowered, settled, stores
+from idgraph.passes.rows.join import Part, with_sweeps
+from idgraph.passes.rows.keep import KEPT, kept
+from idgraph.passes.rows.registers import in_registers
+from idgraph.passes.rows.serial import ELEMENTS, serial
+from idgraph.passes.rows.sweep import Sweep, sweep_of, tidied
+from idgraph.passes.rows.symbols import apart
+from idgraph.schedule.config import RULE, KernelConfig
+
+CACHED = 1 << 19  # bytes of a row kept on the CPU: what a core's own cache holds beside the row itself
+
+
+def with_rows(plan: Plan, *, threads: bool = True, config: KernelConfig = RULE) -> Plan:
+    """The plan with reductions over the threads of a block, and what stands beside them, in aligned chunks.
+
+    Without ``threads``, for the CPU: in plain loops over the columns.
+    """
+    plan = apart(plan)
+    return replace(plan, kernels=tuple(_kernel(k, threads, config) for k in plan.kernels))
+
+
+def _kernel(kernel: Kernel, threads: bool, config: KernelConfig) -> Kernel:
+    if not any(isinstance(s, Accumulate) and s.buffer is None for s in walk(kernel.body)):
+        return kernel
+    written = {s.buffer.name for s in walk(kernel.body) if isinstance(s, (Store, Accumulate)) and s.buffer is not None}
+    read_only = frozenset(b.name for b in kernel.buffers if b.name not in written)
+    level = _threaded if threads else _serial
+    body = tuple(_level(tidied(kernel.body), partial(level, read_only=read_only, config=config)))
+    return replace(kernel, body=body if threads else arrays_outside(body))
+
+
+def _level(body: Sequence[Stmt], lower: Callable[[Sequence[Stmt]], list[Stmt]]) -> list[Stmt]:
+    """The statements of one level; sweeps stand where a level has a reduction over threads or lanes."""
+    if any(_is_row(s) for s in body):
+        return lower(body)
+    return [replace(s, body=tuple(_level(s.body, lower))) if isinstance(s, (Loop, If)) else s for s in body]
+
+
+def _serial(body: Sequence[Stmt], read_only: frozenset[str], config: KernelConfig) -> list[Stmt]:
+    """Plain loops; what was dear to compute is kept for the sweeps behind, where a row fits into the cache."""
+    parts: Sequence[Part] = with_sweeps(body, online=False)
+    short = [isinstance(p, Sweep) and is_short(p) for p in parts]
+    sweep = next((p for p in parts if isinstance(p, Sweep)), None)
+    arrays: tuple[Buffer, ...] = ()
+    if sweep is not None and config.persistent is not False:
+        found = kept(parts, read_only, loads=False, at=sweep.column, size=sweep.extent)
+        size = sweep.extent * sum(item_size(b.dtype) for b in found.buffers)
+        if config.persistent or is_true(size <= CACHED):
+            parts, arrays = found.parts, found.buffers
+    made: list[Stmt] = [Alloc(b) for b in arrays]
+    elements = config.items_per_thread or ELEMENTS
+    for p, s in zip(parts, short, strict=True):
+        made += serial(p, read_only, elements, s) if isinstance(p, Sweep) else [p]
+    return made
+
+
+def arrays_outside(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """The rows' arrays made once for all rows of a task: at the start of the outermost loops."""
+    made: list[Stmt] = []
+    for s in body:
+        arrays = [x for x in walk((s,)) if isinstance(x, Alloc) and x.buffer.name.startswith(KEPT)]
+        if isinstance(s, Loop) and arrays:
+            (s,) = _without((s,), frozenset(a.buffer.name for a in arrays))
+            s = replace(s, body=(*arrays, *s.body)) if isinstance(s, Loop) else s
+        made.append(s)
+    return tuple(made)
+
+
+def _without(body: tuple[Stmt, ...], arrays: frozenset[str]) -> tuple[Stmt, ...]:
+    return tuple(
+        replace(s, body=_without(s.body, arrays)) if isinstance(s, (Loop, If)) else s
+        for s in body
+        if not (isinstance(s, Alloc) and s.buffer.name in arrays)
+    )
+
+
+def _threaded(body: Sequence[Stmt], read_only: frozenset[str], config: KernelConfig) -> list[Stmt]:
+    """On the threads of a block: in their registers where the row fits into them, unless ``keep`` is False."""
+    if config.persistent is not False:
+        row = in_registers(body, read_only, chosen=config.persistent is True)
+        if row is not None:
+            return row
+    parts = with_sweeps(body, online=config.online is not False)
+    writes = any(isinstance(p, Sweep) and stores(p) for p in parts)
+    made: list[Stmt] = []
+    for n in range(len(parts) - 1, -1, -1):
+        part = parts[n]
+        if isinstance(part, Sweep):
+            made = [*lowered(part, read_only, writes, config.items_per_thread), *settled(part, made)]
+        else:
+            made = [part, *made]
+    return made
+
+
+def _is_row(s: Stmt) -> bool:
+    """A loop over columns that accumulates one number."""
+    sweep = sweep_of(s) if isinstance(s, Loop) else None
+    return sweep is not None and any(isinstance(x, Accumulate) and x.buffer is None for x in sweep.body)

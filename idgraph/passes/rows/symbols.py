@@ -1,0 +1,39 @@
+"""Symbols of the user's that are called like the columns of a row, under another name inside the kernels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from idgraph.arith import Expr, symbol
+from idgraph.kernel.defuse import everywhere, rewritten
+from idgraph.kernel.ir import PRIME, Plan, Stmt
+from idgraph.passes.rows.sweep import COLUMN
+
+
+def apart(plan: Plan) -> Plan:
+    """The plan, in which no index speaks of a symbol whose name the columns' variables have.
+
+    Such a symbol gets a prime, which no symbol of a user's has; kernels take the same numbers as before.
+    """
+    other = {s: f"{s}{PRIME}" for s in plan.names if s == COLUMN or s.startswith(f"{COLUMN}_")}
+    if not other:
+        return plan
+
+    def moved(e: Expr) -> Expr:
+        found = {x: y for x in e.symbols if (y := renamed(x)) is not x}
+        return e.substitute(found) if found else e
+
+    def renamed(x: Expr) -> Expr:
+        """Also in what bounds it: a loop's variable is known by its name and its range."""
+        low, high, step, rest = x.symbol_bounds
+        low, high = (moved(b) if isinstance(b, Expr) else b for b in (low, high))
+        return symbol(other.get(x.name, x.name), low, high, step, rest)
+
+    def statement(s: Stmt) -> Stmt:
+        return rewritten(s, index=moved)
+
+    kernels = tuple(
+        replace(k, scalars=tuple(other.get(s, s) for s in k.scalars), body=everywhere(k.body, statement))
+        for k in plan.kernels
+    )
+    return replace(plan, kernels=kernels, names={other.get(s, s): name for s, name in plan.names.items()})

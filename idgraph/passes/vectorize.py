@@ -1,0 +1,281 @@
+"""Loads, stores and atomic additions of neighbouring elements as one access of up to 16 bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+from idgraph.arith import TRUE, Expr, divisible, simplify
+from idgraph.ir import item_size
+from idgraph.kernel.defuse import made_by, names, rewritten
+from idgraph.kernel.ir import (
+    Accumulate,
+    Buffer,
+    Checked,
+    Choose,
+    Compute,
+    Declare,
+    If,
+    Let,
+    Load,
+    Local,
+    Note,
+    Stmt,
+    Store,
+    VectorAdd,
+    VectorLoad,
+    VectorStore,
+    walk,
+)
+from idgraph.passes.affine import split_constant
+from idgraph.passes.cse import tidy
+from idgraph.schedule.blocks import ADDED_TOGETHER
+
+BYTES = 16
+# Types whose bits travel as integer words; bool has another form in the compilers.
+VECTOR_TYPES = ("bfloat16", "float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64")
+
+
+def join_accesses(body: Sequence[Stmt], read_only: frozenset[str]) -> list[Stmt]:
+    """Straight code with equal loads of inputs made once, and neighbouring loads, stores and additions joined.
+
+    Loads of inputs move to the front of the code they stand in, which no statement in it can notice; stores and atomic
+    additions move to its end where nothing else in it touches what they write.
+    """
+    return tidy(_join_stores(tidy(_Loads(read_only).joined(_join_conditions(body), {}, {}))))
+
+
+def _join_conditions(body: Sequence[Stmt]) -> list[Stmt]:
+    """Neighbouring tests of one condition as one; comments and first values that stand between them move in front."""
+    made: list[Stmt] = []
+    for s in body:
+        if isinstance(s, Checked):
+            s = replace(s, body=tuple(_join_conditions(s.body)))
+        if isinstance(s, If):
+            s = replace(s, body=tuple(_join_conditions(s.body)))
+            at = next((n for n in range(len(made) - 1, -1, -1) if not isinstance(made[n], (Note, Declare))), -1)
+            last = made[at] if at >= 0 else None
+            between = {d.name for d in made[at + 1 :] if isinstance(d, Declare)}
+            if isinstance(last, If) and last.condition == s.condition and not between & _touched(last.body):
+                first_values = [d for d in made[at + 1 :] if isinstance(d, Declare)]
+                notes = [n for n in made[at + 1 :] if isinstance(n, Note)]
+                joined = replace(s, body=tuple(_join_conditions((*last.body, *notes, *s.body))))
+                made[at:] = [*first_values, joined]
+                continue
+        made.append(s)
+    return made
+
+
+def _touched(body: Sequence[Stmt]) -> set[str]:
+    return {name for s in walk(tuple(body)) for name in names(s)}
+
+
+class _Places:
+    """Addresses as (base, offset): those a constant apart, by proof, share a base."""
+
+    def __init__(self) -> None:
+        self._bases: dict[str, list[Expr]] = {}
+
+    def of(self, buffer: Buffer, address: Expr) -> tuple[Expr, int]:
+        """The base that an address of ``buffer`` shares with earlier ones, or its own."""
+        base, constant = split_constant(address)
+        known = self._bases.setdefault(buffer.name, [])
+        if base in known:
+            return base, constant
+        for other in known:
+            apart = simplify(address - other)
+            if apart.is_const:
+                return other, int(apart)
+        known.append(base)
+        return base, constant
+
+
+def _chunks(offsets: set[int], rest: Expr, buffer: Buffer) -> list[tuple[int, int]]:
+    """(first, width): aligned runs among ``offsets``, each as wide as proved; single elements are left out."""
+    found: list[tuple[int, int]] = []
+    if buffer.dtype not in VECTOR_TYPES:
+        return found
+    left = set(offsets)
+    width = BYTES // item_size(buffer.dtype)
+    while width > 1:
+        if buffer.alignment % (width * item_size(buffer.dtype)) == 0 and divisible(rest, width):
+            for first in sorted(left):
+                run = range(first, first + width)
+                if first % width == 0 and all(n in left for n in run):
+                    found.append((first, width))
+                    left.difference_update(run)
+        width //= 2
+    return found
+
+
+Known = dict[tuple[str, Expr], dict[int, Local]]
+
+
+class _Loads:
+    """Joins loads. Code falls into segments, each ended by a loaded index: what it selects is read after it."""
+
+    def __init__(self, read_only: frozenset[str]) -> None:
+        self.read_only = read_only
+        self.places = _Places()
+        self.numbers = count()
+
+    def joined(self, body: Sequence[Stmt], now: dict[str, Local], known: Known) -> list[Stmt]:
+        """``now`` says which load's value a local holds at the present statement: a name is loaded into many times.
+
+        ``known`` are the elements that are loaded already.
+        """
+        made: list[Stmt] = []
+        segment: list[Stmt] = []
+        for s in body:
+            segment.append(s)
+            if isinstance(s, Let):
+                made += self.segment(segment, now, known)
+                segment = []
+                for key in [k for k in known if s.name in k[1].names]:  # the name means another value from here on
+                    del known[key]
+        return made + self.segment(segment, now, known)
+
+    def segment(self, body: Sequence[Stmt], now: dict[str, Local], known: Known) -> list[Stmt]:
+        wanted: dict[tuple[str, Expr], dict[int, Load]] = {}
+        rest: list[Stmt] = []
+        for s in body:
+            if isinstance(s, Load) and s.buffer.name in self.read_only and s.guard == TRUE:
+                now[s.local.name] = self.load(s, wanted, known)
+            elif isinstance(s, (If, Checked)):
+                inner = {k: dict(v) for k, v in known.items()}
+                rest.append(replace(s, body=tuple(self.joined(s.body, dict(now), inner))))
+                for name in _defined(s.body):
+                    now.pop(name, None)
+            else:
+                rest.append(_reading(s, now))
+                for name in _defined((s,)):
+                    now.pop(name, None)
+        return [*_vector_loads(wanted), *rest]
+
+    def load(self, s: Load, wanted: dict[tuple[str, Expr], dict[int, Load]], known: Known) -> Local:
+        base, constant = self.places.of(s.buffer, s.address)
+        have = known.setdefault((s.buffer.name, base), {})
+        if constant not in have:
+            have[constant] = Local(f"{s.local.name}_v{next(self.numbers)}", s.local.dtype)
+            wanted.setdefault((s.buffer.name, base), {})[constant] = replace(s, local=have[constant])
+        return have[constant]
+
+
+def _vector_loads(wanted: dict[tuple[str, Expr], dict[int, Load]]) -> list[Stmt]:
+    made: list[Stmt] = []
+    for (_, base), loads in wanted.items():
+        buffer = next(iter(loads.values())).buffer
+        joined = _chunks(set(loads), base, buffer)
+        inside = {n for first, width in joined for n in range(first, first + width)}
+        for first, width in joined:
+            locals_ = tuple(loads[n].local for n in range(first, first + width))
+            made.append(VectorLoad(locals_, buffer, simplify(base + first)))
+        made += [s for n, s in loads.items() if n not in inside]
+    return made
+
+
+def _reading(s: Stmt, now: dict[str, Local]) -> Stmt:
+    """The statement reading, for each local, the load that it holds."""
+    return rewritten(s, read=lambda o: now.get(o.name, o) if isinstance(o, Local) else o) if now else s
+
+
+def _defined(body: Sequence[Stmt]) -> set[str]:
+    """Locals that code sets, other than by loads that are joined (those have names of their own)."""
+    return {x.name for s in walk(tuple(body)) if not isinstance(s, (Let, VectorLoad)) for x in made_by(s)}
+
+
+def _join_stores(body: Sequence[Stmt]) -> list[Stmt]:
+    """Stores and atomic additions joined up to the next condition that writes: none moves past one."""
+    body = [replace(s, body=tuple(_join_stores(s.body))) if isinstance(s, (If, Checked)) else s for s in body]
+    flat = list(walk(tuple(body)))
+    # An address with a variable set here, and what is also touched otherwise here, stay where they are.
+    lets = frozenset(s.name for s in body if isinstance(s, Let))
+    loaded = {s.buffer.name for s in flat if isinstance(s, (Load, VectorLoad))}
+    stored = {s.buffer.name for s in flat if isinstance(s, (Store, VectorStore))}
+    added = {s.buffer.name for s in flat if isinstance(s, (Accumulate, VectorAdd)) and s.buffer is not None}
+    moving = _Moving(frozenset(loaded | stored & added), lets, frozenset(_set_often(body)))
+    made: list[Stmt] = []
+    part: list[Stmt] = []
+    for s in body:
+        part.append(s)
+        if isinstance(s, (If, Checked)) and any(
+            isinstance(x, (Store, VectorStore, Accumulate, VectorAdd)) for x in walk(s.body)
+        ):
+            made += [*moving.joined(part[:-1]), s]
+            part = []
+    return [*made, *moving.joined(part)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Moving:
+    """Which writes may move to the end of their part: none to a buffer in ``kept``, none with a name in ``lets`` in its
+    address, none of a value that is set ``often``."""
+
+    kept: frozenset[str]
+    lets: frozenset[str]
+    often: frozenset[str]
+
+    def target(self, s: Stmt) -> tuple[Buffer, Expr] | None:
+        """Where a statement writes that may move."""
+        match s:
+            case Store(buffer, address, value) if buffer.place != "private":
+                pass
+            case Accumulate(_, "sum", value, Buffer() as buffer, Expr() as address, True, None):
+                if buffer.dtype not in ADDED_TOGETHER or buffer.place not in ("output", "global"):
+                    return None
+            case _:
+                return None
+        fixed = not isinstance(value, Local) or value.name not in self.often
+        return (buffer, address) if fixed and buffer.name not in self.kept and not address.names & self.lets else None
+
+    def joined(self, body: Sequence[Stmt]) -> list[Stmt]:
+        """Statements of one part, its writes to neighbouring elements joined at its end."""
+        wanted: dict[tuple[str, Expr], dict[int, Store | Accumulate]] = {}
+        places = _Places()
+        rest: list[Stmt] = []
+        for s in body:
+            to = self.target(s)
+            if to is None or not isinstance(s, (Store, Accumulate)):
+                rest.append(s)
+                continue
+            base, constant = places.of(*to)
+            writes = wanted.setdefault((to[0].name, base), {})
+            if constant in writes:  # written twice: keep the order as it stands
+                return list(body)
+            writes[constant] = s
+        return [*rest, *(x for (_, base), writes in wanted.items() for x in _vector_writes(base, writes))]
+
+
+def _vector_writes(base: Expr, writes: Mapping[int, Store | Accumulate]) -> list[Stmt]:
+    """Writes at constants from ``base``, all stores or all additions of one buffer."""
+    some = next(iter(writes.values()))
+    if some.buffer is None:
+        raise AssertionError("what is joined is in memory")
+    made: list[Stmt] = []
+    inside: set[int] = set()
+    for first, width in _chunks(set(writes), base, some.buffer):
+        inside.update(range(first, first + width))
+        values = tuple(writes[n].value for n in range(first, first + width))
+        kind = VectorStore if isinstance(some, Store) else VectorAdd
+        made.append(kind(some.buffer, simplify(base + first), values))
+    return [*made, *(s for n, s in writes.items() if n not in inside)]
+
+
+def _set_often(body: Sequence[Stmt]) -> set[str]:
+    """Locals that may change between a read and the end: set more than once here, or added up.
+
+    A declaration and the one statement that replaces its first value count as one.
+    """
+    times: Counter[str] = Counter()
+    for s in body:
+        match s:
+            case Load() | Compute() | Choose() | VectorLoad():
+                times.update(x.name for x in made_by(s))
+            case If(body=inner) | Checked(body=inner):
+                times.update(_defined(inner))
+            case _:
+                pass
+    added = {s.acc.name for s in walk(tuple(body)) if isinstance(s, Accumulate) and s.buffer is None}
+    return added | {name for name, n in times.items() if n > 1}

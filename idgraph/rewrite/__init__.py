@@ -1,0 +1,1 @@
+"""Fusion to fusion: gathers, reductions in two stages, broadcasts, computed tensors read at other coordinates."""

@@ -1,0 +1,84 @@
+"""Broadcasts before what is computed of one element: a norm's weights are cast where they are multiplied.
+
+``unsqueeze(cast(w))`` lies on the loops of ``w`` until it is broadcast, so that no row's nest could hold the cast; as
+``cast(unsqueeze(w))`` it is computed in the row's own loops, and ``w`` is all that is read.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from idgraph.ir import Fusion, Mapped, Tensor, TensorExpr
+from idgraph.ir.pointwise import aligned_reads
+from idgraph.ir.registry import apply
+from idgraph.rewrite.gathers import rewrite
+from idgraph.rewrite.read_at import POINTWISE
+
+CHEAP: Final = frozenset({"cast", "copy", "neg", "add", "sub", "mul"})  # with numbers: cheaper than a load
+
+
+def broadcasts_first(fusion: Fusion) -> None:
+    """Exchange broadcasts of new axes with the cheap operations before them; tensors needed no more are removed.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, w = f.input("x", shape=(8, 16)), f.input("w", shape=(16,), dtype="bfloat16")
+    >>> t = f.output(x * ig.cast(w, "float32"))
+    >>> broadcasts_first(f)
+    >>> [e.op for e in f.exprs]
+    ['unsqueeze', 'cast', 'mul']
+    """
+    for t in fusion.tensors:
+        if _is_cheap(t):
+            wide_views(t)
+    while True:
+        found = next((e for e in fusion.exprs if _leads(e) and _is_cheap(e.inputs[0])), None)
+        if found is None:
+            return
+        rewrite(found, partial(_exchanged, found))
+
+
+def _leads(e: TensorExpr) -> bool:
+    """True where the new axes come first: where rows are, what has columns only is broadcast over them."""
+    dims = e.attrs.get("dims")
+    return e.op == "unsqueeze" and isinstance(dims, tuple) and dims == tuple(range(len(dims)))
+
+
+def wide_views(t: Tensor) -> list[Tensor]:
+    """Views of ``t`` with as many axes as its readers have, where those are more; these read the views then."""
+    fusion, made = t.fusion, list[Tensor]()
+    missing: dict[int, dict[TensorExpr, None]] = {}
+    for use in t.uses:
+        if (use.op in POINTWISE or use.op == "expand") and use.output.ndim > t.ndim:
+            missing.setdefault(use.output.ndim - t.ndim, {})[use] = None
+    for count, uses in missing.items():
+        with fusion.at_line(next(iter(uses)).source_line):
+            view = apply(fusion, "unsqueeze", (t,), {"dims": tuple(range(count))}, None)
+        for use in sorted(uses, key=fusion.exprs.index, reverse=True):
+            fusion.replace_operand(use, t, view)
+            rows = zip(use.inputs, use.reads, strict=True)
+            use.reads = tuple(aligned_reads(view, use.output.root) if u is view else row for u, row in rows)
+        made.append(view)
+    return made
+
+
+def _is_cheap(t: Tensor) -> bool:
+    """True of what operations with numbers make of each element of an input, and that nobody asked for itself."""
+    e = t.definition
+    if e is None or e.op not in CHEAP or len(e.inputs) != 1 or t in t.fusion.outputs or not t.ndim:
+        return False
+    (source,) = e.inputs
+    if not all(isinstance(r, Mapped) for r in e.reads[0]) or t.domain.exprs:
+        return False
+    return source.definition is None or source.definition.op == "unsqueeze" or _is_cheap(source)
+
+
+def _exchanged(e: TensorExpr) -> Tensor:
+    before = e.inputs[0].definition
+    if before is None:
+        raise AssertionError("a computed tensor has a definition")
+    (source,) = before.inputs
+    moved = apply(source.fusion, e.op, (source,), dict(e.attrs), None)
+    args = tuple(moved if isinstance(a, Tensor) else a for a in before.args)
+    return apply(source.fusion, before.op, args, dict(before.attrs), None)

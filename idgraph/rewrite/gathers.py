@@ -1,0 +1,345 @@
+"""How a gather of a computed tensor gets its elements: the ways, what each costs, and the one that is taken.
+
+*recompute*: the producer's own inputs are read at the loaded coordinate (`idgraph.rewrite.read_at`). *predicate*: the
+loops run over all of the producer's axis and the owner of the named element keeps it. *one-hot*: the same as a sum of
+``where(index == iota, x, 0)``. *global*: the producer is stored, and a later launch reads it. A gather from an input,
+or from what is in memory anyway, is *direct*.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, TypeAlias, cast, get_args
+
+from idgraph.arith import Expr, as_expr
+from idgraph.errors import OperationError, ScheduleError, arguments, user_line
+from idgraph.ir import SCATTERS, Fusion, IterDomain, Loaded, Mapped, Tensor, TensorExpr, check_fusion, movement, ops
+from idgraph.ir import composite as rows
+from idgraph.ir.decisions import Decision, Option
+from idgraph.ir.dtypes import is_float
+from idgraph.ir.indexing import attr
+from idgraph.ir.pointwise import same_extent
+from idgraph.ir.registry import apply
+from idgraph.ir.state import rewriting
+from idgraph.rewrite.read_at import GATHERS, Along, Coordinate, Reader, Stuck
+
+Strategy = Literal["recompute", "predicate", "one-hot", "global"]
+Force: TypeAlias = "Strategy | Mapping[str, Strategy] | None"
+LAUNCH = 1 << 16
+"""Element accesses that one more launch is worth."""
+_SAMPLE = 1024  # the size that a symbol without a smaller maximum is taken for
+_LOWEST: Mapping[str, int] = {
+    "uint8": 0, "int8": -(2**7), "int16": -(2**15), "int32": -(2**31), "int64": -(2**63),
+}  # fmt: skip
+
+
+@arguments(ScheduleError, first=True, keep=rewriting)
+def gather_plan(fusion: Fusion, force: Force = None) -> tuple[Decision, ...]:
+    """For each gather the way `auto` takes it, with the reason and the ways it rejects; changes nothing.
+
+    ``force`` chooses instead: one way for all gathers of computed tensors, or a way by name of the gather's output.
+    Raises `ScheduleError` where a forced way is impossible.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, i = f.input("x", shape=(64, 1000)), f.input("i", shape=(64, 1), dtype="int64")
+    >>> t = f.output(ig.gather(ig.log_softmax(x, 1), 1, i))
+    >>> [plan] = ig.schedule.gather_plan(f)
+    >>> plan.chosen, [option.name for option in plan.rejected]
+    ('recompute', ['predicate', 'one-hot', 'global'])
+    """
+    check_fusion(fusion, "gather_plan", ScheduleError)
+    wanted = _forced(fusion, force)
+    return tuple(_decide(e, wanted.get(e.output.name)) for e in fusion.exprs if e.op in GATHERS)
+
+
+@arguments(ScheduleError, first=True, keep=rewriting)
+def apply_gather_plan(fusion: Fusion, plan: Sequence[Decision]) -> None:
+    """Rewrite the gathers of ``plan`` as it says; tensors that are needed no more are removed.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> a, i = f.input("a", shape=(64, 1000)), f.input("i", shape=(64, 1), dtype="int64")
+    >>> t = f.output(ig.gather(a * 2.0, 1, i))
+    >>> ig.schedule.apply_gather_plan(f, ig.schedule.gather_plan(f))
+    >>> [e.op for e in f.exprs]
+    ['take_along_dim', 'mul']
+    """
+    for decision in reversed(plan):
+        # A gather of a gather: the outer one may have taken the inner one away.
+        e = next((x for x in fusion.exprs if x.output.name == decision.tensor), None)
+        build = _ways(e).get(decision.chosen) if e is not None and e.op in GATHERS else None
+        if build is None or e is None:
+            continue
+        rewrite(e, build)
+
+
+def rewrite(e: TensorExpr, build: Callable[[], Tensor]) -> None:
+    """Let the output of ``e`` be computed as ``build`` says; what was computed for ``e`` alone goes."""
+    fusion, t = e.output.fusion, e.output
+
+    def whole() -> Tensor:
+        return _whole(build(), t)
+
+    before = _ancestors(e)
+    made, exprs = fusion.trying(whole, e.source_line)
+    kept = _needed(made, exprs)
+    fusion.remove([x for x in reversed(exprs) if x not in kept])
+    fusion.adopt(t, made, [x for x in exprs if x in kept])
+    for x in reversed([x for x in fusion.exprs if x in before]):
+        if not x.output.uses and x.output not in fusion.outputs:
+            fusion.remove([x])
+
+
+def _needed(made: Tensor, exprs: Sequence[TensorExpr]) -> set[TensorExpr]:
+    wanted = {made}
+    kept: set[TensorExpr] = set()
+    for x in reversed(exprs):
+        if x.output in wanted:
+            kept.add(x)
+            wanted.update(x.inputs)
+    return kept
+
+
+def _whole(made: Tensor, t: Tensor) -> Tensor:
+    """``made`` in the shape and type of ``t``, as a tensor that nobody reads yet."""
+    if made.dtype != t.dtype:
+        made = ops.cast(made, t.dtype)
+    if not all(same_extent(a.extent, b.extent) for a, b in zip(made.axes, t.axes, strict=True)):
+        made = movement.expand(made, list(t.shape))
+    return ops.copy(made) if made.uses or made.definition is None else made
+
+
+def _ancestors(e: TensorExpr) -> set[TensorExpr]:
+    found: set[TensorExpr] = set()
+    open_ = [t.definition for t in e.inputs]
+    while open_:
+        x = open_.pop()
+        if x is not None and x not in found:
+            found.add(x)
+            open_ += [t.definition for t in x.inputs]
+    return found
+
+
+def _forced(fusion: Fusion, force: Force) -> Mapping[str, Strategy]:
+    names = {e.output.name for e in fusion.exprs if e.op in GATHERS and source_of(e).definition is not None}
+    if isinstance(force, str) and force not in get_args(Strategy):
+        raise ScheduleError(
+            f"gathers: {force!r} cannot be chosen",
+            where=user_line(),
+            hint=f"one of {', '.join(get_args(Strategy))}",
+        )
+    given = dict.fromkeys(names, force) if isinstance(force, str) else dict(force or {})
+    for name, way in given.items():
+        if name not in names or way not in get_args(Strategy):
+            raise ScheduleError(
+                f"gather {name}: {way!r} cannot be chosen",
+                where=user_line(),
+                hint=f"gathers of computed tensors: {', '.join(sorted(names)) or '(none)'}; "
+                f"ways: {', '.join(get_args(Strategy))}",
+            )
+    return cast("Mapping[str, Strategy]", given)
+
+
+# ways -----------------------------------------------------------------------------------------------------------------
+
+
+def source_of(e: TensorExpr) -> Tensor:
+    """What a gather gathers from."""
+    return e.inputs[source_operand(e)]
+
+
+def source_operand(e: TensorExpr) -> int:
+    """The operand that is read at loaded coordinates."""
+    return next(k for k, row in enumerate(e.reads) if any(isinstance(r, Loaded) for r in row))
+
+
+def _ways(e: TensorExpr) -> dict[str, Callable[[], Tensor]]:
+    return {
+        "recompute": lambda: _recomputed(e)[0],
+        "predicate": lambda: _selected(e, "predicate"),
+        "one-hot": lambda: _selected(e, "one-hot"),
+    }
+
+
+def _recomputed(e: TensorExpr) -> tuple[Tensor, Reader]:
+    reader, x = Reader(e.output.fusion, tuple(d.extent for d in e.output.axes)), source_of(e)
+    made = reader.gather(e, tuple(Along(p) for p in range(e.output.ndim)))
+    if x in reader.reads:
+        raise Stuck(f"{x.name} has fewer elements than are gathered: each is reduced once, and read where it lies")
+    return made, reader
+
+
+def _selected(e: TensorExpr, way: str) -> Tensor:
+    """The element that the index names among all of the axis, by one reduction."""
+    t, x, k = e.output, source_of(e), source_operand(e)
+    loaded = [p for p, r in enumerate(e.reads[k]) if isinstance(r, Loaded)]
+    if len(loaded) != 1:
+        raise Stuck(f"{len(loaded)} axes are indexed together")
+    n = x.axes[loaded[0]].extent
+    # One index a row: the axis itself is reduced; else an axis of its own, behind the others.
+    alone = e.op in ("gather", "take_along_dim") and t.axes[loaded[0]].extent == as_expr(1)
+    last = loaded[0] if alone else t.ndim
+    extents = [d.extent for d in t.axes]
+    reader = Reader(t.fusion, (*extents[:last], n, *extents[last + 1 :]))
+    own: dict[object, Coordinate] = {d: Along(p) for p, d in enumerate(t.axes)}
+    for expr in t.domain.exprs:
+        own |= dict.fromkeys(expr.inputs, own[expr.outputs[0]])
+    number = Along(last)
+    at = [
+        number if isinstance(r, Loaded) else own[r.domain] if isinstance(r, Mapped) else as_expr(0) for r in e.reads[k]
+    ]
+    value = reader.read(x, at)
+    (other,) = (j for j in range(len(e.inputs)) if j != k)
+    index = reader.read(
+        e.inputs[other], [own[r.domain] if isinstance(r, Mapped) else as_expr(0) for r in e.reads[other]]
+    )
+    hit = named(index, reader.count(last), n)
+    if x.dtype == "bool":
+        return rows.any(ops.logical_and(hit, value), last, alone)
+    if way == "one-hot":
+        zero = 0.0 if is_float(x.dtype) else 0
+        return rows.sum(_as(ops.where(hit, value, zero), x), last, alone, dtype=x.dtype)
+    lowest = -math.inf if is_float(x.dtype) else _LOWEST[x.dtype]
+    return rows.amax(_as(ops.where(hit, value, lowest), x), last, alone)
+
+
+def _as(made: Tensor, x: Tensor) -> Tensor:
+    return made if made.dtype == x.dtype else ops.cast(made, x.dtype)
+
+
+def named(index: Tensor, numbers: Tensor, extent: Expr) -> Tensor:
+    """``index == numbers``; a checked run refuses an index outside 0 .. extent - 1."""
+    return apply(index.fusion, "eq", (index, numbers), {"within": attr(extent)})
+
+
+# choice ---------------------------------------------------------------------------------------------------------------
+
+
+def _decide(e: TensorExpr, forced: Strategy | None) -> Decision:
+    x, k = source_of(e), source_operand(e)
+    loaded = [p for p, r in enumerate(e.reads[k]) if isinstance(r, Loaded)]
+    line = place_of(e)
+    entries = _entries(e)
+
+    def made(chosen: str, reason: str, rejected: tuple[Option, ...] = ()) -> Decision:
+        return Decision("gather", e.output.name, x.name, entries, line, chosen, reason, rejected, forced is not None)
+
+    if x.definition is None:
+        return made("direct", f"{x.name} is an input, in memory")
+    stored = _stored_anyway(x, e)
+    out, whole = _points(e.output.axes), _points(x.axes)
+    n = _size(x.axes[loaded[0]].extent)
+    alone = _alone(e)
+    made_for_it = _reduced(alone)
+    options = [_recompute_option(e, alone)]
+    for way in ("predicate", "one-hot"):
+        if len(loaded) != 1:
+            options.append(Option(way, None, f"{len(loaded)} axes are indexed together"))
+        else:
+            more = 0 if way == "predicate" else out
+            what = "the owner keeps its element" if way == "predicate" else "and adds all but one as zeros"
+            why = f"it looks at all {n:,} elements of the axis for each; {what}"
+            if entries != "one" and not stored:  # each is looked at once for every index
+                more += 2 * whole + LAUNCH
+                why += f", and {x.name} is stored"
+            options.append(Option(way, made_for_it + out * n + more, why))
+    if stored:
+        options.append(Option("global", made_for_it + out, f"{x.name} is in memory anyway: {stored}"))
+    else:
+        cost = made_for_it + 2 * whole + out + LAUNCH
+        options.append(Option("global", cost, f"it stores {x.name}, {whole:,} elements, and launches"))
+    possible = [o for o in options if o.cost is not None]
+    best = min(possible, key=lambda o: (o.cost or 0, o.name != "global"))
+    if forced is not None:
+        best = next(o for o in options if o.name == forced)
+        if best.cost is None:
+            raise ScheduleError(f"gather {e.output.name}: {forced} is impossible", where=line, because=[best.why])
+    cost = f"{best.cost:,} element accesses; {best.why}"
+    return made(best.name, cost, tuple(o for o in options if o is not best))
+
+
+def _alone(e: TensorExpr) -> set[TensorExpr]:
+    """What is computed for the gather's source alone."""
+    fusion, k = e.output.fusion, source_operand(e)
+    wanted = set(fusion.outputs)
+    for x in reversed(fusion.exprs):
+        if x.output in wanted:
+            wanted.update(t for j, t in enumerate(x.inputs) if x is not e or j != k)
+    return {x for x in _ancestors(e) if x.output not in wanted}
+
+
+def _reduced(exprs: set[TensorExpr]) -> int:
+    """Elements that the reductions among ``exprs`` read."""
+    return sum(_points(x.output.logical) for x in exprs if x.is_reduction)
+
+
+def _recompute_option(e: TensorExpr, alone: set[TensorExpr]) -> Option:
+    fusion, x = e.output.fusion, source_of(e)
+    mark = fusion.mark
+    try:
+        made: list[Reader] = []
+
+        def build() -> Tensor:
+            value, reader = _recomputed(e)
+            made.append(reader)
+            return _whole(value, e.output)
+
+        value, exprs = fusion.trying(build, e.source_line)
+        needed = _needed(value, exprs)
+        still = {y for z in needed for y in _ancestors(z)} & alone
+        cost = _reduced(still) + sum(_points(y.output.logical) for y in needed if y.op in GATHERS or y.is_reduction)
+        reads = ", ".join(dict.fromkeys(t.name for t in made[0].reads)) or "nothing"
+        fusion.undo(mark)
+        if not made[0].tests_index:
+            return Option("recompute", None, f"{x.name} does not depend on the index, which nothing would test then")
+        return Option("recompute", cost, f"it reads {reads} at the index; {x.name} is not stored")
+    except (Stuck, OperationError) as error:
+        fusion.undo(mark)
+        return Option("recompute", None, str(error))
+
+
+def place_of(e: TensorExpr) -> str:
+    """``file:line`` of an operation."""
+    return f"{e.source_line.file}:{e.source_line.line}" if e.source_line is not None else ""
+
+
+def _entries(e: TensorExpr) -> str:
+    """How many indices each row has: "one" for the cheap case, an index of extent one along its axis."""
+    if e.op in ("gather", "take_along_dim"):
+        dim = e.attrs["dim"]
+        extent = e.output.axes[dim % e.output.ndim].extent if isinstance(dim, int) else as_expr(0)
+        return "one" if extent == as_expr(1) else str(extent)
+    index = next(t for p, t in enumerate(e.inputs) if p != source_operand(e))
+    return "one" if _points(index.axes) == 1 else " x ".join(str(d.extent) for d in index.axes) or "one"
+
+
+def _stored_anyway(x: Tensor, e: TensorExpr) -> str:
+    made = x.definition
+    if x in x.fusion.outputs:
+        return "it is an output"
+    if made is not None and made.is_reduction:
+        return "it is a reduction's result"
+    if made is not None and made.op in SCATTERS:
+        return "it is a scatter's result"
+    return ""
+
+
+def _size(extent: Expr) -> int:
+    values: dict[str, int] = {}
+    for s in extent.symbols:
+        low, high, step, _ = s.symbol_bounds
+        size = min(_SAMPLE, high) if isinstance(high, int) else _SAMPLE
+        size = max(size // step * step, low if isinstance(low, int) else step)
+        values[s.name] = size
+    return int(extent.evaluate(values))
+
+
+def sample_points(extents: Sequence[Expr]) -> int:
+    """Points of a box; a symbol counts as a size it may have."""
+    return math.prod(_size(n) for n in extents)
+
+
+def _points(axes: Sequence[IterDomain]) -> int:
+    return sample_points([d.extent for d in axes])

@@ -1,0 +1,109 @@
+"""Reductions in two stages: few results of many elements each, as parts that run side by side and a sum of the parts.
+
+One block, or one core, would otherwise do all of it. The parts are tensors in memory, so their order is fixed: the
+result does not depend on which of them is ready first, and no atomics are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+from typing import Final
+
+from idgraph.ir import Fusion, Tensor, TensorExpr, movement, ops
+from idgraph.ir.dtypes import is_float
+from idgraph.ir.exprs import Attr
+from idgraph.ir.reduce import REDUCTIONS, int_tuple
+from idgraph.ir.registry import apply
+from idgraph.rewrite.gathers import rewrite
+
+FEW: Final = 32  # results that leave most of a device idle
+LONG: Final = 1 << 16  # elements of one result that are worth a second launch
+PARTS: Final = 1024  # of one result, about; a second stage reads as many
+LEAST: Final = 256  # elements of a part
+ALIGNED: Final = 16  # elements that parts are multiples of, so that each starts aligned
+_BOTH: Final = {
+    "sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum", "any": "logical_or", "all": "logical_and",
+}  # fmt: skip
+
+
+def two_stages(fusion: Fusion) -> None:
+    """Rewrite the reductions that have few results of many elements each; outputs keep their names and tensors.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = f.output(ig.sum(f.input("x", shape=(1 << 20,))))
+    >>> two_stages(f)
+    >>> [(e.op, tuple(map(str, e.output.shape))) for e in f.exprs]
+    [('reshape', ('1024', '1024')), ('sum', ('1024',)), ('sum', ()), ('cast', ())]
+    """
+    for e in fusion.exprs:
+        if e.op in REDUCTIONS and e.is_reduction:
+            way = _way(e)
+            if way is not None:
+                rewrite(e, partial(_finished, e, way))
+
+
+def _way(e: TensorExpr) -> Callable[[], Tensor] | None:
+    """How to reduce in two stages; None where that is not worth it, or not known to be."""
+    (x,) = e.inputs
+    sizes = [int(d.extent) if d.extent.is_const else 0 for d in x.axes]
+    dims = sorted(d % x.ndim for d in int_tuple(e.attrs, "dims"))
+    kept, reduced = prod(n for p, n in enumerate(sizes) if p not in dims), prod(sizes[p] for p in dims)
+    if not 0 < kept <= FEW or reduced < LONG or dims != list(range(x.ndim - len(dims), x.ndim)):
+        return None  # columns that do not lie innermost run on neighbouring threads
+    for k in range(len(dims) - 1, 0, -1):  # whole axes first: nothing has to be cut
+        inner = prod(sizes[p] for p in dims[k:])
+        if inner >= LEAST and reduced // inner * kept >= 4 * FEW:
+            return partial(_by_axes, e, x, dims[:k], dims[k:])
+    parts = _parts(reduced)
+    if parts is not None:
+        return partial(_by_parts, e, x, len(dims), parts, reduced)
+    whole = reduced - reduced % (4 * FEW * ALIGNED)
+    parts = _parts(whole)
+    return None if parts is None else partial(_with_rest, e, x, len(dims), parts, whole)
+
+
+def _parts(n: int) -> int | None:
+    """A number of equal, aligned parts of ``n`` elements, near `PARTS`."""
+    found = [p for p in range(4 * FEW, 2 * PARTS + 1) if n % (p * ALIGNED) == 0 and n // p >= LEAST]
+    return min(found, key=lambda p: abs(p - PARTS), default=None)
+
+
+def _finished(e: TensorExpr, way: Callable[[], Tensor]) -> Tensor:
+    """The result in the type and the shape that it had."""
+    made = way()
+    if made.dtype != e.output.dtype:
+        made = ops.cast(made, e.output.dtype)
+    if e.attrs.get("keepdim", False):
+        for _ in range(e.inputs[0].ndim - made.ndim):
+            made = movement.unsqueeze(made, -1)
+    return made
+
+
+def _reduce(e: TensorExpr, x: Tensor, dims: Sequence[int]) -> Tensor:
+    """One stage; between them sums are float64: the result is rounded once, as that of one stage is."""
+    attrs: dict[str, Attr] = {"dims": tuple(dims)}
+    if e.op in ("sum", "prod"):
+        attrs["dtype"] = "float64" if is_float(e.output.dtype) else e.output.dtype
+    return apply(x.fusion, e.op, (x,), attrs, None)
+
+
+def _by_axes(e: TensorExpr, x: Tensor, outer: Sequence[int], inner: Sequence[int]) -> Tensor:
+    return _reduce(e, _reduce(e, x, inner), outer)
+
+
+def _by_parts(e: TensorExpr, x: Tensor, count: int, parts: int, n: int) -> Tensor:
+    """The last ``count`` axes, of ``n`` elements together, cut into ``parts``."""
+    cut = movement.reshape(x, *x.shape[: x.ndim - count], parts, n // parts)
+    return _reduce(e, _reduce(e, cut, (cut.ndim - 1,)), (cut.ndim - 2,))
+
+
+def _with_rest(e: TensorExpr, x: Tensor, count: int, parts: int, whole: int) -> Tensor:
+    """Equal parts up to element ``whole`` of the last ``count`` axes, and what is behind it."""
+    flat = movement.reshape(x, *x.shape[: x.ndim - count], -1) if count > 1 else x
+    at = flat.ndim - 1
+    first = _by_parts(e, movement.slice(flat, at, 0, whole), 1, parts, whole)
+    rest = _reduce(e, movement.slice(flat, at, whole, None), (at,))
+    return apply(x.fusion, _BOTH[e.op], (first, rest), {}, None)

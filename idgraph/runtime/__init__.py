@@ -1,0 +1,79 @@
+"""Kernels: one plan (loops, lets, predicates, loads, stores, buffers), printed for four targets and run.
+
+Importing this package loads no NumPy; emitting does.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal
+
+from idgraph.errors import EmitError, arguments
+from idgraph.ir import Fusion
+from idgraph.loading import LOADING, load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from idgraph.kernel.ir import Kernel, Plan
+    from idgraph.lower.nest import IndexMaps
+    from idgraph.runtime.cuda.compile import compile_ptx
+    from idgraph.runtime.cuda.device import available as cuda_available
+    from idgraph.runtime.program import Program
+    from idgraph.schedule.config import KernelConfig
+
+__all__ = ["Kernel", "Plan", "Program", "Target", "compile_ptx", "cuda_available", "emit"]
+
+Target = Literal["python", "numpy", "cpu", "cuda"]
+_LATER = {
+    "Kernel": ("plan", "Kernel"), "Plan": ("plan", "Plan"), "Program": ("program", "Program"),
+    "compile_ptx": ("cuda.compile", "compile_ptx"), "cuda_available": ("cuda.device", "available"),
+}  # fmt: skip
+
+
+@arguments(EmitError, first=True)
+def emit(
+    fusion: Fusion,
+    target: Target = "python",
+    *,
+    model: IndexMaps | None = None,
+    cache: str | Path | None = None,
+    config: KernelConfig | None = None,
+) -> Program:
+    """Kernels that compute the outputs of ``fusion`` as scheduled.
+
+    ``target`` is "python" (reads like the mathematics), "numpy" (whole grids), "cpu" (numba) or "cuda" (numba.cuda; its
+    source needs no GPU). ``model`` replaces the index maps, for tests of wrong ones. ``cache`` is a folder that keeps
+    compiled CUDA kernels, safe to share and to damage. ``config`` is the one that the schedule was made for: see
+    `idgraph.tune` (None: the rule's). Raises `FusionError`,
+    `ScheduleError` for a race or an inlining no loop nest can do, `EmitError` for what a target cannot express.
+
+    >>> import idgraph as ig, numpy as np
+    >>> from idgraph.runtime import emit  # or ig.emit
+    >>> f = ig.Fusion("half")
+    >>> t = f.output(f.input("x", shape=(8,))[4:])
+    >>> emit(f, target="numpy").run({"x": np.arange(8, dtype=np.float32)})["t1"]
+    array([4., 5., 6., 7.], dtype=float32)
+    """
+    with LOADING:
+        from idgraph.runtime.program import emit as build  # noqa: PLC0415 - loads NumPy
+        from idgraph.schedule.config import RULE  # noqa: PLC0415 - loads the schedules
+
+    return build(fusion, target, model=model, cache=cache, config=RULE if config is None else config)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _LATER[name]
+    return getattr(load(f"{__name__}.{module}"), attribute)
+
+
+class _Callable(ModuleType):
+    """``ig.emit`` is the function; where a tool puts the package in its place, calling that does the same."""
+
+    __call__ = staticmethod(emit)
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -1,0 +1,365 @@
+"""Arrays against declarations: symbols bound from shapes, flat buffers with the declared strides, outputs as arrays.
+
+Extents, strides and offsets count elements; only NumPy's own strides are bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from idgraph.arith import Expr, symbol
+from idgraph.codegen.ops.memory import storage_dtype
+from idgraph.errors import EmitError
+from idgraph.index import address_of, buffer_size, strides
+from idgraph.ir import DomainExpr, Fusion, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, Tensor
+from idgraph.kernel.ir import PRIME, Buffer, Kernel
+
+if TYPE_CHECKING:
+    from idgraph.runtime.program import Program
+
+Array = npt.NDArray[Any]
+Env = dict[str, int]
+FOREIGN = "in foreign byte order"
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """An array handed in: ``strides`` in elements, None where they are no whole non-negative numbers of elements."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    strides: tuple[int, ...] | None
+    data: Any
+
+
+def element_strides(shape: Sequence[int], byte_strides: Sequence[int] | None, size: int) -> tuple[int, ...] | None:
+    """Strides in elements; row-major where none are given."""
+    if byte_strides is None:
+        made: list[int] = []
+        inner = 1
+        for n in reversed(shape):
+            made.insert(0, inner)
+            inner *= n
+        return tuple(made)
+    if any(s % size or s < 0 for s in byte_strides):
+        return None
+    return tuple(s // size for s in byte_strides)
+
+
+def given_array(name: str, value: object) -> Given:
+    """A NumPy array (or what NumPy reads as one without changing a type) as `Given`."""
+    if not isinstance(value, (np.ndarray, np.generic)):
+        raise EmitError(
+            f"input {name} is a {type(value).__name__}, no array",
+            hint="pass NumPy arrays: np.asarray(x), or x.numpy() of a torch tensor",
+        )
+    if isinstance(value, np.ma.MaskedArray):
+        raise masked(name)
+    array: Array = np.asarray(cast("Array", value))
+    own = element_strides(array.shape, array.strides, array.itemsize)
+    return Given(array.shape, dtype_name(array.dtype), own, array)
+
+
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """The name that declarations use."""
+    return dtype.name if dtype.isnative else f"{dtype.name} {FOREIGN}"
+
+
+def masked(name: str) -> EmitError:
+    """That an array says of some elements that they are none."""
+    return EmitError(
+        f"input {name} is a masked array: kernels would read what lies under the mask",
+        hint="say what stands there: array.filled(0)",
+    )
+
+
+# symbols --------------------------------------------------------------------------------------------------------------
+
+
+def bind(fusion: Fusion, given: Mapping[str, Given], symbols: Mapping[str, int] | None) -> Env:
+    """Values of all symbols of ``fusion``; raises `EmitError` where arrays, symbols and declarations disagree."""
+    names = [t.name for t in fusion.inputs]
+    missing, extra = [n for n in names if n not in given], [n for n in given if n not in names]
+    if missing or extra:
+        raise EmitError(
+            f"input {missing[0]} is missing" if missing else f"{extra[0]} is not an input of fusion {fusion.name}",
+            hint=f"inputs: {', '.join(names) or '(none)'}",
+        )
+    env = _chosen(fusion, symbols)
+    for t in fusion.inputs:
+        g = given[t.name]
+        if g.dtype != t.dtype:
+            hint = "array.astype(array.dtype.newbyteorder('=')) turns the bytes round" if FOREIGN in g.dtype else ""
+            raise EmitError(
+                f"input {t.name} is declared {t.dtype}, the array is {g.dtype}", where=t.source_line, hint=hint
+            )
+        if len(g.shape) != t.ndim:
+            raise _misfit(t, g, f"{t.ndim} axes declared, the array has {len(g.shape)}")
+        for d, n in zip(t.axes, g.shape, strict=True):
+            if d.extent.op == "sym":
+                env.setdefault(d.extent.name, n)
+    unknown = [s for s in fusion.symbols if s not in env]
+    if unknown:
+        raise EmitError(
+            f"symbol {unknown[0]} follows from no input's shape",
+            hint=f"run(..., symbols={{{unknown[0]!r}: ...}})",
+        )
+    for s, e in fusion.symbols.items():
+        _check_symbol(s, e, env)
+    for t in fusion.inputs:
+        g = given[t.name]
+        for p, (d, n) in enumerate(zip(t.axes, g.shape, strict=True)):
+            wanted = int(d.extent.evaluate(env))
+            if wanted != n:
+                how = "" if d.extent.is_const else f" = {d.extent}"
+                raise _misfit(t, g, f"axis {p} is declared {wanted}{how}, the array has {n}")
+    return env
+
+
+def _chosen(fusion: Fusion, symbols: Mapping[str, Any] | None) -> Env:
+    env: Env = {}
+    for name, value in (symbols or {}).items():
+        if name not in fusion.symbols:
+            raise EmitError(f"{name!r} is no symbol of fusion {fusion.name}", hint=f"symbols: {list(fusion.symbols)}")
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+            raise EmitError(f"symbol {name} = {value!r} is no integer")
+        env[name] = int(cast("int", value))
+    return env
+
+
+def _misfit(t: Tensor, g: Given, why: str) -> EmitError:
+    declared = ", ".join(map(str, t.shape))
+    return EmitError(f"input {t.name} of shape {g.shape} does not fit ({declared}): {why}", where=t.source_line)
+
+
+def _check_symbol(name: str, e: Expr, env: Env) -> None:
+    value, (low, high, step, rest) = env[name], e.symbol_bounds
+    low, high = (int(b.evaluate(env)) if isinstance(b, Expr) else b for b in (low, high))
+    if (
+        (isinstance(low, int) and value < low)
+        or (isinstance(high, int) and value > high)
+        or value % step != rest % step
+    ):
+        every = f", a multiple of {step}" if step > 1 else ""
+        raise EmitError(f"symbol {name} = {value} is outside its declaration: {low} to {high}{every}")
+
+
+def bind_strides(t: Tensor, env: Env, shape: Sequence[int], actual: Sequence[int] | None) -> None:
+    """Give values to the free strides of ``t``: the array's own where they describe it, else contiguous."""
+    axes = {d: p for p, d in enumerate(t.axes)}
+    for own in (actual, None):
+        tried = dict(env)
+        inner = 1
+        for d, stride in reversed(list(zip(t.allocation, strides(t), strict=True))):
+            if stride.op == "sym" and stride.name.startswith("stride") and stride.name not in tried:
+                tried[stride.name] = own[axes[d]] if own is not None and d in axes else inner
+            inner = int(stride.evaluate(tried)) * int(d.extent.evaluate(tried))
+        want = logical_strides(t, tried)
+        if own is None or (want is not None and fits(shape, own, want)):
+            env.update(tried)
+            return
+
+
+def logical_strides(t: Tensor, env: Mapping[str, int]) -> tuple[int, ...] | None:
+    """Elements between neighbours along each axis of ``t.shape``; None where memory is no strided view of it."""
+    found: dict[IterDomain, int] = {d: int(s.evaluate(env)) for d, s in zip(t.allocation, strides(t), strict=True)}
+    if any(d not in t.axes for d in t.allocation):
+        return None
+    if any(d not in found and not d.is_broadcast for d in t.axes):
+        return None
+    return tuple(found.get(d, 0) for d in t.axes)
+
+
+# buffers --------------------------------------------------------------------------------------------------------------
+
+
+def extents(t: Tensor, env: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape as numbers."""
+    return tuple(int(d.extent.evaluate(env)) for d in t.axes)
+
+
+def fits(shape: Sequence[int], have: Sequence[int] | None, want: Sequence[int]) -> bool:
+    """True when strides agree on every axis that has more than one element."""
+    return have is not None and all(n <= 1 or a == b for n, a, b in zip(shape, have, want, strict=True))
+
+
+def why_copied(t: Tensor, g: Given, env: Env) -> str:
+    """Why an array does not lie in memory as ``t`` is declared, or ""; ``env`` has the free strides too."""
+    want = logical_strides(t, env)
+    if want is None:
+        return "its memory is laid out by axes that the schedule made"
+    if t.offset != 0:
+        return f"it is declared to begin at element {t.offset} of its memory"
+    if g.strides is None:
+        return "its strides are negative, or no whole numbers of elements"
+    if not fits(g.shape, g.strides, want):
+        return f"its strides are {g.strides}, not {want} as declared"
+    return "" if g.data.flags.aligned else "its elements are not aligned in memory"
+
+
+def copies(fusion: Fusion, inputs: Mapping[str, Any], symbols: Mapping[str, int] | None) -> dict[str, str]:
+    """See `Program.copies`."""
+    given = {name: given_array(name, a) for name, a in inputs.items()}
+    env = bind(fusion, given, symbols)
+    found: dict[str, str] = {}
+    for t in fusion.inputs:
+        g = given[t.name]
+        bind_strides(t, env, g.shape, g.strides)
+        why = "" if 0 in g.shape else why_copied(t, g, env)
+        if why:
+            found[t.name] = why
+    return found
+
+
+def flat_input(t: Tensor, g: Given, env: Env) -> Array:
+    """The buffer that the declaration of ``t`` describes, as words kernels see; shared with the array if it can be."""
+    array: Array = g.data
+    data = array.view(np.uint16) if t.dtype == "bfloat16" else array
+    shape = g.shape
+    bind_strides(t, env, shape, g.strides)
+    size = int(buffer_size(t).evaluate(env)) if 0 not in shape else 0
+    want = logical_strides(t, env)
+    offset = int(t.offset.evaluate(env)) if isinstance(t.offset, Expr) else t.offset
+    if size == 0:
+        return np.zeros(1, data.dtype)
+    if not why_copied(t, g, env):
+        return np.lib.stride_tricks.as_strided(data, (size,), (data.itemsize,), writeable=False)
+    flat = _room(t.name, size, data.dtype, t.source_line, zero=True)
+    if want is None:
+        flat[places(t, env)] = data
+        return flat
+    view = np.lib.stride_tricks.as_strided(flat[offset:], shape, tuple(s * data.itemsize for s in want))
+    view[...] = data
+    same = view == data
+    if data.dtype.kind == "f":
+        same |= (view != view) & (data != data)
+    if not bool(np.all(same)):
+        raise EmitError(
+            f"input {t.name}: its strides {want} put several elements of the array in one place, and they differ",
+            where=t.source_line,
+            hint="pass an array that is constant along the axes of stride 0: np.broadcast_to(row, shape)",
+        )
+    return flat
+
+
+def empty_buffer(t: Tensor, env: Env, poison: bool) -> Array:
+    """Memory for an output or a global intermediate; poisoned with NaN (or an odd integer) on request."""
+    bind_strides(t, env, extents(t, env), None)
+    size = max(1, int(buffer_size(t).evaluate(env))) if 0 not in extents(t, env) else 1
+    return empty_words(size, t.dtype, poison, t)
+
+
+def _room(name: str, size: int, dtype: np.dtype[Any], line: object, *, zero: bool = False) -> Array:
+    """New memory; raises `EmitError` where the machine has too little."""
+    try:
+        return np.zeros(size, dtype) if zero else np.empty(size, dtype)
+    except (MemoryError, ValueError):
+        raise EmitError(
+            f"there is no memory for {name}: {size} elements of {dtype.itemsize} bytes",
+            where=str(line) if line else None,
+            hint="inline it into what reads it, or run the program on parts",
+        ) from None
+
+
+def empty_words(size: int, dtype: Any, poison: bool, of: Tensor | None = None) -> Array:
+    """``size`` elements of ``dtype`` as kernels see them."""
+    name, line = ("a private array", None) if of is None else (of.name, of.source_line)
+    made = _room(name, size, storage_dtype(dtype), line)
+    if poison:
+        made[...] = 0x7FC1 if dtype == "bfloat16" else np.nan if made.dtype.kind == "f" else 85
+    return made
+
+
+def global_buffer(program: Program, b: Buffer, env: Env, poison: bool) -> Array:
+    """Memory that kernels write: a tensor's, or slices of private memory too large for one thread."""
+    if b.title in program.fusion_names and b.name.startswith("buf"):
+        return empty_buffer(program.fusion[b.title], env, poison)
+    return empty_words(max(1, int(b.size.evaluate(env))), b.dtype, poison)
+
+
+def scalars_of(kernel: Kernel, env: Mapping[str, int]) -> list[int]:
+    """Values of the kernel's integer parameters."""
+    return [env[s.removesuffix(PRIME)] for s in kernel.scalars]
+
+
+def output_array(t: Tensor, flat: Array, env: Mapping[str, int]) -> Array:
+    """An output's buffer as an array of its shape and dtype."""
+    if t.dtype == "bfloat16":
+        import ml_dtypes  # noqa: PLC0415  # only where there are such values
+
+        flat = flat.view(ml_dtypes.bfloat16)
+    shape = extents(t, env)
+    if 0 in shape:
+        return np.empty(shape, flat.dtype)
+    want = logical_strides(t, env)
+    if want is None:
+        return flat[places(t, env)]
+    return np.lib.stride_tricks.as_strided(flat, shape, tuple(s * flat.itemsize for s in want))
+
+
+def places(t: Tensor, env: Mapping[str, int]) -> Array:
+    """The address of every element of ``t``, where memory follows axes made by splits, merges and swizzles."""
+    shape = extents(t, env)
+    known: dict[IterDomain, Array] = {}
+    for p, (d, n) in enumerate(zip(t.axes, shape, strict=True)):
+        known[d] = np.arange(n, dtype=np.int64).reshape([-1 if q == p else 1 for q in range(len(shape))])
+    pending: list[DomainExpr] = [*t.domain.exprs, *t.domain.loop_exprs]
+    while pending:
+        rest = [x for x in pending if not _step(x, known, env)]
+        if len(rest) == len(pending):
+            break
+        pending = rest
+    missing = [d for d in t.allocation if d not in known]
+    if missing:
+        raise EmitError(f"allocation axis {missing[0].label} does not follow from the shape of {t.name}")
+    numbers = {d: f"a{k}" for k, d in enumerate(t.allocation)}
+    values: dict[str, Any] = {**env, **{numbers[d]: known[d] for d in t.allocation}}
+    from_axes = address_of(t, [symbol(numbers[d]) for d in t.allocation])
+    return np.broadcast_to(from_axes.evaluate_array(values), shape)
+
+
+def _step(x: DomainExpr, known: dict[IterDomain, Array], env: Mapping[str, int]) -> bool:
+    """Apply one expression forward or backward, if one side is known."""
+
+    def size(d: IterDomain) -> int:
+        return int(d.extent.evaluate(env))
+
+    forward = all(d in known for d in x.inputs)
+    if not forward and not all(d in known for d in x.outputs):
+        return False
+    match x:
+        case Split(source, outer, inner):
+            if forward:
+                known[outer], known[inner] = known[source] // size(inner), known[source] % size(inner)
+            else:
+                known[source] = known[outer] * size(inner) + known[inner]
+        case Merge(outer, inner, out):
+            if forward:
+                known[out] = known[outer] * size(inner) + known[inner]
+            else:
+                known[outer], known[inner] = known[out] // size(inner), known[out] % size(inner)
+        case Resize(source, out, left):
+            shift = int(left.evaluate(env))
+            known[out if forward else source] = known[source] + shift if forward else known[out] - shift
+        case Stride(source, out, start, step):
+            a, b = int(start.evaluate(env)), int(step.evaluate(env))
+            known[out if forward else source] = (known[source] - a) // b if forward else known[out] * b + a
+        case Roll(source, out, shift):
+            turn = int(shift.evaluate(env))
+            if forward:
+                known[out] = (known[source] + turn) % size(out)
+            else:
+                known[source] = (known[out] - turn) % size(out)
+        case Swizzle(a, b, out_x, out_y, kind):
+            if forward:
+                known[out_x] = known[a]
+                known[out_y] = known[b] ^ known[a] if kind == "xor" else (known[a] + known[b]) % size(b)
+            else:
+                known[a] = known[out_x]
+                known[b] = known[out_y] ^ known[a] if kind == "xor" else (known[out_y] - known[a]) % size(b)
+    return True

@@ -1,0 +1,165 @@
+"""Compiled kernels on disk: PTX text by a key of all that it follows from.
+
+A file holds text and a checksum of it, nothing that reading could run. A kernel is code for the device all the same:
+an entry is read only where it and the folder belong to this user (or to root) and nobody else can write them, and a
+link is not followed. It is written beside its place and then moved there, so a reader sees all of it or none; one that
+is damaged, cut short or of another version is made anew. What a process that was killed has left half written is never
+read, and goes when somebody writes a day later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shlex
+import stat
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from idgraph.errors import EmitError
+
+if TYPE_CHECKING:
+    from idgraph.kernel.ir import Kernel
+    from idgraph.runtime.program import Program
+
+FORMAT = "idgraph kernel 1"
+BESIDE = ".making-"  # the names of what is being written begin with this
+STALE = 24 * 3600  # seconds after which nobody is still writing it
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCache:
+    """A folder of compiled kernels, made when first written; any number of processes may share it.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     kept = KernelCache(Path(folder))
+    ...     kept.text("key", lambda: "made"), kept.text("key", lambda: "made again")
+    ('made', 'made')
+    """
+
+    folder: Path
+    suffix: str = ".ptx"
+
+    def text(self, key: str, make: Callable[[], str]) -> str:
+        """The text stored under ``key``, else what ``make`` gives, which is stored.
+
+        Raises `EmitError` where the folder cannot be written, before anything is made for it.
+        """
+        found = self.find(key)
+        if found is None:
+            self.check()
+            found = make()
+            self.put(key, found)
+        return found
+
+    def find(self, key: str) -> str | None:
+        """The text stored under ``key``; None where there is none that is whole."""
+        name = _digest(key)
+        return _read(self.folder / f"{name}{self.suffix}", name) if _is_ours(self.folder) else None
+
+    def put(self, key: str, text: str) -> None:
+        """Store ``text`` in place of what was there; readers see the one or the other."""
+        name = _digest(key)
+        self._write(self.folder / f"{name}{self.suffix}", f"{FORMAT}\n{name}\n{_digest(text)}\n{text}")
+
+    def check(self) -> None:
+        """Raise `EmitError` where nothing can be written to the folder: better known before something takes long."""
+        handle, beside = self._opened()
+        os.close(handle)
+        with contextlib.suppress(OSError):
+            Path(beside).unlink()
+
+    def _opened(self) -> tuple[int, str]:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not _is_ours(self.folder):
+                raise EmitError(
+                    f"others may write to the kernel cache {self.folder}, or it is somebody else's",
+                    hint=f"a folder of your own that only you can write: chmod go-w {shlex.quote(str(self.folder))}",
+                )
+            return tempfile.mkstemp(dir=self.folder, prefix=BESIDE)
+        except OSError as error:
+            raise EmitError(
+                f"the kernel cache {self.folder} cannot be written",
+                because=[str(error)],
+                hint="name a folder of your own: emit(f, 'cuda', cache=...)",
+            ) from None
+
+    def _write(self, place: Path, text: str) -> None:
+        handle, beside = self._opened()
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", newline="") as out:
+                out.write(text)
+            Path(beside).replace(place)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                Path(beside).unlink()
+            raise EmitError(f"the kernel cache {self.folder} cannot be written", because=[str(error)]) from None
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Take away what processes that were killed have left."""
+        with contextlib.suppress(OSError):
+            for left in self.folder.glob(f"{BESIDE}*"):
+                with contextlib.suppress(OSError):
+                    if time.time() - left.stat().st_mtime > STALE:
+                        left.unlink()
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _read(place: Path, name: str) -> str | None:
+    """The stored text, or None where there is none that is whole and of this format."""
+    try:
+        with open(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as stream:
+            if not _owned(os.fstat(stream.fileno()), stat.S_ISREG):
+                return None
+            head, own, digest, text = stream.read().decode().split("\n", 3)
+    except (OSError, ValueError):
+        return None
+    return text if (head, own, digest) == (FORMAT, name, _digest(text)) else None
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether only this user, or root, can change what the folder holds."""
+    try:
+        return _owned(folder.stat(), stat.S_ISDIR)
+    except OSError:
+        return False
+
+
+def _owned(found: os.stat_result, kind: Callable[[int], bool]) -> bool:
+    others = stat.S_IWGRP | stat.S_IWOTH
+    return kind(found.st_mode) and found.st_uid in (0, os.geteuid()) and not found.st_mode & others
+
+
+@cache
+def versions() -> str:
+    """The compilers, and the text of the modules that feed them."""
+    made: list[str] = []
+    for package in ("idgraph", "numba", "numba-cuda", "nvidia-cuda-nvvm", "nvidia-nvvm", "llvmlite"):
+        try:
+            made.append(f"{package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:
+            made.append(f"{package} none")
+    here = Path(__file__).parent
+    compiling = [*sorted(here.glob("cuda/*.py")), *sorted(here.glob("ops/*.py"))]  # what turns a source into PTX
+    made += [_digest(f.read_text(encoding="utf-8")) for f in compiling]
+    return "\n".join(made)
+
+
+def kernel_key(program: Program, kernel: Kernel, checked: bool, cc: tuple[int, int]) -> str:
+    """All that a kernel's PTX follows from: its source without comments, types, device and versions."""
+    source = "\n".join(line.split("#")[0].rstrip() for line in program.kernel_source(kernel, checked).splitlines())
+    types = ", ".join(b.dtype for b in kernel.buffers)
+    return "\n".join([FORMAT, versions(), f"sm_{cc[0]}{cc[1]}", f"{types}; {len(kernel.scalars)}; {checked}", source])

@@ -1,0 +1,95 @@
+"""What the threads of a block do together: one value made of what each of them holds.
+
+``block_OP_TYPE(x, count, again)`` combines
+along threadIdx.x by warp shuffles and one exchange through shared memory; ``tree_OP_TYPE(x, index, group, count)`` does
+it for any number of threads along any dimensions, in shared memory only, which the simulator can do too. Both give
+every thread the same value, bit by bit: the order of the operands is fixed by the thread numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+OPS = ("sum", "prod", "amax", "amin")
+KINDS: Mapping[str, Any] = {"f32": np.float32, "f64": np.float64, "int": np.int64}
+WARP = 32
+# Globals that `exchanges` gives each copy of the functions below.
+cuda: Any = None
+combine: Any = None
+dtype: Any = None
+everyone: Any = None
+
+
+def exchanges(device: Any, jit: Callable[[Any], Any], pairs: Mapping[str, Any], shuffles: bool) -> dict[str, Any]:
+    """The functions by name; ``pairs`` has a device function of two values for each of `OPS`."""
+    made: dict[str, Any] = {}
+    for op in OPS:
+        for kind, held in KINDS.items():
+            names = {"np": np, "cuda": device, "combine": pairs[op], "dtype": held, "everyone": np.uint32(0xFFFFFFFF)}
+            made[f"tree_{op}_{kind}"] = names["tree"] = jit(_with(tree, names, len(made)))
+            made[f"block_{op}_{kind}"] = jit(_with(block if shuffles else along_x, names, len(made)))
+    return made
+
+
+def _with(f: Any, names: Mapping[str, Any], number: int) -> FunctionType:
+    """``f`` with global names of its own, on lines of its own: the simulator tells shared arrays apart by line."""
+    code = f.__code__
+    return FunctionType(code.replace(co_firstlineno=code.co_firstlineno + 1000 * number), dict(names), f.__name__)
+
+
+def tree(x: Any, index: Any, group: Any, count: Any) -> Any:
+    """One value of ``count`` threads, halved in shared memory; ``group`` numbers those that combine with each other."""
+    held = cuda.shared.array(1024, dtype)
+    at = group * count + index
+    cuda.syncthreads()  # whoever still reads from an earlier exchange
+    held[at] = x
+    left: Any = count
+    while left > 1:
+        half = (left + 1) // 2
+        cuda.syncthreads()
+        if index < left - half:
+            held[at] = combine(held[at], held[at + half])
+        left = half
+    cuda.syncthreads()
+    return held[group * count]
+
+
+def along_x(x: Any, count: Any, again: Any) -> Any:
+    """`tree` along threadIdx.x."""
+    return tree(x, cuda.threadIdx.x, cuda.threadIdx.y + cuda.blockDim.y * cuda.threadIdx.z, count)
+
+
+def block(x: Any, count: Any, again: Any) -> Any:
+    """One value of ``count`` threads along threadIdx.x: within warps by shuffles, then of all warps' values.
+
+    ``again``: the exchange may come again, in a loop, and must wait for those who still read.
+    """
+    step = min(count, 32) // 2
+    while step > 0:
+        x = combine(x, cuda.shfl_xor_sync(everyone, x, step))
+        step = step // 2
+    if count > 32:
+        held = cuda.shared.array(32, dtype)
+        warps = count // 32
+        thread = np.uint32(cuda.threadIdx.x)
+        row = np.uint32(np.uint32(cuda.threadIdx.y + cuda.blockDim.y * cuda.threadIdx.z) * np.uint32(warps))
+        if again:
+            cuda.syncthreads()
+        if np.uint32(thread & np.uint32(31)) == np.uint32(0):
+            held[np.uint32(row + np.uint32(thread >> np.uint32(5)))] = x
+        cuda.syncthreads()
+        if warps & (warps - 1) == 0:  # every lane takes one of the values
+            x = held[np.uint32(row + np.uint32(thread & np.uint32(warps - 1)))]
+            step = warps // 2
+            while step > 0:
+                x = combine(x, cuda.shfl_xor_sync(everyone, x, step))
+                step = step // 2
+        else:
+            x = held[row]
+            for n in range(1, warps):
+                x = combine(x, held[np.uint32(row + np.uint32(n))])
+    return x

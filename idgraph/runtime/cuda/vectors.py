@@ -1,0 +1,149 @@
+"""What numba.cuda does not make by itself: accesses of 8 or 16 bytes, and the one-instruction rounding to bfloat16."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from idgraph.codegen.ops.plain import WIDTHS
+
+
+def vectors(cc: tuple[int, int]) -> dict[str, Any]:
+    """``vloadN(registers, first, array, at)`` reads N elements in one access, from ``at`` on, into neighbouring
+    registers; ``vstoreN(array, at, registers, first)`` writes them. ``at`` is proved aligned. 16-bit words beside
+    float32 registers are bfloat16, rounded to the nearest; other types are converted as numba does.
+    """
+    return {f"vload{w}": _load(w) for w in WIDTHS} | {f"vstore{w}": _store(w, cc) for w in WIDTHS}
+
+
+def _modules() -> tuple[Any, Any, Any]:
+    extending: Any = import_module("numba.cuda.extending")
+    return extending.intrinsic, import_module("numba.cuda.types"), import_module("llvmlite.ir")
+
+
+def _words(element: Any, width: int) -> tuple[Any, int, int]:
+    """(vector type, bits of a word, elements of a word): 32-bit words, 64-bit ones for 64-bit elements, 16-bit ones for
+    two bytes."""
+    ir: Any = import_module("llvmlite.ir")
+    bits = min(max(32, int(element.bitwidth)), int(element.bitwidth) * width)
+    count = int(element.bitwidth) * width // bits
+    word = ir.IntType(bits)
+    return (ir.VectorType(word, count) if count > 1 else word), bits, bits // int(element.bitwidth)
+
+
+def pointer(context: Any, builder: Any, array_type: Any, array: Any, at: Any, vector: Any) -> Any:
+    """The address of an element of an array, as that of a vector."""
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [at]), vector.as_pointer())
+
+
+def register(context: Any, builder: Any, array_type: Any, array: Any, first: Any, n: int) -> Any:
+    """The address of register ``first + n``."""
+    ir: Any = import_module("llvmlite.ir")
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.gep(data, [builder.add(first, ir.Constant(first.type, n))])
+
+
+def _is_bf16(element: Any, held: Any) -> bool:
+    types: Any = import_module("numba.cuda.types")
+    return bool(element == types.uint16 and held == types.float32)
+
+
+def _load(width: int) -> Any:
+    intrinsic, types, ir = _modules()
+
+    def vload(typingctx: Any, registers: Any, first: Any, array: Any, at: Any) -> Any:
+        element, held = array.dtype, registers.dtype
+        vector, _, packed = _words(element, width)
+        bits = int(element.bitwidth)
+
+        def value(context: Any, builder: Any, part: Any) -> Any:
+            if _is_bf16(element, held):
+                wide = builder.zext(part, ir.IntType(32))
+                return builder.bitcast(builder.shl(wide, ir.Constant(wide.type, 16)), ir.FloatType())
+            return context.cast(builder, builder.bitcast(part, context.get_value_type(element)), element, held)
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            found = builder.load(pointer(context, builder, signature.args[2], args[2], args[3], vector))
+            found.align = bits * width // 8
+            for n in range(width):
+                word = found
+                if width > packed:
+                    word = builder.extract_element(found, ir.Constant(ir.IntType(32), n // packed))
+                if packed > 1:
+                    shifted = builder.lshr(word, ir.Constant(word.type, n % packed * bits))
+                    word = builder.trunc(shifted, ir.IntType(bits))
+                to = register(context, builder, signature.args[0], args[0], args[1], n)
+                builder.store(value(context, builder, word), to)
+            return context.get_dummy_value()
+
+        return types.void(registers, types.int64, array, types.uint64), codegen
+
+    return intrinsic(vload)
+
+
+def _store(width: int, cc: tuple[int, int]) -> Any:
+    intrinsic, types, ir = _modules()
+
+    def vstore(typingctx: Any, array: Any, at: Any, registers: Any, first: Any) -> Any:
+        element, held = array.dtype, registers.dtype
+        vector, bits, packed = _words(element, width)
+        size = int(element.bitwidth)
+
+        def part(context: Any, builder: Any, value: Any) -> Any:
+            if _is_bf16(element, held):
+                return _bf16(builder, value, cc)
+            return builder.bitcast(context.cast(builder, value, held, element), ir.IntType(size))
+
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            word_type = ir.IntType(bits)
+            found = ir.Constant(vector, ir.Undefined)
+            word = ir.Constant(word_type, 0)
+            for n in range(width):
+                value = builder.load(register(context, builder, signature.args[2], args[2], args[3], n))
+                one = part(context, builder, value)
+                if packed > 1:
+                    shifted = builder.shl(builder.zext(one, word_type), ir.Constant(word_type, n % packed * size))
+                    word = builder.or_(word, shifted) if n % packed else shifted
+                else:
+                    word = one
+                if width > packed and n % packed == packed - 1:
+                    found = builder.insert_element(found, word, ir.Constant(ir.IntType(32), n // packed))
+            to = pointer(context, builder, signature.args[0], args[0], args[1], vector)
+            builder.store(found if width > packed else word, to, align=size * width // 8)
+            return context.get_dummy_value()
+
+        return types.void(array, types.uint64, registers, types.int64), codegen
+
+    return intrinsic(vstore)
+
+
+def _bf16(builder: Any, x: Any, cc: tuple[int, int]) -> Any:
+    """The 16 bits of the nearest bfloat16, halves to even: one instruction from compute 8.0 up."""
+    ir: Any = import_module("llvmlite.ir")
+    if cc >= (8, 0):
+        kind = ir.FunctionType(ir.IntType(16), [ir.FloatType()])
+        return builder.asm(kind, "cvt.rn.bf16.f32 $0, $1;", "=h,f", [x], False)
+    word = ir.IntType(32)
+    bits = builder.bitcast(x, word)
+    odd = builder.and_(builder.lshr(bits, ir.Constant(word, 16)), ir.Constant(word, 1))
+    near = builder.lshr(builder.add(builder.add(bits, ir.Constant(word, 0x7FFF)), odd), ir.Constant(word, 16))
+    found = builder.select(builder.fcmp_unordered("uno", x, x), ir.Constant(word, 0x7FC0), near)
+    return builder.trunc(found, ir.IntType(16))
+
+
+def native_bf16() -> dict[str, Any]:
+    """``bf16_word(x)``: float32 to the nearest bfloat16, halves to even, in one instruction (compute 8.0 up)."""
+    intrinsic: Any = import_module("numba.cuda.extending").intrinsic
+    types: Any = import_module("numba.cuda.types")
+    ir: Any = import_module("llvmlite.ir")
+
+    def bf16_word(typingctx: Any, x: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            value = context.cast(builder, args[0], signature.args[0], types.float32)
+            kind = ir.FunctionType(ir.IntType(16), [ir.FloatType()])
+            return builder.asm(kind, "cvt.rn.bf16.f32 $0, $1;", "=h,f", [value], False)
+
+        return types.uint16(x), codegen
+
+    return {"bf16_word": intrinsic(bf16_word)}

@@ -1,0 +1,45 @@
+"""What a program decided: how gathers and scatters get their elements, and what lies in memory between kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from idgraph.arith import Expr
+from idgraph.ir import Fusion
+from idgraph.ir.decisions import Decision
+from idgraph.kernel.ir import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramReport:
+    """``gathers`` and ``scatters`` as `idgraph.schedule.auto` decided them (empty for a schedule by hand), ``kernels``
+    the number of launches, ``stored`` the (tensor, elements) of global memory between them.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, i = f.input("x", shape=(64, 1000)), f.input("i", shape=(64, 1), dtype="int64")
+    >>> t = f.output(ig.gather(ig.exp(x), 1, i))
+    >>> ig.schedule.auto(f)
+    >>> report = ig.emit(f, target="python").report
+    >>> report.gathers[0].chosen, report.kernels, report.stored
+    ('recompute', 1, ())
+    """
+
+    gathers: tuple[Decision, ...]
+    scatters: tuple[Decision, ...]
+    kernels: int
+    stored: tuple[tuple[str, Expr], ...]
+
+    def __str__(self) -> str:
+        lines = [str(d) for d in (*self.gathers, *self.scatters)]
+        lines.append(f"kernels: {self.kernels}")
+        stored = ", ".join(f"{name} ({size} elements)" for name, size in self.stored)
+        return "\n".join([*lines, f"in memory between them: {stored or 'nothing'}"])
+
+
+def report_of(fusion: Fusion, plan: Plan) -> ProgramReport:
+    """The report of a program."""
+    gathers = tuple(d for d in fusion.decisions if d.kind == "gather")
+    scatters = tuple(d for d in fusion.decisions if d.kind == "scatter")
+    stored = tuple((b.title, b.size) for b in plan.buffers if b.place == "global")
+    return ProgramReport(gathers, scatters, len(plan.kernels), stored)

@@ -1,0 +1,212 @@
+"""`emit` and the program it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from idgraph.codegen.printers import kernel_source
+from idgraph.errors import EmitError, arguments
+from idgraph.index import IdModel
+from idgraph.index.sizes import Size, check_sizes, open_sizes
+from idgraph.ir import Fusion, check_fusion
+from idgraph.kernel.ir import Kernel, Plan, quote
+from idgraph.loading import LOADING
+from idgraph.lower.build import build_plan
+from idgraph.lower.nest import IndexMaps
+from idgraph.passes.fuse_launches import on_one_core, together
+from idgraph.passes.init import with_first_values
+from idgraph.passes.lanes import with_lanes
+from idgraph.passes.roll import rolled
+from idgraph.passes.rows import with_rows
+from idgraph.runtime.cache import KernelCache
+from idgraph.runtime.decided import ProgramReport, report_of
+from idgraph.schedule.config import RULE, KernelConfig
+
+Target = Literal["python", "numpy", "cpu", "cuda"]
+
+_ABOUT = {
+    "python": "plain Python; names such as f32 and maximum are those of idgraph.codegen.ops.scalars",
+    "numpy": "NumPy, whole grids at once; names such as f32 and chunks are those of idgraph.codegen.ops.arrays",
+    "cpu": "numba for the CPU; names such as f32 and maximum are those of idgraph.codegen.ops.compiled",
+    "cuda": "numba.cuda; names such as f32 and maximum are those of idgraph.codegen.ops.compiled",
+}
+
+
+class Program:
+    """Kernels for one target. ``print(program.plan)`` shows what they do, ``program.source`` how.
+
+    >>> import idgraph as ig
+    >>> from idgraph.runtime import emit
+    >>> f = ig.Fusion("shift")
+    >>> t0 = f.input("t0", shape=(4,))
+    >>> t1 = f.output(t0[1:] * 2.0)
+    >>> import numpy as np
+    >>> emit(f, target="python").run({"t0": np.arange(4, dtype=np.float32)})
+    {'t2': array([2., 4., 6.], dtype=float32)}
+    """
+
+    __slots__ = ("_fitting", "_functions", "_sizes", "cache", "config", "fusion", "plan", "target")
+
+    def __init__(
+        self,
+        fusion: Fusion,
+        target: Target,
+        plan: Plan,
+        cache: KernelCache | None = None,
+        config: KernelConfig = RULE,
+        sizes: tuple[Size, ...] = (),
+    ) -> None:
+        self._sizes = sizes
+        self._fitting: set[tuple[tuple[str, int], ...]] = set()
+        self.fusion = fusion
+        self.target: Target = target
+        self.plan = plan
+        self.cache = cache
+        self.config = config
+        self._functions: dict[bool, dict[str, Callable[..., Any]]] = {}
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """One nest of loops each, in launch order: name, parameters, statements, launch dimensions."""
+        return self.plan.kernels
+
+    @property
+    def report(self) -> ProgramReport:
+        """How gathers and scatters get their elements, which ways were rejected and why, and what memory it takes."""
+        return report_of(self.fusion, self.plan)
+
+    @property
+    def source(self) -> str:
+        """The kernels as text (without the checks of ``run(..., checked=True)``)."""
+        head = f"# fusion {quote(self.fusion.name)}: {_ABOUT[self.target]}"
+        return "\n\n".join([head, *(self.kernel_source(k) for k in self.kernels)])
+
+    @property
+    def fusion_names(self) -> frozenset[str]:
+        """Names of the fusion's tensors."""
+        return frozenset(t.name for t in self.fusion.tensors)
+
+    @arguments(EmitError)
+    def copies(self, inputs: Mapping[str, Any], symbols: Mapping[str, int] | None = None) -> dict[str, str]:
+        """The inputs that `run` copies before it reads them, each with the reason; NumPy arrays as for `run`.
+
+        >>> import numpy as np
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> y = f.output(f.input("x", (2, 3)) + 1.0)
+        >>> p = ig.emit(f, "numpy")
+        >>> p.copies({"x": np.zeros((2, 3), np.float32)})
+        {}
+        >>> p.copies({"x": np.zeros((3, 2), np.float32).T})
+        {'x': 'its strides are (1, 2), not (3, 1) as declared'}
+        """
+        with LOADING:
+            pass  # NumPy
+
+        from idgraph.runtime import binding  # noqa: PLC0415  # NumPy
+
+        return binding.copies(self.fusion, inputs, symbols)
+
+    @arguments(EmitError)
+    def check_sizes(self, env: Mapping[str, int]) -> None:
+        """Raise `EmitError` where some number does not fit 64 bits when the symbols have these values."""
+        key = tuple(sorted(env.items()))
+        if self._sizes and key not in self._fitting:
+            check_sizes(self._sizes, env)
+            self._fitting.add(key)
+
+    @arguments(EmitError)
+    def kernel_source(self, kernel: Kernel, checked: bool = False) -> str:
+        """One kernel as text."""
+        return kernel_source(kernel, self.plan, self.target, checked)
+
+    @arguments(EmitError)
+    def functions(self, checked: bool = False) -> dict[str, Callable[..., Any]]:
+        """The kernels as functions of flat buffers and integers, by name; compiled once."""
+        with LOADING:
+            from idgraph.runtime import launch  # noqa: PLC0415  # NumPy, and the targets' compilers behind it
+
+        if checked not in self._functions:
+            self._functions[checked] = launch.compile_functions(self, checked)
+        return self._functions[checked]
+
+    @arguments(EmitError)
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        symbols: Mapping[str, int] | None = None,
+        *,
+        checked: bool = False,
+        poison: bool = False,
+    ) -> dict[str, Any]:
+        """Outputs by name, from arrays by input name.
+
+        Arrays have exactly the declared shapes and dtypes (bfloat16: ``ml_dtypes.bfloat16``); one that lies in memory
+        as declared is not copied (`copies` tells). ``symbols`` gives extents that no input's shape tells. ``checked``
+        tests every loaded index; ``poison`` fills outputs with NaN first. On "cuda", arrays with
+        ``__cuda_array_interface__`` are taken as they are, and then outputs are device arrays too (bfloat16 as 16-bit
+        words).
+
+        Raises `EmitError` for arrays that do not fit, `IndexingError` for an index out of range.
+        """
+        with LOADING:
+            from idgraph.runtime import launch  # noqa: PLC0415  # NumPy, and the targets' compilers behind it
+
+        return launch.run(self, inputs, symbols, checked, poison)
+
+    def __repr__(self) -> str:
+        return f"Program({self.fusion.name!r}, {self.target!r}, {len(self.kernels)} kernels)"
+
+
+def emit(
+    fusion: Fusion,
+    target: Target = "python",
+    *,
+    model: IndexMaps | None = None,
+    cache: str | Path | None = None,
+    config: KernelConfig = RULE,
+) -> Program:
+    """Kernels that compute the outputs of ``fusion`` as scheduled.
+
+    ``target`` is "python" (reads like the mathematics), "numpy" (whole grids), "cpu" (numba) or "cuda" (numba.cuda; its
+    source needs no GPU). ``model`` replaces the index maps, for tests of wrong ones. ``cache`` is a folder that keeps
+    compiled CUDA kernels (`idgraph.runtime.cache`). ``config`` is the one that the schedule was made for.
+    Raises `FusionError`, `ScheduleError` for a race or an inlining no loop nest can do, `EmitError` for what a target
+    cannot express.
+
+    >>> import idgraph as ig
+    >>> from idgraph.runtime import emit
+    >>> f = ig.Fusion("half")
+    >>> t = f.output(f.input("x", shape=(8,))[4:])
+    >>> print(emit(f, target="python").source)
+    # fusion "half": plain Python; names such as f32 and maximum are those of idgraph.codegen.ops.scalars
+    <BLANKLINE>
+    def kernel0(buf0, buf1):
+        # buf0: float32[8] input "x"
+        # buf1: float32[4] output "t1"
+        for i0 in range(4):  # t1 axis I2
+            # "t1" = slice("x")  at "<doctest ...>:1"
+            t0 = buf0[i0 + 4]
+            t1 = t0
+            buf1[i0] = t1
+    <BLANKLINE>
+    """
+    if target not in get_args(Target):
+        raise EmitError(f"unknown target {target!r}", hint=f"one of {', '.join(get_args(Target))}")
+    check_fusion(fusion, "emit", EmitError).verify()
+    maps = model
+    if maps is None:
+        maps = IdModel(fusion)
+        maps.verify()
+    plan = build_plan(fusion, maps, threads=target == "cuda")
+    sizes = open_sizes(fusion, maps)
+    if target == "cpu" and config.parallel is False:
+        plan = on_one_core(plan)
+    if target == "cuda":
+        plan = rolled(with_lanes(with_rows(together(plan), config=config)))
+    elif target == "cpu":
+        plan = with_first_values(with_rows(plan, threads=False, config=config))
+    kept = KernelCache(Path(cache)) if cache is not None else None
+    return Program(fusion, target, plan, kept, config, sizes)

@@ -1,0 +1,151 @@
+"""One config tried: scheduled and emitted on a copy of the fusion, its results compared, its runs timed."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, Protocol, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from idgraph.codegen.ops.memory import storage_dtype
+from idgraph.errors import EmitError
+from idgraph.ir import DType, Fusion, Loaded, Tensor, is_float
+from idgraph.runtime.binding import extents
+from idgraph.runtime.cuda.device import microseconds, simulated
+
+Array = npt.NDArray[Any]
+Work = Callable[[], None]
+BLOCK: Final = 1 << 22  # elements compared at a time
+WINDOWS: Final = 5  # of which the shortest counts
+LEAST_US: Final = 2_000.0  # of one window, where a run is shorter
+# What two kernels may differ by, relative to the magnitudes of both: each may be off by half of it.
+APART: Final[Mapping[DType, float]] = {
+    "float64": 1e-9, "float32": 4e-5, "float16": 2.0**-7, "bfloat16": 2.0**-5,
+}  # fmt: skip
+
+
+class Timer(Protocol):
+    """Measures microseconds of one call of ``work``, which starts kernels; ``target`` says where they run."""
+
+    def __call__(self, work: Work, target: Literal["cpu", "cuda"]) -> float: ...
+
+
+def shortest(work: Work, target: Literal["cpu", "cuda"]) -> float:
+    """The shortest of several windows: what else the machine does only adds to the others.
+
+    A GPU's windows lie between two of its events, others between two readings of the monotonic clock.
+    """
+    window = microseconds if target == "cuda" and not simulated() else _by_clock
+    work()  # compiled, and in the caches
+    repeat = max(1, min(200, int(LEAST_US / max(window(work, 1), 1.0))))
+    return min(window(work, repeat) for _ in range(WINDOWS))
+
+
+def _by_clock(work: Work, repeat: int) -> float:
+    began = time.perf_counter_ns()
+    for _ in range(repeat):
+        work()
+    return (time.perf_counter_ns() - began) / 1000 / repeat
+
+
+# inputs and outputs -----------------------------------------------------------------------------------------------
+
+
+def made_up(fusion: Fusion, symbols: Mapping[str, int] | None) -> dict[str, Array]:
+    """Arrays for all inputs: floats of both signs, indices inside the axis that they select from, else zeros."""
+    missing = [s for s in fusion.symbols if s not in (symbols or {})]
+    if missing:
+        raise EmitError(
+            f"tuning {fusion.name}: the size {missing[0]} is not known",
+            hint=f"tune(..., symbols={{{missing[0]!r}: 1024}}), or the inputs themselves",
+        )
+    rng, env, made = np.random.default_rng(0), dict(symbols or {}), dict[str, Array]()
+    for t in fusion.inputs:
+        shape = extents(t, env)
+        if is_float(t.dtype):
+            values = (rng.random(shape, dtype=np.float32) + np.float32(0.25)) * rng.choice(
+                np.array([-1, 1], np.float32), shape
+            )
+        else:
+            values = rng.integers(0, max(1, _selects(t, env)), shape)
+        made[t.name] = values.astype(_array_dtype(t.dtype))
+    return made
+
+
+def _selects(t: Tensor, env: Mapping[str, int]) -> int:
+    """The least extent of an axis that ``t`` itself selects from; 1 for what is computed with first."""
+    found: list[int] = []
+    for e in t.uses:
+        for operand, row in zip(e.inputs, e.reads, strict=True):
+            for axis, read in zip(operand.axes, row, strict=True):
+                if isinstance(read, Loaded) and e.inputs[read.operand] is t:
+                    found.append(int(axis.extent.evaluate(env)))
+    return min(found, default=1)
+
+
+def _array_dtype(dtype: DType) -> np.dtype[Any]:
+    if dtype == "bfloat16":
+        import ml_dtypes  # noqa: PLC0415  # only where there are such arrays
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(dtype)
+
+
+def values_of(results: Mapping[str, Any], fusion: Fusion) -> dict[str, Array]:
+    """Outputs as arrays to compare, on the host."""
+    made: dict[str, Array] = {}
+    for t in fusion.outputs:
+        x: Any = results[t.name]
+        array = cast("Array", x if isinstance(x, np.ndarray) else x.copy_to_host())
+        if t.dtype == "bfloat16" and array.dtype == storage_dtype("bfloat16"):
+            array = (array.astype(np.uint32) << 16).view(np.float32)
+        made[t.name] = array.copy()
+    return made
+
+
+def difference(fusion: Fusion, found: Mapping[str, Array], wanted: Mapping[str, Array]) -> str:
+    """What differs by more than rounding; empty where nothing does."""
+    for t in fusion.outputs:
+        x, y = found[t.name], wanted[t.name]
+        if t.dtype not in APART:
+            if not np.array_equal(x, y):
+                return f"other values of {t.name}"
+            continue
+        count, worst = _apart(x, y, APART[t.dtype])
+        if count:
+            return f"other values of {t.name}: {count} elements, off by up to {worst:.3g}"
+    return ""
+
+
+def _apart(found: Array, wanted: Array, relative: float) -> tuple[int, float]:
+    """How many elements differ by more than ``relative`` to their magnitude plus the largest one, and by how much."""
+    x, y = found.reshape(-1), wanted.reshape(-1)
+    scale, count, worst = math.nan, 0, 0.0
+    with np.errstate(all="ignore"):
+        for n in range(0, y.size, BLOCK):
+            u, v = x[n : n + BLOCK], y[n : n + BLOCK]
+            other = np.flatnonzero(u != v)  # most configs round most elements alike; NaN is not what it is
+            if not other.size:
+                continue
+            a, b = u[other].astype(np.float64), v[other].astype(np.float64)
+            scale = _largest(y) if math.isnan(scale) else scale
+            allowed = relative * (np.where(np.isfinite(b), np.abs(b), 0.0) + scale)
+            bad = ~((np.abs(a - b) <= allowed) | (np.isnan(a) & np.isnan(b)))
+            if bool(bad.any()):
+                count += int(bad.sum())
+                worst = max(worst, float(np.nan_to_num(np.abs(a - b)[bad], nan=np.inf).max()))
+    return count, worst
+
+
+def _largest(x: Array) -> float:
+    """The largest finite magnitude; 0 where there is none."""
+    blocks = (np.abs(x[n : n + BLOCK].astype(np.float64)) for n in range(0, x.size, BLOCK))
+    return max((float(np.where(np.isfinite(b), b, 0.0).max()) for b in blocks), default=0.0)
+
+
+def is_faster(us: float, best: float) -> bool:
+    """True where a difference is more than noise."""
+    return math.isfinite(us) and (math.isnan(best) or us < 0.98 * best)

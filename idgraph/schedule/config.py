@@ -1,0 +1,93 @@
+"""KernelConfig: which of several equal kernels, as numbers that a rule or a measurement chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from idgraph.errors import ScheduleError, short_repr
+
+MAX_THREADS = 1024
+MAX_ELEMENTS = 1 << 12
+MAX_VECTORS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class KernelConfig:
+    """One of the kernels that compute the same; None leaves a choice to the rule.
+
+    ``threads`` of a row and ``rows`` of a block (on the CPU: of a task) are powers of two. Work element by element:
+    ``block`` is the number of threads of a block, ``vectors`` how many accesses to each array one thread has under way,
+    ``apart`` gives the parts that cuts leave (halves of a rotation) threads of their own. Rows: ``items_per_thread``
+    are on a GPU those whose loads one thread has under way, on the CPU those whose terms are added up in float32 before
+    they go to a float64 sum; ``online`` takes sums relative to a running maximum, in the pass that finds it;
+    ``persistent`` holds a row between its passes, in registers of the threads (up to 64 values), on the CPU in an array
+    (what was dear to compute). ``parallel``: on the CPU on all cores.
+
+    Given to `ig.schedule.auto` and to `ig.emit`, both times the same one. Raises `ScheduleError` for numbers
+    that no kernel can have.
+
+    >>> print(KernelConfig(threads=128, persistent=True))
+    threads=128 persistent=True
+    >>> print(KernelConfig())
+    rule
+    """
+
+    threads: int | None = None
+    rows: int | None = None
+    block: int | None = None
+    vectors: int | None = None
+    apart: bool | None = None
+    items_per_thread: int | None = None
+    online: bool | None = None
+    persistent: bool | None = None
+    parallel: bool | None = None
+
+    def __post_init__(self) -> None:
+        most = {
+            "threads": MAX_THREADS, "rows": MAX_THREADS, "block": MAX_THREADS,
+            "vectors": MAX_VECTORS, "items_per_thread": MAX_ELEMENTS,
+        }  # fmt: skip
+        for f in fields(self):
+            value: object = getattr(self, f.name)
+            if value is None:
+                continue
+            if f.name not in most:
+                if not isinstance(value, bool):
+                    raise ScheduleError(f"{f.name}={short_repr(value)} of a KernelConfig", hint="True, False or None")
+            elif isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most[f.name]:
+                raise ScheduleError(
+                    f"{f.name}={short_repr(value)} of a KernelConfig", hint=f"an integer from 1 to {most[f.name]}"
+                )
+            elif value & (value - 1):
+                raise ScheduleError(f"{f.name}={short_repr(value)} of a KernelConfig", hint="a power of two")
+
+    def but(self, **choices: Any) -> KernelConfig:
+        """The same with other choices."""
+        return replace(self, **choices)
+
+    def to_data(self) -> dict[str, int | bool]:
+        """The choices that are made, by name."""
+        return {f.name: v for f in fields(self) if (v := getattr(self, f.name)) is not None}
+
+    @staticmethod
+    def from_data(data: Mapping[str, object]) -> KernelConfig:
+        """What `to_data` gave; raises `ScheduleError` for anything else.
+
+        >>> KernelConfig.from_data({"rows": 4}).rows
+        4
+        """
+        known = {f.name for f in fields(KernelConfig)}
+        made: dict[str, Any] = {}  # the constructor says what is wrong with values
+        for name, value in data.items():
+            if name not in known or not isinstance(value, (int, bool)):
+                raise ScheduleError(f"{str(name)[:40]!r} is not a field of KernelConfig", hint=", ".join(sorted(known)))
+            made[name] = value
+        return KernelConfig(**made)
+
+    def __str__(self) -> str:
+        return " ".join(f"{k}={v}" for k, v in self.to_data().items()) or "rule"
+
+
+RULE = KernelConfig()
