@@ -58,7 +58,7 @@ def render(kind: str, what: object, **options: object) -> str:
 
 
 class Shown:
-    """What displays itself in a notebook, as a picture or a table; the text form where it cannot.
+    """A base for objects that show themselves in a notebook, as a picture or a table; as text where that cannot be.
 
     The two methods are the ones that IPython, and every front end that follows it, asks for.
 
@@ -89,12 +89,12 @@ class Sheet:
 
 
 class Printed(Shown):
-    """What says more in its printed text than in its repr: notebooks show that text where they show no table."""
+    """A base for objects whose printed text says more than their repr: notebooks show it where there is no table."""
 
     __slots__ = ()
 
     def sheet(self) -> Sheet:
-        """What notebooks show: the printed text, its first line as the title."""
+        """The notebook form: the printed text, its first line as the title."""
         title, _, rest = str(self).partition("\n")
         return Sheet(title, notes=tuple(rest.splitlines()))
 

@@ -335,7 +335,7 @@ class _Loaded(dict[str, object]):
 
 
 def _resolved(hint: object, f: FunctionType) -> object:
-    """What an annotation says; ``object`` where its names are not known when the program runs."""
+    """The type that an annotation names; ``object`` where its names are not known when the program runs."""
     try:
         return _read(hint, f)
     except (NameError, TypeError):
@@ -344,7 +344,7 @@ def _resolved(hint: object, f: FunctionType) -> object:
 
 @cache
 def _read(hint: object, f: FunctionType) -> object:
-    """What an annotation says, read once; an error is not kept: the module that has the name may come later."""
+    """The type that an annotation names, read once; an error is not kept: the name may come later."""
     given = SimpleNamespace(__annotations__={"it": hint})
     return get_type_hints(given, f.__globals__, _Loaded(f.__globals__))["it"]
 
@@ -358,7 +358,7 @@ def _is_index(value: object) -> bool:
 
 
 def _allowed(value: object, hint: object, depth: int) -> bool:
-    """True unless the annotation plainly excludes the value; a bool is no int, text and bytes are no sequences."""
+    """True unless the annotation plainly excludes the value; a bool is not an int, text and bytes are not sequences."""
     if isinstance(hint, str | TypeVar | ForwardRef) or hint is Any or depth == 0:
         return True
     origin, parts = get_origin(hint), get_args(hint)

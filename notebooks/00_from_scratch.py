@@ -1,7 +1,7 @@
 # %% [markdown]
 # # The core, from scratch
 #
-# What idgraph does, rebuilt in under 200 lines with nothing but Python (sympy only prints): axes, three axis
+# The core of idgraph, rebuilt in under 200 lines with nothing but Python (sympy only prints): axes, three axis
 # expressions, disjoint sets with congruence, the exact graph, its cycle, the index graph keyed by *(axis,
 # operation)*, and index maps from it. At the end a brute-force check says who is right. Nothing here imports idgraph:
 # read it once and the library holds no secrets; the library adds many more operations, schedules, proofs and kernels
@@ -72,7 +72,7 @@ class Resize:  # axis -> axis with `left` elements put in front and `right` behi
 
 
 def attributes(x):
-    """What must be equal, beside the inputs, for two axis expressions to have equal outputs."""
+    """The facts that must be equal, beside the inputs, for two axis expressions to have equal outputs."""
     return (type(x), *(getattr(x, name) for name in ("factor", "left", "right") if hasattr(x, name)))
 
 

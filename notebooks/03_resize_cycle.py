@@ -196,7 +196,7 @@ print("ok:", report.ok, "  points checked:", report.points)
 
 # %%
 class SearchedModel(ig.IdModel):
-    """What an indexer on the exact graph would answer for t1."""
+    """The answer of an indexer on the exact graph for t1."""
 
     def read(self, e, operand):
         right = super().read(e, operand)

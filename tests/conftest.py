@@ -1,4 +1,4 @@
-"""What every test shares: the hypothesis profiles, and skipping GPU tests where there is no GPU."""
+"""The common part of all tests: the hypothesis profiles, and skipping GPU tests where there is no GPU."""
 
 from __future__ import annotations
 

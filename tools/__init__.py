@@ -1,1 +1,1 @@
-"""What a developer runs: `tools/demo`, `tools/test`, `tools/check`, and the code behind them."""
+"""A developer's commands: `tools/demo`, `tools/test`, `tools/check`, and the code behind them."""

@@ -52,7 +52,7 @@ class Environment:
 
     @property
     def log(self) -> Path:
-        """What pip said while it was made."""
+        """The output of pip while it was made."""
         return self.root / ".venv" / f"{self.name}.log"
 
     @property
@@ -61,7 +61,7 @@ class Environment:
         return self.directory / "idgraph-stamp.json"
 
     def wanted(self) -> str:
-        """What the stamp of a current environment says."""
+        """The text of a current environment's stamp."""
         project = tomllib.loads((self.root / "pyproject.toml").read_text(encoding="utf-8"))
         content = {key: project[key] for key in ("build-system", "project")}
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -201,7 +201,7 @@ def install(environment: Environment, step: Step) -> None:
 
 
 class PipProgress:
-    """What pip is at, from the lines it prints."""
+    """The step that pip is at, from the lines it prints."""
 
     def __init__(self) -> None:
         self.found = 0

@@ -102,7 +102,7 @@ def faults() -> tuple[Fault, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of one fault: ``found_by`` is the first failing test, empty where none failed."""
+    """The fate of one fault: ``found_by`` is the first failing test, empty where none failed."""
 
     name: str
     room: str
@@ -138,7 +138,7 @@ def _first_failure(folder: Path, suite: Sequence[str]) -> tuple[str, str]:
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=line", "-p", "no:randomly", "-p", "no:cacheprovider"]
     for part in suite:
         if not (folder / part.partition("::")[0]).exists():
-            raise ValueError(f"{part} is no part of the tests")
+            raise ValueError(f"{part} is not a part of the tests")
         done = subprocess.run(  # one part after the other: the laws first
             [*command, "-p", "no:xdist", "--hypothesis-profile", "first", "--no-header", part],
             cwd=folder, env=environment, capture_output=True, text=True, check=False,

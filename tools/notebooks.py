@@ -30,7 +30,7 @@ from tools.env import clean_environment
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "notebooks"
 CELL_SECONDS = 120
-# What may differ between two honest runs, and what it is compared as.
+# Text that may differ between two honest runs, and the text that it is compared as.
 UNSTABLE = (
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
     (re.compile(r"0x[0-9a-f]{6,}"), "0x..."),

@@ -28,7 +28,7 @@ class PackageFailure(Exception):
 
 
 def run(command: Sequence[str | Path], cwd: Path) -> str:
-    """What a command prints. Raises PackageFailure with it where it fails."""
+    """The output of a command. Raises PackageFailure with it where it fails."""
     words = [str(word) for word in command]
     finished = subprocess.run(
         words, cwd=cwd, env=clean_environment(), stdin=subprocess.DEVNULL,
@@ -52,7 +52,7 @@ def lacking(names: Sequence[str], wanted: Sequence[str]) -> list[str]:
 
 
 def look_inside(wheel: Path, sdist: Path) -> None:
-    """Raises PackageFailure where a file is missing, or a wheel carries what is none of its business."""
+    """Raises PackageFailure where a file is missing, or a wheel carries what does not belong in it."""
     with zipfile.ZipFile(wheel) as archive:
         in_wheel = archive.namelist()
     with tarfile.open(sdist) as archive:

@@ -30,7 +30,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one step ended."""
+    """The result of one step."""
 
     check: Check
     passed: bool

@@ -141,7 +141,7 @@ def _decided(e: Expr, cond: Expr, known: list[Fact]) -> dict[Expr, Expr]:
 
 
 def decide(c: Expr, known: Iterable[Fact]) -> bool | None:
-    """What the facts say about a comparison."""
+    """The verdict of the facts on a comparison."""
     t, k = minus(c.args[1], c.args[0])
     back = ({b: -v for b, v in t.items()}, -k)
     known = list(known)

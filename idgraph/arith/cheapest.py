@@ -29,7 +29,7 @@ def cheapest(e: Expr) -> Expr:
 
 
 def _parts(node: Expr) -> Iterable[Expr]:
-    """What has to be in cheapest form first: the atoms of a sum or product, else the operands."""
+    """The parts that must be in cheapest form first: the atoms of a sum or product, else the operands."""
     if node.op in ("add", "mul"):
         return [f for b in terms(node)[0] for f in factors(b) if f is not node]
     return node.args

@@ -1,4 +1,4 @@
-"""What an expression costs when it is evaluated as printed, counted as a tree.
+"""The cost of evaluating an expression as printed, counted as a tree.
 
 One unit each for + - * // % min max where compare xor (and a leading minus); joining conditions is free.
 """

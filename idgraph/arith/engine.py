@@ -76,7 +76,7 @@ def rule(ops: str, name: str, lhs: str, rhs: str, when: str = "") -> Callable[[A
 
 @rule("integer", "one-value", "x", "c", "c <= x <= c by range")
 def one_value(node: Expr) -> Expr | None:
-    """Tried first at every node that is no condition."""
+    """Tried first at every node that is not a condition."""
     if node.cond or node.op == "const":
         return None
     lo, hi = interval(node)

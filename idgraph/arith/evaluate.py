@@ -136,7 +136,7 @@ def evaluate_array(e: Expr, env: Mapping[str, npt.NDArray[np.int64] | int]) -> n
     import numpy as np  # noqa: PLC0415  # half of the time that importing the library would take
 
     if not isinstance(env, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ArithTypeError(f"{short_repr(cast(object, env))} is no mapping from names to arrays")
+        raise ArithTypeError(f"{short_repr(cast(object, env))} is not a mapping from names to arrays")
     values: dict[Expr, npt.NDArray[Any]] = {}
     undefined: dict[Expr, npt.NDArray[Any]] = {}
     for node in postorder(e):
@@ -206,7 +206,7 @@ def substitute(e: Expr, values: Mapping[str, IntLike] | Mapping[Expr, IntLike] |
     'i + j*4'
     """
     if not isinstance(values, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ArithTypeError(f"{short_repr(cast(object, values))} is no mapping from symbols to values")
+        raise ArithTypeError(f"{short_repr(cast(object, values))} is not a mapping from symbols to values")
     table: dict[str | Expr, Expr] = {k: as_expr(v) for k, v in values.items()}
     out: dict[Expr, Expr] = {}
     for node in postorder(e):

@@ -45,7 +45,7 @@ class _Reader:
         return out
 
     def atom(self, x: Expr) -> int | None:
-        """The number of the lowest bit of an atom; None of one that is no part of the domain or has no end."""
+        """The number of the lowest bit of an atom; None of one that is not a part of the domain or has no end."""
         if x not in self.first:
             lo, hi = interval(x)
             if lo is None or hi is None or lo < 0 or not x.symbols & self.domain:

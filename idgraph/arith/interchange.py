@@ -97,7 +97,7 @@ def _affine_node(node: Expr, names: Mapping[str, str], done: Mapping[Expr, tuple
             if node.name not in names:
                 raise ArithError(
                     f"affine map: {node.name} is neither a dimension nor a symbol of the map",
-                    hint="a loaded value is no affine index: look it up before the map; a symbol belongs in symbols=",
+                    hint="look a loaded value up before the map; a symbol belongs in symbols=",
                 )
             return names[node.name], _ATOM
         case "add":
@@ -165,7 +165,7 @@ def _constraints(c: Expr, names: Mapping[str, str]) -> list[str]:
             return [] if c.value else ["-1 >= 0"]
         case _:
             raise ArithError(
-                f"affine set: {c} is no conjunction of comparisons", hint="write one set for each alternative"
+                f"affine set: {c} is not a conjunction of comparisons", hint="write one set for each alternative"
             )
 
 
@@ -206,4 +206,4 @@ def _nested(call: str, args: list[str]) -> str:
 def _identifier(name: str) -> str:
     if name.isidentifier() and name.isascii() and not keyword.iskeyword(name) and name != "T":
         return name
-    raise ArithError(f"index map: {name!r} is no name that Python takes", hint="rename the symbol")
+    raise ArithError(f"index map: {name!r} is not a name that Python takes", hint="rename the symbol")

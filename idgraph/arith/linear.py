@@ -135,7 +135,7 @@ def times(a: tuple[Terms, int], b: tuple[Terms, int]) -> tuple[Terms, int] | Non
 
 
 def divide_base(base: Expr, by: tuple[Expr, ...]) -> Expr | None:
-    """The base without the atoms ``by``, or None if one of them is no factor."""
+    """The base without the atoms ``by``, or None if one of them is not a factor."""
     left = list(factors(base))
     for atom in by:
         if atom not in left:

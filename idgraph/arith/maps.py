@@ -277,7 +277,9 @@ class IndexMap:
                 return gap
         counted = self._counted("dense")
         return (
-            Undecided(("the image is no box by rules", *counted.tried)) if isinstance(counted, Undecided) else counted
+            Undecided(("the image is not a box by rules", *counted.tried))
+            if isinstance(counted, Undecided)
+            else counted
         )
 
     @property

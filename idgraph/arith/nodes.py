@@ -34,7 +34,7 @@ _TABLE_LIMIT: Final = 400_000
 
 
 class _Verbs:
-    """What expressions can do, filled in by the modules that do it: nodes stay the lowest module."""
+    """The methods of expressions, filled in by the modules that have them: nodes stay the lowest module."""
 
     __slots__ = (
         "cost",
@@ -65,7 +65,7 @@ VERBS: Final = _Verbs()
 
 
 class Range(NamedTuple):
-    """Inclusive bounds of an integer; ``None`` is no bound.
+    """Inclusive bounds of an integer; ``None`` where there is none.
 
     >>> Range(0, 7).size, 3 in Range(0, None)
     (8, True)
@@ -76,7 +76,7 @@ class Range(NamedTuple):
 
     @property
     def size(self) -> int | None:
-        """How many integers lie in the range, ``None`` if unbounded."""
+        """The number of integers in the range, ``None`` if unbounded."""
         return None if self.lo is None or self.hi is None else max(0, self.hi - self.lo + 1)
 
     def __contains__(self, value: object) -> bool:
@@ -189,7 +189,7 @@ class Expr:
 
     @property
     def divmods(self) -> int:
-        """How many floor divisions and modulos the expression has, counted as a tree."""
+        """The number of floor divisions and modulos in the expression, counted as a tree."""
         return VERBS.divmods(self)
 
     @property

@@ -75,7 +75,7 @@ def between(t: Terms, c: int, known: Sequence[Fact]) -> tuple[int | None, int | 
 
 
 def _below_divisor(node: Expr, known: Sequence[Fact]) -> Expr | None:
-    """``0 <= x < d`` for a divisor that is no number."""
+    """``0 <= x < d`` for a divisor that is not a number."""
     x, d = node.args
     t, c = terms(x)
     if not any(_leaves(t, c, f) for f in known) and not nonneg(t, c):

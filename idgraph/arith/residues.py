@@ -1,4 +1,4 @@
-"""What a condition says modulo numbers (``s % 6 == 0``), and what quotients and remainders are by it."""
+"""Congruences that a condition states (``s % 6 == 0``), and the quotients and remainders that follow."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def merged(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int] | None:
 
 
 def of_symbols(known: list[Residue]) -> dict[Expr, tuple[int, int]]:
-    """What each symbol (or atom) alone is known to be modulo a number, its own range included."""
+    """The residues of each symbol (or atom) alone modulo a number, its own range included."""
     out: dict[Expr, tuple[int, int]] = {}
     for t, m, r in known:
         if len(t) != 1:

@@ -40,7 +40,7 @@ def dominated(node: Expr) -> Expr | None:
 
 
 def _taken_out(options: tuple[Expr, ...]) -> tuple[Expr, int, list[Expr]] | None:
-    """What all options share as terms, the factor common to what is left, and what then remains of each."""
+    """The terms that all options share, the common factor of the rest, and the remainder of each option."""
     parts = [terms(a) for a in options]
     first, k = parts[0]
     shared = {b: v for b, v in first.items() if all(t.get(b) == v for t, _ in parts[1:])}

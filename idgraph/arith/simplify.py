@@ -150,7 +150,7 @@ def _once(node: Expr) -> Expr:
 
 
 def _by_operands(node: Expr) -> Expr:
-    """The node with its operands simplified, for the rare node whose own normal form is no gain."""
+    """The node with its operands simplified, for the rare node whose own normal form is not a gain."""
     done: dict[Expr, Expr] = {}
     for n in postorder(node):
         if n is node or not n.args:

@@ -262,7 +262,7 @@ class _Solver:
         self.open.append(Equation(from_terms(unknown, 0), whole, None if e is None else simplify(w * e)))
 
     def remainder_of(self, t: Terms) -> _Residue | None:
-        """What is known of a sum, by what is known of it without its common factor."""
+        """The facts about a sum, from those about it without its common factor."""
         g = gcd(*t.values()) * (-1 if _falls(t) else 1)
         found = self.residues.get(from_terms({b: v // g for b, v in t.items()}, 0))
         if found is None:
@@ -270,7 +270,7 @@ class _Solver:
         return _Residue(None if found.modulus is None else simplify(found.modulus * abs(g)), found.value * g)
 
     def by_parts(self, t: Terms) -> _Residue | None:
-        """What is known of ``k*(x % d)`` by what is known of x."""
+        """The facts about ``k*(x % d)``, from those about x."""
         atom, k = next(iter(t.items()))
         if len(t) > 1 or atom.op != "mod" or atom.args[1].op != "const":
             return None
@@ -281,7 +281,7 @@ class _Solver:
         g = gcd(found.modulus.value, atom.args[1].value)
         return _Residue(const(g * abs(k)), (found.value + rest) * k) if g > 1 else None
 
-    # weights and moduli that are no numbers -------------------------------------------------------------------------
+    # weights and moduli that are not numbers -------------------------------------------------------------------------
 
     def symbolic(self, t: Terms, m: Expr | None, value: Expr) -> None:
         weighted = [(b, *_weight(b, v, self)) for b, v in t.items()]

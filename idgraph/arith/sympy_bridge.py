@@ -140,7 +140,7 @@ def from_sympy(x: Any, ranges: Mapping[str, Any] | None = None) -> Expr:
     'i//4*4 + i%4'
     """
     if not is_sympy(x):
-        raise ArithError(f"{short_repr(x)} is no sympy expression", hint="ig.simplify takes text, sympy or numbers")
+        raise ArithError(f"{short_repr(x)} is not a sympy expression", hint="ig.simplify takes text, sympy or numbers")
     scope = ranged_symbols(ranges)
     done: dict[Any, Expr] = {}
     work: list[Any] = [x]

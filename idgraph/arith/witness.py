@@ -1,4 +1,4 @@
-"""What is decided about a map by looking at its points: two with one image, an element that nothing goes to.
+"""Decisions about a map by its points: two points with one image, an element that no point maps to.
 
 Small boxes are listed whole. Of larger ones a few values of each symbol are, chosen around 0 and around the numbers
 that the map divides by: a collision found there is one, and none found there says nothing.

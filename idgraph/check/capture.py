@@ -298,7 +298,7 @@ class _Reader:
                     copied = self._buffer(place[0], n.name, place[1], place[0], maker.get(place[0], ""))
                     found.append(replace(copied, copy=True))
                 place = own
-            known = self.imported.program.table.get(n.name)  # a preparation of a softmax is no node of the program
+            known = self.imported.program.table.get(n.name)  # a preparation of a softmax is not a node of the program
             if n.op == "call_function" and (known is None or not isinstance(known.meta, TensorMeta)):
                 continue
             if place is not None:

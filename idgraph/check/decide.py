@@ -176,11 +176,13 @@ class _Writing:
             return
         made = self.checker.inner.get(name)
         if made is None or depth > 8:
-            raise Undecided(f"{name} is no tensor of the program, and no nest makes it")
+            raise Undecided(f"{name} is not a tensor of the program, and no nest makes it")
         nest, write = made
         back = inverse(write.index, nest.loops)
         if back is None or nest.unread:
-            raise Undecided(f"{name} is no tensor of the program, and its formula {write.index} is not inverted here")
+            raise Undecided(
+                f"{name} is not a tensor of the program, and its formula {write.index} is not inverted here"
+            )
         loops, inside = back
         given = {n: x.substitute({"a": address}) for n, x in loops.items()}
         for a in nest.reduce:
@@ -270,7 +272,9 @@ class _Writing:
                     because = f"an index is loaded from {inner}, whose values the program computes"
                     return self._told(name, "unknown", because, points=looked)
                 if texts:
-                    return self._told(name, "unknown", f"it depends on {texts[0][:120]}, which is no integer formula")
+                    return self._told(
+                        name, "unknown", f"it depends on {texts[0][:120]}, which is not an integer formula"
+                    )
                 found = self._difference(name, gap, a, b, sizes)
                 return self._told(name, "refuted", "another element than the program means", "read", found, looked)
             if only is not None:
@@ -393,7 +397,7 @@ class _Writing:
             return "unknown", f"{max(points, elements)} elements are too many to count", None
         outside = written(self.address, self.nest.loops, and_(self.held, ~inside), sizes)
         if outside.size:
-            return "refuted", "an address that is no element's", self._wrong(int(outside[0]), sizes)
+            return "refuted", "an address that is not an element's", self._wrong(int(outside[0]), sizes)
         parts = [written(m.address, m.loops, m.when, sizes) for m in mates]
         every: npt.NDArray[np.int64] = np.concatenate(parts)
         kept, counts = np.unique(every, return_counts=True)

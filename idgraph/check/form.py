@@ -24,7 +24,7 @@ class CheckError(IdGraphError):
     >>> import idgraph as ig
     >>> ig.check.program("{")
     Traceback (most recent call last):
-    idgraph.check.form.CheckError: the program is no JSON: ...
+    idgraph.check.form.CheckError: the program is not JSON: ...
     """
 
 

@@ -77,7 +77,7 @@ class Meaning:
 
     def known(self, t: Tensor, coordinates: Sequence[Expr], at: Address, table: Table) -> Expr | None:
         """The number that an element of ``t`` is, of loop variables and of values ``at`` which its operands are stored;
-        None where it is no integer formula.
+        None where it is not an integer formula.
         """
         try:
             found = _Walk(self, at, table).value(t, tuple(coordinates))

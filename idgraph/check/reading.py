@@ -46,7 +46,7 @@ def read_any(data: Mapping[str, object] | str | os.PathLike[str]) -> Program:
                 raise CheckError(f"{text!r} has more than {LARGEST} bytes")
             text = path.read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) and error.strerror else "it is no text"
+            why = error.strerror if isinstance(error, OSError) and error.strerror else "it is not text"
             raise CheckError(f"{text[:200]!r} cannot be read: {why}") from None
     if len(text) > LARGEST:
         raise CheckError(f"the program has more than {LARGEST} characters")
@@ -57,9 +57,9 @@ def read_any(data: Mapping[str, object] | str | os.PathLike[str]) -> Program:
     except ValueError as error:
         at = f" at line {error.lineno} column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
         what = error.msg if isinstance(error, json.JSONDecodeError) else "a number with too many digits"
-        raise CheckError(f"the program is no JSON: {what}{at}") from None
+        raise CheckError(f"the program is not JSON: {what}{at}") from None
     if not isinstance(found, dict):
-        raise CheckError("the program is no JSON object")
+        raise CheckError("the program is not a JSON object")
     return read_program(cast("Mapping[str, object]", found))
 
 
@@ -99,7 +99,7 @@ class _Reader:
 
     def __init__(self, data: object, where: str) -> None:
         if not isinstance(data, Mapping):
-            raise CheckError(f"{where}: it is no JSON object")
+            raise CheckError(f"{where}: it is not a JSON object")
         self.data = cast("Mapping[str, object]", data)
         self.where = where
 
@@ -112,22 +112,22 @@ class _Reader:
     def text(self, key: str, most: int = NAME, default: str | None = None) -> str:
         value = self.data.get(key, default)
         if not isinstance(value, str) or len(value) > most or (most == NAME and not value.isprintable()):
-            raise self.fail(key, f"it is no text of at most {most} characters")
+            raise self.fail(key, f"it is not text of at most {most} characters")
         return value
 
     def rows(self, key: str) -> Sequence[object]:
         value = self.data.get(key, [])
         if not isinstance(value, (list, tuple)) or len(cast("list[object]", value)) > MOST:
-            raise self.fail(key, f"it is no list of at most {MOST} entries")
+            raise self.fail(key, f"it is not a list of at most {MOST} entries")
         return cast("Sequence[object]", value)
 
     def table(self, key: str) -> Mapping[str, object]:
         value = self.data.get(key, {})
         if not isinstance(value, Mapping) or len(cast("Mapping[str, object]", value)) > MOST:
-            raise self.fail(key, f"it is no JSON object of at most {MOST} entries")
+            raise self.fail(key, f"it is not a JSON object of at most {MOST} entries")
         for name in cast("Mapping[object, object]", value):
             if not isinstance(name, str) or not 1 <= len(name) <= NAME or not name.isprintable():
-                raise self.fail(key, "a name is no printable text of at most 200 characters")
+                raise self.fail(key, "a name is not a printable text of at most 200 characters")
         return cast("Mapping[str, object]", value)
 
     def formula(self, key: str, scope: Mapping[str, Expr], default: object = None, *, condition: bool = False) -> Expr:
@@ -147,10 +147,10 @@ def _formula(value: object, where: str, scope: Mapping[str, Expr], *, condition:
             raise CheckError(f"{where}: {error.what}", hint=error.hint) from None
         missing = sorted(raw.names - scope.keys())
         if missing:
-            raise CheckError(f"{where}: {missing[0]!r} is no loop, loaded value or symbol there")
+            raise CheckError(f"{where}: {missing[0]!r} is not a loop, loaded value or symbol there")
         found = raw.substitute({n: scope[n] for n in raw.names})
     else:
-        raise CheckError(f"{where}: it is no formula: an integer, or text of at most {LONGEST} characters")
+        raise CheckError(f"{where}: it is not a formula: an integer, or text of at most {LONGEST} characters")
     if found.cond != condition:
         raise CheckError(f"{where}: `{str(found)[:80]}` is {'no ' if condition else 'a '}condition")
     return found
@@ -167,10 +167,10 @@ def _axes(r: _Reader, key: str, scope: dict[str, Expr]) -> tuple[Axis, ...]:
     made: list[Axis] = []
     for k, pair in enumerate(r.rows(key)):
         if not isinstance(pair, (list, tuple)) or len(cast("list[object]", pair)) != 2:
-            raise r.fail(f"{key}[{k}]", "it is no pair of a name and an extent")
+            raise r.fail(f"{key}[{k}]", "it is not a pair of a name and an extent")
         name, extent = cast("Sequence[object]", pair)
         if not isinstance(name, str) or not name.isidentifier() or len(name) > NAME or name in scope:
-            raise r.fail(f"{key}[{k}]", "the name is no identifier, or is taken")
+            raise r.fail(f"{key}[{k}]", "the name is not an identifier, or is taken")
         axis = Axis(name, _formula(extent, f"{r.where}.{key}[{k}]", scope))
         low = axis.extent.range.lo
         if axis.extent.is_const and (low is None or low < 0):
@@ -188,7 +188,7 @@ def _nest(r: _Reader, symbols: Mapping[str, Expr]) -> Nest:
     loads, places = r.table("loads"), r.table("places")
     for name in (*loads, *places):
         if not name.isidentifier() or name in scope:
-            raise r.fail("loads", f"{name!r} is no identifier, or is taken")
+            raise r.fail("loads", f"{name!r} is not an identifier, or is taken")
         scope[name] = symbol(name)
     sizes = {n: _Reader(v, f"{r.where}.places.{n}") for n, v in places.items()}
     for n, x in sizes.items():

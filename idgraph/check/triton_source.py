@@ -82,7 +82,7 @@ class _Kernel:
         self.pointers: dict[str, Argument] = {}
         self.axes: dict[str, Axis] = {}  # index symbol -> axis
         self.current: dict[str, str] = {}  # prefix -> index symbol now
-        self.masked: set[str] = set()  # prefixes whose mask is no constant
+        self.masked: set[str] = set()  # prefixes whose mask is not a constant
         self.blocks: set[str] = set()
         self.loads: dict[str, Load] = {}
         self.places: dict[str, Place] = {}
@@ -272,7 +272,7 @@ class _Kernel:
 
     def _condition(self, mask: Val) -> Expr:
         if not isinstance(mask.what, Expr):
-            raise Unreadable(f"a mask that is no condition of indices: {mask.what[:80]}")
+            raise Unreadable(f"a mask that is not a condition of indices: {mask.what[:80]}")
         return simplify(mask.what if mask.what.cond else mask.what.ne(0))
 
     # values -----------------------------------------------------------------------------------------------------------
@@ -306,7 +306,7 @@ class _Kernel:
             case ast.Attribute():
                 return Val(ast.unparse(node))
             case ast.IfExp(test=test, orelse=b) if "dtype is tl.float" in ast.unparse(test):
-                other = self._value(b)  # an integer is no float
+                other = self._value(b)  # an integer is not a float
                 return other if isinstance(other.what, Expr) else self._joined("either", [other])
             case ast.IfExp(test=test, body=a, orelse=b):  # of types, chosen when the kernel is compiled
                 return self._joined("either", [self._value(test), self._value(a), self._value(b)])
@@ -445,11 +445,11 @@ class _Kernel:
             raise Unreadable(f"an address of a form that is not known here: {_shown(node)}")
         pointer = node.left.id
         if pointer not in self.pointers:
-            raise Unreadable(f"{pointer} is no buffer that the wrapper gives")
+            raise Unreadable(f"{pointer} is not a buffer that the wrapper gives")
         found = self._value(node.right)
         what = found.what
         if isinstance(what, str):
-            raise Unreadable(f"an address that is no integer formula: {what[:80]}")
+            raise Unreadable(f"an address that is not an integer formula: {what[:80]}")
         return pointer, self._placed(what), found.reads
 
     def _placed(self, x: Expr) -> Expr:

@@ -32,13 +32,13 @@ class Launch:
 
 
 def parse_source(text: str) -> ast.Module:
-    """The tree of a source text; raises `CheckError` for what is no Python."""
+    """The tree of a source text; raises `CheckError` for what is not Python."""
     if len(text) > LARGEST:
         raise CheckError(f"the source has more than {LARGEST} characters")
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise CheckError(f"the source is no Python: {type(error).__name__}") from None
+        raise CheckError(f"the source is not Python: {type(error).__name__}") from None
 
 
 def launches(text: str, symbols: Mapping[str, Expr] | None = None) -> list[Launch]:

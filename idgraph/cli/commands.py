@@ -119,7 +119,7 @@ def sweep(
     """
     options = Options(target, automatic, seed, points)
     if not math.isfinite(memory):
-        raise click.BadParameter(f"{memory} GiB is no limit; 0 is none", param_hint="--memory")
+        raise click.BadParameter(f"{memory} GiB is not a limit; 0 is none", param_hint="--memory")
     limits = Limits(timeout, int(memory * 2**30), workers, address, again)
     sys.exit(0 if run_sweep(graphs, out, options, limits, as_json) else 1)
 

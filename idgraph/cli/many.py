@@ -24,7 +24,7 @@ from idgraph.sweeps.rows import Row, Status
 
 @contextlib.contextmanager
 def bar(title: str, total: int) -> Generator[Callable[[int], None]]:
-    """A progress bar on stderr; nothing where that is no terminal."""
+    """A progress bar on stderr; nothing where that is not a terminal."""
     out = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=out, transient=True, disable=not out.is_terminal) as shown:

@@ -24,7 +24,7 @@ class _Output(Console):
 
 
 def console() -> Console:
-    """Standard output; where it is no terminal, plain text 140 columns wide."""
+    """Standard output; where it is not a terminal, plain text 140 columns wide."""
     wide = None if sys.stdout.isatty() else 140
     return _Output(highlight=False, soft_wrap=True, width=wide)
 

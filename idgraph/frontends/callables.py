@@ -1,4 +1,4 @@
-"""What a user hands to `from_torch`: example arguments, and functions made into modules that torch.export takes."""
+"""The arguments of `from_torch`: example arguments, and functions made into modules that torch.export takes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def arguments_of(torch: Any, given: object) -> tuple[object, ...] | None:
     if isinstance(given, torch.Tensor):
         return (given,)
     raise FrontendError(
-        f"example_args: {type(given).__name__} is no list or tuple of arguments", hint="from_torch(f, (x, y))"
+        f"example_args: {type(given).__name__} is not a list or tuple of arguments", hint="from_torch(f, (x, y))"
     )
 
 

@@ -144,7 +144,7 @@ def _captured(
     """torch.export, or make_fx where export cannot (a program that computes gradients, say)."""
     torch: Any = load_torch("which from_torch reads programs of")
     if not callable(source):
-        raise FrontendError(f"{type(source).__name__} is no function, module, ExportedProgram or GraphModule")
+        raise FrontendError(f"{type(source).__name__} is not a function, module, ExportedProgram or GraphModule")
     module = source if isinstance(source, torch.nn.Module) else as_module(torch, source)
     try:
         shapes = _for_export(torch, module, args, dynamic_shapes)
@@ -299,7 +299,7 @@ def _traced(torch: Any, module: Any, args: Args, kwargs: dict[str, object], titl
     functional = torch.func.functionalize(forward, remove="mutations_and_views")
     try:
         graph = make_fx(functional, decomposition_table=decompositions, record_stack_traces=True)(*given)
-    except Exception:  # torch raises many kinds; a program that calls backward() is no function to functionalize
+    except Exception:  # torch raises many kinds; a program that calls backward() is not a function to functionalize
         graph = make_fx(forward, decomposition_table=decompositions, record_stack_traces=True)(*given)
     if any(_writes(n.target) for n in graph.graph.nodes if n.op == "call_function"):
         # a decomposition wrote in place; of the flat graph nothing is hidden any more
@@ -338,7 +338,9 @@ def read_graph(found: Captured) -> tuple[Program, dict[str, Callable[..., object
             continue
         kind = _KINDS.get(n.op)
         if kind is None:
-            raise FrontendError(f"node {short(n.name)}: a {n.op} is no ATen operation", hint="give example arguments")
+            raise FrontendError(
+                f"node {short(n.name)}: a {n.op} is not an ATen operation", hint="give example arguments"
+            )
         target = target_name(n.target) if kind == "call" else str(n.target)
         args = tuple(_value(a, n, sizes) for a in n.args) if kind == "call" else ()
         kwargs = {k: _value(v, n, sizes) for k, v in n.kwargs.items()} if kind == "call" else {}

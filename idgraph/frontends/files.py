@@ -23,7 +23,7 @@ def load(path: str) -> Fusion:
 
 
 def read_file(path: str) -> Fusion | Import:
-    """What a file holds: ``.py`` is run and must leave one Fusion in its globals, ``.json`` is a captured graph.
+    """The fusion or program of a file: ``.py`` is run and must leave one Fusion, ``.json`` is a captured graph.
 
     Everything else is read as text. Raises `IdGraphError`; only a ``.py`` file is ever executed, and what it prints
     goes to stderr.

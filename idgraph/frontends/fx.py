@@ -38,7 +38,7 @@ KernelKey = tuple[int, int, str]  # segment, version of its fusion, target
 
 
 class Kernels(Protocol):
-    """What runs a fusion: arrays by tensor name in, arrays by tensor name out."""
+    """A runner of a fusion: arrays by tensor name in, arrays by tensor name out."""
 
     def run(
         self, arrays: Mapping[str, Array], symbols: Mapping[str, int] | None = None, /, *, checked: bool = False
@@ -102,12 +102,12 @@ class Import(Printed):
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """What runs, in order."""
+        """The segments, in the order in which they run."""
         return self.plan.segments
 
     @property
     def coverage(self) -> Coverage:
-        """What was mapped and what is opaque."""
+        """The operations that were mapped and those that are opaque."""
         return Coverage(dict(sorted(self.plan.mapped.items())), dict(sorted(self.plan.opaque.items())))
 
     @property
@@ -146,7 +146,7 @@ class Import(Printed):
         name = tensor if isinstance(tensor, str) else tensor.name
         if name not in self.program.table:
             raise FrontendError(
-                f"{short(name)} is no node of {self.program.name}", hint="tensors have their nodes' names"
+                f"{short(name)} is not a node of {self.program.name}", hint="tensors have their nodes' names"
             )
         return self.program[name].stack
 
@@ -162,7 +162,7 @@ class Import(Printed):
     def report(
         self, *, auto: bool = False, advance: Callable[[int], None] | None = None, suggestions: int | None = None
     ) -> IndexReport:
-        """What the program does to indices, segment by segment: tables, JSON, an HTML page; see `idgraph.reports`.
+        """A report of the program's indices, segment by segment: tables, JSON, an HTML page; see `idgraph.reports`.
 
         ``auto`` reports each segment as `ig.schedule.auto` would schedule a copy of it, else as it is scheduled now.
         ``suggestions``: the number of accesses for which wider ones are sought, as in `ig.report`, of each segment.
@@ -255,7 +255,7 @@ class Import(Printed):
         return env
 
     def _result(self, value: object, values: Mapping[str, RunValue], env: Mapping[str, int]) -> object:
-        """What the program returns, by name; a size as a number."""
+        """The results of the program, by name; a size as a number."""
         if isinstance(value, Ref):
             meta = self.program[value.name].meta
             return meta.evaluate(env) if isinstance(meta, Expr) else values[value.name]
@@ -351,13 +351,13 @@ def _returned(value: object, like: torch.Tensor | None) -> object:
 
 
 def _write_back(given: object, value: object, node: Node) -> None:
-    """What the program changes in place is changed in the tensor given."""
+    """Tensors that the program changes in place are changed in the tensor given."""
     if isinstance(given, np.ndarray):
         given[...] = to_numpy(value) if is_torch(value) else value
     elif is_torch(given):
         given.detach().copy_(value if is_torch(value) else to_torch(np.asarray(value)))
     else:
-        raise FrontendError(f"{where_of(node)}: the program changes it, and it is no tensor")
+        raise FrontendError(f"{where_of(node)}: the program changes it, and it is not a tensor")
 
 
 def _target(name: str) -> Target:
@@ -392,13 +392,13 @@ def argument(node: Node, value: object) -> RunValue:
 
 def _array(value: RunValue) -> Array:
     if not isinstance(value, np.ndarray):
-        raise FrontendError("a kernel would read something that is no array")
+        raise FrontendError("a kernel would read something that is not an array")
     return value
 
 
 def _meta(node: Node) -> TensorMeta:
     if not isinstance(node.meta, TensorMeta):
-        raise FrontendError(f"{where_of(node)}: it is no tensor")
+        raise FrontendError(f"{where_of(node)}: it is not a tensor")
     return node.meta
 
 

@@ -25,7 +25,7 @@ def _wide(x: Any) -> Any:
 
 
 def replication_pad_backward(grad: Any, x: Any, padding: Sequence[int]) -> Any:
-    """What stands in front of the first element and behind the last is added to those."""
+    """The gradients in front of the first element and behind the last are added to those."""
     torch, g = _torch(), _wide(grad)
     for k in range(len(padding) // 2):
         dim, (left, right) = x.ndim - 1 - k, padding[2 * k : 2 * k + 2]

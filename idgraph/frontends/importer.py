@@ -223,7 +223,7 @@ class Call:
 
     @property
     def meta(self) -> TensorMeta:
-        """What the graph says of the one result."""
+        """The graph's facts about the one result."""
         if not isinstance(self.node.meta, TensorMeta):
             raise self.error("its result is not one tensor")
         return self.node.meta
@@ -280,7 +280,7 @@ class Builder:
         """Declare the result of ``node`` as an input, with its strides where they are not contiguous."""
         meta = node.meta
         if not isinstance(meta, TensorMeta):
-            raise FrontendError(f"{where_of(node)}: it is no tensor", where=program_line(node))
+            raise FrontendError(f"{where_of(node)}: it is not a tensor", where=program_line(node))
         if meta.dtype not in DTYPES and meta.dtype not in PARTS:
             raise FrontendError(
                 f"{where_of(node)}: dtype {short(meta.dtype)} is not known",

@@ -37,7 +37,7 @@ Value = None | bool | int | float | complex | str | Ref | Word | slice | Expr | 
 
 @dataclass(frozen=True, slots=True)
 class TensorMeta:
-    """What is known of a tensor before it is computed; ``strides`` and ``offset`` are elements.
+    """The facts about a tensor before it is computed; ``strides`` and ``offset`` are elements.
 
     >>> TensorMeta((2, 3), "float32", (3, 1)).contiguous, TensorMeta((2, 3), "float32", (1, 2)).contiguous
     (True, False)
@@ -226,7 +226,7 @@ def check(program: Program) -> None:
         seen.add(node.name)
     for ref in refs_of(program.results):
         if ref not in seen:
-            raise FrontendError(f"the output returns {short(ref)}, which is no node")
+            raise FrontendError(f"the output returns {short(ref)}, which is not a node")
 
 
 def program_line(node: Node) -> SourceLine | None:

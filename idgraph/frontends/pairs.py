@@ -22,7 +22,7 @@ class Pair:
 
 
 def part_meta(meta: TensorMeta) -> TensorMeta:
-    """What the graph says of one part of a complex tensor.
+    """The graph's facts about one part of a complex tensor.
 
     >>> part_meta(TensorMeta((4,), "complex64", (1,))).dtype
     'float32'

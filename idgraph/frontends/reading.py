@@ -39,7 +39,7 @@ def read_program(path: str | os.PathLike[str], limits: Limits = LIMITS) -> Progr
         with file.open("rb") as stream:
             data = stream.read(limits.bytes + 1)
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "is no file name"
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "is not a file name"
         raise FrontendError(f"{shown} cannot be read: {reason}") from None
     if len(data) > limits.bytes:
         raise ParseError(
@@ -113,7 +113,7 @@ def _program(rows: list[object], name: str) -> Program:
 
 
 def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON number")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def _kind(value: object) -> str:
@@ -133,7 +133,7 @@ def _node(row: object, number: int, file: str) -> Node:
     if not isinstance(op, str) or op not in _KINDS:
         raise ParseError(f"{where}: 'op' is {short(op)}, not one of {', '.join(_KINDS)}")
     if not isinstance(target, str) or not 1 <= len(target) <= 200 or not target.isprintable():
-        raise ParseError(f"{where}: 'target' {short(target)} is no name of 1 to 200 printable characters")
+        raise ParseError(f"{where}: 'target' {short(target)} is not a name of 1 to 200 printable characters")
     args, kwargs = fields.get("args", []), fields.get("kwargs", {})
     if not isinstance(args, list):
         raise ParseError(f"{where}: 'args' is {_kind(args)}, not a list")
@@ -153,7 +153,7 @@ def _node(row: object, number: int, file: str) -> Node:
 
 def _word(text: str) -> str:
     if not (text.isidentifier() and text.isascii() and len(text) <= 60):
-        raise ParseError(f"kwarg {short(text)} is no argument name")
+        raise ParseError(f"kwarg {short(text)} is not an argument name")
     return text
 
 
@@ -178,7 +178,7 @@ def _value(value: object, depth: int) -> Value:
         return _int(value)
     if value is None or isinstance(value, (bool, float)):
         return value
-    raise ParseError(f"{short(value)} is no value")
+    raise ParseError(f"{short(value)} is not a value")
 
 
 def _int(value: int) -> int:
@@ -189,7 +189,9 @@ def _int(value: int) -> int:
 
 def _tagged(value: dict[str, object], depth: int) -> Value:
     if len(value) != 1:
-        raise ParseError(f"{short(value)} is no value: one of ref, dtype, slice, float, device, layout, memory_format")
+        raise ParseError(
+            f"{short(value)} is not a value: one of ref, dtype, slice, float, device, layout, memory_format"
+        )
     ((tag, content),) = value.items()
     if tag == "ref" and isinstance(content, str):
         return Ref(content)
@@ -200,7 +202,7 @@ def _tagged(value: dict[str, object], depth: int) -> Value:
     for kind in _WORDS:
         if tag == kind and isinstance(content, str) and len(content) <= 60 and content.isprintable():
             return Word(kind, content.removeprefix("torch."))
-    raise ParseError(f"{short(value)} is no value: one of ref, dtype, slice, float, device, layout, memory_format")
+    raise ParseError(f"{short(value)} is not a value: one of ref, dtype, slice, float, device, layout, memory_format")
 
 
 def _meta(out: object) -> Meta:
@@ -245,5 +247,5 @@ def _sizes(out: Mapping[str, object], key: str) -> tuple[int, ...]:
         raise ParseError(f"'{key}' is a list of {len(items)} values")
     found = tuple(v for v in items if isinstance(v, int) and not isinstance(v, bool) and 0 <= v <= MAX_ELEMENTS)
     if len(found) != len(items):
-        raise ParseError(f"'{key}' {short(items)} is no list of non-negative numbers", hint="sizes must be known")
+        raise ParseError(f"'{key}' {short(items)} is not a list of non-negative numbers", hint="sizes must be known")
     return found

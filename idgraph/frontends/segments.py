@@ -30,7 +30,7 @@ class Segment:
 
 @dataclass(slots=True)
 class Plan:
-    """What became of each node: ``reasons`` why a node is opaque, ``stage`` in which segment a node is computed."""
+    """The fate of each node: ``reasons`` why a node is opaque, ``stage`` in which segment a node is computed."""
 
     program: Program
     fusion: Fusion
@@ -108,7 +108,7 @@ def _attempt(program: Program, live: frozenset[str], known: Mapping[str, str]) -
 
 
 def _mark_outputs(builder: Builder, names: Iterable[str]) -> None:
-    """Outputs are what is computed here; an input that is returned is no output of the fusion."""
+    """Outputs are what is computed here; an input that is returned is not an output of the fusion."""
     computed = [t for t in map(builder.result, names) if t is not None]
     if computed:
         builder.fusion.output(*computed)

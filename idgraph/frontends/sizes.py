@@ -91,7 +91,7 @@ class Sizes:
             if (isinstance(low, int) and value < low) or (isinstance(high, int) and value > high):
                 found.append(f"{self._named(name, env)} is outside of {low} to {'any size' if high is None else high}")
             elif value % step != rest:
-                found.append(f"{self._named(name, env)} is no multiple of {step}")
+                found.append(f"{self._named(name, env)} is not a multiple of {step}")
         for g in self.guards:
             if g.names <= env.keys() and not g.evaluate(env):
                 known = ", ".join(self._named(s, env) for s in sorted(g.names))

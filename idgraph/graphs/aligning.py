@@ -38,7 +38,7 @@ class Union(NamedTuple):
 
 
 def unions_of(fusion: Fusion, exact: GraphBuilder[IterDomain]) -> list[Union]:
-    """What the operations of a fusion map directly, in the order in which the aligned graph takes them."""
+    """The direct mappings of a fusion's operations, in the order in which the aligned graph takes them."""
     depth: dict[Tensor, int] = {}
     for e in fusion.exprs:
         depth[e.output] = 1 + max((depth.get(t, 0) for t in e.inputs), default=0)

@@ -33,7 +33,7 @@ class OnTheWay(Protocol):
 
 
 class Beside:
-    """What is beside one place of a way, on which the coordinates of the groups ``known`` are told."""
+    """The neighbours of one place of a way, on which the coordinates of the groups ``known`` are told."""
 
     def __init__(self, net: Net, known: Mapping[int, Expr], place: OnTheWay) -> None:
         self._net = net

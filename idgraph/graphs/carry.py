@@ -1,4 +1,4 @@
-"""What a way does to a coordinate, step by step, and for which coordinates it goes on.
+"""The effect of a way on a coordinate, step by step, and the coordinates for which it goes on.
 
 Translations by known numbers are intervals; everything else is an expression of the coordinate at the start, with the
 condition for which every axis on the way has an element. An axis that enters from the side (the other part of a merge)
@@ -76,7 +76,7 @@ def variable(extent: Expr) -> Expr:
 
 
 def translation(e: DomainExpr) -> Expr | None:
-    """What ``e`` adds to every coordinate; None where it does anything else."""
+    """The amount that ``e`` adds to every coordinate; None where it does anything else."""
     match e:
         case Resize():
             return as_expr(e.left)
@@ -121,7 +121,7 @@ class Carrier:
             yield Span(low, high, at.add + by)
 
     def _move(self, node: int) -> tuple[int, int, int] | None:
-        """What an expression adds, and its extents before and after, where all are numbers."""
+        """The amount that an expression adds, and its extents before and after, where all are numbers."""
         if node not in self._moves:
             e = self._net.expr(node)
             parts = (translation(e), e.inputs[0].extent, e.outputs[0].extent)

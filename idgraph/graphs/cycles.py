@@ -147,7 +147,7 @@ class Cycle(Printed, Generic[K]):
 
     @property
     def told(self) -> str:
-        """What once around does, in words."""
+        """The effect of going once around, in words."""
         match self.kind:
             case "identity":
                 return f"once around gives the coordinate back{self.where}"
@@ -211,7 +211,7 @@ class Cycles(Generic[K]):
 
 
 class _Finder(Generic[K]):
-    """What the cycles of one graph share."""
+    """Data that the cycles of one graph share."""
 
     def __init__(self, graph: ValGraph[K]) -> None:
         self.graph = graph

@@ -108,7 +108,7 @@ class DomainGraph(GraphView[IterDomain]):
 def _axis(d: IterDomain) -> IterDomain:
     if not isinstance(d, IterDomain):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise IndexingError(
-            f"{short_repr(d)} is no axis of a tensor",
+            f"{short_repr(d)} is not an axis of a tensor",
             where=user_line(),
             hint="an IterDomain, such as t.logical[0] or t.loop[0]",
         )

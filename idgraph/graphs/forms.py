@@ -17,7 +17,7 @@ from idgraph.ir.pointwise import same_extent
 
 
 class Form(NamedTuple):
-    """What makes a domain expression equal to another one.
+    """The key by which two domain expressions are equal.
 
     ``forward``: equal numbers map inputs to outputs; ``backward``: outputs to inputs (a merge needs equal extents for
     that). ``loose``: equal attributes whatever the extents, as a broadcast is split like what it resolves to.
@@ -129,7 +129,7 @@ _FEW = 12  # axes that are looked through one by one
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """What every use of one tensor enters into a graph: its axes by place, expressions and size-one pairs over places.
+    """The entries of every use of one tensor in a graph: its axes by place, expressions and size-one pairs over places.
 
     ``axes`` are the places of ``tensor.axes``. ``loose`` are the axes that loops may run past.
     """

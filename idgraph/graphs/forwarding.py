@@ -91,7 +91,7 @@ class Forwards:
                 break
 
     def at(self, t: Tensor, d: IterDomain) -> list[Forward]:
-        """What an axis is merged with."""
+        """The axes that an axis is merged with."""
         return self.of.get(t, {}).get(d, [])
 
     def apart(self, t: Tensor) -> list[str]:
@@ -123,7 +123,7 @@ class Forwards:
             return False
         changed = False
         wanted, known = self.walk(t, e, k)
-        # What only the operation's own steps lead to (the index of a scatter) takes no other axis along.
+        # An axis that only the operation's own steps lead to (the index of a scatter) takes no other axis along.
         widened = {*e.output.logical, *(d for x in e.output.domain.loop_exprs for d in x.outputs)}
         for axis, mine in self.of[t].items():
             theirs = wanted.get(axis, [])
@@ -134,7 +134,7 @@ class Forwards:
         return changed
 
     def walk(self, t: Tensor, e: TensorExpr, k: int) -> tuple[Wanted, dict[IterDomain, IterDomain]]:
-        """What the reader's shared loops want of t's axes, and the reader's axes with t's that correspond."""
+        """The axes of t that the reader's shared loops need, and the reader's axes with t's that correspond."""
         way = _Walk(self, t, e.output, self._shared(t))
         for axis, read in zip(t.axes, e.reads[k], strict=True):
             match read:

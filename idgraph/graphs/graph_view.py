@@ -1,4 +1,4 @@
-"""What every graph can be asked, whatever its keys: groups, definitions and uses, cycles, exports, pictures."""
+"""The queries that every graph answers: groups, definitions and uses, cycles, exports, pictures."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class GraphView(Shown, Generic[K]):
         hint = f"ask the graph itself: g.group({'axis, operation' if self.name == 'index' else 'axis'})"
         if not isinstance(group, Group):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise IndexingError(
-                f"{short_repr(group)} is no group of the {self.name} graph", where=user_line(), hint=hint
+                f"{short_repr(group)} is not a group of the {self.name} graph", where=user_line(), hint=hint
             )
         if not self.graph.owns(group):
             raise IndexingError(

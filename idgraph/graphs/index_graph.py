@@ -85,7 +85,7 @@ class IndexGraph(GraphView[Key]):
         return ()
 
     def _key(self, key: Key) -> Key:
-        """The canonical key; raises `IndexingError` for what is no pair of an axis and an operation."""
+        """The canonical key; raises `IndexingError` for what is not a pair of an axis and an operation."""
         _check_key(key)
         if len(key) == 3:
             d, e, k = key

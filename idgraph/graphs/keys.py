@@ -67,7 +67,7 @@ def axis_of(key: object) -> IterDomain:
         first: object = key[0]  # pyright: ignore[reportUnknownVariableType]
         if isinstance(first, IterDomain):
             return first
-    raise TypeError(f"{key!r} is no key of a domain graph")
+    raise TypeError(f"{key!r} is not a key of a domain graph")
 
 
 def key_text(key: object) -> str:

@@ -37,7 +37,7 @@ from idgraph.ir.pointwise import same_extent
 
 @dataclass(slots=True)
 class Shadow:
-    """What stands for a tensor's axes inside shared loops: itself where nothing is resolved, else fresh replays.
+    """The substitutes of a tensor's axes inside shared loops: the axis where nothing is resolved, else fresh replays.
 
     ``axis`` maps logical and derived axes to their stand-ins; ``exprs`` make the stand-ins; ``direct`` are loop
     positions that are resolved broadcast axes themselves (their coordinate is 0, only the loop is promoted).
@@ -108,7 +108,7 @@ class Nests:
             self._narrow()
 
     def shared(self, t: Tensor) -> int:
-        """How many of t's loops are shared with its consumers."""
+        """The number of t's loops that are shared with its consumers."""
         return t.inline_position if t.uses else 0
 
     @property
@@ -117,7 +117,7 @@ class Nests:
         return self._classes.joined
 
     def loop_class(self, t: Tensor, j: int) -> IterDomain:
-        """What stands for all loops that are one with loop ``j`` of ``t``."""
+        """The representative of all loops that are one with loop ``j`` of ``t``."""
         return self._classes.find(t.loop[j])
 
     # resolution ---------------------------------------------------------------------------------------------------
@@ -437,7 +437,7 @@ def check_positions(fusion: Fusion) -> None:
 
 
 def _check_whole(t: Tensor, wish: str) -> None:
-    """What a scatter writes at loaded coordinates is whole in memory before, and read when it is done."""
+    """A tensor that a scatter writes at loaded coordinates is whole in memory before, and read when it is done."""
     readers = [e for e in t.uses if e.op in SCATTERS and e.inputs[0] is t]
     made = t.definition
     if made is not None and made.op in SCATTERS:

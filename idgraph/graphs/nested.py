@@ -35,7 +35,7 @@ def join_nested(builder: GraphBuilder[IterDomain], left_out: frozenset[int]) -> 
 
 
 class _Round:
-    """What is missing of the groups as they are now."""
+    """The mappings that the groups lack as they are now."""
 
     def __init__(self, builder: GraphBuilder[IterDomain], left_out: frozenset[int]) -> None:
         self._builder = builder

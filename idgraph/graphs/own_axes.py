@@ -99,6 +99,6 @@ class OwnAxes:
             if isinstance(step.expr, Stride) and step.is_forward:
                 taken = ((self.value[step.expr.source] - step.expr.start) % step.expr.step).eq(0)
                 yield Bound(taken, d, "step", made_by)
-            # What a step fixes beside this axis must be in bounds too, for the point to be the only one.
+            # The axes that a step fixes beside this one must be in bounds too, for the point to be the only one.
             pending += step.expr.inputs
             pending += step.expr.outputs

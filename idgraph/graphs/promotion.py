@@ -45,7 +45,7 @@ class Promotion:
     def _given(
         self, t: Tensor, j: int, moved: Mapping[IterDomain, IterDomain], members: Sequence[IterDomain]
     ) -> IterDomain:
-        """What gives loop ``j`` of ``t``, which is none of its own, the extent: an axis of a reader, as near as can be;
+        """The axis that gives loop ``j`` of ``t``, not one of its own, the extent: of a reader, as near as can be;
         else of whatever else shares the loop; else a stand-in."""
         read = [self.of(e.output.loop[j]) for e in t.uses if j < t.inline_position]
         real = [d for d in (*read, *members) if d in self._joined and d not in moved]

@@ -15,7 +15,7 @@ Because = Literal[
     "size one",
 ]  # fmt: skip
 
-# What a union is told: the fields of a `Reason`, or for congruence the numbers of two equal expressions of the graph.
+# The arguments of a union: the fields of a `Reason`, or for congruence the numbers of two equal expressions.
 # One serves all axes that an operation reads of a tensor, with the axis number `ANY`: which of them it is, the two keys
 # of the union tell. A union keeps a number instead (see `Reasons`), since a model has millions.
 Told: TypeAlias = tuple[Because, TensorExpr | None, Tensor | None, int, tuple[DomainExpr, ...]]

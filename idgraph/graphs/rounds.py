@@ -1,4 +1,4 @@
-"""What a cycle does to a coordinate: the maps around it composed, where that holds, and the kind that follows.
+"""The effect of a cycle on a coordinate: the maps around it composed, their domain, and the kind of the cycle.
 
 *Identity* gives the coordinate back, *shift* adds a constant (modulo the extent where a roll wraps), *reorder* does
 anything else, *empty* is said of a way that no coordinate goes all round. Only coordinates count at which every axis on
@@ -163,7 +163,7 @@ def _by_points(net: Expr, c: Expr, extent: Expr, inside: Expr) -> Verdict:
 
 
 def _by_turns(net: Expr, c: Expr, facts: Sequence[Expr], depth: int) -> list[Expr] | None:
-    """What is added where remainders by a symbolic size lie in their several periods; None where that is not a number.
+    """The amount added where remainders by a symbolic size lie in their several periods; None where it is not a number.
 
     Periods that the ``facts`` exclude do not count: a roll whose wrapped part is cut off moves all that is left alike.
     """
@@ -193,7 +193,7 @@ def _shifted(by: Expr) -> Verdict:
 def alone(inside: Expr, c: Expr) -> Expr:
     """A condition on ``c`` and on axes beside the way as one on ``c``: true where it can be met.
 
-    Where an extent is no number, or there are too many points to look at, the axes beside it stay in it.
+    Where an extent is not a number, or there are too many points to look at, the axes beside it stay in it.
     """
     if inside.names <= {c.name}:
         return inside

@@ -26,7 +26,7 @@ _ZERO = as_expr(0)
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """What a reader's loop meets: ``at`` is the coordinate of the operand's loop axis there, None where it has none.
+    """A reader's loop over its operand: ``at`` is the coordinate of the operand's loop axis, None where it has none.
 
     ``same``: it is the loop variable wherever the operand is read; ``always``: also where it is not, and the operand's
     axes and the reader's follow from each other there too. Only then are the two one in a graph closed by congruence.

@@ -35,7 +35,7 @@ def _read_at(e: TensorExpr, k: int, p: int) -> At:
     read = e.reads[k][p]
     if isinstance(read, Mapped):
         return read.domain
-    # What a scatter updates is read where it is written.
+    # A scatter reads the elements that it updates where it writes them.
     return e.output.logical[p] if e.op in SCATTERS and k == 0 else (k, p)
 
 

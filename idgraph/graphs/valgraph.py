@@ -204,7 +204,7 @@ class ValGraph(Generic[K]):
     def _known(self, key: K) -> int | None:
         try:
             found = self._keys.number(key)
-        except TypeError:  # what cannot be hashed, or is a key of another kind of graph, is no key of this one
+        except TypeError:  # what cannot be hashed, or is a key of another kind of graph, is not a key of this one
             return None
         if found is None and key in self._hidden:  # as an explanation names it
             return len(self._keys) + self._hidden.index(key)
@@ -260,7 +260,7 @@ class ValGraph(Generic[K]):
         return self._keys.at(number)
 
     def size_of(self, number: int) -> int:
-        """How many keys a group has, by its number."""
+        """The number of keys in a group, by the group's number."""
         return sum(1 for _ in self._chain(number)) if self._hidden else self._sets.size(number)
 
     def _group(self, number: int) -> Group[K]:

@@ -22,7 +22,7 @@ SMALL = 64  # groups of a component from each of which a search is begun
 
 
 class Reached:
-    """What ways have come to each group with, so that none is followed twice."""
+    """The states with which ways have reached each group, so that none is followed twice."""
 
     def __init__(self, most: int = MANY) -> None:
         self._spans: dict[tuple[int, int], list[Span]] = {}
@@ -179,7 +179,7 @@ class Way:
 
     @property
     def adds(self) -> int | None:
-        """What once around adds to every coordinate that goes it; None where a step is no translation."""
+        """The amount that going once around adds to every coordinate; None where a step is not a translation."""
         return self.end.carried.add if isinstance(self.end.carried, Span) else None
 
 

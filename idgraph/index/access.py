@@ -35,7 +35,7 @@ from idgraph.ir import Fusion, Tensor, TensorExpr
 
 
 class Maps(Protocol):
-    """What an access asks of an index model of a changed fusion."""
+    """The part of an index model of a changed fusion that an access needs."""
 
     def verify(self) -> None: ...
     def write(self, e: TensorExpr, /) -> Access: ...
@@ -386,7 +386,7 @@ class Access(Printed):
         return sorted({name for x in every for name in x.names} - {*self._dims(), *self.loads})
 
     def sheet(self) -> Sheet:
-        """What notebooks show: one fact in each row."""
+        """The notebook form: one fact in each row."""
         rows = [("coordinates", "(" + ", ".join(map(str, self.coordinates)) + ")"), ("address", self.place)]
         rows.append(("when", str(self.predicate)))
         rows += [(n, f"{t.name}[{', '.join(map(str, where))}]") for n, (t, where) in self.loads.items()]

@@ -112,7 +112,7 @@ def bank_conflicts(
     for name, extent in (block or {}).items():
         if name not in _THREADS or isinstance(extent, bool) or extent < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise IndexingError(
-                f"block: {name!r} = {extent!r} is no thread dimension", where=user_line(), hint=_THREADS[0]
+                f"block: {name!r} = {extent!r} is not a thread dimension", where=user_line(), hint=_THREADS[0]
             )
     counted = _Count(access, place, when, _lane_bytes(access, vector, place, extents))
     dims = [
@@ -186,7 +186,7 @@ def _lane_bytes(access: Access, vector: Loop | None, place: Expr, extents: Mappi
 
 @dataclass(slots=True)
 class _Count:
-    """What has been counted so far; ``scalar`` where lanes move single elements."""
+    """The counts so far; ``scalar`` where lanes move single elements."""
 
     access: Access
     place: Expr

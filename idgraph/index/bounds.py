@@ -79,7 +79,7 @@ class Conjunct:
 
     @property
     def label(self) -> str:
-        """The axis as the user counts it (``t3 axis 0``), or by name where it is none of the shape."""
+        """The axis as the user counts it (``t3 axis 0``), or by name where it is not one of the shape."""
         t = self.axis.tensor
         if t is not None and self.axis in t.axes:
             return f"{t.name} axis {t.axes.index(self.axis)}"

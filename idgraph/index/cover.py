@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 POINTS = 1 << 20  # of the loops that are looked at where no rule proves that a reader stays inside
 
-# What cuts, and the axes a reader must stay inside of.
+# The cutting expressions, and the axes that a reader must stay inside of.
 Cut = tuple[DomainExpr, tuple[IterDomain, ...]]
 
 

@@ -1,6 +1,6 @@
 """Index tensors whose values are known numbers: counted, constant, moved, added and multiplied, as expressions.
 
-A gather at such a tensor is no load: its address is an index expression like any other.
+A gather at such a tensor is not a load: its address is an index expression like any other.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 MAX_POINTS = 1 << 17
 
 Asked = Literal["predicate", "step", "start"]
-"""What a run of lanes must do: agree on the predicate, step by one element, start at a multiple of the width."""
+"""The conditions on a run of lanes: agree on the predicate, step by one element, start at a multiple of the width."""
 
 
 def find_loop(access: Access, loop: str | int | Loop) -> Loop:
@@ -53,7 +53,7 @@ def find_loop(access: Access, loop: str | int | Loop) -> Loop:
 
 
 class Loading(Protocol):
-    """What is asked of an access about the values that it loads."""
+    """The interface of an access for the values that it loads."""
 
     @property
     def loads(self) -> Mapping[str, tuple[Tensor, tuple[Expr, ...]]]: ...
@@ -136,7 +136,7 @@ def loaded_anew(access: Access, at: Loop, width: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What a run of lanes does not do, or is not proved to do.
+    """A condition that a run of lanes breaks, or is not proved to keep.
 
     ``point`` is a loop point (of lane 0) that shows it, None where no proof was found either way; ``condition`` the
     conjunct that lanes disagree on.
@@ -196,7 +196,7 @@ def _claim(run: Lanes, aligned: bool) -> Expr:
 
 
 def _seen(run: Lanes, values: Mapping[str, int], guess: Fault) -> Fault:
-    """What goes wrong at a point that was found."""
+    """The fault at a point that was found."""
     loops = {x.name: values.get(x.name, 0) for x in run.access.loops}
     point = {**loops, run.loop.name: values.get(run.block.name, 0) * run.width}
     env = {s.name: 0 for s in (*run.address.symbols, *run.predicate.symbols)} | dict(values)

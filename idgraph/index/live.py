@@ -1,4 +1,4 @@
-"""What of a fusion runs: the operations that its outputs depend on, and those whose values every reader makes again."""
+"""Operations that run: those that the outputs depend on, and those whose values every reader makes again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What checks and kernels ask of an index model, whoever answers."""
+"""The interface through which checks and kernels ask an index model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from idgraph.ir import SCANS, IterDomain, Tensor, TensorExpr
 
 
 class LoopVar(Protocol):
-    """What is asked of a loop."""
+    """The interface of a loop."""
 
     @property
     def name(self) -> str: ...
@@ -25,7 +25,7 @@ class LoopVar(Protocol):
 
 
 class AccessMap(Protocol):
-    """What is asked of an access."""
+    """The interface of an access."""
 
     @property
     def coordinates(self) -> tuple[Expr, ...]: ...
@@ -44,7 +44,7 @@ class AccessMap(Protocol):
 
 
 class IndexMaps(Protocol):
-    """What is asked of an index model: loops of an expression, and its accesses by operand."""
+    """The interface of an index model: loops of an expression, and its accesses by operand."""
 
     def loops(self, e: TensorExpr, /) -> Sequence[LoopVar]: ...
     def read(self, e: TensorExpr, operand: int, /) -> AccessMap: ...

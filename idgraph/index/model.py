@@ -84,7 +84,7 @@ def _row(a: Access) -> tuple[str, str, str, str, str]:
 
 
 class IdModel:
-    """What a scheduled fusion means: graphs, loops, index maps.
+    """The meaning of a scheduled fusion: graphs, loops, index maps.
 
     Everything is built when first asked for and kept until the fusion changes; answers always speak of the fusion as
     it is now, graphs and accesses handed out before stay as they were.
@@ -118,7 +118,7 @@ class IdModel:
         self._loops: dict[TensorExpr, tuple[Loop, ...]] = {}
 
     def _keep(self, name: str, build: Callable[[], T]) -> T:
-        """What ``build`` made for this state of the fusion."""
+        """The result of ``build`` for this state of the fusion."""
         self._refresh()
         if name not in self._kept:
             self._kept[name] = build()
@@ -134,7 +134,7 @@ class IdModel:
 
     @property
     def _plans(self) -> Plans:
-        """What every graph enters for a tensor."""
+        """The entries that every graph makes for a tensor."""
         return self._keep("plans", Plans)
 
     @property
@@ -271,7 +271,7 @@ class IdModel:
         """The access of tensor ``t`` by operation ``e``; ``operand`` says which where e reads t in several ways."""
         self._check(e)
         if not isinstance(t, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise IndexingError(f"{t!r} is no tensor", where=user_line(), hint=f"{e!r} touches {_touched(e)}")
+            raise IndexingError(f"{t!r} is not a tensor", where=user_line(), hint=f"{e!r} touches {_touched(e)}")
         if operand is not None:
             if not is_int(operand) or not 0 <= operand < len(e.inputs) or e.inputs[operand] is not t:
                 raise IndexingError(f"operand {operand!r} of {e!r} is not {t.name}", where=e.source_line)
@@ -332,7 +332,7 @@ class IdModel:
         self._refresh()
         if not isinstance(e, TensorExpr):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise IndexingError(
-                f"{e!r} is no operation",
+                f"{e!r} is not an operation",
                 where=user_line(),
                 hint="t.definition names one; that of an input is None",
             )

@@ -33,7 +33,7 @@ class _Access(Loading, Protocol):
 
 
 class Accesses(Protocol):
-    """What is asked of an index model."""
+    """The part of an index model that sizes need."""
 
     def loops(self, e: TensorExpr, /) -> Sequence[_Loop]: ...
     def read(self, e: TensorExpr, operand: int, /) -> _Access: ...

@@ -19,7 +19,7 @@ LOCAL_LIMIT = 4096
 
 
 class Way(LoopVar, Protocol):
-    """What storage asks of a loop."""
+    """The facts that storage needs of a loop."""
 
     @property
     def parallel(self) -> str: ...

@@ -1,4 +1,4 @@
-"""What would allow wider vectors: candidate changes to layout, schedule, slices or extents, each tried on a copy.
+"""Changes that allow wider vectors: candidate changes to layout, schedule, slices or extents, each tried on a copy.
 
 Nothing is suggested that was not applied and asked again, so a suggestion can be incomplete but not wrong.
 """

@@ -14,7 +14,7 @@ from idgraph.ir.loops import reachable
 
 
 class LoopVar(Protocol):
-    """What an array asks of the loops of its tensor."""
+    """The facts that an array needs of the loops of its tensor."""
 
     @property
     def extent(self) -> Expr: ...

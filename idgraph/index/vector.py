@@ -55,9 +55,9 @@ Limit = Literal["widest", "asked", "extent", "loaded", "predicate", "step", "off
 class VectorWidth(Printed):
     """``width`` elements in one access along ``loop``; ``limit`` and ``reason`` say what stops ``refused`` elements.
 
-    ``limit``: "widest" (16 bytes), "asked" (as wide as wanted), "extent" (the loop is no multiple), "loaded" (the
+    ``limit``: "widest" (16 bytes), "asked" (as wide as wanted), "extent" (the loop is not a multiple), "loaded" (the
     address holds a value loaded lane by lane), "predicate" (lanes disagree whether the access happens), "step" (lanes
-    are no neighbours), "offset" (the first lane is not aligned), "buffer" (the memory is not). ``point`` is a loop
+    are not neighbours), "offset" (the first lane is not aligned), "buffer" (the memory is not). ``point`` is a loop
     point that shows it, None where more was neither proved nor refuted or no point is needed.
 
     >>> import idgraph as ig
@@ -207,7 +207,7 @@ def _original(run: Lanes, condition: Expr | None) -> str:
 
 
 def _unaligned(run: Lanes, found: Fault) -> str:
-    """Which parts of the first lane's address are no multiples of the width."""
+    """Which parts of the first lane's address are not multiples of the width."""
     parts = run.first.args if run.first.op == "add" else (run.first,)
     wrong = [p for p in parts if not multiple_of(p, run.width)]
     blocks = {run.block: symbol(run.loop.name, 0) // run.width}

@@ -208,7 +208,7 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: int | None = None, *, 
     """
     rows = checked(weight, "embedding").shape[0] if padding_idx is not None and weight.ndim else 0
     if padding_idx is not None and not (is_int(padding_idx) and (not is_int(rows) or -rows <= padding_idx < rows)):
-        raise OperationError(f"embedding: padding_idx {padding_idx!r} is no row of {weight.name}", where=user_line())
+        raise OperationError(f"embedding: padding_idx {padding_idx!r} is not a row of {weight.name}", where=user_line())
     return apply_op("embedding", checked(input, "embedding"), checked(weight, "embedding"), name=name)
 
 

@@ -28,7 +28,7 @@ def build_full(
     extents = [fusion.extent("full", p, int(e) if e.is_const else e) for p, e in enumerate(expr_tuple(attrs, "shape"))]
     value = attrs.get("value")
     if not isinstance(value, (bool, int, float)) or args:
-        raise OperationError(f"value {value!r} is no number")
+        raise OperationError(f"value {value!r} is not a number")
     axes = [fusion.new_domain(e) for e in extents]
     return fusion.emit("full", (), dict(attrs), [], check_dtype(attrs.get("dtype")), flat_domain(axes), name)
 
@@ -42,13 +42,13 @@ def build_iota(
     for key in ("start", "step"):
         value = attrs.get(key)
         if not isinstance(value, (int, float)) or isinstance(value, bool):
-            raise OperationError(f"{key} {short_repr(value)} is no number")
+            raise OperationError(f"{key} {short_repr(value)} is not a number")
         if isinstance(value, float) and not isfinite(value):
             raise OperationError(f"{key} {value!r} is not finite")
         if isinstance(value, int) and not -LARGEST - 1 <= value <= LARGEST:
             raise OperationError(f"{key} {value} does not fit an int64")
         if isinstance(value, float) and not is_float(check_dtype(attrs.get("dtype"))):
-            raise OperationError(f"{key} {value!r} is no integer, and dtype is {attrs.get('dtype')}")
+            raise OperationError(f"{key} {value!r} is not an integer, and dtype is {attrs.get('dtype')}")
     if args:
         raise OperationError("takes no operand")
     axes = [fusion.new_domain(fusion.extent("iota", 0, int(n) if n.is_const else n))]

@@ -1,4 +1,4 @@
-"""What an automatic schedule decided about an operation, and why: plain data that a report prints."""
+"""Decisions of an automatic schedule about an operation, with reasons: plain data that a report prints."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class Split:
 
     @property
     def attributes(self) -> tuple[object, ...]:
-        """What two splits must share to be the same split."""
+        """The key by which two splits are the same split."""
         return ("split", self.factor, self.inner_split)
 
     def __repr__(self) -> str:
@@ -138,7 +138,7 @@ class Merge:
 
     @property
     def attributes(self) -> tuple[object, ...]:
-        """What two merges must share to be the same merge."""
+        """The key by which two merges are the same merge."""
         return ("merge",)
 
     def __repr__(self) -> str:
@@ -172,7 +172,7 @@ class Resize:
 
     @property
     def attributes(self) -> tuple[object, ...]:
-        """What two resizes must share to be the same resize."""
+        """The key by which two resizes are the same resize."""
         return ("resize", self.left, self.right)
 
     def __repr__(self) -> str:
@@ -206,7 +206,7 @@ class Stride:
 
     @property
     def attributes(self) -> tuple[object, ...]:
-        """What two strides must share to be the same stride."""
+        """The key by which two strides are the same stride."""
         return ("stride", self.start, self.step, self.out.extent)
 
     def __repr__(self) -> str:
@@ -239,7 +239,7 @@ class Roll:
 
     @property
     def attributes(self) -> tuple[object, ...]:
-        """What two rolls must share to be the same roll."""
+        """The key by which two rolls are the same roll."""
         return ("roll", self.shift)
 
     def __repr__(self) -> str:
@@ -275,7 +275,7 @@ class Swizzle:
 
     @property
     def attributes(self) -> tuple[object, ...]:
-        """What two swizzles must share to be the same swizzle."""
+        """The key by which two swizzles are the same swizzle."""
         return ("swizzle", self.kind)
 
     def __repr__(self) -> str:

@@ -37,7 +37,7 @@ def check_dtype(name: object) -> DType:
 
 
 def _type_name(dtype: object) -> str | None:
-    """What a type object of NumPy, ml_dtypes or torch is called, none of which is imported for it."""
+    """The name of a type object of NumPy, ml_dtypes or torch, none of which is imported for it."""
     home = (dtype if isinstance(dtype, type) else type(dtype)).__module__.partition(".")[0]
     if home not in ("numpy", "ml_dtypes", "torch"):
         return None

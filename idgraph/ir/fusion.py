@@ -36,12 +36,12 @@ def current_fusion() -> Fusion:
 
 
 def is_int(value: object) -> TypeGuard[int]:
-    """An int that is no bool."""
+    """An int that is not a bool."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _adding(args: tuple[object, ...], _kwargs: Mapping[str, object]) -> Callable[[], None] | None:
-    """What takes back the inputs, outputs, symbols and operations that a failed call has added."""
+    """The undo of a failed call: inputs, outputs, symbols and operations that it has added are taken back."""
     fusion = args[0] if args else None
     if not isinstance(fusion, Fusion):
         return None
@@ -142,7 +142,7 @@ class Fusion(Rewrites, Shown):
             or name in ("min", "max", "where", "and", "or", "not")
         ):
             raise OperationError(
-                f"{name!r} is no name for a symbol",
+                f"{name!r} is not a name for a symbol",
                 where=user_line(),
                 hint="an ASCII identifier other than i0, ... (loops), ld0, ... (loaded values), min, max, where",
             )
@@ -191,7 +191,7 @@ class Fusion(Rewrites, Shown):
         extents = [self._extent(name, p, e) for p, e in enumerate(listed(shape, f"{name}: shape"))]
         kind = check_dtype(dtype)
         if not is_int(alignment) or alignment < 1 or alignment & (alignment - 1):
-            raise OperationError(f"input {name}: alignment {alignment!r} is no power of two (bytes)", where=where)
+            raise OperationError(f"input {name}: alignment {alignment!r} is not a power of two (bytes)", where=where)
         start = attr(offset)
         if strides is not None:
             strides = [attr(n) for n in listed(strides, f"{name}: strides")]

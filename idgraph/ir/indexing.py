@@ -38,13 +38,13 @@ MOST_LISTED = 1_000_000  # a fusion has fewer axes and operands; `range(10**18)`
 
 
 def listed(values: object, what: str) -> Sequence[Any]:
-    """``values`` if it is a list or a tuple (or another sequence that is no text), else an error that says ``what``."""
+    """``values`` if it is a list or a tuple (or a sequence other than text), else an error that says ``what``."""
     if isinstance(values, Sequence) and not isinstance(values, (str, bytes)):
         found = cast("Sequence[Any]", values)
         if len(found) > MOST_LISTED:
             raise OperationError(f"{what}: a list of more than {MOST_LISTED} values", where=user_line())
         return found
-    raise OperationError(f"{what}: {type(values).__name__} is no list or tuple", where=user_line())
+    raise OperationError(f"{what}: {type(values).__name__} is not a list or tuple", where=user_line())
 
 
 def flags(values: object, count: int, what: str) -> Sequence[bool]:
@@ -156,7 +156,7 @@ def basic_index(tensor: Tensor, items: tuple[object, ...]) -> Tensor:
             selects.append((axis, simplify(at)))
         else:
             raise OperationError(
-                f"index {short_repr(item)} of tensor {tensor.name} is none of int, slice, None, Ellipsis",
+                f"index {short_repr(item)} of tensor {tensor.name} is not one of int, slice, None, Ellipsis",
                 hint="index with tensors through ig.index_get(x, [i, j]), ig.index_select, ig.gather or ig.embedding",
             )
         axis += 1

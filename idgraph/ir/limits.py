@@ -1,4 +1,4 @@
-"""How large a text or file may be that is read as a fusion; untrusted input ends in one error, early."""
+"""Limits on a text or file that is read as a fusion; untrusted input ends in one error, early."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from idgraph.errors import ParseError
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What `parse` and `from_json` take at most; the defaults hold every graph that was captured so far, tenfold.
+    """The limits of `parse` and `from_json`; the defaults hold every graph that was captured so far, tenfold.
 
     ``bytes`` of the text or file (UTF-8), ``nodes``: inputs and operations, ``terms``: operators and names of one
     index expression written in it, ``rank``: axes of one tensor. Raises `ParseError` for a limit that is no

@@ -58,7 +58,7 @@ class Step:
 
 
 def is_int(value: object) -> bool:
-    """An int that is no bool, whatever the annotation of a caller's argument says."""
+    """An int that is not a bool, whatever the annotation of a caller's argument says."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -127,7 +127,7 @@ def _mixed_reduction(tensor: Tensor, step: str, domains: Sequence[IterDomain]) -
 
 
 def part_count(extent: Expr, size: Expr) -> Expr:
-    """How many parts of ``size`` (at least 1) cover an axis, the last perhaps in part.
+    """The number of parts of ``size`` (at least 1) that cover an axis, the last perhaps in part.
 
     Half of an even symbol goes into it twice, which no general rule for rounded division sees.
 
@@ -229,7 +229,7 @@ def swizzle(tensor: Tensor, kind: str, x: int, y: int) -> None:
             hint='split to a power of two first, or use kind "cyclic"',
         )
     out_x = tensor.fusion.new_domain(a.extent, a.kind, tensor)
-    # A broadcast axis turned by an iteration axis is no broadcast: its coordinate is not 0.
+    # A broadcast axis turned by an iteration axis is not a broadcast: its coordinate is not 0.
     out_y = tensor.fusion.new_domain(b.extent, result_kind((a, b), b.extent), tensor)
     expr = Swizzle(a, b, out_x, out_y, known, user_line())
     out_x.definitions = out_y.definitions = (expr,)

@@ -49,7 +49,7 @@ def _check(op: str, x: Tensor, target: Tensor, reduction: str, smoothing: float)
     """The class axis; raises where the operands do not fit."""
     if reduction not in get_args(Reduction):
         raise OperationError(
-            f"{op}: reduction {reduction!r} is none of {', '.join(get_args(Reduction))}", where=user_line()
+            f"{op}: reduction {reduction!r} is not one of {', '.join(get_args(Reduction))}", where=user_line()
         )
     if isinstance(smoothing, bool) or not isinstance(smoothing, (int, float)) or not 0.0 <= smoothing <= 1.0:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OperationError(f"{op}: label_smoothing {smoothing!r} is not between 0 and 1", where=user_line())
@@ -89,7 +89,7 @@ def _parts(
     wide = _wide(x)
     row = unsqueeze(cast(target, "int64"), dim)
     if ignore_index is not None and not is_int(ignore_index):
-        raise OperationError(f"ignore_index {short_repr(ignore_index)} is no int")
+        raise OperationError(f"ignore_index {short_repr(ignore_index)} is not an int")
     valid = None if ignore_index is None else ne(row, ignore_index)
     safe = row if valid is None else where(valid, row, 0)
     table, share = None, None
@@ -107,7 +107,7 @@ def _parts(
 
 
 def _normalizer(p: _Loss) -> Tensor | float:
-    """What a mean divides by: the weights of the rows that count."""
+    """The divisor of a mean: the weights of the rows that count."""
     if p.share is not None:
         return sum(p.per_row(p.share))
     rows = 1
@@ -253,7 +253,7 @@ def _along(t: Tensor, p: _Loss) -> Tensor:
 
 
 def _row_factor(p: _Loss, grad: Tensor | None, reduction: Reduction) -> Tensor | float | None:
-    """What each row's slope is multiplied by."""
+    """The factor of each row's slope."""
     wide = None
     if grad is not None:
         wide = cast(grad, p.wide.dtype) if grad.dtype != p.wide.dtype else grad

@@ -72,7 +72,7 @@ def _extents(args: Sequence[object], op: str) -> tuple[Attr, ...]:
     found: list[Attr] = []
     for e in map(plain, _flat(args)):
         if isinstance(e, bool) or not isinstance(e, (int, Expr)):
-            raise OperationError(f"{op}: {e!r} is no extent", where=user_line())
+            raise OperationError(f"{op}: {e!r} is not an extent", where=user_line())
         found.append(attr(e))
     return tuple(found)
 
@@ -315,7 +315,7 @@ def resolve_stacked(dim: object, rank: int) -> int:
     """Position of the new axis in a result of ``rank`` axes."""
     place = plain(dim)
     if isinstance(place, bool) or not isinstance(place, int) or not -rank <= place < rank:
-        raise OperationError(f"stack: the result has {rank} axes, {dim!r} is none of them", where=user_line())
+        raise OperationError(f"stack: the result has {rank} axes, {dim!r} is not one of them", where=user_line())
     return place % rank
 
 

@@ -16,7 +16,7 @@ Operand = Tensor | Scalar | Expr
 def checked(x: object, op: str) -> Tensor:
     """``x`` as a tensor, or an error that names the operation."""
     if not isinstance(x, Tensor):
-        raise OperationError(f"{op}: {type(x).__name__} is no tensor of a fusion", where=user_line())
+        raise OperationError(f"{op}: {type(x).__name__} is not a tensor of a fusion", where=user_line())
     return x
 
 
@@ -132,7 +132,7 @@ def where(condition: Tensor, a: Operand, b: Operand, *, name: str | None = None)
     """
     if not isinstance(condition, (Tensor, Expr)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise OperationError(
-            f"where: the condition {condition!r} is no tensor",
+            f"where: the condition {condition!r} is not a tensor",
             where=user_line(),
             hint="== and != of tensors ask whether they are the same tensor: ig.eq(a, b), ig.ne(a, b)",
         )

@@ -116,7 +116,7 @@ class _Reader:
         try:
             value: object = json.loads(self.now.text)
         except ValueError:
-            self.fail("this is no JSON string")
+            self.fail("this is not a JSON string")
         self.take()
         return str(value)
 
@@ -261,7 +261,7 @@ def _domains(tensor: Tensor, places: Attr) -> list[IterDomain]:
 
 
 def replay_step(tensor: Tensor, step: str, args: Sequence[Attr], kwargs: Mapping[str, Attr]) -> None:
-    """Take a logged schedule step on ``tensor``; raises `ParseError` for arguments that are none of that step."""
+    """Take a logged schedule step on ``tensor``; raises `ParseError` for arguments that are not one of that step."""
     if step not in _STEPS:
         raise ParseError(f"schedule {tensor.name}: unknown step {step!r}", hint=f"one of {', '.join(sorted(_STEPS))}")
     try:
@@ -327,7 +327,7 @@ def parse_fusion(text: str, *, limits: Limits = LIMITS) -> Fusion:
     """The fusion that ``print(fusion)`` wrote.
 
     Raises `ParseError` with the line for text that is cut short, larger than ``limits`` (bytes, nodes, terms of an
-    expression, rank), or says something that is no fusion.
+    expression, rank), or says something that is not a fusion.
 
     >>> f = parse_fusion('fusion f { \\n t0 = input(shape=(4,)) \\n t1 = mul(t0, 2.0) \\n output t1 \\n }')
     >>> f.exprs[0]
@@ -336,7 +336,7 @@ def parse_fusion(text: str, *, limits: Limits = LIMITS) -> Fusion:
     True
     """
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ParseError(f"{type(text).__name__} is no text")
+        raise ParseError(f"{type(text).__name__} is not text")
     limits.check("the text", len(text), "bytes")
     limits.check("the text", len(text.encode("utf-8", "surrogatepass")), "bytes")
     reader = _Reader(text, limits)

@@ -48,7 +48,7 @@ def value_text(value: Attr) -> str:
 
 
 def input_arguments(t: Tensor) -> dict[str, Attr]:
-    """What `Fusion.input` was told of ``t`` beside its name; defaults are left out."""
+    """The arguments of `Fusion.input` for ``t`` beside its name; defaults are left out."""
     found: dict[str, Attr] = {
         "shape": tuple(int(d.extent) if d.extent.is_const else d.extent for d in t.logical),
         "dtype": t.dtype,

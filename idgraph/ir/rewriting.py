@@ -15,7 +15,7 @@ from idgraph.ir.tensor import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How many operations, tensors, inputs, outputs and symbols there are, and the numbers of the next ones."""
+    """The numbers of operations, tensors, inputs, outputs and symbols, and the numbers of the next ones."""
 
     counts: tuple[int, int, int, int, int]
     made: int
@@ -23,7 +23,7 @@ class Mark:
 
 
 class Rewrites:
-    """What a fusion offers to those who rewrite it; a part of `Fusion`.
+    """The interface of a fusion for rewrites; a part of `Fusion`.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -52,7 +52,7 @@ class Rewrites:
         raise NotImplementedError
 
     def trying(self, build: Callable[[], Tensor], line: SourceLine | None) -> tuple[Tensor, tuple[TensorExpr, ...]]:
-        """What ``build`` makes, with the operations it adds at the end: for `adopt`, or `undo` to take them back."""
+        """The result of ``build``, with the operations it adds at the end: for `adopt`, or `undo` to take them back."""
         count = len(self._exprs)
         with self.at_line(line):
             made = build()

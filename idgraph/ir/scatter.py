@@ -183,7 +183,7 @@ def build_index_put(
         raise OperationError(f"dims {value!r} must be adjacent, increasing, one for each index tensor")
     accumulate = attrs.get("accumulate")
     if not isinstance(accumulate, bool) and accumulate != "amax":
-        raise OperationError('accumulate is none of True, False, "amax"')
+        raise OperationError('accumulate is not one of True, False, "amax"')
     if accumulate:
         _check_added(x)
     if accumulate == "amax" and x.dtype not in ("int32", "int64"):

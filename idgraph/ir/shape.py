@@ -139,7 +139,7 @@ def build_permute(
     (x,) = one_tensor(args)
     dims = [check_axis(x, d) for d in int_tuple(attrs, "dims")]
     if sorted(dims) != list(range(x.ndim)):
-        raise OperationError(f"dims {tuple(dims)} are no permutation of the {x.ndim} axes of {x.name}")
+        raise OperationError(f"dims {tuple(dims)} are not a permutation of the {x.ndim} axes of {x.name}")
     root = _copy_axes(fusion, x)
     domain = moved_domain(root, [root[d] for d in dims])
     return fusion.emit("permute", args, dict(attrs), [[Mapped(d) for d in root]], x.dtype, domain, name)
@@ -225,7 +225,7 @@ def build_pad(
     left, right = expr_tuple(attrs, "left"), expr_tuple(attrs, "right")
     value = attrs.get("value")
     if not isinstance(value, (bool, int, float)):
-        raise OperationError(f"fill value {value!r} is no number")
+        raise OperationError(f"fill value {value!r} is not a number")
     if len(left) != x.ndim or len(right) != x.ndim:
         raise OperationError(f"{x.name} has {x.ndim} axes, got {len(left)} left and {len(right)} right pads")
     root = _copy_axes(fusion, x)

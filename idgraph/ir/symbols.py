@@ -14,7 +14,7 @@ def symbol_bound(known: Mapping[str, Expr], name: str, value: object) -> int | E
         return value
     if not isinstance(value, Expr) or value.is_condition:
         raise OperationError(
-            f"symbol {name}: {short_repr(value)} is no bound",
+            f"symbol {name}: {short_repr(value)} is not a bound",
             where=user_line(),
             hint="an int, or an expression in symbols of the fusion",
         )

@@ -45,7 +45,7 @@ _KEPT = ("_name", "alignment", "definition", "domain", "dtype", "inline_position
 
 
 def _stepping(args: tuple[object, ...], _kwargs: Mapping[str, object]) -> Restore | None:
-    """What puts the tensor back whose schedule step failed or was interrupted."""
+    """The undo of a schedule step that failed or was interrupted."""
     tensor = args[0] if args else None
     if not isinstance(tensor, Tensor):
         return None
@@ -137,7 +137,7 @@ class Tensor:
         self.read_by(kept)
 
     def readers(self) -> tuple[TensorExpr, ...]:
-        """What `uses` gives, without keeping it; for `Fusion` only."""
+        """The same as `uses`, without keeping it; for `Fusion` only."""
         return self._uses if self._uses is not None else tuple(self._readers or ())
 
     def read_by(self, readers: Sequence[TensorExpr]) -> None:

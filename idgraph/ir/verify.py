@@ -20,7 +20,7 @@ def check_name(name: object, what: str) -> str:
     """A printable name of 1 to 200 characters; anything else is an error (names reach text and pictures)."""
     if not isinstance(name, str) or not 1 <= len(name) <= 200 or not name.isprintable():
         raise OperationError(
-            f"{short_repr(name)} is no name for a {what}",
+            f"{short_repr(name)} is not a name for a {what}",
             where=user_line(),
             hint="1 to 200 printable characters, no line breaks",
         )
@@ -87,7 +87,7 @@ def violations(fusion: Fusion) -> list[str]:
         found += [f"{finding}{line}" for finding in _reads(e)]
         made |= {t.name for t in e.outputs}
     found += _sizes(fusion)
-    found += [f"output {t.name} is no tensor of the fusion" for t in fusion.outputs if t not in fusion]
+    found += [f"output {t.name} is not a tensor of the fusion" for t in fusion.outputs if t not in fusion]
     if fusion.exprs and not fusion.outputs:
         found.append(f"fusion {fusion.name} has no output: f.output(tensor)")
     return found

@@ -1,4 +1,4 @@
-"""What statements set, read and speak of, and the same statements over other variables and indices.
+"""Definitions and uses of statements, and the same statements over other variables and indices.
 
 One function, `rewritten`, says where each kind of statement has its parts; every question below asks it. Passes keep no
 list of their own.
@@ -145,7 +145,7 @@ def _rewritten(s: Stmt, made: ToLocal, updated: ToLocal, read: ToOperand, index:
 
 
 def made_by(s: Stmt) -> tuple[Local, ...]:
-    """The variables that ``s`` gives a new value, whatever they were; a loop's variable is none of them."""
+    """The variables that ``s`` gives a new value, whatever they were; a loop's variable is not one of them."""
     found: list[Local] = []
 
     def keep(x: Local) -> Local:
@@ -214,8 +214,8 @@ def names(s: Stmt) -> frozenset[str]:
 
 
 def value_of(s: Stmt) -> object:
-    """What ``s`` computes, without the name it gives it: equal for statements that compute the same of the same
-    operands. None for what is no value."""
+    """The key of the value that ``s`` computes: equal for statements that compute the same of the same operands.
+    None where ``s`` makes no value."""
     if not isinstance(s, (Load, Compute, Choose)):
         return None
     return rewritten(s, made=lambda x: Local("", x.dtype))

@@ -126,7 +126,7 @@ class Single:
 class Checked:
     """``body`` where ``condition`` on a loaded value holds; where not, a checked run reports ``site``.
 
-    ``point`` are the values of the site's loops, where these are no variables any more (unrolled lanes).
+    ``point`` are the values of the site's loops, where these are not variables any more (unrolled lanes).
     A run that is not checked tests it only where ``always``: before a write.
     """
 

@@ -1,4 +1,4 @@
-"""What is decided for one tensor, with the reasons."""
+"""The decision for one tensor, with its reasons."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def _as_it_is(t: Tensor) -> LayoutDecision:
 
 
 def _as_torch(t: Tensor, given: tuple[int | Expr, ...]) -> LayoutDecision:
-    """What eager mode gives."""
+    """The strides that eager mode gives."""
 
     def size(axis: int) -> int:
         stride = given[axis]

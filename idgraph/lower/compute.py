@@ -1,4 +1,4 @@
-"""What an operation computes from its operands at one point, as plan statements; and how reductions accumulate."""
+"""The statements of an operation at one point, and the accumulation of reductions."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def _number(e: TensorExpr, key: str) -> Scalar:
     value = e.attrs[key]
     if isinstance(value, (bool, int, float)):
         return value
-    raise EmitError(f"{key} {value!r} of {e.output.name} is no number", where=e.source_line)
+    raise EmitError(f"{key} {value!r} of {e.output.name} is not a number", where=e.source_line)
 
 
 def _count(v: Value, e: TensorExpr, place: Expr, to: Local) -> None:

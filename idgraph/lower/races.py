@@ -75,7 +75,7 @@ def _check_expr(e: TensorExpr, loops: Sequence[LoopVar], ways: Mapping[TensorExp
 
 
 def shared_depth(tree: Sequence[Node], a: TensorExpr, b: TensorExpr) -> int:
-    """How many loops the two expressions share."""
+    """The number of loops that the two expressions share."""
     depth, nodes = 0, tree
     while True:
         inside = next((n for n in nodes if isinstance(n, Nest) and a in n.exprs and b in n.exprs), None)

@@ -23,7 +23,7 @@ def tidy(body: Body) -> list[Stmt]:
 
 @dataclass(slots=True)
 class _Values:
-    """What is known at a statement: ``same`` local -> what it copies, ``made`` computation -> the local that has it."""
+    """The facts at a statement: ``same`` local -> what it copies, ``made`` computation -> the local that has it."""
 
     same: dict[str, Operand] = field(default_factory=dict[str, Operand])
     made: dict[Key, Local] = field(default_factory=dict["Key", Local])
@@ -52,7 +52,7 @@ class _Values:
         return out
 
     def learn(self, s: Stmt) -> None:
-        """What holds after ``s``."""
+        """The facts after ``s``."""
         match s:
             case Compute(local, "cast", (Local() as source,)) if source.dtype == local.dtype and source != local:
                 self.same[local.name] = source

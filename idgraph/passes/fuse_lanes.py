@@ -151,7 +151,7 @@ def _touched(s: Stmt) -> Iterator[Local]:
 
 
 def _own(loop: Loop) -> Counter[str]:
-    """How often the loop touches each array of which a step sets one element, reads that one, and touches no other."""
+    """The number of touches of each array of which a step sets one element, reads that one, and touches no other."""
     found: dict[str, list[Local]] = {}
     for s in walk(loop.body):
         for x in _touched(s):

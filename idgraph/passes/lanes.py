@@ -119,7 +119,7 @@ def _sides(s: Loop, read_only: frozenset[str], facts: tuple[Expr, ...]) -> list[
 
 
 def _tests(body: Sequence[Stmt]) -> tuple[Expr, ...]:
-    """What is tested in straight code, conjunct by conjunct."""
+    """The conditions tested in straight code, conjunct by conjunct."""
     found: list[Expr] = []
     for s in walk(tuple(body)):
         match s:
@@ -231,7 +231,7 @@ class Expansion:
             self.held[x.name] = self.values.setdefault(made, len(self.values))
 
     def value(self, o: Operand) -> object:
-        """What an operand holds: equal for equal values only."""
+        """The key of an operand's value: equal for equal values only."""
         return self.held.get(o.name, o) if isinstance(o, Local) else o
 
     def let(self, name: str, value: Operand, lanes: Sequence[Lane], depths: Mapping[str, int]) -> list[Stmt]:

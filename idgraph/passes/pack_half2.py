@@ -58,7 +58,7 @@ def _level(given: Sequence[Stmt]) -> list[Stmt]:
 
 
 def _defined_once(body: Sequence[Stmt]) -> dict[str, Compute | VectorLoad]:
-    """What sets each local that is set at this level only, and once."""
+    """The definition of each local that is set at this level only, and once."""
     found: dict[str, Compute | VectorLoad] = {}
     times: Counter[str] = Counter(x.name for s in walk(tuple(body)) for x in made_by(s))
     for s in body:

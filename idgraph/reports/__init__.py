@@ -43,7 +43,7 @@ _LATER = {"IndexReport": "model", "Part": "model", "report_parts": "model", "tra
 def report(
     f: Fusion, *, model: IdModel | None = None, auto: bool = False, suggestions: int | None = None
 ) -> IndexReport:
-    """What a fusion does to indices, as it is scheduled now; ``auto``: as `ig.schedule.auto` would schedule a copy.
+    """A fusion's indices, as it is scheduled now; ``auto``: as `ig.schedule.auto` would schedule a copy.
 
     Accesses of less than 16 bytes come with the changes that would allow more, each tried on a copy of the fusion: for
     the ``suggestions`` accesses with the most points (default: 32 of a small fusion, fewer of one with hundreds of

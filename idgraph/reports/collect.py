@@ -138,7 +138,7 @@ def lane_loop(loops: tuple[Loop, ...]) -> Loop | None:
 
 
 def access_facts(a: Access) -> AccessFacts:
-    """What one access does, and what is proved of it."""
+    """The facts of one access, and the proofs about it."""
     loop = lane_loop(a.loops)
     step, pattern = _pattern(a, loop)
     width, why = 1, "one element"

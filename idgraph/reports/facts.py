@@ -1,4 +1,4 @@
-"""What a report holds: plain facts about segments, operations, accesses, cycles and memory traffic."""
+"""The contents of a report: plain facts about segments, operations, accesses, cycles and memory traffic."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from idgraph.schedule import auto as schedule_automatically
 
 @dataclass(frozen=True, slots=True)
 class IndexReport(Printed):
-    """What a program does to indices: cycles, coordinates, contiguity and vector width, loaded indices, bytes moved.
+    """A program's indices: cycles, coordinates, contiguity and vector width, loaded indices, bytes moved.
 
     ``segments`` are fusions with the opaque calls between them; ``mapped`` counts the imported calls by name,
     ``opaque`` says of others why they are not mapped. ``schedule`` is "as given" or "auto". Printed it is tables,
@@ -100,7 +100,7 @@ class IndexReport(Printed):
         return all(s.exact for s in self.segments)
 
     def sheet(self) -> Sheet:
-        """What notebooks show: totals, and every cycle that changes an index. `save` writes the whole page."""
+        """The notebook form: totals, and every cycle that changes an index. `save` writes the whole page."""
         rows = [(name, str(value)) for name, value in totals(self).items()]
         rows += [
             ("cycle", f"{c.kind} {c.shift or c.map}, closed by {c.closed_by}") for c in self.cycles if c.changes_index

@@ -104,7 +104,7 @@ Box = tuple[Run, ...]
 
 
 def _box(e: TensorExpr, k: int) -> Box | None:
-    """What e reads of operand k, axis by axis; None where values say which (a gather)."""
+    """The part of operand k that e reads, axis by axis; None where values say which (a gather)."""
     runs: list[Run] = []
     for axis, read in zip(e.inputs[k].axes, e.reads[k], strict=True):
         match read:
@@ -127,7 +127,7 @@ def _points(e: TensorExpr) -> int:
 
 
 def touched(t: Tensor) -> tuple[int, str]:
-    """How many elements of t's memory its uses read; a reason where that is at most what is read.
+    """The number of elements of t's memory that its uses read; a reason where that is at most what is read.
 
     >>> import idgraph as ig
     >>> t = ig.Fusion("f").input("t", shape=(8, 10))

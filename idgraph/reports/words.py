@@ -68,7 +68,7 @@ def tuple_text(items: Sequence[object]) -> str:
 
 
 def lanes_text(a: AccessFacts) -> str:
-    """What the lanes of an access do."""
+    """The steps of an access's lanes, in words."""
     if a.pattern == "one element":
         return "one element"
     if a.vector_width > 1:
@@ -77,12 +77,12 @@ def lanes_text(a: AccessFacts) -> str:
 
 
 def limit_text(a: AccessFacts) -> str:
-    """What stops a wider access; nothing where it is as wide as it can be."""
+    """The reason against a wider access; empty where it is as wide as it can be."""
     return "" if a.vector_bytes >= 16 else a.why
 
 
 def suggestions_text(a: AccessFacts) -> str:
-    """What would allow more: a line for each change that was tried and found to."""
+    """Changes that allow a wider access: a line for each that was tried and holds."""
     if a.suggestions is None:
         return ""
     return (

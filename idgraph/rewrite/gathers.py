@@ -306,7 +306,7 @@ def place_of(e: TensorExpr) -> str:
 
 
 def _entries(e: TensorExpr) -> str:
-    """How many indices each row has: "one" for the cheap case, an index of extent one along its axis."""
+    """The number of indices in a row: "one" for the cheap case, an index of extent one along its axis."""
     if e.op in ("gather", "take_along_dim"):
         dim = e.attrs["dim"]
         extent = e.output.axes[dim % e.output.ndim].extent if isinstance(dim, int) else as_expr(0)

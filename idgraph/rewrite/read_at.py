@@ -439,7 +439,7 @@ def _fewer(a: Sequence[Expr], b: Sequence[Expr]) -> bool:
 def _numbers(e: TensorExpr, key: str) -> list[Expr]:
     value = e.attrs[key]
     if not isinstance(value, tuple):
-        raise OperationError(f"{key} of {e.name} is no tuple")
+        raise OperationError(f"{key} of {e.name} is not a tuple")
     return [as_expr(v) for v in value if isinstance(v, (int, Expr))]
 
 

@@ -29,7 +29,7 @@ FOREIGN = "in foreign byte order"
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """An array handed in: ``strides`` in elements, None where they are no whole non-negative numbers of elements."""
+    """An array handed in: ``strides`` in elements, None where they are not whole non-negative numbers of elements."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -125,9 +125,11 @@ def _chosen(fusion: Fusion, symbols: Mapping[str, Any] | None) -> Env:
     env: Env = {}
     for name, value in (symbols or {}).items():
         if name not in fusion.symbols:
-            raise EmitError(f"{name!r} is no symbol of fusion {fusion.name}", hint=f"symbols: {list(fusion.symbols)}")
+            raise EmitError(
+                f"{name!r} is not a symbol of fusion {fusion.name}", hint=f"symbols: {list(fusion.symbols)}"
+            )
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-            raise EmitError(f"symbol {name} = {value!r} is no integer")
+            raise EmitError(f"symbol {name} = {value!r} is not an integer")
         env[name] = int(cast("int", value))
     return env
 
@@ -166,7 +168,7 @@ def bind_strides(t: Tensor, env: Env, shape: Sequence[int], actual: Sequence[int
 
 
 def logical_strides(t: Tensor, env: Mapping[str, int]) -> tuple[int, ...] | None:
-    """Elements between neighbours along each axis of ``t.shape``; None where memory is no strided view of it."""
+    """Elements between neighbours along each axis of ``t.shape``; None where memory is not a strided view of it."""
     found: dict[IterDomain, int] = {d: int(s.evaluate(env)) for d, s in zip(t.allocation, strides(t), strict=True)}
     if any(d not in t.axes for d in t.allocation):
         return None

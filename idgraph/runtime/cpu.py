@@ -1,4 +1,4 @@
-"""What is special about numba on the CPU."""
+"""The parts of compilation that only numba on the CPU needs."""
 
 from __future__ import annotations
 

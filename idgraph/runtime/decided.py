@@ -1,4 +1,4 @@
-"""What a program decided: how gathers and scatters get their elements, and what lies in memory between kernels."""
+"""The decisions of a program: how gathers and scatters get their elements, and what lies in memory between kernels."""
 
 from __future__ import annotations
 

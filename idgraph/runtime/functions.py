@@ -19,5 +19,5 @@ def function_of(source: str, name: str, names: dict[str, Any], target: str) -> C
     exec(compile(source, file, "exec"), names)  # noqa: S102  # no user text: names are numbered, comments are quoted
     found = names[name]
     if not callable(found):
-        raise EmitError(f"{name} is no function")
+        raise EmitError(f"{name} is not a function")
     return found

@@ -340,7 +340,7 @@ def _reference(t: Tensor, sources: _Sources, config: KernelConfig) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Sources:
-    """What is computed for a tensor, and the inputs that it reads."""
+    """The tensors computed for a tensor, and the inputs that it reads."""
 
     exprs: tuple[TensorExpr, ...]
     inputs: tuple[Tensor, ...]

@@ -73,7 +73,7 @@ class KernelConfig:
 
     @staticmethod
     def from_data(data: Mapping[str, object]) -> KernelConfig:
-        """What `to_data` gave; raises `ScheduleError` for anything else.
+        """The inverse of `to_data`; raises `ScheduleError` for anything else.
 
         >>> KernelConfig.from_data({"rows": 4}).rows
         4

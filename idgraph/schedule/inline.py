@@ -81,7 +81,7 @@ def _named(fusion: Fusion, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         if t not in fusion:
             named = t.name if isinstance(t, Tensor) else repr(t)
             raise ScheduleError(
-                f"inline_most: {named} is no tensor of fusion {fusion.name}",
+                f"inline_most: {named} is not a tensor of fusion {fusion.name}",
                 where=user_line(),
                 hint="a list of its tensors, or nothing for all of them",
             )
@@ -148,7 +148,7 @@ def recompute(t: Tensor, use: TensorExpr, *, operand: int | None = None, name: s
     True
     """
     if not isinstance(t, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ScheduleError(f"recompute: {t!r} is no tensor", where=user_line(), hint="recompute(t, u.definition)")
+        raise ScheduleError(f"recompute: {t!r} is not a tensor", where=user_line(), hint="recompute(t, u.definition)")
     e = t.definition
     if e is None or use not in t.uses:
         why = "is an input, every use reads it for itself" if e is None else f"is not read by {use!r}"

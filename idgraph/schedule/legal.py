@@ -1,4 +1,4 @@
-"""What is wrong with a schedule, as the error that says it: asked by schedulers, which then take another way."""
+"""The error of an illegal schedule, as a value: schedulers ask for it and then take another way."""
 
 from __future__ import annotations
 

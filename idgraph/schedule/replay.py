@@ -252,7 +252,7 @@ def _may_be_cut(p: Tensor) -> bool:
 
 
 def _part(e: TensorExpr, k: int) -> tuple[object, ...]:
-    """What ``e`` takes of each axis of operand ``k``: the resizes and strides it reads the axis through."""
+    """The resizes and strides through which ``e`` reads each axis of operand ``k``."""
     taken: list[object] = []
     for read in e.reads[k]:
         if not isinstance(read, Mapped):

@@ -119,7 +119,7 @@ def _replayed(t: Tensor, image: dict[IterDomain, IterDomain], steps: Sequence[Do
 
 
 def _alike(t: Tensor, axes: Sequence[IterDomain], step: DomainExpr) -> DomainExpr | None:
-    """What the schedule of ``t`` makes of ``axes`` by a step like this one."""
+    """The axes that the schedule of ``t`` makes of ``axes`` by a step like this one."""
     for y in t.domain.loop_exprs:
         if list(y.inputs) == axes and type(y) is type(step) and len(y.outputs) == len(step.outputs):
             both = zip((*y.inputs, *y.outputs), (*step.inputs, *step.outputs), strict=True)

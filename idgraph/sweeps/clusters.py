@@ -38,7 +38,7 @@ def cluster(address: str, workers: int | None = None) -> Generator[Executor]:
     elif kind in ("dask", "tcp", "tls", "ucx"):
         yield from _dask(address, workers)
     else:
-        raise IdGraphError(f"{address!r} is no address of a cluster", hint=HINT)
+        raise IdGraphError(f"{address!r} is not an address of a cluster", hint=HINT)
 
 
 def _dask(address: str, workers: int | None) -> Generator[Executor]:

@@ -34,7 +34,7 @@ class Options:
     points: int = 30_000_000
 
     def settings(self, version: str) -> Settings:
-        """What a row remembers: a row with other settings is made again."""
+        """The settings that a row remembers: a row with others is made again."""
         return {
             "target": self.target, "auto": self.auto, "seed": self.seed, "points": self.points, "idgraph": version,
         }  # fmt: skip

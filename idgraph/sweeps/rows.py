@@ -30,7 +30,7 @@ Settings = Mapping[str, str | int | float | bool]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What became of one graph.
+    """The fate of one graph.
 
     ``graph`` is its name in the sweep, ``digest`` the SHA-256 of its file, ``reason`` what went wrong or why it was not
     checked, ``totals`` those of `IndexReport.to_dict`, ``opaque`` ATen name -> why, ``cycles`` kind -> count,
@@ -136,7 +136,7 @@ def read_rows(path: Path) -> dict[str, Row]:
             row = Row.from_json(line.decode("utf-8"))
         except ValueError as error:
             raise IdGraphError(
-                f"line {number} of {str(path)!r} is no row of a sweep: {str(error)[:80]}",
+                f"line {number} of {str(path)!r} is not a row of a sweep: {str(error)[:80]}",
                 hint="write to another file, or remove this one",
             ) from None
         found[row.graph] = row

@@ -67,9 +67,9 @@ def _lines(file: Path) -> list[str]:
     except OSError as error:
         raise IdGraphError(f"cannot read {str(file)!r}: {error.strerror}") from None
     except ValueError:
-        raise IdGraphError(f"{str(file)!r} is no list of graphs: it is not UTF-8 text") from None
+        raise IdGraphError(f"{str(file)!r} is not a list of graphs: it is not UTF-8 text") from None
     if len(data) > MAX_BYTES or "\0" in text:
-        raise IdGraphError(f"{str(file)!r} is no list of graphs", hint="a text file with one path in each line")
+        raise IdGraphError(f"{str(file)!r} is not a list of graphs", hint="a text file with one path in each line")
     if file.suffix == ".json":
         raise IdGraphError(f"{str(file)!r} is one graph, not a list", hint="idgraph report FILE, or give its folder")
     lines = (line.strip() for line in text.splitlines())
@@ -192,12 +192,12 @@ def _read(source: Source) -> tuple[bytes, str]:
         with source.path.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
-        return b"", str(getattr(error, "strerror", None) or "is no file name")
+        return b"", str(getattr(error, "strerror", None) or "is not a file name")
     return (b"", f"longer than {MAX_BYTES} bytes") if len(data) > MAX_BYTES else (data, "")
 
 
 def _task(source: Source, options: Options, settings: Settings, timeout: float, memory: int) -> Task | Row:
-    """What is handed out, or at once the row of a file that cannot be read."""
+    """The task to hand out, or at once the row of a file that cannot be read."""
     data, wrong = _read(source)
     if wrong:
         return Row(source.graph, _digest(data), "refused", f"cannot be read: {wrong}", settings=settings)

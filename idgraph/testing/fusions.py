@@ -187,7 +187,7 @@ def _shrunk(draw: Draw, t: Tensor, axis: int) -> list[int]:
 
 
 def _source(draw: Draw, t: Tensor, shape: Sequence[int]) -> Tensor:
-    """What is written: a fresh input, or ``t``'s own front part where that is large enough."""
+    """The tensor that is written: a fresh input, or ``t``'s own front part where that is large enough."""
     if all(n <= m for n, m in zip(shape, _extents(t), strict=True)) and draw(st.booleans()):
         return ops.neg(t)
     return t.fusion.input(f"source{len(t.fusion.inputs)}", shape=shape)

@@ -61,7 +61,7 @@ def validate(
     program on random data (``seed``) or on ``inputs``, against float64. Symbols are read off ``inputs`` or given in
     ``symbols``.
     Where an address is wrong the kernel is not run. Raises what building the kernels raises (`ScheduleError`,
-    `EmitError`); a wrong result is no error but a report with a counterexample.
+    `EmitError`); a wrong result is not an error but a report with a counterexample.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("rotation")

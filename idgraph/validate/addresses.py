@@ -119,7 +119,7 @@ def check_addresses(
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """What came of one operation; ``part`` says how much of it was a sample, empty where all was looked at."""
+    """The result of one operation; ``part`` says how much of it was a sample, empty where all was looked at."""
 
     mismatch: AddressMismatch | None
     points: int

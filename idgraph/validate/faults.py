@@ -1,4 +1,4 @@
-"""What can be wrong with an access, by code; 0 is no access, 1 a right one."""
+"""Faults of an access, by code; 0 where nothing is accessed, 1 for a right access."""
 
 from __future__ import annotations
 

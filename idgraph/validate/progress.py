@@ -22,7 +22,7 @@ def silent(_title: str, _total: int) -> Generator[Advance]:
 
 @contextmanager
 def terminal(title: str, total: int) -> Generator[Advance]:
-    """A bar on stderr for work that takes a while; nothing where stderr is no terminal."""
+    """A bar on stderr for work that takes a while; nothing where stderr is not a terminal."""
     if total < 50_000_000 or not sys.stderr.isatty():
         yield _nothing
         return
@@ -40,7 +40,7 @@ def terminal(title: str, total: int) -> Generator[Advance]:
 
 @contextmanager
 def busy(title: str) -> Generator[None]:
-    """A moving sign on stderr for work of unknown length; nothing where stderr is no terminal."""
+    """A moving sign on stderr for work of unknown length; nothing where stderr is not a terminal."""
     if not sys.stderr.isatty():
         yield
         return

@@ -1,4 +1,4 @@
-"""What a check found: a Report, and for a failure the smallest counterexample."""
+"""The result of a check: a Report, and for a failure the smallest counterexample."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class AddressMismatch(Printed):
         return "\n".join([*lines, *(f"  path: {step}" for step in self.path)])
 
     def sheet(self) -> Sheet:
-        """What notebooks show: the access, the point, both answers."""
+        """The notebook form: the access, the point, both answers."""
         return _failure(str(self))
 
 
@@ -70,7 +70,7 @@ class ValueMismatch(Printed):
         return "\n".join([*lines, f"  {self.note}"] if self.note else lines)
 
     def sheet(self) -> Sheet:
-        """What notebooks show: the element and both values."""
+        """The notebook form: the element and both values."""
         return _failure(str(self))
 
 
@@ -160,7 +160,7 @@ class ValueReport:
 
 @dataclass(frozen=True, slots=True)
 class Report(Printed):
-    """What `validate` found. ``counterexample`` is None when all is well.
+    """The result of `validate`. ``counterexample`` is None when all is well.
 
     >>> import idgraph as ig
     >>> from idgraph.validate import validate

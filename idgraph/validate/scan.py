@@ -1,4 +1,4 @@
-"""What an engine hands back for one operation."""
+"""The answer of an engine for one operation."""
 
 from __future__ import annotations
 

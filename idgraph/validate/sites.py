@@ -133,7 +133,7 @@ def _bound(e: Expr, symbols: Mapping[str, int]) -> Expr:
     try:
         return e.substitute(symbols)
     except ZeroDivisionError:
-        # Divided by the extent of an axis without elements: no point visits it, and -1 is no element if one does.
+        # Divided by the extent of an axis without elements: no point visits it, and -1 is not an element if one does.
         return FALSE if e.is_condition else as_expr(-1)
 
 
@@ -178,7 +178,7 @@ def _slot(m: IdModel, a: Access, definition: TensorExpr, symbols: Mapping[str, i
             at[loop.name] = as_expr(0)
             continue
         found = a.loops[j].symbol if j < t.inline_position else a.slots[j]
-        # An index map that cannot say the slot is wrong; -1 is no slot, so that the check finds it.
+        # An index map that cannot say the slot is wrong; -1 is not a slot, so that the check finds it.
         place = _bound(found, symbols) if found is not None else as_expr(-1)
         places.append((place, number(loop.extent, symbols)))
         at[loop.name] = place

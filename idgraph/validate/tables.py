@@ -1,4 +1,4 @@
-"""What the checks of one operation look up and mark."""
+"""The tables that the checks of one operation look up and mark."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ Highlight = Cycle[Any] | Explanation | None
 
 @dataclass(slots=True)
 class Marks:
-    """What is drawn in red, and what the red caption says."""
+    """The parts drawn in red, and the text of the red caption."""
 
     groups: set[int] = field(default_factory=set[int])
     exprs: set[DomainExpr] = field(default_factory=set[DomainExpr])
@@ -187,7 +187,7 @@ def _axis_title(d: IterDomain) -> str:
 
 
 def _legend(nodes: Sequence[Node], marks: Marks) -> tuple[Swatch, ...]:
-    """What the boxes of this picture mean; nothing that is not in it."""
+    """The legend of the boxes that are in this picture."""
     pills = [n for n in nodes if n.shape == "pill"]
     fills = {n.fill for n in nodes} | {fill for n in nodes for line in n.lines for fill, _ in line.chips}
     entries = (

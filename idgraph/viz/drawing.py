@@ -25,7 +25,7 @@ OPTIONS = {"highlight", "by", "collapse", "title"}
 
 @arguments(IdGraphError)
 def picture(what: object, **options: object) -> Picture:
-    """What will be drawn of a fusion, a graph, a cycle or an explanation. In a notebook it shows itself.
+    """The drawing of a fusion, a graph, a cycle or an explanation. In a notebook it shows itself.
 
     Options: ``title``; ``collapse`` (default: True above 60 tensors) draws large ones with fewer boxes; for graphs
     ``highlight``, a `Cycle` or an `Explanation` to mark in red, None for nothing (default: the first cycle that
@@ -134,7 +134,7 @@ def _collapse(fusion: Fusion, options: dict[str, object]) -> bool:
 
 
 def _highlight(graph: DomainGraph | IndexGraph, options: dict[str, object]) -> Highlight:
-    """What is marked: as asked, or the first cycle that a search must not run through."""
+    """The marked cycle: as asked, or the first one that a search must not run through."""
     if "highlight" not in options:
         return next((c for c in graph.cycles() if c.changes_index), None)
     wanted = options["highlight"]

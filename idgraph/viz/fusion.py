@@ -8,7 +8,7 @@ from idgraph.viz.picture import WHITE, Edge, Line, Node, Picture, Swatch
 from idgraph.viz.text import clip
 from idgraph.viz.words import LIMIT, attribute, axes_text, call_text, category, counted, listed, where
 
-# What an operation does to coordinates, as fill and border; where nothing happens to them the box is white.
+# The effect of an operation on coordinates, as fill and border; a box without an effect is white.
 KINDS = {
     "input": ("#dcebf9", "#3b78b5"),
     "pointwise": (WHITE, "#7a8496"),

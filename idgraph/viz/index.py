@@ -171,7 +171,7 @@ def _links(graph: IndexGraph, parts: dict[TensorExpr, dict[int, _Part]], spannin
             if made is None:
                 continue
             shared = [n for n in parts[e] if n in parts[made]]
-            # What follows from a shared loop has its colour only: a line for each would hide the loops.
+            # A consequence of a shared loop has its colour only: a line for each would hide the loops.
             loops = [n for n in shared if parts[e][n].loop is not None and parts[made][n].loop is not None]
             for n in loops or shared:
                 a, b = parts[made][n], parts[e][n]

@@ -177,7 +177,7 @@ def _order(graph: _Layered) -> None:
 
 
 def crossings(rows: Sequence[Sequence[int]], downs: Sequence[Sequence[int]]) -> int:
-    """How many pairs of arrows between neighbouring layers cross.
+    """The number of crossing pairs of arrows between neighbouring layers.
 
     >>> crossings([[0, 1], [2, 3]], [[3], [2], [], []])
     1

@@ -1,4 +1,4 @@
-"""What notebooks show: pictures as SVG, tables as HTML. The classes shown derive from `idgraph.display.Shown`."""
+"""Notebook forms: pictures as SVG, tables as HTML. The classes shown derive from `idgraph.display.Shown`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a picture says before it is drawn: boxes, arrows, clusters, a caption and a legend. DOT and SVG print it."""
+"""A picture before it is drawn: boxes, arrows, clusters, a caption and a legend. DOT and SVG print it."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def signed(x: Expr) -> str:
 
 
 def step_text(e: DomainExpr) -> str:
-    """What an axis expression does, in a few words.
+    """The effect of an axis expression, in a few words.
 
     >>> import idgraph as ig
     >>> t = ig.Fusion("f").input("t", shape=(64,))[32:].split(0, 8)
@@ -109,7 +109,7 @@ def call_text(e: TensorExpr) -> str:
 
 
 def category(t: Tensor) -> str:
-    """What the operation behind a tensor does to coordinates; decided by its axes, not by its name.
+    """The effect on coordinates of the operation behind a tensor; decided by its axes, not by its name.
 
     >>> import idgraph as ig
     >>> t = ig.Fusion("f").input("t", shape=(4, 64))

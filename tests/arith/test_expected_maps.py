@@ -1,4 +1,4 @@
-"""What other compilers' index maps, layouts and layouts linear over bits come to: right at every point, and as small.
+"""Index maps, layouts and layouts linear over bits of other compilers: right at every point, and as small.
 
 Rows are written anew from what those systems state: XLA's indexing maps (a domain, constraints and a result), CuTe's
 layout algebra (composition, complement, logical divide and product, coalescing) and Triton's linear layouts (a basis

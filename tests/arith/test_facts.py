@@ -1,4 +1,4 @@
-"""What is known besides ranges: forms and conjunctions that are right where the facts hold, compared point by point."""
+"""Facts besides ranges: forms and conjunctions that are right where the facts hold, compared point by point."""
 
 from __future__ import annotations
 

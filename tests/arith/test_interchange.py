@@ -126,7 +126,7 @@ def test_alternatives_have_no_affine_set() -> None:
 
 
 class _T:
-    """What the text needs of TVM's script functions, on numbers."""
+    """The functions of TVM's script that the text needs, on numbers."""
 
     @staticmethod
     def if_then_else(c: bool, a: int, b: int) -> int:

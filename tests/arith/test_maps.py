@@ -174,7 +174,7 @@ def test_two_pieces_that_meet_are_shown() -> None:
 
 
 def test_a_wrong_solution_does_not_leave_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the solver says: both ways are proved."""
+    """Both ways are proved, whatever the solver says."""
     turn, flip = IndexMap((i,), ((i + 5) % 64,), (64,)), IndexMap((i,), (63 - i,), (64,))
 
     def wrong(domain: object, equations: Sequence[tuple[Expr, Expr]], facts: object) -> list[Expr]:

@@ -61,7 +61,7 @@ def to_z3(e: Expr) -> Any:
 
 
 def agrees(before: Expr, after: Expr) -> None:
-    """No counterexample is found in the time given; an undefined point is no counterexample."""
+    """No counterexample is found in the time given; an undefined point is not a counterexample."""
     solver = z3.Solver()
     solver.set("timeout", TIMEOUT_MS)
     for s in all_symbols(before, after):

@@ -129,7 +129,7 @@ def surface(c: Case) -> Iterator[tuple[str, Callable[..., Any]]]:
 
 @dataclass(slots=True)
 class Findings:
-    """What a run saw: calls, and every broken promise by its kind, with the first call that broke it."""
+    """The record of a run: calls, and every broken promise by its kind, with the first call that broke it."""
 
     calls: int = 0
     failed: int = 0

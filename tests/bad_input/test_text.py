@@ -21,7 +21,7 @@ BAD = {
     "unknown tensor": ("fusion f {\n  t1 = add(t0, 1)\n}", "there is no tensor 't0'"),
     "unknown attribute": ("fusion f {\n  t0 = input(shape=(4,), shap=3)\n}", "unknown attribute shap"),
     "name twice": ("fusion f {\n  t0 = input(shape=(4,))\n  t0 = input(shape=(4,))\n}", "already has a tensor"),
-    "newline in a name": ('fusion f {\n  "a\\nb" = input(shape=(4,))\n}', "is no name for a tensor"),
+    "newline in a name": ('fusion f {\n  "a\\nb" = input(shape=(4,))\n}', "is not a name for a tensor"),
     "huge integer": ("fusion f {\n  t0 = input(shape=(" + "9" * 5000 + ",))\n}", "5000 digits"),
     "deep tuple": ("fusion f {\n  t0 = input(shape=" + "(" * 1000 + ")" * 1000 + ")\n}", "nested more than"),
     "deep expression": ("fusion f {\n  t0 = input(shape=(`" + "(" * 1000 + "1" + ")" * 1000 + "`,))\n}", ""),

@@ -1,4 +1,4 @@
-"""What the walk over every public name calls it with: a right value for each parameter, and one of each wrong kind."""
+"""Arguments for the walk over every public name: a right value for each parameter, and one of each wrong kind."""
 
 # pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false
 from __future__ import annotations
@@ -92,7 +92,7 @@ RIGHT: dict[str, Value] = {  # by the parameter's name, or by "callable.paramete
     "bitwise_not.x": lambda c: c.i, "plan": lambda c: (), "IdModel.output_to_input.output": lambda c: c.u,
     "IdModel.output_to_input.source": lambda c: c.x,
 }  # fmt: skip
-# What builders, front ends and notebooks call; a user has no use for it.
+# Names that builders, front ends and notebooks call; a user has no use for them.
 INSIDE = {
     "Fusion": {"adopt", "at_line", "building", "check_args", "emit", "extent", "free_strides", "index", "input_line",
                "new_domain", "note_name", "remove", "replace", "replace_operand", "restore", "touch", "trying", "undo"},

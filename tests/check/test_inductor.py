@@ -1,4 +1,4 @@
-"""What TorchInductor would generate, forward and backward, before and after its loop transformations: all decided."""
+"""TorchInductor's loops, forward and backward, before and after its loop transformations: all decided."""
 
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
 from __future__ import annotations

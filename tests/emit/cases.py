@@ -90,7 +90,7 @@ def tolerance(dtype: DType) -> tuple[float, float]:
 
 
 def difference(made: Case, inputs: Mapping[str, Array], got: Mapping[str, Array]) -> str:
-    """What is wrong with outputs against the oracle's; empty when nothing is."""
+    """The differences of outputs from the oracle's; empty when there is none."""
     f = made.fusion
     wanted = evaluate(f, inputs, {**made.symbols, **made.sizes})
     for t in f.outputs:

@@ -53,7 +53,7 @@ def test_symbols() -> None:
     refused(f, {"x": x}, "no symbol of fusion", symbols={"k": 1})
     refused(f, {"x": np.zeros(3, np.float32)}, "n = 3 is outside", symbols={"m": 1})
     refused(f, {"x": x}, r"axis 0 is declared 6 = n, the array has 4", symbols={"m": 1, "n": 6})
-    refused(f, {"x": x}, "is no integer", symbols={"m": 1.5})
+    refused(f, {"x": x}, "is not an integer", symbols={"m": 1.5})
     assert emit(f).run({"x": x}, {"m": 2})["t2"].tolist() == [0, 1]
 
 

@@ -1,4 +1,4 @@
-"""What statements set, read and compute; two numbers are one only where nothing can tell them apart."""
+"""Definitions, uses and values of statements; two numbers are one only where nothing can tell them apart."""
 
 from __future__ import annotations
 

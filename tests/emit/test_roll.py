@@ -94,7 +94,7 @@ class Machine:
                 for n, v in enumerate(values):
                     self.memory[buffer.name][int(address.evaluate(env)) + n] = self.value(v, env)
             case _:
-                raise AssertionError(f"{s} is none of these")
+                raise AssertionError(f"{s} is not one of these")
 
 
 def memory(body: Sequence[Stmt], n: int) -> dict[str, list[int]]:

@@ -1,4 +1,4 @@
-"""What the GPU rows compile to for sm_90, at their real sizes: no device is needed to see how memory is accessed."""
+"""PTX of the GPU rows for sm_90, at their real sizes: no device is needed to see how memory is accessed."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def row_program(f: ig.Fusion) -> Program:
 
 
 def aligned_vectors() -> dict[str, Any]:
-    """Vector accesses that refuse an element which is no multiple of their width."""
+    """Vector accesses that refuse an element which is not a multiple of their width."""
 
     def tested(name: str, f: Callable[..., Any]) -> Callable[..., Any]:
         width = int(name.lstrip("vloadstre"))

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def widths(p: Program) -> list[int]:
-    """How many elements each addition to memory takes."""
+    """The number of elements in each addition to memory."""
     found: list[int] = []
     for s in (s for k in p.kernels for s in repeated(k.body)):
         if isinstance(s, VectorAdd):
@@ -78,7 +78,7 @@ def test_columns_of_an_unknown_number() -> None:
 
 @pytest.mark.parametrize(("columns", "lanes", "dtype"), [(6, 3, "float32"), (8, 4, "int32"), (8, 2, "float64")])
 def test_lanes_by_hand_that_no_instruction_adds(columns: int, lanes: int, dtype: DType) -> None:
-    """What starts at an odd element, or is of another type: lanes, but an addition for each."""
+    """A row that starts at an odd element, or is of another type: lanes, but an addition for each."""
     f = put_rows(columns, dtype)
     f.outputs[0].split(1, lanes).parallelize(2, "vectorize").parallelize(0, "blockIdx.x").parallelize(1, "threadIdx.x")
     program, made = emit(f, "cuda"), Case(f, id_arrays(f))

@@ -170,7 +170,7 @@ def test_what_is_no_plain_array_is_refused(target: Target) -> None:
 
 
 class _Device:
-    """What an array on a device says of itself."""
+    """The CUDA array interface of an array on a device."""
 
     def __init__(self, **more: Any) -> None:
         about = {"shape": (8, 6), "typestr": "<f4", "data": (1024, False), "strides": None, "version": 3}

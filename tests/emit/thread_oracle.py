@@ -57,7 +57,7 @@ Env = dict[str, int]
 
 @dataclass(slots=True)
 class Epoch:
-    """Who touched what since the last barrier."""
+    """The accesses since the last barrier, by thread."""
 
     writers: dict[tuple[str, int], set[int]] = field(default_factory=dict[tuple[str, int], set[int]])
     readers: dict[tuple[str, int], set[int]] = field(default_factory=dict[tuple[str, int], set[int]])
@@ -234,7 +234,7 @@ class Block:
 
 
 def faults(plan: Plan, symbols: Mapping[str, int] | None = None, inputs: Mapping[str, Any] | None = None) -> list[str]:
-    """What is wrong with a plan for threads at these sizes; empty when nothing is."""
+    """The faults of a plan for threads at these sizes; empty when there is none."""
     found: list[str] = []
     for kernel in plan.kernels:
         found += kernel_faults(kernel, symbols, inputs)[0]

@@ -88,7 +88,7 @@ def _request(call: re.Match[str]) -> str:
 
 
 def _answers(asked: list[Any]) -> list[Any]:
-    """What each thread gets: its group's values combined, in the order in which they came."""
+    """The value of each thread: its group's values combined, in the order in which they came."""
     groups: dict[Any, Any] = {}
     for op, value, *group in asked:
         key = (op, *map(int, group))
@@ -117,7 +117,7 @@ def _next(thread: Any, answer: Any) -> Any:
 
 
 def bound(program: Program, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
-    """What kernels see of the inputs, by tensor name, and the values of symbols and open strides."""
+    """The inputs as kernels see them, by tensor name, and the values of symbols and open strides."""
     given = {name: given_array(name, a) for name, a in inputs.items()}
     env = bind(program.fusion, given, None)
     return {t.name: flat_input(t, given[t.name], env) for t in program.fusion.inputs}, env

@@ -132,9 +132,9 @@ BROKEN: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "ref to nothing": (set_field("args", [{"ref": "q"}, {"ref": "nothing"}]), "node 'mul'.* reads 'nothing'"),
     "ref to itself": (set_field("args", [{"ref": "q"}, {"ref": "mul"}]), "node 'mul'.* reads 'mul'"),
     "ref to later": (set_field("args", [{"ref": "q"}, {"ref": "add"}]), "node 'mul'.* reads 'add'"),
-    "ref is a number": (set_field("args", [{"ref": 3}]), "node 'mul': .* is no value"),
-    "strange tag": (set_field("args", [{"eval": "1"}]), "node 'mul': .* is no value"),
-    "two tags": (set_field("args", [{"ref": "q", "dtype": "x"}]), "node 'mul': .* is no value"),
+    "ref is a number": (set_field("args", [{"ref": 3}]), "node 'mul': .* is not a value"),
+    "strange tag": (set_field("args", [{"eval": "1"}]), "node 'mul': .* is not a value"),
+    "two tags": (set_field("args", [{"ref": "q", "dtype": "x"}]), "node 'mul': .* is not a value"),
     "argument missing": (set_field("args", [{"ref": "q"}]), "node 'mul'.*argument 1 'other' is missing"),
     "argument of wrong type": (set_field("args", [{"ref": "q"}, "text"]), "node 'mul'.*'other' is 'text', not"),
     "slice bound is text": (set_field("args", [{"ref": "q"}, 3, "0", 4], 7), "node 'slice_1'.*'start' is '0'"),
@@ -155,7 +155,7 @@ BROKEN: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "out is text": (set_field("out", "float32"), "node 'mul': 'out' is a string"),
     "rank huge": (set_out("shape", [1] * 65), "node 'q'"),
     "output reads nothing": (set_field("args", [[{"ref": "nothing"}]], -1), "output returns 'nothing'"),
-    "output is no list": (set_field("args", [{"ref": "q"}], -1), "output node's args"),
+    "output is not a list": (set_field("args", [{"ref": "q"}], -1), "output node's args"),
 }
 
 

@@ -187,14 +187,14 @@ def test_guards_are_checked_all_at_once() -> None:
     torch.testing.assert_close(
         imported.run(normal(12, 8), normal(12, 8), target="numpy"), f(normal(12, 8), normal(12, 8))
     )
-    with pytest.raises(FrontendError, match="is no multiple of 4"):
+    with pytest.raises(FrontendError, match="is not a multiple of 4"):
         imported.run(normal(10, 8), normal(10, 8), target="numpy")
     with pytest.raises(FrontendError, match="axis 0 of y is 16, captured as 12"):
         imported.run(normal(12, 8), normal(16, 8), target="numpy")
 
 
 def test_a_guard_of_two_sizes() -> None:
-    """What torch assumed of sizes when it chose a branch is no range of one size; the other branch is refused."""
+    """A branch that torch chose by a relation of two sizes: sizes of the other branch are refused."""
 
     def f(x: torch.Tensor, y: torch.Tensor) -> Arguments:
         return x + 1 if x.shape[0] < y.shape[0] else x - 1, y * 2

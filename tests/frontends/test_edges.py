@@ -52,7 +52,7 @@ def few_elements(x: T) -> Any:
 
 
 def rounded_once(x: T, y: T) -> Any:
-    """alpha times the other is no two-byte float of its own: where both nearly cancel its rounding would show.
+    """alpha times the other is not a two-byte float of its own: where both nearly cancel its rounding would show.
 
     (Eager itself rounds twice in the last elements, which fill no vector of the processor.)
     """

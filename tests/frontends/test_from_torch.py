@@ -173,7 +173,7 @@ def test_a_line_is_the_innermost_of_the_users(program: Callable[..., object]) ->
     assert stack == [
         "return self.part(x) + x.sin()", "return torch.nn.functional.silu(shifted(x))", "doubled = x * 2",
     ]  # fmt: skip
-    with pytest.raises(FrontendError, match="'y' is no node of"):
+    with pytest.raises(FrontendError, match="'y' is not a node of"):
         imported.source_stack("y")
 
 
@@ -328,7 +328,7 @@ def test_an_exported_program_with_dynamic_sizes() -> None:
 
 
 def test_what_is_no_program() -> None:
-    with pytest.raises(FrontendError, match="int is no function"):
+    with pytest.raises(FrontendError, match="int is not a function"):
         from_torch(3, (normal(2),))
     with pytest.raises(FrontendError, match="needs example arguments"):
         from_torch(rotate_half)

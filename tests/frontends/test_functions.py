@@ -99,7 +99,7 @@ def losses(x: T, y: T, t: T) -> Any:
 
 
 def moved(x: T) -> Any:
-    """What only moves elements."""
+    """Functions that only move elements."""
     return [
         x.tril(), x.triu(1), torch.diag(x[0]), torch.diag_embed(x[0], 1), x.diagonal(1, 1, 2), x.tile(2, 1, 3),
         x.repeat_interleave(3, dim=1), torch.rot90(x, -1, (1, 2)), x.movedim((0, 2), (2, 0)), x.flip(0, 2),

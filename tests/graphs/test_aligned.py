@@ -122,7 +122,7 @@ def test_the_names_say_what_is_wrong_with_an_argument() -> None:
     other = ig.Fusion("other").input("u", shape=(3,))
     m = ig.IdModel(f)
     for g in (m.aligned, m.extents):
-        with pytest.raises(ig.IndexingError, match="is no axis of a tensor"):
+        with pytest.raises(ig.IndexingError, match="is not an axis of a tensor"):
             g.explain(t0, 3)  # pyright: ignore[reportArgumentType]
         with pytest.raises(ig.IndexingError, match=f"u.I0 is not in the {g.name} graph"):
             g.explain(t0.logical[0], other.logical[0])

@@ -1,4 +1,4 @@
-"""What another compiler would compute for an access, compared with what this library says: as functions and by cost.
+"""The index that another compiler would compute for an access, compared with ours: as functions and by cost.
 
 Both sides are texts, read by Python's own parser and evaluated with NumPy at every point of the loops: nothing of the
 library takes part but the texts it printed.
@@ -75,7 +75,7 @@ def values(text: str, env: Mapping[str, Any]) -> Any:
 
 
 def differences(f: ig.Fusion, case: Case) -> list[str]:
-    """What is not as expected: other values, another predicate, or more operations than the other compiler needs."""
+    """The differences from the expectation: other values, another predicate, or more operations than expected."""
     m = ig.IdModel(f)
     m.verify()
     wrong: list[str] = []

@@ -248,7 +248,7 @@ def test_vectors_through_pads_of_two_axes() -> None:
     ("pads", "expected"), [(((-6, -6), (9, 9)), 1), (((-6, -6), (8, 8)), 2), (((-4, -4), (8, 8)), 4)]
 )
 def test_vectors_through_stacked_pads(pads: tuple[tuple[int, int], ...], expected: int) -> None:
-    """nvFuser: what two pads of one axis have in common; 3 is no width of an access, 1 is."""
+    """nvFuser: what two pads of one axis have in common; 3 is not a width of an access, 1 is."""
     f = ig.Fusion("f")
     x = f.input("x", (4, 8, 36), "int8")
     inner = ig.pad(x, pads[0], name="inner")
@@ -304,7 +304,7 @@ def test_a_transposed_tile(kind: str, expected: int) -> None:
 
 
 def test_no_vectors_along_a_swizzled_axis() -> None:
-    """nvFuser: columns exchanged by the row are no vector of memory."""
+    """nvFuser: columns exchanged by the row are not a vector of memory."""
     f = ig.Fusion("f")
     tile = ig.copy(f.input("x", (4, 4)), name="tile")
     f.output(ig.copy(tile))

@@ -1,4 +1,4 @@
-"""What other systems' index tests expect, in this library's words: schedules, and every index of them as printed.
+"""Expectations of other systems' index tests, in this library's words: schedules, and every index of them as printed.
 
 The cases follow the questions that nvFuser's indexing tests, TVM's compute-at tests and Inductor's printed strides ask;
 each is also checked at every point against the oracle.

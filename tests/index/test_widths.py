@@ -200,7 +200,7 @@ def merged(inner: int, strides: tuple[int, int]) -> Access:
 @pytest.mark.parametrize(
     ("inner", "strides", "width", "run"),
     [
-        (8, (8, 1), 4, 48),  # contiguous: the merge is no obstacle
+        (8, (8, 1), 4, 48),  # contiguous: the merge is not an obstacle
         (8, (12, 1), 4, 8),  # padded rows: runs of one row
         (8, (10, 1), 2, 8),
         (6, (8, 1), 2, 6),

@@ -88,7 +88,7 @@ def test_what_would_be_silently_wrong() -> None:
         ig.permute(a, 0, dims=(0,))
     with pytest.raises(ig.OperationError, match="no axis is named"):
         ig.flip(a)
-    with pytest.raises(ig.OperationError, match="padding_idx 4 is no row of w"):
+    with pytest.raises(ig.OperationError, match="padding_idx 4 is not a row of w"):
         ig.embedding(ig.cast(a, "int64"), f.input("w", shape=(4, 2)), 4)
     with pytest.raises(ig.OperationError, match="takes a tensor src or a number value"):
         ig.scatter(a, 0, ig.cast(a, "int64"))

@@ -1,4 +1,4 @@
-"""How many examples a law gets: a few in every run, 20 000 with ``--hypothesis-profile nightly``."""
+"""The number of examples of a law: a few in every run, 20 000 with ``--hypothesis-profile nightly``."""
 
 from __future__ import annotations
 

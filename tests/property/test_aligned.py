@@ -115,7 +115,7 @@ def ways_around(g: DomainGraph) -> Iterator[list[DomainExpr]]:
 
 
 def check_ways(g: DomainGraph) -> None:
-    """Whoever goes round with a coordinate comes back with it, from wherever he starts."""
+    """A coordinate that goes round comes back unchanged, from wherever it starts."""
     for way in ways_around(g):
         if not all(isinstance(x, (Resize, Stride, Roll)) for x in way):
             continue

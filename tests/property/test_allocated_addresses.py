@@ -35,13 +35,13 @@ Touch = tuple[
 
 @dataclass
 class Walk:
-    """What the statements of a plan touch."""
+    """The elements that the statements of a plan touch."""
 
     seen: set[Touch] = field(default_factory=set[Touch])
     operation: str = ""
 
     def touch(self, kind: str, b: Buffer, address: Expr, env: Mapping[str, int]) -> None:
-        if not b.name.startswith("part"):  # the running values of a reduction are no tensor's
+        if not b.name.startswith("part"):  # the running values of a reduction are not a tensor's
             point = tuple(sorted((n, v) for n, v in env.items() if n.startswith("i")))
             self.seen.add((self.operation, kind, b.title, b.place, point, int(address.evaluate(env))))
 
@@ -137,7 +137,7 @@ def agree(f: Fusion, symbols: Mapping[str, int] | None = None) -> set[str]:
         plan = build_plan(f, m, threads)
         values = {**dict.fromkeys(plan.names, 37), **(symbols or {})}  # free strides: any number
         have, want = walked(plan, values), told(m, values)
-        # What a variable holds already is not loaded again by the next operation of the nest.
+        # A value that a variable holds already is not loaded again by the next operation of the nest.
         left = {t for t in want - have if t[1] == "write" or t[1:] not in {h[1:] for h in have}}
         assert have <= want and not left, (
             f"kernel only: {sorted(have - want)[:3]}\nindex map only: {sorted(left)[:3]}\n{plan}"

@@ -85,6 +85,6 @@ def test_every_mapping_is_explained_by_what_holds(f: Fusion) -> None:
     try:
         m.verify()
     except ig.ScheduleError:
-        return  # loops that no nest can share are no loop graph
+        return  # loops that no nest can share are not a loop graph
     check(m.loop.graph)
     check(m.index.graph)

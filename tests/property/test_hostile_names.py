@@ -37,7 +37,7 @@ PLAIN = built([f"n{k}" for k in range(7)])
 
 
 def code(source: str) -> str:
-    """What a Python source does, without its comments."""
+    """A Python source without its comments."""
     return ast.dump(ast.parse(source))
 
 

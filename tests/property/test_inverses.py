@@ -107,7 +107,7 @@ def test_compositions_of_invertible_steps(seed: int) -> None:
 
 
 def test_nearly_all_are_found() -> None:
-    """What is refused is rare: 1 of 200, all of which have an inverse."""
+    """Refusals are rare: 1 of 200, all of which have an inverse."""
     maps = [random_map(Random(seed), STEPS)[0] for seed in range(200)]
     refused = [str(m) for m in maps if isinstance(tried(m), NotInvertible)]
     assert len(refused) <= 1, refused

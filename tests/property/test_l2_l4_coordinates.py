@@ -94,7 +94,7 @@ def all_values(m: ig.IdModel, f: Fusion) -> Values:
 
 
 def shared_loops(m: ig.IdModel, a: TensorExpr, b: TensorExpr) -> int:
-    """How many loops, from the outermost, two operations run together."""
+    """The number of loops, from the outermost, that two operations share."""
     pairs = itertools.takewhile(lambda p: m.loop.mapped(*p), zip(a.output.loop, b.output.loop, strict=False))
     return sum(1 for _ in pairs)
 

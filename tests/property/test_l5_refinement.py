@@ -31,7 +31,7 @@ def test_each_graph_refines_the_next(f: Fusion) -> None:
     try:
         loops = m.loop
     except ig.ScheduleError:
-        return  # loops that no nest can share are no loop graph
+        return  # loops that no nest can share are not a loop graph
     check_refines(loops, m.permissive)
 
 

@@ -146,7 +146,7 @@ def test_runs_lie_side_by_side(f: Fusion) -> None:
 @settings(max_examples=examples(15))
 @given(scheduled_fusions(max_steps=3))
 def test_suggestions_hold(f: Fusion) -> None:
-    """What would allow wider vectors does: the change made, the width it says is legal at every point."""
+    """A suggestion for wider vectors holds: the change made, the width it says is legal at every point."""
     m = model_of(f)
     for e in f.exprs:
         a = m.write(e) if len(e.inputs) != 1 else m.read(e, 0)

@@ -161,7 +161,7 @@ def same_pieces(draw: st.DrawFn, both: list[Tensor]) -> None:
 
 
 def moves(draw: st.DrawFn, t: Tensor) -> Tensor:
-    """What reads ``t``: one operation that moves elements."""
+    """A reader of ``t``: one operation that moves elements."""
     p = draw(st.integers(0, t.ndim - 1))
     shape = [int(d.extent) for d in t.axes]
     n = shape[p]

@@ -1,4 +1,4 @@
-"""What a report claims, held against the index maps point by point; its JSON, text and totals."""
+"""The claims of a report, held against the index maps point by point; its JSON, text and totals."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_inlining_is_judged_nest_by_nest() -> None:
 
 
 def test_a_scatter_of_what_a_reduction_makes_keeps_its_order() -> None:
-    """A scatter over the rows of a reduction is no part of that nest: of several writers the last one wins."""
+    """A scatter over the rows of a reduction is not a part of that nest: of several writers the last one wins."""
     f = ig.Fusion("scatter")
     total = ig.sum(f.input("x", shape=(5, 2, 4)), 2, keepdim=True)
     index = f.input("index", shape=(5, 2, 1), dtype="int32")
@@ -170,7 +170,7 @@ def test_a_copy_for_one_operand_of_two() -> None:
 
 
 def test_a_scatter_beside_a_wider_reader() -> None:
-    """What the scatter writes is also read in loops that are wider: the scatter's loops are those of its index."""
+    """The scatter's output is also read in wider loops: the scatter's loops are those of its index."""
     f = ig.Fusion("beside")
     x, index = f.input("x", shape=(7, 6)), f.input("index", shape=(3, 4), dtype="int32")
     front = ig.pad(-x, (0, -2, 0, -4))

@@ -1,4 +1,4 @@
-"""What a config's choices, and the rules where nothing is chosen, make of a schedule."""
+"""Schedules by a config's choices, and by the rules where nothing is chosen."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def plain(text: object) -> str:
 
 
 def test_reports() -> None:
-    """What is chosen for five gathers, why, and what speaks against the other ways."""
+    """The choice for five gathers, its reason, and the reasons against the other ways."""
     found: list[str] = []
     for name in REPORTED:
         f = FUSIONS[name]()
@@ -231,7 +231,7 @@ def test_an_input_is_read_directly() -> None:
 
 
 def test_one_element_for_each_row_by_its_owner() -> None:
-    """What no element can be computed of alone is looked at as it comes, and never stored."""
+    """A value that cannot be computed element by element is looked at as it comes, and never stored."""
     f, x, i = two((64, 1000), (64, 1))
     f.output(ig.gather(ig.slice_scatter(x, x[:, :10] * 2.0, 1, 0, 10), 1, i))
     (decision,) = ig.schedule.gather_plan(f)

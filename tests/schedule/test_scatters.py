@@ -1,4 +1,4 @@
-"""How scatters are taken: as selections where nothing need be stored, by atomics, in order, or by the last writer."""
+"""Ways of a scatter: as selections where nothing need be stored, by atomics, in order, or by the last writer."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def with_its_transpose() -> ig.Fusion:
 
 
 def of_an_output() -> ig.Fusion:
-    """What one kernel writes, another one turns."""
+    """One kernel writes a tensor, another one transposes it."""
     f = ig.Fusion("of an output")
     y = f.output(ig.exp(f.input("x", (40, 72))))
     f.output(ig.permute(y, (1, 0)) + 1.0)

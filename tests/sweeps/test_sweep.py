@@ -326,7 +326,7 @@ def test_bad_requests(tmp_path: Path, zoo: Path) -> None:
     with pytest.raises(ig.IdGraphError, match="one graph, not a list"):
         sweep(zoo / "half.json")
     (tmp_path / "other.jsonl").write_text('{"a": 1}\n')
-    with pytest.raises(ig.IdGraphError, match=r"line 1 of .* is no row"):
+    with pytest.raises(ig.IdGraphError, match=r"line 1 of .* is not a row"):
         sweep(zoo, tmp_path / "other.jsonl")
     assert (tmp_path / "other.jsonl").read_text() == '{"a": 1}\n'  # untouched
     with pytest.raises(ig.IdGraphError, match="cannot write"):

@@ -103,7 +103,7 @@ _LOCK = threading.Lock()
 
 
 def answer(seed: int) -> str:
-    """What the job of that number gives; the text of the error where it fails."""
+    """The result of the job of that number; the text of the error where it fails."""
     r = random.Random(seed)
     job = r.choice(JOBS)
     try:

@@ -1,4 +1,4 @@
-"""What the extras must bring: the right numba.cuda, and a compiler that works where there is no GPU."""
+"""The extras bring the right numba.cuda, and a compiler that works where there is no GPU."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def fusion(*shapes: tuple[int, ...], dtype: str = "float32") -> list[ig.Tensor]:
 
 
 def of(t: ig.Tensor, k: int = 0, **values: Any) -> np.ndarray[Any, Any]:
-    """What the definition of ``t`` reads of its operand k."""
+    """The elements of its operand k that the definition of ``t`` reads."""
     assert t.definition is not None
     return reads(t.definition, k, {n: np.asarray(v) for n, v in values.items()})
 

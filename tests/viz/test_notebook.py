@@ -46,7 +46,7 @@ TABLES: dict[str, Callable[[], object]] = {
 
 
 def formatted(what: object, kind: str) -> str | None:
-    """What a front end that follows IPython gets."""
+    """The data that a front end that follows IPython gets."""
     return getattr(what, f"_repr_{kind}_")()
 
 

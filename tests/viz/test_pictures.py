@@ -1,4 +1,4 @@
-"""What pictures say: the marked cycle, its caption, clusters, shared loops, coordinates, options and their errors."""
+"""Contents of pictures: the marked cycle, caption, clusters, shared loops, coordinates, options and their errors."""
 
 from __future__ import annotations
 

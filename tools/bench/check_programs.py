@@ -96,7 +96,7 @@ def programs(device: str) -> Mapping[str, Made]:
 
 
 def _models(f: Callable[..., Any], n: Callable[..., Any]) -> dict[str, Made]:
-    """What models are made of; ``f`` makes numbers, ``n`` indices."""
+    """The parts that models are made of; ``f`` makes numbers, ``n`` indices."""
     table = f(16, 16, grad=False)
     return {
         "rope half": (_rope(_half), (f(2, 4, 16, 16), f(2, 2, 16, 16), table, table)),

@@ -1,4 +1,4 @@
-"""How much of a folder of captured graphs is imported, and how much of it gives torch's values.
+"""The share of a folder of captured graphs that is imported, and the share of it that gives torch's values.
 
 python -m tools.bench.corpus FOLDER [--target oracle|cpu|cuda] [--match TEXT] [--limit POINTS] [--bytes N] [--json FILE]
 

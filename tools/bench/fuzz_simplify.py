@@ -218,7 +218,7 @@ def difference(before: Expr, after: Expr, pick: random.Random) -> str | None:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run found."""
+    """The findings of a run."""
 
     count: int = 0
     faults: list[str] = field(default_factory=list[str])

@@ -180,7 +180,7 @@ def compare(torch: Any, case: Case, f: ig.Fusion, inputs: Mapping[str, Any], fou
 
 
 def ptx_facts(program: Program) -> list[dict[str, int]]:
-    """What matters in each kernel's PTX."""
+    """The facts of each kernel's PTX that matter for speed."""
     made: list[dict[str, int]] = []
     for ptx in compile_ptx(program):
         body = ptx[ptx.index("{") :]
@@ -244,7 +244,7 @@ def built(case: Case, options: argparse.Namespace) -> tuple[ig.Fusion, Program, 
 
 
 def checked(case: Case, options: argparse.Namespace) -> Row:
-    """What needs the host more than the device: every address, the PTX, and compiling for what is timed later."""
+    """The steps that need the host more than the device: every address, the PTX, and compilation."""
     torch: Any = import_module("torch")
     f, program, row = built(case, options)
     row.ptx = ptx_facts(program)
@@ -304,7 +304,7 @@ def checks_ahead(keys: list[str], options: argparse.Namespace, out: Console) -> 
 
 
 def table_of(rows: list[Row]) -> Table:
-    """What a reader wants first: the share of a matched copy, ours and theirs."""
+    """The figures that a reader wants first: the share of a matched copy, ours and theirs."""
     table = Table(title="share of a device copy of the same bytes", title_justify="left")
     for column in (
         "row",

@@ -70,7 +70,7 @@ SHAPES: dict[str, Callable[[int], ig.Fusion]] = {
 
 
 def unions(f: ig.Fusion) -> list[tuple[int, int]]:
-    """What the exact graph maps directly, as ints."""
+    """The direct mappings of the exact graph, as ints."""
     number = {d: k for k, d in enumerate(d for t in f.tensors for d in (*t.root, *t.logical))}
     return [
         (number[axis], number[read.domain])

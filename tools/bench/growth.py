@@ -1,4 +1,4 @@
-"""How work grows with the size of what is asked: ``python -m tools.bench.growth [--quick] [--json FILE]``.
+"""Growth of work with the size of the question: ``python -m tools.bench.growth [--quick] [--json FILE]``.
 
 Each family is measured at three sizes, each twice the one before, in processes of their own and from the start,
 so that nothing is cached. The growth is told as the power of the size that the time of the last two sizes grows by.

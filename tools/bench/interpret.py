@@ -19,7 +19,7 @@ _MOVES = {
     "_to_copy", "convert_element_type", "clamp_max", "clamp_min", "fmod", "remainder",
 }  # fmt: skip
 
-# What these give is bit by bit what they were given, wherever it now stands.
+# These give their operands bit by bit, at other places.
 _EXACT = _MOVES - {"add", "_to_copy", "convert_element_type", "clamp_max", "clamp_min", "fmod", "remainder"} | {
     "getitem", "split", "split_with_sizes", "unbind", "flip", "rev", "roll", "repeat", "copy", "slice_scatter",
     "constant_pad_nd", "gather", "index", "index_select", "_unsafe_index", "embedding", "full", "scalar_tensor",
@@ -67,7 +67,7 @@ def interpret(graph: dict[str, Any], inputs: list[torch.Tensor]) -> list[torch.T
 
 
 def call(node: dict[str, Any], values: dict[str, Any]) -> Any:
-    """What one call gives by torch."""
+    """The result of one call by torch."""
     args = [convert(a, values) for a in node["args"]]
     kwargs = {k: convert(v, values) for k, v in node["kwargs"].items()}
     if node["target"] == "_operator.getitem":
@@ -134,7 +134,7 @@ def random_inputs(graph: dict[str, Any], seed: int) -> list[torch.Tensor]:
         if dtype.is_floating_point:
             values = _normal(memory_shape, generator).to(dtype)
         elif dtype == torch.int8:
-            values = torch.full(memory_shape, 4, dtype=dtype)  # an offset in a 3x3 window: its centre is no padding
+            values = torch.full(memory_shape, 4, dtype=dtype)  # an offset in a 3x3 window: its centre is not padding
         else:
             top = 2 if dtype == torch.bool else bounds.get(node["name"], 7)
             values = torch.randint(0, max(top, 1), memory_shape, generator=generator).to(dtype)

@@ -66,7 +66,7 @@ def function_of(op: Callable[..., Any], sample: Any) -> tuple[Callable[..., Any]
 
 
 def no_farther(call: Callable[..., Any], tensors: Sequence[Tensor], found: Any, wanted: Any) -> bool:
-    """Whether results are no farther from float64 than twice eager's: eager rounds between the steps of an operator."""
+    """True where results are at most twice as far from float64 as eager's, which rounds between steps."""
     if not any(t.is_floating_point() for t in tensors):
         return False
     exact = call(*(t.double() if t.is_floating_point() else t.clone() for t in tensors))

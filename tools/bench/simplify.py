@@ -53,7 +53,7 @@ def renamed(case: Case, suffix: str) -> Case:
 
 
 def key(case: Case) -> str:
-    """What tells a case from the others: one text may stand under several ranges."""
+    """The key of a case: one text may stand under several ranges."""
     return f"{case.text} {case.ranges}"
 
 
@@ -83,7 +83,7 @@ def measure(peer: str, cases: Sequence[Case], best: dict[str, int], tag: str = "
         except NotExpressible:
             row.not_expressible += 1
             continue
-        except Exception as error:  # a peer may fail in its own ways; that is no answer
+        except Exception as error:  # a peer may fail in its own ways; that is not an answer
             row.not_expressible += 1
             row.wrong_cases.append(f"{case.text}: {type(error).__name__}: {str(error)[:80]}")
             continue

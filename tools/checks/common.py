@@ -1,4 +1,4 @@
-"""What the house rules share: a finding, the tracked files, and how a rule runs as a command."""
+"""The common part of the house rules: a finding, the tracked files, and how a rule runs as a command."""
 
 from __future__ import annotations
 

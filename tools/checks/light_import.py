@@ -36,12 +36,12 @@ print(json.dumps([time.process_time() - began, sorted({name.partition(".")[0] fo
 
 
 def rule(root: Path) -> list[Finding]:
-    """What is slow or heavy about importing the package."""
+    """The slow or heavy parts of importing the package."""
     return heavy_import("idgraph", root)
 
 
 def heavy_import(module: str, root: Path) -> list[Finding]:
-    """What is slow or heavy about importing `module` with `root` as the current directory."""
+    """The slow or heavy parts of importing `module` with `root` as the current directory."""
     seconds: list[float] = []
     loaded: list[str] = []
     with tempfile.TemporaryDirectory() as bytecode:  # compiled once, as for a user, also where none is to be written

@@ -191,7 +191,7 @@ def scanned(
 
 
 def both(*masks: Any) -> Any:
-    """The conjunction of masks; None is no condition."""
+    """The conjunction of masks; None where there is none."""
     real = [m for m in masks if m is not None]
     return np.logical_and.reduce(np.broadcast_arrays(*real)) if len(real) > 1 else real[0] if real else None
 

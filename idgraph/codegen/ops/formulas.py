@@ -75,7 +75,7 @@ def value_type(dtype: DType) -> ValueType:
 
 
 def rounded(text: str, dtype: DType) -> str:
-    """A number or int expression brought to the grid or range of ``dtype`` (which is no bool)."""
+    """A number or int expression brought to the grid or range of ``dtype`` (which is not a bool)."""
     if is_float(dtype):
         return f"{_FLOATS[dtype]}({text})"
     return f"{_BITS[dtype][0]}({text})"

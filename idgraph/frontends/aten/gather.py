@@ -23,7 +23,7 @@ def _indices(c: Call, x: Tensor, position: int) -> tuple[list[int], list[Tensor]
     """The indexed axes and their index tensors, from torch's list with holes."""
     items = c.items(position, "indices")
     if len(items) > x.ndim or not all(t is None or isinstance(t, Tensor) for t in items):
-        raise c.error(f"argument 'indices' is no list of at most {x.ndim} index tensors")
+        raise c.error(f"argument 'indices' is not a list of at most {x.ndim} index tensors")
     dims = [p for p, t in enumerate(items) if isinstance(t, Tensor)]
     return dims, [_index_of(t) for t in items if isinstance(t, Tensor)]
 

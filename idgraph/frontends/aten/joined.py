@@ -26,7 +26,7 @@ def _front(src: Tensor, index: Tensor) -> Tensor:
 
 
 def _identity(x: Tensor, how: str) -> Scalar:
-    """What joins with any value to that value."""
+    """The identity of a reduction: joined with any value it gives that value."""
     if how == "prod":
         return 1.0 if is_float(x.dtype) else 1
     if is_float(x.dtype):
@@ -113,7 +113,7 @@ def index_reduce(c: Call) -> Tensor:
 def _how(c: Call, position: int) -> str:
     told = c.text(position, "reduce", "")
     if told not in _NAMES:
-        raise c.error(f"reduce {told!r} is none of {', '.join(_NAMES)}")
+        raise c.error(f"reduce {told!r} is not one of {', '.join(_NAMES)}")
     return _NAMES[told]
 
 
@@ -133,6 +133,6 @@ def logcumsumexp(c: Call) -> Tensor:
     element = movement.reshape(c.fusion.iota(n), [n if p == at + 1 else 1 for p in range(rank)])
     before = ops.where(ops.le(element, place), wide, float("-inf"))
     top = composite.amax(before, at + 1, True)
-    safe = ops.where(ops.isinf(top), 0.0, top)  # inf - inf is no number
+    safe = ops.where(ops.isinf(top), 0.0, top)  # inf - inf is not a number
     total = composite.sum(ops.exp(ops.sub(before, safe)), at + 1)
     return narrowed(ops.add(ops.log(total), movement.squeeze(safe, at + 1)), x)

@@ -57,7 +57,7 @@ def nll_loss(c: Call) -> Parts:
     if reduction == _MEAN:
         loss = ops.div(loss, total)
     elif reduction != _SUM:
-        raise c.error(f"reduction {reduction} is none of 0, 1, 2")
+        raise c.error(f"reduction {reduction} is not one of 0, 1, 2")
     return narrowed(loss, x), narrowed(total, x)
 
 

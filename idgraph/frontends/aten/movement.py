@@ -303,7 +303,7 @@ def _counted(c: Call, start: Scalar, end: Scalar, step: Scalar) -> Tensor:
     if any(not v.is_integer() for v in given):
         # torch counts in float64 and rounds each number once
         if not float(step) or (float(end) - float(start)) * float(step) < 0 or not is_float(dtype):
-            raise Unmapped("its start, end or step is no whole number")
+            raise Unmapped("its start, end or step is not a whole number")
         count = math.ceil((float(end) - float(start)) / float(step))
         numbers = ops.mul(c.fusion.iota(count, dtype="float64"), float(step))
         return ops.cast(ops.add(numbers, float(start)), dtype)

@@ -1,4 +1,4 @@
-"""Handlers of numbers that Python computes of sizes: what is no integer any more is a float64 tensor without axes."""
+"""Handlers of numbers that Python computes of sizes; a value that is not an integer is a float64 scalar tensor."""
 
 from __future__ import annotations
 

@@ -259,7 +259,7 @@ def narrowed(x: Tensor, like: Tensor) -> Tensor:
 
 @handles("aten._assert_tensor_metadata.default")
 def assert_metadata(c: Call) -> None:
-    """What the program says of a tensor: checked here, once."""
+    """The program's facts about a tensor: checked here, once."""
     x = c.tensor(0, "a")
     sizes, dtype = c.get(1, "size", None), c.dtype(x.dtype, 3)
     c.get(2, "stride", None)

@@ -35,7 +35,7 @@ class Window:
 
     @property
     def rank(self) -> int:
-        """How many axes windows have."""
+        """The number of axes that windows have."""
         return len(self.kernel)
 
     def padded(self, x: Tensor, value: Scalar, beyond: Scalar | None = None) -> Tensor:
@@ -149,7 +149,7 @@ def _largest(parts: Sequence[Tensor], places: Sequence[Tensor]) -> Tensor:
     best, chosen = parts[0], movement.expand(places[0], parts[0].shape)
     for part, place in zip(parts[1:], places[1:], strict=True):
         wide = movement.expand(place, part.shape)
-        # A place of the padding is no element: the first real one replaces it, however small.
+        # A place of the padding is not an element: the first real one replaces it, however small.
         better = ops.logical_or(ops.logical_or(ops.gt(part, best), ops.isnan(part)), ops.lt(chosen, 0))
         better = ops.logical_and(better, ops.ge(wide, 0))
         best, chosen = ops.where(better, part, best), ops.where(better, wide, chosen)

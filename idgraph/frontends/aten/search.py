@@ -59,7 +59,7 @@ def max_dim(c: Call) -> Parts:
 
 @handles("aten.bucketize.Tensor", "aten.searchsorted.Tensor")
 def buckets(c: Call) -> Tensor:
-    """How many of the sorted boundaries lie before each value (``right``: or are equal to it)."""
+    """The number of sorted boundaries that lie before each value (``right``: or are equal to it)."""
     if c.node.target == "aten.bucketize.Tensor":
         x, edges = c.tensor(0, "self"), c.tensor(1, "boundaries")
         right = c.flag(-1, "right")
@@ -144,7 +144,7 @@ def put(c: Call) -> Tensor:
     x, index, source = c.tensor(0, "self"), c.tensor(1, "index"), c.tensor(2, "source")
     accumulate = c.flag(3, "accumulate")
     if not is_integer(index.dtype) or not x.ndim:
-        raise Unmapped("positions that are no integers, or a tensor without axes")
+        raise Unmapped("positions that are not integers, or a tensor without axes")
     flat = movement.reshape(x, -1)
     place = movement.reshape(index, -1)
     wrapped = ops.where(ops.lt(place, 0), ops.add(place, flat.axes[0].extent), place)

@@ -185,7 +185,7 @@ def shift(c: Call) -> Tensor:
     n: Tensor = ops.cast(by, "int64") if isinstance(by, Tensor) else c.fusion.full((), int(by), "int64")
     bits = 8 * item_size(dtype)
     good = ops.logical_and(ops.ge(n, 0), ops.lt(n, bits))
-    # 2**63 is no int64: the last step is taken apart.
+    # 2**63 is not an int64: the last step is taken apart.
     most = ops.minimum(ops.maximum(n, 0), 62)
     power, last = ops.pow(2, most), ops.eq(n, 63)
     if "l" in c.node.target.removeprefix("aten.").removeprefix("bitwise_").strip("_")[:1]:

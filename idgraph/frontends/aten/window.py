@@ -87,7 +87,7 @@ def col2im(c: Call) -> Tensor:
     n, (rows, columns) = batch.shape[0], fixed(batch.shape[1:])
     places = kernel[0] * kernel[1]
     if rows % places or columns != count[0] * count[1]:
-        raise c.error(f"shape {tuple(x.shape)} is no list of windows {kernel} of {size}")
+        raise c.error(f"shape {tuple(x.shape)} is not a list of windows {kernel} of {size}")
     parts = movement.reshape(batch, (n, rows // places, *kernel, *count))
     zero = c.fusion.full((n, rows // places, *full), 0.0 if is_float(x.dtype) else 0, x.dtype)
     total: Tensor | None = None

@@ -335,7 +335,7 @@ def _before(s: Sweep) -> list[Stmt]:
 
 
 def reference(top: Local, name: str) -> list[Stmt]:
-    """What the sums are relative to: the maximum where it is finite, else 0."""
+    """The base of the sums: the maximum where it is finite, else 0."""
     infinite = Local(f"{name}_inf", "bool")
     return [
         Compute(infinite, "isinf", (top,), top.dtype),
@@ -357,7 +357,7 @@ def _follow(s: Sweep) -> list[Stmt]:
     for acc, c in s.online.sums:
         near = Local(f"{acc}_near", _near_type(s, acc))
         made.append(Compute(near, "mul", (near, Local(f"{top.name}_scale", top.dtype)), near.dtype))
-        # What was to be relative to the finished maximum is relative to the running one.
+        # A sum relative to the final maximum becomes a sum relative to the running maximum (online softmax).
         made.append(Compute(Local(c, top.dtype), "cast", (Local(f"{top.name}_ref", top.dtype),), top.dtype))
     return made
 
@@ -371,7 +371,7 @@ def _shrink(old: str, new: str, to: str, dtype: DType, short: bool) -> list[Stmt
 
 
 def settled(s: Sweep, after: Sequence[Stmt]) -> list[Stmt]:
-    """What stands behind a sweep, with its sums brought from each thread's maximum to that of all, and then to what
+    """The statements behind a sweep, with its sums brought from each thread's maximum to that of all, and then to what
     they were to be relative to."""
     if s.online is None:
         return list(after)

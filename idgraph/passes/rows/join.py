@@ -85,7 +85,7 @@ def _joined(parts: Sequence[Part], first: int, last: int, online: bool) -> list[
 
 
 def _early(parts: Sequence[Part]) -> list[Part]:
-    """What stands behind the first sweep and waits for no sweep comes first: its loads are under way meanwhile."""
+    """Statements behind the first sweep that wait for no sweep come first: their loads are under way meanwhile."""
     first = next((n for n, x in enumerate(parts) if isinstance(x, Sweep)), None)
     if first is None or any(
         isinstance(x, (Alloc, Barrier)) for p in parts if not isinstance(p, Sweep) for x in walk((p,))
@@ -132,7 +132,7 @@ def _alike(a: Sweep, b: Sweep) -> bool:
 
 
 def _moved(a: Sweep, between: Sequence[Stmt]) -> tuple[list[Stmt], list[Stmt]]:
-    """What stands between, as (what may run before the sweep, what must stay behind it)."""
+    """The statements between, as (those that may run before the sweep, those that must stay behind it)."""
     before: list[Stmt] = []
     after: list[Stmt] = []
     made, used = set(all_sets(_all(a))), set(all_reads(_all(a)))

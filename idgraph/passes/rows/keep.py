@@ -17,7 +17,7 @@ from idgraph.passes.rows.join import Part
 from idgraph.passes.rows.sweep import Plain, Sweep
 
 KEPT = "kept"
-# What costs more to compute than to keep.
+# Operations that cost more to compute than to keep.
 DEAR = frozenset({
     "exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "tanh", "erf", "pow", "atan2", "sigmoid",
 })  # fmt: skip

@@ -163,7 +163,7 @@ def _same_indices(before: Stmt, after: Stmt, column: Expr, linear: Expr) -> bool
 def _extent(
     conditions: Sequence[Expr], linear: Expr, variables: Sequence[Expr], steps: Sequence[Expr], total: Expr
 ) -> Expr | None:
-    """What the column stays below: all of the loops, or the least that the conditions on them say."""
+    """The bound of the column: the extent of the loops, or the least bound that the conditions on them give."""
     found = total
     own = {n for v in variables for n in v.names}
     for c in conditions:

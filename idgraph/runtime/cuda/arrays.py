@@ -74,7 +74,7 @@ def device_flat(t: Tensor, g: Given, env: Env) -> Any:
     if 0 in g.shape:
         return cuda.to_device(np.zeros(1, words))
     if g.strides is None:
-        raise EmitError(f"input {t.name}: the device array's strides are no whole elements", where=t.source_line)
+        raise EmitError(f"input {t.name}: the device array's strides are not whole elements", where=t.source_line)
     span = 1 + sum((n - 1) * s for n, s in zip(g.shape, g.strides, strict=True))
     flat = cuda.as_cuda_array(_View(g.data, address, (span,), (words.itemsize,), words.str)).copy_to_host()
     array = np.lib.stride_tricks.as_strided(flat, g.shape, tuple(s * words.itemsize for s in g.strides))

@@ -1,4 +1,4 @@
-"""What the threads of a block do together: one value made of what each of them holds.
+"""Block-wide reductions: one value made of the values that the threads hold.
 
 ``block_OP_TYPE(x, count, again)`` combines
 along threadIdx.x by warp shuffles and one exchange through shared memory; ``tree_OP_TYPE(x, index, group, count)`` does

@@ -1,4 +1,4 @@
-"""What numba.cuda does not make by itself: accesses of 8 or 16 bytes, and the one-instruction rounding to bfloat16."""
+"""Intrinsics that numba.cuda lacks: accesses of 8 or 16 bytes, and the one-instruction rounding to bfloat16."""
 
 from __future__ import annotations
 

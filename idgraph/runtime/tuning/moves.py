@@ -32,7 +32,7 @@ _ONE_CORE: Final[tuple[Move, ...]] = ({"parallel": False},)
 
 
 def stages(fusion: Fusion, target: Literal["cpu", "cuda"]) -> Sequence[Sequence[Move]]:
-    """What to try for ``fusion``, one stage after the other.
+    """The configurations to try for ``fusion``, one stage after the other.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")

@@ -1,4 +1,4 @@
-"""What a measurement found, and its text form: data only, and nothing in it is trusted."""
+"""The result of a measurement and its text form: data only, and nothing in it is trusted."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ Work = Callable[[], None]
 BLOCK: Final = 1 << 22  # elements compared at a time
 WINDOWS: Final = 5  # of which the shortest counts
 LEAST_US: Final = 2_000.0  # of one window, where a run is shorter
-# What two kernels may differ by, relative to the magnitudes of both: each may be off by half of it.
+# The allowed difference of two kernels, relative to the magnitudes of both: each may be off by half of it.
 APART: Final[Mapping[DType, float]] = {
     "float64": 1e-9, "float32": 4e-5, "float16": 2.0**-7, "bfloat16": 2.0**-5,
 }  # fmt: skip
@@ -107,7 +107,7 @@ def values_of(results: Mapping[str, Any], fusion: Fusion) -> dict[str, Array]:
 
 
 def difference(fusion: Fusion, found: Mapping[str, Array], wanted: Mapping[str, Array]) -> str:
-    """What differs by more than rounding; empty where nothing does."""
+    """The differences beyond rounding; empty where there is none."""
     for t in fusion.outputs:
         x, y = found[t.name], wanted[t.name]
         if t.dtype not in APART:
@@ -121,7 +121,7 @@ def difference(fusion: Fusion, found: Mapping[str, Array], wanted: Mapping[str, 
 
 
 def _apart(found: Array, wanted: Array, relative: float) -> tuple[int, float]:
-    """How many elements differ by more than ``relative`` to their magnitude plus the largest one, and by how much."""
+    """The number of elements off by more than ``relative`` to their magnitude plus the largest one, and by how much."""
     x, y = found.reshape(-1), wanted.reshape(-1)
     scale, count, worst = math.nan, 0, 0.0
     with np.errstate(all="ignore"):

@@ -64,7 +64,7 @@ class Tuned(Printed):
         return tuple(m for m in self.measured if math.isnan(m.us))
 
     def to_data(self) -> dict[str, Any]:
-        """What `json.dumps` takes."""
+        """Data for `json.dumps`."""
         rows = [
             {"config": m.config.to_data(), "us": None if math.isnan(m.us) else m.us, "note": m.note}
             for m in self.measured
@@ -137,7 +137,7 @@ class Tuner:
         if record is not None:
             try:
                 program = self.program(fusion, target, record.best)
-            except IdGraphError:  # an entry that names what is no kernel here
+            except IdGraphError:  # an entry that names what is not a kernel here
                 record = None
             else:
                 self._known[key] = record

@@ -1,4 +1,4 @@
-"""What each operation does, said by NumPy: the judge of index maps and kernels.
+"""The meaning of each operation, by NumPy: the judge of index maps and kernels.
 
 It sees operations by name and attributes only. It imports no graph, no index map, no schedule, no emitter, and reads
 no axis expression: a mistake there cannot hide here.

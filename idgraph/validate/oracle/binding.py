@@ -18,13 +18,13 @@ def number(value: Attr, symbols: Symbols) -> int:
         return int(value.evaluate(symbols))
     if isinstance(value, int):
         return int(value)
-    raise OperationError(f"{value!r} is no integer")
+    raise OperationError(f"{value!r} is not an integer")
 
 
 def numbers(value: Attr, symbols: Symbols) -> tuple[int, ...]:
     """A tuple of ints and integer expressions at ``symbols``."""
     if not isinstance(value, tuple):
-        raise OperationError(f"{value!r} is no tuple of integers")
+        raise OperationError(f"{value!r} is not a tuple of integers")
     return tuple(number(v, symbols) for v in value)
 
 

@@ -90,7 +90,7 @@ def _slices(attrs: Attrs, ndim: int, symbols: Symbols) -> tuple[slice, ...]:
 
 
 def region(attrs: Attrs, ndim: int, symbols: Symbols) -> tuple[slice, ...]:
-    """What slice_scatter replaces."""
+    """The elements that slice_scatter replaces."""
     at = [slice(None)] * ndim
     at[_axis(attrs, ndim)] = slice(*(number(attrs[key], symbols) for key in ("start", "stop", "step")))
     return tuple(at)

@@ -25,7 +25,7 @@ def index_operands(e: TensorExpr) -> tuple[int, ...]:
 
 
 def _places(op: str, attrs: Attrs, shape: tuple[int, ...], indices: Sequence[Array]) -> tuple[Any, ...]:
-    """What NumPy takes in brackets for the elements of an array of ``shape`` that are written, in order."""
+    """The NumPy index of the elements of an array of ``shape`` that are written, in order."""
     if op == "index_put":
         dims = [d % len(shape) for d in numbers(attrs["dims"], {})]
         found = [check_index(i, shape[d], op) for i, d in zip(indices, dims, strict=True)]
