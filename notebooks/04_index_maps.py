@@ -115,6 +115,48 @@ firsts = [read.address.evaluate({"i0": a, "i1": b, "i2": c}) for a, b, c in poin
 print("width", width, "  every first element aligned:", all(first % width == 0 for first in firsts))
 
 # %% [markdown]
+# ## Which thread touches which address
+#
+# `picture()` enumerates one step of the loops. The transposed read below is CuTe's thread-value picture of 8 x 8
+# threads: each warp asks for twice the sectors of 32 bytes that its bytes fill.
+
+# %%
+f = ig.Fusion("transpose")
+x = f.input("x", shape=(8, 8))
+y = f.output(x.T)
+y.parallelize(0, "threadIdx.y").parallelize(1, "threadIdx.x")
+ig.IdModel(f).access(y.definition, x).picture()
+
+# %% [markdown]
+# The last block of 1001 elements, four to a thread: lanes past the end are masked.
+
+# %%
+f = ig.Fusion("tail")
+x = f.input("x", shape=(1001,))
+y = f.output(ig.exp(x))
+y.split(0, 128).split(1, 4)
+y.parallelize(0, "blockIdx.x").parallelize(1, "threadIdx.x").parallelize(2, "vectorize")
+ig.IdModel(f).access(y.definition, x).picture(at="last")
+
+# %% [markdown]
+# A column of a tile in shared memory: all lanes want words of one bank. A swizzled layout gives each lane a bank of its
+# own; the picture shows both.
+
+# %%
+f = ig.Fusion("tile")
+t = ig.copy(f.input("a", shape=(2, 32, 32)), name="t").set_memory("shared")
+u = f.output(ig.permute(t, (0, 2, 1)))
+for tensor in (t, u):
+    tensor.parallelize(0, "blockIdx.x").parallelize(2, "threadIdx.x")
+loops = t.loop
+t.swizzle("xor", 1, 2)
+t.set_allocation(t.loop).set_loop(loops)
+t.inline(1)
+read = ig.IdModel(f).access(u.definition, t).picture()
+print(read)
+read
+
+# %% [markdown]
 # ## 32 or 64 bits
 #
 # An index that can reach 2^31 must not be computed in (signed) 32 bits, nor may any value on the way to it. The last

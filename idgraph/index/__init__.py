@@ -7,11 +7,13 @@ from idgraph.index.bounds import Conjunct, Predicate
 from idgraph.index.layout import address_of, buffer_size, strides
 from idgraph.index.loop import Loop
 from idgraph.index.model import IdModel, IndexMap
+from idgraph.index.picture import AccessPicture, Touch, WarpCount
 from idgraph.index.storage import Buffer, Storage
 from idgraph.index.suggestions import Suggestion
 from idgraph.index.vector import Contiguity, VectorWidth
 
 __all__ = [
-    "Access", "BankConflicts", "BankSuggestion", "Buffer", "Conjunct", "Contiguity", "IdModel", "IndexMap", "Loop",
-    "Predicate", "Storage", "Suggestion", "VectorWidth", "address_of", "buffer_size", "strides",
+    "Access", "AccessPicture", "BankConflicts", "BankSuggestion", "Buffer", "Conjunct", "Contiguity", "IdModel",
+    "IndexMap", "Loop", "Predicate", "Storage", "Suggestion", "Touch", "VectorWidth", "WarpCount", "address_of",
+    "buffer_size", "strides",
 ]  # fmt: skip

@@ -28,6 +28,7 @@ from idgraph.index.banks import BankConflicts, bank_conflicts
 from idgraph.index.bounds import Bound, Predicate, explain_predicate
 from idgraph.index.loop import Loop
 from idgraph.index.machine import index_bits, index_type
+from idgraph.index.picture import AccessPicture, access_picture
 from idgraph.index.storage import Buffer
 from idgraph.index.suggestions import Suggestion, suggestions
 from idgraph.index.vector import Contiguity, VectorWidth, explain_contiguous, explain_vector_width, vector_width
@@ -232,6 +233,36 @@ class Access(Printed):
     def bank_suggestions(self, found: BankConflicts) -> tuple[BankSuggestion, ...]:
         """See `BankConflicts.suggestions`."""
         return bank_suggestions(found)
+
+    @arguments(IndexingError, first=True)
+    def picture(
+        self,
+        *,
+        at: Mapping[str, int] | str | None = None,
+        block: Mapping[str, int] | None = None,
+        symbols: Mapping[str, int] | None = None,
+        loads: Mapping[str, Sequence[int]] | None = None,
+        warps: int = 2,
+    ) -> AccessPicture:
+        """Which thread touches which address, as a grid: threads, the tile of the tensor, and memory by sectors.
+
+        The picture is of one step of the loops that no thread runs: ``at`` gives their values (default 0, or where a
+        bank conflict is worst), "last" the last step of each, where tails are. The steps of vectorised and unrolled
+        loops are the values of a thread; where no loop runs on threads, the innermost loops are. ``block`` and
+        ``symbols`` are as for `bank_conflicts`, ``loads`` the numbers that an index is loaded from, row by row, by the
+        names of `loads`. ``warps`` are drawn, all are counted. A swizzled array is shown without its swizzle too.
+        Raises `IndexingError` for what is kept in registers.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t = f.output(f.input("a", shape=(100,)) + 1).split(0, 64).parallelize(1, "threadIdx.x")
+        >>> print(ig.IdModel(f).write(t.definition).picture(at="last"))
+        add writes t1 at i0*64 + i1 at i0=1: block of 64 threads
+          warp 0 asks for 4 sectors of 32 bytes, all needed for its 128 bytes
+          warp 1 asks for 1 sector of 32 bytes, all needed for its 16 bytes; 28 of 32 elements are masked
+          T0: 64  T1: 65  T2: 66  T3: 67  T4: 68  T5: 69  T6: 70  T7: 71 ...
+        """
+        return access_picture(self, at=at, block=block, symbols=symbols, loads=loads, warps=warps)
 
     @property
     def index_bits(self) -> int:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING, TypeAlias
 
-from idgraph.arith import Expr, as_expr, multiple_of, simplify
+from idgraph.arith import Expr, multiple_of, simplify
 from idgraph.display import Printed
-from idgraph.errors import IndexingError, user_line
+from idgraph.errors import IndexingError
 from idgraph.index.loop import Loop
+from idgraph.index.warps import BANKS, WARP, WORD, block_dims, lane_bytes, number_of, thread_loops, vector_loop
 from idgraph.ir import item_size
 
 if TYPE_CHECKING:
@@ -25,12 +26,8 @@ if TYPE_CHECKING:
     from idgraph.index.access import Access
     from idgraph.index.bank_suggestions import BankSuggestion
 
-WARP = 32
-BANKS = 32
-WORD = 4  # bytes
 MAX_POINTS = 1 << 20
 Ints: TypeAlias = "npt.NDArray[np.int64]"
-_THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +105,9 @@ def bank_conflicts(
     sizes = dict(symbols or {})
     place, when = place.substitute(sizes), access.predicate.substitute(sizes)
     threads, vector, rest = _roles(access, place, when, sizes)
-    extents = {x.name: _number(x.extent.substitute(sizes), x) for x in access.loops}
-    for name, extent in (block or {}).items():
-        if name not in _THREADS or isinstance(extent, bool) or extent < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise IndexingError(
-                f"block: {name!r} = {extent!r} is not a thread dimension", where=user_line(), hint=_THREADS[0]
-            )
-    counted = _Count(access, place, when, _lane_bytes(access, vector, place, extents))
-    dims = [
-        max(extents[t.name] if t is not None else 1, (block or {}).get(n, 1))
-        for n, t in zip(_THREADS, threads, strict=True)
-    ]
+    extents = {x.name: number_of(x.extent.substitute(sizes), x, "bank_conflicts") for x in access.loops}
+    counted = Count(access, place, when, lane_bytes(access, vector, place, extents))
+    dims = block_dims(threads, extents, block)
     steps = [x for x in rest if x is not vector or counted.scalar]
     total = dims[0] * dims[1] * dims[2]
     for x in steps:
@@ -137,28 +126,18 @@ def bank_conflicts(
     return counted.result(total)
 
 
-def _number(e: Expr, loop: Loop) -> int:
-    if not e.is_const:
-        raise IndexingError(
-            f"loop {loop.name} has the extent {e}: conflicts are counted for numbers",
-            where=user_line(),
-            hint=f"bank_conflicts(symbols={{{', '.join(f'{n!r}: ...' for n in sorted(e.names))}}})",
-        )
-    return int(e)
-
-
 def _roles(
     access: Access, place: Expr, when: Expr, sizes: Mapping[str, int]
 ) -> tuple[list[Loop | None], Loop | None, list[Loop]]:
     """The loops on threads (x, y, z), the vectorised one, and those others that can change who conflicts."""
-    threads: list[Loop | None] = [next((x for x in access.loops if x.parallel == n), None) for n in _THREADS]
+    threads = thread_loops(access)
     if not any(threads):
         raise IndexingError(
             f"no loop of {access.expr!r} runs on threads, so no warp reads or writes together",
             where=access.expr.source_line,
             hint='t.parallelize(axis, "threadIdx.x")',
         )
-    vector = next((x for x in access.loops if x.parallel == "vectorize"), None)
+    vector = vector_loop(access)
     size = item_size(access.tensor.dtype)
     rest: list[Loop] = []
     for x in access.loops:
@@ -172,20 +151,8 @@ def _roles(
     return threads, vector, rest
 
 
-def _lane_bytes(access: Access, vector: Loop | None, place: Expr, extents: Mapping[str, int]) -> int:
-    """Bytes that one lane moves at once: a whole vector where that is contiguous and at most 16 bytes."""
-    size = item_size(access.tensor.dtype)
-    if vector is None:
-        return size
-    width = extents[vector.name]
-    step = simplify(place.substitute({vector.name: vector.symbol}) - place.substitute({vector.name: 0}) - vector.symbol)
-    start = simplify(place.substitute({vector.name: as_expr(0)}))
-    whole = width * size in (2, 4, 8, 16) and step == 0 and multiple_of(start, width)
-    return width * size if whole and vector.name not in access.predicate.names else size
-
-
 @dataclass(slots=True)
-class _Count:
+class Count:
     """The counts so far; ``scalar`` where lanes move single elements."""
 
     access: Access
@@ -247,7 +214,7 @@ class _Count:
 
 
 def _warps(
-    counted: _Count, fixed: dict[str, int], threads: list[Loop | None], extents: Mapping[str, int], dims: list[int]
+    counted: Count, fixed: dict[str, int], threads: list[Loop | None], extents: Mapping[str, int], dims: list[int]
 ) -> None:
     """All warps of a block at one step of the other loops."""
     import numpy as np  # noqa: PLC0415 - half of the time that importing the library would take

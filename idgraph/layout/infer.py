@@ -12,6 +12,7 @@ from typing import Literal
 from idgraph.arith import Expr
 from idgraph.errors import OperationError, arguments
 from idgraph.index.layout import strides
+from idgraph.index.warps import SECTOR
 from idgraph.ir import Fusion, IterDomain, Tensor
 from idgraph.ir.dtypes import item_size
 from idgraph.ir.state import rewriting
@@ -19,7 +20,6 @@ from idgraph.layout.decision import Candidate, Decisions, LayoutDecision, dense_
 from idgraph.layout.eager import eager_strides
 from idgraph.layout.orders import Order, memory_order, offered
 
-SECTOR = 32  # bytes that the memory of a GPU moves at least (CUDA's guide: a sector)
 ASSUMED = 1024  # elements of an axis whose size is a symbol, where costs are compared
 
 

@@ -11,15 +11,13 @@ from math import gcd
 from idgraph.display import Printed, Sheet
 from idgraph.errors import OperationError, arguments
 from idgraph.index.layout import strides
+from idgraph.index.warps import BANKS, SECTOR, WARP
 from idgraph.ir import Fusion, IterDomain, Tensor
 from idgraph.ir.dtypes import item_size
 from idgraph.ir.exprs import TensorExpr
-from idgraph.layout.infer import SECTOR
 from idgraph.layout.orders import memory_order
 
 VECTOR = 16  # bytes of the widest access of one thread
-WARP = 32  # threads
-BANKS = 32  # of four bytes each, in shared memory
 
 
 @dataclass(frozen=True, slots=True)

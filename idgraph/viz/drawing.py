@@ -9,8 +9,10 @@ from typing import Any, TypeGuard, cast
 
 from idgraph.errors import IdGraphError, arguments, short_repr
 from idgraph.graphs import Cycle, DomainGraph, Explanation, IndexGraph
+from idgraph.index import AccessPicture
 from idgraph.ir import Fusion
 from idgraph.viz import dot, svg
+from idgraph.viz.access import access_svg
 from idgraph.viz.domains import Highlight, domain_picture
 from idgraph.viz.fusion import fusion_picture
 from idgraph.viz.index import index_picture
@@ -18,8 +20,8 @@ from idgraph.viz.picture import Picture
 from idgraph.viz.witness import cycle_picture, explanation_picture
 
 LARGE = 60  # tensors; above that a picture shows one box for each, or for several
-Drawable = Fusion | DomainGraph | IndexGraph | Cycle[Any] | Explanation | Picture
-DRAWABLE = (Fusion, DomainGraph, IndexGraph, Cycle, Explanation, Picture)
+Drawable = Fusion | DomainGraph | IndexGraph | Cycle[Any] | Explanation | Picture | AccessPicture
+DRAWABLE = (Fusion, DomainGraph, IndexGraph, Cycle, Explanation, Picture, AccessPicture)
 OPTIONS = {"highlight", "by", "collapse", "title"}
 
 
@@ -61,6 +63,8 @@ def picture(what: object, **options: object) -> Picture:
             return explanation_picture(what, title=title)
         case Picture():
             return replace(what, title=title or what.title)
+        case AccessPicture():
+            raise IdGraphError("an access is drawn as a grid, which is SVG only", hint="a.picture().to_svg()")
         case _:
             raise IdGraphError(
                 f"there is no picture of a {type(what).__name__}",
@@ -88,7 +92,7 @@ def to_svg(what: object, **options: object) -> str:
     >>> to_svg(f.output(f.input("a", shape=(64,)) * 2.0).fusion).startswith("<svg")
     True
     """
-    return svg.to_svg(picture(what, **options))
+    return access_svg(what) if isinstance(what, AccessPicture) else svg.to_svg(picture(what, **options))
 
 
 @arguments(IdGraphError)

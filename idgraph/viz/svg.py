@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from idgraph.viz.arrange import CELL, CHIP, PAD, ROW, Arranged, Rect, arrange, line_width
 from idgraph.viz.layers import Point
+from idgraph.viz.marks import SANS, document, label, px
 from idgraph.viz.picture import (
     DIM,
     FRAME,
@@ -11,7 +12,6 @@ from idgraph.viz.picture import (
     INK,
     PALE_RED,
     RED,
-    WHITE,
     Cluster,
     Edge,
     Line,
@@ -19,10 +19,8 @@ from idgraph.viz.picture import (
     Picture,
     Swatch,
 )
-from idgraph.viz.text import cells, clip, wrapped, xml, xml_lines
+from idgraph.viz.text import cells, clip, wrapped, xml_lines
 
-MONO = "DejaVu Sans Mono, Menlo, Consolas, monospace"
-SANS = "DejaVu Sans, Verdana, Helvetica, Arial, sans-serif"
 MARGIN = 22.0
 ALARM = 11.5  # font size of the red caption, fixed pitch because it quotes code
 
@@ -37,29 +35,20 @@ def to_svg(picture: Picture) -> str:
     width, height = inner + 2 * MARGIN, top + placed.height + bottom + MARGIN
     left = MARGIN + (inner - placed.width) / 2
     body = _body(picture, placed)
-    return "\n".join(
+    return document(
+        picture.title,
+        " ".join([*picture.caption, *picture.alarm]),
+        (width, height),
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{_n(width)}" height="{_n(height)}" '
-            f'viewBox="0 0 {_n(width)} {_n(height)}" role="img" aria-label="{xml(picture.title)}" '
-            f'font-family="{MONO}" font-size="12">',
-            f"<title>{xml(picture.title)}</title>",
-            f"<desc>{xml(' '.join([*picture.caption, *picture.alarm]))}</desc>",
-            f'<rect width="{_n(width)}" height="{_n(height)}" fill="{WHITE}"/>',
             *head,
-            f'<g transform="translate({_n(left)} {_n(top)})">',
+            f'<g transform="translate({px(left)} {px(top)})">',
             *body,
             "</g>",
-            f'<g transform="translate({_n(MARGIN)} {_n(top + placed.height)})">',
+            f'<g transform="translate({px(MARGIN)} {px(top + placed.height)})">',
             *foot,
             "</g>",
-            "</svg>",
-            "",
-        ]
+        ],
     )
-
-
-def _n(x: float) -> str:
-    return f"{x:.1f}".rstrip("0").rstrip(".")
 
 
 def _caption_cells(picture: Picture) -> int:
@@ -68,23 +57,23 @@ def _caption_cells(picture: Picture) -> int:
 
 def _caption(picture: Picture, width: float) -> tuple[list[str], float]:
     title = clip(picture.title, max(int(width / 9), 20))
-    parts = [_text(title, MARGIN, MARGIN + 15, size=16, weight="bold", family=SANS)]
+    parts = [label(title, MARGIN, MARGIN + 15, size=16, weight="bold", family=SANS)]
     y = MARGIN + 22
     for text in picture.caption:
         for row in wrapped(text, int(width / 6.6)):
             y += 17
-            parts.append(_text(row, MARGIN, y, fill=DIM, family=SANS))
+            parts.append(label(row, MARGIN, y, fill=DIM, family=SANS))
     rows = [r for text in picture.alarm for r in wrapped(text, int((width - 30) / 7.0))]
     if rows:
         y += 12
         tall = len(rows) * ROW + 12
         parts.append(
-            f'<rect x="{_n(MARGIN)}" y="{_n(y)}" width="{_n(width)}" height="{_n(tall)}" rx="4" fill="{PALE_RED}"/>'
+            f'<rect x="{px(MARGIN)}" y="{px(y)}" width="{px(width)}" height="{px(tall)}" rx="4" fill="{PALE_RED}"/>'
         )
-        parts.append(f'<rect x="{_n(MARGIN)}" y="{_n(y)}" width="4" height="{_n(tall)}" fill="{RED}"/>')
+        parts.append(f'<rect x="{px(MARGIN)}" y="{px(y)}" width="4" height="{px(tall)}" fill="{RED}"/>')
         for p, row in enumerate(rows):
             bold = "bold" if p == 0 else "normal"
-            parts.append(_text(row, MARGIN + 14, y + 18 + p * ROW, size=ALARM, fill="#8f1620", weight=bold))
+            parts.append(label(row, MARGIN + 14, y + 18 + p * ROW, size=ALARM, fill="#8f1620", weight=bold))
         y += tall
     return parts, y + 24
 
@@ -100,16 +89,16 @@ def _legend(entries: tuple[Swatch, ...], width: float) -> tuple[list[str], float
         thick = 2.4 if e.thick else 1.2
         if e.shape == "line":
             parts.append(
-                f'<path d="M {_n(x)} {_n(y)} h 22" stroke="{e.stroke}" stroke-width="{max(thick, 1.6)}" '
+                f'<path d="M {px(x)} {px(y)} h 22" stroke="{e.stroke}" stroke-width="{max(thick, 1.6)}" '
                 f'fill="none"{dash}/>'
             )
         else:
             radius = 6 if e.shape == "pill" else 2
             parts.append(
-                f'<rect x="{_n(x)}" y="{_n(y - 6)}" width="22" height="12" rx="{radius}" fill="{e.fill}" '
+                f'<rect x="{px(x)}" y="{px(y - 6)}" width="22" height="12" rx="{radius}" fill="{e.fill}" '
                 f'stroke="{e.stroke}" stroke-width="{thick}"{dash}/>'
             )
-        parts.append(_text(e.text, x + 29, y + 4, size=11, fill=DIM, family=SANS))
+        parts.append(label(e.text, x + 29, y + 4, size=11, fill=DIM, family=SANS))
         x += need
     return parts, (y + 14 if entries else 8)
 
@@ -123,21 +112,12 @@ def _body(picture: Picture, placed: Arranged) -> list[str]:
     return [*frames, *(text for _, text in arrows), *heads, *boxes]
 
 
-def _text(
-    text: str, x: float, y: float, *, size: float = 12, fill: str = INK, weight: str = "normal", family: str = ""
-) -> str:
-    bold = f' font-weight="{weight}"' if weight != "normal" else ""
-    sized = f' font-size="{size:g}"' if size != 12 else ""
-    named = f' font-family="{family}"' if family else ""
-    return f'<text x="{_n(x)}" y="{_n(y)}" fill="{fill}"{sized}{bold}{named} xml:space="preserve">{xml(text)}</text>'
-
-
 def _frame(cluster: Cluster, rect: Rect) -> str:
     x, y = rect.x - rect.width / 2, rect.y - rect.height / 2
     stroke = RED if cluster.marked else FRAME_LINE
     return (
-        f'<g><title>{xml_lines(cluster.title)}</title><rect x="{_n(x)}" y="{_n(y)}" width="{_n(rect.width)}" '
-        f'height="{_n(rect.height)}" rx="8" fill="{FRAME}" stroke="{stroke}" stroke-width="1.2"/></g>'
+        f'<g><title>{xml_lines(cluster.title)}</title><rect x="{px(x)}" y="{px(y)}" width="{px(rect.width)}" '
+        f'height="{px(rect.height)}" rx="8" fill="{FRAME}" stroke="{stroke}" stroke-width="1.2"/></g>'
     )
 
 
@@ -148,7 +128,7 @@ def _frame_head(cluster: Cluster, rect: Rect) -> str:
     for p, line in enumerate(cluster.lines):
         top = y + 5 + p * ROW
         parts.append(
-            f'<rect x="{_n(x + 8)}" y="{_n(top)}" width="{_n(line_width(line) + 8)}" height="{_n(ROW)}" '
+            f'<rect x="{px(x + 8)}" y="{px(top)}" width="{px(line_width(line) + 8)}" height="{px(ROW)}" '
             f'fill="{FRAME}"/>'
         )
         parts.append(_line(line, x + 12, top + 13))
@@ -169,8 +149,8 @@ def _node(node: Node, rect: Rect) -> str:
         start = centred if node.shape == "pill" or len(node.lines) == 1 else x + PAD
         rows.append(_line(line, start, base + p * ROW))
     return (
-        f'<g>{title}<rect x="{_n(x)}" y="{_n(y)}" width="{_n(rect.width)}" height="{_n(rect.height)}" '
-        f'rx="{_n(radius)}" fill="{node.fill}" stroke="{stroke}" stroke-width="{weight}"{dash}/>{"".join(rows)}</g>'
+        f'<g>{title}<rect x="{px(x)}" y="{px(y)}" width="{px(rect.width)}" height="{px(rect.height)}" '
+        f'rx="{px(radius)}" fill="{node.fill}" stroke="{stroke}" stroke-width="{weight}"{dash}/>{"".join(rows)}</g>'
     )
 
 
@@ -178,12 +158,12 @@ def _line(line: Line, x: float, y: float) -> str:
     parts: list[str] = []
     for fill, stroke in line.chips:
         parts.append(
-            f'<rect x="{_n(x)}" y="{_n(y - 9.5)}" width="11" height="11" rx="2" fill="{fill}" stroke="{stroke}"/>'
+            f'<rect x="{px(x)}" y="{px(y - 9.5)}" width="11" height="11" rx="2" fill="{fill}" stroke="{stroke}"/>'
         )
         x += CHIP
     fill = DIM if line.style == "dim" else INK
     if line.text:
-        parts.append(_text(line.text, x, y, fill=fill, weight="bold" if line.style == "head" else "normal"))
+        parts.append(label(line.text, x, y, fill=fill, weight="bold" if line.style == "head" else "normal"))
     return "".join(parts)
 
 
@@ -201,13 +181,13 @@ def _edge(edge: Edge, route: list[Point]) -> str:
 
 def _path(route: list[Point]) -> str:
     x, y = route[0]
-    parts = [f"M {_n(x)} {_n(y)}"]
+    parts = [f"M {px(x)} {px(y)}"]
     for p, (to_x, to_y) in enumerate(route[1:]):
         if p % 2 == 0:
             bend = (y + to_y) / 2
-            parts.append(f"C {_n(x)} {_n(bend)} {_n(to_x)} {_n(bend)} {_n(to_x)} {_n(to_y)}")
+            parts.append(f"C {px(x)} {px(bend)} {px(to_x)} {px(bend)} {px(to_x)} {px(to_y)}")
         else:
-            parts.append(f"L {_n(to_x)} {_n(to_y)}")
+            parts.append(f"L {px(to_x)} {px(to_y)}")
         x, y = to_x, to_y
     return " ".join(parts)
 
@@ -215,4 +195,4 @@ def _path(route: list[Point]) -> str:
 def _head(tip: Point, up: bool, colour: str, half: float) -> str:
     x, y = tip
     base = y + (9 if up else -9)
-    return f'<path d="M {_n(x)} {_n(y)} L {_n(x - half)} {_n(base)} L {_n(x + half)} {_n(base)} Z" fill="{colour}"/>'
+    return f'<path d="M {px(x)} {px(y)} L {px(x - half)} {px(base)} L {px(x + half)} {px(base)} Z" fill="{colour}"/>'

@@ -1,0 +1,71 @@
+"""Warps: which loops run on threads, how threads are numbered, and how many bytes a lane moves at once.
+
+Threads of a block are numbered x fastest, then y, then z; 32 consecutive ones are a warp (CUDA programming guide).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from idgraph.arith import Expr, as_expr, multiple_of, simplify
+from idgraph.errors import IndexingError, user_line
+from idgraph.index.loop import Loop
+from idgraph.ir import item_size
+
+if TYPE_CHECKING:
+    from idgraph.index.access import Access
+
+WARP = 32  # threads
+BANKS = 32
+WORD = 4  # bytes that a bank of shared memory serves at a time
+SECTOR = 32  # bytes that global memory moves at least
+THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+
+
+def thread_loops(access: Access) -> list[Loop | None]:
+    """The loops on threads x, y and z."""
+    return [next((x for x in access.loops if x.parallel == n), None) for n in THREADS]
+
+
+def vector_loop(access: Access) -> Loop | None:
+    """The vectorised loop."""
+    return next((x for x in access.loops if x.parallel == "vectorize"), None)
+
+
+def number_of(e: Expr, loop: Loop, asked: str) -> int:
+    """An extent as a number; ``asked`` is the question that needs it."""
+    if not e.is_const:
+        raise IndexingError(
+            f"loop {loop.name} has the extent {e}: {asked} needs a number",
+            where=user_line(),
+            hint=f"{asked}(symbols={{{', '.join(f'{n!r}: ...' for n in sorted(e.names))}}})",
+        )
+    return int(e)
+
+
+def block_dims(
+    threads: Sequence[Loop | None], extents: Mapping[str, int], block: Mapping[str, int] | None
+) -> list[int]:
+    """Threads of a block along x, y and z: of this operation, or as ``block`` says where that is wider."""
+    for name, extent in (block or {}).items():
+        if name not in THREADS or isinstance(extent, bool) or not isinstance(extent, int) or extent < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise IndexingError(
+                f"block: {name!r} = {extent!r} is not a thread dimension", where=user_line(), hint=THREADS[0]
+            )
+    return [
+        max(extents[t.name] if t is not None else 1, (block or {}).get(n, 1))
+        for n, t in zip(THREADS, threads, strict=True)
+    ]
+
+
+def lane_bytes(access: Access, vector: Loop | None, place: Expr, extents: Mapping[str, int]) -> int:
+    """Bytes that one lane moves at once: a whole vector where that is contiguous and at most 16 bytes."""
+    size = item_size(access.tensor.dtype)
+    if vector is None:
+        return size
+    width = extents[vector.name]
+    step = simplify(place.substitute({vector.name: vector.symbol}) - place.substitute({vector.name: 0}) - vector.symbol)
+    start = simplify(place.substitute({vector.name: as_expr(0)}))
+    whole = width * size in (2, 4, 8, 16) and step == 0 and multiple_of(start, width)
+    return width * size if whole and vector.name not in access.predicate.names else size
