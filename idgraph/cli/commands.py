@@ -20,8 +20,10 @@ from idgraph.errors import VERSION, IdGraphError, IndexingError
 from idgraph.frontends.files import load
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, IterDomain, Tensor
+from idgraph.kernel.ir import walk
 from idgraph.runtime import Target
 from idgraph.runtime import emit as emit_program
+from idgraph.runtime.program import stages
 from idgraph.schedule import auto
 from idgraph.sweeps.examine import Options
 from idgraph.validate import validate
@@ -316,17 +318,38 @@ def explain(file: str, first: str, second: str, as_json: bool) -> None:
 @target_option
 @auto_option
 @json_option
-def emit(file: str, target: Target, automatic: bool, as_json: bool) -> None:
+@click.option("--passes", is_flag=True, help="Print the kernels after each pass that changed one, not the source.")
+def emit(file: str, target: Target, automatic: bool, as_json: bool, passes: bool) -> None:
     """Print the source of the kernels."""
     fusion = load(file)
     if automatic:
         auto(fusion)
+    if passes:
+        _print_passes(file, fusion, target, as_json)
+        return
     program = emit_program(fusion, target=target)
     if as_json:
         kernels = [k.name for k in program.plan.kernels]
         say(json.dumps({"file": file, "target": target, "kernels": kernels, "source": program.source}))
     else:
         say(program.source)
+
+
+def _print_passes(file: str, fusion: Fusion, target: Target, as_json: bool) -> None:
+    """The kernels after each pass, where it changed them."""
+    made: list[dict[str, object]] = []
+    before: dict[str, str] = {}
+    for name, plan in stages(fusion, target):
+        for k in plan.kernels:
+            text, count = str(k), sum(1 for _ in walk(k.body))
+            if before.get(k.name) == text:
+                continue
+            before[k.name] = text
+            made.append({"pass": name, "kernel": k.name, "statements": count, "ir": text})
+            if not as_json:
+                say(f"# after {name}: {k.name}, {count} statements\n{text}\n")
+    if as_json:
+        say(json.dumps({"file": file, "target": target, "passes": made}))
 
 
 _CALLED = "return callback(*args, **kwargs)"  # click's own line: what is wrong then stands in no line of the user's

@@ -326,7 +326,8 @@ PRIME = "'"  # behind a symbol's name inside the kernels, where that name is tak
 class Kernel:
     """One nest of loops: ``buffers`` and ``scalars`` (symbols of extents and strides) are its parameters.
 
-    ``launch`` holds, for each parallel dimension used, the extents of the loops that run on it.
+    ``launch`` holds, for each parallel dimension used, the extents of the loops that run on it. ``passes`` names those
+    that have changed it since it was made.
     """
 
     name: str
@@ -334,6 +335,7 @@ class Kernel:
     scalars: tuple[str, ...]
     body: tuple[Stmt, ...]
     launch: dict[str, tuple[Expr, ...]] = field(default_factory=dict[str, "tuple[Expr, ...]"])
+    passes: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         head = f"{self.name}({', '.join([b.name for b in self.buffers] + list(self.scalars))}):"

@@ -24,9 +24,35 @@ from typing import TypeGuard
 
 from idgraph.arith import Expr
 from idgraph.kernel.defuse import everywhere, loaded_in, made_by, operands_of, rewritten, stored_in, updated_by
-from idgraph.kernel.ir import Checked, If, Local, Loop, Note, Operand, Single, Stmt, VectorLoad, VectorStore, walk
+from idgraph.kernel.ir import (
+    Checked,
+    If,
+    Kernel,
+    Local,
+    Loop,
+    Note,
+    Operand,
+    Registers,
+    Single,
+    Stmt,
+    VectorLoad,
+    VectorStore,
+    walk,
+)
 
 Body = tuple[Stmt, ...]
+
+
+def fused_lanes(kernel: Kernel) -> Kernel:
+    """The kernel with neighbouring loops over lanes joined."""
+    return replace(kernel, body=fused(kernel.body))
+
+
+def scalars(kernel: Kernel) -> Kernel:
+    """The kernel with arrays that one step of a loop uses as variables, and without arrays that nobody uses then."""
+    body = in_line(in_scalars(kernel.body))
+    used = {x.name for s in walk(body) for x in _touched(s) if x.at is not None}
+    return replace(kernel, body=tuple(s for s in body if not isinstance(s, Registers) or s.name in used))
 
 
 def fused(body: Sequence[Stmt]) -> Body:

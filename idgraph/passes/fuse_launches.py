@@ -25,6 +25,7 @@ from idgraph.kernel.ir import (
     Store,
     walk,
 )
+from idgraph.schedule.config import KernelConfig
 
 MOST = 4  # nests in one thread: each holds registers for its loads
 Body = tuple[Stmt, ...]
@@ -106,8 +107,11 @@ def _one_nest(bodies: Sequence[Body]) -> Body:
     return tuple(s for b in bodies for s in b)
 
 
-def on_one_core(plan: Plan) -> Plan:
-    """The plan for the CPU without its parallel loops: starting the cores costs more than a small kernel."""
+def serial(plan: Plan, config: KernelConfig) -> Plan:
+    """The plan for the CPU without its parallel loops, where these are not wanted: starting the cores costs more than a
+    small kernel."""
+    if config.parallel is not False:
+        return plan
     return replace(plan, kernels=tuple(replace(k, body=tuple(_serial(s) for s in k.body)) for k in plan.kernels))
 
 

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 from idgraph.ir import DType
 from idgraph.kernel.defuse import locals_read, made_by
-from idgraph.kernel.ir import Choose, Compute, Declare, Load, Loop, Plan, Stmt, bodies, walk
+from idgraph.kernel.ir import Choose, Compute, Declare, Kernel, Load, Loop, Stmt, bodies, walk
 
 
-def with_first_values(plan: Plan) -> Plan:
-    """The plan with every local of an outermost loop set before any path reads it."""
-    return replace(plan, kernels=tuple(replace(k, body=tuple(_level(k.body))) for k in plan.kernels))
+def with_first_values(kernel: Kernel) -> Kernel:
+    """The kernel with every local of an outermost loop set before any path reads it."""
+    return replace(kernel, body=tuple(_level(kernel.body)))
 
 
 def _level(body: Sequence[Stmt]) -> list[Stmt]:

@@ -30,7 +30,6 @@ from idgraph.kernel.ir import (
     Loop,
     Note,
     Operand,
-    Plan,
     Single,
     Stmt,
     Store,
@@ -78,12 +77,8 @@ class Lane:
         return local + "".join(f"_{n}" for n in self.numbers[:depth])
 
 
-def with_lanes(plan: Plan) -> Plan:
-    """The plan with its unrolled and vectorised loops as lanes, accesses joined."""
-    return replace(plan, kernels=tuple(_kernel(k) for k in plan.kernels))
-
-
-def _kernel(kernel: Kernel) -> Kernel:
+def with_lanes(kernel: Kernel) -> Kernel:
+    """The kernel with its unrolled and vectorised loops as lanes, accesses joined."""
     written = {s.buffer.name for s in walk(kernel.body) if isinstance(s, (Store, Accumulate)) and s.buffer is not None}
     read_only = frozenset(b.name for b in kernel.buffers if b.name not in written)
     return replace(kernel, body=_unrolled(kernel.body, read_only))

@@ -31,7 +31,6 @@ from idgraph.kernel.defuse import (
     everywhere,
     loaded_in,
     made_by,
-    operands_of,
     reads,
     rewritten,
     sets,
@@ -55,7 +54,6 @@ from idgraph.kernel.ir import (
     Number,
     Operand,
     PairCompute,
-    Plan,
     Registers,
     Single,
     Stmt,
@@ -64,7 +62,6 @@ from idgraph.kernel.ir import (
     walk,
 )
 from idgraph.passes.affine import along, shape
-from idgraph.passes.fuse_lanes import fused, in_line, in_scalars
 
 _BASE = re.compile(r"[a-z]+[0-9]*")
 LANE = ("q", "r")  # variables of the loops over lanes, inner ones first
@@ -72,17 +69,13 @@ Part = Local | Operand | Expr
 Body = tuple[Stmt, ...]
 
 
-def rolled(plan: Plan) -> Plan:
-    """The plan with its lanes as loops."""
-    return replace(plan, kernels=tuple(_kernel(k) for k in plan.kernels))
-
-
-def _kernel(kernel: Kernel) -> Kernel:
+def rolled(kernel: Kernel) -> Kernel:
+    """The kernel with its lanes as loops over arrays of registers."""
     taken = {b.name for b in kernel.buffers} | all_sets(kernel.body) | all_reads(kernel.body) | set(LANE)
     roller = _Roller(_single(kernel.body), taken)
     body = everywhere(kernel.body, lambda s: _assigned(s, roller.fixed))
-    body = in_line(in_scalars(fused(tuple(roller.level(body)))))
-    return replace(kernel, body=(*roller.registers(body), *body))
+    body = tuple(roller.level(body))
+    return replace(kernel, body=(*roller.arrays.values(), *body))
 
 
 def _single(body: Body) -> frozenset[str]:
@@ -375,16 +368,6 @@ class _Roller:
             self.lane(Compute(moved, "cast", (v,), dtype), order)
             values.append(moved)
         return replace(s, values=tuple(values))
-
-    def registers(self, body: Body) -> list[Registers]:
-        """The arrays that ``body`` uses."""
-        used = {
-            x.name
-            for s in walk(body)
-            for x in (*made_by(s), *operands_of(s))
-            if isinstance(x, Local) and x.at is not None
-        }
-        return [a for name, a in self.arrays.items() if name in used]
 
 
 def _is_straight(s: Stmt) -> bool:

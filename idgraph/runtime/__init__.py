@@ -27,8 +27,8 @@ __all__ = ["Kernel", "Plan", "Program", "Target", "compile_ptx", "cuda_available
 
 Target = Literal["python", "numpy", "cpu", "cuda"]
 _LATER = {
-    "Kernel": ("plan", "Kernel"), "Plan": ("plan", "Plan"), "Program": ("program", "Program"),
-    "compile_ptx": ("cuda.compile", "compile_ptx"), "cuda_available": ("cuda.device", "available"),
+    "Kernel": ("kernel.ir", "Kernel"), "Plan": ("kernel.ir", "Plan"), "Program": ("runtime.program", "Program"),
+    "compile_ptx": ("runtime.cuda.compile", "compile_ptx"), "cuda_available": ("runtime.cuda.device", "available"),
 }  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def __getattr__(name: str) -> object:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, attribute = _LATER[name]
-    return getattr(load(f"{__name__}.{module}"), attribute)
+    return getattr(load(f"idgraph.{module}"), attribute)
 
 
 class _Callable(ModuleType):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -15,11 +15,7 @@ from idgraph.kernel.ir import Kernel, Plan, quote
 from idgraph.loading import LOADING
 from idgraph.lower.build import build_plan
 from idgraph.lower.nest import IndexMaps
-from idgraph.passes.fuse_launches import on_one_core, together
-from idgraph.passes.init import with_first_values
-from idgraph.passes.lanes import with_lanes
-from idgraph.passes.roll import rolled
-from idgraph.passes.rows import with_rows
+from idgraph.passes import table
 from idgraph.runtime.cache import KernelCache
 from idgraph.runtime.decided import ProgramReport, report_of
 from idgraph.schedule.config import RULE, KernelConfig
@@ -193,6 +189,15 @@ def emit(
             buf1[i0] = t1
     <BLANKLINE>
     """
+    maps, plan = _lowered(fusion, target, model)
+    sizes = open_sizes(fusion, maps)
+    plan = table.run(plan, table.TABLE[target], config)
+    kept = KernelCache(Path(cache)) if cache is not None else None
+    return Program(fusion, target, plan, kept, config, sizes)
+
+
+def _lowered(fusion: Fusion, target: Target, model: IndexMaps | None) -> tuple[IndexMaps, Plan]:
+    """The index maps, and the kernels before any pass."""
     if target not in get_args(Target):
         raise EmitError(f"unknown target {target!r}", hint=f"one of {', '.join(get_args(Target))}")
     check_fusion(fusion, "emit", EmitError).verify()
@@ -200,13 +205,21 @@ def emit(
     if maps is None:
         maps = IdModel(fusion)
         maps.verify()
-    plan = build_plan(fusion, maps, threads=target == "cuda")
-    sizes = open_sizes(fusion, maps)
-    if target == "cpu" and config.parallel is False:
-        plan = on_one_core(plan)
-    if target == "cuda":
-        plan = rolled(with_lanes(with_rows(together(plan), config=config)))
-    elif target == "cpu":
-        plan = with_first_values(with_rows(plan, threads=False, config=config))
-    kept = KernelCache(Path(cache)) if cache is not None else None
-    return Program(fusion, target, plan, kept, config, sizes)
+    return maps, build_plan(fusion, maps, threads=target == "cuda")
+
+
+def stages(fusion: Fusion, target: Target = "python", config: KernelConfig = RULE) -> Iterator[tuple[str, Plan]]:
+    """The kernels as they were lowered, and after each pass that changed one: (name, kernels).
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("half")
+    >>> t = f.output(f.input("x", shape=(8,))[4:])
+    >>> [name for name, _ in stages(f, "cuda")]
+    ['lower', 'roll', 'scalar_replacement']
+    """
+    _, plan = _lowered(fusion, target, None)
+    yield "lower", plan
+    for p, made in table.trace(plan, table.TABLE[target], config):
+        if made.kernels != plan.kernels:
+            yield p.name, made
+        plan = made

@@ -288,3 +288,18 @@ def test_a_standard_output_that_is_closed(folder: Path) -> None:
     command = f"{sys.executable} -m idgraph show rotation.txt >&-"
     shown = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, check=False)
     assert (shown.returncode, shown.stderr) == (0, "")
+
+
+def test_emit_prints_the_kernels_after_each_pass(tmp_path: Path) -> None:
+    file = tmp_path / "sums.py"
+    file.write_text(
+        "import idgraph as ig\nf = ig.Fusion('sums')\nx = f.input('x', (8, 512))\nf.output(x - ig.amax(x, 1, True))\n"
+    )
+    command = ("emit", str(file), "--auto", "--target", "cuda", "--passes")
+    found = run(*command, cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    heads = [line for line in found.stdout.splitlines() if line.startswith("# after ")]
+    assert heads[0].startswith("# after lower: kernel0, ") and heads[0].endswith(" statements")
+    assert any(h.startswith("# after rows: ") for h in heads)
+    data = json.loads(run(*command, "--json", cwd=tmp_path).stdout)
+    assert [f"# after {p['pass']}: {p['kernel']}, {p['statements']} statements" for p in data["passes"]] == heads

@@ -27,10 +27,9 @@ from idgraph.kernel.ir import (
     VectorStore,
 )
 from idgraph.lower.build import build_plan
+from idgraph.passes import table
 from idgraph.passes.fuse_lanes import is_lanes
-from idgraph.passes.fuse_launches import together
-from idgraph.passes.lanes import Expansion, with_lanes
-from idgraph.passes.roll import rolled
+from idgraph.passes.lanes import Expansion
 from idgraph.runtime import Program, compile_ptx
 from idgraph.schedule import KernelConfig
 from idgraph.testing import fusions
@@ -38,10 +37,12 @@ from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
 from tests.emit.statements import repeated
 
+NO_ROWS = tuple(p for p in table.TABLE["cuda"] if p.name != "rows")
+
 
 def lane_program(f: ig.Fusion) -> Program:
     """The fusion as CUDA's plan, printed for Python."""
-    return Program(f, "python", rolled(with_lanes(together(build_plan(f, ig.IdModel(f), threads=False)))))
+    return Program(f, "python", table.run(build_plan(f, ig.IdModel(f), threads=False), NO_ROWS))
 
 
 def check(f: ig.Fusion, given: dict[str, Any] | None = None) -> Program:

@@ -34,9 +34,9 @@ from idgraph.kernel.ir import (
     VectorStore,
     walk,
 )
+from idgraph.passes import table
 from idgraph.passes.affine import along
 from idgraph.passes.fuse_lanes import is_lanes
-from idgraph.passes.roll import rolled
 from idgraph.runtime import compile_ptx
 from tools.bench.class_rows import CLASSES
 from tools.bench.gpu import ptx_facts
@@ -178,10 +178,13 @@ def lanes(s: Stmt, count: int) -> list[Stmt]:
     return made
 
 
+LAST = table.chosen(("roll", "fuse_lanes", "scalar_replacement"))
+
+
 def in_kernel(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
     """The rolled form, of a program in which every variable is set first."""
     kernel = Kernel("k", (IN, OUT), ("n",), (*FIRST, *body))
-    (made,) = rolled(Plan((kernel,), (IN, OUT), {"n": "n"}, {})).kernels
+    (made,) = table.run(Plan((kernel,), (IN, OUT), {"n": "n"}, {}), LAST).kernels
     return made.body
 
 

@@ -18,9 +18,7 @@ import idgraph as ig
 from idgraph.codegen.ops.plain import plain_vectors
 from idgraph.kernel.ir import Kernel, Load, Loop, VectorLoad, walk
 from idgraph.lower.build import build_plan
-from idgraph.passes.lanes import with_lanes
-from idgraph.passes.roll import rolled
-from idgraph.passes.rows import with_rows
+from idgraph.passes import table
 from idgraph.runtime import Program, compile_ptx, emit, launch
 from idgraph.schedule import KernelConfig
 from idgraph.validate.oracle import evaluate
@@ -35,10 +33,13 @@ AGAIN = KernelConfig(
 )  # registers are each thread's own: `tests.emit.cases` runs rows that are kept in them
 
 
+ONE_LAUNCH_EACH = tuple(p for p in table.TABLE["cuda"] if p.name != "fuse_launches")
+
+
 def row_program(f: ig.Fusion) -> Program:
     """The fusion as CUDA's plan, each pass reading its row, printed for Python: threads run one after the other."""
-    plan = with_rows(build_plan(f, ig.IdModel(f), threads=False), config=AGAIN)
-    return Program(f, "python", rolled(with_lanes(plan)))
+    plan = build_plan(f, ig.IdModel(f), threads=False)
+    return Program(f, "python", table.run(plan, ONE_LAUNCH_EACH, AGAIN))
 
 
 def aligned_vectors() -> dict[str, Any]:

@@ -15,7 +15,6 @@ from idgraph.passes.rows.keep import KEPT, kept
 from idgraph.passes.rows.registers import in_registers
 from idgraph.passes.rows.serial import ELEMENTS, serial
 from idgraph.passes.rows.sweep import Sweep, sweep_of, tidied
-from idgraph.passes.rows.symbols import apart
 from idgraph.schedule.config import RULE, KernelConfig
 
 CACHED = 1 << 19  # bytes of a row kept on the CPU: what a core's own cache holds beside the row itself
@@ -26,7 +25,6 @@ def with_rows(plan: Plan, *, threads: bool = True, config: KernelConfig = RULE) 
 
     Without ``threads``, for the CPU: in plain loops over the columns.
     """
-    plan = apart(plan)
     return replace(plan, kernels=tuple(_kernel(k, threads, config) for k in plan.kernels))
 
 

@@ -1,0 +1,93 @@
+"""The passes of each target, in order; running them, one after the other.
+
+One table says which passes a target has. `emit` runs it and nothing else; `trace` gives the kernels after each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+from idgraph.kernel.ir import Kernel, Plan
+from idgraph.passes import fuse_lanes, fuse_launches, init, lanes, roll, rows
+from idgraph.passes.rows import symbols
+from idgraph.schedule.config import RULE, KernelConfig
+
+Name = Literal[
+    "serial", "rename_columns", "fuse_launches", "rows", "init", "unroll", "roll", "fuse_lanes", "scalar_replacement"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """``run`` makes kernels of kernels; ``about`` says in one line what it does."""
+
+    name: Name
+    about: str
+    run: Callable[[Plan, KernelConfig], Plan]
+
+
+def _each(f: Callable[[Kernel], Kernel]) -> Callable[[Plan, KernelConfig], Plan]:
+    """A pass over single kernels."""
+
+    def run(plan: Plan, _: KernelConfig) -> Plan:
+        return replace(plan, kernels=tuple(map(f, plan.kernels)))
+
+    return run
+
+
+def _rows(plan: Plan, config: KernelConfig, threads: bool) -> Plan:
+    return rows.with_rows(plan, threads=threads, config=config)
+
+
+_APART = Pass("rename_columns", "symbols called like the columns of a row get a prime", lambda p, _: symbols.apart(p))
+
+TABLE: Mapping[str, tuple[Pass, ...]] = {
+    "python": (),
+    "numpy": (),
+    "cpu": (
+        Pass("serial", "one core only, where the configuration says so", fuse_launches.serial),
+        _APART,
+        Pass("rows", "loops over columns joined, what was dear kept for the next", partial(_rows, threads=False)),
+        Pass("init", "first values for what one path only sets", _each(init.with_first_values)),
+    ),
+    "cuda": (
+        Pass("fuse_launches", "independent kernels in one launch", lambda p, _: fuse_launches.together(p)),
+        _APART,
+        Pass("rows", "rows read once: in registers, in chunks, under a running maximum", partial(_rows, threads=True)),
+        Pass("unroll", "lanes as straight code, split where they differ, accesses joined", _each(lanes.with_lanes)),
+        Pass("roll", "straight code of lanes as loops over registers", _each(roll.rolled)),
+        Pass("fuse_lanes", "loops over as many lanes side by side as one", _each(fuse_lanes.fused_lanes)),
+        Pass("scalar_replacement", "registers that one step uses as variables", _each(fuse_lanes.scalars)),
+    ),
+}
+
+
+def chosen(names: Iterable[Name], target: str = "cuda") -> tuple[Pass, ...]:
+    """Passes of one target by name, in the order of its table.
+
+    >>> [p.name for p in chosen(("roll", "unroll"))]
+    ['unroll', 'roll']
+    """
+    wanted = frozenset(names)
+    return tuple(p for p in TABLE[target] if p.name in wanted)
+
+
+def trace(plan: Plan, passes: Iterable[Pass], config: KernelConfig = RULE) -> Iterator[tuple[Pass, Plan]]:
+    """Each pass with the kernels after it; a kernel's ``passes`` name those that changed it."""
+    for p in passes:
+        before = {k.name: k for k in plan.kernels}
+        after = p.run(plan, config)
+        done = tuple(k if k == before.get(k.name) else replace(k, passes=(*k.passes, p.name)) for k in after.kernels)
+        plan = replace(after, kernels=done)
+        yield p, plan
+
+
+def run(plan: Plan, passes: Iterable[Pass], config: KernelConfig = RULE) -> Plan:
+    """The kernels after all of ``passes``."""
+    made = plan
+    for _, made in trace(plan, passes, config):  # noqa: B007 - the last one counts
+        pass
+    return made

@@ -1,0 +1,57 @@
+"""The table of passes: what a program's kernels went through, and what each pass leaves."""
+
+from __future__ import annotations
+
+import pytest
+
+import idgraph as ig
+from idgraph.lower.build import build_plan
+from idgraph.passes import table
+from idgraph.runtime import Target
+from idgraph.runtime.program import stages
+from idgraph.schedule import KernelConfig
+from tests.emit.row_cases import cross_entropy
+
+
+def scheduled() -> ig.Fusion:
+    f = cross_entropy(4, 512, "none", False)
+    ig.schedule.auto(f)
+    return f
+
+
+@pytest.mark.parametrize("target", list(table.TABLE))
+def test_stages_end_in_the_program(target: Target) -> None:
+    f = scheduled()
+    made = list(stages(f, target))
+    program = ig.emit(f, target)
+    assert made[0][0] == "lower"
+    assert made[-1][1].kernels == program.kernels
+    known = [p.name for p in table.TABLE[target]]
+    names = [name for name, _ in made[1:]]
+    assert names == [n for n in known if n in names]
+    done = {n for k in program.kernels for n in k.passes}
+    assert done <= set(names)
+    assert (target in ("cpu", "cuda")) == ("rows" in done)
+
+
+def test_a_pass_that_changes_nothing_is_not_named() -> None:
+    f = ig.Fusion("half")
+    f.output(f.input("x", shape=(8,))[4:])
+    (kernel,) = ig.emit(f, "cpu").kernels
+    assert kernel.passes == ()
+
+
+def test_serial_asks_the_configuration() -> None:
+    f = scheduled()
+    plan = build_plan(f, ig.IdModel(f), threads=False)
+    (serial,) = table.chosen(("serial",), "cpu")
+    assert serial.run(plan, KernelConfig()) is plan
+    loops = [s for k in serial.run(plan, KernelConfig(parallel=False)).kernels for s in k.body]
+    assert loops != [s for k in plan.kernels for s in k.body]
+
+
+def test_names_are_in_the_tables_order() -> None:
+    assert [p.name for p in table.chosen(("scalar_replacement", "fuse_launches"))] == [
+        "fuse_launches",
+        "scalar_replacement",
+    ]
