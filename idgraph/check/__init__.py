@@ -31,13 +31,15 @@ def inductor(
     options: Mapping[str, object] | None = None,
     budget: int = 1 << 23,
     name: str | None = None,
+    source: bool = False,
 ) -> Report:
     """Prove or refute the index math of what TorchInductor would generate for ``fn(*args)``, backward too.
 
     Inductor runs up to its scheduler and stops before code. Rows are told before its loops are merged, reordered and
-    fused, and after. ``dynamic`` is torch.compile's; ``options`` are Inductor's config; ``budget``: loop points times
-    reads that an enumeration may look at, for each buffer of a nest. Raises `CheckError` where torch is missing, has
-    another Inductor than those known here, or cannot compile ``fn``.
+    fused, and after; with ``source`` also of the Triton text that Inductor writes then, read and never executed (no
+    GPU and no Triton is needed). ``dynamic`` is torch.compile's; ``options`` are Inductor's config; ``budget``: loop
+    points times reads that an enumeration may look at, for each buffer of a nest. Raises `CheckError` where torch is
+    missing, has another Inductor than those known here, or cannot compile ``fn``.
 
     >>> import torch
     >>> import idgraph as ig
@@ -47,7 +49,7 @@ def inductor(
     """
     from idgraph.check.run import check_inductor  # noqa: PLC0415 - loads NumPy, and torch behind it
 
-    return check_inductor(fn, args, dynamic, options, budget, name)
+    return check_inductor(fn, args, dynamic, options, budget, name, source)
 
 
 @arguments(CheckError, first=True)

@@ -1,7 +1,8 @@
 """TorchInductor's scheduler nodes in the neutral form: everything that touches its insides stands in this module.
 
 Capture runs Inductor as it is up to the end of its scheduler and stops before code generation (``source``: after it,
-before anything is compiled). Loop bodies are replayed through a handler that notes formulas and computes nothing.
+before anything is compiled; Triton text is written for CPUs too, and neither Triton nor a GPU is needed for that).
+Loop bodies are replayed through a handler that notes formulas and computes nothing.
 
 Long: one module to change when Inductor changes.
 """
@@ -38,6 +39,9 @@ _MUTATE = (
     "zero",
     "select_",
 )
+TRITON: Mapping[str, Any] = {  # how source is written: for a GPU as it is there, on a CPU as Triton too
+    "cpu_backend": "triton", "loop_ordering_after_fusion": True, "triton.coalesce_tiling_analysis": True,
+}  # fmt: skip
 
 
 def _torch() -> Any:
@@ -124,9 +128,9 @@ class Capture:
 
     def _inner(self, compile_inner: Callable[..., Any]) -> Callable[..., Any]:
         def inner(module: Any, inputs: Any, **kwargs: Any) -> Any:
-            plain = self.torch.fx.GraphModule(module, module.graph.__class__())
-            plain.graph.output(plain.graph.graph_copy(module.graph, {}))
-            plain.recompile()
+            graph = module.graph.__class__()
+            graph.output(graph.graph_copy(module.graph, {}))
+            plain = self.torch.fx.GraphModule(module, graph)
             self._backward = bool(kwargs.get("is_backward", False))
             try:
                 return compile_inner(module, inputs, **kwargs)
@@ -173,16 +177,21 @@ class Capture:
             raise _Stop
 
         changes: dict[str, Any] = {"force_disable_caches": True, "_pre_fusion_custom_pass": self._before}
+        changes |= TRITON if self.source else {}
         with contextlib.ExitStack() as stack:
             stack.enter_context(warnings.catch_warnings())
             warnings.simplefilter("ignore")  # torch's own, about caches that are off here
             stack.enter_context(settings[0].patch({**changes, **self.options}))
             stack.enter_context(settings[1].patch(enable_autograd_cache=False))
             lowering.run_node, lowering.codegen = noted_node, noted_codegen
+            hashed, utils = torch.utils._triton.triton_hash_with_backend, torch.utils._triton
+            if self.source:  # it asks for a GPU's driver, and keys a cache that is off here
+                utils.triton_hash_with_backend = lambda: ""
             try:
                 yield
             finally:
                 lowering.run_node, lowering.codegen = kept
+                utils.triton_hash_with_backend = hashed
                 torch._dynamo.reset()
 
     def _before(self, nodes: Any) -> Any:
@@ -399,7 +408,8 @@ class _Reader:
         loops += tuple(a for a in reduce if a.name in written)  # of a scan: what it goes over is written too
         reduce = tuple(a for a in reduce if a.name not in written)
         return Nest(
-            s.get_name(), loops, tuple(notes.writes), reduce, dict(notes.loads), dict(notes.places), kernel
+            s.get_name(), loops, tuple(notes.writes), reduce, dict(notes.loads), dict(notes.places), kernel,
+            loose=notes.loose,
         )  # fmt: skip
 
 
@@ -427,6 +437,7 @@ class Notes:
         self.loads: dict[str, Load] = {}
         self.places: dict[str, Place] = {}
         self.writes: list[Write] = []
+        self.loose = False
 
     def _index(self, x: Any) -> Expr:
         e = as_expr(int(x)) if isinstance(x, int) else from_sympy(x)
@@ -490,14 +501,15 @@ class Notes:
     def masked(self, mask: Any, body: Callable[[], Any], other: Any) -> Val:
         inner = body()
         c = _condition(mask)
-        held = self._may(c, True)
+        held = self._may(c, True, bool(_reads(inner)))
         reads = {Read(r.buffer, r.index, and_(r.when, held)) for r in _reads(inner)}
         what = combine("where", [_what(mask), _what(inner), _literal(other)], self._table)
         return Val(what, frozenset(reads) | _reads(mask))
 
     def where(self, condition: Any, a: Any, b: Any) -> Val:
         c = _condition(condition)
-        yes, no = self._may(c, True), self._may(c, False)
+        counts = {(r.buffer, r.index) for r in _reads(a)} != {(r.buffer, r.index) for r in _reads(b)}
+        yes, no = self._may(c, True, counts), self._may(c, False, counts)
         reads = {Read(r.buffer, r.index, simplify(and_(r.when, yes))) for r in _reads(a)}
         reads |= {Read(r.buffer, r.index, simplify(and_(r.when, no))) for r in _reads(b)}
         what = combine("where", [_what(condition), _what(a), _what(b)], self._table)
@@ -506,12 +518,16 @@ class Notes:
             live = and_(c, a.live if isinstance(a, Val) else TRUE)
         return Val(what, frozenset(reads) | _reads(condition), live)
 
-    def _may(self, c: Expr | None, wanted: bool) -> Expr:
+    def _may(self, c: Expr | None, wanted: bool, counts: bool) -> Expr:
+        """Where a read can happen; ``counts``: it happens on this side of the condition only."""
         if c is None:
+            self.loose |= counts
             return TRUE
         table = _Table()
         table.loads.update(dict.fromkeys(self._data, ""))
-        return table.may(c, wanted)
+        found = table.may(c, wanted)
+        self.loose |= table.loose and counts
+        return found
 
     def indirect_indexing(self, value: Any, size: Any, check: bool = True, wrap_neg: bool = True) -> Any:
         import sympy

@@ -11,24 +11,22 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from time import process_time
 
-import numpy as np
-import numpy.typing as npt
-
 from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, simplify
-from idgraph.check.cover import apart, covers, decoded, element_of, injective, inverse, written
-from idgraph.check.form import ZERO, Axis, Buffer, Load, Nest, Place, Program, Read, Write
+from idgraph.check.confirm import confirmable, differs, traced
+from idgraph.check.cover import decoded, injective, inverse
+from idgraph.check.form import Axis, Buffer, Load, Nest, Place, Program, Read, Write
 from idgraph.check.match import all_same, flat_of, same_sets, unflat
 from idgraph.check.meaning import Meaning, Need, Undecided
 from idgraph.check.points import Gap, Space, bind, compare
 from idgraph.check.report import Difference, Report, Row, Verdict
 from idgraph.check.samples import at_names, extents_of, sample_sizes, some_points, uses
 from idgraph.check.stored import Stored
+from idgraph.check.stores import Stores, element, overlaps
 from idgraph.check.values import Table
 from idgraph.ir import SCATTERS, Tensor, TensorExpr
 
 _SHAPES = frozenset({"cast", "copy", "permute", "reshape", "squeeze", "unsqueeze"})  # one element from one
 BUDGET = 1 << 23  # loop points times reads that an enumeration looks at
-ELEMENTS = 1 << 23  # elements of a buffer whose writes are counted one by one
 
 
 @dataclass(slots=True)
@@ -106,16 +104,6 @@ class Checker:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Mate:
-    """One write into a memory: loops, address, condition."""
-
-    loops: tuple[Axis, ...]
-    address: Expr
-    when: Expr
-    buffer: Buffer
-
-
 class _Writing:
     """One write of one nest."""
 
@@ -125,6 +113,8 @@ class _Writing:
         tensor = checker.meaning.tensors.get(buffer.tensor)
         if tensor is None:
             raise Undecided(f"{buffer.tensor} has no form in the fusion")
+        if overlaps(buffer, extents_of(tensor)):
+            raise Undecided(f"elements of {tensor.name} lie over each other in {buffer.home}")
         self.tensor = tensor
         self.table = Table()
         self.stored = Stored(checker.program, checker.meaning, self.table, self.argument)
@@ -137,6 +127,7 @@ class _Writing:
             self.held = TRUE
         self.ours = self._expanded(write.reads)
         self.reads = {n.storage for n in self.ours}
+        self.nest_loose = nest.loose
 
     # the nest's side --------------------------------------------------------------------------------------------------
 
@@ -209,25 +200,32 @@ class _Writing:
     def rows(self) -> Iterator[Row]:
         """A row for the buffer written, and one for each buffer read."""
         e = self.tensor.definition
-        loaded = self.write.mode == "add" or self._at_loaded()
-        while loaded and e is not None and e.op in _SHAPES and len(e.inputs) == 1:
+        entries = self.write.mode == "add" or self._at_loaded() or bool(self.buffer.over)
+        while entries and e is not None and e.op in _SHAPES and len(e.inputs) == 1:
             e = e.inputs[0].definition
-        if loaded and e is not None and e.op in SCATTERS:
+        if entries and e is not None and e.op in SCATTERS:
             yield from self._scatter(e)
             return
         shape = extents_of(self.tensor)
         coordinates = decoded(self.address, self.buffer, shape)
-        inside = element_of(self.address, coordinates, self.buffer, shape)
-        yield self._covered(inside)
+        yield self._covered()
         demand = self.checker.meaning.demand(
             self.tensor, coordinates, self.held, self.at, self.table, copied=self.buffer.copy
         )
-        yield from self._compare(list(demand.needs), list(demand.reduce), demand.nested)
+        yield from self._compare(list(demand.needs), list(demand.reduce), demand.nested, demand.loose)
+
+    def _covered(self) -> Row:
+        """Each element of the tensor is written once."""
+        c, table = self.checker, self.table
+        by_value = table.holds_data(self.address) or table.holds_data(self.held)
+        stores = Stores(c.program, c.meaning, self.nest, self.write, self.buffer, self.address, self.held, by_value)
+        verdict, because, found = stores.told(c.samples)
+        return self._told(self.buffer.home, verdict, because, "write", found)
 
     def _at_loaded(self) -> bool:
         return self.table.holds_data(self.address)
 
-    def _compare(self, theirs: list[Need], reduce: list[Expr], nested: bool) -> Iterator[Row]:
+    def _compare(self, theirs: list[Need], reduce: list[Expr], nested: bool, loose: bool) -> Iterator[Row]:
         mine = [a.symbol for a in self.reduce if a.extent != as_expr(1)]
         names = dict.fromkeys([n.storage for n in self.ours] + [n.storage for n in theirs])
         spelled = not mine and bool(reduce)  # a sum that the nest spells out
@@ -245,7 +243,7 @@ class _Writing:
                     because = "formulas are the same"
                 elif (nested or spelled) and same_sets(a, b, held, self.table, [*mine, *reduce]):
                     because = "formulas are the same, as sets of elements"
-            yield self._told(name, "proved", because) if because else self._counted(name, a, b, reduce, nested)
+            yield self._told(name, "proved", because) if because else self._counted(name, a, b, reduce, nested, loose)
 
     def _told(
         self, name: str, verdict: Verdict, because: str, role: str = "read",
@@ -253,7 +251,7 @@ class _Writing:
     ) -> Row:  # fmt: skip
         return self.checker._row(self.nest, name, verdict, role, because, self.buffer, counterexample, points)  # pyright: ignore[reportPrivateUsage]
 
-    def _counted(self, name: str, a: list[Need], b: list[Need], reduce: list[Expr], nested: bool) -> Row:
+    def _counted(self, name: str, a: list[Need], b: list[Need], reduce: list[Expr], nested: bool, loose: bool) -> Row:
         looked = 0
         for sizes in self.checker.samples:
             space = self._space(reduce, nested, sizes)
@@ -266,15 +264,9 @@ class _Writing:
             gap = compare(space, a, b, self.table, self.held, only)
             looked += space.points if only is None else len(only) * space.inner
             if gap is not None:
-                texts = [t for n in (*a, *b) for t in self.table.texts(n.address)]
-                inner = self.stored.computed([*a, *b])
-                if inner:
-                    because = f"an index is loaded from {inner}, whose values the program computes"
-                    return self._told(name, "unknown", because, points=looked)
-                if texts:
-                    return self._told(
-                        name, "unknown", f"it depends on {texts[0][:120]}, which is not an integer formula"
-                    )
+                doubt = self._doubt(a, b, loose) or self._unconfirmed(space, name, a, b, gap)
+                if doubt:
+                    return self._told(name, "unknown", doubt, points=looked)
                 found = self._difference(name, gap, a, b, sizes)
                 return self._told(name, "refuted", "another element than the program means", "read", found, looked)
             if only is not None:
@@ -283,6 +275,47 @@ class _Writing:
             tried = "; ".join(", ".join(f"{k}={v}" for k, v in s.items()) for s in self.checker.samples)
             return self._told(name, "unknown", f"not proved for all sizes; no difference for {tried}", points=looked)
         return self._told(name, "enumerated", f"the same at all {looked} points", points=looked)
+
+    def _doubt(self, a: Sequence[Need], b: Sequence[Need], loose: bool) -> str:
+        """Why a difference of the elements is not one of the program: a side that is not known to the last."""
+        inner = self.stored.computed([*a, *b])
+        if inner:
+            return f"an index is loaded from {inner}, whose values the program computes"
+        texts = [t for n in (*a, *b) for x in (n.address, n.when) for t in self.table.texts(x)]
+        if texts:
+            return f"it depends on {texts[0][:120]}, which is not an integer formula"
+        if loose:
+            return "an element of a scatter is made of entries that loaded values choose"
+        if self.table.loose != self.nest_loose:
+            return "a condition of loaded values limits what is read, on one side only"
+        return ""
+
+    def _unconfirmed(self, space: Space, name: str, a: Sequence[Need], b: Sequence[Need], gap: Gap) -> str:
+        """A difference is told when plain Python sees it at its point too, and the oracle does not contradict it."""
+        if not confirmable(space, a, b):
+            return f"NumPy finds a difference at {gap.point}, of too many terms to count them again"
+        if not differs(space, a, b, self.table, gap.point):
+            return f"NumPy finds a difference at {gap.point}, plain Python does not"
+        often = space.multiset and space.inner > 1  # how often an element is read counts
+        if self.table.places or self.table.loads or (often and gap.read is not None and gap.meant is not None):
+            return ""
+        coordinates = decoded(self.address, self.buffer, extents_of(self.tensor))
+        env = {**space.symbols, **gap.point}
+        numbers = [int(x.evaluate(env)) for x in coordinates]
+        if not all(0 <= c < int(n.evaluate(env)) for c, n in zip(numbers, extents_of(self.tensor), strict=True)):
+            return ""
+
+        def at(t: Tensor, c: tuple[int, ...]) -> tuple[str, int] | None:
+            found = self.at(t, [as_expr(x) for x in c])
+            return None if found is None else (found[0], int(found[1].evaluate(env)))
+
+        seen = traced(self.tensor, numbers, at, space.symbols, itself=self.buffer.copy)
+        if seen is None:
+            return ""
+        meant, chosen = seen
+        extra = gap.read is not None and (name, gap.read) in meant and not chosen and not often
+        lacking = gap.meant is not None and (name, gap.meant) not in meant
+        return f"at {gap.point} the reference means other elements than the algebra" if extra or lacking else ""
 
     def _space(self, reduce: list[Expr], nested: bool, sizes: Mapping[str, int]) -> Space:
         def fixed(axes: Sequence[Axis]) -> tuple[tuple[str, int], ...]:
@@ -307,9 +340,9 @@ class _Writing:
         source_op, source_line = self.checker.program.sources.get(source, ("", None))
         point = {**sizes, **gap.point}
         return Difference(
-            point, self._element(self.buffer.home, to, sizes, self.buffer),
-            None if gap.read is None else self._element(name, gap.read, sizes),
-            None if gap.meant is None else self._element(name, gap.meant, sizes),
+            point, self._name(self.buffer.home, to, sizes, self.buffer),
+            None if gap.read is None else self._name(name, gap.read, sizes),
+            None if gap.meant is None else self._name(name, gap.meant, sizes),
             formula, op or source_op, line or source_line,
         )  # fmt: skip
 
@@ -322,116 +355,8 @@ class _Writing:
         env = bind(self.table, {**sizes, **gap.point})
         return int(n.address.evaluate_array(env)) == want
 
-    def _element(self, storage: str, at: int, sizes: Mapping[str, int], buffer: Buffer | None = None) -> str:
-        """``buf0[17] = cat[0, 2, 1]``."""
-        b = buffer or next((b for b in self.checker.program.buffers if b.home == storage), None)
-        t = self.checker.meaning.tensors.get(b.tensor) if b else None
-        if b is None or t is None:
-            return f"{storage}[{at}]"
-        where = decoded(as_expr(at), b, extents_of(t))
-        shown = [int(x.evaluate(sizes)) for x in where]
-        inside = all(0 <= c < int(n.evaluate(sizes)) for c, n in zip(shown, extents_of(t), strict=True))
-        return f"{storage}[{at}] = {t.name}{shown}" + ("" if inside else ", outside of it")
-
-    # what is written --------------------------------------------------------------------------------------------------
-
-    def _covered(self, inside: Expr) -> Row:
-        """Each element of the tensor is written once, by this nest or together with others of the same storage."""
-        mates = self._mates()
-        elements = simplify(prod(extents_of(self.tensor), start=as_expr(1)))
-        if len(mates) == 1 and covers(self.address, self.nest.loops, inside, self.held, elements):
-            return self._told(self.buffer.home, "proved", "each element is written once", "write")
-        if len(mates) > 1 and self._parted(mates):
-            because = f"{len(mates)} nests write different parts of it, each element once"
-            return self._told(self.buffer.home, "proved", because, "write")
-        verdicts: list[tuple[Verdict, str, Difference | None]] = []
-        for sizes in self.checker.samples:
-            verdicts.append(self._count_writes(mates, inside, sizes))
-            if verdicts[-1][0] != "enumerated":
-                break
-        verdict, because, found = verdicts[-1]
-        if verdict == "enumerated" and self.checker.program.symbols:
-            verdict, because = "unknown", f"not proved for all sizes; {because} at the sizes tried"
-        return self._told(self.buffer.home, verdict, because, "write", found)
-
-    def _mates(self) -> list[_Mate]:
-        """All writes that fill the buffer's memory: the pieces of a cat are written by several nests."""
-        own, buffers = self.buffer, self.checker.buffers
-        return [
-            _Mate(n.loops, simplify(w.index + b.base), w.when, b)
-            for n in self.checker.program.nests for w in n.writes
-            if (b := buffers.get(w.buffer)) is not None and b.home == own.home and b.over == own.over
-        ]  # fmt: skip
-
-    def _parted(self, mates: Sequence[_Mate]) -> bool:
-        """Proved: the nests write different boxes of the widest tensor of this memory, each element of it once."""
-        points = [prod((a.extent for a in m.loops), start=as_expr(1)) for m in mates]
-        total = simplify(sum(points, start=as_expr(0)))
-        tensors = [(self.checker.meaning.tensors.get(m.buffer.tensor), m) for m in mates]
-        whole = next(
-            (
-                (t, m.buffer)
-                for t, m in tensors
-                if t is not None and simplify(prod(extents_of(t), start=as_expr(1)) - total) == ZERO
-            ),
-            None,
-        )
-        if whole is None or any(m.when is not TRUE for m in mates):
-            return False
-        shape = extents_of(whole[0])
-        found: list[list[Expr]] = []
-        for m in mates:
-            places = decoded(m.address, whole[1], shape)
-            inside = element_of(m.address, places, whole[1], shape)
-            if simplify(inside) is not TRUE or not injective(m.address, m.loops, m.when):
-                return False
-            found.append(places)
-        return all(apart(a, b, mates[j].loops) for i, a in enumerate(found) for j, b in enumerate(found[:i]))
-
-    def _count_writes(
-        self, mates: Sequence[_Mate], inside: Expr, sizes: dict[str, int]
-    ) -> tuple[Verdict, str, Difference | None]:
-        points = prod(int(a.extent.evaluate(sizes)) for a in self.nest.loops)
-        elements = prod(int(n.evaluate(sizes)) for n in extents_of(self.tensor))
-        if max(points, elements) > ELEMENTS or self._at_loaded():
-            return "unknown", f"{max(points, elements)} elements are too many to count", None
-        outside = written(self.address, self.nest.loops, and_(self.held, ~inside), sizes)
-        if outside.size:
-            return "refuted", "an address that is not an element's", self._wrong(int(outside[0]), sizes)
-        parts = [written(m.address, m.loops, m.when, sizes) for m in mates]
-        every: npt.NDArray[np.int64] = np.concatenate(parts)
-        kept, counts = np.unique(every, return_counts=True)
-        if (counts > 1).any():
-            return "refuted", "an element is written twice", self._wrong(int(kept[counts > 1][0]), sizes)
-        missing = np.setdiff1d(self._addresses(sizes), kept)
-        if missing.size:
-            element = self._element(self.buffer.home, int(missing[0]), sizes, self.buffer)
-            lost = Difference(dict(sizes), "", None, f"{element} is written", str(self.write.index))
-            return "refuted", f"{len(missing)} of {elements} elements are not written", lost
-        return "enumerated", f"each of {elements} elements is written once", None
-
-    def _wrong(self, at: int, sizes: Mapping[str, int]) -> Difference:
-        """A write of an address that should not be."""
-        element = self._element(self.buffer.home, at, sizes, self.buffer)
-        return Difference(self._first(at, sizes), element, None, None, str(self.write.index))
-
-    def _addresses(self, sizes: Mapping[str, int]) -> npt.NDArray[np.int64]:
-        """Where the elements of the tensor lie."""
-        every = np.array([int(self.buffer.offset.evaluate(sizes))], dtype=np.int64)
-        for n, s in zip(extents_of(self.tensor), self.buffer.strides, strict=True):
-            every = (every[:, None] + np.arange(int(n.evaluate(sizes)))[None, :] * int(s.evaluate(sizes))).reshape(-1)
-        return every
-
-    def _first(self, at: int, sizes: Mapping[str, int]) -> dict[str, int]:
-        """The last point that writes an address."""
-        counts = [int(a.extent.evaluate(sizes)) for a in self.nest.loops]
-        found = written(self.address, self.nest.loops, TRUE, dict(sizes))
-        hit = np.flatnonzero(found == at)
-        flat = int(hit[-1]) if hit.size else 0
-        out: dict[str, int] = {}
-        for a, n in zip(reversed(self.nest.loops), reversed(counts), strict=True):
-            out[a.name], flat = flat % n, flat // n
-        return {**sizes, **dict(reversed(out.items()))}
+    def _name(self, storage: str, at: int, sizes: Mapping[str, int], buffer: Buffer | None = None) -> str:
+        return element(self.checker.program, self.checker.meaning, storage, at, sizes, buffer)
 
     # scatters ---------------------------------------------------------------------------------------------------------
 
@@ -451,7 +376,7 @@ class _Writing:
             self.ours = [n for n in self.ours if n.storage not in (self.buffer.home, "written")]
             self.ours.append(Need("written", mine, self.adds, str(self.write.index)))
             theirs = [*own, Need("written", meant, demand.when, self.tensor.name)]
-            rows = list(self._compare(theirs, list(demand.reduce), demand.nested))
+            rows = list(self._compare(theirs, list(demand.reduce), demand.nested, False))
             if not best or sum(r.verdict == "refuted" for r in rows) < sum(r.verdict == "refuted" for r in best):
                 best = rows
             if all(r.verdict in ("proved", "enumerated") for r in rows):

@@ -86,7 +86,8 @@ class Nest:
     """One loop nest: ``loops`` give the element written, over ``reduce`` its value is combined.
 
     ``loads`` and ``places`` are names in the formulas, in an order in which each uses only those before it. ``kernel``
-    groups nests that were fused. ``unread`` says why its formulas could not be read, where that is so.
+    groups nests that were fused. ``unread`` says why its formulas could not be read, where that is so. ``loose``: some
+    read is limited by loaded values too, which its ``when`` leaves out.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Nest:
     places: Mapping[str, Place] = field(default_factory=dict[str, Place])
     kernel: str = ""
     unread: str = ""
+    loose: bool = False
 
     @property
     def axes(self) -> tuple[Axis, ...]:

@@ -35,11 +35,13 @@ class Demand:
     """All elements that one element of a tensor is made of; ``reduce`` are variables over which it is combined.
 
     ``nested``: sums within sums, or entries that a scatter looks through: how often an element is read has no meaning.
+    ``loose``: of all entries of a scatter that may name the element, so that it may be made of fewer.
     """
 
     needs: dict[Need, None] = field(default_factory=dict[Need, None])
     reduce: dict[Expr, None] = field(default_factory=dict[Expr, None])
     nested: bool = False
+    loose: bool = False
     when: Expr = TRUE  # of an entry of a scatter that adds: where it adds something, it may depend on loaded values
 
 
@@ -207,6 +209,7 @@ class _Walk:
         self, e: TensorExpr, coordinates: tuple[Expr, ...], when: Expr, reduced: tuple[Expr, ...]
     ) -> None:
         """An element of a scatter that is not stored: what was there, and every entry that may name it."""
+        self.found.loose = True
         self.into(e.inputs[0], coordinates, when, reduced)
         out, loaded = e.output, {d for d, _ in written_at(e)}
         given = {d: x for d, x in zip(out.logical, coordinates, strict=True) if d not in loaded}

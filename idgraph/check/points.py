@@ -47,8 +47,9 @@ def bind(table: Table, env: Env) -> Env:
             value, size = table.places[name]
             if not value.names <= out.keys():  # of the other side's loops
                 continue
-            n = size.evaluate_array(out)
-            out[name] = spread(value.evaluate_array(out), 77) % np.maximum(n, 1)
+            n, v = np.maximum(size.evaluate_array(out), 1), value.evaluate_array(out)
+            inside = (v >= -n) & (v < n)  # one below 0 counts from the end; what is outside is made up
+            out[name] = np.where(inside, v % n, spread(v, 77) % n)
             continue
         what = table.loads[name]
         if isinstance(what, str):

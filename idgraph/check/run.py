@@ -8,6 +8,7 @@ from os import PathLike
 from idgraph.check.capture import Capture
 from idgraph.check.decide import decide
 from idgraph.check.form import CheckError, Program
+from idgraph.check.generated import of_source
 from idgraph.check.reading import read_any
 from idgraph.check.report import Report, Row
 from idgraph.errors import IdGraphError
@@ -20,11 +21,12 @@ def check_inductor(
     options: Mapping[str, object] | None,
     budget: int,
     name: str | None,
+    source: bool,
 ) -> Report:
     """See `idgraph.check.inductor`."""
     _whole(budget)
     title = name or getattr(fn, "__name__", type(fn).__name__)
-    capture = Capture(options=options, name=title)
+    capture = Capture(options=options, name=title, source=source)
     try:
         capture.run(fn, tuple(args), dynamic=dynamic)
     except IdGraphError:
@@ -39,6 +41,10 @@ def check_inductor(
     for found in capture.lowered:
         for stage, program in (("before", found.before), ("after", found.after)):
             rows += decide(program, stage=stage, budget=budget).rows
+        if found.source:
+            made, unread = of_source(found.after, found.source, found.dtypes)
+            rows += decide(made, stage="source", budget=budget).rows
+            rows += [Row(x, "", "unknown", because="its source is not known here", stage="source") for x in unread]
         calls += [f"{found.name}: {c}" for c in found.calls]
     rows += [Row("graph", "", "unknown", because=why) for why in capture.failed]
     return Report(title, tuple(rows), tuple(calls))

@@ -39,6 +39,7 @@ class Val:
     what: Value
     reads: frozenset[Read] = frozenset()
     guards: frozenset[str] = frozenset()
+    live: Expr = TRUE  # where it is not the 0 of a ``where``; may depend on loaded values
 
 
 @dataclass(slots=True)
@@ -92,6 +93,7 @@ class _Kernel:
         self.writes: list[tuple[Write, tuple[Axis, ...]]] = []
         self.bounds: dict[Expr, Expr] = {}  # loaded value -> size of the axis that it addresses
         self.fresh = 0
+        self.loose = False
 
     def read(self, found: Found) -> None:
         params = self.function.args.args
@@ -100,7 +102,11 @@ class _Kernel:
         if len(plain) < len(self.launch.arguments):
             raise Unreadable(f"it takes {len(plain)} arguments, the wrapper gives {len(self.launch.arguments)}")
         for name, given in zip(plain, self.launch.arguments, strict=False):
-            if given.buffer:
+            if given.item:
+                boolean = self.dtypes.get(given.buffer) == "bool"
+                value = symbol(self._load_name(given.buffer, ZERO))
+                self.env[name] = Val(value.ne(0) if boolean else value, frozenset({Read(given.buffer, ZERO)}))
+            elif given.buffer:
                 self.pointers[name] = given
             elif given.number is not None:
                 self.env[name] = Val(given.number)
@@ -115,7 +121,10 @@ class _Kernel:
             self._variables(x, used)
         reduce = tuple(self.axes[n] for n in used if n in self.axes and self.axes[n] not in axes)
         loads = dict(self.loads)
-        return Nest(f"{self.launch.kernel}[{k}]", axes, (write,), reduce, loads, dict(self.places), self.launch.kernel)
+        return Nest(
+            f"{self.launch.kernel}[{k}]", axes, (write,), reduce, loads, dict(self.places), self.launch.kernel,
+            loose=self.loose,
+        )  # fmt: skip
 
     def _variables(self, x: Expr, into: dict[str, None]) -> None:
         for n in sorted(x.names):
@@ -259,7 +268,7 @@ class _Kernel:
         missing = needed - mask.guards
         if missing:
             raise Unreadable(f"a store that {min(missing)}mask does not guard: {_shown(call)}")
-        when = self._condition(mask)
+        when = self._condition(mask) if mode == "store" else and_(self._condition(mask), value.live)
         index = simplify(at + given.offset)
         reads = tuple(sorted({*value.reads, *behind}, key=str))
         write = Write(given.buffer, index, reads, when, "add" if mode == "add" else "store")
@@ -398,9 +407,11 @@ class _Kernel:
         table = Table()
         table.loads.update(dict.fromkeys(self.data, ""))
         yes, no = table.may(cond, True), table.may(cond, False)
+        self.loose |= table.loose and {(r.buffer, r.index) for r in a.reads} != {(r.buffer, r.index) for r in b.reads}
         reads = {Read(r.buffer, r.index, simplify(and_(r.when, yes))) for r in a.reads}
         reads |= {Read(r.buffer, r.index, simplify(and_(r.when, no))) for r in b.reads}
-        return Val(made.what, frozenset(reads) | c.reads)
+        live = and_(cond, a.live) if str(b.what) in ("0", "0.0", "-0.0") else TRUE
+        return Val(made.what, frozenset(reads) | c.reads, live=live)
 
     def _load(self, call: ast.Call) -> Val:
         pointer, at, behind = self._address(call.args[0])
@@ -414,6 +425,7 @@ class _Kernel:
         when = TRUE
         if isinstance(mask.what, Expr) and not mask.what.is_const:
             when = simplify(table.may(mask.what if mask.what.cond else mask.what.ne(0)))
+            self.loose |= table.loose
         elif isinstance(mask.what, Expr) and mask.what.cond:
             when = mask.what
         index = simplify(at + given.offset)
@@ -461,7 +473,9 @@ class _Kernel:
         x = exchanged(x, {w: self._place(unwrapped(w, size), size) for w, size in wraps(x) if w.names & loaded})
         loose = sorted(x.names & (self.data - set(self.places)))
         if loose:
-            raise Unreadable("a loaded value in an address, of an axis whose size the kernel does not say")
+            raise Unreadable(
+                f"a loaded value in an address, of an axis whose size the kernel does not say: {str(x)[:120]}"
+            )
         return simplify(x)
 
     def _place(self, value: Expr, size: Expr) -> Expr:

@@ -24,6 +24,7 @@ class Table:
     loads: dict[str, tuple[str, Expr] | str] = field(default_factory=dict[str, "tuple[str, Expr] | str"])
     places: dict[str, tuple[Expr, Expr]] = field(default_factory=dict[str, tuple[Expr, Expr]])
     order: list[str] = field(default_factory=list[str])
+    loose: bool = False  # a condition of loaded values was left out of what limits a read
     _known: dict[object, Expr] = field(default_factory=dict[object, Expr])
 
     def load(self, storage: str, address: Expr) -> Expr:
@@ -37,7 +38,7 @@ class Table:
     def place(self, value: Expr, size: Expr) -> Expr:
         """A loaded value as the coordinate of an axis: from 0 to size - 1, negative ones counted from the end."""
         value = unwrapped(simplify(value), size)
-        inner = {w: self.place(w.args[2], n) for w, n in wraps(value)}
+        inner = {w: self.place(unwrapped(w, n), n) for w, n in wraps(value)}
         if inner:
             value = simplify(exchanged(value, inner))
         low, high = value.range
@@ -140,6 +141,7 @@ class Table:
         if c.op in ("and", "or"):
             parts = [self.may(a, wanted) for a in c.args]
             return and_(*parts) if (c.op == "and") == wanted else or_(*parts)
+        self.loose = True
         return TRUE
 
 
@@ -150,18 +152,47 @@ def is_below(high: int, size: Expr) -> bool:
 
 
 def wraps(x: Expr) -> list[tuple[Expr, Expr]]:
-    """``where(v < 0, v + n, v)`` inside a formula, outermost: (it, n)."""
+    """``where(v < 0, v + n, v)`` inside a formula, or ``v % n`` with -n <= v < n, outermost: (it, n)."""
     found: list[tuple[Expr, Expr]] = []
     work = [x]
     while work:
         e = work.pop()
         if e.op == "where" and not e.cond:
+            clamped = _clamped(e)
+            if clamped is not None:
+                found.append((e, clamped))
+                continue
             size = simplify(e.args[1] - e.args[2])
             if size.is_const and simplify(e.args[0]) == simplify(e.args[2] < 0):
                 found.append((e, size))
                 continue
+        if e.op == "mod" and e.args[1].is_const and _is_wrapped(e.args[0], int(e.args[1])):
+            found.append((e, e.args[1]))
+            continue
         work.extend(e.args)
     return found
+
+
+def _clamped(e: Expr) -> Expr | None:
+    """n of ``where(v < 0, max(v, -n) + n, min(v, n - 1))``: clamped to what there is, and counted from the end."""
+    c, low, high = e.args
+    if c.op != "lt" or high.op != "min" or len(high.args) != 2 or c.args[0] not in high.args:
+        return None
+    v = c.args[0]
+    n = simplify(next((a for a in high.args if a != v), v) + 1)
+    if not n.is_const or simplify(c) != simplify(v < 0):
+        return None
+    return n if simplify(low - n - maximum(v, -n)) == as_expr(0) else None
+
+
+def _is_wrapped(x: Expr, n: int) -> bool:
+    """-n <= x < n, and x may be below 0."""
+    low, high = x.range
+    return low is not None and -n <= low < 0 and high is not None and high < n
+
+
+def _fits(x: Expr, size: Expr) -> bool:
+    return size.is_const and _is_wrapped(x, int(size))
 
 
 def exchanged(x: Expr, new: Mapping[Expr, Expr]) -> Expr:
@@ -174,11 +205,13 @@ def exchanged(x: Expr, new: Mapping[Expr, Expr]) -> Expr:
 
 def unwrapped(value: Expr, size: Expr) -> Expr:
     """``x`` of ``where(x < 0, x + size, x)``, or clamped to what is there: places count from the end anyway."""
-    if value.op == "where":
+    if value.op == "where" and not value.cond:
         x = value.args[2]
+        if _clamped(value) == size:
+            return simplify(maximum(minimum(value.args[0].args[0], size - 1), -size))
         if simplify(value.args[1] - x - size) == as_expr(0) and simplify(value.args[0]) == simplify(x < 0):
             return x
-    x = value
+    x = value = value.args[0] if value.op == "mod" and value.args[1] == size and _fits(value.args[0], size) else value
     while x.op in ("min", "max") and sum(not a.is_const for a in x.args) == 1:
         x = next(a for a in x.args if not a.is_const)
     clamped = minimum(maximum(x, 0), size - 1)  # what is in range is not changed by it

@@ -20,6 +20,7 @@ class Argument:
     offset: Expr = ZERO
     number: Expr | None = None
     before: str = ""  # the buffer that had this memory before
+    item: bool = False  # its one value, not its address
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,4 +123,6 @@ def _argument(node: ast.expr, aliases: Mapping[str, Argument], scope: Mapping[st
         base = node.args[0].id if isinstance(node.args[0], ast.Name) else ""
         offset = _number(node.args[3], scope) if len(node.args) > 3 else ZERO
         return Argument(base, offset if offset is not None else symbol(f"offset of {base}"))
+    if isinstance(node, ast.Call) and name_of(node.func) == "item" and isinstance(node.func, ast.Attribute):
+        return Argument(name_of(node.func.value), item=True)
     return Argument(number=_number(node, scope))

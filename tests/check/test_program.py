@@ -103,7 +103,7 @@ def test_what_is_written_is_checked() -> None:
     data["nests"][0]["writes"][0]["index"] = "i*8 + j//2"
     assert any(r.role == "write" and "twice" in r.because for r in ig.check.program(data).refuted)
     data["nests"][0]["writes"][0]["index"] = "i*8 + j + 1"
-    assert any(r.role == "write" and "no element" in r.because for r in ig.check.program(data).refuted)
+    assert any(r.role == "write" and "not an element" in r.because for r in ig.check.program(data).refuted)
     data = rotate()
     data["nests"][0]["loops"][0][1] = 3
     assert any("not written" in r.because for r in ig.check.program(data).refuted)

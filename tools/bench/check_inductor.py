@@ -1,11 +1,12 @@
 """TorchInductor's index math, proved or refuted: programs x nests x verdicts, as a table and JSON.
 
-    python -m tools.bench.check_inductor [--device cpu|cuda] [--corpus FOLDER] [--only TEXT] [--json FILE]
+    python -m tools.bench.check_inductor [--device cpu|cuda] [--triton] [--corpus FOLDER] [--only TEXT] [--json FILE]
 
 Each program is captured forward and backward; each scheduler node is decided as lowered ("before") and after
-Inductor's loops were merged, reordered and fused ("after"). On ``--device cuda`` Triton source is generated too, with
-loop ordering after fusion and coalescing on, and what its text addresses is decided ("source"); nothing is compiled or
-run. ``--corpus`` takes the captured graphs of a folder instead (sizes of real models too: their inputs are fake).
+Inductor's loops were merged, reordered and fused ("after"). With ``--triton``, or on ``--device cuda``, Triton source
+is generated too, with loop ordering after fusion and coalescing on, and what its text addresses is decided ("source");
+nothing is compiled or run. ``--corpus`` takes the captured graphs of a folder instead (sizes of real models too: their
+inputs are fake).
 """
 
 from __future__ import annotations
@@ -29,22 +30,21 @@ from idgraph.check.generated import of_source
 from idgraph.check.report import VERDICTS, Report
 from tools.bench.check_programs import captured, programs
 
-TRITON: dict[str, Any] = {"loop_ordering_after_fusion": True, "triton.coalesce_tiling_analysis": True}
-
 
 def capture(args: argparse.Namespace) -> Iterator[tuple[str, Capture, str]]:
     """(program, its capture, why it failed or "")."""
     cuda = args.device == "cuda"
-    options = {**TRITON} if cuda else {"fallback_random": True}
+    options: dict[str, Any] = {} if cuda else {"fallback_random": True}
+    source = cuda or args.triton
     if args.corpus:
         for path in sorted(Path(args.corpus).glob("*.aot.*.json")):
             if args.only in path.name:
-                found = Capture(options=options, name=path.stem)
+                found = Capture(options=options, name=path.stem, source=source)
                 yield path.stem, found, _tried(partial(_graph, found, path))
         return
     for name, (fn, given) in programs(args.device).items():
         if args.only in name:
-            found = Capture(options=options, name=name, source=cuda)
+            found = Capture(options=options, name=name, source=source)
             yield name, found, _tried(partial(found.run, fn, given))
 
 
@@ -74,6 +74,7 @@ def main() -> int:
     """The table on the terminal, JSON in a file; 1 where something is refuted."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--triton", action="store_true", help="read Triton source too; it is written without a GPU")
     parser.add_argument("--corpus", default="", help="a folder of captured graphs")
     parser.add_argument("--only", default="", help="programs whose name holds this text")
     parser.add_argument("--json", default="", help="where to write all rows")

@@ -1,0 +1,190 @@
+"""What a nest writes, judged: each element of its tensor once, by it or together with others of the same memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from idgraph.arith import TRUE, Expr, and_, as_expr, simplify
+from idgraph.check.cover import apart, covers, decoded, element_of, injective, written
+from idgraph.check.form import ZERO, Axis, Buffer, Nest, Program, Write
+from idgraph.check.meaning import Meaning
+from idgraph.check.report import Difference, Verdict
+from idgraph.check.samples import extents_of
+
+ELEMENTS = 1 << 23  # elements of a buffer whose writes are counted one by one
+CONFIRMED = 200_000  # points at which plain Python counts them again before a fault is told
+Told = tuple[Verdict, str, Difference | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Mate:
+    """One write into a memory: loops, address, condition."""
+
+    loops: tuple[Axis, ...]
+    address: Expr
+    when: Expr
+    buffer: Buffer
+
+
+def element(
+    program: Program, meaning: Meaning, storage: str, at: int, sizes: Mapping[str, int], buffer: Buffer | None = None
+) -> str:
+    """``buf0[17] = cat[0, 2, 1]``."""
+    b = buffer or next((b for b in program.buffers if b.home == storage), None)
+    t = meaning.tensors.get(b.tensor) if b else None
+    if b is None or t is None:
+        return f"{storage}[{at}]"
+    where = decoded(as_expr(at), b, extents_of(t))
+    shown = [int(x.evaluate(sizes)) for x in where]
+    inside = all(0 <= c < int(n.evaluate(sizes)) for c, n in zip(shown, extents_of(t), strict=True))
+    return f"{storage}[{at}] = {t.name}{shown}" + ("" if inside else ", outside of it")
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """One write of a nest: ``address`` and ``held`` in terms of its loops (``held``: where it happens)."""
+
+    program: Program
+    meaning: Meaning
+    nest: Nest
+    write: Write
+    buffer: Buffer
+    address: Expr
+    held: Expr
+    by_value: bool  # the address is of loaded values
+
+    def told(self, samples: Sequence[dict[str, int]]) -> Told:
+        """The verdict, why, and an element that is written wrongly."""
+        tensor = self.meaning.tensors[self.buffer.tensor]
+        shape = extents_of(tensor)
+        inside = element_of(self.address, decoded(self.address, self.buffer, shape), self.buffer, shape)
+        mates = self._mates()
+        elements = simplify(prod(shape, start=as_expr(1)))
+        if len(mates) == 1 and covers(self.address, self.nest.loops, inside, self.held, elements):
+            return "proved", "each element is written once", None
+        if len(mates) > 1 and self._parted(mates):
+            return "proved", f"{len(mates)} nests write different parts of it, each element once", None
+        told: Told = ("unknown", "no sizes to try", None)
+        for sizes in samples:
+            told = self._counted(mates, inside, sizes)
+            if told[0] != "enumerated":
+                return told
+        if self.program.symbols:
+            return "unknown", f"not proved for all sizes; {told[1]} at the sizes tried", None
+        return told
+
+    def _mates(self) -> list[_Mate]:
+        """All writes that fill the buffer's memory: the pieces of a cat are written by several nests."""
+        own, buffers = self.buffer, {b.name: b for b in self.program.buffers}
+        return [
+            _Mate(n.loops, simplify(w.index + b.base), w.when, b)
+            for n in self.program.nests for w in n.writes
+            if (b := buffers.get(w.buffer)) is not None and b.home == own.home and b.over == own.over
+        ]  # fmt: skip
+
+    def _parted(self, mates: Sequence[_Mate]) -> bool:
+        """Proved: the nests write different boxes of the widest tensor of this memory, each element of it once."""
+        points = [prod((a.extent for a in m.loops), start=as_expr(1)) for m in mates]
+        total = simplify(sum(points, start=as_expr(0)))
+        tensors = [(self.meaning.tensors.get(m.buffer.tensor), m) for m in mates]
+        whole = next(
+            (
+                (t, m.buffer)
+                for t, m in tensors
+                if t is not None and simplify(prod(extents_of(t), start=as_expr(1)) - total) == ZERO
+            ),
+            None,
+        )
+        if whole is None or any(m.when is not TRUE for m in mates):
+            return False
+        shape = extents_of(whole[0])
+        found: list[list[Expr]] = []
+        for m in mates:
+            places = decoded(m.address, whole[1], shape)
+            inside = element_of(m.address, places, whole[1], shape)
+            if simplify(inside) is not TRUE or not injective(m.address, m.loops, m.when):
+                return False
+            found.append(places)
+        return all(apart(a, b, mates[j].loops) for i, a in enumerate(found) for j, b in enumerate(found[:i]))
+
+    def _counted(self, mates: Sequence[_Mate], inside: Expr, sizes: dict[str, int]) -> Told:
+        points = sum(prod(int(a.extent.evaluate(sizes)) for a in m.loops) for m in mates)
+        shape = [int(n.evaluate(sizes)) for n in extents_of(self.meaning.tensors[self.buffer.tensor])]
+        elements = prod(shape)
+        if self.by_value:
+            return "unknown", "an address is of loaded values: which elements are written is not counted", None
+        if max(points, elements) > ELEMENTS:
+            return "unknown", f"{max(points, elements)} elements are too many to count", None
+        outside = written(self.address, self.nest.loops, and_(self.held, ~inside), sizes)
+        if outside.size:
+            return self._confirmed("an address that is not an element's", int(outside[0]), mates, sizes)
+        every: npt.NDArray[np.int64] = np.concatenate([written(m.address, m.loops, m.when, sizes) for m in mates])
+        kept, counts = np.unique(every, return_counts=True)
+        if (counts > 1).any():
+            return self._confirmed("an element is written twice", int(kept[counts > 1][0]), mates, sizes)
+        missing = np.setdiff1d(self._addresses(sizes), kept)
+        if missing.size:
+            because = f"{len(missing)} of {elements} elements are not written"
+            return self._confirmed(because, int(missing[0]), mates, sizes)
+        return "enumerated", f"each of {elements} elements is written once", None
+
+    def _confirmed(self, because: str, at: int, mates: Sequence[_Mate], sizes: dict[str, int]) -> Told:
+        """A fault at an address is told after a count in plain Python, from the formulas as they are, saw it too."""
+        points = sum(prod(int(a.extent.evaluate(sizes)) for a in m.loops) for m in mates)
+        shape = [int(n.evaluate(sizes)) for n in extents_of(self.meaning.tensors[self.buffer.tensor])]
+        if max(points, prod(shape)) > CONFIRMED:
+            return "unknown", f"{because}, as NumPy counts; too many points to count them again", None
+        strides = [int(s.evaluate(sizes)) for s in self.buffer.strides]
+        start = int(self.buffer.offset.evaluate(sizes))
+        own = any(
+            start + sum(c * s for c, s in zip(p, strides, strict=True)) == at for p in product(*map(range, shape))
+        )
+        hits = [env for m in mates for env in _points(m, sizes) if int(m.address.evaluate(env)) == at]
+        name = element(self.program, self.meaning, self.buffer.home, at, sizes, self.buffer)
+        formula = str(self.write.index)
+        if "not written" in because:
+            fault = own and not hits
+            found = Difference(dict(sizes), "", None, f"{name} is written", formula)
+        else:
+            fault = bool(hits) and not own if "not an element" in because else own and len(hits) > 1
+            found = Difference(hits[-1] if hits else dict(sizes), name, None, None, formula)
+        if not fault:
+            return "unknown", f"{because}, as NumPy counts; plain Python does not", None
+        return "refuted", because, found
+
+    def _addresses(self, sizes: Mapping[str, int]) -> npt.NDArray[np.int64]:
+        """Where the elements of the tensor lie."""
+        every = np.array([int(self.buffer.offset.evaluate(sizes))], dtype=np.int64)
+        shape = extents_of(self.meaning.tensors[self.buffer.tensor])
+        for n, s in zip(shape, self.buffer.strides, strict=True):
+            every = (every[:, None] + np.arange(int(n.evaluate(sizes)))[None, :] * int(s.evaluate(sizes))).reshape(-1)
+        return every
+
+
+def _points(m: _Mate, sizes: Mapping[str, int]) -> list[dict[str, int]]:
+    """The points at which a write happens."""
+    names = [a.name for a in m.loops]
+    spans = [range(int(a.extent.evaluate(sizes))) for a in m.loops]
+    every = ({**sizes, **dict(zip(names, p, strict=True))} for p in product(*spans))
+    return [env for env in every if m.when.evaluate(env)]
+
+
+def overlaps(buffer: Buffer, shape: Sequence[Expr]) -> bool:
+    """True where two elements of a tensor may lie at one address (windows that overlap): axes of a fixed size of
+    which one does not step beyond what the smaller ones reach, and are not a mixed-radix number another way.
+    """
+    if not all(x.is_const for x in (*shape, *buffer.strides)):
+        return False
+    live = sorted((abs(int(s)), int(n)) for s, n in zip(buffer.strides, shape, strict=True) if int(n) > 1)
+    reach = 0
+    for step, n in live:
+        if step <= reach:
+            return True
+        reach += step * (n - 1)
+    return False

@@ -1,0 +1,197 @@
+"""Nothing true is refuted: a difference is told when it is sure, and else the row is unknown and says why."""
+
+# pyright: reportPrivateUsage=false, reportUnknownLambdaType=false, reportUnknownMemberType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import idgraph as ig
+from idgraph.arith import TRUE, as_expr, maximum, minimum, symbol, where
+from idgraph.check import confirm, decide
+from idgraph.check.confirm import differs, traced
+from idgraph.check.form import Buffer
+from idgraph.check.meaning import Need
+from idgraph.check.points import Gap, Space, bind
+from idgraph.check.stores import overlaps
+from idgraph.check.values import Table, unwrapped, wraps
+
+ROTATE = """fusion "rotate" {
+  x = input(shape=(4, 8), dtype="float32")
+  y = roll(x, shifts=(3,), dims=(1,))
+  output y
+}"""
+
+
+def rolled(index: str) -> dict[str, Any]:
+    write = {"buffer": "y", "index": "i*8 + j", "reads": [{"buffer": "x", "index": index}]}
+    return {"program": ROTATE, "nests": [{"name": "k", "loops": [["i", 4], ["j", 8]], "writes": [write]}]}
+
+
+def test_a_difference_that_numpy_alone_sees_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Either judge can stop a refutation: one that counts again, one that knows the operations by NumPy."""
+    assert ig.check.program(rolled("i*8 + (j + 4)%8")).refuted
+    monkeypatch.setattr(decide, "compare", lambda *_: Gap({"i": 0, "j": 0}, 4, 5))
+    monkeypatch.setattr(decide, "all_same", lambda *_: False)
+    r = ig.check.program(rolled("i*8 + (j + 5)%8"))  # it is right
+    assert r.ok and "plain Python does not" in r.unknown[0].because
+    monkeypatch.setattr(decide, "differs", lambda *_: True)
+    monkeypatch.setattr(decide, "compare", lambda *_: Gap({"i": 0, "j": 0}, 5, 4))
+    r = ig.check.program(rolled("i*8 + (j + 5)%8"))
+    assert r.ok and "the reference" in r.unknown[0].because
+
+
+def test_too_many_terms_to_count_again_are_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confirm, "MOST", 0)
+    r = ig.check.program(rolled("i*8 + (j + 4)%8"))
+    assert r.ok and "too many terms" in r.unknown[0].because
+
+
+def test_made_up_values_are_the_same_in_both_judges() -> None:
+    """The plain judge makes up loaded values on its own: a number at a time, without NumPy."""
+    table, i = Table(), symbol("i", 0, 99)
+    v = table.load("b", i * 3)
+    p, q = table.place(v - 20, as_expr(50)), table.place(v % 7 - 7, as_expr(7))
+    pool = confirm._pool(table)
+    for k in range(100):
+        env = {"i": k}
+        confirm._bind(table, env, pool)
+        found = bind(table, {"i": k})
+        assert {n: int(found[n]) for n in (v.name, p.name, q.name)} == {n: env[n] for n in (v.name, p.name, q.name)}
+        assert 0 <= env[p.name] < 50 and env[q.name] == env[v.name] % 7
+
+
+def test_elements_are_counted_as_sets_or_as_multisets() -> None:
+    r = symbol("r", 0, 3)
+    once, twice = Need("x", r, TRUE), Need("x", r % 2, TRUE)
+    halves = [Need("x", r // 2, TRUE)]
+    space = Space((), (("r", 4),), (("r", 4),), {}, multiset=True)
+    assert differs(space, [once], [twice], Table(), {})
+    assert not differs(space, [twice], halves, Table(), {})
+    assert not differs(Space((), (("r", 4),), (("r", 2),), {}), [twice], [once], Table(), {})
+
+
+def test_the_walk_back_is_the_oracles() -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(4, 6))
+    i = f.input("i", shape=(3,), dtype="int64")
+    moved = ig.pad(ig.permute(x, (1, 0)), (1, 0), 0.0)
+    total = ig.sum(moved, 0)
+    picked = ig.index_select(x, 0, i)
+    chosen = ig.where(ig.lt(x, 0.0), x, 1.0)
+    for t in (total, picked, chosen):
+        f.output(t)
+
+    def at(t: ig.Tensor, c: tuple[int, ...]) -> tuple[str, int] | None:
+        return ("x", c[0] * 6 + c[1]) if t is x else None
+
+    assert traced(total, (1,), at, {}, itself=False) == ({("x", k) for k in range(6)}, False)
+    assert traced(total, (0,), at, {}, itself=False) == (set[tuple[str, int]](), False)
+    assert traced(picked, (0, 0), at, {}, itself=False) is None
+    assert traced(chosen, (2, 3), at, {}, itself=False) == ({("x", 15)}, True)
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "wanted"),
+    [
+        ((2, 2), (1, 1), True), ((3, 4), (4, 1), False), ((3, 4), (1, 3), False), ((5, 3), (2, 1), True),
+        ((5, 1), (1, 1), False),
+    ],
+)  # fmt: skip
+def test_elements_that_lie_over_each_other(shape: tuple[int, ...], strides: tuple[int, ...], wanted: bool) -> None:
+    made = Buffer("b", "t", tuple(map(as_expr, strides)))
+    assert overlaps(made, [as_expr(n) for n in shape]) is wanted
+
+
+def test_a_tensor_over_itself_is_unknown() -> None:
+    data = rolled("i*8 + (j + 5)%8")
+    data["buffers"] = {"x": {}, "y": {"strides": [1, 1], "after": "k"}}
+    data["nests"][0]["writes"][0]["index"] = "i + j"
+    r = ig.check.program(data)
+    assert r.ok and "over each other" in r.unknown[0].because
+
+
+@pytest.mark.parametrize("n", [1, 7, 50])
+def test_forms_of_an_index_that_counts_from_the_end(n: int) -> None:
+    """Each is a place of the same number, whatever of the wrap the simplifier left."""
+    v = symbol("v")
+    clamped = minimum(maximum(v, -n), n - 1)
+    for x in (
+        where(v < 0, v + n, v), ig.simplify(where(clamped < 0, clamped + n, clamped)),
+        where(v < 0, maximum(v, -n) + n, minimum(v, n - 1)), clamped % n,
+    ):  # fmt: skip
+        found = wraps(x)
+        if not found:  # of an axis of one element only 0 is left
+            assert n == 1
+            continue
+        ((it, size),) = found
+        inner = unwrapped(it, size)
+        for k in range(-n, n):
+            assert int(size) == n and inner.evaluate({"v": k}) % n == k % n == x.evaluate({"v": k})
+
+
+def test_a_scatter_that_entries_may_name_is_not_refuted() -> None:
+    """The nest looks through a scatter of loaded places: which entries an element is made of is not known."""
+    text = """fusion "f" {
+  x = input(shape=(9,), dtype="float32")
+  i = input(shape=(5,), dtype="int64")
+  s = input(shape=(5,), dtype="float32")
+  y = scatter_add(x, i, s, dim=0)
+  z = exp(y)
+  output z
+}"""
+    read = [{"buffer": "x", "index": "a"}]
+    nest: dict[str, Any] = {"name": "k", "loops": [["a", 9]], "writes": [{"buffer": "z", "index": "a", "reads": read}]}
+    r = ig.check.program({"program": text, "nests": [nest]})
+    assert r.ok and not r.decided and "entries" in r.unknown[0].because
+
+
+# programs that were refuted once, though they are right ---------------------------------------------------------------
+
+torch: Any = pytest.importorskip("torch")
+
+
+def grad(*shape: int) -> Any:
+    return torch.randn(*shape, requires_grad=True)
+
+
+def numbered(x: Any) -> Any:
+    x = x.clone()
+    x.index_put_((torch.arange(x.size(0)),), x * 2.0)
+    return x.flip(0) + 1
+
+
+CASES: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]]]] = {
+    "remainder of a loaded index": (
+        lambda x, i: torch.take_along_dim(x * 2, i, 0), lambda: (grad(7, 5), torch.randint(0, 7, (3, 5))),
+    ),
+    "softmax of a masked input": (lambda x: x.tril(1).softmax(-1), lambda: (grad(40, 40),)),
+    "log softmax of a masked input": (
+        lambda x: torch.where(x > 0, x, -1.0).triu().log_softmax(0), lambda: (grad(40, 40),),
+    ),
+    "embedding, clamped": (
+        lambda w, i: torch.nn.functional.embedding(i, w, padding_idx=0) * 2,
+        lambda: (grad(50, 12), torch.randint(0, 50, (3, 7))),
+    ),
+    "a number as an argument": (lambda x: (x * x).sum(), lambda: (grad(3000),)),
+    "numbered entries": (numbered, lambda: (torch.randn(5, 7),)),
+    "a constant index": (lambda x: x[:, [-1], :] + 1, lambda: (torch.randn(3, 4, 5),)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "online"), [(name, False) for name in CASES] + [(name, True) for name in CASES if "softmax" in name]
+)
+def test_what_is_right_is_not_refuted(name: str, online: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, after, and in the Triton source; ``online``: a softmax in one pass, as on GPUs."""
+    if online:
+        passes: Any = pytest.importorskip("torch._inductor.fx_passes.post_grad")
+        monkeypatch.setattr(passes, "prepare_softmax_extra_check", lambda _match: True)
+    fn, args = CASES[name]
+    options = {"unroll_reductions_threshold": 1}
+    r = ig.check.inductor(fn, args(), source=True, options=options)
+    assert r.ok and r.decided, str(r)
+    assert {row.stage for row in r.rows} == {"before", "after", "source"}
