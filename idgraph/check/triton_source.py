@@ -10,36 +10,23 @@ import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, not_, simplify, symbol, where
+from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, not_, simplify, symbol
 from idgraph.check.form import ZERO, Axis, CheckError, Load, Nest, Place, Read, Write
-from idgraph.check.values import Table, Value, combine, exchanged, unwrapped, wraps
+from idgraph.check.triton_forms import (
+    BINARY,
+    COMPARE,
+    METHODS,
+    PREFIXES,
+    REDUCERS,
+    STATEMENTS,
+    Unreadable,
+    Val,
+    is_slices,
+    shown,
+    toward_zero,
+)
+from idgraph.check.values import Table, combine, exchanged, unwrapped, wraps
 from idgraph.check.wrapper import Argument, Launch, name_of, parse_source
-
-PREFIXES = ("z", "y", "x")
-REDUCERS = frozenset({
-    "sum", "max2", "min2", "any", "prod", "xor_sum", "min_with_index", "max_with_index", "welford", "reduce",
-    "online_softmax_reduce", "max", "min",
-})  # fmt: skip
-_METHODS = frozenset({"to", "broadcast_to", "reshape", "expand_dims"})  # they change no element's value
-STATEMENTS = frozenset({"device_assert", "debug_barrier", "static_assert", "static_print", "assume", "multiple_of"})
-_BINARY: Mapping[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
-_COMPARE: Mapping[type[ast.cmpop], str] = {
-    ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne",
-}  # fmt: skip
-
-
-class Unreadable(Exception):
-    """A form of source that is not known here."""
-
-
-@dataclass(frozen=True, slots=True)
-class Val:
-    """A value of a kernel: what it is as far as it is an integer or a condition, what it is made of, its own masks."""
-
-    what: Value
-    reads: frozenset[Read] = frozenset()
-    guards: frozenset[str] = frozenset()
-    live: Expr = TRUE  # where it is not the 0 of a ``where``; may depend on loaded values
 
 
 @dataclass(slots=True)
@@ -156,7 +143,7 @@ class _Kernel:
                 case ast.For():
                     self._loop(s)
                 case _:
-                    raise Unreadable(f"a statement that is not known here: {_shown(s)}")
+                    raise Unreadable(f"a statement that is not known here: {shown(s)}")
 
     def _unpack(self, names: list[str], value: ast.expr) -> None:
         if isinstance(value, ast.Tuple):
@@ -184,7 +171,7 @@ class _Kernel:
         text = ast.unparse(value).replace(" ", "")
         offset = self.env.get(f"{prefix}offset")
         block = f"{prefix.upper()}BLOCK"
-        plain = text.startswith(f"{prefix}offset+tl.arange(0,{block})[") and _is_slices(text)
+        plain = text.startswith(f"{prefix}offset+tl.arange(0,{block})[") and is_slices(text)
         start = str(offset.what).replace(" ", "") if offset is not None else ""
         if not plain or not (start.startswith(("tl.program_id(", "(tl.program_id(")) and start.endswith(f"*{block}")):
             raise Unreadable(f"an index of a form that is not known here: {prefix}index = {text[:80]}")
@@ -193,7 +180,7 @@ class _Kernel:
     def _reduced_index(self, prefix: str, value: ast.expr) -> None:
         text = ast.unparse(value).replace(" ", "")
         block = f"{prefix.upper()}BLOCK"
-        whole = text.startswith(f"tl.arange(0,{block})[") and _is_slices(text)
+        whole = text.startswith(f"tl.arange(0,{block})[") and is_slices(text)
         looped = text in (f"{prefix}offset+{prefix}base", f"{prefix}base+{prefix}offset")
         if not whole and not looped:
             raise Unreadable(f"an index of a form that is not known here: {prefix}index = {text[:80]}")
@@ -239,7 +226,7 @@ class _Kernel:
         elif name == "device_assert" and call.args:
             self._bounds(call.args[0])
         elif name not in STATEMENTS:
-            raise Unreadable(f"a call that is not known here: {_shown(call)}")
+            raise Unreadable(f"a call that is not known here: {shown(call)}")
 
     def _bounds(self, node: ast.expr) -> None:
         """``(0 <= tmp4) & (tmp4 < 33)``: the size of the axis that a loaded value addresses."""
@@ -267,7 +254,7 @@ class _Kernel:
         needed = {p for p, n in self.current.items() if p in self.masked and (p in PREFIXES or n in used)}
         missing = needed - mask.guards
         if missing:
-            raise Unreadable(f"a store that {min(missing)}mask does not guard: {_shown(call)}")
+            raise Unreadable(f"a store that {min(missing)}mask does not guard: {shown(call)}")
         when = self._condition(mask) if mode == "store" else and_(self._condition(mask), value.live)
         index = simplify(at + given.offset)
         reads = tuple(sorted({*value.reads, *behind}, key=str))
@@ -304,8 +291,8 @@ class _Kernel:
                 return self._joined("neg", [self._value(a)])
             case ast.UnaryOp(op=ast.Invert() | ast.Not(), operand=a):
                 return self._joined("logical_not", [self._value(a)])
-            case ast.Compare(left=a, ops=[op], comparators=[b]) if type(op) in _COMPARE:
-                return self._joined(_COMPARE[type(op)], [self._value(a), self._value(b)])
+            case ast.Compare(left=a, ops=[op], comparators=[b]) if type(op) in COMPARE:
+                return self._joined(COMPARE[type(op)], [self._value(a), self._value(b)])
             case ast.Subscript(value=a):
                 return self._value(a)
             case ast.Call():
@@ -322,11 +309,11 @@ class _Kernel:
             case ast.Compare():
                 return self._joined("compare", [self._value(v) for v in (node.left, *node.comparators)])
             case _:
-                raise Unreadable(f"an expression that is not known here: {_shown(node)}")
+                raise Unreadable(f"an expression that is not known here: {shown(node)}")
 
     def _binary(self, op: ast.operator, a: Val, b: Val, node: ast.expr) -> Val:
-        if type(op) in _BINARY:
-            return self._joined(_BINARY[type(op)], [a, b])
+        if type(op) in BINARY:
+            return self._joined(BINARY[type(op)], [a, b])
         if isinstance(op, (ast.BitAnd, ast.BitOr)):
             both = all(isinstance(v.what, Expr) and v.what.cond for v in (a, b))
             name = "and" if isinstance(op, ast.BitAnd) else "or"
@@ -339,7 +326,7 @@ class _Kernel:
             name = "div_trunc" if isinstance(op, ast.FloorDiv) else "fmod"
             found = self._joined(name, [a, b])
             whole = isinstance(found.what, str) and isinstance(a.what, Expr) and isinstance(b.what, Expr)
-            return Val(_toward_zero(name, a.what, b.what, node), found.reads) if whole else found
+            return Val(toward_zero(name, a.what, b.what, node), found.reads) if whole else found
         return self._joined(type(op).__name__, [a, b])
 
     def _joined(self, op: str, parts: Sequence[Val]) -> Val:
@@ -351,7 +338,7 @@ class _Kernel:
         if name == "load" and isinstance(call.func, ast.Attribute) and name_of(call.func.value) == "tl":
             return self._load(call)
         method = isinstance(call.func, ast.Attribute) and name_of(call.func.value) != "tl"
-        if method and isinstance(call.func, ast.Attribute) and name in _METHODS:
+        if method and isinstance(call.func, ast.Attribute) and name in METHODS:
             return self._value(call.func.value)
         args = [self._value(a) for a in call.args]
         if name == "full" and len(args) >= 2:
@@ -434,7 +421,7 @@ class _Kernel:
             return known
         name = given.before if pointer.startswith("in_out_ptr") and given.before else given.buffer
         if any(b == given.buffer for b, _ in self.stored) and not pointer.startswith("in_out_ptr"):
-            raise Unreadable(f"a load of what the kernel stored at another address: {_shown(call)}")
+            raise Unreadable(f"a load of what the kernel stored at another address: {shown(call)}")
         value = symbol(self._load_name(name, index))
         boolean = self.dtypes.get(name) == "bool"
         return Val(value.ne(0) if boolean else value, frozenset({Read(name, index, when), *behind, *mask.reads}))
@@ -454,7 +441,7 @@ class _Kernel:
     def _address(self, node: ast.expr) -> tuple[str, Expr, frozenset[Read]]:
         """(pointer, elements from it, reads that the address is made of) of ``ptr + (formula)``."""
         if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and isinstance(node.left, ast.Name)):
-            raise Unreadable(f"an address of a form that is not known here: {_shown(node)}")
+            raise Unreadable(f"an address of a form that is not known here: {shown(node)}")
         pointer = node.left.id
         if pointer not in self.pointers:
             raise Unreadable(f"{pointer} is not a buffer that the wrapper gives")
@@ -485,21 +472,3 @@ class _Kernel:
             self.places[known] = Place(value, size)
             self.data.add(known)
         return symbol(known, 0, simplify(size - 1))
-
-
-def _toward_zero(name: str, a: Value, b: Value, node: ast.expr) -> Expr:
-    """The machine's division of integers, toward zero: the floor for what is not negative only."""
-    if not isinstance(a, Expr) or not isinstance(b, Expr) or not (b.is_const and int(b) > 0):
-        raise Unreadable(f"a division by what may be 0 or negative: {_shown(node)}")
-    whole = where(a >= 0, a // b, -((-a) // b))
-    return simplify(whole if name == "div_trunc" else a - b * whole)
-
-
-def _is_slices(text: str) -> bool:
-    """``...[:, None]``: nothing but slices after the range."""
-    tail = text[text.index("[") + 1 :].removesuffix(".to(tl.int64)")
-    return tail.endswith("]") and set(tail[:-1]) <= set(":,None")
-
-
-def _shown(node: ast.AST) -> str:
-    return " ".join(ast.unparse(node).split())[:100]
