@@ -126,7 +126,7 @@ from idgraph.runtime import emit
 from idgraph.validate import validate
 
 if TYPE_CHECKING:
-    from idgraph import check, frontends, layout, schedule, viz
+    from idgraph import check, frontends, kernel, layout, schedule, viz
     from idgraph.frontends import from_torch
     from idgraph.graphs import AlignEdge, AlignedGraph, Cycle, DomainGraph, Explanation, ExtentsGraph, IndexGraph
     from idgraph.index import (
@@ -162,7 +162,9 @@ _LATER: Final = {
     "frontends": ("from_torch",),
     "sweeps": ("sweep",),
 }  # fmt: skip
-_ROOMS: Final = ("check", "frontends", "graphs", "index", "layout", "reports", "schedule", "sweeps", "testing", "viz")
+_ROOMS: Final = (
+    "check", "frontends", "graphs", "index", "kernel", "layout", "reports", "schedule", "sweeps", "testing", "viz",
+)  # fmt: skip
 _HOME: Final = {name: room for room, names in _LATER.items() for name in names}
 
 __all__ = [
@@ -177,12 +179,12 @@ __all__ = [
     "cross_entropy", "cross_entropy_backward", "cummax", "cummin", "cumprod", "cumsum", "div", "embedding", "emit",
     "eq", "erf", "exp", "exp2", "expand", "expm1", "flatten", "flip", "floor", "floor_divide", "fmod", "from_sympy",
     "from_torch", "frontends", "full", "gather", "ge", "gt", "index_get", "index_put", "index_select", "iota",
-    "isinf", "isnan", "layout", "le", "log", "log1p", "log2", "log_softmax", "logical_and", "logical_not", "logical_or",
-    "logical_xor", "lt", "matmul", "maximum", "mean", "minimum", "mul", "ne", "neg", "pad", "parse", "permute",
-    "pow", "prod", "prove", "prove_equal", "reciprocal", "relu", "remainder", "repeat", "report", "reshape", "roll",
-    "round", "rsqrt", "scatter", "scatter_add", "schedule", "select", "set", "sigmoid", "sign", "simplify", "sin",
-    "slice", "slice_scatter", "softmax", "sqrt", "square", "squeeze", "stack", "sub", "sum", "sweep",
-    "take_along_dim", "tan", "tanh", "transpose", "trunc", "tune", "unsqueeze", "validate", "viz", "where",
+    "isinf", "isnan", "kernel", "layout", "le", "log", "log1p", "log2", "log_softmax", "logical_and", "logical_not",
+    "logical_or", "logical_xor", "lt", "matmul", "maximum", "mean", "minimum", "mul", "ne", "neg", "pad", "parse",
+    "permute", "pow", "prod", "prove", "prove_equal", "reciprocal", "relu", "remainder", "repeat", "report",
+    "reshape", "roll", "round", "rsqrt", "scatter", "scatter_add", "schedule", "select", "set", "sigmoid", "sign",
+    "simplify", "sin", "slice", "slice_scatter", "softmax", "sqrt", "square", "squeeze", "stack", "sub", "sum",
+    "sweep", "take_along_dim", "tan", "tanh", "transpose", "trunc", "tune", "unsqueeze", "validate", "viz", "where",
 ]  # fmt: skip
 
 

@@ -1,1 +1,6 @@
-"""The kernel IR: loops, conditions, loads, computations, stores; definitions and uses; shared memory."""
+"""The kernel IR: loops, conditions, loads, computations, stores; definitions and uses; shared memory; the text form."""
+
+from idgraph.kernel.ir import Kernel
+from idgraph.kernel.reading import parse
+
+__all__ = ["Kernel", "parse"]

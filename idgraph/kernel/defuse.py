@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TypeVar, assert_never
 
 from idgraph.arith import Expr
-from idgraph.kernel.ir import (
+from idgraph.kernel.statements import (
     Accumulate,
     Alloc,
     Barrier,

@@ -90,7 +90,7 @@ RIGHT: dict[str, Value] = {  # by the parameter's name, or by "callable.paramete
     **{f"bitwise_{op}.{p}": (lambda c: c.i) for op in ("and", "or", "xor") for p in ("a", "b")},
     "data": lambda c: {"program": str(c.f), "nests": []}, "budget": lambda c: 100,
     "bitwise_not.x": lambda c: c.i, "plan": lambda c: (), "IdModel.output_to_input.output": lambda c: c.u,
-    "IdModel.output_to_input.source": lambda c: c.x,
+    "IdModel.output_to_input.source": lambda c: c.x, "kernel.parse.text": lambda c: "kernel k():\n",
 }  # fmt: skip
 # Names that builders, front ends and notebooks call; a user has no use for them.
 INSIDE = {
@@ -129,4 +129,5 @@ def callables(c: Case) -> Iterator[tuple[str, Callable[..., Any]]]:
         yield f"Tensor.{name}", getattr(c.t, name)
     yield "Fusion.__getitem__", c.f.__getitem__
     yield "Fusion", ig.Fusion
+    yield "kernel.parse", ig.kernel.parse
     yield "IdModel", ig.IdModel

@@ -1,0 +1,161 @@
+"""Parts of one line of a kernel's text: index expressions, variables, operands, buffers, what accesses are for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from idgraph.arith import FALSE, TRUE, Expr, simplify, symbol
+from idgraph.arith.text import parse_in
+from idgraph.ir import DType
+from idgraph.kernel.pieces import (
+    NAME,
+    NUMBER,
+    WrongError,
+    cut,
+    dtype_of,
+    lane_count,
+    name_of,
+    parted,
+    place_of,
+    scalar_of,
+    string_of,
+)
+from idgraph.kernel.statements import LANE, Buffer, Index, Local, Number, Operand, Serves
+
+_LOCAL = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(\[(?P<at>.*)\])?(:(?P<type>\w+))?\Z", re.ASCII)
+
+
+@dataclass(slots=True)
+class Parts:
+    """What names mean at the present line: symbols, buffers, and the types that variables were last given."""
+
+    scope: dict[str, Expr] = field(default_factory=dict[str, Expr])
+    buffers: dict[str, Buffer] = field(default_factory=dict[str, Buffer])
+    types: dict[str, DType] = field(default_factory=dict[str, DType])
+
+    def where(self, text: str) -> None:
+        """``n in 1, _``: bounds of a symbol; ``n#2`` is another one of the same name."""
+        name, bounds = cut(text, " in ")
+        name = name.strip("`")
+        given = parted(bounds, ",")
+        if len(given) not in (2, 4):
+            raise WrongError("a symbol has two bounds, a step and a remainder")
+        low, high = (None if b == "_" else self.expr(b) for b in given[:2])
+        step, rest = (int(self.expr(b)) for b in given[2:]) if len(given) == 4 else (1, 0)
+        self.scope[name] = symbol(name_of(name.partition("#")[0]), low, high, step, rest)
+
+    def buffer(self, text: str) -> Buffer:
+        """``name: type[size] place "title"``, and ``align n``."""
+        name, rest = cut(text, ": ")
+        found = re.match(r"(\w+)\[(.*)\] (\w+) (\".*\")( align (\d{1,9}))?\Z", rest, re.ASCII)
+        if found is None:
+            raise WrongError('a buffer is `name: type[size] place "title"`')
+        alignment = int(found[6]) if found[6] else 16
+        made = Buffer(
+            name_of(name), string_of(found[4]), dtype_of(found[1]), self.expr(found[2]), place_of(found[3]), alignment
+        )
+        self.buffers[made.name] = made
+        return made
+
+    def expr(self, text: str) -> Expr:
+        """An integer expression under the names of this place."""
+        made = self._read(text)
+        if made.is_condition:
+            raise WrongError(f"{text[:40]!r} is a condition, not an index")
+        return made
+
+    def condition(self, text: str) -> Expr:
+        made = TRUE if text == "True" else FALSE if text == "False" else self._read(text)
+        if not made.is_condition:
+            raise WrongError(f"{text[:40]!r} is not a condition")
+        return made
+
+    def _read(self, text: str) -> Expr:
+        scope = dict(self.scope)
+        made = parse_in(text, scope)
+        fresh = [n for n in scope if n not in self.scope and NAME.match(n) is None]
+        if fresh:
+            raise WrongError(f"{fresh[0]!r} is not a name")
+        return made
+
+    def operand(self, text: str) -> Operand:
+        if text.startswith("{") and text.endswith("}"):
+            return Index(self.expr(text[1:-1]))
+        if text in ("True", "False") or NUMBER.match(text):
+            return Number(scalar_of(text))
+        return self.local(text)
+
+    def local(self, text: str) -> Local:
+        """A variable that is read."""
+        found = _LOCAL.match(text)
+        if found is None:
+            raise WrongError(f"{text[:40]!r} is not a variable")
+        name = found["name"]
+        dtype = dtype_of(found["type"]) if found["type"] else self.types.get(name)
+        if dtype is None:
+            raise WrongError(f"{name} has no type here")
+        return Local(name, dtype, None if found["at"] is None else self.expr(found["at"]))
+
+    def made(self, text: str) -> Local:
+        """A variable that is set."""
+        left, dtype = cut(text, ": ")
+        found = _LOCAL.match(left)
+        if found is None or found["type"]:
+            raise WrongError(f"{text[:40]!r} is not a variable with its type")
+        made = Local(found["name"], dtype_of(dtype), None if found["at"] is None else self.expr(found["at"]))
+        self.types[made.name] = made.dtype
+        return made
+
+    def lanes(self, text: str) -> tuple[Operand, ...]:
+        """Values of a vector access: ``t[4; 8]``, or one by one in parentheses."""
+        if text.startswith("(") and text.endswith(")"):
+            return tuple(map(self.operand, parted(text[1:-1], ",")))
+        return tuple(self._row(text, self.local))
+
+    def made_lanes(self, text: str, width: int) -> tuple[Local, ...]:
+        if text.startswith("(") and text.endswith(")"):
+            made = tuple(map(self.made, parted(text[1:-1], ",")))
+        else:
+            made = tuple(self._row(text, self.made))
+        if len(made) != width:
+            raise WrongError(f"{len(made)} variables for {width} elements")
+        return made
+
+    def _row(self, text: str, read: Callable[[str], Local]) -> Iterator[Local]:
+        found = re.match(r"([\w.]+\[.*); (\d{1,4})(\].*)\Z", text, re.ASCII)
+        if found is None:
+            raise WrongError(f"{text[:40]!r} is not a row of an array")
+        first = read(found[1] + found[3])
+        if first.at is None:
+            raise WrongError(f"{text[:40]!r} is not a row of an array")
+        for n in range(lane_count(found[2])):
+            yield Local(first.name, first.dtype, first.at + n)
+
+    def serves(self, text: str, lanes: int | None) -> tuple[Serves, ...]:
+        """Behind ``@``: the operations and points that an access is for."""
+        made: list[Serves] = []
+        for one in parted(text, ";") if text else ():
+            parts = parted(one, ",")
+            found = re.match(r"(\w+)(\.(\d{1,4}))?\((.*)\)\Z", parts[0], re.ASCII)
+            if found is None:
+                raise WrongError(f"{one[:40]!r} does not say what an access is for")
+            scope = self.scope
+            over: list[tuple[str, Expr]] = []
+            when = TRUE
+            self.scope = dict(scope) if lanes is None else {**scope, LANE: symbol(LANE, 0, lanes - 1)}
+            for part in parts[1:]:
+                if part.startswith("for "):
+                    var, extent = cut(part[4:], " < ")
+                    over.append((name_of(var), self.expr(extent)))
+            self.scope |= {v: symbol(v, 0, simplify(e - 1)) for v, e in over}
+            for part in parts[1:]:
+                if part.startswith("if "):
+                    when = self.condition(part[3:])
+                elif not part.startswith("for "):
+                    raise WrongError(f"{part[:40]!r} does not say what an access is for")
+            point = tuple(map(self.expr, parted(found[4], ","))) if found[4] else ()
+            self.scope = scope
+            made.append(Serves(found[1], int(found[3]) if found[3] else None, point, tuple(over), when))
+        return tuple(made)

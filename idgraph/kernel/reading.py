@@ -1,0 +1,401 @@
+"""Reading the text form of a kernel. A hand-written reader: nothing is evaluated, names are only looked up.
+
+The grammar stands in the guide *The kernel IR*. Reading gives back the kernel that was printed, exactly.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from idgraph.arith import TRUE, Expr
+from idgraph.errors import IdGraphError, ParseError, arguments
+from idgraph.ir import DType
+from idgraph.kernel.ir import Kernel
+from idgraph.kernel.parts import Parts
+from idgraph.kernel.pieces import (
+    WrongError,
+    closing,
+    cut,
+    dtype_of,
+    integer_of,
+    lane_count,
+    name_of,
+    parted,
+    parted_once,
+    reduction_of,
+    scalar_of,
+    string_of,
+    way_of,
+)
+from idgraph.kernel.statements import (
+    ZERO,
+    Accumulate,
+    Alloc,
+    Barrier,
+    Buffer,
+    Checked,
+    Choose,
+    Combine,
+    Compute,
+    Declare,
+    Half,
+    If,
+    Let,
+    Load,
+    Local,
+    Loop,
+    Note,
+    Operand,
+    PairCompute,
+    Registers,
+    Single,
+    Site,
+    Stmt,
+    Store,
+    VectorAdd,
+    VectorLoad,
+    VectorStore,
+)
+from idgraph.kernel.text import implied
+
+MAX_TEXT: Final = 4_000_000
+MAX_LINES: Final = 20_000
+MAX_DEPTH: Final = 64
+_PLACE: Final = re.compile(r"(?P<name>[A-Za-z_]\w*)\[(?P<at>.*)\]\Z", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    number: int
+    depth: int
+    text: str
+
+
+@arguments(ParseError)
+def parse(text: str) -> Kernel:
+    """The kernel that ``text``, printed by ``str(kernel)``, says; statements, types and addresses are the same.
+
+    Text may come from anywhere: it is never evaluated, at most `MAX_TEXT` characters, `MAX_LINES` lines and `MAX_DEPTH`
+    levels are read, and all that is wrong with it ends in one `ParseError` that names the line. Whether the kernel
+    makes sense is another question: `Kernel.verify` answers it.
+
+    >>> import idgraph as ig
+    >>> k = ig.kernel.parse('''
+    ... kernel double(n):
+    ...   where n in 1, _
+    ...   buffer x: float32[n] input "x"
+    ...   for i < n:
+    ...     t: float32 = x[i]
+    ... ''')
+    >>> k.scalars, ig.kernel.parse(str(k)) == k
+    (('n',), True)
+    """
+    if len(text) > MAX_TEXT:
+        raise ParseError(f"kernel text is too long: {len(text)} characters, at most {MAX_TEXT}")
+    lines = text.split("\n")
+    if len(lines) > MAX_LINES:
+        raise ParseError(f"kernel text is too long: {len(lines)} lines, at most {MAX_LINES}")
+    return _Reader(lines=list(_split_lines(lines))).kernel()
+
+
+def _split_lines(lines: list[str]) -> Iterator[_Line]:
+    for n, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        if not line.isprintable():
+            raise ParseError(f"line {n}: a character that is not printable")
+        bare = line.lstrip(" ")
+        depth, odd = divmod(len(line) - len(bare), 2)
+        if odd or depth > MAX_DEPTH:
+            raise ParseError(f"line {n}: {'an odd number of spaces in front' if odd else 'too deep'}")
+        yield _Line(n, depth, bare)
+
+
+@dataclass(slots=True)
+class _Reader(Parts):
+    lines: list[_Line] = field(default_factory=list[_Line])
+    at: int = 0
+
+    # kernel and levels --------------------------------------------------------------------------------------------
+
+    def kernel(self) -> Kernel:
+        """All lines."""
+        if not self.lines:
+            raise ParseError("line 1: no kernel here", hint="it begins with `kernel name(scalars):`")
+        try:
+            return self._kernel()
+        except WrongError as problem:
+            line = self.lines[min(self.at, len(self.lines) - 1)]
+            raise ParseError(f"line {line.number}: {problem}", hint=line.text[:80]) from None
+        except IdGraphError as problem:
+            line = self.lines[min(self.at, len(self.lines) - 1)]
+            raise ParseError(f"line {line.number}: {problem}", hint=line.text[:80]) from problem
+
+    def _kernel(self) -> Kernel:
+        first = self.lines[0]
+        found = re.match(r"kernel (\w+)\((.*)\):\Z", first.text, re.ASCII)
+        if found is None or first.depth:
+            raise WrongError("it begins with `kernel name(scalars):`")
+        scalars = tuple(name_of(x) for x in parted(found[2], ",")) if found[2] else ()
+        self.at = 1
+        passes: tuple[str, ...] = ()
+        launch: dict[str, tuple[Expr, ...]] = {}
+        parameters: list[Buffer] = []
+        while self.at < len(self.lines) and self.lines[self.at].depth == 1:
+            word, _, rest = self.lines[self.at].text.partition(" ")
+            match word:
+                case "passes":
+                    passes = tuple(name_of(x) for x in parted(rest, ","))
+                case "where":
+                    self.where(rest)
+                case "buffer":
+                    parameters.append(self.buffer(rest))
+                case "launch":
+                    way, extents = cut(rest, ": ")
+                    launch[way_of(way)] = tuple(map(self.expr, parted(extents, ",")))
+                case _:
+                    break
+            self.at += 1
+        body = self.level(1)
+        if self.at < len(self.lines):
+            raise WrongError("this line belongs to no statement before it")
+        return Kernel(found[1], tuple(parameters), scalars, body, launch, passes)
+
+    def level(self, depth: int) -> tuple[Stmt, ...]:
+        """The statements of one level."""
+        made: list[Stmt] = []
+        while self.at < len(self.lines) and self.lines[self.at].depth == depth:
+            made.append(self.statement(self.lines[self.at].text, depth))
+        if self.at < len(self.lines) and self.lines[self.at].depth > depth:
+            raise WrongError("this line is too deep")
+        return tuple(made)
+
+    def inside(self, depth: int) -> tuple[Stmt, ...]:
+        self.at += 1
+        return self.level(depth + 1)
+
+    def statement(self, text: str, depth: int) -> Stmt:
+        word = text.partition(" ")[0]
+        match word:
+            case "for":
+                return self.loop(text, depth)
+            case "if" | "single" | "check":
+                head = cut(text, " ")[1]
+                if not head.endswith(":"):
+                    raise WrongError("a colon ends this line")
+                if word == "if":
+                    condition = self.condition(head[:-1])
+                    return If(condition, self.inside(depth))
+                if word == "single":
+                    dims = tuple(way_of(x) for x in parted(head[:-1], ","))
+                    return Single(dims, self.inside(depth))
+                return self.check(parted(head[:-1], ","), depth)
+            case _:
+                made = self.simple(word, text)
+                self.at += 1
+                return made
+
+    def loop(self, text: str, depth: int) -> Loop:
+        head, _, note = parted_once(text, "  # ")
+        if not head.endswith(":"):
+            raise WrongError("a colon ends this line")
+        parts = parted(head[4:-1], ",")
+        var, extent = cut(parts[0], " < ")
+        made = Loop(name_of(var), self.expr(extent), "serial", (), note)
+        how, first = "serial", ZERO
+        for part in parts[1:]:
+            if part.startswith("from "):
+                first = self.expr(part[5:])
+            else:
+                how = way_of(part)
+        scope, self.scope = self.scope, {**self.scope, made.var: implied(made)}
+        body = self.inside(depth)
+        self.scope = scope
+        return Loop(made.var, made.extent, how, body, note, first)
+
+    def check(self, parts: list[str], depth: int) -> Checked:
+        """``check CONDITION, of NAME, site "..", axis N, extent E, index "..", in "..", at "..", ...``"""
+        words = ("of ", "site ", "axis ", "extent ", "index ", "in ", "at ")
+        if len(parts) < 1 + len(words) or any(not p.startswith(w) for p, w in zip(parts[1:], words, strict=False)):
+            raise WrongError(f"a check has a condition, then {', '.join(w.strip() for w in words)}")
+        condition = self.condition(parts[0])
+        value, tensor, axis, extent, index, expr, line = (p[len(w) :] for p, w in zip(parts[1:8], words, strict=True))
+        loops = tuple(name_of(p[5:]) for p in parts[8:] if p.startswith("loop "))
+        point = tuple(self.expr(p[6:]) for p in parts[8:] if p.startswith("point "))
+        always = parts[-1] == "always"
+        if 8 + len(loops) + len(point) + always != len(parts):
+            raise WrongError("a check ends with its loops, their point, and `always`")
+        site = Site(
+            string_of(tensor),
+            integer_of(axis),
+            self.expr(extent),
+            string_of(index),
+            string_of(expr),
+            string_of(line),
+            loops,
+        )
+        return Checked(condition, name_of(value), site, self.inside(depth), point, always)
+
+    # one line -----------------------------------------------------------------------------------------------------
+
+    def simple(self, word: str, text: str) -> Stmt:
+        """A statement without others inside it."""
+        match word:
+            case "#":
+                return Note(text[2:])
+            case "barrier":
+                return Barrier(cut(text, "  # ")[1])
+            case "alloc":
+                return Alloc(self.buffer(text[6:]))
+            case "registers":
+                found = re.match(r"registers ([\w.]+): (\w+?)(x2)?\[(\d{1,6})\]\Z", text, re.ASCII)
+                if found is None:
+                    raise WrongError("registers have a name, a type and a count")
+                made = self.made(f"{found[1]}: {found[2]}")
+                return Registers(made.name, made.dtype, int(found[4]), bool(found[3]))
+            case "let":
+                name, value = cut(text[4:], " = ")
+                return Let(name_of(name), self.operand(value))
+            case _:
+                return self.access(text)
+
+    def access(self, text: str) -> Stmt:
+        head, _, tail = parted_once(text, "  @ ")
+        left, mark, right = parted_once(head, " <- ")
+        if mark:
+            made = self.update(left, right, tail)
+        else:
+            left, mark, right = parted_once(head, " = ")
+            if not mark:
+                raise WrongError("this is not a statement")
+            place = _PLACE.match(left)
+            if place is not None and place["name"] in self.buffers:
+                made = self.store(self.buffers[place["name"]], place["at"], right, tail)
+            else:
+                made = self.set(left, right, tail)
+        if tail and not isinstance(made, (Load, Store, Accumulate, VectorLoad, VectorStore, VectorAdd)):
+            raise WrongError("this statement is not an access")
+        return made
+
+    def store(self, buffer: Buffer, at: str, right: str, tail: str) -> Stmt:
+        address, mark, count = parted_once(at, "; ")
+        if not mark:
+            return Store(buffer, self.expr(at), self.operand(right), self.serves(tail, None))
+        width = lane_count(count)
+        bare, pairs = (right[: -len(" in pairs")], True) if right.endswith(" in pairs") else (right, False)
+        values = self.lanes(bare)
+        if len(values) * (2 if pairs else 1) != width:
+            raise WrongError(f"{len(values)} values for {width} elements")
+        return VectorStore(buffer, self.expr(address), values, pairs, self.serves(tail, width))
+
+    def update(self, left: str, right: str, tail: str) -> Stmt:
+        place = _PLACE.match(left)
+        buffer = self.buffers.get(place["name"]) if place is not None else None
+        found = re.match(r"(\w+) over (.*)\Z", right, re.ASCII)
+        if found is not None:
+            dims = tuple(way_of(x) for x in parted(found[2], ","))
+            return Combine(self.local(left), reduction_of(found[1]), dims)
+        if place is not None and buffer is not None and "; " in place["at"] and right.startswith("add "):
+            address, _, count = parted_once(place["at"], "; ")
+            values = self.lanes(right[4:])
+            if len(values) != lane_count(count):
+                raise WrongError(f"{len(values)} values for {count} elements")
+            return VectorAdd(buffer, self.expr(address), values, self.serves(tail, len(values)))
+        parts = parted(right, ",")
+        how, value = cut(parts[0], " ")
+        given = self.operand(value)
+        acc = None if buffer is not None else self.local(left)
+        shared, running, result = False, None, None
+        along: list[str] = []
+        for part in parts[1:]:
+            word, _, rest = part.partition(" ")
+            match word:
+                case "as":
+                    acc = self.local(rest)
+                case "atomic" if not rest:
+                    shared = True
+                case "now":
+                    running = self.made(rest)
+                case "along":
+                    along.append(name_of(rest))
+                case "to":
+                    result = dtype_of(rest)
+                case _:
+                    raise WrongError(f"an update has no part {word!r}")
+        if acc is None:
+            raise WrongError("an update of memory says `as name:type`")
+        address = self.expr(place["at"]) if place is not None and buffer is not None else None
+        return Accumulate(
+            acc,
+            reduction_of(how),
+            given,
+            buffer,
+            address,
+            shared,
+            running,
+            tuple(along),
+            result,
+            self.serves(tail, None),
+        )
+
+    def set(self, left: str, right: str, tail: str) -> Stmt:
+        """What gives variables a value."""
+        source, word, guard = parted_once(right, " if ")
+        place = _PLACE.match(source[: -len(" in pairs")] if source.endswith(" in pairs") else source)
+        buffer = self.buffers.get(place["name"]) if place is not None else None
+        if place is not None and buffer is not None:
+            address, mark, count = parted_once(place["at"], "; ")
+            pairs = source.endswith(" in pairs")
+            if not mark and not pairs:
+                local = self.made(left)
+                where = self.condition(guard) if word else TRUE
+                return Load(local, buffer, self.expr(place["at"]), where, self.serves(tail, None))
+            width = lane_count(count)
+            made = self.made_lanes(left, width // 2 if pairs else width)
+            return VectorLoad(made, buffer, self.expr(address), pairs, self.serves(tail, width))
+        call = re.match(r"([a-z][a-z_0-9.]*)\(", right, re.ASCII)
+        if call is None:
+            made = self.made(left)
+            if made.at is not None:
+                raise WrongError("a first value is not one of an array")
+            return Declare(made.name, made.dtype, scalar_of(right))
+        inside, compute = self.called(right, call[1])
+        return self.computed(left, call[1], inside, compute)
+
+    def called(self, text: str, op: str) -> tuple[list[str], DType | None]:
+        """The arguments of ``op(...)``, and the type behind it."""
+        rest = text[len(op) :]
+        end = closing(rest)
+        inside = parted(rest[1:end], ",") if end > 1 else []
+        after = rest[end + 1 :]
+        if after and not after.startswith(" in "):
+            raise WrongError(f"{after!r} stands behind the arguments")
+        return inside, dtype_of(after[4:]) if after else None
+
+    def computed(self, left: str, op: str, inside: list[str], compute: DType | None) -> Stmt:
+        if op == "choose":
+            cases: list[tuple[Expr, Operand]] = []
+            for part in inside[:-1]:
+                condition, value = cut(part, " ? ")
+                cases.append((self.condition(condition), self.operand(value)))
+            if not inside:
+                raise WrongError("a choice has a last value")
+            last = self.operand(inside[-1])
+            return Choose(self.made(left), tuple(cases), last)
+        operands = tuple(map(self.operand, inside))
+        local = self.made(left)
+        if op.startswith(("pair.", "half.")):
+            words = tuple(o for o in operands if isinstance(o, Local))
+            if len(words) != len(operands) or compute is not None:
+                raise WrongError("words are variables")
+            if op.startswith("pair."):
+                return PairCompute(local, op[5:], words)
+            if op not in ("half.high", "half.low") or len(words) != 1:
+                raise WrongError("a half is high or low, of one word")
+            return Half(local, words[0], op == "half.high")
+        if "." in op:
+            raise WrongError(f"{op!r} is not an operation")
+        return Compute(local, op, operands, compute or local.dtype)

@@ -1,0 +1,378 @@
+"""Statements of the kernel IR: loops, conditions, loads, computations and stores, as plain data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from idgraph.arith import TRUE, Expr, as_expr
+from idgraph.ir import DType, Scalar
+
+ZERO = as_expr(0)
+Place = Literal["input", "output", "global", "private", "shared"]
+AccumulateOp = Literal["sum", "prod", "amax", "amin", "any", "all"]
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory for ``size`` elements of ``dtype``; ``title`` is the tensor it holds, as the user named it.
+
+    ``private`` memory belongs to one point of the loops around its `Alloc`, ``shared`` memory to all threads of a block
+    at one point of the other loops around it; the rest is passed to the kernels.
+    """
+
+    name: str
+    title: str
+    dtype: DType
+    size: Expr
+    place: Place
+    alignment: int = 16  # bytes that its first element is a multiple of
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """A value held in a local variable, of the value type of ``dtype``, or in element ``at`` of an array of them."""
+
+    name: str
+    dtype: DType
+    at: Expr | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.at is None else f"{self.name}[{self.at}]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Number:
+    """A number the user wrote, or an attribute of the operation.
+
+    Two are equal where no computation can tell them apart: 0.0 is not -0.0, 1 is not 1.0 nor True, and NaN is NaN.
+
+    >>> Number(0.0) == Number(-0.0), Number(1) == Number(True), Number(float("nan")) == Number(float("nan"))
+    (False, False, True)
+    """
+
+    value: Scalar
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Number) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[str, str]:
+        return type(self.value).__name__, repr(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The value of an integer index expression."""
+
+    value: Expr
+
+
+Operand = Local | Number | Index
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a loaded index is used: for the error that says it is out of range. ``loops`` are the loops around it."""
+
+    tensor: str
+    axis: int
+    extent: Expr
+    index: str
+    expr: str
+    line: str
+    loops: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Serves:
+    """What an access is for: an operation at one of its logical points, those of reduced axes among them.
+
+    The operation makes ``tensor`` (t0, t1, ... of the fusion), and reads its ``operand`` here, or writes its result
+    (None). ``point`` is in the variables around the access, and in those of ``over``, each of which takes all values
+    below its extent: one access then serves many points. It serves those where ``when`` holds. In a vector access the
+    symbol `LANE` is the number of the element.
+    """
+
+    tensor: str
+    operand: int | None
+    point: tuple[Expr, ...]
+    over: tuple[tuple[str, Expr], ...] = ()
+    when: Expr = TRUE
+
+
+LANE = "v'"
+Purpose = tuple[Serves, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """``body`` for ``var`` = 0 .. extent - 1, serially or by blocks and threads (``parallel``).
+
+    On blocks, the block numbered ``first`` is the one of ``var`` = 0: nests may share a launch.
+    """
+
+    var: str
+    extent: Expr
+    parallel: str
+    body: tuple[Stmt, ...]
+    note: str = ""
+    first: Expr = ZERO
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """``body`` where the condition holds."""
+
+    condition: Expr
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """``body`` by the first thread along ``dims`` only: its loops do not run on them."""
+
+    dims: tuple[str, ...]
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """``body`` where ``condition`` on a loaded value holds; where not, a checked run reports ``site``.
+
+    ``point`` are the values of the site's loops, where these are not variables any more (unrolled lanes).
+    A run that is not checked tests it only where ``always``: before a write.
+    """
+
+    condition: Expr
+    value: str
+    site: Site
+    body: tuple[Stmt, ...]
+    point: tuple[Expr, ...] = ()
+    always: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A comment: the operation that the next statements compute."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Declare:
+    """A local variable and its first value."""
+
+    name: str
+    dtype: DType
+    value: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Registers:
+    """``count`` variables of one thread as an array. Loops over lanes index it, so compilers hold it in registers.
+
+    With ``words`` each element is a pair of 16-bit floats.
+    """
+
+    name: str
+    dtype: DType
+    count: int
+    words: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Alloc:
+    """Private memory of the loops around this statement."""
+
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """All threads of a block wait here for each other; ``why`` names what they wait for.
+
+    Loops run one after the other where there are no threads, so there it is a comment.
+    """
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """An integer variable for index expressions: a loaded value."""
+
+    name: str
+    value: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """``local`` = the element at ``address`` where ``guard`` holds, else zero."""
+
+    local: Local
+    buffer: Buffer
+    address: Expr
+    guard: Expr = TRUE
+    serves: Purpose = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """``local`` = op(operands), computed in ``compute``'s arithmetic, rounded to ``local.dtype``."""
+
+    local: Local
+    op: str
+    operands: tuple[Operand, ...]
+    compute: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Choose:
+    """``local`` = the operand of the first case whose condition holds, else ``default``."""
+
+    local: Local
+    cases: tuple[tuple[Expr, Operand], ...]
+    default: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulate:
+    """Combine ``value`` into the variable ``acc``, or into ``buffer`` at ``address``.
+
+    ``shared``: several blocks or threads may update that element, each update must be one step. ``running`` takes the
+    value as it is then: a scan along the loops ``along``, which are visited in order. ``result`` is the type that the
+    whole is rounded to: partial results need not be more exact than its next wider one.
+    """
+
+    acc: Local
+    op: AccumulateOp
+    value: Operand
+    buffer: Buffer | None = None
+    address: Expr | None = None
+    shared: bool = False
+    running: Local | None = None
+    along: tuple[str, ...] = ()
+    result: DType | None = None
+    serves: Purpose = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Combine:
+    """The threads of a block along ``dims`` make one value of what each holds in ``acc``; then all of them hold it.
+
+    Every thread of the block gets here: it is an exchange and a barrier.
+    """
+
+    acc: Local
+    op: AccumulateOp
+    dims: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Write ``value`` at ``address``."""
+
+    buffer: Buffer
+    address: Expr
+    value: Operand
+    serves: Purpose = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class VectorLoad:
+    """``locals`` = the elements from ``address`` on, in one aligned access; with ``pairs`` two in each local."""
+
+    locals: tuple[Local, ...]
+    buffer: Buffer
+    address: Expr
+    pairs: bool = False
+    serves: Purpose = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class VectorStore:
+    """Write ``values`` from ``address`` on, in one aligned access; with ``pairs`` each value is two elements."""
+
+    buffer: Buffer
+    address: Expr
+    values: tuple[Operand, ...]
+    pairs: bool = False
+    serves: Purpose = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class VectorAdd:
+    """Add ``values`` to the elements from ``address`` on, each in one step that no other thread comes between; the
+    whole is aligned."""
+
+    buffer: Buffer
+    address: Expr
+    values: tuple[Operand, ...]
+    serves: Purpose = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PairCompute:
+    """``local``, a word of two 16-bit floats, = op of words, element by element, each rounded once.
+
+    "pack" makes it of two values and rounds them; "pick_ab" takes half a of the first word and half b of the second.
+    """
+
+    local: Local
+    op: str
+    operands: tuple[Local, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """``local`` = the low or the high element of a word."""
+
+    local: Local
+    word: Local
+    high: bool
+
+
+Stmt = (
+    Loop | If | Single | Checked | Note | Declare | Registers | Alloc | Barrier | Let | Load | Compute | Choose
+    | Accumulate | Combine | Store | VectorLoad | VectorStore | VectorAdd | PairCompute | Half
+)  # fmt: skip
+
+
+Access = Load | Store | Accumulate | VectorLoad | VectorStore | VectorAdd
+
+
+def quote(text: str) -> str:
+    """User text as one quoted ASCII line."""
+    return json.dumps(text)
+
+
+def elements_of(s: Access) -> int:
+    """How many neighbouring elements an access moves."""
+    match s:
+        case VectorLoad(locals=moved, pairs=pairs) | VectorStore(values=moved, pairs=pairs):
+            return len(moved) * (2 if pairs else 1)
+        case VectorAdd(values=moved):
+            return len(moved)
+        case Load() | Store() | Accumulate():
+            return 1
+
+
+def bodies(s: Stmt) -> tuple[Stmt, ...]:
+    """The statements inside ``s``."""
+    match s:
+        case Loop(body=body) | If(body=body) | Single(body=body) | Checked(body=body):
+            return body
+        case _:
+            return ()
+
+
+def walk(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """All statements, outer ones first."""
+    for s in body:
+        yield s
+        yield from walk(bodies(s))

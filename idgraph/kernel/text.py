@@ -1,0 +1,313 @@
+"""The text form of kernels, printed. `idgraph.kernel.reading` reads it back, exactly.
+
+One line a statement, two spaces a level. A name in an expression is the variable of the innermost loop of that name,
+from 0 to its extent - 1, or what a line ``where`` says; one that nothing says is any integer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import assert_never
+
+from idgraph.arith import TRUE, Expr, simplify, symbol
+from idgraph.ir import DType
+from idgraph.kernel.defuse import index_exprs, made_by, operands_of, updated_by
+from idgraph.kernel.statements import (
+    LANE,
+    ZERO,
+    Access,
+    Accumulate,
+    Alloc,
+    Barrier,
+    Buffer,
+    Checked,
+    Choose,
+    Combine,
+    Compute,
+    Declare,
+    Half,
+    If,
+    Index,
+    Let,
+    Load,
+    Local,
+    Loop,
+    Note,
+    Number,
+    Operand,
+    PairCompute,
+    Registers,
+    Serves,
+    Single,
+    Stmt,
+    Store,
+    VectorAdd,
+    VectorLoad,
+    VectorStore,
+    bodies,
+    elements_of,
+    quote,
+    walk,
+)
+
+
+def kernel_text(
+    name: str,
+    buffers: Sequence[Buffer],
+    scalars: Sequence[str],
+    body: Sequence[Stmt],
+    launch: Mapping[str, tuple[Expr, ...]],
+    passes: Sequence[str] = (),
+) -> str:
+    """All lines of a kernel."""
+    names = _Names(buffers, body, launch)
+    out = [f"kernel {name}({', '.join(scalars)}):"]
+    out += [f"  passes {', '.join(passes)}"] if passes else []
+    out += [f"  where {line}" for line in names.lines()]
+    out += [f"  buffer {buffer_text(b, names.expr)}" for b in buffers]
+    out += [f"  launch {d}: {', '.join(map(names.expr, e))}" for d, e in launch.items()]
+    return "\n".join([*out, *_Lines(names).body(body, 1)])
+
+
+def implied(loop: Loop) -> Expr:
+    """The variable of a loop, unless a kernel says another: from 0 to the extent - 1."""
+    return symbol(loop.var, 0, simplify(loop.extent - 1))
+
+
+def buffer_text(b: Buffer, expr: Callable[[Expr], str] = str) -> str:
+    """Name, type, size, place, title, and the alignment where it is not 16 bytes."""
+    aligned = "" if b.alignment == 16 else f" align {b.alignment}"
+    return f"{b.name}: {b.dtype}[{expr(b.size)}] {b.place} {quote(b.title)}{aligned}"
+
+
+# symbols --------------------------------------------------------------------------------------------------------------
+
+
+class _Names:
+    """How symbols are called: those that are not the variables of loops around them are listed in front."""
+
+    def __init__(self, buffers: Sequence[Buffer], body: Sequence[Stmt], launch: Mapping[str, tuple[Expr, ...]]) -> None:
+        self.scope: dict[str, Expr] = {}
+        self.open: dict[Expr, None] = {}
+        for e in (*(b.size for b in buffers), *(e for es in launch.values() for e in es)):
+            self._learn(e)
+        self._visit(body)
+        loops = {s.var for s in walk(tuple(body)) if isinstance(s, Loop)}
+        times = Counter(s.name for s in self.open)
+        numbers = Counter[str]()
+        self.aliases: dict[Expr, Expr] = {}
+        for s in self.open:
+            if times[s.name] > 1 or s.name in loops:
+                numbers[s.name] += 1
+                self.aliases[s] = symbol(f"{s.name}#{numbers[s.name]}")
+
+    def _visit(self, body: Sequence[Stmt]) -> None:
+        for s in body:
+            for e in expressions(s):
+                self._learn(e)
+            before = self.scope
+            if isinstance(s, (Load, Store, Accumulate, VectorLoad, VectorStore, VectorAdd)):
+                for x in s.serves:
+                    self.scope = {**before, **serving(s, x)}
+                    for e in (*x.point, *(e for _, e in x.over), x.when):
+                        self._learn(e)
+            self.scope = before
+            if isinstance(s, Loop):
+                self.scope = {**before, s.var: implied(s)}
+            self._visit(bodies(s))
+            self.scope = before
+
+    def _learn(self, e: Expr) -> None:
+        for s in sorted(e.symbols, key=lambda s: s.key):
+            if self.scope.get(s.name) is not s and s not in self.open:
+                for bound in s.symbol_bounds[:2]:
+                    if isinstance(bound, Expr):
+                        scope, self.scope = self.scope, {}
+                        self._learn(bound)
+                        self.scope = scope
+                self.open[s] = None
+
+    def expr(self, e: Expr) -> str:
+        """An expression under the names of this kernel."""
+        found = {s: self.aliases[s] for s in e.symbols if s in self.aliases and self.scope.get(s.name) is not s}
+        return str(e.substitute(found) if found else e)
+
+    def lines(self) -> Iterator[str]:
+        """``n: 1, _``: name, bounds, and the step and remainder where there are any."""
+        for s in self.open:
+            low, high, step, rest = s.symbol_bounds
+            bounds = ["_" if b is None else self.expr(b) if isinstance(b, Expr) else str(b) for b in (low, high)]
+            yield f"{self.expr(s)} in {', '.join([*bounds, *([str(step), str(rest)] if step != 1 else [])])}"
+
+
+def expressions(s: Stmt) -> Iterator[Expr]:
+    """All index expressions that the line of a statement shows."""
+    yield from index_exprs(s)
+    for x in (*made_by(s), *updated_by(s), *operands_of(s)):
+        if isinstance(x, Local) and x.at is not None:
+            yield x.at
+
+
+def serving(s: Access, x: Serves) -> dict[str, Expr]:
+    """The variables of a purpose that are not those around its access."""
+    made = {v: symbol(v, 0, simplify(e - 1)) for v, e in x.over}
+    width = elements_of(s)
+    return {LANE: symbol(LANE, 0, width - 1), **made} if width > 1 else made
+
+
+# lines ----------------------------------------------------------------------------------------------------------------
+
+
+class _Lines:
+    """``types`` are those that variables were last given: a variable of another type says it."""
+
+    def __init__(self, names: _Names) -> None:
+        self.names = names
+        self.types: dict[str, DType] = {}
+
+    def body(self, body: Sequence[Stmt], depth: int) -> Iterator[str]:
+        for s in body:
+            yield "  " * depth + self.line(s)
+            scope = self.names.scope
+            if isinstance(s, Loop):
+                self.names.scope = {**scope, s.var: implied(s)}
+            yield from self.body(bodies(s), depth + 1)
+            self.names.scope = scope
+
+    def local(self, x: Local) -> str:
+        """A variable that is read."""
+        how = "" if self.types.get(x.name) == x.dtype else f":{x.dtype}"
+        return f"{x.name}{'' if x.at is None else f'[{self.names.expr(x.at)}]'}{how}"
+
+    def made(self, x: Local) -> str:
+        """A variable that is set: ``t0: float32``."""
+        self.types[x.name] = x.dtype
+        return f"{x.name}{'' if x.at is None else f'[{self.names.expr(x.at)}]'}: {x.dtype}"
+
+    def operand(self, o: Operand) -> str:
+        match o:
+            case Local():
+                return self.local(o)
+            case Number(value):
+                return repr(value)
+            case Index(value):
+                return f"{{{self.names.expr(value)}}}"
+            case _:
+                assert_never(o)
+
+    def operands(self, os: Sequence[Operand]) -> str:
+        return ", ".join(map(self.operand, os))
+
+    def lanes(self, os: Sequence[Operand], show: Callable[[Local], str]) -> str:
+        """Neighbouring elements of one array as ``t[4; 8]``: from element 4 on, 8 of them; others one by one."""
+        first = os[0]
+        if isinstance(first, Local) and first.at is not None:
+            row = [Local(first.name, first.dtype, first.at + n) for n in range(len(os))]
+            if row == list(os):
+                text = show(first)
+                at = self.names.expr(first.at)
+                return text.replace(f"[{at}]", f"[{at}; {len(os)}]", 1)
+        return f"({', '.join(show(o) if isinstance(o, Local) else self.operand(o) for o in os)})"
+
+    def serves(self, s: Access) -> str:
+        return f"  @ {'; '.join(self.purpose(s, x) for x in s.serves)}" if s.serves else ""
+
+    def purpose(self, s: Access, x: Serves) -> str:
+        expr, scope = self.names.expr, self.names.scope
+        over = [f", for {v} < {expr(e)}" for v, e in x.over]
+        self.names.scope = {**scope, **serving(s, x)}
+        point = ", ".join(map(expr, x.point))
+        when = "" if x.when is TRUE else f", if {expr(x.when)}"
+        self.names.scope = scope
+        return f"{x.tensor}{'' if x.operand is None else f'.{x.operand}'}({point}){''.join(over)}{when}"
+
+    def line(self, s: Stmt) -> str:
+        """One statement, without what is inside it."""
+        expr = self.names.expr
+        match s:
+            case Loop(var, extent, parallel, _, note, first):
+                how = "" if parallel == "serial" else f", {parallel}"
+                start = "" if first == ZERO else f", from {expr(first)}"
+                return f"for {var} < {expr(extent)}{how}{start}:{'  # ' + note if note else ''}"
+            case If(condition):
+                return f"if {expr(condition)}:"
+            case Single(dims):
+                return f"single {', '.join(dims)}:"
+            case Checked():
+                return self.check(s)
+            case Note(text):
+                return f"# {text}"
+            case Declare(name, dtype, value):
+                return f"{self.made(Local(name, dtype))} = {value!r}"
+            case Registers(name, dtype, number, words):
+                return f"registers {self.made(Local(name, dtype))}{'x2' if words else ''}[{number}]"
+            case Alloc(buffer):
+                return f"alloc {buffer_text(buffer, expr)}"
+            case Barrier(why):
+                return f"barrier  # {why}"
+            case Let(name, value):
+                return f"let {name} = {self.operand(value)}"
+            case Combine(acc, op, dims):
+                return f"{self.local(acc)} <- {op} over {', '.join(dims)}"
+            case Compute(_, op, operands, compute):
+                given = self.operands(operands)
+                return f"{self.made(s.local)} = {op}({given}){'' if compute == s.local.dtype else f' in {compute}'}"
+            case Choose(_, cases, default):
+                chain = "".join(f"{expr(c)} ? {self.operand(o)}, " for c, o in cases)
+                last = self.operand(default)
+                return f"{self.made(s.local)} = choose({chain}{last})"
+            case PairCompute(_, op, operands):
+                given = self.operands(operands)
+                return f"{self.made(s.local)} = pair.{op}({given})"
+            case Half(_, word, high):
+                given = self.operand(word)
+                return f"{self.made(s.local)} = half.{'high' if high else 'low'}({given})"
+            case _:
+                return self.access(s) + self.serves(s)
+
+    def access(self, s: Access) -> str:
+        expr = self.names.expr
+        match s:
+            case Load(local, buffer, address, guard):
+                where = "" if guard is TRUE else f" if {expr(guard)}"
+                return f"{self.made(local)} = {buffer.name}[{expr(address)}]{where}"
+            case Store(buffer, address, value):
+                return f"{buffer.name}[{expr(address)}] = {self.operand(value)}"
+            case VectorLoad(made, buffer, address, pairs):
+                to = self.lanes(made, self.made)
+                return f"{to} = {buffer.name}[{expr(address)}; {elements_of(s)}]{' in pairs' if pairs else ''}"
+            case VectorStore(buffer, address, values, pairs):
+                place = f"{buffer.name}[{expr(address)}; {elements_of(s)}]"
+                return f"{place} = {self.lanes(values, self.local)}{' in pairs' if pairs else ''}"
+            case VectorAdd(buffer, address, values):
+                return f"{buffer.name}[{expr(address)}; {len(values)}] <- add {self.lanes(values, self.local)}"
+            case Accumulate():
+                return self.accumulate(s)
+
+    def accumulate(self, s: Accumulate) -> str:
+        expr = self.names.expr
+        more: list[str] = []
+        if s.buffer is None or s.address is None:
+            to = self.local(s.acc)
+        else:
+            to = f"{s.buffer.name}[{expr(s.address)}]"
+            more.append(f"as {s.acc.name}:{s.acc.dtype}")
+        value = self.operand(s.value)
+        more += ["atomic"] if s.shared else []
+        more += [f"now {self.made(s.running)}"] if s.running is not None else []
+        more += [f"along {v}" for v in s.along]
+        more += [f"to {s.result}"] if s.result is not None else []
+        return f"{to} <- {', '.join([f'{s.op} {value}', *more])}"
+
+    def check(self, s: Checked) -> str:
+        expr, site = self.names.expr, s.site
+        told = [quote(x) for x in (site.tensor, site.index, site.expr, site.line)]
+        parts = [
+            expr(s.condition), f"of {s.value}", f"site {told[0]}", f"axis {site.axis}", f"extent {expr(site.extent)}",
+            f"index {told[1]}", f"in {told[2]}", f"at {told[3]}",
+        ]  # fmt: skip
+        parts += [f"loop {v}" for v in site.loops]
+        parts += [f"point {expr(e)}" for e in s.point]
+        parts += ["always"] if s.always else []
+        return f"check {', '.join(parts)}:"
