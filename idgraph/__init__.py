@@ -126,7 +126,7 @@ from idgraph.runtime import emit
 from idgraph.validate import validate
 
 if TYPE_CHECKING:
-    from idgraph import check, frontends, kernel, layout, schedule, viz
+    from idgraph import check, frontends, fuse, kernel, layout, schedule, viz
     from idgraph.frontends import from_torch
     from idgraph.graphs import AlignEdge, AlignedGraph, Cycle, DomainGraph, Explanation, ExtentsGraph, IndexGraph
     from idgraph.index import (
@@ -163,7 +163,7 @@ _LATER: Final = {
     "sweeps": ("sweep",),
 }  # fmt: skip
 _ROOMS: Final = (
-    "check", "frontends", "graphs", "index", "kernel", "layout", "reports", "schedule", "sweeps", "testing", "viz",
+    "check", "frontends", "fuse", "graphs", "index", "kernel", "layout", "reports", "schedule", "sweeps", "testing", "viz",
 )  # fmt: skip
 _HOME: Final = {name: room for room, names in _LATER.items() for name in names}
 
@@ -178,7 +178,7 @@ __all__ = [
     "cos",
     "cross_entropy", "cross_entropy_backward", "cummax", "cummin", "cumprod", "cumsum", "div", "embedding", "emit",
     "eq", "erf", "exp", "exp2", "expand", "expm1", "flatten", "flip", "floor", "floor_divide", "fmod", "from_sympy",
-    "from_torch", "frontends", "full", "gather", "ge", "gt", "index_get", "index_put", "index_select", "iota",
+    "from_torch", "frontends", "full", "fuse", "gather", "ge", "gt", "index_get", "index_put", "index_select", "iota",
     "isinf", "isnan", "kernel", "layout", "le", "log", "log1p", "log2", "log_softmax", "logical_and", "logical_not",
     "logical_or", "logical_xor", "lt", "matmul", "maximum", "mean", "minimum", "mul", "ne", "neg", "pad", "parse",
     "permute", "pow", "prod", "prove", "prove_equal", "reciprocal", "relu", "remainder", "repeat", "report",

@@ -1,0 +1,12 @@
+"""Fusion: why operations do not share a kernel, what would align them, and which are put together.
+
+touch (accesses as index maps) -> digits -> causes -> align (tried on a copy) -> explain
+"""
+
+from idgraph.fuse.causes import CAUSES, Cause
+from idgraph.fuse.explain import explain, obstacles
+from idgraph.fuse.obstacle import Obstacle, Obstacles
+from idgraph.fuse.steps import Alignment, Step
+from idgraph.fuse.touch import Touch
+
+__all__ = ["CAUSES", "Alignment", "Cause", "Obstacle", "Obstacles", "Step", "Touch", "explain", "obstacles"]

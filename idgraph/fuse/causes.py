@@ -1,0 +1,343 @@
+"""Why two operations do not touch a buffer at the same place in the same loops: one cause, by what differs.
+
+Two accesses agree where both nests run the same steps in the same order and name the same element at each. What keeps
+them from that is looked for in one order, so that there is one cause: what is known only at run time, what never meets,
+what must be complete first, then where the elements lie, and last the order in which they are visited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+from math import prod
+from typing import Literal, get_args
+
+from idgraph.arith import TRUE, Expr, Proof, as_expr, prove_equal, simplify, symbol
+from idgraph.fuse.digits import Form, form_of
+from idgraph.fuse.touch import Touch, needs_memory
+from idgraph.ir import SCATTERS
+from idgraph.ir.exprs import SCANS
+
+Cause = Literal[
+    "loop order", "factorisation", "element order", "offset", "extent", "broadcast", "reduction", "synchronisation",
+    "loaded index", "constant index", "stride", "alias", "limits",
+]  # fmt: skip
+CAUSES: tuple[Cause, ...] = get_args(Cause)
+MOST_LOOPS = 7  # orders of which are tried one by one
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The cause, and the facts that it was told by."""
+
+    cause: Cause
+    because: tuple[str, ...]
+    disjoint: bool = False
+
+
+def difference(a: Touch, b: Touch, ways: int = 1) -> Difference | None:
+    """Why ``a`` (the earlier one) and ``b`` do not touch their buffer alike; None where they do.
+
+    ``ways``: how many times the operation of ``b`` touches the buffer: a rotation reads it in two parts.
+    """
+    if agree(a, b):
+        return None
+    known = _loaded(a, b) or _constant(a, b)
+    if known is not None:
+        return known
+    if a.is_write and (a.expr.op in SCATTERS or a.expr.op in SCANS or a.expr.is_reduction):
+        return _waits(a, b)
+    return _placed(a, b, ways)
+
+
+def agree(a: Touch, b: Touch) -> bool:
+    """Whether both run the same steps, and name the same element at each at which they touch one."""
+    if a.is_write and a.expr.op in SCATTERS:
+        return False  # each element may be written by any of the entries
+    mine = [x for x in a.loops if not (a.is_write and x.reduced)]  # a sum is written when its loops have ended
+    if len(mine) != len(b.loops) or any(simplify(x.extent - y.extent) != 0 for x, y in zip(mine, b.loops)):
+        return False
+    table: dict[Expr, Expr] = {y.symbol: x.symbol for x, y in zip(mine, b.loops)}
+    theirs = {v: k for k, v in a.loads.items()}
+    for name, (index, at) in b.loads.items():
+        mine = theirs.get((index, tuple(simplify(x.substitute(table)) for x in at)))
+        if mine is None:
+            return False
+        old = next(s for x in b.map.results for s in x.symbols if s.name == name)
+        table[old] = next(s for x in a.map.results for s in x.symbols if s.name == mine)
+    facts = () if b.map.condition is TRUE else (b.map.condition.substitute(table),)
+    return all(_same(x, y.substitute(table), facts) for x, y in zip(a.map.results, b.map.results))
+
+
+def _same(a: Expr, b: Expr, facts: tuple[Expr, ...] = ()) -> bool:
+    b = simplify(b, facts=facts)
+    return a == b or isinstance(prove_equal(a, b, facts=facts), Proof)
+
+
+def _loaded(a: Touch, b: Touch) -> Difference | None:
+    by = [t for t in (a, b) if t.loads]
+    if not by or (a.is_write and a.expr.op in SCATTERS):
+        return None
+    index = next(iter(by[-1].loads.values()))[0]
+    return Difference("loaded index", (f"{index} says at run time which element of {a.buffer.name} is meant",))
+
+
+def _constant(a: Touch, b: Touch) -> Difference | None:
+    for p, (x, y) in enumerate(zip(a.map.results, b.map.results)):
+        n = simplify(as_expr(a.buffer.axes[p].extent))
+        if x.is_const and y.is_const and x != y and n != 1:
+            both = f"axis {p} of {a.buffer.name} is {x} for one and {y} for the other: no element is touched by both"
+            return Difference("constant index", (both,), disjoint=True)
+    return None
+
+
+def _waits(a: Touch, b: Touch) -> Difference:
+    """``b`` needs what ``a`` knows only when loops of its own have ended."""
+    name, op = a.buffer.name, a.expr.op
+    if op in SCATTERS:
+        why = f"an element of {name} is known when all entries of the {op} have been written, by whichever blocks"
+        return Difference("synchronisation", (why,))
+    shared = _shared_loops(a, b)
+    if op in SCANS:
+        found = _placed(a, b, 1)
+        return found if shared else Difference("synchronisation", (f"{name} is complete when its scan has ended",))
+    if not any(x.reduced for x in a.loops):
+        return _placed(a, b, 1)
+    extra = [x for n, x in enumerate(b.loops) if n not in shared.values() and x.extent != 1]
+    mine = [x for n, x in enumerate(a.loops) if not x.reduced and n not in shared and x.extent != 1]
+    total = " x ".join(str(x.extent) for x in a.loops if x.reduced)
+    if not extra and not mine:
+        return _placed(_kept(a), b, 1)
+    if len(mine) == 0 and shared:
+        why = f"{name} is the {op} of {total} elements for each of " + ", ".join(
+            f"{a.loops[n].symbol} < {a.loops[n].extent}" for n in shared
+        )
+        return Difference("reduction", (why, f"{b.expr.output.name} needs it at {_steps(extra)} more points of each"))
+    if extra and not mine:
+        why = f"every point of {b.expr.output.name} needs {name}, the {op} of all {total} elements"
+        return Difference("synchronisation", (why, "no loop of the reader holds one part of it: blocks wait for all"))
+    return _placed(_kept(a), b, 1)
+
+
+def _kept(a: Touch) -> Touch:
+    """The write of a reduction, as it is when its reduced loops have ended."""
+    loops = tuple(x for x in a.loops if not x.reduced)
+    m = a.map
+    return replace(a, loops=loops, map=type(m)(tuple(x.symbol for x in loops), m.results, m.shape, m.condition))
+
+
+def _steps(loops: Sequence[object]) -> str:
+    sizes = [getattr(x, "size", None) for x in loops]
+    known = [n for n in sizes if isinstance(n, int)]
+    return str(prod(known)) if len(known) == len(sizes) else "several"
+
+
+def _shared_loops(a: Touch, b: Touch) -> dict[int, int]:
+    """Kept loops of the writer ``a`` that are loops of ``b``: position -> position."""
+    found: dict[int, int] = {}
+    for n, x in enumerate(a.loops):
+        if x.reduced:
+            continue
+        axis = next((p for p, r in enumerate(a.map.results) if r == x.symbol), None)
+        if axis is None:
+            continue
+        at = b.map.results[axis]
+        k = next((k for k, y in enumerate(b.loops) if at == y.symbol and k not in found.values()), None)
+        if k is not None and simplify(b.loops[k].extent - x.extent) == 0:
+            found[n] = k
+    return found
+
+
+# where the elements lie -----------------------------------------------------------------------------------------------
+
+
+def _placed(a: Touch, b: Touch, ways: int) -> Difference:
+    fa, fb = form_of(a), form_of(b)
+    if fa is None or fb is None:
+        return _irregular(a, b, fa, fb)
+    if _in_another_order(a, b, fa, fb):
+        return Difference("loop order", (_orders(a, b),))
+    wide = _broadcast(a, b, fa, fb)
+    if wide is not None:
+        return wide
+    if fa.box == fb.box:
+        return Difference("factorisation", (_factors(a, b),))
+    if _unsigned(fa) == _unsigned(fb):
+        return Difference("element order", (_orders(a, b),))
+    stepped = _stepped(a, fa) or _stepped(b, fb)
+    if stepped:
+        return Difference("stride", (stepped,), disjoint=_are_disjoint(a, b, fa, fb))
+    if ways > 1 and a.points == b.points:
+        return Difference("element order", (f"{b.expr.output.name} reads {a.buffer.name} in {ways} parts",))
+    if [prod(e for e, _ in runs) for _, runs in fa.box] != [prod(e for e, _ in runs) for _, runs in fb.box]:
+        return Difference("extent", (_extents(a, b),), disjoint=_are_disjoint(a, b, fa, fb))
+    if fa.first != fb.first:
+        shift = ", ".join(
+            f"{y - x:+d} along axis {p}" for p, (x, y) in enumerate(zip(fa.first, fb.first)) if x != y
+        )
+        return Difference("offset", (f"{b.expr.output.name} reads {a.buffer.name} {shift}",), _are_disjoint(a, b, fa, fb))
+    return Difference("element order", (_orders(a, b),))
+
+
+def _unsigned(form: Form) -> list[tuple[int, tuple[tuple[int, int], ...]]]:
+    """The box with every run counted upwards."""
+    out: list[tuple[int, tuple[tuple[int, int], ...]]] = []
+    for low, runs in form.box:
+        low += sum((e - 1) * s for e, s in runs if s < 0)
+        up = sorted(((abs(s), e) for e, s in runs), reverse=True)
+        joined: list[tuple[int, int]] = []
+        for s, e in up:
+            if joined and joined[-1][1] == s * e:
+                joined[-1] = (joined[-1][0] * e, s)
+            else:
+                joined.append((e, s))
+        out.append((low, tuple(joined)))
+    return out
+
+
+def _in_another_order(a: Touch, b: Touch, fa: Form, fb: Form) -> bool:
+    """Whether the loops of ``a`` in some other order visit as ``b`` does."""
+    if fa.merged or fb.merged or fa.first != fb.first:
+        return False
+    mine = [(x.extent, d) for x, d in zip(a.loops, fa.loops) if x.extent != 1]
+    theirs = [(x.extent, d) for x, d in zip(b.loops, fb.loops) if x.extent != 1]
+    if len(mine) != len(theirs) or mine == theirs:
+        return False
+    rest = list(mine)
+    for x in theirs:
+        if x not in rest:
+            return False
+        rest.remove(x)
+    return True
+
+
+def _broadcast(a: Touch, b: Touch, fa: Form, fb: Form) -> Difference | None:
+    idle = [prod(d.extent for d in f.digits if not d.moves) for f in (fa, fb)]
+    if idle[0] == idle[1]:
+        return None
+    wide, n = (b, idle[1]) if idle[1] > idle[0] else (a, idle[0])
+    why = f"{wide.expr.output.name} touches each element of {a.buffer.name} at {n} points of its loops"
+    return Difference("broadcast", (why,))
+
+
+def _stepped(t: Touch, form: Form) -> str:
+    """Where the access leaves out elements between those it touches."""
+    for p, (_, runs) in enumerate(form.box):
+        steps = [abs(s) for _, s in runs]
+        if steps and min(steps) > 1:
+            return f"{t.expr.output.name} touches every {_nth(min(steps))} element along axis {p} of {t.buffer.name}"
+    return ""
+
+
+def _nth(n: int) -> str:
+    return {2: "second", 3: "third"}.get(n, f"{n}th")
+
+
+def _irregular(a: Touch, b: Touch, fa: Form | None, fb: Form | None) -> Difference:
+    sizes = a.sizes, b.sizes
+    which = next((t for t, f in ((b, fb), (a, fa)) if f is None), b)
+    if sizes[0] is None or sizes[1] is None:
+        return _symbolic(a, b)
+    used = {n for x in b.map.results for n in x.names}
+    idle = prod(x.size or 1 for x in b.loops if x.symbol.name not in used)
+    held = {n for x in a.map.results for n in x.names}
+    mine = prod(x.size or 1 for x in a.loops if x.symbol.name not in held)
+    if idle != mine:
+        wide = b if idle > mine else a
+        why = f"{wide.expr.output.name} touches each element of {a.buffer.name} at several points of its loops"
+        return Difference("broadcast", (why,))
+    if a.points != b.points:
+        return Difference("extent", (_extents(a, b),))
+    return Difference("element order", (f"{which.expr.output.name} goes through {a.buffer.name} as {which.map}",))
+
+
+def _symbolic(a: Touch, b: Touch) -> Difference:
+    """Sizes are symbols: orders of the loops are tried, then the flat order, then what differs is told."""
+    if len(a.loops) == len(b.loops) <= MOST_LOOPS and a.map.condition is b.map.condition is TRUE:
+        for order in permutations(range(len(a.loops))):
+            if any(simplify(a.loops[k].extent - b.loops[n].extent) != 0 for n, k in enumerate(order)):
+                continue
+            table = {a.loops[k].symbol: b.loops[n].symbol for n, k in enumerate(order)}
+            if all(simplify(x.substitute(table)) == y for x, y in zip(a.map.results, b.map.results)):
+                return Difference("loop order", (_orders(a, b),))
+    used = [{n for x in t.map.results for n in x.names} for t in (a, b)]
+    idle = [[x for x in t.loops if x.symbol.name not in u and x.extent != 1] for t, u in zip((a, b), used)]
+    if len(idle[0]) != len(idle[1]):
+        wide = b if len(idle[1]) > len(idle[0]) else a
+        why = f"{wide.expr.output.name} touches each element of {a.buffer.name} at several points of its loops"
+        return Difference("broadcast", (why,))
+    total = [simplify(_product([x.extent for x in t.loops])) for t in (a, b)]
+    if total[0] == total[1]:
+        flat = [_flat(t, total[0]) for t in (a, b)]
+        if flat[0] is not None and flat[1] is not None and all(_same(x, y) for x, y in zip(flat[0], flat[1])):
+            return Difference("factorisation", (_factors(a, b),))
+        shifts = [simplify(y - x) for x, y in zip(_renamed(a, b), b.map.results)]
+        if all(x.is_const or not (x.names & {v.symbol.name for v in b.loops}) for x in shifts):
+            return Difference("offset", (f"they differ by ({', '.join(map(str, shifts))})",))
+        return Difference("element order", (_orders(a, b),))
+    return Difference("extent", (_extents(a, b),))
+
+
+def _renamed(a: Touch, b: Touch) -> list[Expr]:
+    table = {x.symbol: y.symbol for x, y in zip(a.loops, b.loops)}
+    return [x.substitute(table) for x in a.map.results]
+
+
+def _product(extents: Sequence[Expr]) -> Expr:
+    out = as_expr(1)
+    for x in extents:
+        out = out * x
+    return out
+
+
+def _flat(t: Touch, total: Expr) -> list[Expr] | None:
+    """The access as a function of the number of the point."""
+    if t.map.condition is not TRUE:
+        return None
+    rest: Expr = symbol("lin", 0, simplify(total - 1))
+    table: dict[Expr, Expr] = {}
+    for x in reversed(t.loops):
+        table[x.symbol] = rest % x.extent
+        rest = rest // x.extent
+    return [simplify(x.substitute(table)) for x in t.map.results]
+
+
+# elements that both touch ---------------------------------------------------------------------------------------------
+
+
+def _are_disjoint(a: Touch, b: Touch, fa: Form, fb: Form) -> bool:
+    """Whether, by some axis alone, no element is touched by both."""
+    for (x, runs), (y, others) in zip(fa.box, fb.box):
+        ends = [(low + sum(min(0, (e - 1) * s) for e, s in r), low + sum(max(0, (e - 1) * s) for e, s in r))
+                for low, r in ((x, runs), (y, others))]  # fmt: skip
+        if ends[0][1] < ends[1][0] or ends[1][1] < ends[0][0]:
+            return True
+        if len(runs) == 1 and len(others) == 1 and abs(runs[0][1]) == abs(others[0][1]) and (y - x) % runs[0][1]:
+            return True
+    return False
+
+
+def _orders(a: Touch, b: Touch) -> str:
+    return f"{_visit(a)}; {_visit(b)}"
+
+
+def _visit(t: Touch) -> str:
+    loops = ", ".join(str(x.symbol) for x in t.loops)
+    at = ", ".join(map(str, t.map.results))
+    return f"{t.expr.output.name} goes ({loops}) -> {t.buffer.name}[{at}]"
+
+
+def _factors(a: Touch, b: Touch) -> str:
+    sizes = [" x ".join(str(x.extent) for x in t.loops) or "one point" for t in (a, b)]
+    return f"the same elements, as {sizes[0]} loops of {a.expr.output.name} and {sizes[1]} of {b.expr.output.name}"
+
+
+def _extents(a: Touch, b: Touch) -> str:
+    sizes = [" x ".join(str(x.extent) for x in t.loops) or "one point" for t in (a, b)]
+    return f"{a.expr.output.name} runs over {sizes[0]}, {b.expr.output.name} over {sizes[1]}"
+
+
+def waits_for_all(t: Touch) -> bool:
+    """Whether what the operation writes is known only when loops of its own have ended."""
+    return t.is_write and needs_memory(t.expr)

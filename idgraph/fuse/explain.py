@@ -1,0 +1,281 @@
+"""`explain` and `obstacles`: what keeps operations that share a buffer from sharing a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from typing import TypeAlias
+
+from idgraph.errors import ScheduleError, arguments, user_line
+from idgraph.fuse.align import question
+from idgraph.fuse.causes import CAUSES, Difference, agree, difference
+from idgraph.fuse.digits import Form, form_of
+from idgraph.fuse.obstacle import Obstacle, Obstacles
+from idgraph.fuse.shared import elements_of_both, points_that_touch
+from idgraph.fuse.touch import MOVES, Touch, needs_memory, touches
+from idgraph.ir import Fusion, Tensor, TensorExpr, check_fusion, item_size
+
+Operation: TypeAlias = "TensorExpr | Tensor"
+Pair: TypeAlias = "tuple[Touch, Touch, int]"
+
+
+@arguments(ScheduleError, first=True)
+def explain(fusion: Fusion, a: Operation, b: Operation, *, buffer: Tensor | None = None) -> Obstacle | None:
+    """Why operations ``a`` and ``b`` do not touch the buffer they share at the same place in the same loops.
+
+    None where they do: one loop nest can hold both as they are. ``a`` and ``b`` are operations, or the tensors that
+    they make, in any order. Loops are the axes of each result, then those that are reduced; the schedule has no say,
+    but that operations which share their loops already have no obstacle. The buffer is what one writes and the other
+    reads, else what both read: directly, through views, or through arithmetic that is composed away. ``buffer``
+    chooses one. Raises `ScheduleError` where they touch no common buffer. (TorchInductor logs such causes as fusion
+    failures; NVIDIA/Fuser asks for them in #3455.)
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x = f.input("x", shape=(32, 64))
+    >>> y, z = f.output(ig.exp(x), ig.transpose(x, 0, 1) * 2.0)
+    >>> o = ig.fuse.explain(f, y, z)
+    >>> o.cause, o.buffer.name, o.bytes_saved
+    ('loop order', 'x', 8192)
+    >>> print(o.accesses[1])
+    mul of t3 reads x[i1, i0]  for i0 < 64, i1 < 32
+    >>> [str(s) for s in o.alignment.steps][:2]
+    ['t1.reorder(((0, 1), (1, 0)))', 't1.merge(0)']
+    """
+    check_fusion(fusion, "explain", ScheduleError)
+    first, second = (_operation(fusion, x) for x in (a, b))
+    if first is second:
+        raise ScheduleError(
+            f"explain: both are the operation of {first.output.name}", where=user_line(), hint="name two operations"
+        )
+    order = {e: n for n, e in enumerate(fusion.exprs)}
+    if order[first] > order[second]:
+        first, second = second, first
+    if _inlined_together(first, second):
+        return None
+    pairs = _pairs(first, second, buffer)
+    if not pairs:
+        what = "no common buffer" if buffer is None else f"{buffer.name} not both"
+        raise ScheduleError(
+            f"explain: {first.output.name} and {second.output.name} touch {what}",
+            where=user_line(),
+            because=[f"{e.output.name} reads {', '.join(t.name for t in e.inputs) or 'nothing'}" for e in (first, second)],
+            hint="ig.fuse.obstacles(f) lists the pairs that share one",
+        )
+    return _judge(fusion, first, second, pairs)
+
+
+@arguments(ScheduleError, first=True)
+def obstacles(fusion: Fusion) -> Obstacles:
+    """The obstacle between each two operations that touch a common buffer and do not share a kernel as scheduled.
+
+    Operations that share their loops by inlining are one; what they read and write is looked at as a whole, from the
+    operation whose result is stored. Pairs that could share their loops as they are have no row.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> h = f.input("h", shape=(4, 16))
+    >>> y = f.output(ig.exp(h[:, :8]), ig.exp(h[:, 8:]))
+    >>> [(o.a.output.name, o.b.output.name, o.cause) for o in ig.fuse.obstacles(f)]
+    [('t1', 't3', 'offset')]
+    """
+    check_fusion(fusion, "obstacles", ScheduleError)
+    found = list(_obstacles(fusion))
+    return Obstacles(tuple(found))
+
+
+def _obstacles(fusion: Fusion) -> Iterator[Obstacle]:
+    nests = _nests(fusion)
+    by_buffer: dict[Tensor, dict[TensorExpr, list[Touch]]] = {}
+    for root, inside in nests.items():
+        for t, found in touches(root, lambda e, inside=inside: e in inside).items():
+            if t.definition is None or t.definition not in inside or t is root.output:
+                by_buffer.setdefault(t, {})[root] = found
+    order = {e: n for n, e in enumerate(fusion.exprs)}
+    pairs: dict[tuple[TensorExpr, TensorExpr], list[Pair]] = {}
+    for users in by_buffer.values():
+        roots = sorted(users, key=order.__getitem__)
+        for n, a in enumerate(roots):
+            for b in roots[n + 1 :]:
+                pairs.setdefault((a, b), []).extend(
+                    (x, y, len(users[b])) for x in users[a] for y in users[b] if not (y.is_write and not x.is_write)
+                )
+    for (a, b), found in pairs.items():
+        if found and (o := _judge(fusion, a, b, found)) is not None:
+            yield o
+
+
+def _nests(fusion: Fusion) -> dict[TensorExpr, frozenset[TensorExpr]]:
+    """The stored operations, each with those that are inlined into it."""
+    made: dict[TensorExpr, frozenset[TensorExpr]] = {}
+    for e in fusion.exprs:
+        t = e.output
+        if t.inline_position and t.uses and t not in fusion.outputs and not needs_memory(e):
+            continue
+        inside = {e}
+        work = list(e.inputs)
+        while work:
+            x = work.pop()
+            d = x.definition
+            if d is not None and d not in inside and x.inline_position and x not in fusion.outputs and not needs_memory(d):
+                inside.add(d)
+                work += d.inputs
+        made[e] = frozenset(inside)
+    return made
+
+
+def _inlined_together(a: TensorExpr, b: TensorExpr) -> bool:
+    """Whether inlining has joined their loops already."""
+    seen: set[TensorExpr] = {a}
+    work = [a]
+    while work:
+        e = work.pop()
+        if e is b:
+            return True
+        near = [x.definition for x in e.inputs if x.definition is not None and x.inline_position]
+        near += e.output.uses if e.output.inline_position else ()
+        work += [x for x in near if x not in seen]
+        seen.update(near)
+    return False
+
+
+def _operation(fusion: Fusion, x: Operation) -> TensorExpr:
+    e = x.definition if isinstance(x, Tensor) else x
+    if e is None or e.output not in fusion or e.output.definition is not e:
+        name = x.name
+        raise ScheduleError(
+            f"explain: {name} is not an operation of fusion {fusion.name}",
+            where=user_line(),
+            hint="an operation of the fusion (t.definition), or a tensor that one makes",
+        )
+    return e
+
+
+def _pairs(a: TensorExpr, b: TensorExpr, buffer: Tensor | None) -> list[Pair]:
+    """Accesses of a common buffer by both: by the nearest that there is."""
+    if buffer is not None:
+        stop = buffer.definition
+        return _common(a, b, lambda e: e is not stop and not needs_memory(e), {buffer})
+    for passes in (_never, _view, _arithmetic):
+        found = _common(a, b, passes, None)
+        if found:
+            return found
+    return []
+
+
+def _never(_: TensorExpr) -> bool:
+    return False
+
+
+def _view(e: TensorExpr) -> bool:
+    return e.op in MOVES
+
+
+def _arithmetic(e: TensorExpr) -> bool:
+    return not needs_memory(e)
+
+
+def _common(
+    a: TensorExpr, b: TensorExpr, passes: Callable[[TensorExpr], bool], only: set[Tensor] | None
+) -> list[Pair]:
+    def ends(e: TensorExpr) -> bool:  # what a writes is a buffer, not passed through
+        return e is not a and passes(e)
+
+    mine, theirs = touches(a, ends), touches(b, ends)
+    both = [t for t in mine if t in theirs and (only is None or t in only)]
+    if only is None and a.output in both:
+        both = [a.output]
+    elif only is None and both:  # what is passed through by both is no buffer where what it is made of is there too
+        deeper = {x for t in both if t.definition is not None and passes(t.definition) for x in t.definition.inputs}
+        both = [t for t in both if not (t.definition is not None and passes(t.definition) and deeper & set(both))]
+    return [(x, y, len(theirs[t])) for t in both for x in mine[t] for y in theirs[t]]
+
+
+def _judge(fusion: Fusion, a: TensorExpr, b: TensorExpr, pairs: Sequence[Pair]) -> Obstacle | None:
+    """The obstacle: what must come first where one makes what the other reads; else the most bytes that both read."""
+    flow = [p for p in pairs if p[0].is_write]
+    if not flow and any(agree(x, y) for x, y, _ in pairs):
+        return None
+    found: list[tuple[int, int, Pair, Difference]] = []
+    for n, (x, y, ways) in enumerate(flow or pairs):
+        apart = difference(x, y, ways)
+        if apart is not None:
+            size = elements_of_both(x, y) or 0
+            rank = CAUSES.index(apart.cause) if flow else 0
+            found.append((-size * item_size(x.buffer.dtype), rank * len(pairs) + n, (x, y, ways), apart))
+    if not found:
+        return None
+    _, _, (x, y, _), apart = min(found, key=lambda f: f[:2])
+    if flow:  # what both read beside it is read once, too
+        pairs = [*pairs, *_common(a, b, _never, set(a.inputs) & set(b.inputs))] if set(a.inputs) & set(b.inputs) else pairs
+    return _obstacle(fusion, a, b, x, y, apart, pairs)
+
+
+def _obstacle(
+    fusion: Fusion, a: TensorExpr, b: TensorExpr, x: Touch, y: Touch, apart: Difference, pairs: Sequence[Pair]
+) -> Obstacle:
+    forms: tuple[Form | None, Form | None] = (None, None)
+    if not x.is_write:
+        forms = form_of(x), form_of(y)
+    between = [e for e in (*x.path, *y.path) if e not in (a, b)]
+    asked = question(fusion, a, b, x.buffer, between, forms, _shifts(x, y))
+    both = 0 if apart.disjoint else elements_of_both(x, y)
+    saved = None if both is None else both * item_size(x.buffer.dtype)
+    if saved is not None and x.is_write:
+        if not _is_kept(fusion, x.buffer, b):
+            saved *= 2  # neither stored nor read
+        beside: dict[Tensor, int] = {}
+        for u, v, _ in pairs:
+            if not u.is_write and u.buffer is not x.buffer:
+                beside[u.buffer] = max(beside.get(u.buffer, 0), elements_of_both(u, v) or 0)
+        saved += sum(n * item_size(t.dtype) for t, n in beside.items())
+    proof = ""
+    if apart.disjoint:
+        proof = f"no element of {x.buffer.name} is touched by both: {apart.because[0]}"
+    elif apart.cause == "synchronisation":
+        proof = apart.because[0] + "; a grid-wide barrier or a new launch keeps that order, loops do not"
+    factor = 1.0
+    if x.is_write and not a.is_reduction:
+        factor = _factor([t for u, t, _ in pairs if u.is_write and u.buffer is x.buffer], x)
+    return Obstacle(a, b, x.buffer, apart.cause, (x, y), apart.because, saved, factor, asked, proof)
+
+
+def _is_kept(fusion: Fusion, t: Tensor, reader: TensorExpr) -> bool:
+    """Whether the buffer is needed after one kernel made and read it."""
+    return t in fusion.outputs or any(e is not reader and reader not in _below(e) for e in t.uses)
+
+
+def _below(e: TensorExpr) -> set[TensorExpr]:
+    found: set[TensorExpr] = set()
+    work = [e]
+    while work:
+        x = work.pop()
+        if x not in found:
+            found.add(x)
+            work += x.output.uses if len(x.output.uses) == 1 else ()
+    return found
+
+
+def _factor(reads: Sequence[Touch], write: Touch) -> float:
+    """How often each element is computed where the reader computes what it needs: points at which it reads one, by the
+    elements that there are."""
+    sizes = write.sizes
+    counts = [points_that_touch(t) for t in reads]
+    known = [n for n in counts if n is not None]
+    if sizes is None or len(known) != len(counts) or not prod(sizes):
+        return 1.0
+    return max(1.0, sum(known) / prod(sizes))
+
+
+def _shifts(x: Touch, y: Touch) -> tuple[tuple[int, int], ...]:
+    """Loops of ``x`` along an axis in which ``y`` begins elsewhere: (position, distance), both ways round."""
+    found: list[tuple[int, int]] = []
+    zero = {loop.symbol.name: 0 for loop in (*x.loops, *y.loops)}
+    for mine, theirs in zip(x.map.results, y.map.results, strict=True):
+        k = next((n for n, loop in enumerate(x.loops) if mine == loop.symbol), None)
+        if k is None or theirs.loads or not theirs.divmods or theirs.names - zero.keys():
+            continue
+        by, size = int(theirs.evaluate(zero)), x.loops[k].size
+        if by and size is not None:
+            found += [(k, by), (k, size - by)]
+    return tuple(found)

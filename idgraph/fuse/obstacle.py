@@ -1,0 +1,115 @@
+"""What `explain` gives: the obstacle between two operations, and the alignment that would remove it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from idgraph.display import Printed, Sheet
+from idgraph.fuse.align import Question, answer
+from idgraph.fuse.causes import Cause
+from idgraph.fuse.steps import Alignment
+from idgraph.fuse.touch import Touch
+from idgraph.ir import Tensor, TensorExpr
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle(Printed):
+    """Why ``a`` and ``b``, which both touch ``buffer``, do not do so at the same place in the same loops.
+
+    ``cause`` is one of `CAUSES`. ``accesses``: of ``a`` and of ``b``, as index maps of their own loops.
+    ``alignment``: steps that were tried and validated; None where ``proof`` says why nothing aligns them, or
+    ``tried`` what did not. ``bytes_saved``: by one kernel for both (reads that become one, stores that nobody needs).
+    ``recompute_factor``: how often each element is then computed.
+    """
+
+    a: TensorExpr
+    b: TensorExpr
+    buffer: Tensor
+    cause: Cause
+    accesses: tuple[Touch, Touch]
+    because: tuple[str, ...]
+    bytes_saved: int | None
+    recompute_factor: float
+    question: Question = field(repr=False, compare=False)
+    proof: str = ""
+
+    @property
+    def alignment(self) -> Alignment | None:
+        """The steps, tried when first asked for."""
+        return None if self.proof else answer(self.question).alignment
+
+    @property
+    def tried(self) -> tuple[str, ...]:
+        """What was tried and did not align them, each with the reason."""
+        return () if self.proof else answer(self.question).tried
+
+    def __str__(self) -> str:
+        head = f"{self.a.output.name} and {self.b.output.name} touch {self.buffer.name}: {self.cause}"
+        lines = [head, *(f"  {x}" for x in self.accesses), *(f"  because {x}" for x in self.because)]
+        for e in (self.a, self.b):
+            if e.source_line:
+                lines.append(f"  {e.output.name} at {e.source_line}")
+        if self.bytes_saved is not None:
+            again = f", each element computed {self.recompute_factor:g} times" if self.recompute_factor > 1 else ""
+            lines.append(f"  one kernel for both saves {self.bytes_saved:,} bytes{again}")
+        if self.alignment is not None:
+            lines.append(f"  aligned by ({self.alignment.points:,} addresses checked):")
+            lines += [f"    {s}" for s in self.alignment.steps]
+        else:
+            lines.append(f"  nothing aligns them: {self.proof}" if self.proof else "  no alignment was found")
+            lines += [f"    tried: {x}" for x in self.tried if not self.proof]
+        return "\n".join(lines)
+
+    def row(self) -> dict[str, object]:
+        """Plain data of this pair: for tables."""
+        return {
+            "a": self.a.output.name, "b": self.b.output.name, "buffer": self.buffer.name, "cause": self.cause,
+            "access_a": str(self.accesses[0].map), "access_b": str(self.accesses[1].map),
+            "bytes_saved": self.bytes_saved, "recompute_factor": self.recompute_factor,
+            "alignment": None if self.alignment is None else [str(s) for s in self.alignment.steps],
+            "proof": self.proof, "because": list(self.because),
+            "line_a": str(self.a.source_line or ""), "line_b": str(self.b.source_line or ""),
+        }  # fmt: skip
+
+    def sheet(self) -> Sheet:
+        """The pair as a table of one row."""
+        return Obstacles((self,)).sheet()
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacles(Printed, Sequence[Obstacle]):
+    """The obstacles of a fusion, one for each pair; prints as a table."""
+
+    rows: tuple[Obstacle, ...]
+    told: str = field(default="")
+
+    def __getitem__(self, n: int) -> Obstacle:  # type: ignore[override]
+        return self.rows[n]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Obstacle]:
+        return iter(self.rows)
+
+    def sheet(self) -> Sheet:
+        """One row a pair."""
+        rows = [
+            (
+                o.a.output.name, o.b.output.name, o.buffer.name, o.cause,
+                "" if o.bytes_saved is None else f"{o.bytes_saved:,}",
+                "; ".join(map(str, o.alignment.steps)) if o.alignment is not None else o.proof or "none found",
+            )
+            for o in self.rows
+        ]  # fmt: skip
+        head = ("a", "b", "buffer", "cause", "bytes saved", "alignment")
+        return Sheet("what keeps operations apart", head, tuple(rows), (self.told,) if self.told else ())
+
+    def to_json(self) -> str:
+        """The rows as a JSON list."""
+        return json.dumps([o.row() for o in self.rows], indent=1)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.rows)) or "no obstacle: whatever shares a buffer can share its loops"

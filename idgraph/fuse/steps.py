@@ -1,0 +1,102 @@
+"""Schedule steps that put two operations into one kernel, as data that can be taken on the user's fusion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from idgraph.errors import ScheduleError, arguments
+from idgraph.ir import Fusion, Tensor
+from idgraph.ir.exprs import Attr
+from idgraph.ir.loops import reset
+from idgraph.ir.parsing import replay_step
+from idgraph.ir.registry import apply as build
+from idgraph.ir.state import rewriting
+from idgraph.schedule import auto
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One schedule step: ``name`` of a `Tensor` method with its arguments, or "recompute" of ``tensor`` for a reader.
+
+    >>> str(Step("t3", "split", (0, 8)))
+    't3.split(0, 8)'
+    """
+
+    tensor: str
+    name: str
+    args: tuple[Attr, ...] = ()
+    copy: str = ""  # the name of a private copy
+
+    def __str__(self) -> str:
+        given = ", ".join(repr(a) if isinstance(a, str) else str(a) for a in self.args)
+        if self.name == "recompute":
+            return f"ig.schedule.recompute({self.tensor}, {self.args[0]}.definition, name={self.copy!r})"
+        if self.name == "auto":
+            return f"ig.schedule.auto(f, gathers={dict(self.args)})"  # type: ignore[arg-type]
+        if self.name == "reset":
+            return f"{self.tensor}: loops as its axes are"
+        return f"{self.tensor}.{self.name}({given})"
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """``steps`` after which both operations share a kernel.
+
+    They were taken on a copy whose kernels were emitted and validated: ``kernels_before`` and ``kernels_after`` are
+    those of the two operations and what lies between, ``points`` the addresses that were checked.
+    """
+
+    steps: tuple[Step, ...]
+    kernels_before: int
+    kernels_after: int
+    points: int
+    target: str
+
+    @arguments(ScheduleError, keep=rewriting)
+    def apply(self, fusion: Fusion) -> None:
+        """Take the steps on ``fusion``, whose tensors have the names they had; earlier schedules of those tensors are
+        dropped. Raises `ScheduleError` where a step is not legal there, and leaves the fusion as it was.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> x = ig.exp(f.input("x", shape=(32, 64)))
+        >>> y = f.output(ig.transpose(x, 0, 1) * 2.0)
+        >>> ig.fuse.explain(f, x, y).alignment.apply(f)
+        >>> len(ig.emit(f, target="cuda").kernels)
+        1
+        """
+        replay(fusion, self.steps)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.steps))
+
+
+def replay(fusion: Fusion, steps: Sequence[Step]) -> None:
+    """Take the steps."""
+    by_name = {t.name: t for t in fusion.tensors}
+    for step in steps:
+        t = by_name.get(step.tensor)
+        if t is None:
+            raise ScheduleError(
+                f"{step}: fusion {fusion.name} has no tensor {step.tensor!r}",
+                hint="apply the alignment to the fusion that was asked about, or to a copy of it",
+            )
+        if step.name == "recompute":
+            by_name[step.copy] = _copy(fusion, t, by_name[str(step.args[0])], step.copy)
+        elif step.name == "reset":
+            reset(t)
+        elif step.name == "auto":
+            auto(fusion, gathers={str(name): way for name, way in step.args})  # type: ignore[misc]
+        else:
+            replay_step(t, step.name, step.args, {})
+
+
+def _copy(fusion: Fusion, t: Tensor, reader: Tensor, name: str) -> Tensor:
+    e, use = t.definition, reader.definition
+    if e is None or use is None or t not in use.inputs:
+        raise ScheduleError(f"{reader.name} does not read {t.name}", where=t.source_line, hint="as when it was asked")
+    with fusion.at_line(e.source_line):
+        made = build(fusion, e.op, e.args, e.attrs, name)
+    fusion.replace_operand(use, t, made, None)
+    return made
