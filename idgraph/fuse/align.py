@@ -7,7 +7,7 @@ only where its kernels put both operations together and pass the checks against 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -28,6 +28,7 @@ from idgraph.validate.addresses import check_addresses
 
 BLOCK = 128
 RUN = 1 << 18  # loop points up to which values are compared too, and every address
+LISTED = 1 << 23  # loop points up to which the oracle holds the tables of a trial
 REMEMBERED = 4096
 _KNOWN: OrderedDict[tuple[str, ...], Answer] = OrderedDict()
 
@@ -119,23 +120,24 @@ def _answer(q: Question) -> Answer:
         try:
             made = copy_fusion(q.fusion)
             before = len(emit(made, target="cuda").kernels)
-            first = tuple(way(made))
+            first = tuple(way(made, q))
             steps = first or _steps(made, q)
-            after = emit(made, target="cuda").kernels
+            after = emit(made, target="cuda").kernels if way is not _same_loops else emit(made, "python").kernels
         except IdGraphError as error:
             tried.append(f"{name}: {error.what}")
             continue
-        if not _together(after, q):
+        joined = _together(after, q)
+        if not joined and (way is not _same_loops or q.buffer == q.a):
             tried.append(f"{name}: they stay in kernels of their own")
             continue
         if q.buffer != q.a and not _same_place(made, q):
-            tried.append(f"{name}: one kernel, which touches other elements of {q.buffer} at the same point")
+            tried.append(f"{name}: they touch other elements of {q.buffer} at the same point")
             continue
         points, wrong = _checked(made)
         if wrong:
             tried.append(f"{name}: {wrong}")
             continue
-        return Answer(Alignment(steps, before, len(after), points, "cuda"), tuple(tried))
+        return Answer(Alignment(steps, before, len(after), points, joined), tuple(tried))
     return Answer(None, tuple(tried))
 
 
@@ -146,6 +148,9 @@ def _checked(f: Fusion) -> tuple[int, str]:
     if sum(points) <= RUN:
         report = validate(f, target="numpy", symbols=sizes or None)
         return report.points, "" if report.ok else str(report.counterexample)
+    if sum(points) > LISTED:
+        IdModel(f).verify()
+        return 0, ""
     found = check_addresses(f, symbols=sizes or None, exhaustive=False)
     return found.points, "" if found.ok else "an address is wrong"
 
@@ -176,7 +181,11 @@ def _same_place(made: Fusion, q: Question) -> bool:
     m = IdModel(made)
     sides: list[set[tuple[str, ...]]] = []
     for root in (q.a, q.b):
-        mine = {tuple(map(str, m.read(e, k).coordinates)) for e in _toward(made, root) for k in e.operands_of(made[q.buffer])}
+        mine: set[tuple[str, ...]] = set()
+        for e in _toward(made, root):
+            loops = tuple(str(x.extent) for x in m.loops(e))
+            for k in e.operands_of(made[q.buffer]):
+                mine.add((*loops, *map(str, m.read(e, k).coordinates)))
         sides.append(mine)
     return bool(sides[0] & sides[1])
 
@@ -209,7 +218,7 @@ def _alike(a: TensorExpr | None, b: TensorExpr | None, names: set[str]) -> bool:
 
 # ways -----------------------------------------------------------------------------------------------------------------
 
-Way = Callable[[Fusion], Sequence[Step]]
+Way = Callable[[Fusion, Question], Sequence[Step]]
 
 
 def _ways(q: Question) -> list[tuple[str, Way]]:
@@ -218,16 +227,17 @@ def _ways(q: Question) -> list[tuple[str, Way]]:
     if q.buffer == q.a and q.fusion[q.a].definition is not None and q.rows and not gathers:
         found.append(("rows of one kernel", _auto))
     if q.buffer == q.a:
-        found.append(("the producer follows its reader's loops", lambda f: _follow(f, q)))
+        found.append(("the producer follows its reader's loops", _follow))
         if q.shared:
-            found.append(("a private copy follows its reader's loops", lambda f: _private(f, q)))
+            found.append(("a private copy follows its reader's loops", _private))
     else:
-        found.append(("one flat loop in one order", lambda f: _flat(f, q)))
-        found += [(f"the loop carries a shift of {n}", lambda f, k=k, n=n: _shifted(f, q, k, n)) for k, n in q.shifts]
+        found.append(("one flat loop in one order", _flat))
+        found += [(f"the loop carries a shift of {n}", lambda f, q, k=k, n=n: _shifted(f, q, k, n)) for k, n in q.shifts]
+        found.append(("the same loops in the same order", _same_loops))
     if not gathers and not q.rows:
         found.append(("the automatic schedule of both", _auto))
     for way in ("recompute", "predicate", "one-hot") if gathers else ():
-        found.append((f"the gather by {way}", lambda f, way=way: _gather(f, [x.output.name for x in gathers], way)))
+        found.append((f"the gather by {way}", lambda f, _, way=way: _gather(f, [x.output.name for x in gathers], way)))
     return found
 
 
@@ -266,7 +276,7 @@ def _toward(f: Fusion, root: str) -> set[TensorExpr]:
     return found
 
 
-def _auto(f: Fusion) -> Sequence[Step]:
+def _auto(f: Fusion, _: Question) -> Sequence[Step]:
     auto(f)
     return ()
 
@@ -296,6 +306,28 @@ def _flat(f: Fusion, q: Question) -> Sequence[Step]:
         if chain:
             like(f, root)
     inline_most(f)
+    return ()
+
+
+def _same_loops(f: Fusion, q: Question) -> Sequence[Step]:
+    """Loops of both cut where either jumps, in the order of ``b``; reduced ones stay what they are."""
+    a, b = f[q.a], f[q.b]
+    fa, fb = q.forms
+    if fa is None or fb is None or fa.merged or fb.merged:
+        raise IdGraphError("an access goes through the buffer in no regular steps", hint="another way")
+    for t in (a, b):  # as the forms count loops: kept ones, then reduced ones
+        t.reorder({n: k for k, n in enumerate(sorted(range(len(t.loop)), key=lambda n: t.loop[n].kind == "reduction"))})
+    _widen(a, b, fa, fb)
+    if not _reversed(a, fa, fb):
+        units = {d.stride for d in (*fa.digits, *fb.digits)}
+        mine, theirs = _cut(a, fa, units), _cut(b, fb, units)
+        rank = {n: next((k for k, x in enumerate(theirs) if x == d), len(theirs)) for n, d in enumerate(mine)}
+        a.reorder({n: k for k, n in enumerate(sorted(rank, key=lambda n: (rank[n], n)))})
+    inside = [t for t in f.tensors if t.definition is not None and t.uses and t not in f.outputs]
+    if inside:
+        for root in (a, b):
+            like(f, root)
+        inline_most(f, inside)
     return ()
 
 
@@ -344,15 +376,21 @@ def _reversed(a: Tensor, fa: Form, fb: Form) -> bool:
 def _reorder(a: Tensor, fa: Form, fb: Form) -> None:
     """Loops of ``a`` cut into digits and put into the order in which ``b`` has them."""
     units = {d.stride for d in (*fa.digits, *fb.digits)}
-    mine: list[Digit] = []
-    at = 0
-    for loop in fa.loops:
-        parts = [x for d in loop for x in refined(d, units)] or [Digit(1, ())]
-        for k in range(1, len(parts)):
-            a.split(at + k - 1, prod(x.extent for x in parts[k:]))
-        mine += parts
-        at += len(parts)
+    mine = _cut(a, fa, units)
     theirs = [x for d in fb.digits for x in refined(d, units)]
     rank = {n: next((k for k, x in enumerate(theirs) if x == d), len(theirs)) for n, d in enumerate(mine)}
     order = sorted(rank, key=lambda n: (rank[n], n))
     a.reorder({n: k for k, n in enumerate(order)})
+
+
+def _cut(t: Tensor, form: Form, units: Collection[tuple[int, ...]]) -> list[Digit]:
+    """Loops of ``t`` split into digits; what each loop is then."""
+    found: list[Digit] = []
+    at = 0
+    for loop in form.loops:
+        parts = [x for d in loop for x in refined(d, units)] or [Digit(1, ())]
+        for k in range(1, len(parts)):
+            t.split(at + k - 1, prod(x.extent for x in parts[k:]))
+        found += parts
+        at += len(parts)
+    return found

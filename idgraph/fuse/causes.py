@@ -14,6 +14,7 @@ from math import prod
 from typing import Literal, get_args
 
 from idgraph.arith import TRUE, Expr, Proof, as_expr, prove_equal, simplify, symbol
+from idgraph.arith.nodes import postorder
 from idgraph.fuse.digits import Form, form_of
 from idgraph.fuse.touch import Touch, needs_memory
 from idgraph.ir import SCATTERS
@@ -55,10 +56,13 @@ def agree(a: Touch, b: Touch) -> bool:
     """Whether both run the same steps, and name the same element at each at which they touch one."""
     if a.is_write and a.expr.op in SCATTERS:
         return False  # each element may be written by any of the entries
-    mine = [x for x in a.loops if not (a.is_write and x.reduced)]  # a sum is written when its loops have ended
-    if len(mine) != len(b.loops) or any(simplify(x.extent - y.extent) != 0 for x, y in zip(mine, b.loops)):
+    # A sum is written when its loops have ended; a loop of one step is none.
+    mine = [x for x in a.loops if x.extent != 1 and not (a.is_write and x.reduced)]
+    their = [x for x in b.loops if x.extent != 1]
+    if len(mine) != len(their) or any(simplify(x.extent - y.extent) != 0 for x, y in zip(mine, their)):
         return False
-    table: dict[Expr, Expr] = {y.symbol: x.symbol for x, y in zip(mine, b.loops)}
+    table: dict[Expr, Expr] = {y.symbol: x.symbol for x, y in zip(mine, their)}
+    table |= {x.symbol: as_expr(0) for x in (*a.loops, *b.loops) if x.extent == 1}
     theirs = {v: k for k, v in a.loads.items()}
     for name, (index, at) in b.loads.items():
         mine = theirs.get((index, tuple(simplify(x.substitute(table)) for x in at)))
@@ -67,11 +71,11 @@ def agree(a: Touch, b: Touch) -> bool:
         old = next(s for x in b.map.results for s in x.symbols if s.name == name)
         table[old] = next(s for x in a.map.results for s in x.symbols if s.name == mine)
     facts = () if b.map.condition is TRUE else (b.map.condition.substitute(table),)
-    return all(_same(x, y.substitute(table), facts) for x, y in zip(a.map.results, b.map.results))
+    return all(_same(x.substitute(table), y.substitute(table), facts) for x, y in zip(a.map.results, b.map.results))
 
 
 def _same(a: Expr, b: Expr, facts: tuple[Expr, ...] = ()) -> bool:
-    b = simplify(b, facts=facts)
+    a, b = simplify(a), simplify(b, facts=facts)
     return a == b or isinstance(prove_equal(a, b, facts=facts), Proof)
 
 
@@ -158,6 +162,10 @@ def _placed(a: Touch, b: Touch, ways: int) -> Difference:
         return _irregular(a, b, fa, fb)
     if _in_another_order(a, b, fa, fb):
         return Difference("loop order", (_orders(a, b),))
+    skipped = next((t for t in (b, a) if _skips(t)), None)
+    if skipped is not None:
+        why = f"{skipped.expr.output.name} touches {a.buffer.name} where {skipped.map.condition}"
+        return Difference("stride", (why,))
     wide = _broadcast(a, b, fa, fb)
     if wide is not None:
         return wide
@@ -178,6 +186,11 @@ def _placed(a: Touch, b: Touch, ways: int) -> Difference:
         )
         return Difference("offset", (f"{b.expr.output.name} reads {a.buffer.name} {shift}",), _are_disjoint(a, b, fa, fb))
     return Difference("element order", (_orders(a, b),))
+
+
+def _skips(t: Touch) -> bool:
+    """Whether the points at which it touches something are some of every few."""
+    return any(x.op == "mod" for x in postorder(t.map.condition))
 
 
 def _unsigned(form: Form) -> list[tuple[int, tuple[tuple[int, int], ...]]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from math import prod
 from typing import TypeAlias
 
@@ -20,14 +20,21 @@ Pair: TypeAlias = "tuple[Touch, Touch, int]"
 
 
 @arguments(ScheduleError, first=True)
-def explain(fusion: Fusion, a: Operation, b: Operation, *, buffer: Tensor | None = None) -> Obstacle | None:
+def explain(
+    fusion: Fusion,
+    a: Operation,
+    b: Operation,
+    *,
+    buffer: Tensor | None = None,
+    stored: Collection[Tensor] = (),
+) -> Obstacle | None:
     """Why operations ``a`` and ``b`` do not touch the buffer they share at the same place in the same loops.
 
     None where they do: one loop nest can hold both as they are. ``a`` and ``b`` are operations, or the tensors that
     they make, in any order. Loops are the axes of each result, then those that are reduced; the schedule has no say,
     but that operations which share their loops already have no obstacle. The buffer is what one writes and the other
     reads, else what both read: directly, through views, or through arithmetic that is composed away. ``buffer``
-    chooses one. Raises `ScheduleError` where they touch no common buffer. (TorchInductor logs such causes as fusion
+    chooses one; ``stored`` are tensors that lie in memory, which nothing is composed through. Raises `ScheduleError` where they touch no common buffer. (TorchInductor logs such causes as fusion
     failures; NVIDIA/Fuser asks for them in #3455.)
 
     >>> import idgraph as ig
@@ -53,7 +60,7 @@ def explain(fusion: Fusion, a: Operation, b: Operation, *, buffer: Tensor | None
         first, second = second, first
     if _inlined_together(first, second):
         return None
-    pairs = _pairs(first, second, buffer)
+    pairs = _pairs(first, second, buffer, frozenset(stored))
     if not pairs:
         what = "no common buffer" if buffer is None else f"{buffer.name} not both"
         raise ScheduleError(
@@ -151,13 +158,13 @@ def _operation(fusion: Fusion, x: Operation) -> TensorExpr:
     return e
 
 
-def _pairs(a: TensorExpr, b: TensorExpr, buffer: Tensor | None) -> list[Pair]:
+def _pairs(a: TensorExpr, b: TensorExpr, buffer: Tensor | None, stored: frozenset[Tensor]) -> list[Pair]:
     """Accesses of a common buffer by both: by the nearest that there is."""
     if buffer is not None:
-        stop = buffer.definition
-        return _common(a, b, lambda e: e is not stop and not needs_memory(e), {buffer})
+        stop = {buffer, *stored}
+        return _common(a, b, lambda e: e.output not in stop and not needs_memory(e), {buffer})
     for passes in (_never, _view, _arithmetic):
-        found = _common(a, b, passes, None)
+        found = _common(a, b, lambda e, passes=passes: e.output not in stored and passes(e), None)
         if found:
             return found
     return []

@@ -33,7 +33,7 @@ class Step:
         if self.name == "recompute":
             return f"ig.schedule.recompute({self.tensor}, {self.args[0]}.definition, name={self.copy!r})"
         if self.name == "auto":
-            return f"ig.schedule.auto(f, gathers={dict(self.args)})"  # type: ignore[arg-type]
+            return "ig.schedule.auto(f" + (f", gathers={dict(self.args)}" if self.args else "") + ")"  # type: ignore[arg-type]
         if self.name == "reset":
             return f"{self.tensor}: loops as its axes are"
         return f"{self.tensor}.{self.name}({given})"
@@ -41,17 +41,19 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """``steps`` after which both operations share a kernel.
+    """``steps`` after which both operations touch the buffer at the same place in the same loops.
 
     They were taken on a copy whose kernels were emitted and validated: ``kernels_before`` and ``kernels_after`` are
-    those of the two operations and what lies between, ``points`` the addresses that were checked.
+    those of the two operations and what lies between, ``points`` the addresses that were checked (0 where the sizes are
+    too large for the oracle's tables: then the index graph is proved free of conflicts and races, no more). ``one_kernel`` says
+    whether the emitted CUDA program then has both in one kernel; sums beside each other have one each so far.
     """
 
     steps: tuple[Step, ...]
     kernels_before: int
     kernels_after: int
     points: int
-    target: str
+    one_kernel: bool = True
 
     @arguments(ScheduleError, keep=rewriting)
     def apply(self, fusion: Fusion) -> None:
@@ -76,6 +78,9 @@ def replay(fusion: Fusion, steps: Sequence[Step]) -> None:
     """Take the steps."""
     by_name = {t.name: t for t in fusion.tensors}
     for step in steps:
+        if step.name == "auto":
+            auto(fusion, gathers=dict(step.args) or None)  # type: ignore[arg-type]
+            continue
         t = by_name.get(step.tensor)
         if t is None:
             raise ScheduleError(
@@ -86,8 +91,6 @@ def replay(fusion: Fusion, steps: Sequence[Step]) -> None:
             by_name[step.copy] = _copy(fusion, t, by_name[str(step.args[0])], step.copy)
         elif step.name == "reset":
             reset(t)
-        elif step.name == "auto":
-            auto(fusion, gathers={str(name): way for name, way in step.args})  # type: ignore[misc]
         else:
             replay_step(t, step.name, step.args, {})
 

@@ -1,0 +1,329 @@
+"""Causes against enumeration: the elements that each operation needs at each point, by NumPy, and what differs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import permutations
+from math import prod
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+
+import idgraph as ig
+from idgraph.fuse import CAUSES, Touch
+
+Elements = npt.NDArray[np.int64]
+Step = tuple[str, Any]
+
+
+def listed(t: Touch) -> Elements:
+    """What an access says: the number of the element at each point of its loops; -1 where it touches none."""
+    sizes = t.sizes
+    assert sizes is not None
+    out = np.full(sizes, -1, np.int64)
+    for point in np.ndindex(*sizes):
+        env = {loop.symbol.name: int(v) for loop, v in zip(t.loops, point, strict=True)}
+        if t.map.condition.evaluate(env):
+            flat = 0
+            for x, d in zip(t.map.results, t.buffer.axes, strict=True):
+                at = int(x.evaluate(env))
+                assert 0 <= at < int(d.extent)
+                flat = flat * int(d.extent) + at
+            out[point] = flat
+    return out
+
+
+def told(a: Elements, b: Elements, shape: tuple[int, ...]) -> str | None:
+    """The cause by enumeration alone, for accesses that touch something at every point."""
+    a1, b1 = (x.reshape([n for n in x.shape if n != 1]) for x in (a, b))
+    if a1.shape == b1.shape and np.array_equal(a1, b1):
+        return None
+    if a1.ndim == b1.ndim and any(np.array_equal(a1.transpose(p), b1) for p in permutations(range(a1.ndim))):
+        return "loop order"
+    many = [max(Counter(x.ravel().tolist()).values()) for x in (a, b)]
+    if many[0] != many[1]:
+        return "broadcast"
+    coordinates = [np.array(np.unravel_index(np.unique(x), shape)) for x in (a, b)]
+    if set(a.ravel().tolist()) == set(b.ravel().tolist()):
+        return "factorisation or element order"
+    gaps = [np.diff(np.unique(c)) for side in coordinates for c in side]
+    if any(g.size and g.min() > 1 for g in gaps):
+        return "stride"
+    counts = [[len(np.unique(c)) for c in side] for side in coordinates]
+    if counts[0] != counts[1]:
+        return "extent"
+    return "offset"
+
+
+def build(x: Any, steps: list[Step], of: Any) -> Any:
+    """A chain of views, on a tensor of idgraph or an array of element numbers."""
+    for name, arg in steps:
+        x = of[name](x, arg)
+    return x
+
+
+OURS: dict[str, Any] = {
+    "permute": lambda x, p: ig.permute(x, *p),
+    "reshape": lambda x, s: ig.reshape(x, *s),
+    "flip": lambda x, d: ig.flip(x, d),
+    "roll": lambda x, a: ig.roll(x, a[1], a[0]),
+    "slice": lambda x, a: x[tuple(slice(None) if k != a[0] else slice(a[1], a[2], a[3]) for k in range(x.ndim))],
+    "expand": lambda x, n: ig.expand(ig.unsqueeze(x, 0), n, *x.shape),
+}
+THEIRS: dict[str, Any] = {
+    "permute": np.transpose,
+    "reshape": np.reshape,
+    "flip": np.flip,
+    "roll": lambda x, a: np.roll(x, a[1], a[0]),
+    "slice": lambda x, a: x[tuple(slice(None) if k != a[0] else slice(a[1], a[2], a[3]) for k in range(x.ndim))],
+    "expand": lambda x, n: np.broadcast_to(x, (n, *x.shape)),
+}
+
+
+@st.composite
+def chains(draw: st.DrawFn, shape: tuple[int, ...]) -> list[Step]:
+    """Views of a tensor of this shape."""
+    steps: list[Step] = []
+    now = list(shape)
+    for _ in range(draw(st.integers(0, 3))):
+        kind = draw(st.sampled_from(["permute", "reshape", "flip", "roll", "slice", "expand"]))
+        axis = draw(st.integers(0, len(now) - 1))
+        n = now[axis]
+        match kind:
+            case "permute":
+                p = draw(st.permutations(range(len(now))))
+                steps.append((kind, tuple(p)))
+                now = [now[k] for k in p]
+            case "reshape":
+                total = prod(now)
+                first = draw(st.sampled_from([k for k in range(1, total + 1) if total % k == 0]))
+                now = [first, total // first]
+                steps.append((kind, tuple(now)))
+            case "flip":
+                steps.append((kind, axis))
+            case "roll":
+                steps.append((kind, (axis, draw(st.integers(1, n)))))
+            case "slice":
+                low = draw(st.integers(0, n - 1))
+                high = draw(st.integers(low + 1, n))
+                by = draw(st.sampled_from([1, 1, 2, 3]))
+                steps.append((kind, (axis, low, high, by)))
+                now[axis] = -(-(high - low) // by)
+            case _:
+                if len(now) < 4:
+                    steps.append((kind, 3))
+                    now = [3, *now]
+    return steps
+
+
+@st.composite
+def pairs(draw: st.DrawFn) -> tuple[tuple[int, ...], list[Step], list[Step]]:
+    """A shape and two chains of views of it."""
+    shape = tuple(draw(st.lists(st.sampled_from([2, 3, 4, 6, 8]), min_size=1, max_size=3)))
+    return shape, draw(chains(shape)), draw(chains(shape))
+
+
+@settings(deadline=None, max_examples=150)
+@given(pairs())
+def test_a_cause_is_what_enumeration_shows(case: tuple[tuple[int, ...], list[Step], list[Step]]) -> None:
+    shape, one, two = case
+    f = ig.Fusion("f")
+    x = f.input("x", shape=shape)
+    y, z = ig.exp(build(x, one, OURS)), ig.sin(build(x, two, OURS))
+    f.output(y, z)
+    o = ig.fuse.explain(f, y, z, buffer=x)
+    numbers = np.arange(prod(shape)).reshape(shape)
+    a, b = build(numbers, one, THEIRS), build(numbers, two, THEIRS)
+    want = told(a, b, shape)
+    if o is None:
+        assert want is None
+        return
+    assert o.cause in CAUSES
+    for t, elements in zip(o.accesses, (a, b), strict=True):
+        assert np.array_equal(listed(t), elements)
+    both = len(set(a.ravel().tolist()) & set(b.ravel().tolist()))
+    assert o.bytes_saved is not None and o.bytes_saved == 4 * both
+    if o.proof:
+        assert both == 0
+    if want is None:
+        assert o is None
+    elif want == "factorisation or element order":
+        assert o.cause in ("factorisation", "element order")
+        assert o.cause == "element order" or is_digits(a, b)
+    elif o.cause == "constant index":
+        assert both == 0
+    elif _irregular(one) or _irregular(two):
+        assert o.cause in (want, "element order", "extent")
+    else:
+        assert o.cause == want
+
+
+def _irregular(steps: list[Step]) -> bool:
+    return any(name in ("roll", "flip", "reshape") for name, _ in steps)
+
+
+def is_digits(a: Elements, b: Elements) -> bool:
+    """Whether the place in ``a`` of what ``b`` touches at its n-th point is a sum of one step for each digit of n."""
+    place = {e: n for n, e in enumerate(a.ravel().tolist())}
+    order = np.array([place[e] for e in b.ravel().tolist()])
+    while order.size > 1:
+        if order[0] != 0 and order.min() == order[0]:
+            order = order - order[0]
+        step, run = order[1] - order[0], 1
+        while run < order.size and order[run] == order[0] + run * step:
+            run += 1
+        best = next((r for r in range(run, 1, -1) if order.size % r == 0 and _repeats(order, r, step)), None)
+        if best is None:
+            return False
+        order = order[::best]
+    return True
+
+
+def _repeats(order: Elements, run: int, step: int) -> bool:
+    rows = order.reshape(-1, run)
+    return bool((rows == rows[:, :1] + step * np.arange(run)).all())
+
+
+def seeds() -> dict[str, tuple[ig.Fusion, ig.Tensor, ig.Tensor]]:
+    """One example of each cause that two operations can have."""
+    made: dict[str, tuple[ig.Fusion, ig.Tensor, ig.Tensor]] = {}
+
+    def case(name: str, a: ig.Tensor, b: ig.Tensor) -> None:
+        a.fusion.output(*(t for t in (a, b) if not t.uses))
+        made[name] = a.fusion, a, b
+
+    x = ig.Fusion("f").input("x", shape=(32, 64))
+    case("loop order", ig.exp(x), ig.transpose(x, 0, 1) * 2.0)
+    x = ig.Fusion("f").input("x", shape=(20, 20))
+    case("factorisation", ig.exp(x), ig.reshape(x, 4, 100) * 2.0)
+    x = ig.exp(ig.Fusion("f").input("x", shape=(2, 14, 14, 6)))
+    w = ig.permute(ig.reshape(x, 2, 2, 7, 2, 7, 6), 0, 1, 3, 2, 4, 5)
+    case("factorisation of windows", x, ig.reshape(w, 8, 49, 6) * 2.0)
+    x = ig.Fusion("f").input("x", shape=(64,))
+    case("element order", ig.exp(x), ig.roll(x, 3, 0) * 2.0)
+    x = ig.Fusion("f").input("x", shape=(64,))
+    case("element order of a flip", ig.exp(x), ig.flip(x, 0) * 2.0)
+    x = ig.exp(ig.Fusion("f").input("x", shape=(64,)))
+    case("element order of halves", x, ig.cat([x[32:], x[:32]], 0) + 1.0)
+    h = ig.Fusion("f").input("h", shape=(4, 24))
+    case("offset", ig.exp(h[:, :8]), ig.exp(h[:, 8:16]))
+    h = ig.Fusion("f").input("h", shape=(4, 24))
+    case("offset in part", ig.exp(h[:, :8]), ig.exp(h[:, 5:13]))
+    f = ig.Fusion("f")
+    u = ig.exp(f.input("u", shape=(4, 8)))
+    case("extent", u, ig.cat([u, f.input("v", shape=(4, 4))], 1) * 2.0)
+    f = ig.Fusion("f")
+    u = ig.exp(f.input("bias", shape=(8,)))
+    case("broadcast", u, f.input("m", shape=(4, 8)) + u)
+    x = ig.Fusion("f").input("x", shape=(4, 8))
+    s = ig.sum(x, 1, keepdim=True)
+    case("reduction", s, x / s)
+    x = ig.Fusion("f").input("x", shape=(40, 80))
+    s = ig.sum(x)
+    case("synchronisation", s, x / s)
+    f = ig.Fusion("f")
+    u = ig.exp(f.input("x", shape=(40, 8)))
+    case("loaded index", u, ig.gather(u, 1, f.input("i", shape=(40, 1), dtype="int64")))
+    x = ig.Fusion("f").input("seeds", shape=(8,))
+    case("constant index", ig.exp(ig.select(x, 0, 1)), ig.exp(ig.select(x, 0, 2)))
+    x = ig.Fusion("f").input("x", shape=(8,))
+    case("stride", ig.exp(x[::2]), ig.exp(x[1::2]))
+    x = ig.Fusion("f").input("x", shape=(16, 24))
+    case("loop order of sums", ig.sum(x, 0), ig.sum(x, 1))
+    return made
+
+
+@pytest.mark.parametrize("name", list(seeds()))
+def test_each_cause_has_one_example_and_an_alignment_or_a_proof(name: str) -> None:
+    f, a, b = seeds()[name]
+    o = ig.fuse.explain(f, b, a)  # in either order
+    assert o is not None and o.cause == name.partition(" of ")[0].partition(" in ")[0]
+    if o.proof:
+        assert o.alignment is None
+        return
+    assert o.alignment is not None, o.tried
+    before = str(f)
+    o.alignment.apply(f)
+    assert str(f) != before
+    assert ig.validate(f, target="numpy").ok
+    if o.alignment.one_kernel:
+        assert len(ig.emit(f, target="cuda").kernels) < len(ig.emit(ig.parse(before), target="cuda").kernels)
+
+
+def test_what_shares_its_loops_has_no_obstacle() -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(4, 8))
+    y = ig.exp(x)
+    s = ig.sum(y, 1)
+    z = f.output(s * 2.0)
+    assert ig.fuse.explain(f, y, s) is None  # the sum adds up what it makes
+    assert ig.fuse.explain(f, s, z) is None  # an epilogue
+    assert len(ig.fuse.obstacles(f)) == 0
+
+
+def test_inlined_operations_have_no_obstacle() -> None:
+    f = ig.Fusion("f")
+    y = ig.exp(f.input("x", shape=(4, 8)))
+    z = f.output(ig.transpose(y, 0, 1) * 2.0)
+    assert ig.fuse.explain(f, y, z) is not None
+    ig.schedule.like(f, z)
+    ig.schedule.inline_most(f)
+    assert ig.fuse.explain(f, y, z) is None
+
+
+def test_bytes_of_a_producer_count_its_store_and_what_both_read() -> None:
+    f, s, z = seeds()["reduction"]
+    o = ig.fuse.explain(f, s, z)
+    assert o is not None and o.bytes_saved == 4 * 4 * 2 + 4 * 8 * 4  # the sums stored and read, x read once instead of twice
+
+
+def test_a_recomputed_bias_tells_how_often() -> None:
+    f, u, z = seeds()["broadcast"]
+    o = ig.fuse.explain(f, u, z)
+    assert o is not None and o.recompute_factor == 4.0
+
+
+def test_operations_that_share_nothing_are_refused() -> None:
+    f = ig.Fusion("f")
+    y, z = ig.exp(f.input("x", shape=(4,))), ig.exp(f.input("w", shape=(4,)))
+    f.output(y, z)
+    with pytest.raises(ig.IdGraphError, match="no common buffer"):
+        ig.fuse.explain(f, y, z)
+    with pytest.raises(ig.IdGraphError, match="name two operations"):
+        ig.fuse.explain(f, y, y)
+    with pytest.raises(ig.IdGraphError, match="not an operation of fusion"):
+        ig.fuse.explain(f, f["x"], z)
+
+
+def test_an_alignment_that_does_not_fit_leaves_the_fusion_as_it_was() -> None:
+    f, a, b = seeds()["loop order"]
+    o = ig.fuse.explain(f, a, b)
+    assert o is not None and o.alignment is not None
+    g = ig.Fusion("g")
+    g.output(ig.exp(g.input("x", shape=(4,)), name="other"))
+    before = str(g)
+    with pytest.raises(ig.IdGraphError, match="has no tensor"):
+        o.alignment.apply(g)
+    assert str(g) == before
+
+
+def test_symbolic_sizes_have_causes() -> None:
+    f = ig.Fusion("f")
+    n, m = f.symbol("n", min=1), f.symbol("m", min=1)
+    x = f.input("x", shape=(n, m))
+    y, z, w = ig.exp(x), ig.transpose(x, 0, 1) * 2.0, ig.reshape(x, n * m) * 3.0
+    f.output(y, z, w)
+    found = {(o.a.output, o.b.output): o.cause for o in ig.fuse.obstacles(f)}
+    assert ig.fuse.explain(f, y, z).cause == "loop order"  # type: ignore[union-attr]
+    assert ig.fuse.explain(f, y, w).cause == "factorisation"  # type: ignore[union-attr]
+    assert all(c in CAUSES for c in found.values())
+
+
+def test_rows_are_data() -> None:
+    f, _, _ = seeds()["offset in part"]
+    rows = ig.fuse.obstacles(f)
+    assert rows.to_json().startswith("[") and "offset" in str(rows) and rows.sheet().rows[0][3] == "offset"
