@@ -163,7 +163,8 @@ _LATER: Final = {
     "sweeps": ("sweep",),
 }  # fmt: skip
 _ROOMS: Final = (
-    "check", "frontends", "fuse", "graphs", "index", "kernel", "layout", "reports", "schedule", "sweeps", "testing", "viz",
+    "check", "frontends", "fuse", "graphs", "index", "kernel", "layout", "reports", "schedule", "sweeps", "testing",
+    "viz",
 )  # fmt: skip
 _HOME: Final = {name: room for room, names in _LATER.items() for name in names}
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
-from idgraph.runtime import emit
-from idgraph.kernel.ir import Accumulate, Kernel, Store, VectorAdd, VectorStore, walk
 from idgraph.errors import IdGraphError
 from idgraph.fuse.digits import Digit, Form, refined
 from idgraph.fuse.steps import Alignment, Step
@@ -21,8 +20,10 @@ from idgraph.ir import Fusion, Tensor, TensorExpr
 from idgraph.ir.parsing import copy_fusion, declare_input
 from idgraph.ir.printing import input_arguments
 from idgraph.ir.registry import apply
-from idgraph.schedule import auto, inline_most, like, recompute
+from idgraph.kernel.ir import Accumulate, Kernel, Store, VectorAdd, VectorStore, walk
 from idgraph.rewrite.gathers import GATHERS
+from idgraph.runtime import emit
+from idgraph.schedule import auto, inline_most, like, recompute
 from idgraph.validate import validate
 from idgraph.validate.addresses import check_addresses
 
@@ -93,10 +94,13 @@ def question(
             apply(made, e.op, args, e.attrs, e.output.name)
     inside = {e.output for e in chosen}
     shared = tuple(t.name for t in inside if t is not b.output and (t in fusion.outputs or set(t.uses) - wanted))
-    needed = [t for t in inside if t is b.output or t is a.output and a.output not in _read(chosen) or t.name in shared]
+    alone = {t for t in (a.output, b.output) if t not in _read(chosen)}
+    needed = [t for t in inside if t in alone or t.name in shared]
     for t in sorted(needed, key=lambda t: t.name):
         made.output(made[t.name])
-    return Question(made, a.output.name, b.output.name, buffer.name, shared, forms, buffer is a.output and a.is_reduction, shifts)
+    return Question(
+        made, a.output.name, b.output.name, buffer.name, shared, forms, buffer is a.output and a.is_reduction, shifts
+    )
 
 
 def _read(exprs: Sequence[TensorExpr]) -> set[Tensor]:
@@ -211,9 +215,11 @@ def _steps(made: Fusion, q: Question) -> tuple[Step, ...]:
 def _alike(a: TensorExpr | None, b: TensorExpr | None, names: set[str]) -> bool:
     if a is None or b is None:
         return False
-    return a.op == b.op and a.attrs == b.attrs and [getattr(x, "name", x) for x in a.args] == [
-        getattr(x, "name", x) for x in b.args
-    ]
+    return (
+        a.op == b.op
+        and a.attrs == b.attrs
+        and [getattr(x, "name", x) for x in a.args] == [getattr(x, "name", x) for x in b.args]
+    )
 
 
 # ways -----------------------------------------------------------------------------------------------------------------
@@ -232,12 +238,12 @@ def _ways(q: Question) -> list[tuple[str, Way]]:
             found.append(("a private copy follows its reader's loops", _private))
     else:
         found.append(("one flat loop in one order", _flat))
-        found += [(f"the loop carries a shift of {n}", lambda f, q, k=k, n=n: _shifted(f, q, k, n)) for k, n in q.shifts]
+        found += [(f"the loop carries a shift of {n}", partial(_shifted, k, n)) for k, n in q.shifts]
         found.append(("the same loops in the same order", _same_loops))
     if not gathers and not q.rows:
         found.append(("the automatic schedule of both", _auto))
     for way in ("recompute", "predicate", "one-hot") if gathers else ():
-        found.append((f"the gather by {way}", lambda f, _, way=way: _gather(f, [x.output.name for x in gathers], way)))
+        found.append((f"the gather by {way}", partial(_gather, way)))
     return found
 
 
@@ -281,7 +287,8 @@ def _auto(f: Fusion, _: Question) -> Sequence[Step]:
     return ()
 
 
-def _gather(f: Fusion, names: Sequence[str], way: str) -> Sequence[Step]:
+def _gather(way: str, f: Fusion, _: Question) -> Sequence[Step]:
+    names = [e.output.name for e in f.exprs if e.op in GATHERS and e.inputs[0].definition is not None]
     auto(f, gathers=dict.fromkeys(names, way))  # type: ignore[arg-type]
     return (Step("", "auto", tuple((name, way) for name in names)),)
 
@@ -331,7 +338,7 @@ def _same_loops(f: Fusion, q: Question) -> Sequence[Step]:
     return ()
 
 
-def _shifted(f: Fusion, q: Question, loop: int, by: int) -> Sequence[Step]:
+def _shifted(loop: int, by: int, f: Fusion, q: Question) -> Sequence[Step]:
     """The loop of ``a`` begins where ``b`` does, and wraps around."""
     f[q.a].roll(loop, by)
     return _flat(f, q)

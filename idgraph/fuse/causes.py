@@ -181,10 +181,10 @@ def _placed(a: Touch, b: Touch, ways: int) -> Difference:
     if [prod(e for e, _ in runs) for _, runs in fa.box] != [prod(e for e, _ in runs) for _, runs in fb.box]:
         return Difference("extent", (_extents(a, b),), disjoint=_are_disjoint(a, b, fa, fb))
     if fa.first != fb.first:
-        shift = ", ".join(
-            f"{y - x:+d} along axis {p}" for p, (x, y) in enumerate(zip(fa.first, fb.first)) if x != y
+        shift = ", ".join(f"{y - x:+d} along axis {p}" for p, (x, y) in enumerate(zip(fa.first, fb.first)) if x != y)
+        return Difference(
+            "offset", (f"{b.expr.output.name} reads {a.buffer.name} {shift}",), _are_disjoint(a, b, fa, fb)
         )
-        return Difference("offset", (f"{b.expr.output.name} reads {a.buffer.name} {shift}",), _are_disjoint(a, b, fa, fb))
     return Difference("element order", (_orders(a, b),))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import islice
 from itertools import product as every
 from math import gcd, prod
 
@@ -116,12 +117,8 @@ def _equal(a: Expr, b: Expr, symbols: Sequence[Expr], sizes: Sequence[int]) -> b
 
 def _corners(symbols: Sequence[Expr], sizes: Sequence[int]) -> Iterator[dict[str, int]]:
     """A few points: the ends of every loop, and some between."""
-    n = 0
-    for ends in every(*((0, size - 1, size // 2, size // 3) for size in sizes)):
+    for ends in islice(every(*((0, size - 1, size // 2, size // 3) for size in sizes)), SAMPLES):
         yield {s.name: v for s, v in zip(symbols, ends, strict=True)}
-        n += 1
-        if n > SAMPLES:
-            return
 
 
 def _cuts(results: Sequence[Expr]) -> set[int]:

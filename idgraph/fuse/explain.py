@@ -15,15 +15,14 @@ from idgraph.fuse.shared import elements_of_both, points_that_touch
 from idgraph.fuse.touch import MOVES, Touch, needs_memory, touches
 from idgraph.ir import Fusion, Tensor, TensorExpr, check_fusion, item_size
 
-Operation: TypeAlias = "TensorExpr | Tensor"
 Pair: TypeAlias = "tuple[Touch, Touch, int]"
 
 
 @arguments(ScheduleError, first=True)
 def explain(
     fusion: Fusion,
-    a: Operation,
-    b: Operation,
+    a: TensorExpr | Tensor,
+    b: TensorExpr | Tensor,
     *,
     buffer: Tensor | None = None,
     stored: Collection[Tensor] = (),
@@ -34,20 +33,22 @@ def explain(
     they make, in any order. Loops are the axes of each result, then those that are reduced; the schedule has no say,
     but that operations which share their loops already have no obstacle. The buffer is what one writes and the other
     reads, else what both read: directly, through views, or through arithmetic that is composed away. ``buffer``
-    chooses one; ``stored`` are tensors that lie in memory, which nothing is composed through. Raises `ScheduleError` where they touch no common buffer. (TorchInductor logs such causes as fusion
-    failures; NVIDIA/Fuser asks for them in #3455.)
+    chooses one; ``stored`` are tensors that lie in memory, which nothing is composed through. Raises `ScheduleError`
+    where they touch no common buffer. (TorchInductor logs such causes as fusion failures; NVIDIA/Fuser #3455 asks which
+    axes are aligned.)
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
     >>> x = f.input("x", shape=(32, 64))
-    >>> y, z = f.output(ig.exp(x), ig.transpose(x, 0, 1) * 2.0)
+    >>> y, z = ig.exp(x), ig.transpose(x, 0, 1) * 2.0
+    >>> _ = f.output(y, z)
     >>> o = ig.fuse.explain(f, y, z)
     >>> o.cause, o.buffer.name, o.bytes_saved
     ('loop order', 'x', 8192)
     >>> print(o.accesses[1])
     mul of t3 reads x[i1, i0]  for i0 < 64, i1 < 32
-    >>> [str(s) for s in o.alignment.steps][:2]
-    ['t1.reorder(((0, 1), (1, 0)))', 't1.merge(0)']
+    >>> [str(s) for s in o.alignment.steps][3:5]
+    ['t1.reorder(((0, 1), (1, 0)))', 't1.merge(0, 1)']
     """
     check_fusion(fusion, "explain", ScheduleError)
     first, second = (_operation(fusion, x) for x in (a, b))
@@ -66,7 +67,9 @@ def explain(
         raise ScheduleError(
             f"explain: {first.output.name} and {second.output.name} touch {what}",
             where=user_line(),
-            because=[f"{e.output.name} reads {', '.join(t.name for t in e.inputs) or 'nothing'}" for e in (first, second)],
+            because=[
+                f"{e.output.name} reads {', '.join(t.name for t in e.inputs) or 'nothing'}" for e in (first, second)
+            ],
             hint="ig.fuse.obstacles(f) lists the pairs that share one",
         )
     return _judge(fusion, first, second, pairs)
@@ -82,7 +85,7 @@ def obstacles(fusion: Fusion) -> Obstacles:
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
     >>> h = f.input("h", shape=(4, 16))
-    >>> y = f.output(ig.exp(h[:, :8]), ig.exp(h[:, 8:]))
+    >>> _ = f.output(ig.exp(h[:, :8]), ig.exp(h[:, 8:]))
     >>> [(o.a.output.name, o.b.output.name, o.cause) for o in ig.fuse.obstacles(f)]
     [('t1', 't3', 'offset')]
     """
@@ -124,7 +127,13 @@ def _nests(fusion: Fusion) -> dict[TensorExpr, frozenset[TensorExpr]]:
         while work:
             x = work.pop()
             d = x.definition
-            if d is not None and d not in inside and x.inline_position and x not in fusion.outputs and not needs_memory(d):
+            if (
+                d is not None
+                and d not in inside
+                and x.inline_position
+                and x not in fusion.outputs
+                and not needs_memory(d)
+            ):
                 inside.add(d)
                 work += d.inputs
         made[e] = frozenset(inside)
@@ -146,7 +155,7 @@ def _inlined_together(a: TensorExpr, b: TensorExpr) -> bool:
     return False
 
 
-def _operation(fusion: Fusion, x: Operation) -> TensorExpr:
+def _operation(fusion: Fusion, x: TensorExpr | Tensor) -> TensorExpr:
     e = x.definition if isinstance(x, Tensor) else x
     if e is None or e.output not in fusion or e.output.definition is not e:
         name = x.name
@@ -182,9 +191,7 @@ def _arithmetic(e: TensorExpr) -> bool:
     return not needs_memory(e)
 
 
-def _common(
-    a: TensorExpr, b: TensorExpr, passes: Callable[[TensorExpr], bool], only: set[Tensor] | None
-) -> list[Pair]:
+def _common(a: TensorExpr, b: TensorExpr, passes: Callable[[TensorExpr], bool], only: set[Tensor] | None) -> list[Pair]:
     def ends(e: TensorExpr) -> bool:  # what a writes is a buffer, not passed through
         return e is not a and passes(e)
 
@@ -214,7 +221,9 @@ def _judge(fusion: Fusion, a: TensorExpr, b: TensorExpr, pairs: Sequence[Pair]) 
         return None
     _, _, (x, y, _), apart = min(found, key=lambda f: f[:2])
     if flow:  # what both read beside it is read once, too
-        pairs = [*pairs, *_common(a, b, _never, set(a.inputs) & set(b.inputs))] if set(a.inputs) & set(b.inputs) else pairs
+        pairs = (
+            [*pairs, *_common(a, b, _never, set(a.inputs) & set(b.inputs))] if set(a.inputs) & set(b.inputs) else pairs
+        )
     return _obstacle(fusion, a, b, x, y, apart, pairs)
 
 

@@ -45,8 +45,9 @@ class Alignment:
 
     They were taken on a copy whose kernels were emitted and validated: ``kernels_before`` and ``kernels_after`` are
     those of the two operations and what lies between, ``points`` the addresses that were checked (0 where the sizes are
-    too large for the oracle's tables: then the index graph is proved free of conflicts and races, no more). ``one_kernel`` says
-    whether the emitted CUDA program then has both in one kernel; sums beside each other have one each so far.
+    too large for the oracle's tables: then the index graph is proved free of conflicts and races, no more).
+    ``one_kernel`` says whether the emitted CUDA program then has both in one kernel; sums beside each other have one
+    each so far.
     """
 
     steps: tuple[Step, ...]

@@ -88,6 +88,8 @@ RIGHT: dict[str, Value] = {  # by the parameter's name, or by "callable.paramete
     "Expr.evaluate_array.env": lambda c: {"i0": 1, "i1": 2},
     "Expr.substitute.values": lambda c: {"i0": 1}, "IndexReport.save.path": lambda c: Path("no") / "such.html",
     **{f"bitwise_{op}.{p}": (lambda c: c.i) for op in ("and", "or", "xor") for p in ("a", "b")},
+    "explain.a": lambda c: c.e, "explain.b": lambda c: c.t.definition,
+    "buffer": lambda c: c.t, "stored": lambda c: (c.x,),
     "data": lambda c: {"program": str(c.f), "nests": []}, "budget": lambda c: 100,
     "bitwise_not.x": lambda c: c.i, "plan": lambda c: (), "IdModel.output_to_input.output": lambda c: c.u,
     "IdModel.output_to_input.source": lambda c: c.x, "kernel.parse.text": lambda c: "kernel k():\n",
@@ -115,7 +117,7 @@ def objects(c: Case) -> dict[str, Any]:
 def callables(c: Case) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Every public function and method by name, those of the case's objects bound."""
     modules = {"ig": (ig, ig.__all__), "schedule": (ig.schedule, ig.schedule.__all__), "viz": (viz, viz.__all__),
-               "check": (ig.check, ig.check.__all__)}  # fmt: skip
+               "check": (ig.check, ig.check.__all__), "fuse": (ig.fuse, ig.fuse.__all__)}  # fmt: skip
     for room, (module, names) in modules.items():
         for name in names:
             if inspect.isfunction(getattr(module, name)) and name not in INSIDE.get(room, ()):

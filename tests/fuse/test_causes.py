@@ -1,5 +1,6 @@
 """Causes against enumeration: the elements that each operation needs at each point, by NumPy, and what differs."""
 
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
 from __future__ import annotations
 
 from collections import Counter
@@ -278,7 +279,9 @@ def test_inlined_operations_have_no_obstacle() -> None:
 def test_bytes_of_a_producer_count_its_store_and_what_both_read() -> None:
     f, s, z = seeds()["reduction"]
     o = ig.fuse.explain(f, s, z)
-    assert o is not None and o.bytes_saved == 4 * 4 * 2 + 4 * 8 * 4  # the sums stored and read, x read once instead of twice
+    assert (
+        o is not None and o.bytes_saved == 4 * 4 * 2 + 4 * 8 * 4
+    )  # the sums stored and read, x read once instead of twice
 
 
 def test_a_recomputed_bias_tells_how_often() -> None:
