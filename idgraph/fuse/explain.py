@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import TypeAlias
 
@@ -25,7 +25,7 @@ def explain(
     b: TensorExpr | Tensor,
     *,
     buffer: Tensor | None = None,
-    stored: Collection[Tensor] = (),
+    stored: Sequence[Tensor] = (),
 ) -> Obstacle | None:
     """Why operations ``a`` and ``b`` do not touch the buffer they share at the same place in the same loops.
 
