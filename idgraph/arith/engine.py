@@ -127,7 +127,7 @@ def _normalize(root: Expr, busy: set[Expr]) -> Expr:
             args = node.args
             missing = [a for a in args if a.normal_form is None]
             if missing:
-                target = _as_written(node) if node.op == "add" else None
+                target = _as_written(node)
                 if target is None:
                     if not (node.cond and _decided(node)):
                         work.extend(missing)
@@ -159,8 +159,12 @@ def _normalize(root: Expr, busy: set[Expr]) -> Expr:
 
 
 def _as_written(node: Expr) -> Expr | None:
-    """A sum by the rules that look at it before its operands are normal."""
-    if any((a if a.base is None else a.base).op == "floordiv" for a in node.args):
+    """A sum, quotient or remainder by the rules that look at it before its operands are normal."""
+    if node.op == "add":
+        is_tried = any((a if a.base is None else a.base).op in ("floordiv", "mod") for a in node.args)
+    else:
+        is_tried = node.op in ("floordiv", "mod") and node.args[0].divmods > 0
+    if is_tried:
         for name, apply in _BY_OP["written"]:
             found = apply(node)
             if found is not None and found != node:

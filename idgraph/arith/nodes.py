@@ -38,6 +38,7 @@ class _Verbs:
 
     __slots__ = (
         "cost",
+        "digit_bounds",
         "divmods",
         "evaluate",
         "evaluate_array",
@@ -50,6 +51,7 @@ class _Verbs:
     )
 
     cost: Callable[[Expr], int]
+    digit_bounds: Callable[[Expr], tuple[int | None, int | None]]
     divmods: Callable[[Expr], int]
     evaluate: Callable[[Expr, Mapping[str, int]], int | bool]
     evaluate_array: Callable[[Expr, Mapping[str, Any]], Any]
@@ -110,8 +112,8 @@ class Expr:
 
     __slots__ = (
         "args", "base", "cached_cost", "cached_divmods", "cached_symbols", "coef", "cond", "cong", "digest", "iv",
-        "key", "least", "lin", "name", "normal_form", "op", "set_bits", "simplest", "symbol_bounds", "value",
-        "why",
+        "key", "least", "lin", "name", "normal_form", "op", "quotients", "set_bits", "simplest", "symbol_bounds",
+        "value", "why",
     )  # fmt: skip
 
     op: Op
@@ -132,6 +134,7 @@ class Expr:
     lin: tuple[dict[Expr, int], int] | None
     normal_form: Expr | None
     least: Expr | None
+    quotients: tuple[dict[tuple[Expr, int], int], int] | Literal[False] | None
     simplest: Expr | None
     set_bits: dict[int, int] | None
     why: tuple[str, Expr] | None
@@ -377,7 +380,7 @@ def _new(op: Op, args: tuple[Expr, ...], hashed: int, key: tuple[str, int, int, 
     node.digest = hashed
     node.key = key
     node.iv = node.cong = node.cached_symbols = node.lin = node.why = node.base = None
-    node.normal_form = node.least = node.simplest = node.set_bits = None
+    node.normal_form = node.least = node.simplest = node.set_bits = node.quotients = None
     node.cached_cost = -1
     node.coef = 1
     node.cond = False

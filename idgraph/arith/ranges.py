@@ -93,7 +93,8 @@ def _interval(node: Expr) -> Interval:  # one line per operation
         case "sym":
             return _symbol_interval(node)
         case "add":
-            return _sum_interval(args)
+            found = _sum_interval(args)
+            return _both(found, VERBS.digit_bounds(node)) if _telescoped(args) else found
         case "mul":
             out = _iv(args[0])
             for i, a in enumerate(args[1:], 1):
@@ -133,6 +134,19 @@ def _sum_interval(args: tuple[Expr, ...]) -> Interval:
         x, y = _iv(a)
         low = None if low is None or x is None else low + x
         high = None if high is None or y is None else high + y
+    return (low, high)
+
+
+def _telescoped(args: tuple[Expr, ...]) -> bool:
+    """True of sums that may be digits written as quotients, which take away from each other: ``x//2 - x//8*4``."""
+    quotients = [a for a in args if (a if a.base is None else a.base).op == "floordiv"]
+    return bool(quotients) and len(args) > 1 and any(a.coef < 0 for a in quotients)
+
+
+def _both(a: Interval, b: Interval) -> Interval:
+    """The bounds of two intervals that hold both."""
+    low = a[0] if b[0] is None else b[0] if a[0] is None else max(a[0], b[0])
+    high = a[1] if b[1] is None else b[1] if a[1] is None else min(a[1], b[1])
     return (low, high)
 
 

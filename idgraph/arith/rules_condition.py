@@ -46,7 +46,12 @@ def order_known(node: Expr) -> Expr | None:
     c -= node.op == "lt"
     if nonneg(t, c):
         return TRUE
-    return FALSE if nonneg(_negated(t), -c - 1) else None
+    if nonneg(_negated(t), -c - 1):
+        return FALSE
+    if sum(b.op in ("floordiv", "mod") for b in t) < 2:
+        return None
+    lo, hi = interval(from_terms(t, c))  # of digits together
+    return TRUE if lo is not None and lo >= 0 else FALSE if hi is not None and hi < 0 else None
 
 
 @rule("lt le", "order-sum", "x < y", "y - x > 0", "the difference simplifies")

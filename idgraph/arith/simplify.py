@@ -7,7 +7,16 @@ from itertools import islice
 from typing import Any, cast
 
 # the rule modules enter their rules into the engine's table, in this order
-from idgraph.arith import rules_bits, rules_condition, rules_divide, rules_select, rules_sum, rules_symbolic, rules_xor
+from idgraph.arith import (
+    rules_bits,
+    rules_condition,
+    rules_digits,
+    rules_divide,
+    rules_select,
+    rules_sum,
+    rules_symbolic,
+    rules_xor,
+)
 from idgraph.arith.assume import assume
 from idgraph.arith.cheapest import cheapest
 from idgraph.arith.cost import cost
@@ -18,7 +27,16 @@ from idgraph.arith.sympy_bridge import from_sympy, is_sympy
 from idgraph.arith.text import RangeLike, check_ranges, parse, ranged_symbols
 from idgraph.errors import short_repr
 
-RULE_MODULES = (rules_bits, rules_divide, rules_symbolic, rules_sum, rules_select, rules_xor, rules_condition)
+RULE_MODULES = (
+    rules_bits,
+    rules_divide,
+    rules_symbolic,
+    rules_sum,
+    rules_digits,
+    rules_select,
+    rules_xor,
+    rules_condition,
+)
 _ROUNDS = 6
 _MAX_TEXTS = 4096
 

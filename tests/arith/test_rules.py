@@ -86,6 +86,7 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
     "equal-sum": ("s//A*A == s", "s == s//A*A + B", "s//4*4 + s%4 != i + s"),
     "residues-merge": ("(s%2 == 0) & (s%3 == 0)", "(s%4 == 1) & (s%6 == 3) & (i < 3)", "(s%4 == 1) & (s%6 == 2)"),
     "remainder-seen": ("s + A - (s + A)//(B + 1)*(B + 1)", "(s + 3)//4*8 + (s + 3)%4*2", "i*2 + j - (2*i + j)//5*5"),
+    "digits-kept": ("(j%A*B + j//A)//B*C + s", "(j//A*A + j%A)//B", "(s - s%A)//A%B", "(i%4*10 + i//4 + 10*s)//10%C"),
     "distribute": ("A*(s + i)", "s*(i + 1)", "(s + i)*(j - 2)"),
     "exact-quotient": ("(n*8 + 16)//8*8", "u//A*A*4"),
     "recombine": ("s//A*A + s%A", "n*(s//n)*B + s%n*B", "(s*A + i)//B*B + (s*A + i)%B"),
