@@ -7,6 +7,7 @@ A class that derives from `Shown` displays itself in notebooks; its text form is
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -55,6 +56,11 @@ def render(kind: str, what: object, **options: object) -> str:
     if renderer is None:
         raise IdGraphError(f"no {kind} renderer is loaded", hint="import idgraph.viz")
     return renderer(what, **options)
+
+
+def show(text: str, language: str = "python") -> None:
+    """Print text, in the colours of ``language`` where standard output is a terminal."""
+    sys.stdout.write(render("terminal", text, language=language) + "\n")
 
 
 class Shown:

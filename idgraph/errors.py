@@ -320,6 +320,7 @@ def short_repr(value: object, limit: int = 60) -> str:
         text = repr(value)
     except Exception:  # whatever an object of somebody else's raises
         return f"<{type(value).__name__}>"
+    text = text.partition("\n")[0] + " ..." if "\n" in text else text  # a fusion
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 

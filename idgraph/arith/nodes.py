@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import index
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn
 
+from idgraph.display import Printed, Sheet
 from idgraph.errors import IdGraphError
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class ArithTypeError(ArithError, TypeError):
     """An operand of the wrong kind: a condition where an integer is needed, or the reverse."""
 
 
-class Expr:
+class Expr(Printed):
     """One node of an index expression.
 
     ``op`` names the operation, ``args`` are the operands.  Constants carry ``value``, symbols ``name`` and their
@@ -179,6 +180,11 @@ class Expr:
         Empty here: only the expressions of an access know where their symbols come from.
         """
         return {}
+
+    def sheet(self) -> Sheet:
+        """The rows that notebooks show: its bounds and those of its symbols."""
+        rows = [(str(x), f"{x.range.lo} to {x.range.hi}") for x in sorted({self, *self.symbols}, key=str)]
+        return Sheet(str(self), ("", "bounds"), tuple(rows) if self.symbols else ())
 
     @property
     def range(self) -> Range:

@@ -133,14 +133,15 @@ def sweep(
     "--out", type=click.Path(path_type=Path), default=Path("out"), show_default=True, help="Folder for pictures."
 )
 @click.option("--small", is_flag=True, help="A small attention instead of a Llama-size one.")
+@click.option("--verbose", is_flag=True, help="All tensors, cycles, index maps and the source, not one screen.")
 @json_option
-def demo(name: str, target: Target | None, out: Path, small: bool, as_json: bool) -> None:
+def demo(name: str, target: Target | None, out: Path, small: bool, verbose: bool, as_json: bool) -> None:
     """Run the main job: RoPE, from graph to checked kernel.
 
     RoPE with a residual of a Llama-size attention, captured from PyTorch: its cycles, a schedule, the index maps, the
     kernel, every address and value checked, pictures.
     """
-    sys.exit(0 if run_demo(target, out, small=small, as_json=as_json) else 1)
+    sys.exit(0 if run_demo(target, out, small=small, verbose=verbose, as_json=as_json) else 1)
 
 
 @cli.command()

@@ -5,23 +5,24 @@ from __future__ import annotations
 import io
 import json
 import time
+from collections.abc import Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
-from rich.text import Text
+from rich.table import Table
 
 from idgraph.cli.show import console, index_table, say, tensor_table
 from idgraph.frontends.fx import from_json
 from idgraph.graphs import Cycle
 from idgraph.index import IdModel
-from idgraph.ir import Fusion, IterDomain
+from idgraph.ir import Fusion, IterDomain, TensorExpr
 from idgraph.runtime import Program, Target, cuda_available, emit
 from idgraph.schedule import auto
 from idgraph.validate import Report, validate
-from idgraph.viz import draw
+from idgraph.viz import draw, loop_nest
 
 GRAPH = "rope_half_residual_real.core.json"
 SMALL_GRAPH = "rope_half_residual.core.json"
@@ -33,36 +34,40 @@ def load_rope(small: bool) -> Fusion:
         return from_json(path).fusion
 
 
-def run_demo(target: Target | None, folder: Path, *, small: bool = False, as_json: bool = False) -> bool:
-    """Print what was found, as JSON its facts only; True when every check held."""
+def run_demo(
+    target: Target | None, folder: Path, *, small: bool = False, verbose: bool = False, as_json: bool = False
+) -> bool:
+    """Print what was found on one screen, ``verbose`` in full, as JSON its facts only; True when every check held."""
     out = Console(file=io.StringIO()) if as_json else console()
     fusion = load_rope(small)
     if target is None:
         target = "cuda" if cuda_available() else "cpu"
-    _step(out, 1, "the fusion, as captured from PyTorch")
-    out.print(tensor_table(fusion))
-    _step(out, 2, "which axes are the same, and the cycle that makes a search over that graph return wrong indices")
+    step = _Steps(out, verbose)
+    step("the fusion, as captured from PyTorch", tensor_table(fusion) if verbose else _operands(fusion))
     cycles = IdModel(fusion).exact.cycles()
-    for c in cycles:
-        out.print(escape(str(c)))
-    _step(out, 3, "a schedule (blocks and threads over the flattened output, everything else inlined), its index maps")
+    about = "which axes are the same, and the cycle that makes a search over that graph return wrong indices"
+    step(about, *([str(c) for c in cycles] if verbose else _first_cycle(cycles)))
     auto(fusion)
     model = IdModel(fusion)
     model.verify()
     shifts = [c for c in model.index.cycles() if c.changes_index]
-    out.print(index_table(model, [e for e in fusion.exprs if e.op in ("slice", "cat", "add")]))
-    _step(out, 4, f"the kernel, for {target}")
+    moved = [e for e in fusion.exprs if e.op in ("slice", "cat", "add")]
+    about = "a schedule (blocks and threads over the flattened output, everything else inlined), its index maps"
+    step(about, *([index_table(model, moved)] if verbose else _nest(fusion, model, moved)))
     program = emit(fusion, target=target)
-    _print_source(out, program)
-    _step(out, 5, "every address against the operations themselves, every value against float64")
+    step(f"the kernel, for {target}", *(_source(program) if verbose else _plan(program)))
     began = time.perf_counter()
     report = validate(fusion, target=target)
     seconds = time.perf_counter() - began
-    out.print(escape(str(report)))
-    _step(out, 6, "pictures")
+    told = str(report).splitlines()
+    about = "every address against the operations themselves, every value against float64"
+    step(about, *(told if verbose or not report.ok else [x for x in told if not x.startswith("    ")]))
     pictures = write_pictures(fusion, model, folder)
-    for path in pictures:
-        out.print(Text(f"  {path}"))
+    names = [f"  {p}" for p in pictures]
+    step(
+        "pictures",
+        *(names if verbose else [f"  {len(names)} files: {folder}/*.svg, *.dot; --verbose tells all of this"]),
+    )
     _say(out, cycles, len(shifts), report, target, seconds)
     if as_json:
         counterexample = None if report.counterexample is None else str(report.counterexample)
@@ -75,16 +80,53 @@ def run_demo(target: Target | None, folder: Path, *, small: bool = False, as_jso
     return report.ok and not shifts
 
 
-def _step(out: Console, number: int, text: str) -> None:
-    out.print(f"\n[bold]{number}/6[/bold] {escape(text)}")
+class _Steps:
+    """Numbered steps of the demo, each with its lines and tables."""
+
+    def __init__(self, out: Console, verbose: bool) -> None:
+        self.out, self.verbose, self.number = out, verbose, 0
+
+    def __call__(self, about: str, *what: str | Table) -> None:
+        self.number += 1
+        self.out.print(f"{chr(10) if self.verbose else ''}[bold]{self.number}/6[/bold] {escape(about)}")
+        for x in what:
+            self.out.print(escape(x) if isinstance(x, str) else x)
 
 
-def _print_source(out: Console, program: Program) -> None:
+def _operands(fusion: Fusion) -> str:
+    """Inputs and outputs on one line."""
+    shown = [f"{t.name} ({', '.join(map(str, t.shape))})" for t in fusion.inputs]
+    made = ", ".join(t.name for t in fusion.outputs)
+    return f"  {len(fusion.exprs)} operations make {made} of {', '.join(shown)} {fusion.inputs[0].dtype}"
+
+
+def _first_cycle(cycles: Sequence[Cycle[IterDomain]]) -> list[str]:
+    """The first cycle without its steps."""
+    told = [x for c in cycles[:1] for x in str(c).splitlines()]
+    lines = [f"  {x}" for n, x in enumerate(told) if n == 0 or "closed by" in x]
+    return lines + ([f"  and {len(cycles) - 1} more"] if len(cycles) > 1 else [])
+
+
+def _nest(fusion: Fusion, model: IdModel, moved: Sequence[TensorExpr]) -> list[str]:
+    """The loops, and the index map of the first operation that moves elements."""
+    heads = ("for ", "vectorize ", "unroll ", "allocate ")
+    nest = [f"  {x}" for x in loop_nest(fusion).splitlines() if x.strip().startswith(heads)]
+    return [*nest[:6], *(f"  {a}" for e in moved[:1] for a in model.index_map(e).accesses)]
+
+
+def _plan(program: Program) -> list[str]:
+    """The first statements of the first kernel."""
+    told = [x for k in program.kernels[:1] for x in str(k).splitlines() if not x.strip().startswith("#")]
+    shown = [x.partition("  #")[0] for x in told if " registers" not in x]
+    rest = len(program.source.splitlines())
+    return [*(f"  {x[:116]}" for x in shown[:8]), f"  ... {rest} lines of source: idgraph demo rope --verbose"]
+
+
+def _source(program: Program) -> list[str]:
+    """The first lines of the source."""
     lines = program.source.splitlines()
-    shown = lines[:60]
-    out.print(escape("\n".join(shown)))
-    if len(lines) > len(shown):
-        out.print(f"  ... {len(lines) - len(shown)} more lines: idgraph emit FILE")
+    rest = len(lines) - 60
+    return [*lines[:60], *([f"  ... {rest} more lines: idgraph emit FILE"] if rest > 0 else [])]
 
 
 def write_pictures(fusion: Fusion, model: IdModel, folder: Path) -> list[Path]:

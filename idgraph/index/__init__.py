@@ -6,10 +6,11 @@ from idgraph.index.banks import BankConflicts
 from idgraph.index.bounds import Conjunct, Predicate
 from idgraph.index.layout import address_of, buffer_size, strides
 from idgraph.index.loop import Loop
-from idgraph.index.model import IdModel, IndexMap
+from idgraph.index.model import IdModel
 from idgraph.index.picture import AccessPicture, Touch, WarpCount
 from idgraph.index.storage import Buffer, Storage
 from idgraph.index.suggestions import Suggestion
+from idgraph.index.table import IndexMap
 from idgraph.index.vector import Contiguity, VectorWidth
 
 __all__ = [

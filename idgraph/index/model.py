@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar, cast
 
 from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
@@ -39,6 +38,7 @@ from idgraph.index.loop import Loop
 from idgraph.index.origins import output_to_input
 from idgraph.index.solve import Solver
 from idgraph.index.storage import Allocator, Storage, is_thread
+from idgraph.index.table import IndexMap, model_sheet
 from idgraph.ir import SCATTERS, Fixed, Fusion, IterDomain, Loaded, Mapped, Tensor, TensorExpr, check_fusion, written_at
 from idgraph.ir.advice import advised
 from idgraph.ir.domains import is_one
@@ -48,42 +48,7 @@ T = TypeVar("T")
 Conditions = tuple[tuple[Expr, ...], tuple[Bound, ...]]  # conjuncts that are needed, and all bounds behind them
 
 
-@dataclass(frozen=True, slots=True)
-class IndexMap(Printed):
-    """All accesses of one operation; prints as a table.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> t = f.output(f.input("a", shape=(10,))[2:])
-    >>> [str(a) for a in ig.IdModel(f).index_map(t.definition).accesses]
-    ['slice writes t1[i0] at i0', 'slice reads a[i0 + 2] at i0 + 2']
-    """
-
-    expr: TensorExpr
-    loops: tuple[Loop, ...]
-    accesses: tuple[Access, ...]
-
-    def sheet(self) -> Sheet:
-        """A row for each access."""
-        loops = "for " + ", ".join(map(str, self.loops)) if self.loops else "once"
-        columns = ("", "tensor", "coordinates", "address", "when")
-        return Sheet(repr(self.expr), columns, tuple(map(_row, self.accesses)), (loops,))
-
-    def __str__(self) -> str:
-        head = f"{self.expr!r}"
-        loops = "  for " + ", ".join(map(str, self.loops)) if self.loops else "  once"
-        rows = [("", "tensor", "coordinates", "address", "when"), *map(_row, self.accesses)]
-        widths = [max(len(r[c]) for r in rows) for c in range(5)]
-        table = ["  " + "  ".join(x.ljust(w) for x, w in zip(r, widths, strict=True)).rstrip() for r in rows]
-        return "\n".join([head, loops, *table])
-
-
-def _row(a: Access) -> tuple[str, str, str, str, str]:
-    where = "(" + ", ".join(map(str, a.coordinates)) + ")"
-    return ("write" if a.is_write else "read", a.tensor.name, where, a.place, str(a.predicate))
-
-
-class IdModel:
+class IdModel(Printed):
     """The meaning of a scheduled fusion: graphs, loops, index maps.
 
     Everything is built when first asked for and kept until the fusion changes; answers always speak of the fusion as
@@ -116,6 +81,13 @@ class IdModel:
         self._accesses: dict[tuple[TensorExpr, int | None], Access] = {}
         self._writes: dict[TensorExpr, Conditions] = {}
         self._loops: dict[TensorExpr, tuple[Loop, ...]] = {}
+
+    def sheet(self) -> Sheet:
+        """The rows that notebooks show: the accesses of the first operations."""
+        return model_sheet(self.fusion, self.index_map)
+
+    def __str__(self) -> str:
+        return f"IdModel of {self.fusion.name}: {len(self.fusion.exprs)} operations"
 
     def _keep(self, name: str, build: Callable[[], T]) -> T:
         """The result of ``build`` for this state of the fusion."""

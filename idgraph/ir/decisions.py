@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from idgraph.display import Printed
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -19,7 +21,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Printed):
     """The way ``chosen`` for an operation (a gather or a scatter), its reason, and the ways rejected.
 
     ``tensor`` is what the operation makes, ``source`` what it gathers from or scatters into, ``entries`` the number of

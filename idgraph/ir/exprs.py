@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from idgraph.arith import Expr
+from idgraph.display import Printed, Sheet
 from idgraph.errors import OperationError, SourceLine, arguments
 from idgraph.ir.domains import IterDomain
 from idgraph.ir.dtypes import Scalar
@@ -70,7 +71,7 @@ def _positions(value: Attr, rank: int) -> Attr:
     return value % rank if isinstance(value, int) and rank else value
 
 
-class TensorExpr:
+class TensorExpr(Printed):
     """One operation: ``op`` applied to ``args`` (tensors, numbers) with ``attrs``, making ``outputs``.
 
     ``inputs`` are the tensors among ``args``, one entry for each operand (a tensor read twice stands there twice);
@@ -121,6 +122,14 @@ class TensorExpr:
         """The operand numbers at which ``tensor`` is read; empty when it is not."""
         return tuple(k for k, t in enumerate(self.inputs) if t is tensor)
 
+    def sheet(self) -> Sheet:
+        """The rows that notebooks show: the operation, its line, and how it reads each axis of each operand."""
+        rows = [("line", str(self.source_line))] if self.source_line is not None else []
+        for t, row in zip(self.inputs, self.reads, strict=True):
+            ways = [f"{d!r} {_read_text(r, self)}" for d, r in zip(t.axes, row, strict=True)]
+            rows.append((f"reads {t.name}", "\n".join(ways) or "its only element"))
+        return Sheet(repr(self), ("", ""), tuple(rows))
+
     def __repr__(self) -> str:
         def show(t: Tensor) -> str:
             return f"{t.name}[{', '.join(d.name for d in t.logical)}]"
@@ -128,3 +137,13 @@ class TensorExpr:
         args = ", ".join(show(a) if hasattr(a, "logical") else str(a) for a in self.args)  # type: ignore[arg-type]
         attrs = ", ".join(f"{k}={plain_text(v)}" for k, v in self.attrs.items())
         return f"{', '.join(show(t) for t in self.outputs)} = {self.op}({args}{'; ' + attrs if attrs else ''})"
+
+
+def _read_text(read: AxisRead, e: TensorExpr) -> str:
+    match read:
+        case Mapped(domain):
+            return f"at {domain!r}"
+        case Fixed(index, why):
+            return f"at {index} ({why})"
+        case Loaded(operand):
+            return f"where {e.inputs[operand].name} says"

@@ -9,16 +9,15 @@ from typing import TypeGuard, cast
 from weakref import ReferenceType, ref
 
 from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
-from idgraph.display import Shown, render
 from idgraph.errors import FusionError, IdGraphError, OperationError, SourceLine, arguments, short_repr, user_line
 from idgraph.ir.decisions import Decision
 from idgraph.ir.domains import IterDomain, Kind, is_one
 from idgraph.ir.dtypes import DTypeLike, Scalar, check_dtype, scalar_dtype
 from idgraph.ir.exprs import Attr, AxisRead, TensorExpr, from_the_front
 from idgraph.ir.indexing import attr, basic_index, flags, listed, plain
-from idgraph.ir.printing import print_fusion
 from idgraph.ir.registry import apply
 from idgraph.ir.rewriting import Rewrites
+from idgraph.ir.showing import ShownFusion
 from idgraph.ir.symbols import symbol_bound
 from idgraph.ir.tensor import Tensor, TensorDomain
 from idgraph.ir.verify import LARGEST, check_name, check_symbols, violations
@@ -49,7 +48,7 @@ def _adding(args: tuple[object, ...], _kwargs: Mapping[str, object]) -> Callable
     return lambda: fusion.restore(mark)
 
 
-class Fusion(Rewrites, Shown):
+class Fusion(Rewrites, ShownFusion):
     """A named DAG of operations.
 
     >>> import idgraph as ig
@@ -293,11 +292,21 @@ class Fusion(Rewrites, Shown):
 
     def free_strides(self, tensor: Tensor, contiguity: Sequence[bool]) -> tuple[Expr | None, ...]:
         """None for contiguous allocation axes, a stride symbol for the others."""
-        made: list[Expr | None] = []
+        if all(contiguity):
+            return (None,) * len(contiguity)
         number = list(self._tensors).index(tensor.name) if tensor.name in self._tensors else len(self._tensors)
-        for p, contiguous in enumerate(contiguity):
-            made.append(None if contiguous else symbol(f"stride{number}_{p}", 0))
-        return tuple(made)
+        theirs = {
+            n
+            for t in self._tensors.values()
+            if t is not tensor
+            for s in t.domain.strides
+            if s is not None
+            for n in s.names
+        }
+        while any(f"stride{number}_{p}" in theirs for p in range(len(contiguity))):
+            number += 1  # of a tensor that has moved since
+        made = (symbol(f"stride{number}_{p}", 0) for p in range(len(contiguity)))
+        return tuple(None if contiguous else s for s, contiguous in zip(made, contiguity, strict=True))
 
     def check_args(self, op: str, args: Sequence[object]) -> None:
         """Every tensor operand belongs to this fusion; every other operand is a number or an integer expression."""
@@ -446,20 +455,6 @@ class Fusion(Rewrites, Shown):
         found = violations(self)
         if found:
             raise FusionError(f"fusion {self.name} is not well formed: {len(found)} violation(s)", found)
-
-    def to_dot(self, **options: object) -> str:
-        """Graphviz text of tensors and operations; see `idgraph.viz`."""
-        return render("dot", self, **options)
-
-    def to_svg(self, **options: object) -> str:
-        """A self-contained SVG picture of tensors and operations; needs no graphviz."""
-        return render("svg", self, **options)
-
-    def __str__(self) -> str:
-        return print_fusion(self)
-
-    def __repr__(self) -> str:
-        return f"Fusion({self.name!r}, {len(self._inputs)} inputs, {len(self._exprs)} operations)"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Fusion) and (self is other or str(self) == str(other))

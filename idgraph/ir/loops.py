@@ -309,10 +309,13 @@ def reset(tensor: Tensor) -> None:
     for d in tensor.domain.loop:
         d.parallel = "serial"
     tensor.inline_position = 0
-    tensor.log[:] = [s for s in tensor.log if s.name == "set_memory"]
+    kept = {"set_memory", "set_allocation"}
     if not all(d in tensor.logical for d in tensor.domain.allocation):  # memory followed axes that are gone
         tensor.domain.allocation = tensor.axes
         tensor.domain.strides = (None,) * len(tensor.axes)
+        kept = {"set_memory"}
+    last = {s.name: s for s in tensor.log if s.name in kept}
+    tensor.log[:] = [s for s in tensor.log if last.get(s.name) is s]
     tensor.fusion.touch()
 
 
@@ -338,8 +341,8 @@ def parallelize(tensor: Tensor, axis: int, parallel: str) -> None:
     log_step(tensor, "parallelize", at, known)
 
 
-def inline(tensor: Tensor, position: int) -> None:
-    """See `Tensor.inline`."""
+def inline(tensor: Tensor, position: int, *, past: bool = False) -> None:
+    """See `Tensor.inline`; ``past`` allows readers with fewer loops, which came or changed since a step was taken."""
     count = len(tensor.loop)
     if not is_int(position) or not -count - 1 <= position <= count:
         raise ScheduleError(
@@ -364,7 +367,7 @@ def inline(tensor: Tensor, position: int) -> None:
             )
     for use in tensor.uses:
         consumer = use.output
-        if len(consumer.loop) < at:
+        if len(consumer.loop) < at and not past:
             raise ScheduleError(
                 f"inline: position {at} of tensor {tensor.name} is past its consumer {consumer.name}, which has "
                 f"{len(consumer.loop)} loop axes",

@@ -16,6 +16,7 @@ from idgraph.ir.dtypes import Scalar
 from idgraph.ir.exprs import Attr
 from idgraph.ir.fusion import Fusion
 from idgraph.ir.limits import LIMITS, Limits
+from idgraph.ir.loops import inline
 from idgraph.ir.places import axis_at
 from idgraph.ir.registry import apply, primitives
 from idgraph.ir.tensor import Tensor
@@ -272,6 +273,8 @@ def replay_step(tensor: Tensor, step: str, args: Sequence[Attr], kwargs: Mapping
                 tensor.set_allocation(_domains(tensor, names), [bool(f) for f in flags])
             case "reorder", [tuple() as pairs]:
                 tensor.reorder({p[0]: p[1] for p in pairs if isinstance(p, tuple)})  # type: ignore[misc]
+            case "inline", [int() as position] if not kwargs:
+                inline(tensor, position, past=True)
             case (
                 "split" | "merge" | "swizzle" | "resize" | "roll" | "stride" | "parallelize" | "inline" | "set_memory",
                 _,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from idgraph.arith import Expr
+from idgraph.display import Printed, Sheet
 from idgraph.errors import OperationError, ScheduleError, SourceLine, arguments, user_line
 from idgraph.ir import loops
 from idgraph.ir.domains import DomainExpr, IterDomain, Parallel
@@ -58,7 +59,7 @@ def _stepping(args: tuple[object, ...], _kwargs: Mapping[str, object]) -> Restor
     return restore
 
 
-class Tensor:
+class Tensor(Printed):
     """A tensor of a fusion. Build one with `Fusion.input` or an operation, not by hand.
 
     ``shape`` is a tuple of ints, or of integer expressions where extents are symbols.
@@ -218,6 +219,23 @@ class Tensor:
     def source_line(self) -> SourceLine | None:
         """The user's line that made it."""
         return self.definition.source_line if self.definition is not None else self.fusion.input_line(self)
+
+    def sheet(self) -> Sheet:
+        """The rows that notebooks show: shape, axes, schedule, operations around it."""
+        made = "input" if self.definition is None else repr(self.definition)
+        shape = "(" + ", ".join(map(str, self.shape)) + ("," if self.ndim == 1 else "") + ")"
+        rows = [("shape", f"{shape} {self.dtype}"), ("made by", made)]
+        rows += [("line", str(self.source_line))] if self.source_line is not None else []
+        for name in ("root", "logical", "allocation", "loop"):
+            axes: tuple[IterDomain, ...] = getattr(self.domain, name)
+            how = [f" {d.parallel}" if name == "loop" and d.parallel != "serial" else "" for d in axes]
+            rows.append((name, ", ".join(f"{d!r}{h}" for d, h in zip(axes, how, strict=True)) or "none"))
+        rows += [("inlined", f"at {self.inline_position}")] if self.inline_position else []
+        rows += [("memory", self.memory)] if self.memory != "auto" else []
+        readers = self.readers()
+        more = f" and {len(readers) - 12} more" if len(readers) > 12 else ""
+        rows.append(("read by", (", ".join(e.output.name for e in readers[:12]) + more) or "nothing"))
+        return Sheet(self.name, ("", ""), tuple(rows))
 
     def __repr__(self) -> str:
         return f"{self.name}[{', '.join(map(repr, self.logical))}]"

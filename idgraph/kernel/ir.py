@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from idgraph.arith import Expr
+from idgraph.display import Printed
 from idgraph.kernel.statements import (
     ZERO,
     Accumulate,
@@ -58,7 +59,7 @@ PRIME = "'"  # behind a symbol's name inside the kernels, where that name is tak
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(Printed):
     """One nest of loops: ``buffers`` and ``scalars`` (symbols of extents and strides) are its parameters.
 
     ``launch`` holds, for each parallel dimension used, the extents of the loops that run on it. ``passes`` names those
@@ -95,7 +96,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Printed):
     """Kernels in launch order. ``names`` maps symbols to source names, ``titles`` tensors t0, t1, ... to user names."""
 
     kernels: tuple[Kernel, ...]

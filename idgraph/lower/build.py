@@ -208,8 +208,7 @@ class _Builder:
         for e in begun:
             out += self.begin(e)
         body = self.level(node.children, depth + 1, (*around, node))
-        note = ", ".join(f"{e.output.name} axis {d.name}" for e in node.exprs for d in e.output.loop[depth : depth + 1])
-        out.append(Loop(node.var, node.extent, node.parallel, body, quote(note)[1:-1]))
+        out.append(Loop(node.var, node.extent, node.parallel, body, quote(_whose(node, depth))[1:-1]))
         for e in begun:
             out += () if e.op in SCANS else self.end(e)
         return out
@@ -409,6 +408,15 @@ def _names(loops: Sequence[LoopVar]) -> set[str]:
 
 def _guarded(guard: Expr, body: Body) -> Body:
     return body if guard is TRUE or not body else (If(guard, body),)
+
+
+def _whose(node: Nest, depth: int) -> str:
+    """The loop axis of the operation that is computed last, and how many others share the loop."""
+    axes = [d for e in node.exprs for d in e.output.loop[depth : depth + 1]]
+    if not axes:
+        return ""
+    more = len(axes) - 1
+    return axes[-1].label + (f" and {more} more" if more else "")
 
 
 def _describe(e: TensorExpr) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from idgraph.arith import Expr
+from idgraph.display import Printed
 from idgraph.ir import Fusion
 from idgraph.ir.decisions import Decision
 from idgraph.kernel.ir import Plan
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramReport:
+class ProgramReport(Printed):
     """``gathers`` and ``scatters`` as `idgraph.schedule.auto` decided them (empty for a schedule by hand), ``kernels``
     the number of launches, ``stored`` the (tensor, elements) of global memory between them.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from idgraph.codegen.printers import kernel_source
+from idgraph.display import Printed, Sheet, show
 from idgraph.errors import EmitError, arguments
 from idgraph.index import IdModel
 from idgraph.index.sizes import Size, check_sizes, open_sizes
@@ -30,7 +31,7 @@ _ABOUT = {
 }
 
 
-class Program:
+class Program(Printed):
     """Kernels for one target. ``print(program.plan)`` shows what they do, ``program.source`` how.
 
     >>> import idgraph as ig
@@ -152,6 +153,14 @@ class Program:
 
         return launch.run(self, inputs, symbols, checked, poison)
 
+    def show(self) -> None:
+        """Print the source of the kernels, in colour where standard output is a terminal."""
+        show(self.source)
+
+    def sheet(self) -> Sheet:
+        """The rows that notebooks show: the source."""
+        return Sheet(repr(self), notes=tuple(self.source.splitlines()))
+
     def __repr__(self) -> str:
         return f"Program({self.fusion.name!r}, {self.target!r}, {len(self.kernels)} kernels)"
 
@@ -182,7 +191,7 @@ def emit(
     def kernel0(buf0, buf1):
         # buf0: float32[8] input "x"
         # buf1: float32[4] output "t1"
-        for i0 in range(4):  # t1 axis I2
+        for i0 in range(4):  # t1.I2
             # "t1" = slice("x")  at "<doctest ...>:1"
             t0 = buf0[i0 + 4]
             t1 = t0

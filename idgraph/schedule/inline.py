@@ -12,7 +12,7 @@ from idgraph.index.cover import check_written
 from idgraph.ir import SCANS, Fusion, IterDomain, Tensor, TensorExpr, check_fusion
 from idgraph.ir.registry import apply
 from idgraph.ir.state import rewriting
-from idgraph.schedule.legal import nest_conflict
+from idgraph.schedule.legal import nest_conflict, uninline
 
 
 @arguments(ScheduleError, first=True, keep=rewriting)
@@ -36,7 +36,7 @@ def inline_most(fusion: Fusion, tensors: Sequence[Tensor] | None = None) -> None
     order = {e.output: n for n, e in enumerate(fusion.exprs)}
     rest = sorted((t for t in chosen if t in order and t.uses), key=lambda t: -order[t])
     for t in rest:
-        t.inline_position = 0
+        uninline(t)
     common = common_loops(fusion, rest)
     limits = {t: min(_limit(t), common[t]) for t in rest}
     joined = Joined(fusion)

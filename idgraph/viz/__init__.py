@@ -6,15 +6,19 @@ Importing this package makes ``to_dot()`` and ``to_svg()`` of fusions and graphs
 from idgraph.display import register_display, register_renderer
 from idgraph.viz import notebook, sheets
 from idgraph.viz.drawing import draw, drawable, graphviz_svg, picture, to_dot, to_svg, write
+from idgraph.viz.nest import loop_nest
 from idgraph.viz.picture import Cluster, Edge, Line, Node, Picture, Swatch
+from idgraph.viz.terminal import coloured
 
 __all__ = [
-    "Cluster", "Edge", "Line", "Node", "Picture", "Swatch", "draw", "drawable", "graphviz_svg", "notebook", "picture",
-    "to_dot", "to_svg", "write",
+    "Cluster", "Edge", "Line", "Node", "Picture", "Swatch", "draw", "drawable", "graphviz_svg", "loop_nest", "notebook",
+    "picture", "to_dot", "to_svg", "write",
 ]  # fmt: skip
 
 register_renderer("dot", to_dot)
 register_renderer("svg", to_svg)
 register_renderer("html", notebook.page)
+register_renderer("loops", loop_nest)
+register_renderer("terminal", coloured)
 register_display("svg", notebook.shown)
 register_display("html", sheets.shown)

@@ -123,6 +123,14 @@ def test_the_demo_as_json(tmp_path: Path) -> None:
     assert all((tmp_path / p).is_file() for p in found["pictures"])
 
 
+def test_the_demo_in_full(tmp_path: Path) -> None:
+    brief, full = (
+        run("demo", "rope", "--small", "--target", "numpy", *more, cwd=tmp_path).stdout for more in ((), ("--verbose",))
+    )
+    assert len(brief.splitlines()) <= 40 < 100 < len(full.splitlines())
+    assert "visited at least once" in full and "add_2" in brief
+
+
 def test_cycles_and_index_maps(folder: Path) -> None:
     found = json.loads(run("cycles", "rotation.py", "--json", cwd=folder).stdout)["cycles"]
     assert {(c["kind"], abs(int(c["shift"]))) for c in found} == {("shift", 32)}
@@ -248,6 +256,8 @@ def test_the_demo(tmp_path: Path) -> None:
     assert shown.returncode == 0, shown.stderr
     assert "every address and every value is right" in " ".join(shown.stdout.replace("│", " ").split())
     assert shown.stderr == ""
+    assert len(shown.stdout.splitlines()) <= 40  # one screen
+    assert all(f"{n}/6" in shown.stdout for n in range(1, 7))
     assert {p.name for p in (tmp_path / "pictures here").iterdir()} >= {"fusion.svg", "exact.svg", "index.svg"}
 
 

@@ -1,5 +1,7 @@
 """L10: what is printed parses back, with symbols, strides and schedules."""
 
+import pytest
+
 import idgraph as ig
 
 
@@ -51,3 +53,61 @@ def test_names_count_per_fusion() -> None:
     assert (t1.name, f["t1"]) == ("t1", t1)
     t1.name = "head"
     assert f["head"] is t1
+
+
+def test_the_repr_is_the_text() -> None:
+    f = everything()
+    assert repr(f) == str(f) and ig.parse(repr(f)) == f
+
+
+def test_a_layout_outlives_the_loops_that_auto_takes_away() -> None:
+    """The text says it as long as the tensor has it."""
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(4, 6))
+    t = f.output(ig.exp(x))
+    t.set_allocation([t.logical[1], t.logical[0]])
+    ig.schedule.auto(f)
+    again = ig.parse(repr(f))["t1"]
+    assert t.allocation == (t.logical[1], t.logical[0])
+    assert again.allocation == (again.logical[1], again.logical[0])
+
+
+def test_what_inline_most_leaves_alone_is_not_said_to_be_inlined() -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(4, 6))
+    t = ig.exp(x, name="t").inline(1)
+    f.output(t.T + ig.permute(t, (1, 0)), ig.sum(t, 0))
+    t.inline(0)
+    t.inline(1)
+    ig.schedule.inline_most(f)
+    again = ig.parse(repr(f))["t"]
+    assert again.inline_position == t.inline_position == 0
+
+
+def test_strides_that_are_free_stay_apart_when_tensors_move() -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(4, 6))
+    a = ig.exp(x, name="a")
+    b = f.output(a + 1.0)
+    b.set_allocation(b.logical, False)
+    assert b.definition
+    ig.schedule.recompute(a, b.definition)
+    t = f.output(ig.exp(b))
+    t.set_allocation(t.logical, False)
+    f.tensors[2].set_allocation(f.tensors[2].logical, False)
+    names = [s.names for u in f.tensors for s in u.domain.strides if s is not None]
+    assert len(names) == len(set(names))
+
+
+def test_a_reader_that_came_after_an_inlining_can_be_said() -> None:
+    """That no loop nest does it is told when loops are asked for, of the text as of the fusion."""
+    f = ig.Fusion("f")
+    t = ig.exp(f.input("x", shape=(4, 6)), name="t")
+    f.output(t + 1.0)
+    t.inline(2)
+    f.output(ig.sum(ig.reshape(t, 24), 0))
+    again = ig.parse(repr(f))
+    assert again == f and again["t"].inline_position == 2
+    for g in (f, again):
+        with pytest.raises(ig.ScheduleError, match="past its consumer"):
+            ig.IdModel(g).verify()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 
 from hypothesis import given, note, settings
+from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph import arith
@@ -68,3 +71,65 @@ def test_prints_the_same_in_every_run() -> None:
     }
     assert len(runs) == 1
     assert "cat" in runs.pop()
+
+
+def _recompute(f: Fusion, data: st.DataObject) -> None:
+    made = [t for t in f.tensors if t.definition is not None and t.uses]
+    if made:
+        t = data.draw(st.sampled_from(made))
+        ig.schedule.recompute(t, data.draw(st.sampled_from(t.uses)))
+
+
+def _rename(f: Fusion, data: st.DataObject) -> None:
+    t = data.draw(st.sampled_from(f.tensors))
+    t.name = data.draw(st.sampled_from(("fusion", "a b", 'quo"te', "é", "root0", f"{t.name}_again")))
+
+
+def _lay_out(f: Fusion, data: st.DataObject) -> None:
+    t = data.draw(st.sampled_from(f.tensors))
+    axes = [d for d in data.draw(st.permutations(t.loop)) if d.kind != "reduction"]
+    t.set_allocation(axes, [data.draw(st.booleans()) for _ in axes])
+
+
+def _go_on(f: Fusion, data: st.DataObject) -> None:
+    f.output(ig.exp(data.draw(st.sampled_from(f.tensors))) * 2.0)
+
+
+def _loops(f: Fusion, data: st.DataObject) -> None:
+    t = data.draw(st.sampled_from(f.tensors))
+    t.set_loop(data.draw(st.permutations(t.loop)))
+
+
+def _roll(f: Fusion, data: st.DataObject) -> None:
+    data.draw(st.sampled_from([t for t in f.tensors if t.loop])).roll(0, 1).stride(0, 0, 1, 1)
+
+
+MOVES: tuple[Callable[[Fusion, st.DataObject], object], ...] = (
+    _recompute, _rename, _lay_out, _go_on, _loops, _roll,
+    lambda f, _: ig.schedule.auto(f), lambda f, _: ig.schedule.inline_most(f),
+    lambda f, data: data.draw(st.sampled_from(f.tensors)).set_memory("shared"),
+    lambda f, data: ig.schedule.like(f, data.draw(st.sampled_from(f.tensors))),
+    lambda f, data: data.draw(st.sampled_from(f.tensors)).inline(data.draw(st.integers(0, 2))),
+)  # fmt: skip
+
+
+@settings(max_examples=PROFILE)
+@given(scheduled_fusions(), st.data())
+def test_what_is_shown_of_a_failure_can_be_pasted(f: Fusion, data: st.DataObject) -> None:
+    """The repr reads back as the same fusion with the same schedule, whatever was done to it and in which order."""
+    for move in data.draw(st.lists(st.sampled_from(MOVES), max_size=4)):
+        with contextlib.suppress(ig.IdGraphError, IndexError):  # a move that is not legal now
+            move(f, data)
+    text = repr(f)
+    note(text)
+    again = ig.parse(text)
+    assert repr(again) == text and again == f
+    for t, u in zip(f.tensors, again.tensors, strict=True):
+        assert (u.name, u.shape, u.dtype, u.memory, u.inline_position) == (
+            t.name, t.shape, t.dtype, t.memory, t.inline_position,
+        )  # fmt: skip
+        for mine, theirs in ((t.loop, u.loop), (t.allocation, u.allocation), (t.logical, u.logical)):
+            assert [(str(d.extent), d.kind, d.parallel) for d in mine] == [
+                (str(d.extent), d.kind, d.parallel) for d in theirs
+            ]
+        assert [s is None for s in t.domain.strides] == [s is None for s in u.domain.strides]

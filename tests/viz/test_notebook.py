@@ -24,6 +24,14 @@ def first_read() -> ig.Access:
     return ig.IdModel(f).read(f.exprs[0], 0)
 
 
+def decided() -> ig.Fusion:
+    f = ig.Fusion("f")
+    x, i = f.input("x", shape=(64, 1000)), f.input("i", shape=(64, 1), dtype="int64")
+    f.output(ig.gather(ig.exp(x), 1, i))
+    ig.schedule.auto(f)
+    return f
+
+
 PICTURES: dict[str, Callable[[], object]] = {
     "fusion": rotation,
     "exact graph": lambda: ig.IdModel(rotation()).exact,
@@ -41,6 +49,15 @@ TABLES: dict[str, Callable[[], object]] = {
     "counterexample": lambda: ig.prove_equal("(i + 32)%64", "i", {"i": 64}),
     "unknown": lambda: ig.prove_equal("a*a*b", "a*b*b"),
     "import": lambda: ig.frontends.fx.from_json(GRAPH),
+    "tensor": lambda: rotation()["t3"],
+    "operation": lambda: rotation().exprs[0],
+    "model": lambda: ig.IdModel(rotation()),
+    "expression": lambda: first_read().address,
+    "program": lambda: ig.emit(rotation(), target="python"),
+    "kernel": lambda: ig.emit(rotation(), target="python").kernels[0],
+    "plan": lambda: ig.emit(rotation(), target="python").plan,
+    "decisions": lambda: ig.emit(rotation(), target="python").report,
+    "decision": lambda: decided().decisions[0],
     "coverage": lambda: ig.frontends.fx.from_json(GRAPH).coverage,
 }
 
@@ -164,3 +181,14 @@ def test_a_cell_is_called_a_cell() -> None:
     t = names["f"].tensors[0]
     assert t.source_line is not None
     assert (t.source_line.file, t.source_line.line) == ("cell", 3)
+
+
+def test_hostile_names_are_text_in_every_table() -> None:
+    f = ig.Fusion("<script>fusion")
+    x = f.input("<script>x", shape=(8, 4))
+    t = f.output(ig.exp(x, name="<script>t"))
+    model, program = ig.IdModel(f), ig.emit(f, target="python")
+    for what in (x, t, t.definition, model, program, program.kernels[0], program.plan, program.report):
+        shown = formatted(what, "html") or ""
+        assert "<script" not in shown
+        assert "".join(Balanced(shown).text).strip()
