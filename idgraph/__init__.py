@@ -127,6 +127,7 @@ from idgraph.validate import validate
 
 if TYPE_CHECKING:
     from idgraph import check, frontends, fuse, kernel, layout, schedule, viz
+    from idgraph.cost import cost
     from idgraph.frontends import from_torch
     from idgraph.graphs import AlignEdge, AlignedGraph, Cycle, DomainGraph, Explanation, ExtentsGraph, IndexGraph
     from idgraph.index import (
@@ -156,6 +157,7 @@ _LATER: Final = {
         "Access", "BankConflicts", "Contiguity", "IdModel", "IndexMap", "Loop", "Predicate", "Suggestion",
         "VectorWidth",
     ),
+    "cost": ("cost",),
     "runtime.tuning": ("Measured", "Tuned", "Tuner", "tune"),
     "reports": ("report",),
     "validate": ("Report",),
@@ -176,7 +178,7 @@ __all__ = [
     "Predicate", "Proof", "Report", "Resize", "Roll", "ScheduleError", "Split", "Stride", "Swizzle", "Tensor",
     "TensorExpr", "Tuned", "Tuner", "Unknown", "VectorWidth", "abs", "add", "all", "amax", "amin", "any", "atan2",
     "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast", "cast", "cat", "ceil", "check", "copy",
-    "cos",
+    "cos", "cost",
     "cross_entropy", "cross_entropy_backward", "cummax", "cummin", "cumprod", "cumsum", "div", "embedding", "emit",
     "eq", "erf", "exp", "exp2", "expand", "expm1", "flatten", "flip", "floor", "floor_divide", "fmod", "from_sympy",
     "from_torch", "frontends", "full", "fuse", "gather", "ge", "gt", "index_get", "index_put", "index_select", "iota",

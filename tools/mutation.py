@@ -63,6 +63,7 @@ FIRST = {
         "tests/index/test_known_indices.py",
     ),
     "storage": ("tests/graphs/test_storage.py", "tests/graphs/test_valgraph_rules.py"),
+    "cost": ("tests/cost",),
     "trust": ("tests/bad_input/test_fuzz.py", "tests/emit/test_cache.py", "tests/threads"),
 }
 SUITE = (

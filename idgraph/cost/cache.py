@@ -1,0 +1,86 @@
+"""The stated cache model: which accesses of a kernel find what an earlier one of the same kernel has brought.
+
+An element that is touched again stays in the last cache if all that the kernel touches in between, by all blocks that
+run at once, fits in it. Three cases: the steps of a loop that the address does not depend on; separate passes over a
+tensor inside one block; everything else, which is touched at neighbouring steps and counts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from idgraph.cost.device import Device
+from idgraph.cost.points import relevant
+from idgraph.cost.sites import Around, Data, Site
+from idgraph.cost.traffic import Block
+from idgraph.ir import item_size
+
+_ORDER = ("blockIdx.z", "blockIdx.y", "blockIdx.x")  # the last one changes fastest
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The cache that a kernel has: ``bytes`` of it, shared by ``resident`` blocks that run at once."""
+
+    bytes: int
+    resident: int
+
+
+def room_of(device: Device, block: Block, blocks: int) -> Room:
+    """The room of a kernel of ``blocks`` blocks."""
+    each = 1
+    if device.kind == "cuda" and block.warps:
+        each = max(1, min(device.blocks or 1, device.threads // max(1, block.threads)))
+    return Room(device.cache, max(1, min(blocks, device.processors * each)))
+
+
+def in_order(around: Sequence[Around]) -> list[Around]:
+    """Loops from the slowest to the fastest: blocks, loops of a thread or block, threads."""
+    blocks = sorted((x for x in around if x.is_block), key=lambda x: _ORDER.index(x.parallel))
+    rest = [x for x in around if not x.is_block and not x.is_thread]
+    return [*blocks, *rest, *(x for x in around if x.is_thread)]
+
+
+class Reuse:
+    """What of a kernel's accesses stays in the cache."""
+
+    def __init__(self, sites: Sequence[Site], data: Mapping[str, Data], sizes: Mapping[str, int], room: Room) -> None:
+        self.sites, self.data, self.sizes, self.room = sites, data, sizes, room
+
+    def again(self, s: Site) -> int:
+        """How often the elements of a site come from memory: 1 if each stays in the cache until its last use."""
+        order = in_order(s.around)
+        needed = relevant([s.address, *s.conditions], s.around, self.data)
+        times = 1
+        for k, x in enumerate(order):
+            if x in needed or x.is_thread or x.extent <= 1:
+                continue
+            inner = {y.number for y in order[: k + 1]}
+            between = sum(self._window(t, inner) for t in self.sites if any(y.number == x.number for y in t.around))
+            if between * (1 if x.is_block else self.room.resident) > self.room.bytes:
+                times *= x.extent
+        return times
+
+    def _window(self, t: Site, outer: set[int]) -> int:
+        """Bytes of different elements that a site touches while the loops in ``outer`` stand still."""
+        own = [x for x in relevant([t.address, *t.conditions], t.around, self.data) if x.number not in outer]
+        elements = t.width * prod(x.extent for x in own)
+        return min(elements, self.sizes[t.buffer.name]) * item_size(t.buffer.dtype)
+
+    def passes(self, sites: Sequence[Site]) -> list[list[Site]]:
+        """The sites of one tensor, those together whose elements the cache keeps from one to the next."""
+        groups: dict[int, list[Site]] = {}
+        for s in sites:
+            inner = next((x.number for x in s.around if not x.is_block), 0)
+            groups.setdefault(inner, []).append(s)
+        if len(groups) < 2:
+            return [list(sites)]
+        block = {x.number for s in sites for x in s.around if x.is_block}
+        inside = [t for t in self.sites if not block or any(x.number in block for x in t.around)]
+        touched: dict[str, int] = {}
+        for t in inside:
+            own = self._window(t, {x.number for x in t.around if x.is_block})
+            touched[t.buffer.name] = max(touched.get(t.buffer.name, 0), own)
+        return [list(sites)] if sum(touched.values()) * self.room.resident <= self.room.bytes else list(groups.values())

@@ -1,0 +1,161 @@
+"""Devices as data: how fast memory, arithmetic and launches are. Numbers are what kernels reach, not what is printed
+on the box.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Literal, cast
+
+from idgraph.display import Printed
+from idgraph.errors import IdGraphError, short_repr
+
+SECTOR = 32  # bytes: the least that memory of a GPU moves
+
+
+@dataclass(frozen=True, slots=True)
+class Device(Printed):
+    """A machine that runs kernels. Rates are per second and for the whole device.
+
+    ``bandwidth``: bytes that a copy moves, read and written together. ``cache_bandwidth``: bytes between the last cache
+    and the processors. ``cache``: bytes of that cache. ``processors``: multiprocessors or cores. ``launch_us``: what a
+    kernel costs beside its work. ``flops``: by dtype of the arithmetic; ``special``: division, exp, log, sin and the
+    like, by dtype ("libm": those of a library that no vector unit does, on a CPU); ``loads``: accesses that cores
+    start; ``atomics``: elements updated. The last five are limits of a multiprocessor (0: none), and its capability.
+
+    >>> import idgraph as ig
+    >>> h = ig.cost.devices["H200"]
+    >>> h.kind, h.processors
+    ('cuda', 132)
+    """
+
+    name: str
+    kind: Literal["cuda", "cpu"]
+    bandwidth: float
+    cache_bandwidth: float
+    cache: int
+    processors: int
+    launch_us: float
+    flops: Mapping[str, float]
+    special: Mapping[str, float]
+    loads: float
+    atomics: float
+    threads: int = 0
+    blocks: int = 0
+    registers: int = 0
+    shared: int = 0
+    cc: tuple[int, int] = (0, 0)
+
+    def rate(self, dtype: str, special: bool) -> float:
+        """Operations a second of ``dtype``; those of a type that is not told are as fast as int64 or float32."""
+        table = self.special if special else self.flops
+        return table.get(dtype) or table["float32"]
+
+    def to_json(self) -> str:
+        """One JSON object, which `Device.from_json` reads back."""
+        return json.dumps(asdict(self), indent=1)
+
+    @staticmethod
+    def from_json(text: str) -> Device:
+        """A device from `to_json`'s text. Raises `IdGraphError` for anything else."""
+        try:
+            given = cast("object", json.loads(text))
+        except ValueError as error:
+            raise IdGraphError(f"no device: {error}") from None
+        return _device(given)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: {self.bandwidth / 1e9:.4g} GB/s, {self.processors} processors, "
+            f"{self.cache / (1 << 20):.4g} MiB cache, {self.launch_us:.3g} us a launch"
+        )
+
+
+def _device(given: object) -> Device:
+    """A device from plain data; every field is looked at."""
+    names = {f.name: f for f in fields(Device)}
+    if not isinstance(given, dict):
+        raise IdGraphError(f"no device: {short_repr(given)} is no mapping")
+    table = cast("dict[str, object]", given)
+    for name in table:
+        if name not in names:
+            raise IdGraphError(f"no device: unknown field {short_repr(name)}", hint=", ".join(names))
+    base = devices["H200" if table.get("kind") == "cuda" else "cpu"]
+    made: dict[str, object] = {}
+    for name, value in table.items():
+        like: object = getattr(base, name)
+        if isinstance(like, Mapping):
+            made[name] = _rates(name, value)
+        elif isinstance(like, tuple):
+            pair = list(cast("list[object]", value)) if isinstance(value, (list, tuple)) else []
+            if len(pair) != 2 or not all(isinstance(x, int) for x in pair):
+                raise IdGraphError(f"no device: {name} is {short_repr(table[name])}", hint=f"{name} is like {like}")
+            made[name] = tuple(pair)
+        elif isinstance(like, str):
+            if not isinstance(value, str) or (name == "kind" and value not in ("cuda", "cpu")):
+                raise IdGraphError(f"no device: {name} is {short_repr(value)}", hint=f"{name} is like {like!r}")
+            made[name] = value
+        else:
+            made[name] = _positive(name, value, least=0)
+    missing = [n for n in ("name", "kind", "bandwidth") if n not in made]
+    if missing:
+        raise IdGraphError(f"no device: {missing[0]} is missing")
+    return replace(base, **made)  # pyright: ignore[reportArgumentType]
+
+
+def _positive(name: str, value: object, least: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < float("inf"):
+        raise IdGraphError(f"no device: {name} is {short_repr(value)}", hint=f"{name} is a number from {least} on")
+    return value
+
+
+def _rates(name: str, value: object) -> dict[str, float]:
+    table = cast("dict[str, object]", value) if isinstance(value, dict) else {}
+    if "float32" not in table:
+        raise IdGraphError(f"no device: {name} has no rate for float32", hint='like {"float32": 1e12}')
+    return {str(k): _positive(f"{name}[{k!r}]", v, least=1) for k, v in table.items()}
+
+
+def _cuda(
+    name: str, bandwidth: float, cache: int, clock: float, processors: int, shared: int, cc: tuple[int, int]
+) -> Device:
+    """A GPU of the last generations: 64 or 128 lanes of float32 and 16 special units a multiprocessor, at ``clock``."""
+    lanes = 128 if cc[0] == 9 else 64
+    wide = processors * clock * lanes
+    return Device(
+        name, "cuda", bandwidth, 2.2 * bandwidth, cache, processors, 2.5,
+        {"float32": 2 * wide, "float64": wide, "float16": 4 * wide, "bfloat16": 4 * wide, "int64": wide / 4,
+         "int32": wide / 2, "bool": wide},
+        {"float32": processors * clock * 16, "float64": processors * clock * 2},
+        processors * clock * 32, 1.6e11 * (bandwidth / 2e12),
+        threads=2048, blocks=32, registers=65536, shared=shared, cc=cc,
+    )  # fmt: skip
+
+
+devices: dict[str, Device] = {
+    "H200": _cuda("H200", 4.26e12, 60 << 20, 1.75e9, 132, 227 << 10, (9, 0)),
+    "H100": _cuda("H100", 2.95e12, 50 << 20, 1.75e9, 132, 227 << 10, (9, 0)),
+    "A100": _cuda("A100", 1.75e12, 40 << 20, 1.41e9, 108, 163 << 10, (8, 0)),
+    "cpu": Device(  # two cores of a Xeon at 2.8 GHz: a sum's bandwidth, and what scalar loops of numba reach
+        "cpu", "cpu", 1.75e10, 4e10, 32 << 20, 2, 15.0,
+        {"float32": 2.2e10, "float64": 6e9, "int64": 1e10},
+        {"float32": 2.2e9, "float64": 8e8, "int64": 2.2e9, "libm": 4e8},
+        6e9, 9e8,
+    ),
+}  # fmt: skip
+"""The devices known by name; add your own: ``ig.cost.devices["mine"] = ig.cost.measure_device("cpu")``."""
+
+
+def device_of(given: Device | str) -> Device:
+    """The device, or the one of that name."""
+    if isinstance(given, Device):
+        return given
+    found = devices.get(given)
+    if found is None:
+        raise IdGraphError(
+            f"no device {short_repr(given)} is known",
+            hint=f"one of {', '.join(devices)}, or a Device (ig.cost.measure_device)",
+        )
+    return found

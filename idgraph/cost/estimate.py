@@ -1,0 +1,271 @@
+"""From a program to its cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any, cast
+
+import numpy as np
+
+from idgraph.arith import Expr
+from idgraph.cost.assembler import assemble
+from idgraph.cost.cache import Reuse, room_of
+from idgraph.cost.device import SECTOR, Device
+from idgraph.cost.model import AccessCost, Assembly, Bound, Cost, KernelCost, TensorCost
+from idgraph.cost.points import Arrays, count_points, grid, relevant, stored_integers
+from idgraph.cost.sites import KernelSites, Site, Work, sites_of
+from idgraph.cost.traffic import Block, Distinct, distinct, site_points, touched, warp_sectors
+from idgraph.errors import IdGraphError
+from idgraph.ir import is_float, item_size
+from idgraph.kernel.ir import Buffer, Kernel
+from idgraph.kernel.shared import shared_layout
+from idgraph.runtime.binding import Given, bind_strides, flat_input, given_array
+from idgraph.runtime.program import Program
+
+# Operations that take many cycles; those of a library, which no vector unit does, are slower still on a CPU.
+_LIBM = frozenset(
+    ("exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "tanh", "sigmoid", "erf", "pow", "atan2")
+)
+SPECIAL = _LIBM | {
+    "exp32", "fast_exp", "fast_exp_sub", "sqrt", "rsqrt", "div", "reciprocal", "remainder", "fmod", "floor_divide",
+}  # fmt: skip
+_FREE = frozenset(("cast", "where", "copy", "any", "all"))  # moves and choices are no arithmetic
+_TWICE = {"fma": 2, "fast_exp_sub": 2, "sigmoid": 3, "rsqrt": 2}
+
+
+def program_cost(
+    program: Program, device: Device, symbols: Mapping[str, int], inputs: Mapping[str, Any], assembled: bool
+) -> Cost:
+    """The cost of every kernel; see `idgraph.cost`."""
+    given = {name: given_array(name, array) for name, array in inputs.items()}
+    sizes = _sizes(program, symbols, given)
+    arrays = _flat(program, given, sizes)
+    assembly = Assembly(lambda: assemble(program, device))
+    made: list[KernelCost] = []
+    for k in program.kernels:
+        own = _Kernel(program, k, device, sizes, arrays, assembly)
+        made.append(own.cost())
+        rewritten = {s.buffer.title for s in own.found.sites if s.kind != "read"}
+        kept = {title: a for title, a in arrays.items() if title not in rewritten}
+        arrays = {**kept, **stored_integers(own.found, arrays, own.size)}
+    if assembled:
+        for k in made:
+            assembly.of(k.name)
+    return Cost(program.fusion.name, program.target, device, tuple(made))
+
+
+def _sizes(program: Program, symbols: Mapping[str, int], given: Mapping[str, Given]) -> dict[str, int]:
+    """Numbers for all symbols of the program, free strides as of the given arrays, else of contiguous ones."""
+    fusion = program.fusion
+    missing = [s for s in fusion.symbols if s not in symbols]
+    if missing:
+        raise IdGraphError(
+            f"cost: symbol {missing[0]} has no number",
+            hint=f"ig.cost(program, symbols={{{', '.join(f'{s!r}: ...' for s in missing)}}})",
+        )
+    env = {s: int(symbols[s]) for s in fusion.symbols}
+    program.check_sizes(env)
+    for t in fusion.inputs:
+        shape = [int(d.extent.evaluate(env)) for d in t.axes]
+        own = given[t.name].strides if t.name in given and len(given[t.name].shape) == t.ndim else None
+        bind_strides(t, env, shape, own)
+    return env
+
+
+def _flat(program: Program, given: Mapping[str, Given], sizes: Mapping[str, int]) -> Arrays:
+    """The given arrays as they lie in memory."""
+    tensors = {t.name: t for t in program.fusion.inputs}
+    made: dict[str, Any] = {}
+    for name, g in given.items():
+        if name not in tensors:
+            raise IdGraphError(
+                f"cost: {name!r} is not an input of fusion {program.fusion.name}",
+                hint=f"inputs: {', '.join(tensors) or '(none)'}",
+            )
+        t = tensors[name]
+        want = tuple(int(d.extent.evaluate(dict(sizes))) for d in t.axes)
+        if g.dtype != t.dtype or tuple(g.shape) != want:
+            raise IdGraphError(
+                f"cost: input {name} is {g.dtype} {tuple(g.shape)}, declared {t.dtype} {want}", where=t.source_line
+            )
+        made[name] = flat_input(t, g, dict(sizes))
+    return made
+
+
+class _Kernel:
+    def __init__(
+        self,
+        program: Program,
+        kernel: Kernel,
+        device: Device,
+        sizes: Mapping[str, int],
+        arrays: Arrays,
+        assembly: Assembly,
+    ) -> None:
+        self.kernel, self.device, self.arrays, self.assembly = kernel, device, arrays, assembly
+        self.found: KernelSites = sites_of(kernel, sizes)
+        sides = {d: max(1, max(int(e.evaluate(sizes)) for e in es)) for d, es in kernel.launch.items()}
+        on_gpu = program.target == "cuda"
+        x, y, z = (sides.get(f"threadIdx.{a}", 1) if on_gpu else 1 for a in "xyz")
+        self.block = Block(x, y, z, on_gpu)
+        self.blocks = self._blocks(kernel, sizes)
+        self.size = {s.buffer.name: _elements(s.buffer, sizes) for s in self.found.sites}
+
+    @staticmethod
+    def _blocks(kernel: Kernel, sizes: Mapping[str, int]) -> int:
+        return prod(
+            max(int(e.evaluate(sizes)) for e in es) for d, es in kernel.launch.items() if d.startswith("blockIdx")
+        )
+
+    def cost(self) -> KernelCost:
+        accesses = [self._access(s) for s in self.found.sites]
+        pairs = list(zip(self.found.sites, accesses, strict=True))
+        tensors, again = self._tensors(pairs)
+        accesses = [replace(a, again=again.get(k, 1)) for k, a in enumerate(accesses)]
+        outside = [a for a in accesses if a.place not in ("shared", "private")]
+        flops, special, by_type, busy = self._arithmetic()
+        read, written = sum(t.bytes_read for t in tensors), sum(t.bytes_written for t in tensors)
+        asked = sum(a.bytes_asked for a in outside)
+        moved, sectors = sum(t.bytes_moved for t in tensors), sum(a.sectors for a in outside)
+        atomics = sum(a.points * a.width for a in outside if a.kind == "atomic")
+        limits: dict[Bound, float] = {
+            "memory": moved / self._bandwidth(), "cache": sectors * SECTOR / self.device.cache_bandwidth,
+            "arithmetic": busy[0], "special functions": busy[1], "atomics": atomics / self.device.atomics,
+            "loads": sum(a.points for a in accesses) / self._share() / self.device.loads,
+            "launch": 0.0,
+        }  # fmt: skip
+        if not self.block.warps:
+            limits["cache"] = 0.0
+        else:
+            limits["loads"] = 0.0
+        time_us = max(limits.values()) * 1e6
+        bound: Bound = "launch" if time_us < self.device.launch_us else max(limits, key=lambda n: limits[n])
+        return KernelCost(
+            self.kernel.name, self.blocks, self.block.threads, asked, read, written, max(0, asked - read - written),
+            moved, sectors, sum(a.bytes_asked for a in accesses if a.place == "shared"),
+            sum(a.bytes_asked for a in accesses if a.place == "private"), shared_layout(self.kernel.body).total,
+            flops, by_type, special, atomics, self._collisions(), time_us + self.device.launch_us, bound,
+            all(a.exact for a in accesses) and all(t.exact for t in tensors), tuple(accesses), tuple(tensors),
+            self.device, self.assembly,
+        )  # fmt: skip
+
+    def _access(self, s: Site) -> AccessCost:
+        points = site_points(s, self.found.data, self.arrays)
+        item = item_size(s.buffer.dtype)
+        outside = s.buffer.place not in ("shared", "private")
+        sectors = warp_sectors(s, self.block, self.found.data, self.arrays) if outside else None
+        return AccessCost(
+            self.kernel.name, s.buffer.title, s.kind, s.buffer.place, s.buffer.dtype, str(s.address), s.width,
+            points.points, points.points * s.width * item, 0 if sectors is None else sectors.points, 1,
+            s.note, points.exact and (sectors is None or sectors.exact),
+        )  # fmt: skip
+
+    def _tensors(self, pairs: Sequence[tuple[Site, AccessCost]]) -> tuple[list[TensorCost], dict[int, int]]:
+        outside = [(k, s, a) for k, (s, a) in enumerate(pairs) if s.buffer.place not in ("shared", "private")]
+        room = room_of(self.device, self.block, self.blocks)
+        reuse = Reuse([s for _, s, _ in outside], self.found.data, self.size, room)
+        made: list[TensorCost] = []
+        again: dict[int, int] = {}
+        for name in dict.fromkeys(s.buffer.name for _, s, _ in outside):
+            own = [(k, s, a) for k, s, a in outside if s.buffer.name == name]
+            for k, s, _ in own:
+                again[k] = reuse.again(s)
+            made.append(self._tensor(own, reuse, again))
+        return made, again
+
+    def _tensor(
+        self, own: Sequence[tuple[int, Site, AccessCost]], reuse: Reuse, again: Mapping[int, int]
+    ) -> TensorCost:
+        buffer = own[0][1].buffer
+        item = item_size(buffer.dtype)
+        fill = {s: min(1.0, a.bytes_asked / (a.sectors * SECTOR)) if a.sectors else _alone(s) for _, s, a in own}
+        times = {s: again[k] for k, s, _ in own}
+        read, read_sectors, passes, exact = 0, 0, 1, True
+        reads = [s for _, s, _ in own if s.kind in ("read", "atomic")]
+        groups = reuse.passes(reads) if reads else []
+        for together in groups:
+            d = self._distinct(together, fill)
+            often = max(times[s] for s in together)
+            read, read_sectors, exact = read + d.elements * often, read_sectors + d.sectors * often, exact and d.exact
+            passes = max(passes, often)
+        if len(groups) > 1:
+            passes = max(1, round(read / max(1, self._distinct(reads, fill).elements)))
+        writes = [s for _, s, _ in own if s.kind in ("write", "atomic")]
+        written, written_sectors = 0, 0
+        if writes:
+            d = self._distinct(writes, fill)
+            often = max(times[s] for s in writes)
+            written, written_sectors, exact = d.elements * often, d.sectors * often, exact and d.exact
+        place = cast("Any", buffer.place)
+        return TensorCost(
+            self.kernel.name, buffer.title, place, read * item, written * item, sum(a.bytes_asked for _, _, a in own),
+            (read_sectors + written_sectors) * SECTOR, passes, exact,
+        )  # fmt: skip
+
+    def _distinct(self, sites: Sequence[Site], fill: Mapping[Site, float]) -> Distinct:
+        return distinct(sites, self.found.data, self.arrays, self.size[sites[0].buffer.name], fill)
+
+    def _arithmetic(self) -> tuple[int, int, dict[str, int], tuple[float, float]]:
+        """Float operations, the special ones of them, by type; seconds of plain and of special ones, integers too."""
+        flops = special = 0
+        by_type: dict[str, int] = {}
+        plain_time = special_time = 0.0
+        counts: dict[tuple[Any, ...], int] = {}
+        for w in self.found.works:
+            key = (w.around, w.conditions)
+            if key not in counts:
+                counts[key] = count_points(w.around, w.conditions, self.found.data, self.arrays).points
+            if w.op in _FREE:
+                continue
+            many = counts[key] * w.count * _TWICE.get(w.op, 1)
+            if is_float(w.dtype):
+                flops += many
+                by_type[w.dtype] = by_type.get(w.dtype, 0) + many
+                special += counts[key] * w.count if w.op in SPECIAL else 0
+            if w.op in SPECIAL:
+                special_time += counts[key] * w.count / self._special(w)
+            plain_time += many / self.device.rate(w.dtype, special=False)
+        share = self._share()
+        return flops, special, by_type, (plain_time / share, special_time / share)
+
+    def _special(self, w: Work) -> float:
+        """Special operations a second; a function of the library has a rate of its own where the device tells one."""
+        rate = self.device.rate(w.dtype, special=True)
+        return min(rate, self.device.special.get("libm", rate)) if w.op in _LIBM else rate
+
+    def _share(self) -> float:
+        """The part of the device that the kernel's blocks keep busy."""
+        return min(1.0, max(1, self.blocks) / self.device.processors)
+
+    def _bandwidth(self) -> float:
+        """Few blocks cannot ask for all that memory gives: each processor at most twice its share."""
+        return self.device.bandwidth * min(1.0, 2 * self._share())
+
+    def _collisions(self) -> int | None:
+        """Atomics that meet an element already updated, where every index is known."""
+        atomic = [s for s in self.found.sites if s.kind == "atomic" and s.buffer.place not in ("shared", "private")]
+        if not atomic:
+            return 0
+        met = 0
+        for s in atomic:
+            own = relevant([s.address, *s.conditions], s.around, self.found.data)
+            if prod(x.extent for x in own) * s.width > 1 << 24:
+                return None
+            found, known = touched(s, *grid(own), self.found.data, self.arrays)
+            if not known:
+                return None
+            rest = prod(x.extent for x in s.around if x not in own)
+            met += len(found) * rest - len(np.unique(found))
+        return met
+
+
+def _alone(s: Site) -> float:
+    """The part of a sector that one access alone fills."""
+    return min(1.0, s.width * item_size(s.buffer.dtype) / SECTOR)
+
+
+def _elements(b: Buffer, sizes: Mapping[str, int]) -> int:
+    size: Expr = b.size
+    return int(size.evaluate(dict(sizes)))

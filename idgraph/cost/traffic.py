@@ -1,0 +1,256 @@
+"""What the memory accesses of a kernel move: points, different elements, sectors of warps, sectors of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from idgraph.arith import Expr
+from idgraph.cost.device import SECTOR
+from idgraph.cost.points import (
+    LIMIT,
+    SAMPLE,
+    Arrays,
+    Count,
+    Env,
+    Ints,
+    count_points,
+    drawn,
+    grid,
+    holds,
+    relevant,
+    values,
+)
+from idgraph.cost.sites import Around, Data, Site
+from idgraph.ir import item_size
+
+WARP = 32
+DIMS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Threads of a block along x, y, z; 1 each where the target has none (``warps`` is then False)."""
+
+    x: int
+    y: int
+    z: int
+    warps: bool
+
+    @property
+    def threads(self) -> int:
+        """All of them."""
+        return self.x * self.y * self.z
+
+
+def site_points(s: Site, data: Mapping[str, Data], arrays: Arrays) -> Count:
+    """How often the access happens, threads that all do the same counted once."""
+    return count_points(s.around, s.conditions, data, arrays)
+
+
+# sectors of warps -----------------------------------------------------------------------------------------------------
+
+
+def warp_sectors(s: Site, block: Block, data: Mapping[str, Data], arrays: Arrays) -> Count:
+    """Sectors of 32 bytes that warps ask for: the different ones of each warp at each step, added up.
+
+    Where a target has no threads, 32 neighbouring steps of the innermost loops stand for a warp.
+    """
+    lanes, rest = _lanes(s, block)
+    width = prod(n for _, n in lanes)
+    warps = -(-width // WARP)
+    needed = set(relevant([s.address, *s.conditions], s.around, data))
+    steps = [x for x in rest if x in needed]
+    again = prod(x.extent for x in rest if x not in needed)
+    total = prod(x.extent for x in steps) * warps
+    if total == 0 or any(x.extent == 0 for x in s.around):
+        return Count(0)
+    full = total * WARP <= LIMIT
+    which = Around("", warps, "", 0)
+    env, many = grid([*steps, which]) if full else drawn([*steps, which], SAMPLE // WARP)
+    wide: Env = {n: np.repeat(v, WARP) for n, v in env.items()}
+    left = wide.pop("") * WARP + np.tile(np.arange(WARP, dtype=np.int64), many)
+    inside = left < width
+    for x, n in lanes:
+        left, at = np.divmod(left, n)
+        if x is not None:
+            wide[x.var] = np.minimum(at, x.extent - 1)  # threads beyond a loop's end: any value does
+            inside &= at < x.extent
+    happens, known = holds(s.conditions, wide, data, arrays, many * WARP)
+    address, sure = values(s.address, wide, data, arrays, many * WARP)
+    inside &= happens
+    warp = np.repeat(np.arange(many, dtype=np.int64), WARP)
+    item = item_size(s.buffer.dtype)
+    found = _different(warp[inside], address[inside], s.width * item, item)
+    return Count(round(found * (1 if full else total / many)) * again, full and known and sure)
+
+
+def _lanes(s: Site, block: Block) -> tuple[list[tuple[Around | None, int]], list[Around]]:
+    """Loops whose steps are the lanes with how many there are, fastest first; the other loops."""
+    if not block.warps:
+        taken: list[Around] = []
+        for x in reversed(s.around):
+            if prod(y.extent for y in taken) >= WARP:
+                break
+            taken.append(x)
+        return [(x, x.extent) for x in taken], [x for x in s.around if x not in taken]
+    sizes = dict(zip(DIMS, (block.x, block.y, block.z), strict=True))
+    own = {x.parallel: x for x in s.around if x.is_thread}
+    lanes = [(own.get(d), 1 if d in s.dims else n) for d, n in sizes.items()]
+    return lanes, [x for x in s.around if not x.is_thread]
+
+
+def _different(warp: Ints, address: Ints, span: int, item: int) -> int:
+    """The different (warp, sector) pairs of accesses of ``span`` bytes."""
+    if not len(warp):
+        return 0
+    first = address * item // SECTOR
+    last = (address * item + span - 1) // SECTOR
+    most = int((last - first).max()) + 1
+    made = [np.where(first + k <= last, first + k, last) for k in range(most)]
+    low = int(first.min())
+    reach = int(last.max()) - low + 1
+    keys = np.concatenate([warp * reach + (m - low) for m in made])
+    return len(np.unique(keys))
+
+
+# distinct elements ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """Different elements, and the sectors of memory that they lie in; ``exact`` where they were counted."""
+
+    elements: int
+    sectors: int
+    exact: bool
+
+
+def distinct(
+    sites: Sequence[Site], data: Mapping[str, Data], arrays: Arrays, size: int, fill: Mapping[Site, float]
+) -> Distinct:
+    """The different elements of one buffer of ``size`` elements that the sites touch, each counted once.
+
+    ``fill`` says for a site which part of the sectors that its warps ask for they use.
+    """
+    own_fill = {s: fill.get(s, 1.0) for s in sites}
+    sites = _apart(sites, data)
+    item = item_size(sites[0].buffer.dtype)
+    loops = [relevant([s.address, *s.conditions], s.around, data) for s in sites]
+    totals = [prod(x.extent for x in own) for own in loops]
+    if sum(t * s.width for t, s in zip(totals, sites, strict=True)) <= LIMIT:
+        found = [touched(s, *grid(own), data, arrays) for s, own in zip(sites, loops, strict=True)]
+        if all(known for _, known in found):
+            there = np.unique(np.concatenate([a for a, _ in found]))
+            return Distinct(len(there), len(np.unique(there * item // SECTOR)), exact=True)
+    return _sampled(sites, loops, data, arrays, size, own_fill)
+
+
+def _apart(sites: Sequence[Site], data: Mapping[str, Data]) -> list[Site]:
+    """One site of those that touch the same elements."""
+    made: dict[tuple[Expr, tuple[Expr, ...], int, tuple[tuple[str, int], ...]], Site] = {}
+    for s in sites:
+        own = relevant([s.address, *s.conditions], s.around, data)
+        made.setdefault((s.address, s.conditions, s.width, tuple((x.var, x.extent) for x in own)), s)
+    return list(made.values())
+
+
+def touched(s: Site, env: Env, count: int, data: Mapping[str, Data], arrays: Arrays) -> tuple[Ints, bool]:
+    """The elements that the site touches at these points, those of one point together."""
+    inside, known = holds(s.conditions, env, data, arrays, count)
+    address, sure = values(s.address, env, data, arrays, count)
+    return (address[inside][:, None] + np.arange(s.width)).ravel(), known and sure
+
+
+# sets too large to write down -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Set:
+    """The places that one site touches: ``elements`` of them, a sample of the first elements of its accesses."""
+
+    width: int
+    elements: float
+    firsts: Ints
+    loaded: bool
+    rough: bool
+    fill: float
+
+
+def _sampled(
+    sites: Sequence[Site],
+    loops: Sequence[Sequence[Around]],
+    data: Mapping[str, Data],
+    arrays: Arrays,
+    size: int,
+    fill: Mapping[Site, float],
+) -> Distinct:
+    """The size of the union from how often fixed samples of the sites meet themselves and each other.
+
+    A site that never touches an element twice shows no pair in its sample, and is counted exactly by its points. Loaded
+    indices that are not given count as all different.
+    """
+    item = item_size(sites[0].buffer.dtype)
+    sets = [_set_of(s, own, k, data, arrays, fill[s]) for k, (s, own) in enumerate(zip(sites, loops, strict=True))]
+    union, pool, rough = 0.0, np.empty(0, np.int64), False
+    unit = min(s.width for s in sets)
+    for s in sets:
+        own = min(s.elements, float(size))
+        shared, guessed = (0.0, False) if s.loaded or not len(pool) else _shared(s, own, union, pool, unit)
+        union = min(float(size), union + own - shared)
+        rough |= s.rough or guessed
+        pool = np.concatenate([pool, s.firsts])
+    whole = rough and union > 0.97 * size and not any(s.loaded for s in sets)
+    elements = size if whole else round(union)
+    sectors, most = 0.0, -(-size * item // SECTOR)
+    each = sum(s.elements for s in sets) or 1.0
+    for s in sets:
+        sectors += s.elements / each * elements * item / SECTOR / s.fill
+    return Distinct(elements, most if elements == size else min(most, max(round(sectors), 1)), exact=False)
+
+
+def _set_of(s: Site, own: Sequence[Around], number: int, data: Mapping[str, Data], arrays: Arrays, fill: float) -> _Set:
+    total = prod(x.extent for x in own)
+    env, count = grid(own) if total <= SAMPLE else drawn(own, SAMPLE, number + 1)
+    ids = np.zeros(count, np.int64)
+    for x in own:
+        ids = ids * x.extent + env[x.var]
+    _, first = np.unique(ids, return_index=True)
+    env = {n: v[first] for n, v in env.items()}
+    met, known = touched(s, env, len(first), data, arrays)
+    firsts = met[:: s.width]
+    points = count_points(own, s.conditions, data, arrays)
+    if not known:
+        return _Set(s.width, float(points.points * s.width), firsts, True, False, fill)
+    _, times = np.unique(firsts, return_counts=True)
+    pairs = float((times * (times - 1) // 2).sum())
+    n = len(firsts)
+    places = float(points.points) if pairs == 0 else min(float(points.points), n * (n - 1) / (2 * pairs))
+    dense = _density(firsts, s.width, item_size(s.buffer.dtype))
+    return _Set(s.width, places * s.width, firsts, False, pairs > 0 or not points.exact, dense)
+
+
+def _shared(s: _Set, own: float, union: float, pool: Ints, unit: int) -> tuple[float, bool]:
+    """How many of a site's elements the sites before it touch as well, and whether that is a guess."""
+    a, n = np.unique(s.firsts // unit, return_counts=True)
+    b, m = np.unique(pool // unit, return_counts=True)
+    _, at, to = np.intersect1d(a, b, assume_unique=True, return_indices=True)
+    pairs = float((n[at] * m[to]).sum())
+    if pairs == 0:
+        return 0.0, False
+    places = pairs * own * union / (len(s.firsts) * len(pool)) / unit
+    least = min(own, union)
+    return (least if places > least * (1 - 4 / np.sqrt(pairs)) else places), True
+
+
+def _density(firsts: Ints, width: int, item: int) -> float:
+    """The part of a touched sector that accesses fill, if they begin everywhere on the lattice of their common step."""
+    if len(firsts) < 2:
+        return 1.0
+    step = int(np.gcd.reduce(np.diff(np.unique(firsts)))) if len(np.unique(firsts)) > 1 else width
+    if step * item < SECTOR:
+        return min(1.0, width / max(step, 1))
+    return min(1.0, width * item / SECTOR)

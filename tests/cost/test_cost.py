@@ -1,0 +1,221 @@
+"""Worked numbers: bytes, sectors of warps, passes, arithmetic, atomics and time, each counted by hand here."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import idgraph as ig
+from idgraph.arith import symbol
+from idgraph.cost import Device
+from idgraph.cost.assembler import find_assembler
+from idgraph.cost.cache import in_order
+from idgraph.cost.points import count_points
+from idgraph.cost.sites import Around
+from idgraph.ir import DType
+
+
+def copied(shape: tuple[int, ...], dtype: DType = "float32", turned: bool = False) -> ig.Fusion:
+    """A copy, each element by a thread of its own."""
+    f = ig.Fusion("copy")
+    x = f.input("x", shape, dtype)
+    a = ig.transpose(x, 0, 1) if turned else x
+    y = f.output(ig.copy(a))
+    for t in (y, a) if turned else (y,):
+        t.merge(0)
+        t.split(0, 128)
+        t.parallelize(0, "blockIdx.x")
+        t.parallelize(1, "threadIdx.x")
+    ig.schedule.inline_most(f)
+    return f
+
+
+def test_two_kernels_that_read_a_tensor_read_it_twice() -> None:
+    f = ig.Fusion("sums")
+    x = f.input("x", (1024, 1024))
+    f.output(ig.sum(x, 0))
+    f.output(ig.sum(x, 1))
+    for scheduled in (False, True):
+        if scheduled:
+            ig.schedule.auto(f)
+        cost = ig.cost(ig.emit(f, "cuda" if scheduled else "python"), "H200")
+        assert cost.total.bytes_read >= 8 << 20
+        assert cost.total.bytes_read < (8 << 20) * 1.02  # partial sums of the second stage
+
+
+def test_values_in_registers_are_not_memory() -> None:
+    f = ig.Fusion("inlined")
+    x = f.input("x", (1, 1))
+    wide = ig.exp(ig.expand(x, (128, 256)))
+    y = f.output(ig.sum(wide))
+    ig.schedule.inline_most(f)
+    cost = ig.cost(ig.emit(f, "python"), "H200")
+    assert (cost.total.bytes_read, cost.total.bytes_written) == (4, 4)
+    assert y.shape == ()
+
+
+@pytest.mark.parametrize(("dtype", "item"), [("float32", 4), ("bfloat16", 2), ("float64", 8), ("uint8", 1)])
+def test_a_copy_asks_for_each_sector_once(dtype: DType, item: int) -> None:
+    k = ig.cost(ig.emit(copied((64, 256), dtype), "cuda")).kernels[0]
+    assert k.bytes_read == k.bytes_written == 64 * 256 * item
+    assert k.bytes_moved == k.sectors * 32 == 2 * 64 * 256 * item
+    assert (k.blocks, k.threads, k.atomics, k.flops, k.exact) == (128, 128, 0, 0, True)
+
+
+def test_a_transpose_by_threads_asks_for_a_sector_a_lane() -> None:
+    """Lanes of a warp read 32 rows: 32 sectors; they write 128 bytes: 4."""
+    k = ig.cost(ig.emit(copied((256, 128), turned=True), "cuda")).kernels[0]
+    reads = sum(a.sectors for a in k.accesses if a.kind == "read")
+    writes = sum(a.sectors for a in k.accesses if a.kind == "write")
+    warps = 256 * 128 // 32
+    assert (reads, writes) == (32 * warps, 4 * warps)
+    assert k.bytes_moved == 2 * 256 * 128 * 4
+
+
+def test_sectors_as_a_loop_over_warps_counts_them() -> None:
+    """Every third column from the seventh on, threads of 96: warps straddle blocks of rows."""
+    f = ig.Fusion("columns")
+    x = f.input("x", (50, 100), "bfloat16")
+    a = x[:, 7:97:3]
+    y = f.output(ig.copy(a))
+    for t in (y, a):
+        t.merge(0)
+        t.split(0, 96)
+        t.parallelize(0, "blockIdx.x")
+        t.parallelize(1, "threadIdx.x")
+    a.inline(2)
+    k = ig.cost(ig.emit(f, "cuda")).kernels[0]
+    asked = set[tuple[int, int, str, int]]()
+    for at in range(50 * 30):
+        block, thread = divmod(at, 96)
+        row, column = divmod(at, 30)
+        asked.add((block, thread // 32, "read", (row * 100 + 7 + 3 * column) * 2 // 32))
+        asked.add((block, thread // 32, "write", at * 2 // 32))
+    assert k.sectors == len(asked)
+    assert k.bytes_asked == 2 * 50 * 30 * 2
+
+
+def test_a_row_that_fits_no_cache_is_read_once_for_each_pass() -> None:
+    f = ig.Fusion("softmax")
+    f.output(ig.softmax(f.input("x", (64, 100_000)), 1))
+    ig.schedule.auto(f)
+    program = ig.emit(f, "cuda")
+    size = 4 * 64 * 100_000
+    large = ig.cost(program, "H200").kernels[-1]
+    small = ig.cost(program, replace(ig.cost.devices["H200"], cache=1 << 20))
+    assert large.bytes_read < size * 1.01
+    assert small.total.bytes_read > 2 * size * 0.99
+    passes = max(t.passes for k in small.kernels for t in k.tensors if t.tensor == "x")
+    assert passes == 2
+    assert small.total.time_us > large.time_us
+
+
+def test_rows_added_to_are_updated_element_by_element() -> None:
+    f = ig.Fusion("add")
+    x, i, s = f.input("x", (8000, 64)), f.input("i", (5000,), "int64"), f.input("s", (5000, 64))
+    f.output(ig.index_put(x, [i], s, accumulate=True))
+    ig.schedule.auto(f)
+    program = ig.emit(f, "cuda")
+    assert ig.cost(program).total.atomics == 5000 * 64
+    rows = np.arange(5000, dtype=np.int64) % 100
+    told = ig.cost(program, inputs={"i": rows})
+    assert sum(k.collisions or 0 for k in told.kernels) == (5000 - 100) * 64
+    touched = next(t for t in told.kernels[-1].tensors if t.place == "output")
+    assert touched.bytes_written == 100 * 64 * 4
+
+
+def test_flops_by_type() -> None:
+    f = ig.Fusion("flops")
+    x = f.input("x", (10, 10))
+    f.output(ig.exp(x * 2.0 + 1.0) * ig.cast(x, "float64"))
+    k = ig.cost(ig.emit(f, "python")).total
+    assert (k.flops, k.special) == (400, 100)
+
+
+@pytest.mark.parametrize("bound", [0, 1, 999, 1000, 1001, 123456, 4 << 20])
+def test_linear_conditions_are_counted_in_closed_form(bound: int) -> None:
+    loops = [Around("i", 1024, "serial", 1), Around("j", 2048, "serial", 2), Around("k", 2, "serial", 3)]
+    i, j, k = (symbol(x.var, 0, x.extent - 1) for x in loops)
+    found = count_points(loops, [i * 4096 + j * 2 + k < bound * 2], {}, {})
+    assert (found.points, found.exact) == (min(bound * 2, 1024 * 4096), True)
+
+
+def test_blocks_are_the_slowest_loops() -> None:
+    loops = [Around("t", 4, "threadIdx.x", 1), Around("x", 4, "blockIdx.x", 2), Around("s", 4, "serial", 3)]
+    assert [a.var for a in in_order([*loops, Around("y", 4, "blockIdx.y", 4)])] == ["y", "x", "s", "t"]
+
+
+def test_symbols_need_numbers() -> None:
+    f = ig.Fusion("s")
+    n = f.symbol("n", min=1, max=1 << 20)
+    f.output(ig.exp(f.input("x", (n, 32))))
+    program = ig.emit(f, "python")
+    with pytest.raises(ig.IdGraphError, match="symbol n has no number"):
+        ig.cost(program)
+    assert ig.cost(program, symbols={"n": 100}).total.bytes_read == 100 * 32 * 4
+
+
+def test_bad_arguments_end_in_one_error() -> None:
+    f = ig.Fusion("s")
+    f.output(ig.exp(f.input("x", (4, 32))))
+    program = ig.emit(f, "python")
+    for wrong in ({"device": "H900"}, {"inputs": {"y": np.zeros(3)}}, {"inputs": {"x": np.zeros(3, np.float32)}}):
+        with pytest.raises(ig.IdGraphError):
+            ig.cost(program, **wrong)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ig.IdGraphError, match="program is"):
+        ig.cost(f)  # pyright: ignore[reportArgumentType]
+
+
+def test_devices_are_data() -> None:
+    for d in ig.cost.devices.values():
+        assert Device.from_json(d.to_json()) == d
+    for text in ("", "[]", "{}", '{"kind": "cpu"}', '{"name": "x", "kind": "tpu", "bandwidth": 1}'):
+        with pytest.raises(ig.IdGraphError, match="no device"):
+            Device.from_json(text)
+    assert Device.from_json('{"name": "x", "kind": "cuda", "bandwidth": 1e12}').processors == 132
+
+
+def test_tables_have_the_same_columns_always(tmp_path: Path) -> None:
+    cost = ig.cost(ig.emit(copied((64, 256)), "cuda"))
+    paths = cost.to_csv(tmp_path / "made")
+    assert [p.name for p in paths] == ["kernels.csv", "accesses.csv", "tensors.csv"]
+    with paths[0].open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["program"], row["bytes_read"], row["registers"]) == ("copy", str(64 * 256 * 4), "")
+    told = json.loads(cost.to_json())
+    assert told["schema"] == "idgraph-cost/1"
+    assert told["kernels"][0]["accesses"][0]["points"] == 64 * 256
+    assert "kernel0" in str(cost)
+
+
+@pytest.mark.skipif(find_assembler() is None, reason="no ptxas on this machine")
+def test_registers_come_from_the_assembler() -> None:
+    pytest.importorskip("numba.cuda")
+    k = ig.cost(ig.emit(copied((64, 256)), "cuda"), assemble=True).kernels[0]
+    assert k.registers is not None
+    assert 4 <= k.registers <= 64
+    assert k.spills == 0
+    assert k.occupancy == 1.0
+
+
+def test_other_targets_have_no_registers() -> None:
+    k = ig.cost(ig.emit(copied((64, 256)), "python"), assemble=True).kernels[0]
+    assert (k.registers, k.spills) == (None, None)
+
+
+@pytest.mark.slow
+def test_a_cpu_is_measured() -> None:
+    d = ig.cost.measure_device("cpu", size=1 << 14, name="this")
+    assert (d.kind, d.name) == ("cpu", "this")
+    assert min(d.bandwidth, d.loads, d.atomics, d.launch_us, *d.flops.values(), *d.special.values()) > 0
+    assert Device.from_json(d.to_json()) == d
+
+
+def test_a_device_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(ig.IdGraphError, match="kind"):
+        ig.cost.measure_device("tpu")  # pyright: ignore[reportArgumentType]

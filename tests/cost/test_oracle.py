@@ -1,0 +1,136 @@
+"""The counts against programs that count for themselves: every load and store of the Python target, one by one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import idgraph as ig
+from idgraph.codegen.ops import memory
+from idgraph.runtime import Program
+from idgraph.testing import fusions
+from idgraph.validate.inputs import random_inputs
+
+Touched = dict[tuple[str, str, str], Counter[int]]  # (kernel, tensor, "read" or "write") -> address -> times
+
+
+class Spy(memory.Memory):
+    """A buffer that tells of every access."""
+
+    seen: ClassVar[Touched] = {}
+    kernel = ""
+
+    def __getitem__(self, address: int) -> Any:
+        self.seen.setdefault((Spy.kernel, self.title, "read"), Counter())[address] += 1
+        return super().__getitem__(address)
+
+    def __setitem__(self, address: int, value: Any) -> None:
+        self.seen.setdefault((Spy.kernel, self.title, "write"), Counter())[address] += 1
+        super().__setitem__(address, value)
+
+
+def counted(program: Program, inputs: dict[str, Any]) -> Touched:
+    """Every access that a run of the program makes."""
+
+    def named(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any) -> None:
+            Spy.kernel = name
+            spies = [_spy(a) if isinstance(a, memory.Memory) else a for a in arguments]
+            function(*spies)
+
+        return run
+
+    Spy.seen = {}
+    functions = program.functions()
+    plain = dict(functions)
+    functions.update({n: named(n, f) for n, f in plain.items()})
+    try:
+        program.run(inputs)
+    finally:
+        functions.update(plain)
+    return Spy.seen
+
+
+def _spy(m: memory.Memory) -> Spy:
+    return Spy(m.data, m.dtype, m.title, m.size)
+
+
+def compare(program: Program, inputs: dict[str, Any], seen: Touched) -> int:
+    """The cost says the same; how many (kernel, tensor) pairs were compared."""
+    cost = ig.cost(program, "H200", inputs=inputs)
+    sizes = {b.title: np.dtype("uint16" if b.dtype == "bfloat16" else b.dtype).itemsize for b in program.plan.buffers}
+    for k in cost.kernels:
+        for way, kinds in (("read", ("read", "atomic")), ("write", ("write", "atomic"))):
+            asked: Counter[str] = Counter()
+            for a in k.accesses:
+                if a.kind in kinds and a.place not in ("private", "shared"):
+                    asked[a.tensor] += a.points * a.width
+            for tensor in {n for kernel, n, w in seen if kernel == k.name and w == way} | set(asked):
+                there = seen.get((k.name, tensor, way), Counter())
+                assert asked[tensor] == sum(there.values()), (k.name, tensor, way)
+        for t in k.tensors:
+            read, written = (seen.get((k.name, t.tensor, way), Counter()) for way in ("read", "write"))
+            assert t.bytes_read == len(read) * sizes[t.tensor], (k.name, t.tensor, "read")
+            assert t.bytes_written == len(written) * sizes[t.tensor], (k.name, t.tensor, "written")
+            sectors = {x * sizes[t.tensor] // 32 for x in read}, {x * sizes[t.tensor] // 32 for x in written}
+            assert t.bytes_moved == 32 * sum(map(len, sectors))
+        assert k.exact
+    return sum(len(k.tensors) for k in cost.kernels)
+
+
+@given(st.data())
+def test_random_fusions_load_and_store_what_the_cost_says(data: st.DataObject) -> None:
+    f = data.draw(fusions())
+    if data.draw(st.booleans()):
+        ig.schedule.auto(f)
+    inputs = random_inputs(f)
+    program = ig.emit(f, "python")
+    seen = counted(program, inputs)
+    if any(t.definition is None or t in f.outputs for t in f.tensors):
+        compare(program, inputs, seen)
+
+
+def sums() -> ig.Fusion:
+    f = ig.Fusion("sums")
+    x = f.input("x", (64, 48))
+    f.output(ig.sum(x, 0))
+    f.output(ig.sum(x, 1))
+    return f
+
+
+def rotation() -> ig.Fusion:
+    f = ig.Fusion("rotation")
+    t = f.input("t", (4, 64), "bfloat16")
+    f.output(t + ig.cat([t[:, 32:], t[:, :32]], 1))
+    return f
+
+
+def strided() -> ig.Fusion:
+    f = ig.Fusion("strided")
+    x = f.input("x", (40, 50))
+    f.output(ig.exp(x)[1:30:3, ::-2] * f.input("b", (25,)))
+    return f
+
+
+def scattered() -> ig.Fusion:
+    f = ig.Fusion("scattered")
+    x, i, s = f.input("x", (9, 7)), f.input("i", (30,), "int64"), f.input("s", (30, 7))
+    f.output(ig.index_put(x, [i], s, accumulate=True))
+    return f
+
+
+@pytest.mark.parametrize("build", [sums, rotation, strided, scattered])
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_programs_load_and_store_what_the_cost_says(build: Callable[[], ig.Fusion], scheduled: bool) -> None:
+    f = build()
+    if scheduled:
+        ig.schedule.auto(f)
+    inputs = random_inputs(f)
+    program = ig.emit(f, "python")
+    assert compare(program, inputs, counted(program, inputs)) >= 2

@@ -1,0 +1,145 @@
+"""Estimated beside measured time of every row of the GPU table and of the CPU table.
+
+    python -m tools.bench.cost [--rows rope,swin] [--json tools/bench/results/cost.json]
+
+The measured times are those stored in ``tools/bench/results`` (`gpu_h200.json`, `cpu.json`); programs are made again as
+`tools.bench.gpu` and `tools.bench.cpu` make them, and estimated by `ig.cost` with nothing but their kernels and the
+device's data. Nothing is timed, so any machine will do. Rows outside 0.8 to 1.25 say why. Exit 1 if the median of a
+table's ratios lies outside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+import idgraph as ig
+from idgraph.runtime import Program, emit
+from tools.bench import cpu_rows, gpu_rows
+
+RESULTS = Path(__file__).resolve().parent / "results"
+LOW, HIGH = 0.8, 1.25
+# What the model leaves out, of the rows where that shows.
+OUTLIERS = {
+    ("H200", "gather"): "rows of 16 KiB stay in the multiprocessors' own caches, the model has only the device's",
+    ("H200", "take_along"): "repeated launches of 1 MiB: all of it lies in the cache, the model starts with it empty",
+    ("cpu", "gather"): "each load waits for the index loaded before it: latency, the model has only rates",
+    ("cpu", "scatter_add"): "each update waits for its index, and two cores share lines: latency and contention",
+    ("cpu", "index_put"): "rows that are kept are copied by wide loads of LLVM, fewer than the kernel's text has",
+}
+
+
+@dataclass(slots=True)
+class Row:
+    """One case of one table; times in microseconds."""
+
+    table: str
+    key: str
+    name: str
+    measured_us: float
+    estimated_us: float
+    ratio: float
+    bytes_read: int
+    bytes_written: int
+    bytes_moved: int
+    bytes_asked: int
+    flops: int
+    atomics: int
+    kernels: int
+    bound: str
+    exact: bool
+    why: str
+
+
+def row_of(table: str, key: str, program: Program, measured: float) -> Row:
+    """The estimate of one program beside its measured time."""
+    cost = ig.cost(program, table)
+    t = cost.total
+    ratio = t.time_us / measured
+    slowest = max(cost.kernels, key=lambda k: k.time_us)
+    inside = LOW <= ratio <= HIGH
+    why = "" if inside else OUTLIERS.get((table, key), "not explained")
+    return Row(
+        table, key, cost.name, measured, t.time_us, ratio, t.bytes_read, t.bytes_written, t.bytes_moved, t.bytes_asked,
+        t.flops, t.atomics, t.launches, slowest.bound, t.exact, why,
+    )  # fmt: skip
+
+
+def _stored(file: str) -> dict[str, Any]:
+    return {r["key"]: r for r in json.loads((RESULTS / file).read_text("utf-8"))["rows"]}
+
+
+def rows_of(wanted: Callable[[str], bool]) -> Iterator[Row]:
+    """Every row of both tables."""
+    gpu = _stored("gpu_h200.json")
+    for case in gpu_rows.CASES:
+        if case.key in gpu and wanted(case.key):
+            f = case.build(False)
+            (case.schedule or ig.schedule.auto)(f)
+            yield row_of("H200", case.key, emit(f, target="cuda"), gpu[case.key]["us"])
+    cpu = _stored("cpu.json")
+    for case in cpu_rows.CASES:
+        if case.key in cpu and wanted(case.key):
+            f = case.build()
+            ig.schedule.auto(f)
+            yield row_of("cpu", case.key, emit(f, target="cpu"), cpu[case.key]["us"]["idgraph"])
+
+
+def table_of(name: str, rows: list[Row]) -> Table:
+    """One table's rows."""
+    table = Table(title=f"{name}: estimated / measured", title_justify="left")
+    for column in ("row", "estimated us", "measured us", "ratio", "bound by", "what the model leaves out"):
+        table.add_column(column, justify="right" if column.endswith("us") or column == "ratio" else "left")
+    for r in rows:
+        table.add_row(r.name, f"{r.estimated_us:.1f}", f"{r.measured_us:.1f}", f"{r.ratio:.3f}", r.bound, r.why)
+    return table
+
+
+def summary(rows: list[Row]) -> dict[str, Any]:
+    """The median ratio of the rows, the lowest, the highest, and how many lie inside."""
+    ratios = sorted(r.ratio for r in rows)
+    return {
+        "rows": len(rows), "median": statistics.median(ratios), "lowest": ratios[0], "highest": ratios[-1],
+        "inside": sum(LOW <= x <= HIGH for x in ratios), "unexplained": [r.key for r in rows if "not expl" in r.why],
+    }  # fmt: skip
+
+
+def main() -> int:
+    """Both tables, and JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", default="", help="keys of rows, comma separated; all without it")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    keys = {k for k in options.rows.split(",") if k}
+    out = Console(width=170)
+    rows = list(rows_of(lambda key: not keys or key in keys))
+    good = True
+    told: dict[str, dict[str, Any]] = {}
+    for name in dict.fromkeys(r.table for r in rows):
+        own = [r for r in rows if r.table == name]
+        told[name] = summary(own)
+        out.print(table_of(name, own))
+        s = told[name]
+        out.print(
+            f"{name}: median {s['median']:.3f}, {s['lowest']:.3f} to {s['highest']:.3f}, "
+            f"{s['inside']} of {s['rows']} rows from {LOW} to {HIGH}"
+        )
+        good &= LOW <= s["median"] <= HIGH and not s["unexplained"]
+    if options.json is not None:
+        devices = {name: json.loads(ig.cost.devices[name].to_json()) for name in told}
+        made = {"devices": devices, "summary": told, "rows": [asdict(r) for r in rows]}
+        options.json.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
