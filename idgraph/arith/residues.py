@@ -40,10 +40,10 @@ def _residue(c: Expr) -> Residue | None:
         if c.op == "ne" and m != 2:
             return None
         tx, cx = terms(mods[0].args[0])
-        if not tx:
+        if not tx or cx:  # a normal condition has its constants on the other side
             return None
         value = -k * t[mods[0]] + (c.op == "ne")
-        return Residue(tx, m, (value - cx) % m)
+        return Residue(tx, m, value % m)
     if c.op == "ne" or len(t) < 2:
         return None
     for base, v in t.items():  # base == the rest, which is all of one residue

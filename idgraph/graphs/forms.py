@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 
-from idgraph.arith import Expr, simplify
+from idgraph.arith import ArithError, Expr, simplify
 from idgraph.graphs.coordinates import is_product, padded, transparent
 from idgraph.ir import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, Tensor
 from idgraph.ir.pointwise import same_extent
@@ -32,6 +32,36 @@ class Form(NamedTuple):
     parts: int
 
 
+_STEPS = (1, 60, 720_719, 3**40, 3**250)  # of a symbol's values from its least one on; pieces of pieces need large ones
+
+
+def values_of(e: Expr) -> tuple[int, ...]:
+    """Values at a few points of the symbols' ranges, the same ones for every expression of the same symbols.
+
+    Empty where a symbol is bounded by another one, or where there is no value.
+
+    >>> from idgraph.arith import symbol
+    >>> n = symbol("n", 1)
+    >>> values_of(n + n) == values_of(2 * n), values_of(n + 1) == values_of(n)
+    (True, False)
+    """
+    points: list[dict[str, int]] = [{} for _ in _STEPS]
+    for place, s in enumerate(sorted(e.symbols, key=lambda s: s.name)):
+        low, high, m, r = s.symbol_bounds
+        if isinstance(low, Expr) or isinstance(high, Expr):
+            return ()
+        first = low if low is not None else 0 if high is None else high - m * _STEPS[-1] * (place + 1)
+        first += (r - first) % m
+        count = None if high is None else (high - first) // m + 1
+        for point, step in zip(points, _STEPS, strict=True):
+            k = step * (place + 1) + place
+            point[s.name] = first + m * (k if count is None else k % max(count, 1))
+    try:
+        return tuple([int(e.evaluate(point)) for point in points])
+    except ArithError:
+        return ()
+
+
 class Forms:
     """Numbers forms and extents; shared by all graphs of a fusion.
 
@@ -46,7 +76,7 @@ class Forms:
     def __init__(self) -> None:
         self._numbers: dict[tuple[object, ...], int] = {}
         self._extents: dict[Expr, int] = {}
-        self._symbolic: dict[frozenset[str], list[tuple[Expr, int]]] = {}
+        self._symbolic: dict[tuple[frozenset[str], tuple[int, ...]], list[tuple[Expr, int]]] = {}
 
     def extent(self, e: Expr) -> int:
         """A number that provably equal extents share."""
@@ -60,8 +90,8 @@ class Forms:
         if known is not None:
             return known
         number = len(self._extents)
-        if not e.is_const:
-            alike = self._symbolic.setdefault(e.names, [])
+        if not e.is_const:  # only those with equal values where both are looked at can be equal
+            alike = self._symbolic.setdefault((e.names, values_of(e)), [])
             number = next((n for other, n in alike if same_extent(other, e)), number)
             alike.append((e, number))
         self._extents[e] = number
