@@ -99,6 +99,10 @@ def _check_read(model: IdModel, e: TensorExpr, k: int, t: Tensor, steps: tuple[C
                 raise _outside(t, x, f"{e!r} reads it at a coordinate that its loops do not lead to")
             c = solver.place(key(d))
             inside = and_(c >= 0, c < d.extent)
+            if isinstance(x, Stride) and x.step not in (1, -1):  # between the steps there is nothing
+                if not solver.known(key(x.source)):
+                    raise _outside(t, x, f"{e!r} reads it at a coordinate that its loops do not lead to")
+                inside = and_(inside, ((solver.place(key(x.source)) - x.start) % x.step).eq(0))
             facts = (*read.conditions, *read.load_bounds)
             if not is_true(simplify(inside, facts=facts), facts) and not enumerate_points(inside, POINTS, facts):
                 at = f" at {e.source_line}" if e.source_line else ""

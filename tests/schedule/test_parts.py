@@ -1,0 +1,70 @@
+"""Loops over a part of a tensor: taken where every reader stays inside of it, refused by name where one does not."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+import idgraph as ig
+
+
+def made(extent: int, start: int, step: int, count: int, *, inlined: bool = False) -> ig.Fusion:
+    """``p`` runs over ``count`` elements from ``start`` on, its reader over every second from 2 to 9."""
+    f = ig.Fusion("parts")
+    p = ig.exp(f.input("x", (extent,)), name="p")
+    f.output(ig.slice(p, 0, 2, 9, 2) * 2.0)
+    p.stride(0, start, step, count)
+    if inlined:
+        ig.schedule.inline_most(f)
+    return f
+
+
+RUNS = [
+    (start, step, count)
+    for start, step, count in itertools.product(range(12), (-4, -3, -2, -1, 1, 2, 3, 4), range(1, 13))
+    if 0 <= start + step * (count - 1) < 12
+]
+
+
+@pytest.mark.parametrize("step", [-4, -2, -1, 1, 2, 3, 4])
+def test_every_run_of_an_axis(step: int) -> None:
+    """Taken, and right, exactly where the elements that are read are among those that are made."""
+    taken = 0
+    for start, own, count in RUNS:
+        if own != step:
+            continue
+        f = made(12, start, step, count)
+        if {2, 4, 6, 8} <= {start + step * k for k in range(count)}:
+            assert ig.validate(f, target="python").ok, str(f)
+            taken += 1
+        else:
+            with pytest.raises(ig.ScheduleError, match="the schedule of p computes a part of it only: Stride"):
+                ig.emit(f, target="python")
+    assert bool(taken) == (abs(step) < 3)
+
+
+def test_a_run_inside_of_a_run() -> None:
+    f = made(24, 0, 2, 12)
+    f["p"].stride(0, 1, 1, 4)  # 2, 4, 6, 8
+    assert ig.validate(f, target="numpy").ok
+    g = made(24, 0, 2, 12)
+    g["p"].stride(0, 1, 2, 3)  # 2, 6, 10
+    with pytest.raises(ig.ScheduleError, match="computes a part of it only"):
+        ig.emit(g, target="numpy")
+
+
+@pytest.mark.parametrize("inlined", [False, True])
+def test_a_reader_of_everything(inlined: bool) -> None:
+    """The places between the steps were taken for made ones: i//2 is inside for every i."""
+    f = ig.Fusion("parts")
+    p = ig.exp(f.input("x", (12,)), name="p")
+    o = f.output(p * 2.0)
+    p.stride(0, 0, 2, 6)
+    before = str(f)
+    with pytest.raises(ig.ScheduleError, match=r"computes a part of it only.*\n.*p\.stride\(0, 0, 2, 6\)"):
+        ig.emit(f, target="numpy")
+    assert str(f) == before
+    o.stride(0, 0, 2, 6)
+    with pytest.raises(ig.ScheduleError, match="is an output, all of its elements are needed"):
+        ig.emit(f, target="numpy")
