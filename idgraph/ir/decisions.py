@@ -52,3 +52,19 @@ class Decision(Printed):
             cost = "impossible" if option.cost is None else f"{option.cost:,} element accesses"
             lines.append(f"  not {option.name}: {cost}; {option.why}")
         return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """The memory format that an automatic schedule gave a tensor: ``order``, axis numbers outermost in memory first.
+
+    ``told`` is the decision in words, ``at`` the schedule step that it made: another one of the tensor's is the user's.
+    """
+
+    tensor: str
+    order: tuple[int, ...]
+    told: str
+    at: int
+
+    def __str__(self) -> str:
+        return self.told

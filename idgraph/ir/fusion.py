@@ -10,7 +10,7 @@ from weakref import ReferenceType, ref
 
 from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
 from idgraph.errors import FusionError, IdGraphError, OperationError, SourceLine, arguments, short_repr, user_line
-from idgraph.ir.decisions import Decision
+from idgraph.ir.decisions import Decision, Format
 from idgraph.ir.domains import IterDomain, Kind, is_one
 from idgraph.ir.dtypes import DTypeLike, Scalar, check_dtype, scalar_dtype
 from idgraph.ir.exprs import Attr, AxisRead, TensorExpr, from_the_front
@@ -74,6 +74,7 @@ class Fusion(Rewrites, ShownFusion):
         self._made = 0
         self._forced_line: SourceLine | None = None
         self.decisions: tuple[Decision, ...] = ()
+        self.formats: tuple[Format, ...] = ()
         self.version = 0
         _current.set(ref(self))
 

@@ -7,6 +7,7 @@ turns a copy into a transposition.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from idgraph.arith import Expr
@@ -44,29 +45,52 @@ def infer(fusion: Fusion, *, like: Literal["reference", "torch"] = "reference") 
     if like not in ("reference", "torch"):
         raise OperationError(f"infer: like={like!r} is not known", hint='like="reference" or like="torch"')
     eager = eager_strides(fusion) if like == "torch" else {}
-    known: dict[Tensor, tuple[Order, ...]] = {}
-    ended: dict[Tensor, tuple[str, ...]] = {}  # why no order reached a tensor
-    made: dict[Tensor, LayoutDecision] = {}
+    formats = Formats()
     outputs = set(fusion.outputs)
+    made: dict[Tensor, LayoutDecision] = {}
     for t in fusion.tensors:
-        known[t], lost = offered(t, known)
-        if not known[t] and t.definition is not None:
-            before = (reason for x in t.definition.inputs for reason in ended.get(x, ()))
-            lost = ended[t] = tuple(dict.fromkeys((*before, *lost)))
         if t.definition is None or not (t in outputs or _is_stored(t)):
             continue
-        if demanded(t):
-            made[t] = _as_it_is(t)
-        elif like == "torch":
-            made[t] = _as_torch(t, eager[t])
-        else:
-            made[t] = _decide(t, known[t], lost)
+        made[t] = _as_torch(t, eager[t]) if like == "torch" and not demanded(t) else formats.decide(t)
     return Decisions(made)
 
 
+@dataclass(slots=True)
+class Formats:
+    """Orders as they reach tensors, each asked for once; ``ended`` are the reasons why none reached a tensor."""
+
+    known: dict[Tensor, tuple[Order, ...]] = field(default_factory=dict[Tensor, "tuple[Order, ...]"])
+    ended: dict[Tensor, tuple[str, ...]] = field(default_factory=dict[Tensor, "tuple[str, ...]"])
+
+    def decide(self, t: Tensor) -> LayoutDecision:
+        """The memory format of one tensor, as `infer` has it."""
+        if demanded(t):
+            return _as_it_is(t)
+        self._reach(t)
+        return _decide(t, self.known[t], self.ended.get(t, ()))
+
+    def _reach(self, t: Tensor) -> None:
+        """What ``t`` is offered, after what it is computed from."""
+        stack = [t]
+        while stack:
+            u = stack[-1]
+            open_ = [] if u.definition is None else [x for x in u.definition.inputs if x not in self.known]
+            if u in self.known or open_:
+                stack += open_
+                if u in self.known:
+                    stack.pop()
+                continue
+            self.known[u], lost = offered(u, self.known)
+            if not self.known[u] and u.definition is not None:
+                before = (reason for x in u.definition.inputs for reason in self.ended.get(x, ()))
+                self.ended[u] = tuple(dict.fromkeys((*before, *lost)))
+            stack.pop()
+
+
 def demanded(t: Tensor) -> bool:
-    """Whether the user laid the tensor out."""
-    return any(step.name == "set_allocation" for step in t.log)
+    """Whether the user laid the tensor out: a step that an automatic schedule took is none of the user's."""
+    own = {n.at for n in t.fusion.formats if n.tensor == t.name}
+    return any(step.name == "set_allocation" and step.at not in own for step in t.log)
 
 
 def _is_stored(t: Tensor) -> bool:
@@ -108,7 +132,7 @@ def _decide(t: Tensor, orders: Sequence[Order], lost: tuple[str, ...]) -> Layout
     costs: tuple[Candidate, ...] = ()
     chosen = whole[0]
     if len(different) > 1:
-        costs = tuple(Candidate(o.source, _numbers(t, axes), _moved(t, axes, orders)) for o, axes, _ in whole)
+        costs = tuple(Candidate(o.source, _numbers(t, axes), moved_bytes(t, axes, orders)) for o, axes, _ in whole)
         least = min(c.moved_bytes for c in costs)
         cheap = [w for w, c in zip(whole, costs, strict=True) if c.moved_bytes == least]
         if len({axes for _, axes, _ in cheap}) > 1:
@@ -146,14 +170,14 @@ def _completed(t: Tensor, order: Order, others: Sequence[Order]) -> tuple[tuple[
     return tuple(axes), tuple(why[d] for d in axes)
 
 
-def _moved(t: Tensor, axes: tuple[IterDomain, ...], orders: Sequence[Order]) -> int:
+def moved_bytes(t: Tensor, axes: Sequence[IterDomain], orders: Sequence[Order]) -> int:
     """Bytes by sectors where neighbouring threads take neighbours of the innermost axis: t and what offers orders."""
     inner = axes[-1]
-    total = _bytes(t)
+    total = bytes_of(t)
     for o in orders:
         # neighbours read one place of a source without the axis, and whole sectors of one that has it innermost
         apart = inner in o.axes and (o.axes[-1] is not inner or _smallest_stride(o.source) != 1)
-        total += _bytes(o.source) * (max(1, SECTOR // item_size(o.source.dtype)) if apart else 1)
+        total += bytes_of(o.source) * (max(1, SECTOR // item_size(o.source.dtype)) if apart else 1)
     return total
 
 
@@ -164,7 +188,8 @@ def _smallest_stride(source: Tensor) -> Expr | int:
     return by_axis.get(order[-1], 1) if order else 1
 
 
-def _bytes(t: Tensor) -> int:
+def bytes_of(t: Tensor) -> int:
+    """Bytes of a tensor; an axis whose size is a symbol counts as `ASSUMED` elements."""
     count = 1
     for d in t.axes:
         count *= int(d.extent) if d.extent.is_const else ASSUMED

@@ -11,12 +11,12 @@ from functools import partial
 from typing import Literal
 
 from idgraph.kernel.ir import Kernel, Plan
-from idgraph.passes import fuse_lanes, fuse_launches, init, lanes, roll, rows
+from idgraph.passes import fuse_lanes, fuse_launches, init, lanes, peel, roll, rows
 from idgraph.passes.rows import symbols
 from idgraph.schedule.config import RULE, KernelConfig
 
 Name = Literal[
-    "serial", "rename_columns", "fuse_launches", "rows", "init", "unroll", "roll", "fuse_lanes", "scalar_replacement"
+    "serial", "rename_columns", "fuse_launches", "rows", "init", "peel", "unroll", "roll", "fuse_lanes", "scalar_replacement"
 ]
 
 
@@ -57,6 +57,7 @@ TABLE: Mapping[str, tuple[Pass, ...]] = {
         Pass("fuse_launches", "independent kernels in one launch", lambda p, _: fuse_launches.together(p)),
         _APART,
         Pass("rows", "rows read once: in registers, in chunks, under a running maximum", partial(_rows, threads=True)),
+        Pass("peel", "lanes across an end as a vector body and scalar ends", _each(peel.peeled)),
         Pass("unroll", "lanes as straight code, split where they differ, accesses joined", _each(lanes.with_lanes)),
         Pass("roll", "straight code of lanes as loops over registers", _each(roll.rolled)),
         Pass("fuse_lanes", "loops over as many lanes side by side as one", _each(fuse_lanes.fused_lanes)),

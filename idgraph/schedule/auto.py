@@ -33,14 +33,16 @@ from idgraph.ir import (
 from idgraph.ir.loops import reset
 from idgraph.ir.registry import apply
 from idgraph.ir.state import rewriting
+from idgraph.layout.carry_out import lay_out, take_back
 from idgraph.rewrite.broadcasts import broadcasts_first, wide_views
 from idgraph.rewrite.gathers import Force, apply_gather_plan, gather_plan
 from idgraph.rewrite.two_stage import two_stages
 from idgraph.schedule.blocks import VECTOR_BYTES, cut_blocks
 from idgraph.schedule.config import RULE, KernelConfig
+from idgraph.schedule.follow import Cut, flat_cut, loop_order
 from idgraph.schedule.inline import inline_most, recompute, scan_loops
 from idgraph.schedule.replay import like_consumer
-from idgraph.schedule.rows import schedule_rows
+from idgraph.schedule.rows import reduces, schedule_rows
 from idgraph.schedule.scatter import apply_scatter_plan, scatter_plan, schedule_scatter
 from idgraph.schedule.transpose import Nest, tile_transposes
 
@@ -61,7 +63,14 @@ MOVES = frozenset(
 
 
 @arguments(ScheduleError, first=True, keep=rewriting)
-def auto(fusion: Fusion, *, block: int | None = None, gathers: Force = None, config: KernelConfig = RULE) -> None:
+def auto(
+    fusion: Fusion,
+    *,
+    block: int | None = None,
+    gathers: Force = None,
+    config: KernelConfig = RULE,
+    layout: bool = True,
+) -> None:
     """Schedule a whole fusion for ``block`` threads a block (by default as measured); earlier schedules are dropped.
 
     ``config`` chooses among kernels that compute the same (see `idgraph.tune`, which measures them).
@@ -70,6 +79,10 @@ def auto(fusion: Fusion, *, block: int | None = None, gathers: Force = None, con
     `idgraph.schedule.gather_plan` and `scatter_plan`), or the way that ``gathers`` says: "recompute", "predicate",
     "one-hot" or "global" for all, or by name of the gather's output. That may rewrite operations; outputs keep their
     names and tensors. ``fusion.decisions`` and the report of an emitted program say what was decided.
+
+    Outputs, and tensors stored between kernels, get the memory format that `ig.layout.infer` decides, unless the user
+    laid them out; ``fusion.formats`` tells which and why. ``layout=False`` keeps their logical order. Loops follow the
+    memory of what is read and written.
 
     Tensors that cannot be inlined into all their readers may get private copies (`recompute`), new tensors.
 
@@ -90,6 +103,10 @@ def auto(fusion: Fusion, *, block: int | None = None, gathers: Force = None, con
         broadcasts_first(fusion)
         two_stages(fusion)
     _join_views(fusion)
+    take_back(fusion)
+    if layout:
+        kept = _stored(fusion)
+        lay_out(fusion, [t for t in fusion.tensors if t in kept and (t in fusion.outputs or not reduces(t))])
     rows = schedule_rows(fusion, config)
     nests = _Nests(config.but(block=block) if block else config, _stored(fusion) | rows.members, rows.members)
     for e in reversed(fusion.exprs):
@@ -181,7 +198,7 @@ class _Nests:
         if leader is None:
             self.stored.add(t)
             self.whole.add(t)
-            _reference(t, _sources(t, self.stored), self.config)
+            _reference(t, _sources(t, self.stored), self.stored, self.config)
             self.of[t], self.leads[t] = {}, t
             return
         self.follow(t, leader)
@@ -294,7 +311,7 @@ def _stored(fusion: Fusion) -> set[Tensor]:
     return kept
 
 
-def _reference(t: Tensor, sources: _Sources, config: KernelConfig) -> None:
+def _reference(t: Tensor, sources: _Sources, stored: Collection[Tensor], config: KernelConfig) -> None:
     """Kept axes flattened and cut into blocks and threads; reduced axes inside them, axes of one element last."""
     ops = {e.op for e in sources.exprs}
     small = len(sources.exprs) <= FEW and len(sources.inputs) <= 2
@@ -306,19 +323,15 @@ def _reference(t: Tensor, sources: _Sources, config: KernelConfig) -> None:
         _interleaved(t, block)
         return
 
-    serial = scan_loops(t)
-
-    def rank(p: int) -> int:
-        d = t.loop[p]
-        return 2 if d.is_broadcast else 1 if d.kind == "reduction" or d in serial else 0
-
-    order = sorted(range(len(t.loop)), key=rank)
-    kept = sum(rank(p) == 0 for p in order)
-    if order != sorted(order):
-        t.reorder(order)
+    kept = _in_order(t, stored)
     if not kept:
         return
-    parts, width = (1, 1) if len(order) > kept and any(rank(p) == 1 for p in range(len(t.loop))) else _lanes(t, kept)
+    alone = kept == len(t.loop) or all(d.is_broadcast for d in t.loop[kept:])
+    parts, width = _lanes(t, kept, sources) if alone else (1, 1)
+    most = _vector(t, sources)
+    cut = flat_cut(t, t.loop[:kept], stored, most) if alone and parts == 1 and width < most else None
+    if cut is not None:
+        kept, width = _flattened(t, kept, cut), 1
     if width > 1:
         t.split(kept - 1, width).parallelize(kept, "vectorize")
     if parts > 1:
@@ -336,6 +349,34 @@ def _reference(t: Tensor, sources: _Sources, config: KernelConfig) -> None:
         t.reorder({at: 1}).parallelize(1, "serial").merge(1)
     t.parallelize(0, "blockIdx.x")
     t.parallelize(1, "threadIdx.x")
+
+
+def _in_order(t: Tensor, stored: Collection[Tensor]) -> int:
+    """Loops as memory lies: first those that are kept, whose number is returned; reduced ones and those that go in
+    order inside them, axes of one element last."""
+    serial = scan_loops(t)
+
+    def rank(d: IterDomain) -> int:
+        return 2 if d.is_broadcast else 1 if d.kind == "reduction" or d in serial else 0
+
+    kept = [d for d in t.loop if rank(d) == 0]
+    order = loop_order(t, kept, stored) if len(kept) > 1 and t.loop == t.logical else kept
+    wanted = [*order, *sorted((d for d in t.loop if rank(d)), key=rank)]
+    if wanted != list(t.loop):
+        t.reorder([t.loop.index(d) for d in wanted])
+    return len(kept)
+
+
+def _flattened(t: Tensor, kept: int, cut: Cut) -> int:
+    """The innermost kept loops as one, cut into vectors; returns the number of kept loops outside of the vectors."""
+    for _ in range(cut.axes - 1):
+        kept -= 1
+        t.merge(kept - 1)
+    if cut.chunks is not None:  # a row has vectors of its own, whole and not
+        t.split(kept - 1, cut.chunks * cut.width)
+        kept += 1
+    t.split(kept - 1, cut.width).parallelize(kept, "vectorize")
+    return kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,12 +429,20 @@ def _interleaved(t: Tensor, block: int) -> None:
     t.parallelize(1, "threadIdx.x")
 
 
-def _lanes(t: Tensor, kept: int) -> tuple[int, int]:
+def _vector(t: Tensor, sources: _Sources) -> int:
+    """Elements of one access: 16 bytes of the reference, or of what it reads where that is a byte wide."""
+    size = item_size(t.dtype)
+    if size == 1 and sources.inputs:
+        size = max(size, min(item_size(x.dtype) for x in sources.inputs))
+    return VECTOR_BYTES // size
+
+
+def _lanes(t: Tensor, kept: int, sources: _Sources) -> tuple[int, int]:
     """(parts, width) for the last kept loop axis: equal parts that cuts leave, and elements of one vector access."""
     extent = t.loop[kept - 1].extent
     if not extent.is_const or extent == 0:
         return 1, 1
-    n, width = int(extent), VECTOR_BYTES // item_size(t.dtype)
+    n, width = int(extent), _vector(t, sources)
     part = n
     for cut in _cuts(t, n):
         part = gcd(part, cut)

@@ -137,7 +137,7 @@ def shared(f: ig.Fusion) -> list[str]:
 @pytest.mark.parametrize("name", TILED)
 def test_tiled_and_right(name: str) -> None:
     f = TILED[name]()
-    ig.schedule.auto(f)
+    ig.schedule.auto(f, layout=False)
     assert shared(f)
     report = ig.validate(f, target="numpy")
     assert report.ok, report
@@ -146,7 +146,7 @@ def test_tiled_and_right(name: str) -> None:
 @pytest.mark.parametrize("name", DIRECT)
 def test_direct_where_no_tile_helps(name: str) -> None:
     f = DIRECT[name]()
-    ig.schedule.auto(f)
+    ig.schedule.auto(f, layout=False)
     assert not shared(f)
     assert ig.validate(f, target="numpy").ok
 
@@ -156,22 +156,22 @@ def test_direct_where_no_tile_helps(name: str) -> None:
 )
 def test_no_thread_races(name: str) -> None:
     f = TILED[name]()
-    ig.schedule.auto(f)
+    ig.schedule.auto(f, layout=False)
     assert faults(emit(f, "cuda").plan) == []
 
 
 @pytest.mark.parametrize("target", ["python", pytest.param("cpu", marks=pytest.mark.slow)])
 def test_values_on_other_targets(target: Any) -> None:
     f = around((24, 40), "bfloat16")
-    ig.schedule.auto(f)
+    ig.schedule.auto(f, layout=False)
     assert ig.validate(f, target=target).ok
 
 
 def test_scheduling_again_changes_nothing() -> None:
     f = moved((64, 64), (1, 0))
-    ig.schedule.auto(f)
+    ig.schedule.auto(f, layout=False)
     before, source = [t.name for t in f.tensors], emit(f, "cuda").source.replace("\n", "")
-    ig.schedule.auto(f)
+    ig.schedule.auto(f, layout=False)
     assert [t.name for t in f.tensors] == before
     assert len(shared(f)) == 1
     assert len(emit(f, "cuda").source.replace("\n", "")) == len(source)
@@ -181,7 +181,7 @@ def test_the_users_copy_is_the_tile() -> None:
     f = ig.Fusion("own")
     c = ig.copy(f.input("x", (32, 64)), name="c")
     f.output(ig.permute(c, (1, 0)))
-    ig.schedule.auto(f)
+    ig.schedule.auto(f, layout=False)
     assert shared(f) == ["c"]
     assert len(f.tensors) == 3
 
@@ -201,7 +201,7 @@ def wide(s: VectorLoad | VectorStore) -> int:
 @pytest.mark.parametrize("dtype", WIDE)
 def test_sixteen_bytes_on_both_sides(dtype: DType) -> None:
     f = moved((256, 256), (1, 0), dtype)
-    ig.schedule.auto(f)
+    ig.schedule.auto(f, layout=False)
     (kernel,) = emit(f, "cuda").plan.kernels
     loads = {(s.buffer.place, wide(s)) for s in walk(kernel.body) if isinstance(s, VectorLoad)}
     stores = {(s.buffer.place, wide(s)) for s in walk(kernel.body) if isinstance(s, VectorStore)}
@@ -214,7 +214,7 @@ def test_sixteen_bytes_on_both_sides(dtype: DType) -> None:
 def test_ptx_of_the_large_transpose() -> None:
     pytest.importorskip("numba_cuda")
     f = moved((16384, 16384), (1, 0), "bfloat16")
-    ig.schedule.auto(f)
+    ig.schedule.auto(f, layout=False)
     (ptx,) = compile_ptx(emit(f, "cuda"))
     assert ptx.count("ld.global.v4") == ptx.count("st.global.v4") == ptx.count("st.shared.v4") == 4
     assert ptx.count("ld.shared.u16") == 32
@@ -264,14 +264,14 @@ def conflicts(f: ig.Fusion) -> int:
 )  # fmt: skip
 def test_no_bank_conflicts_by_enumeration(shape: tuple[int, int], dtype: DType) -> None:
     f = moved(shape, (1, 0), dtype)
-    ig.schedule.auto(f)
+    ig.schedule.auto(f, layout=False)
     assert conflicts(f) == 1
 
 
 def test_the_enumeration_sees_a_conflict() -> None:
     """The same tile with its chunks left in place."""
     f = moved((256, 256), (1, 0))
-    ig.schedule.auto(f)
+    ig.schedule.auto(f, layout=False)
     tile = f[shared(f)[0]]
     swizzle = next(x for x in tile.domain.loop_exprs if type(x).__name__ == "Swizzle")
     plain = [swizzle.inputs[1] if d is swizzle.outputs[1] else d for d in tile.allocation]
@@ -282,7 +282,7 @@ def test_the_enumeration_sees_a_conflict() -> None:
 def test_every_element_has_one_place_in_the_tile() -> None:
     """Producer and consumer name the same slot for an element: by the accesses of the model, over the whole tensor."""
     f = moved((40, 24), (1, 0))
-    ig.schedule.auto(f)
+    ig.schedule.auto(f, layout=False)
     m, tile = ig.IdModel(f), f[shared(f)[0]]
     (kernel,) = emit(f, "cuda").plan.kernels
     assert kernel.launch["threadIdx.x"][0] == 64

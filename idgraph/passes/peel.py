@@ -1,0 +1,315 @@
+"""peel: a loop over lanes that does not divide, or starts unaligned, becomes a vector body and scalar ends.
+
+Before: ``for q < 4 vectorize: if X + q < n: ...``, where the X of neighbouring threads are 4 apart. No vector can move
+what a part of the lanes moves. After:
+
+    if X + 3 < n:               all lanes: the condition is gone, and accesses join
+      for q < 4 vectorize: ...
+    if (X + 3 >= n) & (X < n):  the one chunk across the end, lane by lane
+      for q < 4: if X + q < n: ...
+
+Rows may begin anywhere: 50257 columns make every row start at another alignment. There the chunks are counted from the
+last aligned element before the row, ``s`` elements to the left, so that the first chunk of a row is cut off as its last
+one is. Which access decides is a matter of bytes; others that are as aligned follow it.
+
+The columns of all chunks of a row are one loop: the lanes of the ``K`` chunks that the threads of a row's blocks take.
+That is read off the condition, and every index is written in row and column before it is moved, so it is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from idgraph.arith import Expr, and_, as_expr, ceildiv, is_true, multiple_of, simplify, symbol
+from idgraph.ir import item_size
+from idgraph.kernel.defuse import everywhere, rewritten
+from idgraph.kernel.ir import (
+    Choose,
+    Compute,
+    Declare,
+    If,
+    Index,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Note,
+    Stmt,
+    Store,
+    walk,
+)
+from idgraph.passes.vectorize import VECTOR_TYPES
+
+SHIFT, BASE = "peel_shift", "peel_base"
+Body = tuple[Stmt, ...]
+
+
+def peeled(kernel: Kernel) -> Kernel:
+    """The kernel with its loops over lanes peeled, where a condition cuts them."""
+    if not any(isinstance(s, Loop) and s.parallel == "vectorize" for s in walk(kernel.body)):
+        return kernel
+    return replace(kernel, body=_inside(kernel.body, (), _Numbers()))
+
+
+@dataclass(slots=True)
+class _Numbers:
+    """How many loops of a kernel have been moved: their variables need names of their own."""
+
+    used: int = 0
+
+    def name(self, stem: str) -> str:
+        return f"{stem}{self.used or ''}"
+
+
+def _inside(body: Body, around: tuple[Loop, ...], numbers: _Numbers) -> Body:
+    made: list[Stmt] = []
+    for s in body:
+        match s:
+            case Loop(parallel="vectorize"):
+                chunk = _chunk(s, around)
+                made += [s] if chunk is None else chunk.peeled(numbers)
+            case Loop():
+                made.append(replace(s, body=_inside(s.body, (*around, s), numbers)))
+            case If():
+                made.append(replace(s, body=_inside(s.body, around, numbers)))
+            case _:
+                made.append(s)
+    return tuple(made)
+
+
+def _chunk(s: Loop, around: Sequence[Loop]) -> _Chunk | None:
+    """The lanes of ``s`` as a chunk of a row; None where their condition does not say so, or they hold other loops."""
+    if not s.extent.is_const or int(s.extent) < 2 or not around or not _is_plain(s.body):
+        return None
+    lane = symbol(s.var, 0, s.extent - 1)
+    cuts = {c for x in walk(s.body) if isinstance(x, If) for c in _conjuncts(x.condition) if s.var in c.names}
+    if len(cuts) != 1 or not _all_guarded(s.body, next(iter(cuts))):
+        return None
+    cut = next(iter(cuts))
+    if cut.op not in ("lt", "le"):
+        return None
+    start = simplify(cut.args[0] - lane)
+    end = simplify(cut.args[1] + 1) if cut.op == "le" else cut.args[1]
+    moving = {v.var for v in around} | {s.var}
+    if s.var in start.names or end.names & moving or not multiple_of(start, int(s.extent)):
+        return None
+    rows = _rows(start, around, int(s.extent))
+    return None if rows is None else _Chunk(s, tuple(around), lane, cut, start, end, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The loops on blocks and threads as one number, ``count`` chunks of which are a row (None: all of them)."""
+
+    block: Expr
+    thread: Expr
+    threads: int
+    count: int | None
+
+    @property
+    def number(self) -> Expr:
+        """The chunk's number, over all rows."""
+        return self.block * self.threads + self.thread
+
+
+def _rows(start: Expr, around: Sequence[Loop], width: int) -> _Rows | None:
+    """How chunks are numbered, proved of the column ``start`` at which a thread's begins."""
+    block = next((v for v in around if v.parallel == "blockIdx.x"), None)
+    thread = next((v for v in around if v.parallel == "threadIdx.x"), None)
+    if block is None or thread is None or not thread.extent.is_const:
+        return None
+    if any(v.parallel not in ("blockIdx.x", "threadIdx.x") and v.extent != 1 for v in around):
+        return None
+    threads = int(thread.extent)
+    at = _Rows(symbol(block.var, 0, block.extent - 1), symbol(thread.var, 0, threads - 1), threads, None)
+    if simplify(start - at.number * width) == 0:
+        return at
+    for count in sorted(_counts(start, width)):
+        if simplify(start - simplify(at.number % count) * width) == 0:
+            return replace(at, count=count)
+    return None
+
+
+def _counts(start: Expr, width: int) -> set[int]:
+    """Numbers of chunks that a row may have: what a remainder in ``start`` says."""
+    found: set[int] = set()
+    for part in start.args if start.op == "add" else (start,):
+        factor = 1
+        if part.op == "mul":
+            factor = next((int(a) for a in part.args if a.is_const), 1)
+        for x in part.args if part.op == "mul" else (part,):
+            if x.op == "mod" and x.args[1].is_const and int(x.args[1]) * factor % width == 0:
+                found.add(int(x.args[1]) * factor // width)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Lanes ``start`` to ``start + width`` of a row that ends at ``end``: ``cut`` is the condition that says so."""
+
+    loop: Loop
+    around: tuple[Loop, ...]
+    lane: Expr
+    cut: Expr
+    start: Expr
+    end: Expr
+    rows: _Rows
+
+    @property
+    def width(self) -> int:
+        return int(self.loop.extent)
+
+    def peeled(self, numbers: _Numbers) -> list[Stmt]:
+        """The vector body and the scalar ends."""
+        anchor = self.anchor()
+        if anchor is None:
+            return self.ends(self.start, self.loop.body, self.loop.body, self.cut)
+        shift, base = symbol(numbers.name(SHIFT), 0, self.width - 1), symbol(numbers.name(BASE), 0)
+        numbers.used += 1
+        lets = [
+            Let(shift.name, Index(simplify(self.back(anchor, as_expr(0)) % self.width))),
+            Let(base.name, Index(simplify(self.back(anchor, as_expr(0)) // self.width))),
+        ]
+        first = simplify(self.start - shift)
+        vector = self.moved(anchor, shift, base)
+        scalar = self.moved(None, shift, base)
+        cut = simplify(first + self.lane < self.end) & (first + self.lane >= 0)
+        return [*lets, *self.ends(first, vector, scalar, cut)]
+
+    def ends(self, first: Expr, vector: Body, scalar: Body, cut: Expr) -> list[Stmt]:
+        """``vector`` for a chunk that is whole; ``scalar`` lane by lane for one that is not, and not empty."""
+        whole = simplify(first + (self.width - 1) < self.end)
+        some = simplify(first < self.end)
+        if first is not self.start:  # a row begins inside of a chunk, or with one
+            whole = and_(whole, simplify(first >= 0))
+        rest = simplify(~whole) if whole.op != "and" else None
+        parts = [simplify(~c) for c in whole.args] if whole.op == "and" else []
+        other = rest if rest is not None else parts[0] | parts[1] if len(parts) == 2 else ~whole
+        lanes = replace(self.loop, body=_without(vector, self.cut))
+        alone = replace(self.loop, parallel="serial", body=_instead(scalar, self.cut, cut))
+        return [If(whole, (lanes,)), If(simplify(other & some), (alone,))]
+
+    # rows and columns ---------------------------------------------------------------------------------------------
+
+    def by_column(self, e: Expr) -> Expr:
+        """An index expression in row and column, instead of in block, thread and lane."""
+        r, column = self.symbols()
+        number = column // self.width if self.rows.count is None else r * self.rows.count + column // self.width
+        place = {
+            self.rows.block: simplify(number // self.rows.threads),
+            self.rows.thread: simplify(number % self.rows.threads),
+            self.lane: column % self.width,
+        }
+        return simplify(e.substitute(place))
+
+    def symbols(self) -> tuple[Expr, Expr]:
+        """A row's number, and a column of it."""
+        blocks = next(v for v in self.around if v.parallel == "blockIdx.x").extent
+        total = blocks * self.rows.threads
+        last = as_expr(0) if self.rows.count is None else simplify(ceildiv(total, as_expr(self.rows.count)) - 1)
+        return symbol("peel_row", 0, last), symbol("peel_column", 0, simplify(self.end - 1))
+
+    def back(self, e: Expr, column: Expr) -> Expr:
+        """An index expression in row and column at a column, in block and thread again."""
+        r, c = self.symbols()
+        row = as_expr(0) if self.rows.count is None else simplify(self.rows.number // self.rows.count)
+        return simplify(e.substitute({r: row, c: column}))
+
+    def anchor(self) -> Expr | None:
+        """The address of column 0, in the row, whose alignment is kept; None where chunks stay where they are."""
+        if self.rows.count is None or not is_true(as_expr(self.rows.count * self.width) >= self.end + self.width - 1):
+            return None
+        found: dict[Expr, int] = {}
+        r, column = self.symbols()
+        for s in walk(self.loop.body):
+            if not isinstance(s, (Load, Store)) or s.buffer.dtype not in VECTOR_TYPES:
+                continue
+            start = simplify(self.by_column(s.address) - column)
+            if column.names & start.names:
+                continue
+            # What is the same for all rows is found in caches.
+            weight = item_size(s.buffer.dtype) * (4 if r.names & start.names else 1)
+            like = next((a for a in found if multiple_of(simplify(start - a), self.width)), start)
+            found[like] = found.get(like, 0) + weight
+        if not found:
+            return None
+        best = max(found, key=lambda a: found[a])
+        return None if multiple_of(best, self.width) else best
+
+    def moved(self, anchor: Expr | None, shift: Expr, base: Expr) -> Body:
+        """The body with column ``start - shift + lane`` in the place of ``start + lane``."""
+        _, column = self.symbols()
+
+        def at(e: Expr) -> Expr:
+            plain = self.by_column(e)
+            if anchor is not None and not e.is_condition:
+                rest = simplify(plain - column - anchor)
+                if not column.names & rest.names and multiple_of(rest, self.width):
+                    return base * self.width + self.back(rest, as_expr(0)) + self.start + self.lane
+            return self.back(plain, self.start - shift + self.lane)
+
+        def moved(s: Stmt) -> Stmt:
+            if isinstance(s, If):  # the cut itself is replaced as a whole
+                kept = [c if c == self.cut else at(c) for c in _conjuncts(s.condition)]
+                return replace(s, condition=and_(*kept))
+            return rewritten(s, index=at)
+
+        return everywhere(self.loop.body, moved)
+
+
+# bodies ---------------------------------------------------------------------------------------------------------------
+
+
+def _conjuncts(c: Expr) -> tuple[Expr, ...]:
+    return c.args if c.op == "and" else (c,)
+
+
+def _is_plain(body: Body) -> bool:
+    """Straight code on memory that others see: no arrays of a thread's own, which all lanes would have to agree on."""
+    for s in walk(body):
+        match s:
+            case Load(buffer=b) | Store(buffer=b):
+                if b.place in ("private", "shared"):
+                    return False
+            case Note() | Compute() | Choose() | Declare() | If():
+                pass
+            case _:
+                return False
+    return True
+
+
+def _all_guarded(body: Body, cut: Expr) -> bool:
+    """Whether nothing touches memory but where ``cut`` holds."""
+    return all(
+        isinstance(s, (Note, Compute, Choose, Declare))
+        or (isinstance(s, If) and (cut in _conjuncts(s.condition) or _all_guarded(s.body, cut)))
+        for s in body
+    )
+
+
+def _without(body: Body, cut: Expr) -> Body:
+    """``body`` where ``cut`` holds."""
+    return tuple(_uncut(body, cut))
+
+
+def _uncut(body: Body, cut: Expr) -> Iterator[Stmt]:
+    for s in body:
+        if not isinstance(s, If):
+            yield s
+            continue
+        kept = [c for c in _conjuncts(s.condition) if c != cut]
+        inner = _without(s.body, cut)
+        if kept:
+            yield replace(s, condition=and_(*kept), body=inner)
+        else:
+            yield from inner
+
+
+def _instead(body: Body, cut: Expr, by: Expr) -> Body:
+    def changed(s: Stmt) -> Stmt:
+        if not isinstance(s, If):
+            return s
+        return replace(s, condition=and_(*(by if c == cut else c for c in _conjuncts(s.condition))))
+
+    return everywhere(body, changed)

@@ -1,0 +1,246 @@
+"""Loops follow memory: the order, the flattening and the cuts of a reference's loops by what it reads and writes.
+
+`traced` follows each operand back to the memory that it is read from: by how many elements a step along an axis of the
+reference moves it. The axis whose neighbours most bytes have side by side is the innermost loop; axes that lie in all
+memory alike as one long axis become one loop, so that a vector may cross from one row into the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+
+from idgraph.arith import Expr, as_expr, multiple_of, simplify
+from idgraph.index.layout import strides
+from idgraph.ir import Fixed, IterDomain, Mapped, Resize, Tensor, TensorExpr
+from idgraph.layout.infer import bytes_of, moved_bytes
+from idgraph.layout.orders import Order, carried, own_order
+
+HEAVY = 4  # a source with a quarter of the reference's bytes, or more, has a say
+MAX_ORDERS = 16
+MAX_PATHS = 64  # ways from a reference to its sources that are looked at
+LEAST_VECTORS = 8  # of a loop whose ends are worth code of their own
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """A source (an input, or what an earlier nest has stored) as a reference reads it.
+
+    ``steps``: elements that one step along an axis of the reference moves; 0 where the source has no such axis, None
+    where a reshape or a move hides it.
+    """
+
+    source: Tensor
+    steps: Mapping[IterDomain, Expr | None]
+
+
+def loop_order(t: Tensor, axes: Sequence[IterDomain], stored: Collection[Tensor]) -> tuple[IterDomain, ...]:
+    """``axes`` of a reference, outermost loop first: as the memory lies that most bytes are moved of.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> a, b = (f.input(n, shape=(64, 64), strides=(1, 64)) for n in "ab")
+    >>> t = f.output(a + b)
+    >>> [str(d) for d in loop_order(t, t.logical, [])]
+    ['I5[64]', 'I4[64]']
+    """
+    offers = (own_order(t), *_orders(t, stored))
+    candidates: dict[tuple[IterDomain, ...], None] = {}
+    for o in offers:
+        mine = [d for d in o.axes if d in axes]
+        if mine and mine[-1] is o.axes[-1]:
+            candidates.setdefault(_filled(mine, axes))
+    if not candidates:
+        return tuple(axes)
+    costs = {order: moved_bytes(t, order, offers) for order in candidates}
+    least = min(costs.values())
+    return next(order for order in candidates if costs[order] == least)  # the reference's own comes first
+
+
+def _filled(order: Sequence[IterDomain], axes: Sequence[IterDomain]) -> tuple[IterDomain, ...]:
+    """The order with the axes that it lacks, each behind its logical neighbour."""
+    made = list(order)
+    for at, d in enumerate(axes):
+        if d in made:
+            continue
+        before = next((x for x in reversed(axes[:at]) if x in made), None)
+        made.insert(made.index(before) + 1 if before is not None else 0, d)
+    if made and made[-1] is not order[-1]:  # the fastest axis stays innermost
+        made.remove(order[-1])
+        made.append(order[-1])
+    return tuple(made)
+
+
+def _orders(t: Tensor, stored: Collection[Tensor]) -> tuple[Order, ...]:
+    """The orders of the memory that ``t`` is computed from, as orders of its axes."""
+    known: dict[Tensor, tuple[Order, ...]] = {}
+    stack = [t]
+    while stack:
+        u = stack[-1]
+        if u in known:
+            stack.pop()
+            continue
+        e = u.definition
+        if e is None or (u in stored and u is not t):
+            known[u] = (own_order(u),)
+            continue
+        open_ = [x for x in e.inputs if x not in known]
+        if open_:
+            stack += open_
+            continue
+        made = [carried(e, k, o) for k, x in enumerate(e.inputs) for o in known[x]]
+        unique = {(o.source, o.axes): o for o in made if o.axes}
+        known[u] = tuple(unique.values())[:MAX_ORDERS]
+    return known[t]
+
+
+# what a reference reads, and by which steps ---------------------------------------------------------------------------
+
+
+def traced(t: Tensor, stored: Collection[Tensor]) -> list[Touch] | None:
+    """The sources of ``t``, once for each way that they are read; None where there are too many ways.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, b = f.input("x", shape=(4, 6)), f.input("b", shape=(6,))
+    >>> t = f.output(x.T + ig.unsqueeze(b, 1))
+    >>> [(u.source.name, [str(u.steps[d]) for d in t.logical]) for u in traced(t, [])]
+    [('x', ['1', '6']), ('b', ['1', '0'])]
+    """
+    found: list[Touch] = []
+    stack: list[tuple[Tensor, Known]] = [(t, {d: d for d in t.logical})]
+    ways = 0
+    while stack:
+        u, of = stack.pop()
+        e = u.definition
+        ways += 1
+        if ways > MAX_PATHS:
+            return None
+        if e is None or (u in stored and u is not t):
+            found.append(_touch(t, u, of))
+            continue
+        inside = _through(u, of)
+        for k, x in enumerate(e.inputs):
+            stack.append((x, _operand(e, k, inside)))
+    return found[::-1]
+
+
+Known = Mapping[IterDomain, IterDomain | None]  # None: hidden
+
+
+def _through(u: Tensor, of: Known) -> Known:
+    """From the logical axes of ``u`` to its root axes: slices and pads shift, the rest hides."""
+    known = dict(of)
+    for x in reversed(u.domain.exprs):
+        for d in x.inputs:
+            if isinstance(x, Resize):
+                known[d] = known.get(x.outputs[0])
+            elif not d.is_broadcast:
+                known[d] = None
+    return known
+
+
+def _operand(e: TensorExpr, k: int, inside: Known) -> Known:
+    """The axes of an operand, from those of the output's root."""
+    found: dict[IterDomain, IterDomain | None] = {}
+    for d, read in zip(e.inputs[k].axes, e.reads[k], strict=True):
+        match read:
+            case Mapped(at):
+                if at in inside or not d.is_broadcast:
+                    found[d] = inside.get(at)
+            case Fixed():
+                pass
+            case _:
+                found[d] = None
+    return found
+
+
+def _touch(t: Tensor, source: Tensor, of: Known) -> Touch:
+    steps: dict[IterDomain, Expr | None] = {d: as_expr(0) for d in t.logical}
+    hidden = False
+    inside = set(source.allocation) <= set(source.axes)
+    for d, stride in zip(source.allocation, strides(source), strict=True):
+        if d.is_broadcast or d not in of and inside:
+            continue
+        at = of.get(d) if inside else None
+        if at is None:
+            hidden = True
+        else:
+            before = steps[at]
+            steps[at] = None if before is None else simplify(before + stride)
+    if hidden:  # an axis that no other step explains may hide there
+        steps = {d: None if s is None or s == 0 else s for d, s in steps.items()}
+    return Touch(source, steps)
+
+
+def own_touch(t: Tensor) -> Touch | None:
+    """A reference's own memory by its axes; None where it is laid out by split or merged ones."""
+    if not set(t.allocation) <= set(t.logical):
+        return None
+    by_axis = dict(zip(t.allocation, strides(t), strict=True))
+    return Touch(t, {d: by_axis.get(d, as_expr(0)) for d in t.logical})
+
+
+# cuts -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The innermost ``axes`` loops as one, in vectors of ``width`` elements.
+
+    ``chunks`` of them for each step of the loops outside, or None where the vectors are counted over all of it.
+    """
+
+    axes: int
+    width: int
+    chunks: int | None
+
+
+def flat_cut(t: Tensor, kept: Sequence[IterDomain], stored: Collection[Tensor], width: int) -> Cut | None:
+    """How to cut the loops over ``kept`` (outermost first) into vectors of ``width`` where the innermost axis alone is
+    no multiple of it; None where nothing is gained.
+
+    The innermost axes that lie alike in everything that is large make one loop. Where that is no multiple either, its
+    last vector is not whole; rows that begin unaligned have one vector more, as their first is not whole (`peel`).
+    """
+    own, touches = own_touch(t), traced(t, stored)
+    if own is None or touches is None or own.steps[kept[-1]] != 1:
+        return None
+    heavy = [own, *(u for u in touches if bytes_of(u.source) * HEAVY >= bytes_of(t))]
+    if any(u.steps[kept[-1]] is None for u in heavy):
+        return None
+    whole = [u for u in heavy if u.steps[kept[-1]] == 1]
+    columns = [u for u in touches if u not in heavy and u.steps[kept[-1]] != 0]
+    count = min(_joint(kept, u) for u in (*whole, *columns))
+    inner, outer = kept[len(kept) - count :], kept[: len(kept) - count]
+    n = simplify(prod((d.extent for d in inner), start=as_expr(1)))
+    aligned = all(_aligned(u, outer, width) for u in whole)
+    if aligned and multiple_of(n, width):
+        return Cut(count, width, None)
+    if not n.is_const:
+        return Cut(count, width, None) if not outer else None
+    if int(n) < LEAST_VECTORS * width:
+        return None
+    if not outer:
+        return Cut(count, width, None)
+    return Cut(count, width, -(-(int(n) + (0 if aligned else width - 1)) // width))
+
+
+def _joint(kept: Sequence[IterDomain], u: Touch) -> int:
+    """The number of innermost axes that ``u`` has as one long axis."""
+    count, step = 1, u.steps[kept[-1]]
+    for inner, outer in pairwise(reversed(kept)):
+        there = u.steps[outer]
+        if there is None or step is None or simplify(there - step * inner.extent) != 0:
+            break
+        count, step = count + 1, there
+    return count
+
+
+def _aligned(u: Touch, outer: Sequence[IterDomain], width: int) -> bool:
+    """Whether vectors begin at multiples of ``width`` wherever the loops outside are."""
+    offset = u.source.offset if u.source.definition is None else 0
+    steps = [u.steps[d] for d in outer]
+    return multiple_of(as_expr(offset), width) and all(s is not None and multiple_of(s, width) for s in steps)
