@@ -34,8 +34,8 @@ from idgraph.passes.cse import tidy
 from idgraph.schedule.blocks import ADDED_TOGETHER
 
 BYTES = 16
-# Types whose bits travel as integer words; bool has another form in the compilers.
-VECTOR_TYPES = ("bfloat16", "float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64")
+# Types whose bits travel as integer words; truth values are bytes.
+VECTOR_TYPES = ("bfloat16", "float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64", "bool")
 
 
 def join_accesses(body: Sequence[Stmt], read_only: frozenset[str]) -> list[Stmt]:

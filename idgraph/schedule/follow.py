@@ -59,6 +59,27 @@ def loop_order(t: Tensor, axes: Sequence[IterDomain], stored: Collection[Tensor]
     return next(order for order in candidates if costs[order] == least)  # the reference's own comes first
 
 
+def read_order(e: TensorExpr) -> tuple[IterDomain, ...]:
+    """The root axes of a reduction's result, reduced ones too, as the memory lies that its operand is computed from.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = ig.sum(f.input("x", shape=(4, 6), strides=(1, 4)), 1)
+    >>> [str(d) for d in read_order(t.definition)]
+    ['r3[6]', 'I2[4]']
+    """
+    p, root = e.inputs[0], [d for d in e.output.root if not d.is_broadcast]
+    offers = _orders(p, ())
+    found: dict[tuple[IterDomain, ...], int] = {}
+    at = {d: r.domain for d, r in zip(p.axes, e.reads[0], strict=True) if isinstance(r, Mapped)}
+    for o in offers:
+        axes = _filled(o.axes, [d for d in p.axes if not d.is_broadcast])
+        order = tuple(at[d] for d in axes if at.get(d) in root)
+        found.setdefault(order, moved_bytes(p, axes, offers))
+    whole = {order: cost for order, cost in found.items() if len(order) == len(root)}
+    return min(whole, key=lambda order: whole[order]) if whole else tuple(root)
+
+
 def _filled(order: Sequence[IterDomain], axes: Sequence[IterDomain]) -> tuple[IterDomain, ...]:
     """The order with the axes that it lacks, each behind its logical neighbour."""
     made = list(order)

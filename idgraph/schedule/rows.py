@@ -31,6 +31,7 @@ from idgraph.ir.reduce import REDUCTIONS
 from idgraph.ir.registry import apply
 from idgraph.schedule.blocks import VECTOR_BYTES
 from idgraph.schedule.config import MAX_THREADS, RULE, KernelConfig
+from idgraph.schedule.follow import read_order
 from idgraph.schedule.inline import recompute, sharing
 from idgraph.schedule.legal import nest_conflict
 
@@ -42,6 +43,9 @@ CHUNKS = 4  # pieces of 16 bytes that each thread takes of a row, where there ar
 FEW_ROWS = 264  # fewer rows than two blocks for each multiprocessor of a large GPU: more threads for each
 LONG = 1 << 16  # columns that one block should not write alone
 BLOCK = 128  # threads of a block that works on several short rows
+BUSY = 1 << 18  # threads that a large GPU runs at once
+LEAST_COLUMNS = 16  # columns of each thread, where several share a row
+ACROSS_THREADS = 512  # of a block whose neighbouring threads take neighbouring rows
 
 
 @dataclass(slots=True)
@@ -97,7 +101,7 @@ def _size(t: Tensor) -> int:
 
 
 def _grown(fusion: Fusion, seed: Tensor, taken: set[Tensor]) -> Space:
-    own = [d for d in seed.root if not d.is_broadcast]
+    own = read_order(seed.definition) if seed.definition is not None else ()
     order = sorted(own, key=lambda d: d.kind == "reduction")
     space = Space(sum(d.kind != "reduction" for d in own), tuple(d.extent for d in order))
     space.labels[seed] = {d: n for n, d in enumerate(order)}
@@ -297,8 +301,8 @@ def _copied(space: Space, t: Tensor, uses: Sequence[TensorExpr]) -> Tensor:
 class Shape:
     """How one space runs: ``lanes`` elements of a vector, ``threads`` for each row, ``rows`` of a block.
 
-    ``across`` says that neighbouring threads take neighbouring rows (the rows are what is contiguous), each one of them
-    its columns in order.
+    ``across`` says that neighbouring threads take neighbouring rows (the rows are what is contiguous); the ``threads``
+    of one row lie in the block's other direction.
     """
 
     lanes: int
@@ -323,7 +327,7 @@ def shape_of(space: Space, writes: bool, config: KernelConfig = RULE) -> Shape:
     across = any(_innermost(space, t) < space.rows for t in space.labels if reduces(t))
     count, rows = _product(space.extents[space.rows :]), _product(space.extents[: space.rows])
     if across:
-        return Shape(1, 1, config.rows or BLOCK, across=True)
+        return _across(rows, count, config)
     sizes = [item_size(t.dtype) for t in (*read, *columns) if not t.definition or t in t.fusion.outputs]
     lanes = VECTOR_BYTES // min([*sizes, 4])
     usual = WRITING_THREADS if writes else REDUCING_THREADS
@@ -344,6 +348,16 @@ def shape_of(space: Space, writes: bool, config: KernelConfig = RULE) -> Shape:
     return Shape(lanes, threads, max(1, min(block, MAX_THREADS // threads)), across=False)
 
 
+def _across(rows: int | None, count: int | None, config: KernelConfig) -> Shape:
+    """Neighbouring threads on neighbouring rows; where those are too few for a device, more threads for each row."""
+    threads = 1
+    if rows is not None and count is not None:
+        most = config.threads or WARP
+        while threads < most and rows * threads < BUSY and threads * 2 * LEAST_COLUMNS <= count:
+            threads *= 2
+    return Shape(1, threads, config.rows or max(WARP, min(BLOCK, ACROSS_THREADS // threads)), across=True)
+
+
 def _product(extents: Sequence[Expr]) -> int | None:
     total = 1
     for n in extents:
@@ -354,8 +368,8 @@ def _product(extents: Sequence[Expr]) -> int | None:
 
 
 def _innermost(space: Space, t: Tensor) -> int:
-    """The label of the innermost axis that ``t`` is computed over."""
-    own = [d for d in t.root if d in space.labels[t]]
+    """The label of the axis along which most of what ``t`` is computed from lies side by side in memory."""
+    own = [d for d in (read_order(t.definition) if t.definition is not None else ()) if d in space.labels[t]]
     return space.labels[t][own[-1]] if own else 0
 
 
@@ -373,7 +387,9 @@ def apply_loops(space: Space, t: Tensor, how: Shape) -> None:
     for _ in range(space.rows - 1):
         t.merge(0)
     first = min(space.rows, 1)
-    if columns and not how.across:
+    if columns and how.across and how.threads > 1:
+        t.split(first, how.threads).parallelize(first + 1, "threadIdx.y")
+    elif columns and not how.across:
         t.split(first, how.lanes).split(first, how.threads)
         t.parallelize(first + 1, "threadIdx.x").parallelize(first + 2, "vectorize")
     if not first:

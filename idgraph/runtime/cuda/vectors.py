@@ -25,10 +25,21 @@ def _words(element: Any, width: int) -> tuple[Any, int, int]:
     """(vector type, bits of a word, elements of a word): 32-bit words, 64-bit ones for 64-bit elements, 16-bit ones for
     two bytes."""
     ir: Any = import_module("llvmlite.ir")
-    bits = min(max(32, int(element.bitwidth)), int(element.bitwidth) * width)
-    count = int(element.bitwidth) * width // bits
+    size = _bits(element)
+    bits = min(max(32, size), size * width)
+    count = size * width // bits
     word = ir.IntType(bits)
-    return (ir.VectorType(word, count) if count > 1 else word), bits, bits // int(element.bitwidth)
+    return (ir.VectorType(word, count) if count > 1 else word), bits, bits // size
+
+
+def _bits(element: Any) -> int:
+    """Bits of an element in memory: a truth value has a byte, in registers' arrays as well."""
+    return 8 if _is_bool(element) else int(element.bitwidth)
+
+
+def _is_bool(element: Any) -> bool:
+    types: Any = import_module("numba.cuda.types")
+    return bool(element == types.boolean)
 
 
 def pointer(context: Any, builder: Any, array_type: Any, array: Any, at: Any, vector: Any) -> Any:
@@ -55,9 +66,11 @@ def _load(width: int) -> Any:
     def vload(typingctx: Any, registers: Any, first: Any, array: Any, at: Any) -> Any:
         element, held = array.dtype, registers.dtype
         vector, _, packed = _words(element, width)
-        bits = int(element.bitwidth)
+        bits = _bits(element)
 
         def value(context: Any, builder: Any, part: Any) -> Any:
+            if _is_bool(element):
+                return part
             if _is_bf16(element, held):
                 wide = builder.zext(part, ir.IntType(32))
                 return builder.bitcast(builder.shl(wide, ir.Constant(wide.type, 16)), ir.FloatType())
@@ -88,9 +101,11 @@ def _store(width: int, cc: tuple[int, int]) -> Any:
     def vstore(typingctx: Any, array: Any, at: Any, registers: Any, first: Any) -> Any:
         element, held = array.dtype, registers.dtype
         vector, bits, packed = _words(element, width)
-        size = int(element.bitwidth)
+        size = _bits(element)
 
         def part(context: Any, builder: Any, value: Any) -> Any:
+            if _is_bool(element):
+                return value
             if _is_bf16(element, held):
                 return _bf16(builder, value, cc)
             return builder.bitcast(context.cast(builder, value, held, element), ir.IntType(size))
