@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from idgraph.arith import Expr
 from idgraph.display import Printed
 from idgraph.ir import Fusion
-from idgraph.ir.decisions import Decision
+from idgraph.ir.decisions import Decision, Format
 from idgraph.kernel.ir import Plan
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramReport(Printed):
     """``gathers`` and ``scatters`` as `idgraph.schedule.auto` decided them (empty for a schedule by hand), ``kernels``
-    the number of launches, ``stored`` the (tensor, elements) of global memory between them.
+    the number of launches, ``formats`` the memory formats that it chose, ``stored`` the (tensor, elements) of global memory between them.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -30,9 +30,10 @@ class ProgramReport(Printed):
     scatters: tuple[Decision, ...]
     kernels: int
     stored: tuple[tuple[str, Expr], ...]
+    formats: tuple[Format, ...] = ()
 
     def __str__(self) -> str:
-        lines = [str(d) for d in (*self.gathers, *self.scatters)]
+        lines = [str(d) for d in (*self.gathers, *self.scatters, *self.formats)]
         lines.append(f"kernels: {self.kernels}")
         stored = ", ".join(f"{name} ({size} elements)" for name, size in self.stored)
         return "\n".join([*lines, f"in memory between them: {stored or 'nothing'}"])
@@ -43,4 +44,4 @@ def report_of(fusion: Fusion, plan: Plan) -> ProgramReport:
     gathers = tuple(d for d in fusion.decisions if d.kind == "gather")
     scatters = tuple(d for d in fusion.decisions if d.kind == "scatter")
     stored = tuple((b.title, b.size) for b in plan.buffers if b.place == "global")
-    return ProgramReport(gathers, scatters, len(plan.kernels), stored)
+    return ProgramReport(gathers, scatters, len(plan.kernels), stored, fusion.formats)

@@ -1,8 +1,8 @@
 """Kernels on a GPU beside a matched copy, torch eager and torch.compile; every address and value checked first.
 
-    python -m tools.bench.gpu [--rows rope,swin] [--quick] [--small] [--no-compile] [--tune] [--json FILE]
+    python -m tools.bench.gpu [--table layout] [--rows rope,swin] [--quick] [--small] [--no-compile] [--tune] [--json FILE]
 
-Each row (`tools.bench.gpu_rows`): a fusion at the size of a real model, scheduled by ``ig.schedule.auto``. Addresses
+Each row (`tools.bench.gpu_rows`, and with ``--table layout`` those of `tools.bench.layout_rows`): a fusion at the size of a real model, scheduled by ``ig.schedule.auto``. Addresses
 are checked exhaustively on the device. Values: outputs filled with NaN first, then every element compared on the device
 with the PyTorch function in float64 (cases that only move elements: bit for bit). Then the kernels are launched many
 times between two events, beside a device copy that moves as many bytes (each input once, each output once), and
@@ -32,13 +32,17 @@ from rich.console import Console
 from rich.table import Table
 
 import idgraph as ig
+from idgraph.index import strides
 from idgraph.ir import DType, is_float, item_size
 from idgraph.runtime import Program, compile_ptx, emit
 from idgraph.runtime.cuda.device import load_cuda, simulated
 from idgraph.runtime.cuda.run import Prepared
 from idgraph.validate import check_addresses, tolerance
 from idgraph.validate.inputs import index_limits
-from tools.bench.gpu_rows import CASES, Case
+from tools.bench import gpu_rows, layout_rows
+from tools.bench.gpu_rows import Case
+
+TABLES = {"models": gpu_rows.CASES, "layout": layout_rows.CASES}
 
 
 @dataclass(slots=True)
@@ -72,12 +76,14 @@ class Row:
 
 
 class _OnDevice:
-    """Device memory of ``owner`` with a shape and a type of its own; bfloat16 goes as 16-bit words."""
+    """Device memory of ``owner`` with a shape and a type of its own; bfloat16 goes as 16-bit words. Strides in bytes."""
 
-    def __init__(self, owner: Any, address: int, shape: tuple[int, ...], kind: str) -> None:
+    def __init__(
+        self, owner: Any, address: int, shape: tuple[int, ...], kind: str, strides: tuple[int, ...] | None = None
+    ) -> None:
         self.owner = owner
         self.__cuda_array_interface__ = {
-            "shape": shape, "strides": None, "typestr": kind, "data": (address, False), "version": 3,
+            "shape": shape, "strides": strides, "typestr": kind, "data": (address, False), "version": 3,
         }  # fmt: skip
 
 
@@ -138,13 +144,26 @@ def device_inputs(torch: Any, f: ig.Fusion) -> dict[str, Any]:
             made[t.name] = (x * (torch.randint(0, 2, shape, device="cuda", dtype=torch.int8) * 2 - 1)).to(kind)
         else:
             made[t.name] = torch.randint(0, limits.get(t.name, 10), shape, device="cuda").to(kind)
+        wanted = element_strides(t)
+        if wanted != made[t.name].stride():
+            made[t.name] = torch.empty_strided(shape, wanted, dtype=kind, device="cuda").copy_(made[t.name])
     return made
+
+
+def element_strides(t: ig.Tensor) -> tuple[int, ...]:
+    """Elements between neighbours of each axis, in the memory that is declared."""
+    by_axis = dict(zip(t.allocation, strides(t), strict=True))
+    return tuple(int(by_axis[d]) for d in t.axes)
 
 
 def given(f: ig.Fusion, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Torch tensors on the device as programs take them."""
     pairs = [(t, inputs[t.name]) for t in f.inputs]
-    return {t.name: _OnDevice(x, x.data_ptr(), tuple(x.shape), _words(t.dtype, "<u2")) for t, x in pairs}
+    return {t.name: _OnDevice(x, x.data_ptr(), tuple(x.shape), _words(t.dtype, "<u2"), _bytes(x)) for t, x in pairs}
+
+
+def _bytes(x: Any) -> tuple[int, ...] | None:
+    return None if x.is_contiguous() else tuple(s * x.element_size() for s in x.stride())
 
 
 def prepared(
@@ -156,7 +175,8 @@ def prepared(
     results = ready.results()
     for t in program.fusion.outputs:
         about = results[t.name].__cuda_array_interface__
-        made = _OnDevice(results, about["data"][0], tuple(about["shape"]), _words(t.dtype, "<i2"))
+        kind = _words(t.dtype, "<i2")
+        made = _OnDevice(results, about["data"][0], tuple(about["shape"]), kind, about.get("strides"))
         x = torch.as_tensor(made, device="cuda")
         x = x.view(torch.bfloat16) if t.dtype == "bfloat16" else x
         x.fill_(float("nan") if is_float(t.dtype) else 85)
@@ -260,7 +280,7 @@ def checked(case: Case, options: argparse.Namespace) -> Row:
 
 def checked_by_key(key: str, options: argparse.Namespace) -> Row:
     """`checked` in a process of its own."""
-    return checked(next(c for c in CASES if c.key == key), options)
+    return checked(next(c for c in TABLES[options.table] if c.key == key), options)
 
 
 def measure(case: Case, options: argparse.Namespace, before: Row | None) -> Row:
@@ -332,6 +352,7 @@ def table_of(rows: list[Row]) -> Table:
 def main() -> None:
     """All cases, one table, JSON with the machine named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--table", choices=tuple(TABLES), default="models", help="which rows there are")
     parser.add_argument("--rows", default="", help="keys of rows, comma separated; all without it")
     parser.add_argument("--quick", action="store_true", help="no address check, no torch.compile")
     parser.add_argument("--no-compile", action="store_true", help="no torch.compile")
@@ -345,15 +366,16 @@ def main() -> None:
     options = parser.parse_args()
     options.workers = 1 if options.tune else options.workers
     out, began = Console(width=160), time.perf_counter()
-    wanted = [k for k in options.rows.split(",") if k] or [c.key for c in CASES]
-    unknown = [k for k in wanted if k not in {c.key for c in CASES}]
+    cases = TABLES[options.table]
+    wanted = [k for k in options.rows.split(",") if k] or [c.key for c in cases]
+    unknown = [k for k in wanted if k not in {c.key for c in cases}]
     if unknown:
-        parser.error(f"no row {unknown[0]}; rows: {', '.join(c.key for c in CASES)}")
+        parser.error(f"no row {unknown[0]}; rows: {', '.join(c.key for c in cases)}")
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as private:
         options.cache = options.cache or Path(private)
         before = checks_ahead(wanted, options, out)
-        for case in (c for c in CASES if c.key in wanted):
+        for case in (c for c in cases if c.key in wanted):
             started = time.perf_counter()
             rows.append(measure(case, options, before.get(case.key)))
             r = rows[-1]

@@ -71,6 +71,13 @@ def _rope(name: str, small: bool, residual: bool, transposed: bool = False) -> i
             x = f.input(n, shape=(batch, heads, length, width), dtype="bfloat16")
         out = x * cos + _turned(x, width // 2) * sin
         f.output(out + x if residual else out)
+    return _dense(f) if transposed else f
+
+
+def _dense(f: ig.Fusion) -> ig.Fusion:
+    """Outputs in the order of their shape, whatever the memory of the inputs is: ``.contiguous()``."""
+    for t in f.outputs:
+        t.set_allocation(t.axes)
     return f
 
 
@@ -139,7 +146,7 @@ def qkv_rope(small: bool) -> ig.Fusion:
         x = ig.transpose(part, 1, 2)
         start += n
         f.output(x * cos + _turned(x, width // 2) * sin if rotated else ig.copy(x))
-    return f
+    return _dense(f)
 
 
 def qkv_rope_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
@@ -273,7 +280,7 @@ def index_put_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
 def _moved(name: str, shape: tuple[int, ...], dims: tuple[int, ...], dtype: str) -> ig.Fusion:
     f = ig.Fusion(name)
     f.output(ig.permute(f.input("x", shape=shape, dtype=dtype), dims))
-    return f
+    return _dense(f)
 
 
 def transpose(small: bool) -> ig.Fusion:
