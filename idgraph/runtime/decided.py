@@ -14,7 +14,8 @@ from idgraph.kernel.ir import Plan
 @dataclass(frozen=True, slots=True)
 class ProgramReport(Printed):
     """``gathers`` and ``scatters`` as `idgraph.schedule.auto` decided them (empty for a schedule by hand), ``kernels``
-    the number of launches, ``formats`` the memory formats that it chose, ``stored`` the (tensor, elements) of global memory between them.
+    the number of launches, ``stored`` the (tensor, elements) of global memory between them, ``formats`` the memory
+    formats that were chosen.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
