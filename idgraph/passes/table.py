@@ -16,7 +16,16 @@ from idgraph.passes.rows import symbols
 from idgraph.schedule.config import RULE, KernelConfig
 
 Name = Literal[
-    "serial", "rename_columns", "fuse_launches", "rows", "init", "peel", "unroll", "roll", "fuse_lanes", "scalar_replacement"
+    "serial",
+    "rename_columns",
+    "fuse_launches",
+    "rows",
+    "init",
+    "peel",
+    "unroll",
+    "roll",
+    "fuse_lanes",
+    "scalar_replacement",
 ]
 
 

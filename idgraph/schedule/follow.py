@@ -183,7 +183,7 @@ def _touch(t: Tensor, source: Tensor, of: Known) -> Touch:
     hidden = False
     inside = set(source.allocation) <= set(source.axes)
     for d, stride in zip(source.allocation, strides(source), strict=True):
-        if d.is_broadcast or d not in of and inside:
+        if d.is_broadcast or (d not in of and inside):
             continue
         at = of.get(d) if inside else None
         if at is None:

@@ -1,8 +1,9 @@
 """Kernels on a GPU beside a matched copy, torch eager and torch.compile; every address and value checked first.
 
-    python -m tools.bench.gpu [--table layout] [--rows rope,swin] [--quick] [--small] [--no-compile] [--tune] [--json FILE]
+    python -m tools.bench.gpu [--table layout] [--rows rope] [--quick] [--small] [--no-compile] [--tune] [--json FILE]
 
-Each row (`tools.bench.gpu_rows`, and with ``--table layout`` those of `tools.bench.layout_rows`): a fusion at the size of a real model, scheduled by ``ig.schedule.auto``. Addresses
+Each row (`tools.bench.gpu_rows`; with ``--table layout`` those of `tools.bench.layout_rows`): a fusion at the size of a
+real model, scheduled by ``ig.schedule.auto``. Addresses
 are checked exhaustively on the device. Values: outputs filled with NaN first, then every element compared on the device
 with the PyTorch function in float64 (cases that only move elements: bit for bit). Then the kernels are launched many
 times between two events, beside a device copy that moves as many bytes (each input once, each output once), and
@@ -76,7 +77,10 @@ class Row:
 
 
 class _OnDevice:
-    """Device memory of ``owner`` with a shape and a type of its own; bfloat16 goes as 16-bit words. Strides in bytes."""
+    """Device memory of ``owner`` with a shape and a type of its own; bfloat16 goes as 16-bit words.
+
+    Strides are bytes; None for contiguous memory.
+    """
 
     def __init__(
         self, owner: Any, address: int, shape: tuple[int, ...], kind: str, strides: tuple[int, ...] | None = None
