@@ -67,7 +67,7 @@ def _inside(body: Body, around: tuple[Loop, ...], numbers: _Numbers) -> Body:
     for s in body:
         match s:
             case Loop(parallel="vectorize"):
-                chunk = _chunk(s, around)
+                chunk = chunk_of(s, around)
                 made += [s] if chunk is None else chunk.peeled(numbers)
             case Loop():
                 made.append(replace(s, body=_inside(s.body, (*around, s), numbers)))
@@ -78,12 +78,12 @@ def _inside(body: Body, around: tuple[Loop, ...], numbers: _Numbers) -> Body:
     return tuple(made)
 
 
-def _chunk(s: Loop, around: Sequence[Loop]) -> _Chunk | None:
+def chunk_of(s: Loop, around: Sequence[Loop]) -> Chunk | None:
     """The lanes of ``s`` as a chunk of a row; None where their condition does not say so, or they hold other loops."""
     if not s.extent.is_const or int(s.extent) < 2 or not around or not _is_plain(s.body):
         return None
     lane = symbol(s.var, 0, s.extent - 1)
-    cuts = {c for x in walk(s.body) if isinstance(x, If) for c in _conjuncts(x.condition) if s.var in c.names}
+    cuts = {c for x in walk(s.body) if isinstance(x, If) for c in conjuncts(x.condition) if s.var in c.names}
     if len(cuts) != 1 or not _all_guarded(s.body, next(iter(cuts))):
         return None
     cut = next(iter(cuts))
@@ -95,11 +95,11 @@ def _chunk(s: Loop, around: Sequence[Loop]) -> _Chunk | None:
     if s.var in start.names or end.names & moving or not multiple_of(start, int(s.extent)):
         return None
     rows = _rows(start, around, int(s.extent))
-    return None if rows is None else _Chunk(s, tuple(around), lane, cut, start, end, rows)
+    return None if rows is None else Chunk(s, tuple(around), lane, cut, start, end, rows)
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class Rows:
     """The loops on blocks and threads as one number, ``count`` chunks of which are a row (None: all of them)."""
 
     block: Expr
@@ -113,7 +113,7 @@ class _Rows:
         return self.block * self.threads + self.thread
 
 
-def _rows(start: Expr, around: Sequence[Loop], width: int) -> _Rows | None:
+def _rows(start: Expr, around: Sequence[Loop], width: int) -> Rows | None:
     """How chunks are numbered, proved of the column ``start`` at which a thread's begins."""
     block = next((v for v in around if v.parallel == "blockIdx.x"), None)
     thread = next((v for v in around if v.parallel == "threadIdx.x"), None)
@@ -122,7 +122,7 @@ def _rows(start: Expr, around: Sequence[Loop], width: int) -> _Rows | None:
     if any(v.parallel not in ("blockIdx.x", "threadIdx.x") and v.extent != 1 for v in around):
         return None
     threads = int(thread.extent)
-    at = _Rows(symbol(block.var, 0, block.extent - 1), symbol(thread.var, 0, threads - 1), threads, None)
+    at = Rows(symbol(block.var, 0, block.extent - 1), symbol(thread.var, 0, threads - 1), threads, None)
     if simplify(start - at.number * width) == 0:
         return at
     for count in sorted(_counts(start, width)):
@@ -145,7 +145,7 @@ def _counts(start: Expr, width: int) -> set[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Chunk:
+class Chunk:
     """Lanes ``start`` to ``start + width`` of a row that ends at ``end``: ``cut`` is the condition that says so."""
 
     loop: Loop
@@ -154,7 +154,7 @@ class _Chunk:
     cut: Expr
     start: Expr
     end: Expr
-    rows: _Rows
+    rows: Rows
 
     @property
     def width(self) -> int:
@@ -186,11 +186,15 @@ class _Chunk:
         rest = simplify(~whole) if whole.op != "and" else None
         parts = [simplify(~c) for c in whole.args] if whole.op == "and" else []
         other = rest if rest is not None else parts[0] | parts[1] if len(parts) == 2 else ~whole
-        lanes = replace(self.loop, body=_without(vector, self.cut))
+        lanes = replace(self.loop, body=without(vector, self.cut))
         alone = replace(self.loop, parallel="serial", body=_instead(scalar, self.cut, cut))
         return [If(whole, (lanes,)), If(simplify(other & some), (alone,))]
 
     # rows and columns ---------------------------------------------------------------------------------------------
+
+    def guards(self) -> Iterator[If]:
+        """The conditions inside of the lanes."""
+        return (x for x in walk(self.loop.body) if isinstance(x, If))
 
     def by_column(self, e: Expr) -> Expr:
         """An index expression in row and column, instead of in block, thread and lane."""
@@ -251,7 +255,7 @@ class _Chunk:
 
         def moved(s: Stmt) -> Stmt:
             if isinstance(s, If):  # the cut itself is replaced as a whole
-                kept = [c if c == self.cut else at(c) for c in _conjuncts(s.condition)]
+                kept = [c if c == self.cut else at(c) for c in conjuncts(s.condition)]
                 return replace(s, condition=and_(*kept))
             return rewritten(s, index=at)
 
@@ -261,7 +265,8 @@ class _Chunk:
 # bodies ---------------------------------------------------------------------------------------------------------------
 
 
-def _conjuncts(c: Expr) -> tuple[Expr, ...]:
+def conjuncts(c: Expr) -> tuple[Expr, ...]:
+    """The conditions that together are ``c``."""
     return c.args if c.op == "and" else (c,)
 
 
@@ -283,12 +288,12 @@ def _all_guarded(body: Body, cut: Expr) -> bool:
     """Whether nothing touches memory but where ``cut`` holds."""
     return all(
         isinstance(s, (Note, Compute, Choose, Declare))
-        or (isinstance(s, If) and (cut in _conjuncts(s.condition) or _all_guarded(s.body, cut)))
+        or (isinstance(s, If) and (cut in conjuncts(s.condition) or _all_guarded(s.body, cut)))
         for s in body
     )
 
 
-def _without(body: Body, cut: Expr) -> Body:
+def without(body: Body, cut: Expr) -> Body:
     """``body`` where ``cut`` holds."""
     return tuple(_uncut(body, cut))
 
@@ -298,8 +303,8 @@ def _uncut(body: Body, cut: Expr) -> Iterator[Stmt]:
         if not isinstance(s, If):
             yield s
             continue
-        kept = [c for c in _conjuncts(s.condition) if c != cut]
-        inner = _without(s.body, cut)
+        kept = [c for c in conjuncts(s.condition) if c != cut]
+        inner = without(s.body, cut)
         if kept:
             yield replace(s, condition=and_(*kept), body=inner)
         else:
@@ -310,6 +315,6 @@ def _instead(body: Body, cut: Expr, by: Expr) -> Body:
     def changed(s: Stmt) -> Stmt:
         if not isinstance(s, If):
             return s
-        return replace(s, condition=and_(*(by if c == cut else c for c in _conjuncts(s.condition))))
+        return replace(s, condition=and_(*(by if c == cut else c for c in conjuncts(s.condition))))
 
     return everywhere(body, changed)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Literal
 
 from idgraph.kernel.ir import Kernel, Plan
-from idgraph.passes import fuse_lanes, fuse_launches, init, lanes, peel, roll, rows
+from idgraph.passes import collapse, fuse_lanes, fuse_launches, init, lanes, peel, roll, rows
 from idgraph.passes.rows import symbols
 from idgraph.schedule.config import RULE, KernelConfig
 
@@ -21,6 +21,7 @@ Name = Literal[
     "fuse_launches",
     "rows",
     "init",
+    "collapse",
     "peel",
     "unroll",
     "roll",
@@ -58,6 +59,7 @@ TABLE: Mapping[str, tuple[Pass, ...]] = {
     "numpy": (),
     "cpu": (
         Pass("serial", "one core only, where the configuration says so", fuse_launches.serial),
+        Pass("collapse", "blocks, threads and lanes of a cut row as one loop", _each(collapse.collapsed)),
         _APART,
         Pass("rows", "loops over columns joined, what was dear kept for the next", partial(_rows, threads=False)),
         Pass("init", "first values for what one path only sets", _each(init.with_first_values)),
