@@ -91,3 +91,29 @@ def laid_out(array: Array, meta: TensorMeta) -> Array:
     if not np.array_equal(view, array, equal_nan=array.dtype.kind in "fV"):
         raise FrontendError(f"an array of shape {shape} holds different elements where strides {strides} share one")
     return view
+
+
+def with_strides(array: Array, meta: TensorMeta) -> Array:
+    """A copy with the strides of ``meta`` in memory of its own, in as many bytes as they span.
+
+    >>> with_strides(np.zeros((2, 3), np.float32), TensorMeta((2, 3), "float32", (1, 2))).strides
+    (4, 8)
+    """
+    size = array.dtype.itemsize
+    shape, strides = values_of(meta.shape, {}), values_of(meta.strides, {})
+    if array.size == 0:
+        return np.empty(shape, array.dtype)
+    memory = np.empty(1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)), array.dtype)
+    view = np.lib.stride_tricks.as_strided(memory, shape, tuple(s * size for s in strides))
+    repeated = tuple(slice(0, 1) if s == 0 else slice(None) for s in strides)
+    view[repeated] = array[repeated]
+    return view
+
+
+def on_device(
+    tensor: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...], like: torch.Tensor
+) -> torch.Tensor:
+    """The tensor on the device of ``like``, with its strides."""
+    torch = load_torch("which a tensor was given for")
+    flat = torch.as_strided(tensor, (1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)),), (1,), 0)
+    return flat.to(like.device).as_strided(shape, strides, 0)

@@ -13,13 +13,22 @@ import numpy as np
 from idgraph.arith import Expr
 from idgraph.display import Printed, Sheet
 from idgraph.errors import FrontendError, ScheduleError, SourceLine, arguments
-from idgraph.frontends.arrays import Array, dtype_name, is_torch, laid_out, to_numpy, to_torch
+from idgraph.frontends.arrays import (
+    Array,
+    dtype_name,
+    is_torch,
+    laid_out,
+    on_device,
+    to_numpy,
+    to_torch,
+    with_strides,
+)
 from idgraph.frontends.nodes import Node, Program, Ref, TensorMeta, program_line, short, where_of
 from idgraph.frontends.pairs import as_complex, as_reals
 from idgraph.frontends.reading import read_program
 from idgraph.frontends.reference import Operation, RunValue, call_reference
 from idgraph.frontends.segments import Plan, Segment, is_projection, last_reads, plan
-from idgraph.frontends.sizes import Size
+from idgraph.frontends.sizes import Size, values_of
 from idgraph.ir import Fusion, Tensor
 from idgraph.ir.limits import LIMITS, Limits
 from idgraph.ir.rebuild import rebuild
@@ -196,7 +205,7 @@ class Import(Printed):
 
         ``args``: torch tensors or NumPy arrays in the order of ``parameters``, or nested as the captured function takes
         them. Results are a tuple (None where the program has no result), or what the captured function returns; torch
-        tensors, on its device, when an argument is one, else arrays. Tensors that the program changes in place are
+        tensors, on its device, when an argument is one, else arrays. They have the strides captured. Tensors that the program changes in place are
         changed. Raises `FrontendError` for an argument of another shape or dtype than captured, and, when ``checked``,
         `IndexingError` for a loaded index out of range.
 
@@ -220,7 +229,7 @@ class Import(Printed):
             for name in spent.get(number, ()):  # memory of large programs: nothing is kept that nobody reads
                 values.pop(name, None)
         like = next((a for a in given.values() if is_torch(a)), None)
-        found = [_returned(self._result(v, values, env), like) for v in self.program.results]
+        found = [_returned(self._result(v, values, env), self._memory(v, env), like) for v in self.program.results]
         for name, value in zip(self.mutated, found, strict=False):
             _write_back(given[name], value, self.program[name])
         results = found[len(self.mutated) :]
@@ -260,6 +269,11 @@ class Import(Printed):
             meta = self.program[value.name].meta
             return meta.evaluate(env) if isinstance(meta, Expr) else values[value.name]
         return value.evaluate(env) if isinstance(value, Expr) else value
+
+    def _memory(self, value: object, env: Mapping[str, int]) -> TensorMeta | None:
+        """Shape and strides of a result, as captured."""
+        meta = self.program[value.name].meta if isinstance(value, Ref) else None
+        return meta.at(env) if isinstance(meta, TensorMeta) else None
 
     def _run_segment(
         self,
@@ -341,13 +355,22 @@ def points(fusion: Fusion) -> int:
     return sum(math.prod(int(n) for n in row if n.is_const) for row in extents)
 
 
-def _returned(value: object, like: torch.Tensor | None) -> object:
-    """A result in the form asked for; memory of its own, so that changing it changes no argument."""
+def _returned(value: object, meta: TensorMeta | None, like: torch.Tensor | None) -> object:
+    """A result in the form asked for, with the strides captured; memory of its own, so that changing it changes no
+    argument."""
     if not isinstance(value, np.ndarray):
         return value
     array = cast("Array", value)
-    own = array if array.flags.owndata else array.copy()
-    return own if like is None else to_torch(own).to(like.device)
+    if meta is None or dtype_name(array) != meta.dtype:
+        own = array if array.flags.owndata else array.copy(order="K")
+        return own if like is None else to_torch(own).to(like.device)
+    own = with_strides(array, meta)
+    if like is None:
+        return own
+    made = to_torch(own)
+    shape, strides = values_of(meta.shape, {}), values_of(meta.strides, {})
+    # NumPy forgets the strides of axes of one element, and torch those of a tensor that goes to another device.
+    return made.as_strided(shape, strides, 0) if like.device.type == "cpu" else on_device(made, shape, strides, like)
 
 
 def _write_back(given: object, value: object, node: Node) -> None:

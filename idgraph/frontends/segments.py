@@ -108,10 +108,18 @@ def _attempt(program: Program, live: frozenset[str], known: Mapping[str, str]) -
 
 
 def _mark_outputs(builder: Builder, names: Iterable[str]) -> None:
-    """Outputs are what is computed here; an input that is returned is not an output of the fusion."""
-    computed = [t for t in map(builder.result, names) if t is not None]
-    if computed:
-        builder.fusion.output(*computed)
+    """Outputs are what is computed here; an input that is returned is not an output of the fusion. They lie in memory
+    as captured, where nothing else would lay them out."""
+    computed = {name: t for name in names if (t := builder.result(name)) is not None}
+    if not computed:
+        return
+    builder.fusion.output(*computed.values())
+    moved = any(t.ndim > 1 and any(s is not None for s in t.domain.strides) for t in builder.fusion.inputs)
+    for name, t in computed.items():
+        meta = builder.program[name].meta
+        order = meta.dense_order if isinstance(meta, TensorMeta) and len(meta.shape) == t.ndim else None
+        if order is not None and t.ndim > 1 and (moved or order != tuple(range(t.ndim))):
+            t.set_allocation([t.axes[a] for a in order])
 
 
 def _is_mapped(builder: Builder, made: Plan, node: Node) -> bool:
