@@ -74,6 +74,8 @@ def read_order(e: TensorExpr) -> tuple[IterDomain, ...]:
     at = {d: r.domain for d, r in zip(p.axes, e.reads[0], strict=True) if isinstance(r, Mapped)}
     for o in offers:
         axes = _filled(o.axes, [d for d in p.axes if not d.is_broadcast])
+        if not axes:
+            continue
         order = tuple(at[d] for d in axes if at.get(d) in root)
         found.setdefault(order, moved_bytes(p, axes, offers))
     whole = {order: cost for order, cost in found.items() if len(order) == len(root)}
@@ -88,7 +90,7 @@ def _filled(order: Sequence[IterDomain], axes: Sequence[IterDomain]) -> tuple[It
             continue
         before = next((x for x in reversed(axes[:at]) if x in made), None)
         made.insert(made.index(before) + 1 if before is not None else 0, d)
-    if made and made[-1] is not order[-1]:  # the fastest axis stays innermost
+    if order and made[-1] is not order[-1]:  # the fastest axis stays innermost
         made.remove(order[-1])
         made.append(order[-1])
     return tuple(made)
