@@ -12,7 +12,20 @@ import torch
 
 from idgraph.frontends import from_torch
 
-KINDS = ("relu", "mul", "exp", "sum", "cat", "reshape", "transpose", "narrow", "clone", "contiguous", "unsqueeze", "add")
+KINDS = (
+    "relu",
+    "mul",
+    "exp",
+    "sum",
+    "cat",
+    "reshape",
+    "transpose",
+    "narrow",
+    "clone",
+    "contiguous",
+    "unsqueeze",
+    "add",
+)
 
 
 def an_input(r: random.Random) -> Any:
