@@ -206,7 +206,8 @@ class Import(Printed):
         ``args``: torch tensors or NumPy arrays in the order of ``parameters``, or nested as the captured function takes
         them. Results are a tuple (None where the program has no result), or what the captured function returns; torch
         tensors, on its device, when an argument is one, else arrays, with the strides captured. Tensors that the
-        program changes in place are changed. Raises `FrontendError` for an argument of another shape or dtype than captured, and, when ``checked``,
+        program changes in place are changed. Raises `FrontendError` for an argument of another shape or dtype than
+        captured, and, when ``checked``,
         `IndexingError` for a loaded index out of range.
 
         With a ``tuner`` (`idgraph.Tuner`) kernels for "cpu" and "cuda" are chosen by measurement on these arguments,
