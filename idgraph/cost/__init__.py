@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, cast
 
 from idgraph.cost.device import Device, device_of, devices
-from idgraph.errors import IdGraphError, arguments
+from idgraph.errors import IdGraphError, arguments, short_repr, user_line
 from idgraph.loading import LOADING, load
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _with_devices(function: Callable[P, R_co]) -> _WithDevices[P, R_co]:
 
 
 @_with_devices
-@arguments(IdGraphError, first=True)
+@arguments(IdGraphError)
 def cost(
     program: Program,
     device: Device | str | None = None,
@@ -95,7 +95,14 @@ def cost(
     """
     with LOADING:
         from idgraph.cost.estimate import program_cost  # noqa: PLC0415 - loads NumPy
+        from idgraph.runtime.program import Program as Emitted  # noqa: PLC0415 - there are other Programs
 
+    if not isinstance(program, Emitted):  # pyright: ignore[reportUnnecessaryIsInstance] - users are not type checkers
+        raise IdGraphError(
+            f"cost: program is {short_repr(program)}, a {type(program).__name__}",
+            where=user_line(),
+            hint="ig.cost(ig.emit(fusion, target))",
+        )
     chosen = device_of(device if device is not None else "H200" if program.target == "cuda" else "cpu")
     return program_cost(program, chosen, dict(symbols or {}), dict(inputs or {}), assemble)
 

@@ -171,6 +171,14 @@ def test_bad_arguments_end_in_one_error() -> None:
         ig.cost(f)  # pyright: ignore[reportArgumentType]
 
 
+def test_other_classes_of_that_name_do_no_harm() -> None:
+    assert ig.frontends.from_torch is not None
+    assert ig.check.program is not None
+    f = ig.Fusion("s")
+    f.output(ig.exp(f.input("x", (4, 32))))
+    assert ig.cost(ig.emit(f, "python")).total.launches == 1
+
+
 def test_devices_are_data() -> None:
     for d in ig.cost.devices.values():
         assert Device.from_json(d.to_json()) == d
