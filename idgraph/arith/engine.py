@@ -13,6 +13,7 @@ from typing import Final
 
 from idgraph.arith.nodes import ArithZeroDivisionError, Expr, const, rebuild
 from idgraph.arith.ranges import interval
+from idgraph.arith.work import OutOfWork, budget
 
 Apply = Callable[[Expr], Expr | None]
 _MAX_DEPTH: Final = 40
@@ -107,6 +108,18 @@ def normal(e: Expr) -> Expr:
     call = _call
     if call.depth > _MAX_DEPTH:  # rules that ask for normal forms of new expressions nest; stop, soundly, with less
         return e
+    if call.depth == 0:
+        with budget() as is_outermost:
+            try:
+                return _nested(e, call)
+            except OutOfWork:
+                if not is_outermost:
+                    raise
+                return e
+    return _nested(e, call)
+
+
+def _nested(e: Expr, call: _Call) -> Expr:
     call.depth += 1
     try:
         return _normalize(e, call.busy)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import index
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn
 
+from idgraph.arith.work import meter, spend
 from idgraph.display import Printed, Sheet
 from idgraph.errors import IdGraphError
 
@@ -552,6 +553,8 @@ def from_terms(terms: dict[Expr, int], constant: int) -> Expr:
         base, coef = items[0]
         term = base if coef == 1 else scale(base, coef)
         return term if constant == 0 else make("add", (term, const(constant)))
+    if meter.left is not None:
+        spend(len(items))
     items.sort(key=_item_key)
     out = [base if coef == 1 else scale(base, coef) for base, coef in items]
     if constant:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any, cast
 
@@ -25,6 +25,7 @@ from idgraph.arith.enumerate import closure
 from idgraph.arith.nodes import TRUE, VERBS, ArithError, ArithTypeError, Expr, and_, as_expr, postorder, rebuild
 from idgraph.arith.sympy_bridge import from_sympy, is_sympy
 from idgraph.arith.text import RangeLike, check_ranges, parse, ranged_symbols
+from idgraph.arith.work import OutOfWork, budget
 from idgraph.errors import short_repr
 
 RULE_MODULES = (
@@ -113,9 +114,20 @@ def simplify(
         return _under(node, read_facts(facts, ranges, node))
     found = node.simplest
     if found is None:
-        found = _fixed_point(node)
+        found = _within_budget(node, lambda: _fixed_point(node))
         node.simplest = found
     return found
+
+
+def _within_budget(node: Expr, work: Callable[[], Expr]) -> Expr:
+    """What ``work`` makes of a node; the node itself where that is more than a call may take (see `work.BUDGET`)."""
+    with budget() as is_outermost:
+        try:
+            return work()
+        except OutOfWork:
+            if not is_outermost:
+                raise
+            return node
 
 
 _TEXTS: dict[tuple[str, tuple[tuple[str, object], ...]], Expr] = {}
@@ -140,7 +152,7 @@ def _under(node: Expr, facts: tuple[Expr, ...]) -> Expr:
     given = normal(and_(*facts))
     if given is TRUE:
         return simplify(node)
-    out = _fixed_point(assume(normal(node), given))
+    out = _within_budget(node, lambda: _fixed_point(assume(normal(node), given)))
     plain = simplify(node)
     return out if (cost(out), out.cached_divmods) <= (cost(plain), plain.cached_divmods) else plain
 
@@ -197,10 +209,15 @@ def _verb(e: Expr, facts: Iterable[Expr]) -> Expr:
 
 
 def is_simplified(e: Expr) -> bool:
-    """See `Expr.is_simplified`: a normal form has sums multiplied out, but for those beyond `linear.MAX_TERMS`."""
+    """See `Expr.is_simplified`: a normal form has sums multiplied out, but for those beyond `linear.MAX_TERMS`.
+
+    An expression that takes more than `work.BUDGET` has none.
+    """
     if simplify(e) != e:
         return False
-    return not any(n.op == "mul" and any(a.op == "add" for a in n.args) for n in postorder(normal(e)))
+    if e.normal_form is None:  # that was more work than one call may do
+        return False
+    return not any(n.op == "mul" and any(a.op == "add" for a in n.args) for n in postorder(e.normal_form))
 
 
 VERBS.simplify = _verb

@@ -1,0 +1,49 @@
+"""How much is done for one simplification: beyond a budget an expression stays as it is, equal, and says so.
+
+Sums that share parts may grow with every level of // and % above them. The unit is a term that a rule looks at, so the
+budget is the same on every machine.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final
+
+BUDGET: Final = 50_000  # terms of sums that one outermost call builds: about half a second; few take over 1 000
+
+
+class OutOfWork(Exception):
+    """More than the budget was asked for; whoever began the work catches it."""
+
+
+class _Meter(threading.local):
+    """What is left for the call that is under way in one thread; None between calls."""
+
+    left: int | None = None
+
+
+meter: Final = _Meter()
+
+
+def spend(terms: int) -> None:
+    """Count work; raises `OutOfWork` in a call whose budget it exceeds."""
+    left = meter.left
+    if left is not None:
+        meter.left = left = left - terms
+        if left < 0:
+            raise OutOfWork
+
+
+@contextmanager
+def budget() -> Generator[bool]:
+    """The budget for a call, True; False inside of one that has it already, whose budget this is then too."""
+    if meter.left is not None:
+        yield False
+        return
+    meter.left = BUDGET
+    try:
+        yield True
+    finally:
+        meter.left = None
