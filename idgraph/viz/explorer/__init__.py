@@ -1,0 +1,89 @@
+"""The explorer: pictures of a fusion to search, fold and walk through, beside its accesses, kernels and user's lines.
+
+One script draws it, in the report page and as a notebook widget. dagre (MIT) places boxes, d3-zoom and d3-selection
+(ISC) pan and zoom; they are bundled in ``vendor.js``, made from ``tools/explorer``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from idgraph.errors import IdGraphError, arguments
+from idgraph.ir import Fusion, copy_fusion
+from idgraph.loading import LOADING
+from idgraph.reports import report
+from idgraph.runtime import emit
+from idgraph.schedule import auto as schedule_automatically
+from idgraph.viz.explorer.data import Data, explorer_data
+from idgraph.viz.explorer.page import START, place_of, script, style
+from idgraph.viz.text import xml
+
+if TYPE_CHECKING:
+    from idgraph.runtime import Program
+
+__all__ = ["Explorer", "explore"]
+Target = Literal["python", "numpy", "cpu", "cuda"]
+
+
+class Explorer:
+    """A fusion to explore: `save` writes a page, a notebook shows it as a widget (with the package anywidget)."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: Data) -> None:
+        self.data = data
+
+    def to_html(self) -> str:
+        """A page of its own, with nothing loaded from elsewhere."""
+        return (
+            f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{xml(self.data["name"])}</title>'
+            f"<style>body{{margin:8px}} .ig-explorer{{height:calc(100vh - 18px)}} {style()}</style></head><body>"
+            f"{place_of(self.data, 'e')}<script>{script()}{START}</script></body></html>\n"
+        )
+
+    @arguments(IdGraphError)
+    def save(self, path: str | Path) -> Path:
+        """Write the page to a ``.html`` file; returns the path."""
+        target = Path(path)
+        if target.suffix != ".html":
+            raise IdGraphError(f"{target.name} is not an .html file", hint="explore(f).save('explorer.html')")
+        target.write_text(self.to_html(), encoding="utf-8")
+        return target
+
+    def widget(self) -> Any:
+        """The explorer as a notebook widget; raises `IdGraphError` where anywidget is not installed."""
+        with LOADING:
+            from idgraph.viz.explorer.widget import widget  # noqa: PLC0415 - loads anywidget
+
+        return widget(self.data)
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        return self.widget()._repr_mimebundle_(**options)
+
+    def __repr__(self) -> str:
+        return f"Explorer({self.data['name']!r}, {len(self.data['ops'])} operations)"
+
+
+@arguments(IdGraphError, first=True)
+def explore(fusion: Fusion, *, target: Target = "cuda", auto: bool = False) -> Explorer:
+    """Pictures of ``fusion`` to walk through: click from a box to its operation, accesses, kernel and your line.
+
+    ``target`` is the language of the kernels shown; ``auto`` schedules a copy first. A fusion that `idgraph.emit`
+    refuses is shown without kernels. Raises `IdGraphError` for anything but a fusion.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("half")
+    >>> y = f.output(f.input("x", (8,))[4:] * 2.0)
+    >>> ig.viz.explore(f)
+    Explorer('half', 2 operations)
+    """
+    if auto:
+        fusion = copy_fusion(fusion)
+        schedule_automatically(fusion)
+    program: Program | None = None
+    try:
+        program = emit(fusion, target)
+    except IdGraphError:
+        program = None
+    return Explorer(explorer_data(fusion, report(fusion, suggestions=0).segments[0], program))

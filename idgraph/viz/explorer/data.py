@@ -1,0 +1,225 @@
+"""The explorer's data: views of boxes and arrows, operations with their accesses, kernel lines, schedule steps, passes.
+
+Plain lists, mappings, numbers and text, so that it travels as JSON to a page or a notebook widget.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from idgraph.errors import IdGraphError, SourceLine
+from idgraph.index import IdModel
+from idgraph.ir import Fusion, parse_fusion
+from idgraph.ir.parsing import replay_step
+from idgraph.ir.printing import value_text
+from idgraph.reports.facts import AccessFacts, OperationFacts, SegmentFacts
+from idgraph.runtime import Program
+from idgraph.viz.drawing import picture
+from idgraph.viz.explorer.folds import Fold, folds_of
+from idgraph.viz.picture import PLAIN, Line, Node, Picture
+from idgraph.viz.text import clean, clip
+from idgraph.viz.words import LIMIT, axes_text
+
+Data = dict[str, Any]
+_NAMES = re.compile(r"\b(?:t|buf)\d+\b")
+MOST_BOXES = 4000  # of one view: a larger one is left out, and said to be
+
+
+def explorer_data(fusion: Fusion, facts: SegmentFacts, program: Program | None = None) -> Data:
+    """All that the explorer shows of one fusion; ``facts`` are its segment in a report, ``program`` its kernels.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("half")
+    >>> y = f.output(f.input("x", (8,))[4:] * 2.0)
+    >>> data = explorer_data(f, ig.report(f).segments[0], ig.emit(f))
+    >>> [v["title"] for v in data["views"]], [o["name"] for o in data["ops"]], data["kernels"][0]["ops"][-1]
+    (['operations', 'exact graph', 'index graph'], ['t1', 't2'], ['t2'])
+    """
+    lines = sorted({e.line for e in facts.operations if e.line is not None}, key=lambda x: (x.file, x.line))
+    at = {line: n for n, line in enumerate(lines)}
+    kernels = [] if program is None else _kernels(program)
+    served: dict[str, list[list[int]]] = {}
+    for k, kernel in enumerate(kernels):
+        for n, names in enumerate(kernel["ops"]):
+            for name in names:
+                served.setdefault(name, []).append([k, n])
+    base, steps = _steps(fusion)
+    return {
+        "name": clean(fusion.name),
+        "views": _views(fusion),
+        "ops": [_operation(fusion, e, at, served.get(e.name, [])) for e in facts.operations],
+        "lines": [_line(x) for x in lines],
+        "kernels": kernels,
+        "loops": base,
+        "steps": steps,
+        "passes": [] if program is None else _passes(program),
+    }
+
+
+def _line(x: SourceLine) -> Data:
+    return {"file": clean(x.file), "line": x.line, "code": clean(x.code)}
+
+
+# views ---------------------------------------------------------------------------------------------------------------
+
+
+def _views(fusion: Fusion) -> list[Data]:
+    branches = folds_of(fusion)
+    model = IdModel(fusion)
+    made = [_view("operations", picture(fusion, collapse=False), branches)]
+    try:
+        made.append(_view("exact graph", picture(model.exact, collapse=False), []))
+        made.append(_view("index graph", picture(model.index, collapse=False), branches))
+    except IdGraphError as error:  # a schedule that no loop nest can do has no index graph
+        made[0]["alarm"] = [clean(error.what)]
+    return [v for v in made if len(v["boxes"]) <= MOST_BOXES]
+
+
+def _view(title: str, drawn: Picture, branches: Iterable[Fold]) -> Data:
+    """A picture as boxes in a tree of folds; frames (of the index graph) are branches that stay open."""
+    parent: dict[str, str] = {}
+    folds: list[Data] = []
+    for number, branch in enumerate(branches):
+        _fold(branch, f"fold {number}", "", parent, folds)
+    frames = {c.key: c for c in drawn.clusters}
+    for key, c in frames.items():
+        op = key.removeprefix("operation ")
+        folds.append(
+            {
+                "id": key, "parent": parent.get(op), "lines": _lines(c.lines), "title": clean(c.title), "op": op,
+                "marked": c.marked, "fold": False, "fill": PLAIN[0], "stroke": PLAIN[1],
+            }
+        )  # fmt: skip
+    boxes = [_box(n, parent, bool(frames)) for n in drawn.nodes]
+    first: dict[str, str] = {}
+    for b in boxes:
+        if b["parent"] in frames:
+            first.setdefault(b["parent"], b["id"])
+    edges = [
+        {
+            "a": first.get(e.tail, e.tail), "b": first.get(e.head, e.head), "title": clean(e.title), "colour": e.colour,
+            "marked": e.marked, "dashed": e.dashed, "link": e.link,
+        }
+        for e in drawn.edges
+    ]  # fmt: skip
+    used = {b["parent"] for b in boxes} | {f["parent"] for f in folds}
+    while unused := [f for f in folds if f["id"] not in used]:
+        folds = [f for f in folds if f["id"] in used]
+        used -= {f["id"] for f in unused}
+    return {
+        "id": title, "title": title, "boxes": boxes, "folds": folds, "edges": edges,
+        "caption": [clean(x) for x in drawn.caption], "alarm": [clean(x) for x in drawn.alarm],
+    }  # fmt: skip
+
+
+def _fold(branch: Fold, key: str, above: str, parent: dict[str, str], folds: list[Data]) -> None:
+    if not branch.parts and len(branch.exprs) == 1:  # a nest of one operation needs no frame
+        parent[branch.exprs[0].output.name] = above
+        return
+    lines = [[clip(clean(branch.title), LIMIT), "head"]]
+    if branch.note:
+        lines.append([clip(clean(branch.note), LIMIT), "faint"])
+    folds.append(
+        {
+            "id": key, "parent": above or None, "lines": lines, "title": "", "op": None, "marked": False, "fold": True,
+            "fill": "#eef0f4", "stroke": "#7a8496",
+        }
+    )  # fmt: skip
+    for e in branch.exprs:
+        parent[e.output.name] = key
+    for n, part in enumerate(branch.parts):
+        _fold(part, f"{key}.{n}", key, parent, folds)
+
+
+def _box(n: Node, parent: Mapping[str, str], framed: bool) -> Data:
+    op = n.cluster.removeprefix("operation ") if n.cluster else n.key
+    above = n.cluster if framed and n.cluster else parent.get(n.key)
+    return {
+        "id": n.key, "parent": above or None, "lines": _lines(n.lines), "fill": n.fill, "stroke": n.stroke,
+        "shape": n.shape, "title": clean(n.title), "marked": n.marked, "dashed": n.dashed, "thick": n.thick, "op": op,
+        "main": n.key == op,
+    }  # fmt: skip
+
+
+def _lines(lines: Iterable[Line]) -> list[list[Any]]:
+    return [[clean(x.text), x.style, [list(c) for c in x.chips]] for x in lines]
+
+
+# operations ----------------------------------------------------------------------------------------------------------
+
+
+def _operation(fusion: Fusion, e: OperationFacts, at: Mapping[SourceLine, int], served: list[list[int]]) -> Data:
+    t = fusion[e.name]
+    reads = [] if t.definition is None else list(dict.fromkeys(x.name for x in t.definition.inputs))
+    readers = list(dict.fromkeys(u.output.name for u in t.uses))
+    loops = ", ".join(f"{x.name} < {x.extent}" + (f" {x.parallel}" if x.parallel != "serial" else "") for x in e.loops)
+    return {
+        "name": e.name, "op": e.op, "text": clean(e.text), "line": None if e.line is None else at[e.line],
+        "loops": loops + (f"; {e.inlined_at} shared" if e.inlined_at else ""), "reads": reads, "readers": readers,
+        "kernel": served, "accesses": [_access(a) for a in e.accesses],
+    }  # fmt: skip
+
+
+def _access(a: AccessFacts) -> Data:
+    rows = [
+        ("element", f"[{', '.join(a.coordinates)}]"),
+        ("address", f"{a.address} ({a.place})"),
+        ("when", "" if a.predicate == "True" else a.predicate),
+        ("lanes", f"{a.pattern} along {a.loop}" if a.loop else a.pattern),
+        ("width", f"{a.vector_width} elements, {a.vector_bytes} bytes: {a.why}"),
+        ("loaded", "\n".join(f"{x.name} = {x.tensor}[{', '.join(x.coordinates)}]" for x in a.loads)),
+    ]
+    shape = ", ".join(map(str, a.shape))
+    return {"title": clean(f"{a.kind} {a.tensor}: {a.dtype}({shape})"), "rows": [[k, clean(v)] for k, v in rows if v]}
+
+
+# kernels -------------------------------------------------------------------------------------------------------------
+
+
+def _kernels(program: Program) -> list[Data]:
+    """Sources line by line, each line with the operations whose tensors it names."""
+    titles = dict(program.plan.titles)
+    known = {e.output.name for e in program.fusion.exprs}
+    for b in program.plan.buffers:
+        titles[b.name] = b.title
+    made: list[Data] = []
+    for k in program.kernels:
+        text = program.kernel_source(k).splitlines()
+        ops = [[n for n in dict.fromkeys(titles.get(x, "") for x in _NAMES.findall(line)) if n in known] for line in text]
+        made.append({"name": k.name, "text": [clean(x) for x in text], "ops": ops})
+    return made
+
+
+def _passes(program: Program) -> list[Data]:
+    """Each kernel's text after each pass that changed it."""
+    return [
+        {"kernel": k.name, "name": name, "text": [clean(x) for x in text.splitlines()]}
+        for k in program.kernels
+        for name, text in getattr(k, "history", ())
+    ]
+
+
+# the schedule, step by step ------------------------------------------------------------------------------------------
+
+
+def _steps(fusion: Fusion) -> tuple[list[list[str]], list[Data]]:
+    """Loops before any step, and each step with the loops of its tensor before and after."""
+    text = [line for line in str(fusion).splitlines() if not line.startswith("  schedule ")]
+    plain = parse_fusion("\n".join(text))
+    base = [[clean(t.name), axes_text(t.loop)] for t in plain.tensors if t.definition is not None]
+    made: list[Data] = []
+    for mine, step in sorted(((t, s) for t in fusion.tensors for s in t.log), key=lambda pair: pair[1].at):
+        t = plain[mine.name]
+        before = axes_text(t.loop)
+        replay_step(t, step.name, step.args, step.kwargs)
+        words = ", ".join([*map(value_text, step.args), *(f"{k}={value_text(v)}" for k, v in step.kwargs.items())])
+        inlined = f", inlined at {t.inline_position}" if t.inline_position else ""
+        made.append(
+            {
+                "tensor": clean(t.name), "text": clean(f"{step.name}({words})"), "before": before,
+                "after": axes_text(t.loop) + inlined,
+            }
+        )  # fmt: skip
+    return base, made

@@ -1,0 +1,285 @@
+// The explorer: one function for the report page and the notebook widget. Data comes from `idgraph.viz.explorer.data`;
+// every text is set as text, never as markup. dagre places boxes, d3-zoom pans and zooms (both in vendor.js).
+function idgraphExplorer(root, data) {
+  "use strict";
+  const { Graph, layout, select, zoom, zoomIdentity } = idgraphVendor;
+  const SVG = "http://www.w3.org/2000/svg";
+  const CELL = 7.25, ROW = 16, PAD = 9, MOST = 90; // pixels of a character and a line; boxes that are shown unfolded
+  const ops = new Map(data.ops.map((o) => [o.name, o]));
+  const state = { view: 0, open: new Map(), op: null, box: null, tab: "operation", step: data.steps.length, pass: 0, found: [] };
+
+  function html(name, attributes, ...children) {
+    const e = document.createElement(name);
+    for (const [k, v] of Object.entries(attributes || {})) {
+      if (k.startsWith("on")) e.addEventListener(k.slice(2), v); else if (v !== null && v !== undefined) e.setAttribute(k, v);
+    }
+    e.append(...children.filter((c) => c !== null && c !== undefined));
+    return e;
+  }
+  function svg(name, attributes, text) {
+    const e = document.createElementNS(SVG, name);
+    for (const [k, v] of Object.entries(attributes || {})) if (v !== null && v !== undefined) e.setAttribute(k, v);
+    if (text !== undefined) e.textContent = text;
+    return e;
+  }
+  const button = (text, action, title) => html("button", { type: "button", title, onclick: action }, text);
+
+  // the folded graph of a view ---------------------------------------------------------------------------------------
+  function indexed(view) {
+    if (!view.parents) {
+      view.parents = new Map();
+      for (const f of view.folds) view.parents.set(f.id, f.parent);
+      for (const b of view.boxes) view.parents.set(b.id, b.parent);
+      view.byId = new Map([...view.folds, ...view.boxes].map((x) => [x.id, x]));
+      view.size = new Map();
+      for (const b of view.boxes) for (let p = b.parent; p; p = view.parents.get(p)) view.size.set(p, (view.size.get(p) || 0) + 1);
+    }
+    return view;
+  }
+  function isOpen(view, fold) {
+    const asked = state.open.get(view.id + "/" + fold);
+    return asked === undefined ? view.boxes.length <= MOST : asked;
+  }
+  function setOpen(view, fold, open) { state.open.set(view.id + "/" + fold, open); }
+  function shownAs(view, id) {
+    let top = id;
+    for (let p = view.parents.get(id); p; p = view.parents.get(p)) if (!isOpen(view, p)) top = p;
+    return top;
+  }
+  function reveal(view, id) { for (let p = view.parents.get(id); p; p = view.parents.get(p)) setOpen(view, p, true); }
+  const opBox = (view, name) => view.boxes.find((b) => b.op === name && b.main) || view.boxes.find((b) => b.op === name);
+
+  function visible(view) {
+    const boxes = new Map(), frames = new Map();
+    const within = (id) => { const p = view.parents.get(id); return p && isOpen(view, p) ? p : null; };
+    for (const b of view.boxes) {
+      const id = shownAs(view, b.id);
+      if (boxes.has(id)) continue;
+      const x = view.byId.get(id);
+      const lines = id === b.id ? x.lines : [...x.lines, ["+ " + view.size.get(id) + " boxes", "faint"]];
+      boxes.set(id, { ...x, lines, folded: id !== b.id });
+      for (let p = within(id); p; p = view.parents.get(p)) frames.set(p, view.byId.get(p));
+    }
+    const edges = new Map();
+    for (const e of view.edges) {
+      const a = shownAs(view, e.a), b = shownAs(view, e.b);
+      if (a === b || !boxes.has(a) || !boxes.has(b)) continue;
+      const key = a + "\u0000" + b, old = edges.get(key);
+      if (old) { old.marked = old.marked || e.marked; old.count += 1; } else edges.set(key, { ...e, a, b, count: 1 });
+    }
+    return { boxes, frames, edges: [...edges.values()] };
+  }
+
+  function place(view, shown) {
+    const g = new Graph({ compound: true });
+    g.setGraph({ rankdir: "TB", nodesep: 18, ranksep: 34, edgesep: 8, marginx: 16, marginy: 16 });
+    g.setDefaultEdgeLabel(() => ({}));
+    for (const [id, f] of shown.frames) g.setNode(id, { paddingTop: 10 + ROW * f.lines.length });
+    for (const [id, b] of shown.boxes) {
+      const cells = Math.max(4, ...b.lines.map((l) => [...l[0]].length + 2 * (l[2] ? l[2].length : 0)));
+      g.setNode(id, { width: cells * CELL + 2 * PAD, height: b.lines.length * ROW + PAD });
+    }
+    for (const id of [...shown.frames.keys(), ...shown.boxes.keys()]) {
+      const p = view.parents.get(id);
+      if (p && shown.frames.has(p)) g.setParent(id, p);
+    }
+    for (const e of shown.edges) g.setEdge(e.a, e.b);
+    layout(g);
+    return g;
+  }
+
+  // drawing ----------------------------------------------------------------------------------------------------------
+  const canvas = html("div", { class: "ig-canvas" }), side = html("div", { class: "ig-side" });
+  const picture = svg("svg", { role: "img", "aria-label": data.name }), world = svg("g"), caption = html("div", { class: "ig-caption" });
+  const marker = svg("marker", { id: "ig-arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" });
+  marker.append(svg("path", { d: "M0,0 L8,4 L0,8 z", fill: "context-stroke" }));
+  const defs = svg("defs");
+  defs.append(marker);
+  picture.append(defs, world);
+  canvas.append(picture, caption);
+  const pan = zoom().scaleExtent([0.05, 3]).on("zoom", (event) => world.setAttribute("transform", event.transform.toString()));
+  select(picture).call(pan).on("dblclick.zoom", null);
+  let graph = null, shown = null;
+
+  function smooth(points) {
+    if (points.length < 3) return "M" + points.map((p) => p.x + "," + p.y).join("L");
+    let d = "M" + points[0].x + "," + points[0].y;
+    for (let i = 1; i < points.length - 1; i++) {
+      const p = points[i], q = points[i + 1], last = i === points.length - 2;
+      d += "Q" + p.x + "," + p.y + " " + (last ? q.x : (p.x + q.x) / 2) + "," + (last ? q.y : (p.y + q.y) / 2);
+    }
+    return d;
+  }
+  function write(group, lines, x, y, middle) {
+    lines.forEach((l, i) => {
+      const chips = l[2] || [];
+      chips.forEach((c, k) => group.append(svg("rect", { x: x + k * 14, y: y + i * ROW - 10, width: 11, height: 11, fill: c[0], stroke: c[1] })));
+      group.append(svg("text", { x: x + chips.length * 14, y: y + i * ROW, class: l[1] === "head" ? "ig-head" : l[1] === "plain" ? null : "ig-faint", "text-anchor": middle ? "middle" : null }, l[0]));
+    });
+  }
+  function draw() {
+    const view = indexed(data.views[state.view]);
+    shown = visible(view);
+    graph = place(view, shown);
+    world.replaceChildren();
+    const depth = (id) => { let n = 0; for (let p = view.parents.get(id); p; p = view.parents.get(p)) n++; return n; };
+    for (const [id, f] of [...shown.frames].sort((a, b) => depth(a[0]) - depth(b[0]))) {
+      const n = graph.node(id), top = 8 + ROW * f.lines.length, g = svg("g", { class: "ig-frame" + (f.marked ? " ig-marked" : ""), "data-id": id });
+      g.append(svg("rect", { x: n.x - n.width / 2, y: n.y - n.height / 2 - top, width: n.width, height: n.height + top, rx: 7 }));
+      write(g, f.lines, n.x - n.width / 2 + 8, n.y - n.height / 2 - top + 16, false);
+      g.append(svg("title", {}, f.title || ""));
+      g.addEventListener("click", (event) => { event.stopPropagation(); if (f.fold) { setOpen(view, id, false); draw(); mark(); } else if (f.op) choose(f.op, id); });
+      world.append(g);
+    }
+    for (const e of shown.edges) {
+      const points = graph.edge(e.a, e.b).points;
+      const path = svg("path", { d: smooth(points), class: "ig-edge" + (e.marked ? " ig-hot" : "") + (e.dashed ? " ig-dashed" : ""), "data-a": e.a, "data-b": e.b,
+        stroke: e.marked ? "var(--x-hot)" : e.colour || "var(--x-edge)", "marker-end": e.link ? null : "url(#ig-arrow)" });
+      path.append(svg("title", {}, e.title || ""));
+      world.append(path);
+    }
+    for (const [id, b] of shown.boxes) {
+      const n = graph.node(id);
+      const g = svg("g", { class: "ig-box" + (b.thick ? " ig-thick" : "") + (b.dashed ? " ig-dashed" : "") + (b.marked ? " ig-marked" : ""), "data-id": id, "data-op": b.op || null, tabindex: 0 });
+      g.append(svg("rect", { x: n.x - n.width / 2, y: n.y - n.height / 2, width: n.width, height: n.height, rx: b.shape === "pill" ? n.height / 2 : 5, fill: b.fill, stroke: b.stroke }));
+      write(g, b.lines, n.x - n.width / 2 + PAD, n.y - n.height / 2 + ROW - 1, false);
+      g.append(svg("title", {}, b.title || ""));
+      const act = () => { if (b.folded) { setOpen(view, id, true); draw(); centre(id); mark(); } else choose(b.op, id); };
+      g.addEventListener("click", (event) => { event.stopPropagation(); act(); });
+      g.addEventListener("keydown", (event) => { if (event.key === "Enter") act(); });
+      world.append(g);
+    }
+    caption.replaceChildren(...view.alarm.map((t) => html("div", { class: "ig-alarm" }, t)), ...view.caption.map((t) => html("div", {}, t)));
+  }
+  function fit() {
+    const w = canvas.clientWidth || 900, h = canvas.clientHeight || 600, size = graph.graph();
+    const whole = Math.min(w / (size.width + 20), h / (size.height + 40), 1.4), k = Math.max(whole, Math.min(0.55, w / (size.width + 20)), 0.12);
+    select(picture).call(pan.transform, zoomIdentity.translate((w - size.width * k) / 2, k > whole ? 8 : (h - size.height * k) / 2 - 8).scale(k));
+  }
+  function centre(id) {
+    const n = graph.hasNode(id) ? graph.node(id) : null;
+    if (!n) return;
+    const w = canvas.clientWidth || 900, h = canvas.clientHeight || 600;
+    select(picture).call(pan.transform, zoomIdentity.translate(w / 2 - n.x, h / 2 - n.y));
+  }
+
+  // one thing chosen, everywhere --------------------------------------------------------------------------------------
+  function mark() {
+    const view = data.views[state.view], found = new Set(state.found.map((n) => { const b = opBox(view, n); return b && shownAs(view, b.id); }));
+    const mine = new Set();
+    world.querySelectorAll(".ig-box, .ig-frame").forEach((g) => {
+      const id = g.getAttribute("data-id"), x = view.byId.get(id);
+      const on = state.op !== null && (x.op === state.op ? (state.box === null || state.box === id || x.main) : shownAs(view, (opBox(view, state.op) || {}).id) === id);
+      if (on) mine.add(id);
+      g.classList.toggle("ig-on", on);
+      g.classList.toggle("ig-match", found.has(id) && !on);
+    });
+    world.querySelectorAll(".ig-edge").forEach((p) => p.classList.toggle("ig-away", mine.size > 0 && !mine.has(p.getAttribute("data-a")) && !mine.has(p.getAttribute("data-b"))));
+  }
+  function choose(name, box) {
+    state.op = name || null;
+    state.box = box || null;
+    if (state.tab === "schedule" || state.tab === "passes") state.tab = "operation";
+    mark();
+    panel();
+  }
+  function go(name) {
+    const view = indexed(data.views[state.view]), b = opBox(view, name);
+    if (b) { reveal(view, b.id); draw(); centre(b.id); }
+    choose(name, b ? b.id : null);
+  }
+  const link = (name) => html("a", { onclick: () => go(name) }, name);
+
+  // the panel ---------------------------------------------------------------------------------------------------------
+  function tabs() {
+    const names = ["operation", "kernel", "source", "schedule", "passes"].filter((t) => t === "operation" || (t === "kernel" && data.kernels.length) || (t === "source" && data.lines.length) || (t === "schedule" && data.steps.length) || (t === "passes" && data.passes.length));
+    return html("div", { class: "ig-tabs", role: "tablist" }, ...names.map((t) => { const b = button(t, () => { state.tab = t; panel(); }); b.setAttribute("aria-pressed", String(t === state.tab)); b.setAttribute("data-tab", t); return b; }));
+  }
+  function rowsOf(pairs) { return html("table", {}, ...pairs.filter((p) => p[1] !== "" && p[1] !== null).map(([k, v]) => html("tr", {}, html("th", {}, k), html("td", {}, v)))); }
+  function operation() {
+    const o = ops.get(state.op);
+    if (!o) return [html("p", {}, "Click a box, a kernel line or a line of the program; a folded box opens. Drag to pan, wheel to zoom.")];
+    const line = o.line === null ? null : data.lines[o.line];
+    const at = line ? html("a", { onclick: () => { state.tab = "source"; panel(); } }, line.file + ":" + line.line + (line.code ? "  " + line.code : "")) : "";
+    const where = o.kernel.length ? html("a", { onclick: () => { state.tab = "kernel"; panel(); } }, o.kernel.length + " lines of " + [...new Set(o.kernel.map((x) => data.kernels[x[0]].name))].join(", ")) : "";
+    const reads = html("span", {}); o.reads.forEach((n, i) => reads.append(i ? ", " : "", ops.has(n) ? link(n) : n));
+    const readers = html("span", {}); o.readers.forEach((n, i) => readers.append(i ? ", " : "", link(n)));
+    const out = [html("h4", { class: "ig-mono" }, o.text), rowsOf([["line", at], ["kernel", where], ["loops", o.loops], ["reads", reads], ["read by", readers]])];
+    for (const a of o.accesses) out.push(html("h4", {}, a.title), rowsOf(a.rows));
+    return out;
+  }
+  function code(lines, on, pick, added) {
+    return html("div", { class: "ig-code" }, ...lines.map((t, i) => html("div", { class: (on(i) ? "ig-on" : "") + (added && added(i) ? " ig-added" : "") || null, onclick: () => pick(i) }, t || " ")));
+  }
+  function kernel() {
+    return data.kernels.flatMap((k, n) => [html("h4", {}, k.name), code(k.text, (i) => k.ops[i].includes(state.op), (i) => { if (k.ops[i].length) { state.tab = "kernel"; go(k.ops[i][0]); state.tab = "kernel"; panel(); } })]);
+  }
+  function source() {
+    const o = ops.get(state.op), out = [];
+    let file = null;
+    data.lines.forEach((l, i) => {
+      if (l.file !== file) { file = l.file; out.push(html("h4", {}, file)); }
+      const first = data.ops.find((x) => x.line === i);
+      out.push(code([String(l.line).padStart(4) + "  " + l.code], () => Boolean(o) && o.line === i, () => { if (first) { go(first.name); state.tab = "source"; panel(); } }));
+    });
+    return out;
+  }
+  function schedule() {
+    const slide = html("input", { type: "range", min: 0, max: data.steps.length, value: state.step, "aria-label": "schedule step", oninput: (e) => { state.step = Number(e.target.value); show(); } });
+    const below = html("div", {});
+    function show() {
+      const now = new Map(data.loops), s = state.step ? data.steps[state.step - 1] : null;
+      for (const x of data.steps.slice(0, state.step)) now.set(x.tensor, x.after);
+      const wanted = [...now].filter(([t]) => data.ops.length <= 60 || t === state.op || (s && t === s.tensor));
+      below.replaceChildren(html("p", {}, state.step + " of " + data.steps.length + (s ? ": " : ", unscheduled"), s ? html("span", { class: "ig-mono" }, s.tensor + "." + s.text) : null),
+        s ? rowsOf([["before", s.before], ["after", s.after]]) : html("span", {}), html("h4", {}, "loops after this step"),
+        html("table", {}, ...wanted.map(([t, axes]) => html("tr", { class: s && s.tensor === t ? "ig-on" : null }, html("th", {}, ops.has(t) ? link(t) : t), html("td", {}, axes)))));
+    }
+    show();
+    return [slide, below];
+  }
+  function passes() {
+    const slide = html("input", { type: "range", min: 0, max: data.passes.length - 1, value: state.pass, "aria-label": "pass", oninput: (e) => { state.pass = Number(e.target.value); show(); } });
+    const below = html("div", {});
+    function show() {
+      const p = data.passes[state.pass], old = new Set(state.pass && data.passes[state.pass - 1].kernel === p.kernel ? data.passes[state.pass - 1].text : p.text);
+      below.replaceChildren(html("p", {}, p.kernel + " after " + p.name + "; lines that changed are green"), code(p.text, () => false, () => {}, (i) => !old.has(p.text[i])));
+    }
+    show();
+    return [slide, below];
+  }
+  function panel() {
+    const pane = html("div", { class: "ig-pane" });
+    pane.append(...{ operation, kernel, source, schedule, passes }[state.tab]());
+    side.replaceChildren(tabs(), pane);
+    const on = pane.querySelector(".ig-on");
+    if (on && on.scrollIntoView && pane.scrollHeight > pane.clientHeight) pane.scrollTop = Math.max(0, on.offsetTop - pane.offsetTop - 80);
+  }
+
+  // the bar -----------------------------------------------------------------------------------------------------------
+  const views = html("select", { "aria-label": "view", onchange: (e) => { state.view = Number(e.target.value); draw(); fit(); mark(); } }, ...data.views.map((v, i) => html("option", { value: i }, v.title)));
+  const found = html("span", { class: "ig-found", "aria-live": "polite" });
+  const search = html("input", { type: "search", placeholder: "operation, tensor, line of code", "aria-label": "search", oninput: () => look(), onkeydown: (e) => { if (e.key === "Enter" && state.found.length) next(); } });
+  let at = -1;
+  function look() {
+    const wanted = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    at = -1;
+    state.found = !wanted.length ? [] : data.ops.filter((o) => { const t = (o.text + " " + (o.line === null ? "" : data.lines[o.line].code)).toLowerCase(); return wanted.every((w) => t.includes(w)); }).map((o) => o.name);
+    found.textContent = wanted.length ? state.found.length + " found" : "";
+    mark();
+  }
+  function next() { at = (at + 1) % state.found.length; found.textContent = at + 1 + " of " + state.found.length; go(state.found[at]); }
+  function all(open) { const v = indexed(data.views[state.view]); for (const f of v.folds) if (f.fold) setOpen(v, f.id, open); draw(); fit(); mark(); }
+  const bar = html("div", { class: "ig-bar" }, views, search, button("next", () => state.found.length && next(), "the next operation found (Enter)"), found, html("span", { class: "ig-gap" }),
+    button("unfold all", () => all(true)), button("fold all", () => all(false)), button("+", () => select(picture).call(pan.scaleBy, 1.3), "zoom in"), button("\u2212", () => select(picture).call(pan.scaleBy, 1 / 1.3), "zoom out"), button("fit", fit));
+  picture.addEventListener("click", () => choose(null, null));
+  root.classList.add("ig-explorer");
+  root.replaceChildren(bar, canvas, side);
+  draw();
+  fit();
+  panel();
+  if (!canvas.clientWidth && typeof ResizeObserver !== "undefined") {
+    const seen = new ResizeObserver(() => { if (canvas.clientWidth) { seen.disconnect(); fit(); } });
+    seen.observe(canvas);
+  }
+}

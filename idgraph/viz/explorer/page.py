@@ -1,0 +1,43 @@
+"""The explorer in a page: its style, its script and its data, all in the page itself."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+from idgraph.viz.explorer.data import Data
+
+HERE = Path(__file__).resolve().parent
+
+
+@cache
+def style() -> str:
+    """The style sheet."""
+    return (HERE / "explorer.css").read_text(encoding="utf-8")
+
+
+@cache
+def script() -> str:
+    """Libraries and explorer: defines ``idgraphExplorer(element, data)``."""
+    return "\n".join((HERE / name).read_text(encoding="utf-8") for name in ("vendor.js", "explorer.js"))
+
+
+START = """
+document.querySelectorAll("[data-explorer]").forEach(function (place) {
+  idgraphExplorer(place, JSON.parse(document.getElementById(place.getAttribute("data-explorer")).textContent));
+});
+"""
+
+
+def place_of(data: Data, anchor: str) -> str:
+    """The element of one explorer and its data; `script` and `START` bring it to life.
+
+    >>> "</script><" in place_of({"name": "</script><img>"}, "a")
+    False
+    """
+    text = json.dumps(data, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c")
+    return (
+        f'<div data-explorer="{anchor}-data"></div>'
+        f'<script type="application/json" id="{anchor}-data">{text}</script>'
+    )

@@ -1,0 +1,3 @@
+export { Graph, layout } from "@dagrejs/dagre";
+export { select } from "d3-selection";
+export { zoom, zoomIdentity } from "d3-zoom";
