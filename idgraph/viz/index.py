@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from idgraph.errors import ScheduleError
@@ -28,15 +28,23 @@ class _Part:
     coordinate: str = ""
 
 
-def index_picture(graph: IndexGraph, highlight: Highlight, *, title: str = "", collapse: bool = False) -> Picture:
-    """An index graph; ``collapse`` draws one box for each operation."""
+def index_picture(
+    graph: IndexGraph,
+    highlight: Highlight,
+    *,
+    title: str = "",
+    collapse: bool = False,
+    only: Collection[TensorExpr] | None = None,
+) -> Picture:
+    """An index graph; ``collapse`` draws one box for each operation, ``only`` leaves the other operations out."""
     shown = title or f"Index graph of {graph.fusion.name}"
     groups_of = {e: x for x in graph.expr_groups for e in x.exprs}
     marks = marks_of(highlight, groups_of, graph.cycles())
     model = None if collapse else _same_model(graph)
     if model is not None:
         graph = model.index
-    parts = {e: _parts(graph, e) for e in graph.fusion.exprs}
+    drawn = [e for e in graph.fusion.exprs if only is None or e in only]
+    parts = {e: _parts(graph, e) for e in drawn}
     spanning = _spanning(parts)
     if collapse:
         return _collapsed(graph, parts, spanning, marks, shown)
@@ -45,7 +53,7 @@ def index_picture(graph: IndexGraph, highlight: Highlight, *, title: str = "", c
     nodes: list[Node] = []
     edges: list[Edge] = []
     clusters: list[Cluster] = []
-    for e in graph.fusion.exprs:
+    for e in drawn:
         cluster = f"operation {e.output.name}"
         head = f"{clip(e.output.name, 24)} = {call_text(e)}"
         code = e.source_line.code if e.source_line is not None else ""
@@ -165,10 +173,10 @@ def _steps(
 
 def _links(graph: IndexGraph, parts: dict[TensorExpr, dict[int, _Part]], spanning: dict[int, int]) -> Iterator[Edge]:
     """From each producer to its consumers: the loops they share, or a pale arrow where they share none."""
-    for e in graph.fusion.exprs:
+    for e in parts:
         for t in dict.fromkeys(e.inputs):
             made = t.definition
-            if made is None:
+            if made is None or made not in parts:
                 continue
             shared = [n for n in parts[e] if n in parts[made]]
             # A consequence of a shared loop has its colour only: a line for each would hide the loops.

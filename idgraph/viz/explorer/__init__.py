@@ -38,7 +38,7 @@ class Explorer:
         """A page of its own, with nothing loaded from elsewhere."""
         return (
             f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{xml(self.data["name"])}</title>'
-            f"<style>body{{margin:8px}} .ig-explorer{{height:calc(100vh - 18px)}} {style()}</style></head><body>"
+            f"<style>{style()} body {{ margin:8px }} .ig-explorer {{ height:calc(100vh - 18px) }}</style></head><body>"
             f"{place_of(self.data, 'e')}<script>{script()}{START}</script></body></html>\n"
         )
 

@@ -11,20 +11,22 @@ from typing import Any
 
 from idgraph.errors import IdGraphError, SourceLine
 from idgraph.index import IdModel
-from idgraph.ir import Fusion, parse_fusion
+from idgraph.ir import Fusion, TensorExpr, parse_fusion
 from idgraph.ir.parsing import replay_step
 from idgraph.ir.printing import value_text
 from idgraph.reports.facts import AccessFacts, OperationFacts, SegmentFacts
 from idgraph.runtime import Program
+from idgraph.runtime.program import stages
 from idgraph.viz.drawing import picture
 from idgraph.viz.explorer.folds import Fold, folds_of
+from idgraph.viz.index import index_picture
 from idgraph.viz.picture import PLAIN, Line, Node, Picture
 from idgraph.viz.text import clean, clip
 from idgraph.viz.words import LIMIT, axes_text
 
 Data = dict[str, Any]
 _NAMES = re.compile(r"\b(?:t|buf)\d+\b")
-MOST_BOXES = 4000  # of one view: a larger one is left out, and said to be
+MOST_MARKED = 300  # operations of a fusion whose index graph is searched for cycles
 
 
 def explorer_data(fusion: Fusion, facts: SegmentFacts, program: Program | None = None) -> Data:
@@ -71,10 +73,34 @@ def _views(fusion: Fusion) -> list[Data]:
     made = [_view("operations", picture(fusion, collapse=False), branches)]
     try:
         made.append(_view("exact graph", picture(model.exact, collapse=False), []))
-        made.append(_view("index graph", picture(model.index, collapse=False), branches))
+        graph = model.index
     except IdGraphError as error:  # a schedule that no loop nest can do has no index graph
         made[0]["alarm"] = [clean(error.what)]
-    return [v for v in made if len(v["boxes"]) <= MOST_BOXES]
+        return made
+    kept, left_out = _once(branches)
+    marked = next((c for c in graph.cycles() if c.changes_index), None) if len(fusion.exprs) <= MOST_MARKED else None
+    view = _view("index graph", index_picture(graph, marked, only=kept), branches)
+    if left_out:
+        view["caption"].append(f"{left_out} operations of rounds that repeat are left out: each is like the first round.")
+    made.append(view)
+    return made
+
+
+def _once(branches: Iterable[Fold]) -> tuple[set[TensorExpr], int]:
+    """The operations without the later rounds of repetitions, and the number of those left out."""
+    kept: set[TensorExpr] = set()
+    left_out = 0
+    for b in branches:
+        kept |= set(b.exprs)
+        if b.parts:
+            first, rest = _all(b.parts[0]), [e for part in b.parts[1:] for e in _all(part)]
+            kept |= set(first)
+            left_out += len(rest)
+    return kept, left_out
+
+
+def _all(branch: Fold) -> list[TensorExpr]:
+    return [*branch.exprs, *(e for part in branch.parts for e in _all(part))]
 
 
 def _view(title: str, drawn: Picture, branches: Iterable[Fold]) -> Data:
@@ -89,7 +115,7 @@ def _view(title: str, drawn: Picture, branches: Iterable[Fold]) -> Data:
         folds.append(
             {
                 "id": key, "parent": parent.get(op), "lines": _lines(c.lines), "title": clean(c.title), "op": op,
-                "marked": c.marked, "fold": False, "fill": PLAIN[0], "stroke": PLAIN[1],
+                "marked": c.marked, "fill": PLAIN[0], "stroke": PLAIN[1],
             }
         )  # fmt: skip
     boxes = [_box(n, parent, bool(frames)) for n in drawn.nodes]
@@ -123,7 +149,7 @@ def _fold(branch: Fold, key: str, above: str, parent: dict[str, str], folds: lis
         lines.append([clip(clean(branch.note), LIMIT), "faint"])
     folds.append(
         {
-            "id": key, "parent": above or None, "lines": lines, "title": "", "op": None, "marked": False, "fold": True,
+            "id": key, "parent": above or None, "lines": lines, "title": "", "op": None, "marked": False,
             "fill": "#eef0f4", "stroke": "#7a8496",
         }
     )  # fmt: skip
@@ -193,12 +219,13 @@ def _kernels(program: Program) -> list[Data]:
 
 
 def _passes(program: Program) -> list[Data]:
-    """Each kernel's text after each pass that changed it."""
-    return [
-        {"kernel": k.name, "name": name, "text": [clean(x) for x in text.splitlines()]}
-        for k in program.kernels
-        for name, text in getattr(k, "history", ())
-    ]
+    """The kernels' text as lowered, and after each pass that changed one."""
+    made: list[Data] = []
+    for name, plan in stages(program.fusion, program.target, program.config):
+        text = [clean(x) for k in plan.kernels for x in str(k).splitlines()]
+        if not made or made[-1]["text"] != text:
+            made.append({"name": name, "text": text})
+    return made
 
 
 # the schedule, step by step ------------------------------------------------------------------------------------------

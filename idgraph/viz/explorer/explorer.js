@@ -33,12 +33,22 @@ function idgraphExplorer(root, data) {
       view.byId = new Map([...view.folds, ...view.boxes].map((x) => [x.id, x]));
       view.size = new Map();
       for (const b of view.boxes) for (let p = b.parent; p; p = view.parents.get(p)) view.size.set(p, (view.size.get(p) || 0) + 1);
+      const children = new Map(), depth = (f) => { let n = 0; for (let p = f.parent; p; p = view.parents.get(p)) n++; return n; };
+      for (const x of view.byId.values()) children.set(x.parent, (children.get(x.parent) || 0) + 1);
+      let count = children.get(null) || 0; // what is seen at first: as many branches open, outer ones first, as stay legible
+      view.first = new Set();
+      for (const f of [...view.folds].sort((a, b) => depth(a) - depth(b))) {
+        const more = (children.get(f.id) || 0) - 1;
+        if (count + more > MOST || (f.parent && !view.first.has(f.parent))) continue;
+        count += more;
+        view.first.add(f.id);
+      }
     }
     return view;
   }
   function isOpen(view, fold) {
     const asked = state.open.get(view.id + "/" + fold);
-    return asked === undefined ? view.boxes.length <= MOST : asked;
+    return asked === undefined ? view.first.has(fold) : asked;
   }
   function setOpen(view, fold, open) { state.open.set(view.id + "/" + fold, open); }
   function shownAs(view, id) {
@@ -128,7 +138,7 @@ function idgraphExplorer(root, data) {
       g.append(svg("rect", { x: n.x - n.width / 2, y: n.y - n.height / 2 - top, width: n.width, height: n.height + top, rx: 7 }));
       write(g, f.lines, n.x - n.width / 2 + 8, n.y - n.height / 2 - top + 16, false);
       g.append(svg("title", {}, f.title || ""));
-      g.addEventListener("click", (event) => { event.stopPropagation(); if (f.fold) { setOpen(view, id, false); draw(); mark(); } else if (f.op) choose(f.op, id); });
+      g.addEventListener("click", (event) => { event.stopPropagation(); setOpen(view, id, false); draw(); if (f.op) choose(f.op, id); else mark(); });
       world.append(g);
     }
     for (const e of shown.edges) {
@@ -242,8 +252,8 @@ function idgraphExplorer(root, data) {
     const slide = html("input", { type: "range", min: 0, max: data.passes.length - 1, value: state.pass, "aria-label": "pass", oninput: (e) => { state.pass = Number(e.target.value); show(); } });
     const below = html("div", {});
     function show() {
-      const p = data.passes[state.pass], old = new Set(state.pass && data.passes[state.pass - 1].kernel === p.kernel ? data.passes[state.pass - 1].text : p.text);
-      below.replaceChildren(html("p", {}, p.kernel + " after " + p.name + "; lines that changed are green"), code(p.text, () => false, () => {}, (i) => !old.has(p.text[i])));
+      const p = data.passes[state.pass], old = new Set(state.pass ? data.passes[state.pass - 1].text : p.text);
+      below.replaceChildren(html("p", {}, "kernels after " + p.name + (state.pass ? "; new lines are green" : "")), code(p.text, () => false, () => {}, (i) => !old.has(p.text[i])));
     }
     show();
     return [slide, below];
@@ -269,7 +279,7 @@ function idgraphExplorer(root, data) {
     mark();
   }
   function next() { at = (at + 1) % state.found.length; found.textContent = at + 1 + " of " + state.found.length; go(state.found[at]); }
-  function all(open) { const v = indexed(data.views[state.view]); for (const f of v.folds) if (f.fold) setOpen(v, f.id, open); draw(); fit(); mark(); }
+  function all(open) { const v = indexed(data.views[state.view]); for (const f of v.folds) setOpen(v, f.id, open); draw(); fit(); mark(); }
   const bar = html("div", { class: "ig-bar" }, views, search, button("next", () => state.found.length && next(), "the next operation found (Enter)"), found, html("span", { class: "ig-gap" }),
     button("unfold all", () => all(true)), button("fold all", () => all(false)), button("+", () => select(picture).call(pan.scaleBy, 1.3), "zoom in"), button("\u2212", () => select(picture).call(pan.scaleBy, 1 / 1.3), "zoom out"), button("fit", fit));
   picture.addEventListener("click", () => choose(null, null));
