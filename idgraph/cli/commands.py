@@ -28,6 +28,7 @@ from idgraph.schedule import auto
 from idgraph.sweeps.examine import Options
 from idgraph.validate import validate
 from idgraph.viz import draw
+from idgraph.viz import explore as explore_fusion
 
 TARGETS = ("python", "numpy", "cpu", "cuda")
 GRAPHS = ("exact", "aligned", "extents", "index")
@@ -223,6 +224,17 @@ def show(file: str, graph: str, form: str, output: Path | None, as_json: bool) -
         say(text)
     else:
         output.write_text(text, encoding="utf-8")
+
+
+@cli.command()
+@file_argument
+@click.option("--output", type=click.Path(path_type=Path), default=Path("explorer.html"), show_default=True)
+@target_option
+@auto_option
+def explore(file: str, output: Path, target: Target, automatic: bool) -> None:
+    """Write a page to walk through a fusion: search, fold, click from a box to its accesses, kernel and your line."""
+    path = explore_fusion(load(file), target=target, auto=automatic).save(output)
+    console().print(f"wrote {escape(str(path))}")
 
 
 def _facts(t: Tensor) -> dict[str, Any]:

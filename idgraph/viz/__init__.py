@@ -3,16 +3,22 @@
 Importing this package makes ``to_dot()`` and ``to_svg()`` of fusions and graphs work, and notebooks show them.
 """
 
+from typing import TYPE_CHECKING
+
 from idgraph.display import register_display, register_renderer
+from idgraph.loading import load
 from idgraph.viz import notebook, sheets
 from idgraph.viz.drawing import draw, drawable, graphviz_svg, picture, to_dot, to_svg, write
 from idgraph.viz.nest import loop_nest
 from idgraph.viz.picture import Cluster, Edge, Line, Node, Picture, Swatch
 from idgraph.viz.terminal import coloured
 
+if TYPE_CHECKING:
+    from idgraph.viz.explorer import Explorer, explore
+
 __all__ = [
-    "Cluster", "Edge", "Line", "Node", "Picture", "Swatch", "draw", "drawable", "graphviz_svg", "loop_nest", "notebook",
-    "picture", "to_dot", "to_svg", "write",
+    "Cluster", "Edge", "Explorer", "Line", "Node", "Picture", "Swatch", "draw", "drawable", "explore", "graphviz_svg",
+    "loop_nest", "notebook", "picture", "to_dot", "to_svg", "write",
 ]  # fmt: skip
 
 register_renderer("dot", to_dot)
@@ -22,3 +28,9 @@ register_renderer("loops", loop_nest)
 register_renderer("terminal", coloured)
 register_display("svg", notebook.shown)
 register_display("html", sheets.shown)
+
+
+def __getattr__(name: str) -> object:
+    if name not in ("Explorer", "explore"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(load(f"{__name__}.explorer"), name)  # loads the kernels

@@ -11,11 +11,15 @@ import hashlib
 from collections.abc import Sequence
 
 from idgraph.errors import IdGraphError
+from idgraph.ir import Fusion
 from idgraph.reports.facts import CycleFacts, SegmentFacts
 from idgraph.reports.model import IndexReport
 from idgraph.reports.plain import totals
 from idgraph.reports.words import bytes_text, count_text, cycle_text, place, places, share
+from idgraph.runtime import emit
 from idgraph.viz.drawing import to_svg
+from idgraph.viz.explorer.data import Data, explorer_data
+from idgraph.viz.explorer.page import START, place_of, script, style
 from idgraph.viz.page_parts import accesses_of, card, findings, foldable, loaded, memory, table
 from idgraph.viz.page_style import SCRIPT, STYLE
 from idgraph.viz.text import xml
@@ -41,7 +45,8 @@ def report_page(r: IndexReport) -> str:
     >>> page.startswith("<!DOCTYPE html>"), page.count("<script>"), "&lt;script&gt;" in page
     (True, 1, True)
     """
-    digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+    code = f"{script()}\n{SCRIPT}{START}"
+    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
     allowed = f"style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
     sections = [_overview(r)]
@@ -55,11 +60,11 @@ def report_page(r: IndexReport) -> str:
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{xml(r.name)} - index report</title><style>{STYLE}</style></head><body>",
+            f"<title>{xml(r.name)} - index report</title><style>{STYLE}{style()}</style></head><body>",
             _header(r),
             f'<div class="page"><nav aria-label="Contents">{_contents(r)}</nav><main>',
             *sections,
-            f"</main></div><script>{SCRIPT}</script></body></html>\n",
+            f"</main></div><script>{code}</script></body></html>\n",
         ]
     )
 
@@ -159,7 +164,7 @@ def _segment(r: IndexReport, s: SegmentFacts) -> str:
     if s.tensors:
         parts.append(_tensors(s))
     if s.fusion is not None and s.operations:
-        parts.append(f'<h3 id="{at}-picture">Picture</h3>{_figure(s.fusion)}')
+        parts.append(f'<h3 id="{at}-picture">Picture</h3>{place_of(_explorer(s.fusion, s), at)}')
     if s.cycles:
         parts.append(_cycles(s))
     if s.self_mappings:
@@ -172,6 +177,15 @@ def _segment(r: IndexReport, s: SegmentFacts) -> str:
         rows = ((c.name, c.op, c.reason, place(c.line)) for c in s.calls)
         parts.append(f'<h3 id="{at}-calls">Opaque calls</h3>{table(("result", "operation", "because", "line"), rows)}')
     return "\n".join([*parts, "</section>"])
+
+
+def _explorer(fusion: Fusion, s: SegmentFacts) -> Data:
+    """The segment to walk through, with its kernels where `emit` makes some."""
+    try:
+        program = emit(fusion, "cuda")
+    except IdGraphError:
+        program = None
+    return explorer_data(fusion, s, program)
 
 
 def _tensors(s: SegmentFacts) -> str:

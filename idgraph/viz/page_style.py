@@ -57,9 +57,9 @@ summary .end { margin-left:auto; } .body { padding:10px 14px; }
 .figure { overflow:auto; max-height:min(80vh,820px); border:1px solid var(--line); border-radius:8px;
   background:#fff; margin:8px 0; }
 .figure svg { display:block; max-width:100%; height:auto; } .figure.full svg { max-width:none; }
-:root[data-theme=dark] .figure { background:#000; }
+:root[data-theme=dark] .figure { background:#141414; }
 :root[data-theme=dark] .figure svg { filter:invert(.92) hue-rotate(180deg); }
-@media (prefers-color-scheme: dark) { :root:not([data-theme=light]) .figure { background:#000; }
+@media (prefers-color-scheme: dark) { :root:not([data-theme=light]) .figure { background:#141414; }
   :root:not([data-theme=light]) .figure svg { filter:invert(.92) hue-rotate(180deg); } }
 .figure + .zoom { float:right; margin:-4px 0 8px 8px; }
 .bars { display:grid; grid-template-columns:max-content minmax(60px,1fr) max-content; gap:5px 12px; font-size:13px;

@@ -81,7 +81,9 @@ def _views(fusion: Fusion) -> list[Data]:
     marked = next((c for c in graph.cycles() if c.changes_index), None) if len(fusion.exprs) <= MOST_MARKED else None
     view = _view("index graph", index_picture(graph, marked, only=kept), branches)
     if left_out:
-        view["caption"].append(f"{left_out} operations of rounds that repeat are left out: each is like the first round.")
+        view["caption"].append(
+            f"{left_out} operations of rounds that repeat are left out: each is like the first round."
+        )
     made.append(view)
     return made
 
@@ -114,7 +116,7 @@ def _view(title: str, drawn: Picture, branches: Iterable[Fold]) -> Data:
         op = key.removeprefix("operation ")
         folds.append(
             {
-                "id": key, "parent": parent.get(op), "lines": _lines(c.lines), "title": clean(c.title), "op": op,
+                "id": key, "parent": parent.get(op) or None, "lines": _lines(c.lines), "title": clean(c.title), "op": op,
                 "marked": c.marked, "fill": PLAIN[0], "stroke": PLAIN[1],
             }
         )  # fmt: skip
@@ -213,7 +215,9 @@ def _kernels(program: Program) -> list[Data]:
     made: list[Data] = []
     for k in program.kernels:
         text = program.kernel_source(k).splitlines()
-        ops = [[n for n in dict.fromkeys(titles.get(x, "") for x in _NAMES.findall(line)) if n in known] for line in text]
+        ops = [
+            [n for n in dict.fromkeys(titles.get(x, "") for x in _NAMES.findall(line)) if n in known] for line in text
+        ]
         made.append({"name": k.name, "text": [clean(x) for x in text], "ops": ops})
     return made
 

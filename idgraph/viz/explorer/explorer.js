@@ -4,7 +4,7 @@ function idgraphExplorer(root, data) {
   "use strict";
   const { Graph, layout, select, zoom, zoomIdentity } = idgraphVendor;
   const SVG = "http://www.w3.org/2000/svg";
-  const CELL = 7.25, ROW = 16, PAD = 9, MOST = 90; // pixels of a character and a line; boxes that are shown unfolded
+  const CELL = 7.25, ROW = 16, PAD = 9, MOST = 40; // pixels of a character and a line; boxes that are shown unfolded
   const ops = new Map(data.ops.map((o) => [o.name, o]));
   const state = { view: 0, open: new Map(), op: null, box: null, tab: "operation", step: data.steps.length, pass: 0, found: [] };
 
@@ -82,7 +82,7 @@ function idgraphExplorer(root, data) {
 
   function place(view, shown) {
     const g = new Graph({ compound: true });
-    g.setGraph({ rankdir: "TB", nodesep: 18, ranksep: 34, edgesep: 8, marginx: 16, marginy: 16 });
+    g.setGraph({ rankdir: "TB", nodesep: 18, ranksep: shown.frames.size ? 46 : 34, edgesep: 8, marginx: 16, marginy: shown.frames.size ? 90 : 16 });
     g.setDefaultEdgeLabel(() => ({}));
     for (const [id, f] of shown.frames) g.setNode(id, { paddingTop: 10 + ROW * f.lines.length });
     for (const [id, b] of shown.boxes) {
@@ -133,8 +133,14 @@ function idgraphExplorer(root, data) {
     graph = place(view, shown);
     world.replaceChildren();
     const depth = (id) => { let n = 0; for (let p = view.parents.get(id); p; p = view.parents.get(p)) n++; return n; };
+    const head = new Map(); // room for the titles of a frame and of those inside it
+    for (const [id, f] of [...shown.frames].sort((a, b) => depth(b[0]) - depth(a[0]))) {
+      head.set(id, (head.get(id) || 0) + 8 + ROW * f.lines.length);
+      const p = view.parents.get(id);
+      if (p) head.set(p, Math.max(head.get(p) || 0, head.get(id)));
+    }
     for (const [id, f] of [...shown.frames].sort((a, b) => depth(a[0]) - depth(b[0]))) {
-      const n = graph.node(id), top = 8 + ROW * f.lines.length, g = svg("g", { class: "ig-frame" + (f.marked ? " ig-marked" : ""), "data-id": id });
+      const n = graph.node(id), top = head.get(id), g = svg("g", { class: "ig-frame" + (f.marked ? " ig-marked" : ""), "data-id": id });
       g.append(svg("rect", { x: n.x - n.width / 2, y: n.y - n.height / 2 - top, width: n.width, height: n.height + top, rx: 7 }));
       write(g, f.lines, n.x - n.width / 2 + 8, n.y - n.height / 2 - top + 16, false);
       g.append(svg("title", {}, f.title || ""));
@@ -163,8 +169,9 @@ function idgraphExplorer(root, data) {
   }
   function fit() {
     const w = canvas.clientWidth || 900, h = canvas.clientHeight || 600, size = graph.graph();
-    const whole = Math.min(w / (size.width + 20), h / (size.height + 40), 1.4), k = Math.max(whole, Math.min(0.55, w / (size.width + 20)), 0.12);
-    select(picture).call(pan.transform, zoomIdentity.translate((w - size.width * k) / 2, k > whole ? 8 : (h - size.height * k) / 2 - 8).scale(k));
+    const whole = Math.min(w / (size.width + 20), h / (size.height + 40), 1.4), k = Math.max(whole, 0.6); // never too small to read
+    const from = (room, length) => (length * k > room ? 8 : (room - length * k) / 2);
+    select(picture).call(pan.transform, zoomIdentity.translate(from(w, size.width), from(h - 24, size.height)).scale(k));
   }
   function centre(id) {
     const n = graph.hasNode(id) ? graph.node(id) : null;

@@ -38,6 +38,5 @@ def place_of(data: Data, anchor: str) -> str:
     """
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c")
     return (
-        f'<div data-explorer="{anchor}-data"></div>'
-        f'<script type="application/json" id="{anchor}-data">{text}</script>'
+        f'<div data-explorer="{anchor}-data"></div><script type="application/json" id="{anchor}-data">{text}</script>'
     )
