@@ -64,7 +64,10 @@ def test_steps_lead_from_no_schedule_to_this_one() -> None:
     for s in data["steps"]:
         assert now[s["tensor"]].split(", inlined")[0] == s["before"]
         now[s["tensor"]] = s["after"]
-    extents = lambda text: [x[x.index("[") :] for x in text.split(", inlined")[0].split() if "[" in x]  # noqa: E731
+
+    def extents(text: str) -> list[str]:
+        return [x[x.index("[") :] for x in text.split(", inlined")[0].split() if "[" in x]
+
     for t in f.tensors:
         if t.definition is not None:
             assert extents(now[t.name]) == extents(axes_text(t.loop))

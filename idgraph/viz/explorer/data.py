@@ -116,8 +116,8 @@ def _view(title: str, drawn: Picture, branches: Iterable[Fold]) -> Data:
         op = key.removeprefix("operation ")
         folds.append(
             {
-                "id": key, "parent": parent.get(op) or None, "lines": _lines(c.lines), "title": clean(c.title), "op": op,
-                "marked": c.marked, "fill": PLAIN[0], "stroke": PLAIN[1],
+                "id": key, "parent": parent.get(op) or None, "lines": _lines(c.lines), "title": clean(c.title),
+                "op": op, "marked": c.marked, "fill": PLAIN[0], "stroke": PLAIN[1],
             }
         )  # fmt: skip
     boxes = [_box(n, parent, bool(frames)) for n in drawn.nodes]
