@@ -7,7 +7,7 @@ One script draws it, in the report page and as a notebook widget. dagre (MIT) pl
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from idgraph.errors import IdGraphError, arguments
 from idgraph.ir import Fusion, copy_fusion
@@ -78,6 +78,8 @@ def explore(fusion: Fusion, *, target: Target = "cuda", auto: bool = False) -> E
     >>> ig.viz.explore(f)
     Explorer('half', 2 operations)
     """
+    if target not in get_args(Target):
+        raise IdGraphError(f"unknown target {target!r}", hint=f"one of {', '.join(get_args(Target))}")
     if auto:
         fusion = copy_fusion(fusion)
         schedule_automatically(fusion)
