@@ -18,6 +18,7 @@ from idgraph.errors import (
     OperationError,
     ParseError,
     ScheduleError,
+    shortened,
 )  # fmt: skip
 from idgraph.ir import Fusion, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, Tensor, TensorExpr, advice
 from idgraph.ir import parse_fusion as parse
@@ -147,6 +148,7 @@ if TYPE_CHECKING:
     from idgraph.validate import Report
 
 __version__ = VERSION
+simplify, prove, prove_equal = shortened(simplify), shortened(prove), shortened(prove_equal)
 set = copy  # nvFuser's word for a copy
 
 

@@ -242,7 +242,7 @@ def arguments(
 
     def decorate(f: Callable[P, R]) -> Callable[P, R]:
         function = cast("FunctionType", f)
-        blame, known, unexplained = _blame, IdGraphError, _unexplained
+        blame, known, unexplained, trim = _blame, IdGraphError, _unexplained, trimmed
         hints = function.__annotations__
         names = function.__code__.co_varnames
         flags = tuple((n, names.index(n)) for n, hint in hints.items() if hint in ("bool", bool) and n != "return")
@@ -251,56 +251,119 @@ def arguments(
             for name, at in flags:
                 value = kwargs[name] if name in kwargs else args[at] if at < len(args) else True
                 if value is not True and value is not False:
-                    blame(function, args, kwargs, error)
-            if first:
-                blame(function, args, kwargs, error)
+                    wrong = blame(function, args, kwargs, error)
+                    if wrong is not None:
+                        raise wrong
+            wrong = blame(function, args, kwargs, error) if first else None
+            if wrong is not None:
+                raise wrong
             restore = None if keep is None else keep(args, kwargs)
             try:
                 return function(*args, **kwargs)
             except BaseException as failure:
                 if restore is not None:
                     restore()
-                if isinstance(failure, known) or not isinstance(failure, Exception):
+                if isinstance(failure, known):
+                    raise trim(failure) from failure.__cause__
+                if not isinstance(failure, Exception):
                     raise
-                blame(function, args, kwargs, error)
-                unexplained(function, failure, error)
-                raise
+                told = blame(function, args, kwargs, error) or unexplained(function, failure, error)
+                if told is None:
+                    raise
+                raise trim(told) from told.__cause__
 
-        # doctest takes a function for its module's by its globals; all that `call` needs is in its closure.
-        made = FunctionType(call.__code__, function.__globals__, function.__name__, None, call.__closure__)
-        return cast("Callable[P, R]", update_wrapper(made, function))
+        return cast("Callable[P, R]", _standing_for(call, function))
 
     return decorate
 
 
-def _blame(f: FunctionType, args: tuple[object, ...], kwargs: Mapping[str, object], error: type[IdGraphError]) -> None:
-    """Raise ``error`` for the first argument that its annotation does not allow."""
+def _standing_for(call: Callable[..., object], function: FunctionType) -> FunctionType:
+    """``call`` with the name, text and module of ``function``.
+
+    doctest takes a function for its module's by its globals, so all that ``call`` needs is in its closure.
+    """
+    body = cast("FunctionType", call)
+    made = FunctionType(body.__code__, function.__globals__, function.__name__, None, body.__closure__)
+    update_wrapper(made, function)
+    return made
+
+
+def shortened(f: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a public function that `arguments` does not: its errors come with one frame of ours."""
+    function, known, trim = cast("FunctionType", f), IdGraphError, trimmed
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except known as failure:
+            raise trim(failure) from failure.__cause__
+
+    return cast("Callable[P, R]", _standing_for(call, function))
+
+
+class _Tracebacks:
+    """Whether errors keep the frames in which they were raised."""
+
+    full = False
+
+
+def full_tracebacks(on: bool = True) -> None:
+    """Keep every frame in the tracebacks of our errors, to debug the library; by default they end where it begins.
+
+    >>> full_tracebacks()
+    >>> full_tracebacks(False)
+    """
+    _Tracebacks.full = on
+
+
+def trimmed(failure: IdGraphError) -> IdGraphError:
+    """``failure`` without the frames below the public function that raises it, nor those of its causes."""
+    if not _Tracebacks.full:
+        failure.__suppress_context__ = True
+        at: BaseException | None = failure
+        seen: set[int] = set()
+        while at is not None and id(at) not in seen:
+            seen.add(id(at))
+            at.__traceback__ = None
+            at = at.__cause__ or at.__context__
+    return failure
+
+
+def _blame(
+    f: FunctionType, args: tuple[object, ...], kwargs: Mapping[str, object], error: type[IdGraphError]
+) -> IdGraphError | None:
+    """An ``error`` for the first argument that its annotation does not allow."""
     for name, value in _named(f, args, kwargs):
         hint = f.__annotations__.get(name)
         if hint is not None and not _allowed(value, _resolved(hint, f), 64):
             kind = type(value).__name__
-            raise error(
+            told = error(
                 f"{f.__name__}: {name} is {short_repr(value)}, {'an' if kind[0] in 'aeiou' else 'a'} {kind}",
                 where=user_line(),
                 hint=f"{name}: {hint}",
-            ) from None
+            )
+            told.__suppress_context__ = True
+            return told
+    return None
 
 
 _SYSTEM = (OSError, ImportError, Warning)  # of a path, of an extra that is not installed, of a caller's own filter
 
 
-def _unexplained(f: FunctionType, failure: Exception, error: type[IdGraphError]) -> None:
-    """Raise ``error`` for an exception that no annotation explains; those of the system stay what they are.
+def _unexplained(f: FunctionType, failure: Exception, error: type[IdGraphError]) -> IdGraphError | None:
+    """An ``error`` for an exception that no annotation explains; those of the system stay what they are.
 
     A call with arguments that Python itself refuses, too many or of an unknown name, keeps Python's error.
     """
     if isinstance(failure, _SYSTEM) or failure.__traceback__ is None or failure.__traceback__.tb_next is None:
-        return
-    raise error(
+        return None
+    told = error(
         f"{f.__name__} cannot take these arguments: {short_repr(failure, 200)}",
         where=user_line(),
         hint="an integer, a text or a list among them is too large, or of a kind that it does not know",
-    ) from failure
+    )
+    told.__cause__ = failure
+    return told
 
 
 def _named(f: FunctionType, args: tuple[object, ...], kwargs: Mapping[str, object]) -> list[tuple[str, object]]:
@@ -312,6 +375,40 @@ def _named(f: FunctionType, args: tuple[object, ...], kwargs: Mapping[str, objec
         at = code.co_argcount + code.co_kwonlyargcount
         found += [(names[at], value) for value in args[code.co_argcount :]]
     return found + [(n, v) for n, v in kwargs.items() if n in names[: code.co_argcount + code.co_kwonlyargcount]]
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known word that ``word`` was probably meant to be, "" where none is near.
+
+    >>> nearest("slcie", ("slice", "cat")), nearest("SLICE", ("slice",)), nearest("conv2d", ("slice", "cat"))
+    ('slice', 'slice', '')
+    """
+    limit = max(1, min(3, len(word) // 3 + (len(word) > 4)))
+    near = [
+        (_distance(word.lower()[:40], k.lower()[:40]), k) for k in sorted(known) if abs(len(k) - len(word)) <= limit
+    ]
+    best = min(near, default=(limit + 1, ""))
+    return best[1] if best[0] <= limit else ""
+
+
+def _distance(a: str, b: str) -> int:
+    """Letters to insert, drop, change or exchange with a neighbour (Damerau 1964)."""
+    before: list[int] = []
+    row = list(range(len(b) + 1))
+    for n, x in enumerate(a):
+        last, row, before = before, [n + 1], row
+        for m, y in enumerate(b):
+            cost = min(before[m + 1] + 1, row[m] + 1, before[m] + (x != y))
+            if n and m and x == b[m - 1] and a[n - 1] == y:
+                cost = min(cost, last[m - 1] + 1)
+            row.append(cost)
+    return row[-1]
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """A hint with the nearest known word, else ``otherwise``."""
+    found = nearest(word, known)
+    return f"did you mean {found!r}?" if found else otherwise
 
 
 def short_repr(value: object, limit: int = 60) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from idgraph.errors import full_tracebacks
 from tools.env import CUDA_DRIVER, cuda_driver
 
 # A deadline per example measures the machine, not the code; the slow-data check does too.
@@ -17,6 +18,8 @@ settings.register_profile(  # tools/mutation.py asks whether anything fails, not
     "first", settings.get_profile("ci"), phases=(Phase.explicit, Phase.generate)
 )
 settings.load_profile("default")
+
+full_tracebacks()  # a test that fails shows where; tests/golden/test_errors.py asks for what users see
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

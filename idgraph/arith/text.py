@@ -36,6 +36,7 @@ from idgraph.arith.nodes import (
     where,
     xor,
 )
+from idgraph.errors import did_you_mean
 
 MAX_TEXT: Final = 1_000_000
 MAX_NESTING: Final = 500
@@ -288,6 +289,13 @@ class _Reader:
         shown = ("..." if lo else "") + self.text[lo:hi] + ("..." if hi < len(self.text) else "")
         return ArithError(f"cannot read expression: {why}", because=(f"at character {at}: {shown!r}",))
 
+    def called(self, at: int) -> ArithError:
+        """The error for a name before a parenthesis that is not one of the functions."""
+        word = re.search(r"([A-Za-z_]\w{0,39})\s*$", self.text[max(0, at - 60) : at])
+        error = self.fail("an operator is missing before '('", at)
+        error.hint = did_you_mean(word[1], _FUNCTIONS, f"functions are {', '.join(sorted(_FUNCTIONS))}") if word else ""
+        return error
+
     def read(self) -> Expr:
         """The expression that the whole text spells."""
         want = True  # an operand is expected next
@@ -303,7 +311,7 @@ class _Reader:
             if kind == _SIGN:
                 if token == "(":
                     if not want and not pending:
-                        raise self.fail("an operator is missing before '('", m.start(_SIGN))
+                        raise self.called(m.start(_SIGN))
                     self.open(pending, m.start(_SIGN))
                     pending, want = "", True
                 elif want:

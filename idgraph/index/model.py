@@ -8,7 +8,7 @@ from typing import TypeVar, cast
 from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
 from idgraph.arith import IndexMap as Map
 from idgraph.display import Printed, Sheet
-from idgraph.errors import IndexingError, ScheduleError, arguments, short_repr, user_line
+from idgraph.errors import IndexingError, ScheduleError, arguments, short_repr, shortened, user_line
 from idgraph.graphs import (
     AlignedGraph,
     DomainGraph,
@@ -165,6 +165,7 @@ class IdModel(Printed):
         return self._keep("loop", lambda: build_loop(self.fusion, self._nests))
 
     @property
+    @shortened
     def index(self) -> IndexGraph:
         """The index graph; raises `ScheduleError` for an inlining that no loop nest can do."""
         found = self._built
@@ -184,6 +185,7 @@ class IdModel(Printed):
 
         return self._keep("index", build)
 
+    @shortened
     def verify(self) -> None:
         """Raise `ScheduleError` unless every loop nest can be done and every read finds a computed element."""
         self.index  # noqa: B018 - building it checks the nests

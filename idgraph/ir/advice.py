@@ -11,8 +11,8 @@ from idgraph.errors import ScheduleError
 from idgraph.ir.fusion import Fusion
 from idgraph.loading import LOADING
 
-# The ways out of an error, as its hint.
-Adviser = Callable[[Fusion, ScheduleError], str]
+# The error with the step that causes it, and with its ways out as a hint.
+Adviser = Callable[[Fusion, ScheduleError], ScheduleError]
 
 _ADVISERS: list[Adviser] = []
 _LOADERS: list[Callable[[], object]] = []
@@ -29,11 +29,13 @@ def advise_with(adviser: Adviser) -> None:
 
 
 def advised(fusion: Fusion, error: ScheduleError) -> ScheduleError:
-    """The same error with the ways out that were tried as its hint; where it names no tensor, as it is."""
+    """The same error at the line of the step that causes it, with the ways out that were tried as its hint.
+
+    An error that names no tensor stays as it is.
+    """
     if not error.subject:
         return error
     with LOADING:
         while _LOADERS:
             _LOADERS.pop()()
-    hint = _ADVISERS[0](fusion, error) if _ADVISERS else ""
-    return ScheduleError(error.what, where=error.where, because=error.because, hint=hint, subject=error.subject)
+    return _ADVISERS[0](fusion, error) if _ADVISERS else error

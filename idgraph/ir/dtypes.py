@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, TypeAlias, get_args
 
-from idgraph.errors import OperationError, short_repr, user_line
+from idgraph.errors import OperationError, did_you_mean, short_repr, user_line
 
 DType = Literal["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
 Scalar = bool | int | float
@@ -33,7 +33,8 @@ def check_dtype(name: object) -> DType:
     for known in DTYPES:
         if said == known:
             return known
-    raise OperationError(f"unknown dtype {short_repr(name)}", where=user_line(), hint=f"one of {', '.join(DTYPES)}")
+    hint = did_you_mean(str(name), DTYPES, f"one of {', '.join(DTYPES)}")
+    raise OperationError(f"unknown dtype {short_repr(name)}", where=user_line(), hint=hint)
 
 
 def _type_name(dtype: object) -> str | None:

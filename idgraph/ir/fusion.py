@@ -9,7 +9,16 @@ from typing import TypeGuard, cast
 from weakref import ReferenceType, ref
 
 from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
-from idgraph.errors import FusionError, IdGraphError, OperationError, SourceLine, arguments, short_repr, user_line
+from idgraph.errors import (
+    FusionError,
+    IdGraphError,
+    OperationError,
+    SourceLine,
+    arguments,
+    short_repr,
+    shortened,
+    user_line,
+)  # fmt: skip
 from idgraph.ir.decisions import Decision, Format
 from idgraph.ir.domains import IterDomain, Kind, is_one
 from idgraph.ir.dtypes import DTypeLike, Scalar, check_dtype, scalar_dtype
@@ -321,7 +330,9 @@ class Fusion(Rewrites, ShownFusion):
                     )
             elif not isinstance(a, (bool, int, float, Expr)):
                 raise OperationError(
-                    f"{op}: operand {short_repr(a)} is neither a tensor nor a number", where=user_line()
+                    f"{op}: operand {short_repr(a)} is neither a tensor nor a number",
+                    where=user_line(),
+                    hint="a number of Python, or an input that is declared: f.input(name, shape, dtype)",
                 )
             elif isinstance(a, int) and not -LARGEST - 1 <= a <= LARGEST:
                 raise OperationError(f"{op}: operand {short_repr(a)} does not fit an int64", where=user_line())
@@ -451,17 +462,12 @@ class Fusion(Rewrites, ShownFusion):
 
     # whole --------------------------------------------------------------------------------------------------------
 
+    @shortened
     def verify(self) -> None:
         """Check everything at once: raises `FusionError` with all violations, each with the user's line."""
         found = violations(self)
         if found:
             raise FusionError(f"fusion {self.name} is not well formed: {len(found)} violation(s)", found)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Fusion) and (self is other or str(self) == str(other))
-
-    def __hash__(self) -> int:
-        return hash(self.name)
 
 
 def check_fusion(value: object, who: str, error: type[IdGraphError] = IdGraphError) -> Fusion:

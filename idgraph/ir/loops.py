@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from idgraph.arith import Expr, as_expr, ceildiv, is_true, simplify
-from idgraph.errors import ScheduleError, short_repr, user_line
+from idgraph.errors import ScheduleError, SourceLine, did_you_mean, short_repr, user_line
 from idgraph.ir.domains import (
     PARALLEL,
     SWIZZLES,
@@ -36,7 +36,7 @@ from idgraph.ir.domains import (
     SwizzleKind,
     is_one,
 )
-from idgraph.ir.exprs import SCATTERS, Attr
+from idgraph.ir.exprs import SCATTERS, Attr, plain_text
 from idgraph.ir.places import axis_place, related
 from idgraph.ir.verify import check_symbols
 
@@ -48,13 +48,19 @@ if TYPE_CHECKING:
 class Step:
     """One logged schedule step: the method's name and its arguments (axes by name where domains were given).
 
-    ``at`` grows from step to step over all tensors of a fusion: replayed in another order, a step may not be legal.
+    ``line`` is the user's. ``at`` grows from step to step over all tensors of a fusion: replayed in another order, a
+    step may not be legal.
     """
 
     name: str
     args: tuple[Attr, ...]
     kwargs: Mapping[str, Attr]
     at: int = field(default=0, compare=False)
+    line: SourceLine | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        given = [*map(plain_text, self.args), *(f"{k}={plain_text(v)}" for k, v in self.kwargs.items())]
+        return f"{self.name}({', '.join(given)})"
 
 
 def is_int(value: object) -> bool:
@@ -101,7 +107,7 @@ def _domains(tensor: Tensor, values: object, step: str) -> list[IterDomain]:
 
 def log_step(tensor: Tensor, name: str, *args: Attr, **kwargs: Attr) -> None:
     """Note a step that was taken, for the text form."""
-    tensor.log.append(Step(name, args, kwargs, tensor.fusion.version))
+    tensor.log.append(Step(name, args, kwargs, tensor.fusion.version, user_line()))
     tensor.fusion.touch()
 
 
@@ -327,7 +333,7 @@ def parallelize(tensor: Tensor, axis: int, parallel: str) -> None:
         raise ScheduleError(
             f"parallelize: unknown way {parallel!r} for {tensor.loop[at].label}",
             where=user_line(),
-            hint=f"one of {', '.join(PARALLEL)}",
+            hint=did_you_mean(str(parallel), PARALLEL, f"one of {', '.join(PARALLEL)}"),
         )
     taken = [d for p, d in enumerate(tensor.loop) if p != at and d.parallel == known]
     if taken and known not in ("serial", "unroll"):

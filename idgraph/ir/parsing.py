@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from idgraph.arith import Expr
 from idgraph.arith.text import parse_in
-from idgraph.errors import IdGraphError, ParseError, arguments
+from idgraph.errors import IdGraphError, ParseError, arguments, did_you_mean
 from idgraph.ir.domains import IterDomain
 from idgraph.ir.dtypes import Scalar
 from idgraph.ir.exprs import Attr
@@ -46,6 +46,10 @@ _STEPS = frozenset(
 )
 
 
+_INPUT = ("shape", "dtype", "strides", "contiguity", "alignment", "offset")
+_SYMBOL = ("min", "max", "multiple_of")
+
+
 @dataclass(frozen=True, slots=True)
 class _Token:
     kind: str
@@ -79,9 +83,10 @@ class _Reader:
         self.tokens = _tokens(text)
         self.now = next(self.tokens)
 
-    def fail(self, what: str) -> NoReturn:
+    def fail(self, what: str, hint: str = "") -> NoReturn:
         shown = "the end of the text" if self.now.kind == "end" else repr(self.now.text[:40])
-        raise ParseError(f"line {self.now.line}: {what}, found {shown}", hint=_excerpt(self.text, self.now.line))
+        where = _excerpt(self.text, self.now.line)
+        raise ParseError(f"line {self.now.line}: {what}, found {shown}", hint=hint or where)
 
     def take(self) -> _Token:
         token = self.now
@@ -189,7 +194,8 @@ def _call(reader: _Reader, fusion: Fusion) -> tuple[list[Tensor | Scalar | Expr]
                     args.append(fusion[word])
                 elif token.kind == "word":
                     raise ParseError(
-                        f"line {token.line}: there is no tensor {word!r} yet", hint=_excerpt(reader.text, token.line)
+                        f"line {token.line}: there is no tensor {word!r} yet",
+                        hint=did_you_mean(word, _names(fusion), _excerpt(reader.text, token.line)),
                     )
         else:
             value = reader.value(scope)
@@ -211,9 +217,10 @@ def _ints(value: Attr) -> tuple[int | Expr, ...]:
 
 def declare_input(fusion: Fusion, name: str, attrs: Mapping[str, Attr]) -> None:
     """`Fusion.input` with arguments as the text form has them."""
-    strange = set(attrs) - {"shape", "dtype", "strides", "contiguity", "alignment", "offset"}
+    strange = sorted(set(attrs) - set(_INPUT))
     if strange:
-        raise ParseError(f"input {name}: unknown attribute {sorted(strange)[0]}")
+        hint = did_you_mean(strange[0], _INPUT, f"one of {', '.join(_INPUT)}")
+        raise ParseError(f"input {name}: unknown attribute {strange[0]}", hint=hint)
     contiguity = attrs.get("contiguity")
     alignment, offset = attrs.get("alignment", 16), attrs.get("offset", 0)
     if not isinstance(alignment, int) or not isinstance(offset, (int, Expr)):
@@ -242,7 +249,9 @@ def _symbol(reader: _Reader, fusion: Fusion) -> None:
         elif key == "multiple_of" and isinstance(value, int):
             step = value
         else:
-            reader.fail(f"{key} of symbol {name} is not min, max or multiple_of with an int")
+            reader.fail(
+                f"{key} of symbol {name} is not min, max or multiple_of with an int", did_you_mean(key, _SYMBOL)
+            )
     fusion.symbol(name, min=bounds.get("min", 0), max=bounds.get("max"), multiple_of=step)
 
 
@@ -264,7 +273,9 @@ def _domains(tensor: Tensor, places: Attr) -> list[IterDomain]:
 def replay_step(tensor: Tensor, step: str, args: Sequence[Attr], kwargs: Mapping[str, Attr]) -> None:
     """Take a logged schedule step on ``tensor``; raises `ParseError` for arguments that are not one of that step."""
     if step not in _STEPS:
-        raise ParseError(f"schedule {tensor.name}: unknown step {step!r}", hint=f"one of {', '.join(sorted(_STEPS))}")
+        every = f"one of {', '.join(sorted(_STEPS))}"
+        hint = did_you_mean(step, _STEPS, every)
+        raise ParseError(f"schedule {tensor.name}: unknown step {step!r}", hint=hint)
     try:
         match step, args:
             case "set_loop", [names]:
@@ -302,6 +313,8 @@ def _statement(reader: _Reader, fusion: Fusion) -> Tensor | None:
             replay_step(tensor, step, plain, kwargs)
         return None
     name = reader.name()
+    if reader.now.text != "=":
+        reader.fail(f"expected '=' behind {name!r}", did_you_mean(name, ("symbol", "output", "schedule")))
     reader.mark("=")
     op = reader.name()
     args, attrs, plain = _call(reader, fusion)
@@ -314,14 +327,20 @@ def _statement(reader: _Reader, fusion: Fusion) -> Tensor | None:
     elif op in primitives():
         apply(fusion, op, args, attrs, name)
     else:
-        raise ParseError(f"{name}: unknown operation {op!r}", hint=f"one of input, {', '.join(primitives())}")
+        known = ("input", *primitives())
+        hint = did_you_mean(op, known, f"one of {', '.join(known)}")
+        raise ParseError(f"{name}: unknown operation {op!r}", hint=hint)
     return fusion[name]
+
+
+def _names(fusion: Fusion) -> list[str]:
+    return [t.name for t in fusion.tensors]
 
 
 def _known(reader: _Reader, fusion: Fusion) -> Tensor:
     name = reader.name()
     if name not in fusion:
-        reader.fail(f"fusion {fusion.name} has no tensor {name!r}")
+        reader.fail(f"fusion {fusion.name} has no tensor {name!r}", did_you_mean(name, _names(fusion)))
     return fusion[name]
 
 
@@ -345,7 +364,7 @@ def parse_fusion(text: str, *, limits: Limits = LIMITS) -> Fusion:
     reader = _Reader(text, limits)
     reader.skip_lines()
     if reader.take_word("fusion") is None:
-        reader.fail("expected 'fusion'")
+        reader.fail("expected 'fusion'", did_you_mean(reader.now.text, ("fusion",)))
     fusion = Fusion(reader.name())
     nodes = 0
     reader.mark("{")

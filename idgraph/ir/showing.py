@@ -44,3 +44,9 @@ class ShownFusion(Shown):
 
     def __repr__(self) -> str:
         return str(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ShownFusion) and (self is other or str(self) == str(other))
+
+    def __hash__(self) -> int:
+        return hash(cast("Fusion", self).name)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from idgraph.arith import Expr
 from idgraph.display import Printed, Sheet
-from idgraph.errors import OperationError, ScheduleError, SourceLine, arguments, user_line
+from idgraph.errors import OperationError, ScheduleError, SourceLine, arguments, did_you_mean, shortened, user_line
 from idgraph.ir import loops
 from idgraph.ir.domains import DomainExpr, IterDomain, Parallel
 from idgraph.ir.dtypes import DType, Scalar
 from idgraph.ir.exprs import TensorExpr
+from idgraph.ir.foreign import Foreign
 from idgraph.ir.registry import apply
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def _stepping(args: tuple[object, ...], _kwargs: Mapping[str, object]) -> Restor
     return restore
 
 
-class Tensor(Printed):
+class Tensor(Printed, Foreign):
     """A tensor of a fusion. Build one with `Fusion.input` or an operation, not by hand.
 
     ``shape`` is a tuple of ints, or of integer expressions where extents are symbols.
@@ -439,8 +440,22 @@ class Tensor(Printed):
                 loops.log_step(self, "set_memory", memory)
                 return self
         raise ScheduleError(
-            f"unknown memory {memory!r} for {self.name}", where=user_line(), hint="auto, local, shared or global"
+            f"unknown memory {memory!r} for {self.name}",
+            where=user_line(),
+            hint=did_you_mean(str(memory), ("auto", "local", "shared", "global"), "auto, local, shared or global"),
         )
+
+
+_OPERATORS = tuple(
+    f"__{name}__"
+    for name in (
+        "add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "mod", "pow", "rfloordiv",
+        "rmod", "rpow", "rand", "ror", "rxor", "matmul", "neg", "abs", "invert", "and", "or", "xor", "lt", "le", "gt",
+        "ge", "getitem",
+    )
+)  # fmt: skip
+for _operator in _OPERATORS:
+    setattr(Tensor, _operator, shortened(getattr(Tensor, _operator)))
 
 
 def product(a: Tensor, b: Tensor, name: str | None = None) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from idgraph.codegen.printers import kernel_source
 from idgraph.display import Printed, Sheet, show
-from idgraph.errors import EmitError, arguments
+from idgraph.errors import EmitError, arguments, did_you_mean
 from idgraph.index import IdModel
 from idgraph.index.sizes import Size, check_sizes, open_sizes
 from idgraph.ir import Fusion, check_fusion
@@ -208,7 +208,10 @@ def emit(
 def _lowered(fusion: Fusion, target: Target, model: IndexMaps | None) -> tuple[IndexMaps, Plan]:
     """The index maps, and the kernels before any pass."""
     if target not in get_args(Target):
-        raise EmitError(f"unknown target {target!r}", hint=f"one of {', '.join(get_args(Target))}")
+        raise EmitError(
+            f"unknown target {target!r}",
+            hint=did_you_mean(str(target), get_args(Target), f"one of {', '.join(get_args(Target))}"),
+        )
     check_fusion(fusion, "emit", EmitError).verify()
     maps = model
     if maps is None:

@@ -5,6 +5,7 @@ from idgraph.ir.decisions import Decision, Option
 from idgraph.rewrite.gathers import apply_gather_plan, gather_plan
 from idgraph.schedule.advice import ways_out
 from idgraph.schedule.auto import auto
+from idgraph.schedule.cause import with_cause
 from idgraph.schedule.config import KernelConfig
 from idgraph.schedule.inline import inline_most, recompute
 from idgraph.schedule.replay import like
@@ -16,4 +17,4 @@ __all__ = [
     "inline_most", "like", "recompute", "resize_to_inputs", "scatter_plan",
 ]  # fmt: skip
 
-advise_with(ways_out)
+advise_with(lambda fusion, error: with_cause(fusion, error, ways_out(fusion, error)))

@@ -40,11 +40,25 @@ def cycle(kind: str) -> Cycle[Any]:
     return next(c for c in ig.IdModel(f).exact.cycles() if c.kind == kind)
 
 
+def swizzled() -> str:
+    """A column of a tile in shared memory, before and after its swizzle."""
+    f = ig.Fusion("tile")
+    t = ig.copy(f.input("a", shape=(2, 16, 16)), name="t").set_memory("shared")
+    u = f.output(ig.permute(t, (0, 2, 1)))
+    for x in (t, u):
+        x.parallelize(0, "blockIdx.x").parallelize(2, "threadIdx.x")
+    loops = t.loop
+    t.swizzle("xor", 1, 2)
+    t.set_allocation(t.loop).set_loop(loops).inline(1)
+    return ig.IdModel(f).read(f.exprs[-1], 0).picture().to_svg()
+
+
 PICTURES: dict[str, Callable[[], str]] = {
     "extents": lambda: rotation().extents.to_svg(),
     "aligned": lambda: rotation().aligned.to_svg(),
     "cycle_identity": lambda: viz.to_svg(cycle("identity")),
     "cycle_shift": lambda: viz.to_svg(cycle("shift")),
+    "access_swizzle": swizzled,
     "cycle_reorder": lambda: viz.to_svg(cycle("reorder")),
 }
 

@@ -1,0 +1,183 @@
+"""Forty errors as users see them, and the way out that each hint names. ``python -m tests.golden.errors`` remakes them.
+
+A case is what is done wrong, as lines of a program, and the lines that its hint says to write instead. The stored text
+is the message; the program's lines stand in it as ``case.py:N``.
+"""
+
+from __future__ import annotations
+
+import linecache
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+import idgraph as ig
+from idgraph.errors import full_tracebacks
+
+FOLDER = Path(__file__).parent / "errors"
+PACKAGE = str(Path(ig.__file__).parent)
+
+HEAD = """\
+import numpy as np
+import idgraph as ig
+f = ig.Fusion("f")
+x = f.input("x", shape=(8, 6))
+y = f.output(ig.exp(x, name="e") + 1.0)
+"""
+
+TEXT = """\
+fusion f {{
+  symbol n min=1 max=64
+  x = input(shape=(8, 6), dtype="float32")
+  y = exp(x)
+  {}
+  output y
+}}"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """``wrong`` ends in the error; ``told`` stands in its hint; ``right`` is what following the hint writes."""
+
+    name: str
+    wrong: str
+    told: str
+    right: str
+
+
+def text_case(name: str, wrong: str, told: str, right: str) -> Case:
+    """A line of a fusion's text."""
+    return Case(name, f"ig.parse({TEXT.format(wrong)!r})", told, f"ig.parse({TEXT.format(right)!r})")
+
+
+ROTATION = """\
+c = ig.cat([x[4:], x[:4]], name="c")
+z = f.output(ig.add(x, c, name="z"))
+z.split(0, 2)
+ig.schedule.like(f, z)
+c.inline(2)
+"""
+BACKWARDS = 'r = f.output(ig.add(f["e"], ig.flip(f["e"], 0), name="r"))\nf["e"].inline(1)\n'
+SHARED = """\
+t = ig.copy(x, name="t").set_memory("shared")
+u = f.output(ig.permute(t, (1, 0)))
+m = ig.IdModel(f)
+"""
+
+CASES = (
+    # arrays of other libraries
+    Case("method", "x.exp()", "ig.exp(x)", "ig.exp(x)"),
+    Case("method_of_several", "x.softmax(1)", "ig.softmax(x, ...)", "ig.softmax(x, 1)"),
+    Case("view", "x.view(6, 8)", "ig.reshape(x, ...)", "ig.reshape(x, 6, 8)"),
+    Case("size", "x.size()", "x.shape", "x.shape"),
+    Case("to", "x.to('float16')", "ig.cast(x, dtype)", "ig.cast(x, 'float16')"),
+    Case("misspelt_attribute", "x.shpae", "x.shape", "x.shape"),
+    Case("misspelt_method", "x.sigmiod()", "ig.sigmoid(x)", "ig.sigmoid(x)"),
+    Case("numpy_function", "np.exp(x)", "ig.exp(x)", "ig.exp(x)"),
+    Case("numpy_concatenate", "np.concatenate([x, x])", "ig.cat([x, ...], dim=0)", "ig.cat([x, x], dim=0)"),
+    Case("numpy_array", "np.asarray(x)", 'ig.emit(f).run({"x": array})',
+         'ig.emit(f).run({"x": np.zeros((8, 6), np.float32)})'),
+    Case("write_element", "x[0] = 1.0", "ig.slice_scatter(x, source, ...)",
+         "ig.slice_scatter(x, ig.full((1, 6), 1.0), 0, 0, 1)\nig.where(x > 0, 1.0, x)\n"
+         'ig.index_put(x, (f.input("k", (1,), "int64"),), f.input("v", (1, 6)))'),
+    Case("truth", "x > 0 and x", "ig.where(condition, a, b)", "ig.where(x > 0, x, 0.0)"),
+    Case("iterate", "list(x)", "ig.select", "[ig.select(x, 0, k) for k in range(8)]"),
+    Case("array_operand", "x * np.ones(6)", "f.input(name, shape, dtype)", 'x * f.input("w", (6,), "float64")'),
+    # text
+    text_case("text_operation", "z = slcie(y, dims=(0,), starts=(1,), stops=(8,), steps=(1,))", "'slice'",
+              "z = slice(y, dims=(0,), starts=(1,), stops=(8,), steps=(1,))"),
+    text_case("text_step", "schedule y spilt(0, 2)", "'split'", "schedule y split(0, 2)"),
+    text_case("text_input", "w = input(shpae=(4,))", "'shape'", "w = input(shape=(4,))"),
+    text_case("text_dtype", 'w = input(shape=(4,), dtype="flaot32")', "'float32'",
+              'w = input(shape=(4,), dtype="float32")'),
+    text_case("text_tensor", "output yy", "'y'", "output y"),
+    text_case("text_keyword", "ouptut y", "'output'", "output y"),
+    text_case("text_symbol", "symbol k mni=1", "'min'", "symbol k min=1"),
+    text_case("text_parallel", 'schedule y parallelize(0, "threadIdx.X")', "'threadIdx.x'",
+              'schedule y parallelize(0, "threadIdx.x")'),
+    Case("text_head", "ig.parse('fuison f {\\n}')", "'fusion'", "ig.parse('fusion f {\\n}')"),
+    Case("expression_function", 'ig.simplify("mni(i, 4)", {"i": 4})', "'min'", 'ig.simplify("min(i, 4)", {"i": 4})'),
+    # operations
+    Case("reshape", "ig.reshape(x, 5, 5)", "", ""),
+    Case("shapes", "x + f.input('w', (5,))", "", ""),
+    Case("dtype", 'ig.cast(x, "flot32")', "'float32'", 'ig.cast(x, "float32")'),
+    Case("foreign_tensor", 'x + ig.Fusion("g").input("w", (8, 6))', "tensors of one fusion",
+         'x + f.input("w", (8, 6))'),
+    Case("flag", "ig.sum(x, 1, keepdim=1)", "keepdim: bool", "ig.sum(x, 1, keepdim=True)"),
+    Case("contiguity_and_strides", 'f.input("w", (4,), strides=(1,), contiguity=True)', "", ""),
+    Case("strides", 'f.input("w", (4, 2), strides=(1,))', "one non-negative number of elements for each axis",
+         'f.input("w", (4, 2), strides=(2, 1))'),
+    Case("unknown_symbol", 'f.input("w", (ig.Fusion("g").symbol("k", min=1),))', 'n = f.symbol("k", min=1)',
+         'f.input("w", (f.symbol("k", min=1),))'),
+    # schedules
+    Case("axis", "y.split(7, 2)", "numbered 0 to 1", "y.split(1, 2)"),
+    Case("inline_input", "x.inline(1)", "c = ig.copy(x)", "c = ig.copy(x)\nf.output(c + 1.0)\nc.inline(1)"),
+    Case("inline_past", "y.inline(3)", "0 to 2", "y.inline(2)"),
+    Case("memory", 'f["e"].set_memory("shraed")', "'shared'", 'f["e"].set_memory("shared")'),
+    Case("inline_shift", f"{ROTATION}z.split(1, 3).merge(0).split(0, 3)\nig.IdModel(f).index", "ig.schedule.like(f, z)",
+         f"{ROTATION}z.split(1, 3).merge(0).split(0, 3)\nig.schedule.like(f, z)\nig.IdModel(f).index"),
+    Case("inline_flip", f"{BACKWARDS}ig.IdModel(f).index", "ig.schedule.recompute(e, t3.definition)",
+         f'{BACKWARDS}ig.schedule.recompute(f["e"], f["t3"].definition)\nig.IdModel(f).index'),
+    Case("two_loops_on_one_dimension", 'y.parallelize(0, "threadIdx.x").parallelize(1, "threadIdx.x")',
+         "use another dimension", 'y.parallelize(0, "threadIdx.y").parallelize(1, "threadIdx.x")'),
+    # questions and kernels
+    Case("no_access", "ig.IdModel(f).access(y.definition, x)", "it touches",
+         'ig.IdModel(f).access(y.definition, f["e"])'),
+    Case("no_loop", "ig.IdModel(f).write(y.definition).contiguous('i7')", "its loops are i0, i1",
+         "ig.IdModel(f).write(y.definition).contiguous('i1')"),
+    Case("banks", f"{SHARED}m.access(u.definition, t).bank_conflicts()", "threadIdx.x",
+         f'{SHARED}t.parallelize(1, "threadIdx.x")\nu.parallelize(1, "threadIdx.x")\n'
+         "ig.IdModel(f).access(u.definition, t).bank_conflicts()"),
+    Case("target", 'ig.emit(f, target="cdua")', "'cuda'", 'ig.emit(f, target="cuda")'),
+    Case("no_fusion", "ig.emit(x)", "fusion: Fusion", "ig.emit(f)"),
+    Case("no_output", '(ig.Fusion("g").input("w", (4,)) + 1.0).fusion.verify()', "", ""),
+    Case("picture_step", "ig.IdModel(f).write(y.definition).picture(at='first')", 'at="last"',
+         "ig.IdModel(f).write(y.definition).picture(at='last')"),
+)  # fmt: skip
+
+
+def run(lines: str) -> ig.IdGraphError | None:
+    """What a program that begins with `HEAD` raises; its lines can be quoted as those of a file."""
+    source = HEAD + lines
+    linecache.cache["case.py"] = (len(source), None, source.splitlines(keepends=True), "case.py")
+    try:
+        exec(compile(source, "case.py", "exec"), {})
+    except ig.IdGraphError as error:
+        return error
+    return None
+
+
+def frames_of_ours(error: BaseException) -> int:
+    """Frames of the package that a traceback of ``error`` shows, those of its causes too."""
+    count, at = 0, error
+    while True:
+        count += sum(f.filename.startswith(PACKAGE) for f in traceback.extract_tb(at.__traceback__))
+        follow = at.__cause__ or (None if at.__suppress_context__ else at.__context__)
+        if follow is None:
+            return count
+        at = follow
+
+
+def message(case: Case) -> str:
+    """The error as text; raises where there is none."""
+    error = run(case.wrong)
+    if error is None:
+        raise AssertionError(f"{case.name}: no error")
+    return f"{type(error).__name__}: {error}\n"
+
+
+def main() -> None:
+    """Store all messages as they are now."""
+    full_tracebacks(False)
+    FOLDER.mkdir(exist_ok=True)
+    for old in FOLDER.glob("*.txt"):
+        old.unlink()
+    for case in CASES:
+        (FOLDER / f"{case.name}.txt").write_text(message(case), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
+
+
+__all__ = ["CASES", "FOLDER", "Case", "frames_of_ours", "message", "run"]
