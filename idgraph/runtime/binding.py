@@ -35,6 +35,7 @@ class Given:
     dtype: str
     strides: tuple[int, ...] | None
     data: Any
+    device: str = "cpu"
 
 
 def element_strides(shape: Sequence[int], byte_strides: Sequence[int] | None, size: int) -> tuple[int, ...] | None:
@@ -241,12 +242,17 @@ def flat_input(t: Tensor, g: Given, env: Env) -> Array:
     if data.dtype.kind == "f":
         same |= (view != view) & (data != data)
     if not bool(np.all(same)):
-        raise EmitError(
-            f"input {t.name}: its strides {want} put several elements of the array in one place, and they differ",
-            where=t.source_line,
-            hint="pass an array that is constant along the axes of stride 0: np.broadcast_to(row, shape)",
-        )
+        raise repeats_told(t, want)
     return flat
+
+
+def repeats_told(t: Tensor, want: Sequence[int]) -> EmitError:
+    """That an array holds different elements where its declaration has one."""
+    return EmitError(
+        f"input {t.name}: its strides {tuple(want)} put several elements of the array in one place, and they differ",
+        where=t.source_line,
+        hint="pass an array that is constant along the axes of stride 0: np.broadcast_to(row, shape)",
+    )
 
 
 def empty_buffer(t: Tensor, env: Env, poison: bool) -> Array:

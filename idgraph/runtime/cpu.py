@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from idgraph.codegen.ops.compiled import rebound
-from idgraph.codegen.printers.scalar import runs_parallel
 from idgraph.errors import EmitError
-from idgraph.kernel.ir import Kernel, Loop, walk
 from idgraph.loading import load
-from idgraph.passes.rows.sweep import COLUMN
 from idgraph.runtime.cpu_math import row_functions
 
 
@@ -50,30 +45,3 @@ def _float_bits(x: Any) -> Any:
 
 def _bits_float(bits: Any) -> Any:
     return np.uint32(bits).view(np.float32)
-
-
-def compiled(function: Callable[..., Any], kernel: Kernel) -> Callable[..., Any]:
-    """``function`` compiled at its first call; the outermost loop over blocks runs on all cores.
-
-    Kernels that differ in the names of their variables only, as those of the layers of a model do, are compiled once.
-    """
-    code = function.__code__
-    constants = tuple((type(c).__name__, repr(c)) for c in code.co_consts)
-    body = _Body((code.co_code, constants, code.co_names, code.co_argcount), function)
-    rows = any(isinstance(s, Loop) and s.var.split("_")[0] == COLUMN for s in walk(kernel.body))
-    return _shared(body, runs_parallel(kernel), rows)
-
-
-@dataclass(frozen=True, slots=True)
-class _Body:
-    """A kernel's code without the names of its variables, which bytecode numbers."""
-
-    code: tuple[object, ...]
-    function: Callable[..., Any] = field(compare=False)
-
-
-@lru_cache(maxsize=1024)
-def _shared(body: _Body, parallel: bool, rows: bool) -> Callable[..., Any]:
-    # Sums over a row may be taken in any order, so that they run as vectors; nothing else is allowed to change.
-    order = {"reassoc"} if rows else False
-    return load_numba().njit(body.function, error_model="numpy", parallel=parallel, fastmath=order)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -12,44 +13,53 @@ from idgraph.codegen.ops import arrays, memory, scalars
 from idgraph.codegen.ops.plain import plain_pairs, plain_vectors
 from idgraph.codegen.printers.scalar import site_numbers
 from idgraph.kernel.ir import Kernel
-from idgraph.runtime import cpu
+from idgraph.runtime import cpu, cpu_entry
 from idgraph.runtime.binding import Env, bind, flat_input, given_array, global_buffer, output_array, scalars_of
+from idgraph.runtime.cache import cpu_key
 from idgraph.runtime.cuda.compile import compiled as cuda_compiled
-from idgraph.runtime.cuda.run import Prepared
-from idgraph.runtime.faults import fault_size, out_of_range, raise_fault
+from idgraph.runtime.cuda.device import simulated
+from idgraph.runtime.cuda.simulated import Simulated
+from idgraph.runtime.faults import out_of_range
 from idgraph.runtime.functions import function_of
 
 if TYPE_CHECKING:
+    from idgraph.runtime.frozen import Held
     from idgraph.runtime.program import Program
 
 Array = npt.NDArray[Any]
 Functions = dict[str, Callable[..., Any]]
 
 
-def run(
-    program: Program, inputs: Mapping[str, Any], symbols: Mapping[str, int] | None, checked: bool, poison: bool
-) -> dict[str, Any]:
-    """See `Program.run`."""
-    ready = prepared(program, inputs, symbols, checked, poison)
-    ready.launch()
-    return ready.results()
-
-
 def prepared(
     program: Program,
     inputs: Mapping[str, Any],
     symbols: Mapping[str, int] | None = None,
-    checked: bool = False,
+    checked: bool = True,
     poison: bool = False,
-) -> HostPrepared | Prepared:
+    overlap: bool = True,
+) -> Held | HostPrepared | Simulated:
     """The program with its buffers laid out: ``launch()`` runs its kernels, as often as one likes, then come
-    ``results()``."""
-    kind = Prepared if program.target == "cuda" else HostPrepared
-    return kind(program, inputs, symbols, checked, poison)
+    ``results()``, which another launch writes again. ``overlap``: on CUDA, blocks of a kernel may be placed while the
+    last ones of the kernel before it run (they wait for its memory); False starts each alone."""
+    if program.target in ("python", "numpy"):
+        return HostPrepared(program, inputs, symbols, checked, poison)
+    if program.target == "cuda" and simulated():
+        return Simulated(program, inputs, symbols, checked, poison)
+    return program.caller(checked).held(program.ordered(inputs), symbols, poison, overlap)
+
+
+def interpreted(
+    program: Program, inputs: Mapping[str, Array], symbols: Mapping[str, int] | None, checked: bool, poison: bool
+) -> dict[str, Any]:
+    """Outputs of a Python or NumPy program, or of a simulated CUDA one."""
+    kind = Simulated if program.target == "cuda" else HostPrepared
+    ready = kind(program, inputs, symbols, checked, poison)
+    ready.launch()
+    return ready.results()
 
 
 class HostPrepared:
-    """A Python, NumPy or CPU program with its buffers; see `prepared`."""
+    """A Python or NumPy program with its buffers; see `prepared`."""
 
     def __init__(
         self,
@@ -93,25 +103,15 @@ class HostPrepared:
 
 def call(program: Program, kernel: Kernel, flat: Mapping[str, Array], env: Env, checked: bool) -> None:
     function = program.functions(checked)[kernel.name]
-    buffers: list[Any] = [flat[b.name] for b in kernel.buffers]
-    if program.target in ("python", "numpy"):
-        views = [memory.Memory(a, b.dtype, b.title, a.size) for a, b in zip(buffers, kernel.buffers, strict=True)]
-        values: list[Any] = scalars_of(kernel, env)
-        if program.target == "numpy":  # a grid is masked, not skipped: by an empty axis too, and a number as an array
-            values = [np.int64(v) for v in values]
-        function(*views, *values)
-        return
-    # numba has no float16 on the CPU: kernels see 16-bit words.
-    buffers = [a.view(np.uint16) if a.dtype == np.float16 else a for a in buffers]
-    sites = site_numbers(kernel) if checked else []
-    fault = np.zeros(fault_size(kernel), np.int64)
-    function(*buffers, *scalars_of(kernel, env), *([fault] if checked else []))
-    if sites and fault[0]:
-        raise_fault(kernel, fault, env)
+    views = [memory.Memory(flat[b.name], b.dtype, b.title, flat[b.name].size) for b in kernel.buffers]
+    values: list[Any] = scalars_of(kernel, env)
+    if program.target == "numpy":  # a grid is masked, not skipped: by an empty axis too, and a number as an array
+        values = [np.int64(v) for v in values]
+    function(*views, *values)
 
 
 def compile_functions(program: Program, checked: bool) -> Functions:
-    """The kernels of a Python, NumPy or CPU program as functions."""
+    """The kernels as functions: of buffers and integers, for the CPU of a block of words, for CUDA launched by shape."""
     match program.target:
         case "cuda":
             return cuda_compiled(program, checked)
@@ -136,8 +136,15 @@ def compile_functions(program: Program, checked: bool) -> Functions:
         if program.target == "numpy":
             names["require"] = _numpy_require(sites)
         function = function_of(program.kernel_source(kernel, checked), kernel.name, names, program.target)
-        made[kernel.name] = cpu.compiled(function, kernel) if program.target == "cpu" else function
+        made[kernel.name] = _entry(program, function, kernel, checked) if program.target == "cpu" else function
     return made
+
+
+def _entry(program: Program, function: Callable[..., Any], kernel: Kernel, checked: bool) -> cpu_entry.Entry:
+    body = cpu_entry.body_of(function, kernel, checked)
+    if program.cache is None:
+        return cpu_entry.entry(body)
+    return cpu_entry.entry(body, replace(program.cache, suffix=".obj"), cpu_key(program, kernel, checked))
 
 
 def _python_pairs() -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from idgraph.codegen.printers import kernel_source
 from idgraph.display import Printed, Sheet, show
@@ -20,6 +20,9 @@ from idgraph.passes import table
 from idgraph.runtime.cache import KernelCache
 from idgraph.runtime.decided import ProgramReport, report_of
 from idgraph.schedule.config import RULE, KernelConfig
+
+if TYPE_CHECKING:
+    from idgraph.runtime.caller import Caller
 
 Target = Literal["python", "numpy", "cpu", "cuda"]
 
@@ -44,7 +47,9 @@ class Program(Printed):
     {'t2': array([2., 4., 6.], dtype=float32)}
     """
 
-    __slots__ = ("_fitting", "_functions", "_sizes", "cache", "config", "fusion", "plan", "target")
+    __slots__ = (
+        "_callers", "_fitting", "_functions", "_sizes", "cache", "config", "fusion", "fusion_names", "plan", "target",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -62,7 +67,9 @@ class Program(Printed):
         self.plan = plan
         self.cache = cache
         self.config = config
-        self._functions: dict[bool, dict[str, Callable[..., Any]]] = {}
+        self.fusion_names = frozenset(t.name for t in fusion.tensors)
+        self._functions: dict[tuple[bool, int], dict[str, Callable[..., Any]]] = {}
+        self._callers: dict[tuple[bool, str | None], Caller] = {}
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -80,11 +87,6 @@ class Program(Printed):
         head = f"# fusion {quote(self.fusion.name)}: {_ABOUT[self.target]}"
         return "\n\n".join([head, *(self.kernel_source(k) for k in self.kernels)])
 
-    @property
-    def fusion_names(self) -> frozenset[str]:
-        """Names of the fusion's tensors."""
-        return frozenset(t.name for t in self.fusion.tensors)
-
     @arguments(EmitError)
     def copies(self, inputs: Mapping[str, Any], symbols: Mapping[str, int] | None = None) -> dict[str, str]:
         """The inputs that `run` copies before it reads them, each with the reason; NumPy arrays as for `run`.
@@ -99,12 +101,7 @@ class Program(Printed):
         >>> p.copies({"x": np.zeros((3, 2), np.float32).T})
         {'x': 'its strides are (1, 2), not (3, 1) as declared'}
         """
-        with LOADING:
-            pass  # NumPy
-
-        from idgraph.runtime import binding  # noqa: PLC0415  # NumPy
-
-        return binding.copies(self.fusion, inputs, symbols)
+        return self.caller().copies(self.ordered(inputs), symbols)
 
     @arguments(EmitError)
     def check_sizes(self, env: Mapping[str, int]) -> None:
@@ -120,14 +117,41 @@ class Program(Printed):
         return kernel_source(kernel, self.plan, self.target, checked)
 
     @arguments(EmitError)
-    def functions(self, checked: bool = False) -> dict[str, Callable[..., Any]]:
-        """The kernels as functions of flat buffers and integers, by name; compiled once."""
+    def functions(self, checked: bool = True, device: int = 0) -> dict[str, Callable[..., Any]]:
+        """The kernels as functions by name, compiled once: of flat buffers and integers, on the CPU of a block of words
+        (`idgraph.runtime.cpu_entry`), on CUDA to be launched on ``device``."""
         with LOADING:
             from idgraph.runtime import launch  # noqa: PLC0415  # NumPy, and the targets' compilers behind it
 
-        if checked not in self._functions:
-            self._functions[checked] = launch.compile_functions(self, checked)
-        return self._functions[checked]
+        found = self._functions.get((checked, device))
+        if found is None:
+            found = self._functions[checked, device] = launch.compile_functions(self, checked)
+        return found
+
+    def caller(self, checked: bool = True, device: str | None = None) -> Caller:
+        """Its calls, which remember what they found out for arrays of each shape, type and device."""
+        found = self._callers.get((checked, device))
+        if found is None:
+            with LOADING:
+                from idgraph.runtime import caller  # noqa: PLC0415  # NumPy, and the targets' compilers behind it
+
+            found = self._callers[checked, device] = caller.Caller(self, checked, device)
+        return found
+
+    def ordered(self, inputs: Mapping[str, Any]) -> list[Any]:
+        """Arrays by name in the order of the fusion's inputs; raises `EmitError` for one that is missing or unknown."""
+        names = [t.name for t in self.fusion.inputs]
+        try:
+            found = [inputs[n] for n in names]
+        except KeyError:
+            missing = next(n for n in names if n not in inputs)
+            raise EmitError(f"input {missing} is missing", hint=f"inputs: {', '.join(names)}") from None
+        if len(found) != len(inputs):
+            extra = next(n for n in inputs if n not in names)
+            raise EmitError(
+                f"{extra} is not an input of fusion {self.fusion.name}", hint=f"inputs: {', '.join(names) or '(none)'}"
+            )
+        return found
 
     @arguments(EmitError)
     def run(
@@ -135,23 +159,21 @@ class Program(Printed):
         inputs: Mapping[str, Any],
         symbols: Mapping[str, int] | None = None,
         *,
-        checked: bool = False,
+        checked: bool = True,
         poison: bool = False,
     ) -> dict[str, Any]:
-        """Outputs by name, from arrays by input name.
+        """Outputs by name, from arrays by input name: NumPy's, torch's tensors, or what speaks DLPack or has
+        ``__cuda_array_interface__``; outputs are of the same kind, on the same device.
 
-        Arrays have exactly the declared shapes and dtypes (bfloat16: ``ml_dtypes.bfloat16``); one that lies in memory
-        as declared is not copied (`copies` tells). ``symbols`` gives extents that no input's shape tells. ``checked``
-        tests every loaded index; ``poison`` fills outputs with NaN first. On "cuda", arrays with
-        ``__cuda_array_interface__`` are taken as they are, and then outputs are device arrays too (bfloat16 as 16-bit
-        words).
+        Arrays have exactly the declared shapes and dtypes (bfloat16: torch's, ``ml_dtypes.bfloat16``, 16-bit words of
+        other device arrays); one that lies in memory as declared is not copied (`copies` tells). ``symbols`` gives
+        extents that no input's shape tells. ``checked`` tests every loaded index; without it one that is out of range
+        reads zero. ``poison`` fills outputs with NaN first. `idgraph.compile` calls the same with less to say.
 
         Raises `EmitError` for arrays that do not fit, `IndexingError` for an index out of range.
         """
-        with LOADING:
-            from idgraph.runtime import launch  # noqa: PLC0415  # NumPy, and the targets' compilers behind it
-
-        return launch.run(self, inputs, symbols, checked, poison)
+        found = self.caller(checked)(self.ordered(inputs), symbols, None, poison)
+        return {t.name: x for t, x in zip(self.fusion.outputs, found, strict=True)}
 
     def show(self) -> None:
         """Print the source of the kernels, in colour where standard output is a terminal."""

@@ -7,8 +7,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from idgraph.runtime import Program, launch
-from idgraph.runtime.binding import bind, flat_input, given_array, output_array
+from idgraph.codegen.ops.memory import storage_dtype
+from idgraph.ir import DType
+from idgraph.runtime import Program
+from idgraph.runtime.binding import Given, given_array
+from idgraph.runtime.cpu_launch import CpuMachine
+from idgraph.runtime.frozen import Frozen
+from idgraph.runtime.kinds import NumPy
 from idgraph.validate.oracle.moves import Array
 
 GUARD: Final = 4096  # elements before and behind each buffer
@@ -18,35 +23,34 @@ def run_guarded(
     program: Program, inputs: Mapping[str, Any], symbols: Mapping[str, int] | None = None
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """(outputs by name, names of the buffers whose surroundings were written) of a "cpu" program; outputs poisoned."""
-    given = {name: given_array(name, a) for name, a in inputs.items()}
-    env = bind(program.fusion, given, symbols)
-    homes = {b.title: b.name for b in program.plan.buffers if b.place != "private"}
-    flat: dict[str, Array] = {}
-    wide: dict[str, tuple[str, Array, int]] = {}
-    for t in program.fusion.inputs:
-        made = flat_input(t, given[t.name], env)
-        if t.name in homes:
-            flat[homes[t.name]] = made
-    for b in program.plan.buffers:
-        if b.place in ("output", "global"):
-            plain = launch.global_buffer(program, b, env, True)
-            around = np.empty(plain.size + 2 * GUARD, plain.dtype)
-            # Another byte for each buffer: what is read in one zone must show when it is written into another.
-            mark = 0x21 + 2 * (len(wide) % 40)
-            around.view(np.uint8)[...] = mark
-            flat[b.name] = around[GUARD : GUARD + plain.size]
-            flat[b.name][...] = plain[0]
-            wide[b.name] = (b.title, around, mark)
-            del plain
+    guard = _Guard()
+    frozen = Frozen(program, guard, CpuMachine(), _given(program, inputs), symbols, False)
     with np.errstate(all="ignore"):
-        for kernel in program.plan.kernels:
-            launch.call(program, kernel, flat, env, False)
-    touched = tuple(title for title, around, mark in wide.values() if not _untouched(around, mark))
-    out = {
-        t.name: output_array(t, flat[homes[t.name]], env) if t.definition is not None else np.array(given[t.name].data)
-        for t in program.fusion.outputs
-    }
+        results = frozen(program.ordered(inputs), poison=True)
+    out = {t.name: x for t, x in zip(program.fusion.outputs, results, strict=True)}
+    titles = {b.name: b.title for b in program.plan.buffers}
+    made = [b for b in program.plan.buffers if b.place in ("output", "global")]
+    touched = tuple(titles[b.name] for b, (around, mark) in zip(made, guard.zones, strict=True) if not _untouched(around, mark))
     return out, touched
+
+
+def _given(program: Program, inputs: Mapping[str, Any]) -> dict[str, Given]:
+    return {t.name: given_array(t.name, a) for t, a in zip(program.fusion.inputs, program.ordered(inputs), strict=True)}
+
+
+class _Guard(NumPy):
+    """NumPy's arrays inside of larger ones: what lies around each has a byte of its own."""
+
+    def __init__(self) -> None:
+        self.zones: list[tuple[Array, int]] = []
+
+    def flat(self, size: int, dtype: DType, device: Any) -> Any:
+        around = np.empty(size + 2 * GUARD, storage_dtype(dtype))
+        # Another byte for each buffer: what is read in one zone must show when it is written into another.
+        mark = 0x21 + 2 * (len(self.zones) % 40)
+        around.view(np.uint8)[...] = mark
+        self.zones.append((around, mark))
+        return around[GUARD : GUARD + size]
 
 
 def _untouched(around: Array, mark: int) -> bool:

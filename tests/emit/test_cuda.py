@@ -127,7 +127,7 @@ def test_no_device_is_one_clear_error() -> None:
 
 
 def test_too_many_threads() -> None:
-    from idgraph.runtime.cuda.run import launch_shape
+    from idgraph.runtime.cuda.launch import launch_shape
 
     f = ig.Fusion("f")
     y = f.output(f.input("x", (4, 2048)) + 1.0)

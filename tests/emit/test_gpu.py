@@ -13,7 +13,7 @@ import idgraph as ig
 from idgraph.kernel.shared import shared_layout
 from idgraph.runtime import emit
 from idgraph.runtime.cuda.driver import DeviceKernel
-from idgraph.runtime.cuda.run import Prepared
+from idgraph.runtime.launch import prepared
 from tests.emit.cases import CASES, outcome
 from tests.emit.row_cases import NORMS, rows
 from tests.emit.shared_cases import SHARED
@@ -51,7 +51,7 @@ def test_a_total_in_two_stages_on_the_device(op: Callable[..., Any], count: int)
     x = np.random.default_rng(0).uniform(-2, -1, count).astype(np.float32)
     wide = x.astype(np.float64)
     want = wide.sum() if op is ig.sum else wide.max() if op is ig.amax else wide.min()
-    ready = Prepared(program, {"x": x}, poison=True)
+    ready = prepared(program, {"x": x}, poison=True)
     for _ in range(2):  # a second launch starts from nothing too
         ready.launch()
         np.testing.assert_allclose(ready.results()[f.outputs[0].name], want, rtol=1e-6)
@@ -92,7 +92,7 @@ def test_rows_added_on_the_device(columns: int) -> None:
     given = rng.integers(-99, 100, (512, columns)).astype(np.float32)
     want = np.zeros((16, columns), np.float32)
     np.add.at(want, at, given)
-    ready = Prepared(emit(f, "cuda"), {"ids": at, "source": given}, poison=True)
+    ready = prepared(emit(f, "cuda"), {"ids": at, "source": given}, poison=True)
     for _ in range(2):
         ready.launch()
         np.testing.assert_array_equal(ready.results()[f.outputs[0].name], want)

@@ -37,7 +37,7 @@ from idgraph.index import strides
 from idgraph.ir import DType, is_float, item_size
 from idgraph.runtime import Program, compile_ptx, emit
 from idgraph.runtime.cuda.device import load_cuda, simulated
-from idgraph.runtime.cuda.run import Prepared
+from idgraph.runtime.launch import prepared
 from idgraph.validate import check_addresses, tolerance
 from idgraph.validate.inputs import index_limits
 from tools.bench import gpu_rows, layout_rows

@@ -9,8 +9,9 @@ programmatic dependent launch: its blocks are placed while the last ones of the 
 
 from __future__ import annotations
 
+import ctypes
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -21,6 +22,8 @@ from idgraph.runtime.cuda.device import need_device
 from idgraph.runtime.cuda.order import waits
 
 Grid = tuple[int, ...]
+ADDRESS = 4  # the word of a flat array's seven that is its address
+_NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT: a thread that has not used the device yet
 
 
 def _done(result: Any, what: str) -> Any:
@@ -79,34 +82,85 @@ class DeviceKernel:
         limit = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         _done(driver.cuFuncSetAttribute(self._function, limit, shared), "asking for more shared memory")
 
+    def prepared(
+        self, blocks: Grid, threads: Grid, words: Sequence[int], shared: int = 0, overlap: bool = True
+    ) -> Launch:
+        """The launch with its arguments laid out as `words_of` says. ``shared`` are the bytes of dynamic shared memory
+        that it asks for. ``overlap``: a kernel that waits by itself for the memory of those before it may have its
+        blocks placed earlier."""
+        if shared:
+            self._grant(shared)
+        early = overlap and self._waits
+        return Launch(self._driver, self._function, (*blocks, 1, 1)[:3], (*threads, 1, 1)[:3], shared, words, early)
+
     def bound(
         self, blocks: Grid, threads: Grid, arguments: Sequence[Any], shared: int = 0, overlap: bool = True
     ) -> Callable[[], None]:
-        """The launch with its arguments laid out: flat arrays on the device, and integers. ``shared`` are the bytes of
-        dynamic shared memory that it asks for. ``overlap``: a kernel that waits by itself for the memory of those
-        before it may have its blocks placed earlier."""
-        if shared:
-            self._grant(shared)
-        words = np.array([w for a in arguments for w in words_of(a)], np.int64)
-        pointers = np.array([words.ctypes.data + 8 * n for n in range(words.size)], np.uint64)
-        driver, function, address = self._driver, self._function, pointers.ctypes.data
-        grid, block = (*blocks, 1, 1)[:3], (*threads, 1, 1)[:3]
-        config = self._config(grid, block, shared) if overlap and self._waits else None
-        kept = (words, pointers, arguments, config)
+        """The launch of these arguments, flat arrays on the device and integers, on the default stream."""
+        words = [w for a in arguments for w in words_of(a)]
+        launch = self.prepared(blocks, threads, words, shared, overlap)
 
         def start() -> None:
-            if config is None:
-                (code,) = driver.cuLaunchKernel(function, *grid, *block, shared, 0, address, 0)
-            else:
-                (code,) = driver.cuLaunchKernelEx(config, function, address, 0)
-            if int(code) != 0:
-                raise EmitError(f"the CUDA driver: a launch of {grid} blocks of {block} threads failed with {code!s}")
-            _ = kept  # what the launch points to lives as long as it
+            launch((), 0)
+            _ = arguments  # what the launch points to lives as long as it
 
         return start
 
-    def _config(self, grid: Grid, block: Grid, shared: int) -> Any:
-        """A launch on the default stream by programmatic dependent launch."""
+
+class Launch:
+    """One launch of a kernel: its arguments stand in a block of words, of which a call writes the addresses.
+
+    The driver reads the block before it returns, so that a block serves one thread after another: ``_blocks`` are
+    those that no call is using.
+    """
+
+    __slots__ = ("_blocks", "_configs", "_driver", "_early", "_function", "_shape", "_shared", "_words")
+
+    def __init__(
+        self, driver: Any, function: Any, blocks: Grid, threads: Grid, shared: int, words: Sequence[int], early: bool
+    ) -> None:
+        self._driver, self._function, self._shared, self._early = driver, function, shared, early
+        self._shape = (*blocks, *threads)
+        self._words = tuple(words)
+        self._blocks: list[tuple[Any, int, Any]] = []
+        self._configs: dict[int, Any] = {}
+
+    def _block(self) -> tuple[Any, int, Any]:
+        """(words, address of the pointers to them, those pointers)."""
+        words = (ctypes.c_int64 * len(self._words))(*self._words)
+        first = ctypes.addressof(words)
+        pointers = (ctypes.c_uint64 * len(self._words))(*(first + 8 * n for n in range(len(self._words))))
+        return words, ctypes.addressof(pointers), pointers
+
+    def __call__(self, places: Iterable[tuple[int, int]], stream: int) -> None:
+        """Start on ``stream`` with these (number of a word, value)."""
+        block = self._blocks.pop() if self._blocks else self._block()
+        words, address, _ = block
+        for at, value in places:
+            words[at] = value
+        if self._early:
+            config = self._configs.get(stream)
+            if config is None:
+                config = self._configs[stream] = self._config(stream)
+            (code,) = self._driver.cuLaunchKernelEx(config, self._function, address, 0)
+        else:
+            shape, shared = self._shape, self._shared
+            (code,) = self._driver.cuLaunchKernel(self._function, *shape, shared, stream, address, 0)
+        self._blocks.append(block)
+        if code != 0:
+            self._failed(places, stream, int(code), code)
+
+    def _failed(self, places: Iterable[tuple[int, int]], stream: int, number: int, code: Any) -> None:
+        """Try again where this thread only had no context yet; else the error."""
+        if number == _NO_CONTEXT and not _is_current(self._driver):
+            load_context()
+            self(places, stream)
+            return
+        x, y = self._shape[:3], self._shape[3:]
+        raise EmitError(f"the CUDA driver: a launch of {x} blocks of {y} threads failed with {code!s}")
+
+    def _config(self, stream: int) -> Any:
+        """A launch by programmatic dependent launch."""
         driver = self._driver
         early = driver.CUlaunchAttribute()
         early.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
@@ -114,11 +168,24 @@ class DeviceKernel:
         value.programmaticStreamSerializationAllowed = 1
         early.value = value
         made = driver.CUlaunchConfig()
-        made.gridDimX, made.gridDimY, made.gridDimZ = grid
-        made.blockDimX, made.blockDimY, made.blockDimZ = block
-        made.sharedMemBytes, made.hStream = shared, driver.CUstream(0)
+        made.gridDimX, made.gridDimY, made.gridDimZ, made.blockDimX, made.blockDimY, made.blockDimZ = self._shape
+        made.sharedMemBytes, made.hStream = self._shared, driver.CUstream(stream)
         made.attrs, made.numAttrs = [early], 1
         return made
+
+
+def array_words(address: int, size: int, item: int) -> list[int]:
+    """A flat array as numba's kernels take it; its address is word `ADDRESS`.
+
+    >>> array_words(4096, 3, 4)
+    [0, 0, 3, 4, 4096, 3, 4]
+    """
+    return [0, 0, size, item, address, size, item]
+
+
+def _is_current(driver: Any) -> bool:
+    code, context = driver.cuCtxGetCurrent()
+    return int(code) == 0 and int(context) != 0
 
 
 def words_of(argument: Any) -> list[int]:
@@ -131,7 +198,7 @@ def words_of(argument: Any) -> list[int]:
     if about is None:
         return [int(argument)]
     ((size,), item) = about["shape"], np.dtype(about["typestr"]).itemsize
-    return [0, 0, int(size), item, int(about["data"][0]), int(size), item]
+    return array_words(int(about["data"][0]), int(size), item)
 
 
 def load_context() -> None:

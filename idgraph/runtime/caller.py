@@ -1,0 +1,288 @@
+"""Calls of a program with arrays of any kind: found by their shapes, frozen once, then as fast as the launch.
+
+What is to be done for arrays of certain shapes, types, strides and devices is a *route*. Most often it is the frozen
+program itself. Targets that read like mathematics, and numba's simulator, take NumPy's arrays, so that others are
+turned into these and back; a GPU's kernels take the host's arrays by way of the device's memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import numpy as np
+
+from idgraph.errors import EmitError
+from idgraph.ir import DType
+from idgraph.runtime import kinds
+from idgraph.runtime.binding import Given, copies
+from idgraph.runtime.cpu_launch import CpuMachine
+from idgraph.runtime.cuda import calls
+from idgraph.runtime.cuda.arrays import is_device
+from idgraph.runtime.cuda.device import simulated
+from idgraph.runtime.frozen import Frozen, Held, Tell
+from idgraph.runtime.launch import interpreted
+from idgraph.runtime.kinds import HOST, NUMPY, Kind
+
+if TYPE_CHECKING:
+    from idgraph.runtime.program import Program
+
+Symbols = Mapping[str, int] | None
+ROUTES = 512  # kept for a program; more shapes than these are found again
+_CPU = CpuMachine()
+_KEYS: dict[type, Callable[[Any], Hashable]] = {}
+
+
+class Route(Protocol):
+    """What a call does."""
+
+    def __call__(
+        self, values: Sequence[Any], out: Sequence[Any] | None, poison: bool, tell: Tell | None
+    ) -> list[Any]: ...
+
+
+class Caller:
+    """A program's calls. Several threads may call at once."""
+
+    __slots__ = ("_routes", "checked", "device", "program")
+
+    def __init__(self, program: Program, checked: bool, device: str | None = None) -> None:
+        self.program, self.checked, self.device = program, checked, device
+        self._routes: dict[Hashable, Route] = {}
+
+    def __call__(
+        self,
+        values: Sequence[Any],
+        symbols: Symbols = None,
+        out: Sequence[Any] | None = None,
+        poison: bool = False,
+        tell: Tell | None = None,
+    ) -> list[Any]:
+        """Outputs for ``values``, which stand in the order of the fusion's inputs."""
+        try:
+            key: Hashable = tuple([_KEYS[type(v)](v) for v in values])
+        except KeyError:
+            values = [self._known(t.name, v) for t, v in zip(self.program.fusion.inputs, values, strict=True)]
+            key = tuple([_KEYS[type(v)](v) for v in values])
+        except RuntimeError:  # of tensors without strides
+            key = tuple(map(id, values))
+        if symbols:
+            key = key, tuple(sorted(symbols.items()))
+        route = self._routes.get(key)
+        if route is None:
+            route = self.route(values, symbols)
+            if len(self._routes) >= ROUTES:
+                self._routes.clear()
+            self._routes[key] = route
+        return route(values, out, poison, tell)
+
+    def _known(self, name: str, value: Any) -> Any:
+        """The array, or one over its memory, of a type whose keys are known."""
+        kind = type(value)
+        if kind in _KEYS:
+            return value
+        found = kind_of(value)
+        if found is None and hasattr(value, "__dlpack__"):
+            return self._known(name, kinds.from_dlpack(name, value))
+        if found is None or isinstance(value, np.generic):
+            value = NUMPY.given(name, value).data
+            found = NUMPY
+        _KEYS[type(value)] = found.key
+        return value
+
+    def frozen(self, values: Sequence[Any], symbols: Symbols = None) -> Frozen:
+        """The frozen program, where these arrays can be its own; raises `EmitError` elsewhere."""
+        found = self.route(values, symbols)
+        if isinstance(found, _Direct):
+            return found.frozen
+        raise EmitError(f"the {self.program.target} target has no frozen calls for these arrays")
+
+    def copies(self, values: Sequence[Any], symbols: Symbols) -> dict[str, str]:
+        """The inputs that a call copies before it reads them, and why."""
+        found = self.route(values, symbols)
+        if isinstance(found, _Direct):
+            return found.frozen.reasons(values)
+        named = {t.name: v for t, v in zip(self.program.fusion.inputs, values, strict=True)}
+        if isinstance(found, _Interpreted) and found.kind is NUMPY:
+            return copies(self.program.fusion, named, symbols)
+        return dict.fromkeys(named, f"the {self.program.target} target takes other arrays")
+
+    def held(self, values: Sequence[Any], symbols: Symbols, poison: bool, overlap: bool = True) -> Held:
+        """The program with buffers that stay, for launches that are timed; the host's arrays are taken to a device."""
+        found = self.route(values, symbols, overlap)
+        if isinstance(found, _OnDevice):
+            values = found.moved(values)
+            found = self.route(values, symbols, overlap)
+        if not isinstance(found, _Direct):
+            raise EmitError(f"the {self.program.target} target has no buffers that stay for these arrays")
+        return found.frozen.hold(values, poison)
+
+    def route(self, values: Sequence[Any], symbols: Symbols, overlap: bool = True) -> Route:
+        """What a call with arrays like these does."""
+        program, names = self.program, [t.name for t in self.program.fusion.inputs]
+        values = [self._known(n, v) for n, v in zip(names, values, strict=True)]
+        found = [kind_of(v) or NUMPY for v in values]
+        kind = next((k for k in found if k is not NUMPY), NUMPY)
+        if any(k is not kind for k in found) or _has_lone_numbers(kind, values):
+            return _Alike(self, symbols, kind)
+        given = {n: kind.given(n, v) for n, v in zip(names, values, strict=True)}
+        if self.device is not None:
+            _check_device(given, self.device)
+        on_host = all(g.device == HOST for g in given.values())
+        if program.target in ("python", "numpy") or (program.target == "cuda" and simulated()):
+            return _Interpreted(self, symbols, kind)
+        if program.target == "cpu":
+            if not on_host:
+                return _OnHost(self, symbols, kind)
+            return _Direct(Frozen(program, kind, _CPU, given, symbols, self.checked))
+        if on_host:
+            return _OnDevice(self, symbols, kind)
+        machine = calls.machine_of(kind, next(iter(given.values())).device, overlap)
+        return _Direct(Frozen(program, kind, machine, given, symbols, self.checked))
+
+
+def kind_of(value: Any) -> Kind | None:
+    """The kind of an array; None for what is none."""
+    if isinstance(value, np.ndarray):
+        return NUMPY
+    if kinds.is_tensor(cast("type", type(value))):
+        return kinds.torch_kind()
+    return calls.DEVICE_ARRAYS if is_device(value) else None
+
+
+def _has_lone_numbers(kind: Kind, values: Sequence[Any]) -> bool:
+    """Among tensors of a device, one without axes on the host is a number to torch."""
+    if kind is NUMPY or not isinstance(kind, kinds.Torch):
+        return False
+    on_host = [v.device.type == "cpu" for v in values]
+    return any(on_host) and not all(on_host) and all(v.ndim == 0 for v, h in zip(values, on_host, strict=True) if h)
+
+
+def _check_device(given: Mapping[str, Given], device: str) -> None:
+    for name, g in given.items():
+        if g.device not in (device, HOST):
+            raise EmitError(f"input {name} is on {g.device}, the kernels are for {device}", hint=f"{name}.to({device!r})")
+
+
+@dataclass(frozen=True, slots=True)
+class _Direct:
+    frozen: Frozen
+
+    def __call__(
+        self, values: Sequence[Any], out: Sequence[Any] | None, poison: bool, tell: Tell | None
+    ) -> list[Any]:
+        return self.frozen(values, out, poison, tell)
+
+
+@dataclass(frozen=True, slots=True)
+class _Turned:
+    """Arrays turned into others, for the route of those; results turned back."""
+
+    caller: Caller
+    symbols: Symbols
+    kind: Kind
+
+    def __call__(
+        self, values: Sequence[Any], out: Sequence[Any] | None, poison: bool, tell: Tell | None
+    ) -> list[Any]:
+        results = self.run(self.moved(values), poison, tell)
+        found = [self.back(r, t.dtype, values) for r, t in zip(results, self.caller.program.fusion.outputs, strict=True)]
+        if out is None:
+            return found
+        kind = kind_of(out[0]) if out else None
+        for target, result in zip(out, found, strict=True):
+            if kind is None or kind_of(target) is not kind:
+                raise EmitError("out= has other kinds of arrays than the inputs")
+            if tuple(target.shape) != tuple(result.shape) or target.dtype != result.dtype:
+                raise EmitError(
+                    f"an array of out= is {target.dtype}{tuple(target.shape)}, the result {result.dtype}{tuple(result.shape)}"
+                )
+            kind.assign(target, result)
+        return list(out)
+
+    def moved(self, values: Sequence[Any]) -> list[Any]:
+        return [self.there(v, t.dtype) for v, t in zip(values, self.caller.program.fusion.inputs, strict=True)]
+
+    def run(self, values: list[Any], poison: bool, tell: Tell | None) -> list[Any]:
+        return self.caller(values, self.symbols, None, poison, tell)
+
+    def there(self, value: Any, dtype: DType) -> Any:
+        raise NotImplementedError
+
+    def back(self, result: Any, dtype: DType, values: Sequence[Any]) -> Any:
+        raise NotImplementedError
+
+
+def as_numpy(value: Any, dtype: DType) -> Any:
+    """Any kind of array as NumPy's; a copy of what is on a device, whose 16-bit words may be of ``dtype`` bfloat16."""
+    kind = kind_of(value)
+    if isinstance(kind, kinds.Torch):
+        return kind.numpy(value)
+    return value if kind is NUMPY else _words(calls.on_host(value), dtype)
+
+
+def _words(array: Any, dtype: DType) -> Any:
+    words = dtype == "bfloat16" and array.dtype.str in ("<u2", "|V2")
+    return array.view(kinds.numpy_type(dtype)) if words else array
+
+
+def _like(result: Any, kind: Kind, values: Sequence[Any]) -> Any:
+    """NumPy's array as the kind and on the device of these."""
+    if isinstance(kind, kinds.Torch):
+        made = kind.tensor(result)
+        device = next(v.device for v in values if kind_of(v) is kind)
+        return made if device.type == "cpu" else made.to(device)
+    return result if kind is NUMPY else calls.on_device(result)
+
+
+class _Alike(_Turned):
+    """Arrays of several kinds: all as that of the first which is not NumPy's; lone numbers on the device of the rest."""
+
+    def run(self, values: list[Any], poison: bool, tell: Tell | None) -> list[Any]:
+        if isinstance(self.kind, kinds.Torch):
+            device = next((v.device for v in values if v.device.type != "cpu"), None)
+            if device is not None:
+                values = [v.to(device) if v.ndim == 0 else v for v in values]
+        return self.caller(values, self.symbols, None, poison, tell)
+
+    def there(self, value: Any, dtype: DType) -> Any:
+        kind = kind_of(value)
+        if kind is self.kind:
+            return value
+        if isinstance(self.kind, kinds.Torch):
+            return self.kind.tensor(value) if kind is NUMPY else self.kind.torch.as_tensor(value, device="cuda")
+        return calls.on_device(value)
+
+    def back(self, result: Any, dtype: DType, values: Sequence[Any]) -> Any:
+        return result
+
+
+class _OnHost(_Turned):
+    """A device's arrays for kernels of the host."""
+
+    def there(self, value: Any, dtype: DType) -> Any:
+        return as_numpy(value, dtype)
+
+    def back(self, result: Any, dtype: DType, values: Sequence[Any]) -> Any:
+        return _like(result, self.kind, values)
+
+
+class _Interpreted(_OnHost):
+    """NumPy's arrays, for targets that run as Python, and for the simulator."""
+
+    def run(self, values: list[Any], poison: bool, tell: Tell | None) -> list[Any]:
+        program = self.caller.program
+        named = {t.name: v for t, v in zip(program.fusion.inputs, values, strict=True)}
+        found = interpreted(program, named, self.symbols, self.caller.checked, poison)
+        return [found[t.name] for t in program.fusion.outputs]
+
+
+class _OnDevice(_Turned):
+    """The host's arrays for kernels of a device."""
+
+    def there(self, value: Any, dtype: DType) -> Any:
+        return calls.on_device(as_numpy(value, dtype), self.caller.device)
+
+    def back(self, result: Any, dtype: DType, values: Sequence[Any]) -> Any:
+        return _like(_words(calls.on_host(result), dtype), self.kind, values)

@@ -1,0 +1,137 @@
+"""Where calls of CUDA programs meet numba-cuda and the driver: machines by device, and arrays that speak its interface."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Hashable, Mapping
+from functools import cache
+from importlib import import_module
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from idgraph.codegen.ops.memory import storage_dtype
+from idgraph.errors import EmitError
+from idgraph.ir import DType, Tensor
+from idgraph.runtime.binding import Array, Env, Given
+from idgraph.runtime.cuda.arrays import View, device_given
+from idgraph.runtime.cuda.device import load_cuda, need_device
+from idgraph.runtime.cuda.driver import load_context
+from idgraph.runtime.cuda.launch import CudaMachine, Device
+from idgraph.runtime.kinds import NUMPY, Kind, Torch, torch_kind
+
+
+class DeviceArrays:
+    """What has ``__cuda_array_interface__`` and is no tensor of torch's; bfloat16 as 16-bit words. Kernels run on the
+    default stream; a strided copy needs torch."""
+
+    name = "device arrays"
+
+    def key(self, value: Any) -> Hashable:
+        about = value.__cuda_array_interface__
+        return about["typestr"], tuple(about["shape"]), about.get("strides"), device_of(about)
+
+    def given(self, name: str, value: Any) -> Given:
+        return device_given(name, value, device_of(value.__cuda_array_interface__))
+
+    def address(self, value: Any) -> int:
+        return int(value.__cuda_array_interface__["data"][0])
+
+    def flat(self, size: int, dtype: DType, device: Any) -> Any:
+        with on(device):
+            return load_cuda().device_array(size, storage_dtype(dtype))
+
+    def whole(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Any) -> Any:
+        return self.view(self.flat(prod(shape), dtype, device), shape, strides, dtype)
+
+    def view(self, flat: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Any:
+        words = storage_dtype(dtype)
+        made = View(flat, self.address(flat), shape, tuple(s * words.itemsize for s in strides), words.str)
+        return load_cuda().as_cuda_array(made)
+
+    def gathered(self, flat: Any, at: Array, dtype: DType) -> Any:
+        return load_cuda().to_device(flat.copy_to_host()[at])
+
+    def laid_out(self, t: Tensor, g: Given, env: Env, size: int) -> Any:
+        torch = _torch()
+        if torch is None:
+            raise EmitError(
+                f"input {t.name} lies in memory in another order than declared, and a device array is not copied",
+                hint="pip install torch, which copies on the device; or make it contiguous",
+            )
+        tensor = torch.as_tensor(g.data, device=g.device)
+        tensor = tensor.view(torch.bfloat16) if t.dtype == "bfloat16" else tensor
+        kind = torch_kind()
+        made = kind.laid_out(t, kind.given(t.name, tensor), env, size)
+        return made.view(torch.int16) if t.dtype == "bfloat16" else made
+
+    def fill(self, flat: Any, dtype: DType) -> None:
+        size = prod(flat.shape)
+        host = np.empty(size, storage_dtype(dtype))
+        NUMPY.fill(host, dtype)
+        self.view(flat, (size,), (1,), dtype).copy_to_device(host)
+
+    def assign(self, target: Any, value: Any) -> None:
+        load_cuda().as_cuda_array(target).copy_to_device(value)
+
+
+DEVICE_ARRAYS = DeviceArrays()
+
+
+def _torch() -> Any:
+    """torch, where it can use a device."""
+    torch = sys.modules.get("torch")
+    return torch if torch is not None and torch.cuda.is_available() else None
+
+
+def device_of(about: Mapping[str, Any]) -> str:
+    """The device that memory lies on, as torch names it."""
+    driver = import_module("cuda.bindings.driver")
+    address = int(about["data"][0])
+    if not address:
+        return f"cuda:{need_device().get_current_device().id}"
+    what = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    code, number = driver.cuPointerGetAttribute(what, address)
+    if int(code) != 0:
+        raise EmitError(f"the CUDA driver: memory at {address:#x} is on no device: {code!s}")
+    return f"cuda:{int(number)}"
+
+
+def on(device: str) -> Any:
+    """A context in which numba's memory is on this device."""
+    return load_cuda().gpus[int(device.partition(":")[2] or 0)]
+
+
+def machine_of(kind: Kind, device: str, overlap: bool = True) -> CudaMachine:
+    """The device ``device`` for arrays of this kind."""
+    load_context()
+    return _machine(int(device.partition(":")[2] or 0), isinstance(kind, Torch), overlap)
+
+
+@cache
+def _machine(number: int, with_torch: bool, overlap: bool) -> CudaMachine:
+    driver = import_module("cuda.bindings.driver")
+    torch = _torch() if with_torch else None
+    return CudaMachine(Device(driver, number, torch), overlap)
+
+
+def on_device(array: Array, device: str | None = None) -> Any:
+    """NumPy's array on a device, bfloat16 as 16-bit words."""
+    words = np.ascontiguousarray(array)
+    words = words.view(np.uint16) if words.dtype.name == "bfloat16" else words
+    with on(device or "cuda:0"):
+        return load_cuda().to_device(words.reshape(array.shape))
+
+
+def on_host(array: Any) -> Array:
+    """A device array in the host's memory."""
+    found = load_cuda().as_cuda_array(array)
+    about = array.__cuda_array_interface__
+    if about.get("strides") is None:
+        return found.copy_to_host()
+    words = np.dtype(about["typestr"])
+    span = words.itemsize + sum((n - 1) * s for n, s in zip(about["shape"], about["strides"], strict=True))
+    flat = View(array, int(about["data"][0]), (span // words.itemsize,), (words.itemsize,), words.str)
+    host = load_cuda().as_cuda_array(flat).copy_to_host()
+    return np.lib.stride_tricks.as_strided(host, tuple(about["shape"]), tuple(about["strides"]))

@@ -1,0 +1,213 @@
+"""Launches on a CUDA device, by the driver, on the stream that the caller's work is on."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from idgraph.codegen.ops.memory import storage_dtype
+from idgraph.codegen.printers.scalar import site_numbers
+from idgraph.errors import EmitError
+from idgraph.kernel.ir import Kernel
+from idgraph.kernel.shared import shared_layout
+from idgraph.runtime.binding import Env, scalars_of
+from idgraph.runtime.cuda.driver import ADDRESS, Launch, array_words
+from idgraph.runtime.faults import fault_size, raise_fault
+
+if TYPE_CHECKING:
+    from idgraph.runtime.frozen import Addresses, Slot
+    from idgraph.runtime.program import Program
+
+LIMITS = {
+    "blockIdx.x": 2**31 - 1, "blockIdx.y": 65535, "blockIdx.z": 65535,
+    "threadIdx.x": 1024, "threadIdx.y": 1024, "threadIdx.z": 64,
+}  # fmt: skip
+MOST_THREADS = 1024
+_PORTABLE, _MAPPED = 1, 2  # memory of the host for all contexts, in the device's address space
+_AT_ONCE = 8
+
+
+def launch_shape(kernel: Kernel, env: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Blocks and threads of a launch: each dimension as large as the largest loop that runs on it."""
+    sizes: dict[str, int] = {}
+    for dim, found in kernel.launch.items():
+        sizes[dim] = max(1, *(int(e.evaluate(env)) for e in found))
+        if sizes[dim] > LIMITS[dim]:
+            raise EmitError(
+                f"{sizes[dim]} is more than the {LIMITS[dim]} that {dim} can count",
+                hint="split the axis and put the outer part on blockIdx.x",
+            )
+    threads = tuple(sizes.get(f"threadIdx.{d}", 1) for d in "xyz")
+    if math.prod(threads) > MOST_THREADS:
+        raise EmitError(f"{threads} are {math.prod(threads)} threads in a block, of at most {MOST_THREADS}")
+    return tuple(sizes.get(f"blockIdx.{d}", 1) for d in "xyz"), threads
+
+
+class Device:
+    """What launches ask of a device: the caller's stream, and memory for what failed. ``torch``: its tensors are the
+    arguments, and its current stream is the caller's."""
+
+    def __init__(self, driver: Any, number: int, torch: Any = None) -> None:
+        self.driver, self.number = driver, number
+        self._torch = torch
+        self._raw = None if torch is None else torch._C._cuda_getCurrentRawStream
+
+    def stream(self) -> int:
+        """The stream that the caller's work is on."""
+        return 0 if self._raw is None else self._raw(self.number)
+
+    def enter(self) -> int | None:
+        """Make it the current device; the one that was, where that is another."""
+        if self._torch is None:
+            return None
+        before = self._torch._C._cuda_getDevice()
+        if before == self.number:
+            return None
+        self._torch._C._cuda_setDevice(self.number)
+        return before
+
+    def leave(self, before: int) -> None:
+        """Make the device current that was."""
+        self._torch._C._cuda_setDevice(before)
+
+    def capturing(self, stream: int) -> bool:
+        """True while the work on ``stream`` is noted for a graph, and not done."""
+        code, status, *_ = self.driver.cuStreamIsCapturing(stream)
+        return int(code) == 0 and int(status) != 0
+
+    def wait(self, stream: int) -> None:
+        """Wait until the work on ``stream`` is done."""
+        (code,) = self.driver.cuStreamSynchronize(stream)
+        if int(code) != 0:
+            raise EmitError(f"the CUDA driver: the kernels failed with {code!s}")
+
+    def faults(self, size: int) -> list[tuple[Any, int]]:
+        """Zeroed words that the device writes and the host reads: (words, address) for several calls at once, so that
+        one that is captured finds some made before."""
+        code, found = self.driver.cuMemHostAlloc(8 * size * _AT_ONCE, _PORTABLE | _MAPPED)
+        if int(code) != 0:
+            raise EmitError(
+                f"the CUDA driver: memory for failed checks: {code!s}",
+                hint="call once before a capture: what a call needs is made then",
+            )
+        first = int(found)
+        ctypes.memset(first, 0, 8 * size * _AT_ONCE)
+        places = range(first, first + 8 * size * _AT_ONCE, 8 * size)
+        return [((ctypes.c_int64 * size).from_address(at), at) for at in places]
+
+
+class CudaMachine:
+    """A device; ``overlap``: blocks of a kernel may be placed while the last ones of the kernel before it run."""
+
+    def __init__(self, device: Device, overlap: bool = True) -> None:
+        self.device, self._overlap = device, overlap
+
+    def launches(self, program: Program, checked: bool, slots: Mapping[str, Slot], env: Env) -> CudaLaunches:
+        """See `idgraph.runtime.frozen.Machine`."""
+        before = self.device.enter()
+        try:
+            kernels = program.functions(checked, self.device.number)
+            starts = [
+                _Start(k, kernels[k.name], slots, env, checked, self._overlap) for k in program.plan.kernels
+            ]
+        finally:
+            if before is not None:
+                self.device.leave(before)
+        return CudaLaunches(self.device, starts, env)
+
+
+class _Start:
+    """One kernel: its launch, and which word of that is the address of which buffer."""
+
+    __slots__ = ("fault_size", "fault_word", "kernel", "launch", "places")
+
+    def __init__(
+        self, kernel: Kernel, loaded: Any, slots: Mapping[str, Slot], env: Env, checked: bool, overlap: bool
+    ) -> None:
+        self.kernel = kernel
+        words: list[int] = []
+        places: list[tuple[int, int]] = []
+        for b in kernel.buffers:
+            places.append((len(words) + ADDRESS, slots[b.name].number))
+            words += array_words(0, slots[b.name].size, storage_dtype(b.dtype).itemsize)
+        words += scalars_of(kernel, env)
+        self.fault_word, self.fault_size = len(words) + ADDRESS, fault_size(kernel)
+        if checked:
+            words += array_words(0, self.fault_size, 8)
+        if not (checked and site_numbers(kernel)):
+            self.fault_size = 0
+        self.places = tuple(places)
+        blocks, threads = launch_shape(kernel, env)
+        self.launch: Launch = loaded.prepared(blocks, threads, words, shared_layout(kernel.body).dynamic, overlap)
+
+
+class CudaLaunches:
+    """All kernels, in order, on the caller's stream.
+
+    Where a check of a loaded index can fail, the call waits for the kernels and raises what failed. While the stream is
+    captured into a graph nothing has run: what failed is then seen by the next call, or by `check`.
+    """
+
+    __slots__ = ("_captured", "_checks", "_device", "_env", "_free", "_starts")
+
+    def __init__(self, device: Device, starts: Sequence[_Start], env: Env) -> None:
+        self._device, self._starts, self._env = device, tuple(starts), env
+        self._checks = sum(s.fault_size for s in starts)
+        self._free: list[tuple[Any, int]] = []
+        self._captured: list[tuple[Any, int]] = []
+
+    def __call__(self, addresses: Addresses) -> None:
+        device = self._device
+        before = device.enter()
+        try:
+            stream = device.stream()
+            if self._checks:
+                self._checked(addresses, stream)
+            else:
+                for s in self._starts:
+                    s.launch([(at, addresses[n]) for at, n in s.places], stream)
+        finally:
+            if before is not None:
+                device.leave(before)
+
+    def _checked(self, addresses: Addresses, stream: int) -> None:
+        device = self._device
+        self.check()
+        captured = device.capturing(stream)
+        try:
+            faults = self._free.pop()
+        except IndexError:
+            faults, *rest = device.faults(self._checks)
+            self._free.extend(rest)
+        place = faults[1]
+        for s in self._starts:
+            words = [(at, addresses[n]) for at, n in s.places]
+            if s.fault_size:
+                words.append((s.fault_word, place))
+                place += 8 * s.fault_size
+            s.launch(words, stream)
+        if captured:
+            self._captured.append(faults)  # a replay writes it again, as long as the graph lives
+            return
+        device.wait(stream)
+        try:
+            self._raise(faults[0])
+        finally:
+            self._free.append(faults)
+
+    def check(self) -> None:
+        """Raise what a replayed graph has found so far; it does not wait for the device."""
+        for words, _ in self._captured:
+            self._raise(words)
+
+    def _raise(self, words: Any) -> None:
+        at = 0
+        for s in self._starts:
+            if s.fault_size and words[at]:
+                found = list(words[at : at + s.fault_size])
+                for n in range(len(words)):
+                    words[n] = 0
+                raise_fault(s.kernel, found, self._env)
+            at += s.fault_size

@@ -1,0 +1,348 @@
+"""A program frozen for arrays of certain shapes, types, strides and device: what a call need not find out again.
+
+Each buffer has a number. A call finds the address of each (the caller's memory, or memory of the caller's kind that is
+made here), and hands the addresses to the launches, which have everything else laid out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from idgraph.codegen.ops.memory import storage_dtype
+from idgraph.errors import EmitError
+from idgraph.index import buffer_size
+from idgraph.ir import DType, Tensor
+from idgraph.kernel.ir import Buffer
+from idgraph.runtime.binding import (
+    Array,
+    Env,
+    Given,
+    bind,
+    bind_strides,
+    element_strides,
+    extents,
+    fits,
+    logical_strides,
+    places,
+)
+from idgraph.runtime.kinds import HOST, Kind
+
+if TYPE_CHECKING:
+    from idgraph.runtime.program import Program
+
+Addresses = list[int]
+Tell = Callable[[str, str], None]  # an input's name, and why it was copied
+
+
+class Launches(Protocol):
+    """The kernels of a program, laid out; starts them with these addresses, one for each buffer."""
+
+    def __call__(self, addresses: Addresses) -> None: ...
+
+
+class Machine(Protocol):
+    """What runs kernels: lays out the launches of a program for these symbols."""
+
+    def launches(self, program: Program, checked: bool, slots: Mapping[str, Slot], env: Env) -> Launches: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A buffer: its number and its elements."""
+
+    number: int
+    size: int
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class _In:
+    """An input in memory: taken as it lies, ``before`` bytes ahead of its first element, or copied because ``why``."""
+
+    tensor: Tensor
+    position: int
+    number: int
+    size: int
+    before: int
+    alignment: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """Memory that kernels write; an output has a shape, and strides or the places of its elements."""
+
+    name: str
+    number: int
+    size: int
+    dtype: DType
+    shape: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None
+    at: Array | None = None
+    whole: bool = False  # the array is the memory: it has no gaps, and ends where it ends
+
+
+@dataclass(frozen=True, slots=True)
+class _Passed:
+    """An output that is an input: a copy of it."""
+
+    position: int
+
+
+class Frozen:
+    """See the module; made once for each key of `idgraph.runtime.kinds.Kind.key`."""
+
+    __slots__ = ("_inputs", "_launches", "_made", "_outputs", "device", "env", "kind", "program", "slots")
+
+    def __init__(
+        self,
+        program: Program,
+        kind: Kind,
+        machine: Machine,
+        given: Mapping[str, Given],
+        symbols: Mapping[str, int] | None,
+        checked: bool,
+    ) -> None:
+        fusion = program.fusion
+        self.program, self.kind = program, kind
+        self.device = _one_device(given)
+        self.env = bind(fusion, given, symbols)
+        program.check_sizes(self.env)  # and again when arrays have told free strides
+        self.slots: dict[str, Slot] = {}
+        self._inputs: list[_In] = []
+        self._made: list[_Made] = []
+        homes = {b.title: b for b in program.plan.buffers if b.place != "private"}
+        for position, t in enumerate(fusion.inputs):
+            if t.name in homes:
+                self._inputs.append(self._input(t, position, given[t.name], homes[t.name]))
+        names = program.fusion_names
+        for b in program.plan.buffers:
+            if b.place in ("output", "global"):
+                self._made.append(self._memory(b, fusion[b.title] if b.title in names and b.name[:3] == "buf" else None))
+        program.check_sizes(self.env)
+        by_name = {m.name: m for m in self._made}
+        positions = {t.name: n for n, t in enumerate(fusion.inputs)}
+        self._outputs: tuple[_Made | _Passed, ...] = tuple(
+            by_name[homes[t.name].name] if t.definition is not None else _Passed(positions[t.name])
+            for t in fusion.outputs
+        )
+        self._launches = machine.launches(program, checked, self.slots, self.env)
+
+    def _slot(self, b: Buffer, size: int, dtype: DType) -> int:
+        self.slots[b.name] = Slot(len(self.slots), size, dtype)
+        return self.slots[b.name].number
+
+    def _input(self, t: Tensor, position: int, g: Given, b: Buffer) -> _In:
+        bind_strides(t, self.env, g.shape, g.strides)
+        empty = 0 in g.shape
+        size = 1 if empty else int(buffer_size(t).evaluate(self.env))
+        offset = int(t.offset.evaluate(self.env)) if not isinstance(t.offset, int) else t.offset
+        why = "" if empty else why_not(t, g, self.env)
+        number = self._slot(b, size, t.dtype)
+        before = offset * storage_dtype(t.dtype).itemsize
+        return _In(t, position, number, size, before, t.alignment, "it is empty" if empty else why)
+
+    def _memory(self, b: Buffer, t: Tensor | None) -> _Made:
+        if t is None:
+            size = max(1, int(b.size.evaluate(self.env)))
+            return _Made(b.name, self._slot(b, size, b.dtype), size, b.dtype)
+        shape = extents(t, self.env)
+        bind_strides(t, self.env, shape, None)
+        size = max(1, int(buffer_size(t).evaluate(self.env))) if 0 not in shape else 1
+        made = _Made(b.name, self._slot(b, size, t.dtype), size, t.dtype)
+        if b.place != "output":
+            return made
+        if 0 in shape:
+            return replace(made, shape=shape, strides=element_strides(shape, None, 1))
+        want = logical_strides(t, self.env)
+        if want is None:
+            return replace(made, shape=shape, at=np.array(places(t, self.env)))
+        return replace(made, shape=shape, strides=want, whole=prod(shape) == size == _reach(shape, want))
+
+    # one call ---------------------------------------------------------------------------------------------------------
+
+    def __call__(
+        self, values: Sequence[Any], out: Sequence[Any] | None = None, poison: bool = False, tell: Tell | None = None
+    ) -> list[Any]:
+        """Outputs for these arrays, in the order of the fusion's; ``out`` are arrays of theirs to write."""
+        kind, addresses = self.kind, [0] * len(self.slots)
+        kept = self.take(values, addresses, tell)
+        flat: dict[str, Any] = {}
+        if out is not None:
+            self._given_memory(values, out, addresses, flat)
+        for m in self._made:
+            if m.name not in flat:
+                made = flat[m.name] = self.memory(m)
+                if poison:
+                    kind.fill(made, m.dtype)
+                addresses[m.number] = kind.address(made)
+        self._launches(addresses)
+        del kept
+        return self._results(values, out, flat)
+
+    def memory(self, m: _Made) -> Any:
+        """New memory of a buffer."""
+        if m.whole and m.shape is not None and m.strides is not None:
+            return self.kind.whole(m.shape, m.strides, m.dtype, self.device)
+        return self.kind.flat(m.size, m.dtype, self.device)
+
+    def take(self, values: Sequence[Any], addresses: Addresses, tell: Tell | None = None) -> list[Any]:
+        """Write the addresses of the inputs; what must live as long as they are read."""
+        kind = self.kind
+        kept: list[Any] = []
+        for i in self._inputs:
+            if i.why:
+                found = self._copied(i, values[i.position], i.why, tell)
+                kept.append(found)
+                addresses[i.number] = kind.address(found)
+                continue
+            address = kind.address(values[i.position]) - i.before
+            if address % i.alignment:  # vector accesses were proved with the declared alignment
+                why = f"it starts at an address that {i.tensor.alignment} bytes do not divide"
+                found = self._copied(i, values[i.position], why, tell)
+                kept.append(found)
+                address = kind.address(found)
+            addresses[i.number] = address
+        return kept
+
+    def _copied(self, i: _In, value: Any, why: str, tell: Tell | None) -> Any:
+        g = self.kind.given(i.tensor.name, value)
+        if tell is not None and 0 not in g.shape:
+            tell(i.tensor.name, why)
+        if 0 in g.shape:
+            return self.kind.flat(1, i.tensor.dtype, self.device)
+        return self.kind.laid_out(i.tensor, g, dict(self.env), i.size)
+
+    def _given_memory(
+        self, values: Sequence[Any], out: Sequence[Any], addresses: Addresses, flat: dict[str, Any]
+    ) -> None:
+        """Kernels write where the caller says, where that lies as they write; else a copy follows them."""
+        fusion, kind = self.program.fusion, self.kind
+        if len(out) != len(self._outputs):
+            raise EmitError(f"{fusion.name} has {len(self._outputs)} outputs, out has {len(out)}")
+        for t, made, target in zip(fusion.outputs, self._outputs, out, strict=True):
+            g = kind.given(f"out of {t.name}", target)
+            wanted = made.shape if isinstance(made, _Made) else extents(t, self.env)
+            if (g.shape, g.dtype, g.device) != (wanted, t.dtype, self.device):
+                raise EmitError(
+                    f"out of {t.name} is {g.dtype}{g.shape} on {g.device}, the result {t.dtype}{wanted} on {self.device}"
+                )
+            span = _span(kind, target, g)
+            for i, value in zip(fusion.inputs, values, strict=True):
+                low, high = _span(kind, value, kind.given(i.name, value))
+                if low < span[1] and span[0] < high:
+                    raise EmitError(
+                        f"out of {t.name} shares memory with input {i.name}, which kernels may still have to read",
+                        hint="give memory of its own, and copy",
+                    )
+            if isinstance(made, _Made) and made.whole and made.name not in flat:
+                address = kind.address(target)
+                if address % t.alignment == 0 and fits(g.shape, g.strides, made.strides or ()):
+                    flat[made.name] = target
+                    addresses[made.number] = address
+
+    def _results(self, values: Sequence[Any], out: Sequence[Any] | None, flat: Mapping[str, Any]) -> list[Any]:
+        kind = self.kind
+        found: list[Any] = []
+        for n, made in enumerate(self._outputs):
+            target = None if out is None else out[n]
+            if isinstance(made, _Passed):
+                result = values[made.position]
+                result = result.clone() if hasattr(result, "clone") else result.copy()
+            elif made.whole:
+                result = flat[made.name]
+                if result is target:
+                    found.append(target)
+                    continue
+            elif made.strides is not None and made.shape is not None:
+                result = kind.view(flat[made.name], made.shape, made.strides, made.dtype)
+            else:
+                result = kind.gathered(flat[made.name], made.at if made.at is not None else np.empty(0), made.dtype)
+            if target is not None:
+                kind.assign(target, result)
+                result = target
+            found.append(result)
+        return found
+
+    def hold(self, values: Sequence[Any], poison: bool = False) -> Held:
+        """The program with buffers of its own, to be launched as often as one likes."""
+        return Held(self, values, poison)
+
+    def reasons(self, values: Sequence[Any]) -> dict[str, str]:
+        """The inputs that a call with these copies, and why."""
+        found: dict[str, str] = {}
+        self.take(values, [0] * len(self.slots), found.__setitem__)
+        return found
+
+
+class Held:
+    """Buffers that stay: ``launch()`` runs the kernels, ``results()`` are the outputs, which another launch writes."""
+
+    __slots__ = ("_addresses", "_flat", "_frozen", "_kept", "_values")
+
+    def __init__(self, frozen: Frozen, values: Sequence[Any], poison: bool) -> None:
+        kind = frozen.kind
+        self._frozen, self._values, self._addresses = frozen, values, [0] * len(frozen.slots)
+        self._kept = frozen.take(values, self._addresses)
+        self._flat: dict[str, Any] = {}
+        for m in frozen._made:
+            made = self._flat[m.name] = frozen.memory(m)
+            if poison:
+                kind.fill(made, m.dtype)
+            self._addresses[m.number] = kind.address(made)
+
+    def launch(self) -> None:
+        """Run all kernels in order; a checked program raises `IndexingError` for a loaded index out of range."""
+        self._frozen._launches(self._addresses)
+
+    def results(self) -> dict[str, Any]:
+        """Outputs by name."""
+        found = self._frozen._results(self._values, None, self._flat)
+        return {t.name: x for t, x in zip(self._frozen.program.fusion.outputs, found, strict=True)}
+
+
+def why_not(t: Tensor, g: Given, env: Env) -> str:
+    """Why an array does not lie in memory as ``t`` is declared, or ""; but for where it begins, which calls differ in."""
+    want = logical_strides(t, env)
+    if want is None:
+        return "its memory is laid out by axes that the schedule made"
+    if g.strides is None:
+        return "its strides are negative, or no whole numbers of elements"
+    if not fits(g.shape, g.strides, want):
+        return f"its strides are {g.strides}, not {want} as declared"
+    return ""
+
+
+def _reach(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Elements from the first to the last one of an array."""
+    return 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+
+
+def _span(kind: Kind, value: Any, g: Given) -> tuple[int, int]:
+    """The bytes that an array lies in."""
+    first, item = kind.address(value), storage_dtype_size(g.dtype)
+    strides = g.strides if g.strides is not None else element_strides(g.shape, None, item) or ()
+    return first, first + _reach(g.shape, strides) * item
+
+
+def storage_dtype_size(dtype: str) -> int:
+    """Bytes of an element."""
+    return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
+
+
+def _one_device(given: Mapping[str, Given]) -> Any:
+    """The device of all arrays."""
+    names = list(given)
+    found = [given[n].device for n in names]
+    for name, device in zip(names, found, strict=True):
+        if device != found[0]:
+            raise EmitError(
+                f"input {names[0]} is on {found[0]}, input {name} on {device}",
+                hint=f"one device for all: {name}.to({str(found[0])!r})",
+            )
+    return found[0] if found else HOST

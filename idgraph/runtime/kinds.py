@@ -1,0 +1,250 @@
+"""Kinds of arrays that callers hand in: NumPy's, torch's tensors, and memory on a device by the CUDA array interface.
+
+A kind describes an array (`given`), says what its binding follows from (`key`, fast), where it lies (`address`), and
+makes memory of its own sort on the same device. torch is loaded by whoever hands in a tensor, never here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Hashable
+from functools import cache
+from math import prod
+from typing import Any, Protocol, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from idgraph.codegen.ops.memory import storage_dtype
+from idgraph.errors import EmitError
+from idgraph.ir import DType, Tensor
+from idgraph.runtime.binding import (
+    Env,
+    Given,
+    element_strides,
+    flat_input,
+    given_array,
+    logical_strides,
+    places,
+    repeats_told,
+)
+
+Array = npt.NDArray[Any]
+HOST = "cpu"
+
+
+class Kind(Protocol):
+    """See the module. Sizes and strides count elements; a flat array holds words as kernels see them."""
+
+    name: str
+
+    def key(self, value: Any) -> Hashable:
+        """All that a binding follows from, but the address."""
+        ...
+
+    def given(self, name: str, value: Any) -> Given:
+        """The array as declarations are compared with it; raises `EmitError` for one that no kernel can read."""
+        ...
+
+    def address(self, value: Any) -> int:
+        """Where its first element lies, in bytes."""
+        ...
+
+    def flat(self, size: int, dtype: DType, device: Any) -> Any:
+        """New memory of ``size`` elements."""
+        ...
+
+    def whole(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Any) -> Any:
+        """New memory as an array of the caller's kind; its elements are in these places, and no others between."""
+        ...
+
+    def view(self, flat: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Any:
+        """Flat memory as an array of the caller's kind."""
+        ...
+
+    def gathered(self, flat: Any, at: Array, dtype: DType) -> Any:
+        """The elements at these places, as an array of its own."""
+        ...
+
+    def laid_out(self, t: Tensor, g: Given, env: Env, size: int) -> Any:
+        """A flat copy of the array, laid out as ``t`` is declared."""
+        ...
+
+    def fill(self, flat: Any, dtype: DType) -> None:
+        """Poison: NaN, or an odd integer."""
+        ...
+
+    def assign(self, target: Any, value: Any) -> None:
+        """Copy the elements of ``value`` into ``target``."""
+        ...
+
+
+class NumPy:
+    """Arrays of NumPy's, bfloat16 as ml_dtypes has it."""
+
+    name = "NumPy arrays"
+
+    def key(self, value: Any) -> Hashable:
+        return value.dtype, value.shape, value.strides
+
+    def given(self, name: str, value: Any) -> Given:
+        return given_array(name, value)
+
+    def address(self, value: Any) -> int:
+        return value.__array_interface__["data"][0]
+
+    def flat(self, size: int, dtype: DType, device: Any) -> Any:
+        return np.empty(size, storage_dtype(dtype))
+
+    def whole(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Any) -> Any:
+        if strides == element_strides(shape, None, 1):
+            return np.empty(shape, numpy_type(dtype))
+        return self.view(self.flat(prod(shape), dtype, device), shape, strides, dtype)
+
+    def view(self, flat: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Any:
+        array = flat.view(numpy_type(dtype))
+        if array.size == int(np.prod(shape)) and strides == element_strides(shape, None, 1):
+            return array.reshape(shape)
+        return np.lib.stride_tricks.as_strided(array, shape, tuple(s * array.itemsize for s in strides))
+
+    def gathered(self, flat: Any, at: Array, dtype: DType) -> Any:
+        return flat.view(numpy_type(dtype))[at]
+
+    def laid_out(self, t: Tensor, g: Given, env: Env, size: int) -> Any:
+        return flat_input(t, g, env)
+
+    def fill(self, flat: Any, dtype: DType) -> None:
+        words = flat.view(storage_dtype(dtype))
+        words[...] = 0x7FC1 if dtype == "bfloat16" else np.nan if words.dtype.kind == "f" else 85
+
+    def assign(self, target: Any, value: Any) -> None:
+        target[...] = value
+
+
+@cache
+def numpy_type(dtype: DType) -> np.dtype[Any]:
+    """NumPy's type; bfloat16 is that of ml_dtypes."""
+    if dtype == "bfloat16":
+        return np.dtype(importlib.import_module("ml_dtypes").bfloat16)
+    return np.dtype(dtype)
+
+
+class Torch:
+    """Tensors of torch's, on the host or on a CUDA device, as they lie; no gradient flows through kernels."""
+
+    name = "torch tensors"
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+        self._plain = (torch.Tensor, torch.nn.Parameter)
+        self._types = {d: getattr(torch, d) for d in get_args(DType)}
+
+    def key(self, value: Any) -> Hashable:
+        return value.dtype, value.device, value.shape, value.stride(), value.is_neg()
+
+    def given(self, name: str, value: Any) -> Given:
+        torch = self.torch
+        if type(value) not in self._plain:
+            raise EmitError(
+                f"input {name} is a {type(value).__name__}, a tensor that stands for something else",
+                hint="pass plain tensors: the parts it is made of, or x.as_subclass(torch.Tensor)",
+            )
+        if value.layout != torch.strided or value.device.type not in ("cpu", "cuda"):
+            what = value.layout if value.layout != torch.strided else f"a tensor on {value.device}"
+            raise EmitError(
+                f"input {name} is {what}: its elements have no address", hint="x.to_dense(), x.to('cpu') or x.to('cuda')"
+            )
+        dtype = str(value.dtype).removeprefix("torch.")
+        device = HOST if value.device.type == "cpu" else str(value.device)
+        plain = value.resolve_neg() if value.is_neg() else value
+        strides = None if value.is_neg() else tuple(value.stride())  # a negated view is one that must be copied
+        return Given(tuple(value.shape), dtype, strides, plain, device)
+
+    def address(self, value: Any) -> int:
+        return value.data_ptr()
+
+    def flat(self, size: int, dtype: DType, device: Any) -> Any:
+        return self.torch.empty(size, dtype=self._types[dtype], device=device)
+
+    def whole(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Any) -> Any:
+        return self.torch.empty_strided(shape, strides, dtype=self._types[dtype], device=device)
+
+    def view(self, flat: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Any:
+        return flat.as_strided(shape, strides)
+
+    def gathered(self, flat: Any, at: Array, dtype: DType) -> Any:
+        return flat[self.torch.from_numpy(np.ascontiguousarray(at)).to(flat.device)]
+
+    def laid_out(self, t: Tensor, g: Given, env: Env, size: int) -> Any:
+        torch, data = self.torch, g.data.detach()
+        flat = torch.zeros(max(size, 1), dtype=data.dtype, device=data.device)
+        if 0 in g.shape:
+            return flat
+        want = logical_strides(t, env)
+        if want is None:
+            flat[torch.from_numpy(np.array(places(t, env))).to(data.device)] = data
+            return flat
+        view = flat.as_strided(g.shape, want, int(t.offset.evaluate(env)) if not isinstance(t.offset, int) else t.offset)
+        repeated = tuple(slice(0, 1) if s == 0 else slice(None) for s in want)
+        view[repeated] = data[repeated]
+        if 0 in want and not bool(((view == data) | ((view != view) & (data != data))).all()):
+            raise repeats_told(t, want)
+        return flat
+
+    def fill(self, flat: Any, dtype: DType) -> None:
+        flat.fill_(float("nan") if flat.dtype.is_floating_point else 85)
+
+    def assign(self, target: Any, value: Any) -> None:
+        target.detach().copy_(value)
+
+    def numpy(self, value: Any) -> Array:
+        """The elements as NumPy's array, with their strides; shares memory with a tensor of the host."""
+        plain = value.detach().cpu().resolve_conj().resolve_neg()
+        if plain.dtype == self.torch.bfloat16:
+            return plain.view(self.torch.int16).numpy().view(numpy_type("bfloat16"))
+        return plain.numpy()
+
+    def tensor(self, array: Array) -> Any:
+        """The elements of NumPy's array as a tensor of the host, with their strides; shares memory where it may."""
+        own = array if array.flags.writeable and all(s >= 0 for s in array.strides) else array.copy()
+        if own.dtype.name == "bfloat16":
+            return self.torch.from_numpy(own.view(np.int16)).view(self.torch.bfloat16)
+        return self.torch.from_numpy(own)
+
+
+NUMPY = NumPy()
+
+
+@cache
+def torch_kind() -> Torch:
+    """The kind of torch's tensors, once torch is loaded."""
+    return Torch(sys.modules["torch"])
+
+
+def is_tensor(kind: type) -> bool:
+    """True of torch's tensors and what is derived of them; does not load torch."""
+    return any(c.__module__.partition(".")[0] == "torch" and c.__name__ == "Tensor" for c in kind.__mro__)
+
+
+def from_dlpack(name: str, value: Any) -> Any:
+    """An object that speaks DLPack as a tensor of torch's where that is installed, else as NumPy's array; no copy."""
+    try:
+        return importlib.import_module("torch").from_dlpack(value)
+    except ImportError:
+        pass
+    try:
+        return np.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise EmitError(
+            f"input {name}: NumPy cannot take this {type(value).__name__} by DLPack: {error}",
+            hint="pip install torch, which takes arrays of any device and type",
+        ) from None
+
+
+def given_back(result: Any, like: Any) -> Any:
+    """A result as an array of the library that ``like`` is of, by DLPack, where that library says how."""
+    space = getattr(like, "__array_namespace__", None)
+    if space is None:
+        return result
+    return space().from_dlpack(result)
