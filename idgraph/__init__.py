@@ -143,6 +143,8 @@ if TYPE_CHECKING:
         VectorWidth,
     )
     from idgraph.reports import report
+    from idgraph.runtime.compile import Compiled
+    from idgraph.runtime.compile import compile as compile
     from idgraph.runtime.tuning import Measured, Tuned, Tuner, tune
     from idgraph.sweeps import sweep
     from idgraph.validate import Report
@@ -160,6 +162,7 @@ _LATER: Final = {
         "VectorWidth",
     ),
     "cost": ("cost",),
+    "runtime.compile": ("Compiled", "compile"),
     "runtime.tuning": ("Measured", "Tuned", "Tuner", "tune"),
     "reports": ("report",),
     "validate": ("Report",),
@@ -173,7 +176,8 @@ _ROOMS: Final = (
 _HOME: Final = {name: room for room, names in _LATER.items() for name in names}
 
 __all__ = [
-    "Access", "AlignEdge", "AlignedGraph", "BankConflicts", "Contiguity", "CounterExample", "Suggestion", "Cycle",
+    "Access", "AlignEdge", "AlignedGraph", "BankConflicts", "Compiled", "Contiguity", "CounterExample",
+    "Suggestion", "Cycle",
     "DomainGraph", "EmitError", "Explanation", "Expr", "ExtentsGraph",
     "FrontendError", "Fusion", "FusionError", "IdGraphError", "IdModel", "IndexGraph",
     "IndexMap", "IndexingError", "IterDomain", "Limits", "Loop", "Measured", "Merge", "OperationError", "ParseError",

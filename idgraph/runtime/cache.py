@@ -164,10 +164,3 @@ def kernel_key(program: Program, kernel: Kernel, checked: bool, cc: tuple[int, i
     source = "\n".join(line.split("#")[0].rstrip() for line in program.kernel_source(kernel, checked).splitlines())
     types = ", ".join(b.dtype for b in kernel.buffers)
     return "\n".join([FORMAT, versions(), f"sm_{cc[0]}{cc[1]}", f"{types}; {len(kernel.scalars)}; {checked}", source])
-
-
-def cpu_key(program: Program, kernel: Kernel, checked: bool) -> str:
-    """All that a kernel's machine code follows from: `kernel_key`, with this processor for the device."""
-    from idgraph.runtime.cpu_entry import processor  # noqa: PLC0415  # numba
-
-    return "\n".join([processor(), kernel_key(program, kernel, checked, (0, 0))])

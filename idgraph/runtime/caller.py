@@ -20,10 +20,10 @@ from idgraph.runtime.binding import Given, copies
 from idgraph.runtime.cpu_launch import CpuMachine
 from idgraph.runtime.cuda import calls
 from idgraph.runtime.cuda.arrays import is_device
-from idgraph.runtime.cuda.device import simulated
+from idgraph.runtime.cuda.device import need_device, simulated
 from idgraph.runtime.frozen import Frozen, Held, Tell
-from idgraph.runtime.launch import interpreted
 from idgraph.runtime.kinds import HOST, NUMPY, Kind
+from idgraph.runtime.launch import interpreted
 
 if TYPE_CHECKING:
     from idgraph.runtime.program import Program
@@ -60,12 +60,14 @@ class Caller:
         tell: Tell | None = None,
     ) -> list[Any]:
         """Outputs for ``values``, which stand in the order of the fusion's inputs."""
+        strange = None
         try:
             key: Hashable = tuple([_KEYS[type(v)](v) for v in values])
         except KeyError:
+            strange = next((v for v in values if hasattr(v, "__array_namespace__") and kind_of(v) is not NUMPY), None)
             values = [self._known(t.name, v) for t, v in zip(self.program.fusion.inputs, values, strict=True)]
-            key = tuple([_KEYS[type(v)](v) for v in values])
-        except RuntimeError:  # of tensors without strides
+            key = tuple([(kind_of(v) or NUMPY).key(v) for v in values])
+        except RuntimeError:  # a tensor without strides
             key = tuple(map(id, values))
         if symbols:
             key = key, tuple(sorted(symbols.items()))
@@ -75,12 +77,12 @@ class Caller:
             if len(self._routes) >= ROUTES:
                 self._routes.clear()
             self._routes[key] = route
-        return route(values, out, poison, tell)
+        found = route(values, out, poison, tell)
+        return found if strange is None else [kinds.given_back(x, strange) for x in found]
 
     def _known(self, name: str, value: Any) -> Any:
         """The array, or one over its memory, of a type whose keys are known."""
-        kind = type(value)
-        if kind in _KEYS:
+        if type(value) in _KEYS:
             return value
         found = kind_of(value)
         if found is None and hasattr(value, "__dlpack__"):
@@ -88,7 +90,8 @@ class Caller:
         if found is None or isinstance(value, np.generic):
             value = NUMPY.given(name, value).data
             found = NUMPY
-        _KEYS[type(value)] = found.key
+        if found is not calls.DEVICE_ARRAYS or not hasattr(value, "__array_namespace__"):
+            _KEYS[type(value)] = found.key  # others are looked at each time, to give their kind back
         return value
 
     def frozen(self, values: Sequence[Any], symbols: Symbols = None) -> Frozen:
@@ -136,6 +139,7 @@ class Caller:
             if not on_host:
                 return _OnHost(self, symbols, kind)
             return _Direct(Frozen(program, kind, _CPU, given, symbols, self.checked))
+        need_device()
         if on_host:
             return _OnDevice(self, symbols, kind)
         machine = calls.machine_of(kind, next(iter(given.values())).device, overlap)
@@ -146,7 +150,7 @@ def kind_of(value: Any) -> Kind | None:
     """The kind of an array; None for what is none."""
     if isinstance(value, np.ndarray):
         return NUMPY
-    if kinds.is_tensor(cast("type", type(value))):
+    if kinds.is_tensor(cast("Any", type(value))):
         return kinds.torch_kind()
     return calls.DEVICE_ARRAYS if is_device(value) else None
 
@@ -162,16 +166,16 @@ def _has_lone_numbers(kind: Kind, values: Sequence[Any]) -> bool:
 def _check_device(given: Mapping[str, Given], device: str) -> None:
     for name, g in given.items():
         if g.device not in (device, HOST):
-            raise EmitError(f"input {name} is on {g.device}, the kernels are for {device}", hint=f"{name}.to({device!r})")
+            raise EmitError(
+                f"input {name} is on {g.device}, the kernels are for {device}", hint=f"{name}.to({device!r})"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class _Direct:
     frozen: Frozen
 
-    def __call__(
-        self, values: Sequence[Any], out: Sequence[Any] | None, poison: bool, tell: Tell | None
-    ) -> list[Any]:
+    def __call__(self, values: Sequence[Any], out: Sequence[Any] | None, poison: bool, tell: Tell | None) -> list[Any]:
         return self.frozen(values, out, poison, tell)
 
 
@@ -183,11 +187,11 @@ class _Turned:
     symbols: Symbols
     kind: Kind
 
-    def __call__(
-        self, values: Sequence[Any], out: Sequence[Any] | None, poison: bool, tell: Tell | None
-    ) -> list[Any]:
+    def __call__(self, values: Sequence[Any], out: Sequence[Any] | None, poison: bool, tell: Tell | None) -> list[Any]:
         results = self.run(self.moved(values), poison, tell)
-        found = [self.back(r, t.dtype, values) for r, t in zip(results, self.caller.program.fusion.outputs, strict=True)]
+        found = [
+            self.back(r, t.dtype, values) for r, t in zip(results, self.caller.program.fusion.outputs, strict=True)
+        ]
         if out is None:
             return found
         kind = kind_of(out[0]) if out else None
@@ -196,7 +200,8 @@ class _Turned:
                 raise EmitError("out= has other kinds of arrays than the inputs")
             if tuple(target.shape) != tuple(result.shape) or target.dtype != result.dtype:
                 raise EmitError(
-                    f"an array of out= is {target.dtype}{tuple(target.shape)}, the result {result.dtype}{tuple(result.shape)}"
+                    f"an array of out= is {target.dtype}{tuple(target.shape)}, "
+                    f"the result {result.dtype}{tuple(result.shape)}"
                 )
             kind.assign(target, result)
         return list(out)
@@ -237,7 +242,7 @@ def _like(result: Any, kind: Kind, values: Sequence[Any]) -> Any:
 
 
 class _Alike(_Turned):
-    """Arrays of several kinds: all as that of the first which is not NumPy's; lone numbers on the device of the rest."""
+    """Arrays of several kinds: all as the first which is not NumPy's; lone numbers on the device of the rest."""
 
     def run(self, values: list[Any], poison: bool, tell: Tell | None) -> list[Any]:
         if isinstance(self.kind, kinds.Torch):
@@ -280,6 +285,13 @@ class _Interpreted(_OnHost):
 
 class _OnDevice(_Turned):
     """The host's arrays for kernels of a device."""
+
+    def run(self, values: list[Any], poison: bool, tell: Tell | None) -> list[Any]:
+        caller = self.caller
+        if values:
+            return caller(values, self.symbols, None, poison, tell)
+        machine = calls.machine_of(calls.DEVICE_ARRAYS, caller.device or "cuda:0")
+        return Frozen(caller.program, calls.DEVICE_ARRAYS, machine, {}, self.symbols, caller.checked)((), None, poison)
 
     def there(self, value: Any, dtype: DType) -> Any:
         return calls.on_device(as_numpy(value, dtype), self.caller.device)

@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import base64
 import ctypes
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from idgraph.codegen.printers.scalar import runs_parallel
 from idgraph.errors import EmitError
 from idgraph.ir import DType
-from idgraph.kernel.ir import Kernel, Loop, walk
+from idgraph.kernel.ir import Kernel, Loop, Stmt, bodies, walk
 from idgraph.passes.rows.sweep import COLUMN
-from idgraph.runtime.cache import KernelCache
+from idgraph.runtime.cache import KernelCache, kernel_key
 from idgraph.runtime.cpu import load_numba
 
+if TYPE_CHECKING:
+    from idgraph.runtime.program import Program
+
+SMALL = 1 << 15  # loop points up to which one core is done before others have begun
 Entry = Callable[[Any], int]
 
 
@@ -31,21 +35,57 @@ class Body:
     """A kernel's code without the names of its variables, which bytecode numbers; what it is compiled for."""
 
     code: tuple[object, ...]
-    types: tuple[str, ...]  # of its buffers
+    types: tuple[DType, ...]  # of its buffers
     integers: int
     parallel: bool
     rows: bool
     function: Callable[..., Any] = field(compare=False)
 
 
-def body_of(function: Callable[..., Any], kernel: Kernel, checked: bool) -> Body:
+class Compiling:
+    """A kernel that is compiled when a call first wants it: for all cores, or for one where the work is small."""
+
+    __slots__ = ("_checked", "_entries", "_function", "_kernel", "_program")
+
+    def __init__(self, program: Program, kernel: Kernel, function: Callable[..., Any], checked: bool) -> None:
+        self._program, self._kernel, self._function, self._checked = program, kernel, function, checked
+        self._entries: dict[bool, Entry] = {}
+
+    def entry(self, env: Mapping[str, int]) -> Entry:
+        """The machine code for these sizes."""
+        always = self._program.config.parallel is True
+        parallel = runs_parallel(self._kernel) and (always or work(self._kernel.body, env) > SMALL)
+        found = self._entries.get(parallel)
+        if found is None:
+            body = body_of(self._function, self._kernel, self._checked, parallel)
+            kept = self._program.cache
+            if kept is None:
+                found = entry(body)
+            else:
+                key = f"{processor()}\n{kernel_key(self._program, self._kernel, self._checked, (0, 0))}\n{parallel}"
+                found = entry(body, replace(kept, suffix=".obj"), key)
+            self._entries[parallel] = found
+        return found
+
+
+def work(body: Sequence[Stmt], env: Mapping[str, int]) -> int:
+    """Points of the loops, those of other loops added up.
+
+    >>> work((), {})
+    1
+    """
+    inner = sum(int(s.extent.evaluate(env)) * work(s.body, env) for s in body if isinstance(s, Loop))
+    return max(inner, sum(work(bodies(s), env) for s in body if not isinstance(s, Loop) and bodies(s)), 1)
+
+
+def body_of(function: Callable[..., Any], kernel: Kernel, checked: bool, parallel: bool) -> Body:
     """What is compiled of a kernel; a checked one has a last array for what failed."""
     code = function.__code__
     constants = tuple((type(c).__name__, repr(c)) for c in code.co_consts)
     rows = any(isinstance(s, Loop) and s.var.split("_")[0] == COLUMN for s in walk(kernel.body))
-    types = tuple(b.dtype for b in kernel.buffers)
+    types: tuple[DType, ...] = tuple(b.dtype for b in kernel.buffers)
     key = (code.co_code, constants, code.co_names, code.co_argcount)
-    return Body((*key, checked), types, len(kernel.scalars), runs_parallel(kernel), rows, function)
+    return Body((*key, checked), types, len(kernel.scalars), parallel, rows, function)
 
 
 def entry(body: Body, kept: KernelCache | None = None, key: str = "") -> Entry:
@@ -116,7 +156,9 @@ def _jump(address: int, signature: Sequence[Any], library: Any) -> Entry:
     word, byte = ir.IntType(64), ir.IntType(8)
     made: Any = context.codegen().create_library(f"idgraph_jump_{address:x}")
     module: Any = made.create_ir_module("jump")
-    function: Any = ir.Function(module, ir.FunctionType(ir.IntType(32), [word.as_pointer()]), f"idgraph_jump_{address:x}")
+    function: Any = ir.Function(
+        module, ir.FunctionType(ir.IntType(32), [word.as_pointer()]), f"idgraph_jump_{address:x}"
+    )
     builder: Any = ir.IRBuilder(function.append_basic_block())
     at = 0
 

@@ -22,8 +22,8 @@ class CpuMachine:
 
     def launches(self, program: Program, checked: bool, slots: Mapping[str, Slot], env: Env) -> CpuLaunches:
         """See `idgraph.runtime.frozen.Machine`."""
-        entries = program.functions(checked)
-        return CpuLaunches([_Start(k, entries[k.name], slots, env, checked) for k in program.plan.kernels])
+        entries: dict[str, Any] = dict(program.functions(checked))
+        return CpuLaunches([_Start(k, entries[k.name].entry(env), slots, env, checked) for k in program.plan.kernels])
 
 
 class CpuLaunches:
@@ -37,6 +37,11 @@ class CpuLaunches:
     def __call__(self, addresses: Addresses) -> None:
         for start in self._starts:
             start(addresses)
+
+    queue = __call__
+
+    def check(self) -> None:
+        """Each call has raised what failed."""
 
 
 class _Start:

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-import numpy.typing as npt
-
 from idgraph.arith import Expr
 from idgraph.codegen.printers.scalar import site_numbers
 from idgraph.errors import IndexingError
 from idgraph.kernel.ir import Kernel, Site
-
-Array = npt.NDArray[Any]
 
 
 def fault_size(kernel: Kernel) -> int:
@@ -20,7 +16,7 @@ def fault_size(kernel: Kernel) -> int:
     return 2 + max((len(s.site.loops) for s in site_numbers(kernel)), default=0)
 
 
-def raise_fault(kernel: Kernel, fault: Array, env: Mapping[str, int]) -> NoReturn:
+def raise_fault(kernel: Kernel, fault: Any, env: Mapping[str, int]) -> NoReturn:
     """The error of a kernel's failed check."""
     site = site_numbers(kernel)[int(fault[0]) - 1].site
     raise out_of_range(site, int(fault[1]), [int(v) for v in fault[2:]], env)

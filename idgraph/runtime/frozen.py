@@ -44,6 +44,12 @@ class Launches(Protocol):
 
     def __call__(self, addresses: Addresses) -> None: ...
 
+    def queue(self, addresses: Addresses) -> None:
+        """The same without waiting for a device; `check` raises what failed by then."""
+        ...
+
+    def check(self) -> None: ...
+
 
 class Machine(Protocol):
     """What runs kernels: lays out the launches of a program for these symbols."""
@@ -97,7 +103,7 @@ class _Passed:
 class Frozen:
     """See the module; made once for each key of `idgraph.runtime.kinds.Kind.key`."""
 
-    __slots__ = ("_inputs", "_launches", "_made", "_outputs", "device", "env", "kind", "program", "slots")
+    __slots__ = ("_inputs", "_outputs", "device", "env", "kind", "launches", "made", "program", "slots")
 
     def __init__(
         self,
@@ -115,7 +121,7 @@ class Frozen:
         program.check_sizes(self.env)  # and again when arrays have told free strides
         self.slots: dict[str, Slot] = {}
         self._inputs: list[_In] = []
-        self._made: list[_Made] = []
+        self.made: list[_Made] = []
         homes = {b.title: b for b in program.plan.buffers if b.place != "private"}
         for position, t in enumerate(fusion.inputs):
             if t.name in homes:
@@ -123,15 +129,15 @@ class Frozen:
         names = program.fusion_names
         for b in program.plan.buffers:
             if b.place in ("output", "global"):
-                self._made.append(self._memory(b, fusion[b.title] if b.title in names and b.name[:3] == "buf" else None))
+                self.made.append(self._memory(b, fusion[b.title] if b.title in names and b.name[:3] == "buf" else None))
         program.check_sizes(self.env)
-        by_name = {m.name: m for m in self._made}
+        by_name = {m.name: m for m in self.made}
         positions = {t.name: n for n, t in enumerate(fusion.inputs)}
         self._outputs: tuple[_Made | _Passed, ...] = tuple(
             by_name[homes[t.name].name] if t.definition is not None else _Passed(positions[t.name])
             for t in fusion.outputs
         )
-        self._launches = machine.launches(program, checked, self.slots, self.env)
+        self.launches = machine.launches(program, checked, self.slots, self.env)
 
     def _slot(self, b: Buffer, size: int, dtype: DType) -> int:
         self.slots[b.name] = Slot(len(self.slots), size, dtype)
@@ -175,15 +181,15 @@ class Frozen:
         flat: dict[str, Any] = {}
         if out is not None:
             self._given_memory(values, out, addresses, flat)
-        for m in self._made:
+        for m in self.made:
             if m.name not in flat:
                 made = flat[m.name] = self.memory(m)
                 if poison:
                     kind.fill(made, m.dtype)
                 addresses[m.number] = kind.address(made)
-        self._launches(addresses)
+        self.launches(addresses)
         del kept
-        return self._results(values, out, flat)
+        return self.results(values, out, flat)
 
     def memory(self, m: _Made) -> Any:
         """New memory of a buffer."""
@@ -230,7 +236,8 @@ class Frozen:
             wanted = made.shape if isinstance(made, _Made) else extents(t, self.env)
             if (g.shape, g.dtype, g.device) != (wanted, t.dtype, self.device):
                 raise EmitError(
-                    f"out of {t.name} is {g.dtype}{g.shape} on {g.device}, the result {t.dtype}{wanted} on {self.device}"
+                    f"out of {t.name} is {g.dtype}{g.shape} on {g.device}, "
+                    f"the result {t.dtype}{wanted} on {self.device}"
                 )
             span = _span(kind, target, g)
             for i, value in zip(fusion.inputs, values, strict=True):
@@ -246,7 +253,8 @@ class Frozen:
                     flat[made.name] = target
                     addresses[made.number] = address
 
-    def _results(self, values: Sequence[Any], out: Sequence[Any] | None, flat: Mapping[str, Any]) -> list[Any]:
+    def results(self, values: Sequence[Any], out: Sequence[Any] | None, flat: Mapping[str, Any]) -> list[Any]:
+        """Outputs in ``flat`` memory, in ``out`` where that is given."""
         kind = self.kind
         found: list[Any] = []
         for n, made in enumerate(self._outputs):
@@ -290,24 +298,25 @@ class Held:
         self._frozen, self._values, self._addresses = frozen, values, [0] * len(frozen.slots)
         self._kept = frozen.take(values, self._addresses)
         self._flat: dict[str, Any] = {}
-        for m in frozen._made:
+        for m in frozen.made:
             made = self._flat[m.name] = frozen.memory(m)
             if poison:
                 kind.fill(made, m.dtype)
             self._addresses[m.number] = kind.address(made)
 
     def launch(self) -> None:
-        """Run all kernels in order; a checked program raises `IndexingError` for a loaded index out of range."""
-        self._frozen._launches(self._addresses)
+        """Run all kernels in order; on a device they are queued."""
+        self._frozen.launches.queue(self._addresses)
 
     def results(self) -> dict[str, Any]:
-        """Outputs by name."""
-        found = self._frozen._results(self._values, None, self._flat)
+        """Outputs by name; `IndexingError` for a loaded index out of range that the launches have met so far."""
+        self._frozen.launches.check()
+        found = self._frozen.results(self._values, None, self._flat)
         return {t.name: x for t, x in zip(self._frozen.program.fusion.outputs, found, strict=True)}
 
 
 def why_not(t: Tensor, g: Given, env: Env) -> str:
-    """Why an array does not lie in memory as ``t`` is declared, or ""; but for where it begins, which calls differ in."""
+    """Why an array does not lie in memory as ``t`` is declared, or ""; calls differ in where it begins."""
     want = logical_strides(t, env)
     if want is None:
         return "its memory is laid out by axes that the schedule made"

@@ -153,7 +153,8 @@ class Torch:
         if value.layout != torch.strided or value.device.type not in ("cpu", "cuda"):
             what = value.layout if value.layout != torch.strided else f"a tensor on {value.device}"
             raise EmitError(
-                f"input {name} is {what}: its elements have no address", hint="x.to_dense(), x.to('cpu') or x.to('cuda')"
+                f"input {name} is {what}: its elements have no address",
+                hint="x.to_dense(), x.to('cpu') or x.to('cuda')",
             )
         dtype = str(value.dtype).removeprefix("torch.")
         device = HOST if value.device.type == "cpu" else str(value.device)
@@ -185,7 +186,9 @@ class Torch:
         if want is None:
             flat[torch.from_numpy(np.array(places(t, env))).to(data.device)] = data
             return flat
-        view = flat.as_strided(g.shape, want, int(t.offset.evaluate(env)) if not isinstance(t.offset, int) else t.offset)
+        view = flat.as_strided(
+            g.shape, want, int(t.offset.evaluate(env)) if not isinstance(t.offset, int) else t.offset
+        )
         repeated = tuple(slice(0, 1) if s == 0 else slice(None) for s in want)
         view[repeated] = data[repeated]
         if 0 in want and not bool(((view == data) | ((view != view) & (data != data))).all()):
@@ -243,8 +246,6 @@ def from_dlpack(name: str, value: Any) -> Any:
 
 
 def given_back(result: Any, like: Any) -> Any:
-    """A result as an array of the library that ``like`` is of, by DLPack, where that library says how."""
-    space = getattr(like, "__array_namespace__", None)
-    if space is None:
-        return result
-    return space().from_dlpack(result)
+    """A result as an array of the library that ``like`` is of, which has ``__array_namespace__``; no copy."""
+    space = like.__array_namespace__()
+    return space.asarray(result) if hasattr(like, "__cuda_array_interface__") else space.from_dlpack(result)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -15,7 +14,6 @@ from idgraph.codegen.printers.scalar import site_numbers
 from idgraph.kernel.ir import Kernel
 from idgraph.runtime import cpu, cpu_entry
 from idgraph.runtime.binding import Env, bind, flat_input, given_array, global_buffer, output_array, scalars_of
-from idgraph.runtime.cache import cpu_key
 from idgraph.runtime.cuda.compile import compiled as cuda_compiled
 from idgraph.runtime.cuda.device import simulated
 from idgraph.runtime.cuda.simulated import Simulated
@@ -111,7 +109,7 @@ def call(program: Program, kernel: Kernel, flat: Mapping[str, Array], env: Env, 
 
 
 def compile_functions(program: Program, checked: bool) -> Functions:
-    """The kernels as functions: of buffers and integers, for the CPU of a block of words, for CUDA launched by shape."""
+    """The kernels as functions: of buffers and integers; for the CPU and CUDA, what lays launches out."""
     match program.target:
         case "cuda":
             return cuda_compiled(program, checked)
@@ -127,7 +125,7 @@ def compile_functions(program: Program, checked: bool) -> Functions:
             base = {**vars(arrays), "private": memory.private, "require": None}
         case _:
             base = cpu.namespace()
-    made: Functions = {}
+    made: dict[str, Any] = {}
     for kernel in program.plan.kernels:
         names = dict(base)
         sites = site_numbers(kernel)
@@ -136,15 +134,10 @@ def compile_functions(program: Program, checked: bool) -> Functions:
         if program.target == "numpy":
             names["require"] = _numpy_require(sites)
         function = function_of(program.kernel_source(kernel, checked), kernel.name, names, program.target)
-        made[kernel.name] = _entry(program, function, kernel, checked) if program.target == "cpu" else function
+        made[kernel.name] = (
+            cpu_entry.Compiling(program, kernel, function, checked) if program.target == "cpu" else function
+        )
     return made
-
-
-def _entry(program: Program, function: Callable[..., Any], kernel: Kernel, checked: bool) -> cpu_entry.Entry:
-    body = cpu_entry.body_of(function, kernel, checked)
-    if program.cache is None:
-        return cpu_entry.entry(body)
-    return cpu_entry.entry(body, replace(program.cache, suffix=".obj"), cpu_key(program, kernel, checked))
 
 
 def _python_pairs() -> dict[str, Any]:

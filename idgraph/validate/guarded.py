@@ -30,7 +30,9 @@ def run_guarded(
     out = {t.name: x for t, x in zip(program.fusion.outputs, results, strict=True)}
     titles = {b.name: b.title for b in program.plan.buffers}
     made = [b for b in program.plan.buffers if b.place in ("output", "global")]
-    touched = tuple(titles[b.name] for b, (around, mark) in zip(made, guard.zones, strict=True) if not _untouched(around, mark))
+    touched = tuple(
+        titles[b.name] for b, (around, mark) in zip(made, guard.zones, strict=True) if not _untouched(around, mark)
+    )
     return out, touched
 
 

@@ -12,6 +12,7 @@ import pytest
 import idgraph as ig
 from idgraph.kernel.shared import shared_layout
 from idgraph.runtime import emit
+from idgraph.runtime.caller import as_numpy
 from idgraph.runtime.cuda.driver import DeviceKernel
 from idgraph.runtime.launch import prepared
 from tests.emit.cases import CASES, outcome
@@ -54,7 +55,7 @@ def test_a_total_in_two_stages_on_the_device(op: Callable[..., Any], count: int)
     ready = prepared(program, {"x": x}, poison=True)
     for _ in range(2):  # a second launch starts from nothing too
         ready.launch()
-        np.testing.assert_allclose(ready.results()[f.outputs[0].name], want, rtol=1e-6)
+        np.testing.assert_allclose(as_numpy(ready.results()[f.outputs[0].name], "float32"), want, rtol=1e-6)
 
 
 @pytest.mark.parametrize("columns", [4096, 5001])
@@ -95,7 +96,7 @@ def test_rows_added_on_the_device(columns: int) -> None:
     ready = prepared(emit(f, "cuda"), {"ids": at, "source": given}, poison=True)
     for _ in range(2):
         ready.launch()
-        np.testing.assert_array_equal(ready.results()[f.outputs[0].name], want)
+        np.testing.assert_array_equal(as_numpy(ready.results()[f.outputs[0].name], "float32"), want)
 
 
 @pytest.mark.filterwarnings("ignore:.*Grid size")

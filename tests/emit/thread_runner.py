@@ -22,8 +22,8 @@ from idgraph.kernel.ir import Kernel
 from idgraph.kernel.shared import shared_layout
 from idgraph.runtime import Program
 from idgraph.runtime.binding import bind, flat_input, given_array, global_buffer, output_array, scalars_of
-from idgraph.runtime.cuda.names import dynamic_types, simulated_element, simulated_value
 from idgraph.runtime.cuda.launch import launch_shape
+from idgraph.runtime.cuda.names import dynamic_types, simulated_element, simulated_value
 
 
 def _filled(size: int, dtype: Any) -> Any:

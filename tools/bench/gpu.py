@@ -34,10 +34,10 @@ from rich.table import Table
 
 import idgraph as ig
 from idgraph.index import strides
-from idgraph.ir import DType, is_float, item_size
+from idgraph.ir import is_float, item_size
 from idgraph.runtime import Program, compile_ptx, emit
 from idgraph.runtime.cuda.device import load_cuda, simulated
-from idgraph.runtime.launch import prepared
+from idgraph.runtime.launch import prepared as held
 from idgraph.validate import check_addresses, tolerance
 from idgraph.validate.inputs import index_limits
 from tools.bench import gpu_rows, layout_rows
@@ -74,25 +74,6 @@ class Row:
     ptx: list[dict[str, int]] = field(default_factory=list[dict[str, int]])
     note: str = ""
     config: str = "rule"
-
-
-class _OnDevice:
-    """Device memory of ``owner`` with a shape and a type of its own; bfloat16 goes as 16-bit words.
-
-    Strides are bytes; None for contiguous memory.
-    """
-
-    def __init__(
-        self, owner: Any, address: int, shape: tuple[int, ...], kind: str, strides: tuple[int, ...] | None = None
-    ) -> None:
-        self.owner = owner
-        self.__cuda_array_interface__ = {
-            "shape": shape, "strides": strides, "typestr": kind, "data": (address, False), "version": 3,
-        }  # fmt: skip
-
-
-def _words(dtype: DType, words: str) -> str:
-    return words if dtype == "bfloat16" else np.dtype(dtype).str
 
 
 def moved_bytes(f: ig.Fusion, gathered: tuple[str, ...], twice: tuple[str, ...] = ()) -> int:
@@ -160,32 +141,11 @@ def element_strides(t: ig.Tensor) -> tuple[int, ...]:
     return tuple(int(by_axis[d]) for d in t.axes)
 
 
-def given(f: ig.Fusion, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Torch tensors on the device as programs take them."""
-    pairs = [(t, inputs[t.name]) for t in f.inputs]
-    return {t.name: _OnDevice(x, x.data_ptr(), tuple(x.shape), _words(t.dtype, "<u2"), _bytes(x)) for t, x in pairs}
-
-
-def _bytes(x: Any) -> tuple[int, ...] | None:
-    return None if x.is_contiguous() else tuple(s * x.element_size() for s in x.stride())
-
-
-def prepared(
-    torch: Any, program: Program, inputs: Mapping[str, Any], overlap: bool = True
-) -> tuple[Prepared, list[Any]]:
-    """The program on the device and its outputs, filled with NaN, as torch tensors."""
-    ready = Prepared(program, given(program.fusion, inputs), overlap=overlap)
-    found: list[Any] = []
-    results = ready.results()
-    for t in program.fusion.outputs:
-        about = results[t.name].__cuda_array_interface__
-        kind = _words(t.dtype, "<i2")
-        made = _OnDevice(results, about["data"][0], tuple(about["shape"]), kind, about.get("strides"))
-        x = torch.as_tensor(made, device="cuda")
-        x = x.view(torch.bfloat16) if t.dtype == "bfloat16" else x
-        x.fill_(float("nan") if is_float(t.dtype) else 85)
-        found.append(x)
-    return ready, found
+def prepared(torch: Any, program: Program, inputs: Mapping[str, Any], overlap: bool = True) -> tuple[Any, list[Any]]:
+    """The program as `idgraph.compile` would call it, with buffers that stay, and its outputs, filled with NaN."""
+    ready = held(program, {t.name: inputs[t.name] for t in program.fusion.inputs}, poison=True, overlap=overlap)
+    found = ready.results()
+    return ready, [found[t.name] for t in program.fusion.outputs]
 
 
 def compare(torch: Any, case: Case, f: ig.Fusion, inputs: Mapping[str, Any], found: list[Any]) -> tuple[bool, float]:
@@ -258,7 +218,7 @@ def built(case: Case, options: argparse.Namespace) -> tuple[ig.Fusion, Program, 
     f = case.build(options.small)
     size = moved_bytes(f, case.gathered, case.twice)
     if options.tune and case.schedule is None:
-        inputs = None if simulated() else given(f, device_inputs(import_module("torch"), f))
+        inputs = None if simulated() else device_inputs(import_module("torch"), f)
         program = ig.tune(f, "cuda", inputs, cache=options.cache).program
     else:
         (case.schedule or ig.schedule.auto)(f)

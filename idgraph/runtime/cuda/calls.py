@@ -1,4 +1,4 @@
-"""Where calls of CUDA programs meet numba-cuda and the driver: machines by device, and arrays that speak its interface."""
+"""Where calls of CUDA programs meet numba-cuda and the driver: machines by device, arrays of its interface."""
 
 from __future__ import annotations
 

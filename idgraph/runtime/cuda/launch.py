@@ -109,9 +109,7 @@ class CudaMachine:
         before = self.device.enter()
         try:
             kernels = program.functions(checked, self.device.number)
-            starts = [
-                _Start(k, kernels[k.name], slots, env, checked, self._overlap) for k in program.plan.kernels
-            ]
+            starts = [_Start(k, kernels[k.name], slots, env, checked, self._overlap) for k in program.plan.kernels]
         finally:
             if before is not None:
                 self.device.leave(before)
@@ -159,12 +157,19 @@ class CudaLaunches:
         self._captured: list[tuple[Any, int]] = []
 
     def __call__(self, addresses: Addresses) -> None:
+        self._start(addresses, True)
+
+    def queue(self, addresses: Addresses) -> None:
+        """Start the kernels and do not wait; see `check`."""
+        self._start(addresses, False)
+
+    def _start(self, addresses: Addresses, wait: bool) -> None:
         device = self._device
         before = device.enter()
         try:
             stream = device.stream()
             if self._checks:
-                self._checked(addresses, stream)
+                self._checked(addresses, stream, wait)
             else:
                 for s in self._starts:
                     s.launch([(at, addresses[n]) for at, n in s.places], stream)
@@ -172,10 +177,13 @@ class CudaLaunches:
             if before is not None:
                 device.leave(before)
 
-    def _checked(self, addresses: Addresses, stream: int) -> None:
+    def _checked(self, addresses: Addresses, stream: int, wait: bool) -> None:
         device = self._device
-        self.check()
-        captured = device.capturing(stream)
+        if wait:
+            self.check()
+        captured = wait and device.capturing(stream)
+        if not wait and self._captured:
+            self._free.append(self._captured.pop())  # one block for all queued launches: the first to fail is told
         try:
             faults = self._free.pop()
         except IndexError:
@@ -188,7 +196,7 @@ class CudaLaunches:
                 words.append((s.fault_word, place))
                 place += 8 * s.fault_size
             s.launch(words, stream)
-        if captured:
+        if captured or not wait:
             self._captured.append(faults)  # a replay writes it again, as long as the graph lives
             return
         device.wait(stream)

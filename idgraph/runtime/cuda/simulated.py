@@ -20,6 +20,7 @@ from idgraph.runtime.faults import fault_size, raise_fault
 if TYPE_CHECKING:
     from idgraph.runtime.program import Program
 
+
 class Simulated:
     """A CUDA program with its buffers in the simulator: `launch` runs its kernels, `results` are its outputs.
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, Protocol, cast
+from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from idgraph.codegen.ops.memory import storage_dtype
 from idgraph.errors import EmitError
 from idgraph.ir import DType, Fusion, Loaded, Tensor, is_float
 from idgraph.runtime.binding import extents
+from idgraph.runtime.caller import as_numpy
 from idgraph.runtime.cuda.device import microseconds, simulated
 
 Array = npt.NDArray[Any]
@@ -98,10 +98,7 @@ def values_of(results: Mapping[str, Any], fusion: Fusion) -> dict[str, Array]:
     """Outputs as arrays to compare, on the host."""
     made: dict[str, Array] = {}
     for t in fusion.outputs:
-        x: Any = results[t.name]
-        array = cast("Array", x if isinstance(x, np.ndarray) else x.copy_to_host())
-        if t.dtype == "bfloat16" and array.dtype == storage_dtype("bfloat16"):
-            array = (array.astype(np.uint32) << 16).view(np.float32)
+        array = as_numpy(results[t.name], t.dtype)
         made[t.name] = array.copy()
     return made
 

@@ -1,0 +1,161 @@
+"""`compile`: a fusion as a callable of the caller's own arrays."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+from idgraph.errors import EmitError, ScheduleError, arguments
+from idgraph.ir import Fusion
+from idgraph.ir.rebuild import rebuild
+from idgraph.runtime.program import Program, Target, emit
+from idgraph.schedule import auto
+
+if TYPE_CHECKING:
+    from idgraph.runtime.tuning import Tuner
+
+Layout = Literal["copy", "refuse"]
+
+
+@runtime_checkable
+class Compilable(Protocol):
+    """What makes callables of itself: an import."""
+
+    def compiled(self, target: Target, **options: Any) -> Callable[..., Any]:
+        """See `compile`."""
+        ...
+
+
+class Compiled:
+    """The kernels of a fusion as a callable; see `compile`. ``program`` are the kernels."""
+
+    __slots__ = ("_caller", "_count", "_layout", "_names", "_single", "_told", "program")
+
+    def __init__(
+        self, program: Program, checked: bool = True, layout: Layout = "copy", device: str | None = None
+    ) -> None:
+        fusion = program.fusion
+        self.program = program
+        self._caller = program.caller(checked, device)
+        self._names = tuple(t.name for t in fusion.inputs)
+        self._count, self._single = len(self._names), len(fusion.outputs) == 1
+        self._layout: Layout = layout
+        self._told: set[tuple[str, str]] = set()
+
+    def __call__(self, *values: Any, out: Any = None, symbols: Mapping[str, int] | None = None, **named: Any) -> Any:
+        """The outputs for these inputs: one array, or a tuple where the fusion has several outputs."""
+        if named or len(values) != self._count:
+            values = self._ordered(values, named)
+        if out is not None and self._single:
+            out = (out,)
+        found = self._caller(values, symbols, out, False, self._tell)
+        return found[0] if self._single else tuple(found)
+
+    def _ordered(self, values: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        name = self.program.fusion.name
+        if len(values) > self._count:
+            raise EmitError(
+                f"{name} takes {self._count} inputs, got {len(values)}", hint=f"inputs: {', '.join(self._names)}"
+            )
+        given = dict(zip(self._names, values, strict=False))
+        twice = next((n for n in named if n in given), None)
+        if twice is not None:
+            raise EmitError(f"input {twice} is given twice, by its place and by name")
+        return tuple(self.program.ordered({**given, **named}))
+
+    def _tell(self, name: str, why: str) -> None:
+        """Say once that an input is copied, or refuse."""
+        if self._layout == "refuse":
+            raise EmitError(f"input {name} would be copied: {why}", hint='layout="copy", or x.contiguous()')
+        if (name, why) not in self._told:
+            self._told.add((name, why))
+            warnings.warn(f"{self.program.fusion.name}: input {name} is copied at each call: {why}", stacklevel=4)
+
+    def copies(self, *values: Any, **named: Any) -> dict[str, str]:
+        """The inputs that a call with these arrays copies first, and why."""
+        return self._caller.copies(self._ordered(values, named), None)
+
+    def __repr__(self) -> str:
+        return f"Compiled({self.program!r})"
+
+
+@arguments(EmitError, first=True)
+def compile(
+    source: Fusion | Compilable,
+    target: Target = "cpu",
+    *,
+    checked: bool = True,
+    layout: Layout = "copy",
+    device: str | None = None,
+    cache: str | Path | None = None,
+    tuner: Tuner | None = None,
+) -> Callable[..., Any]:
+    """A fusion, or an import from PyTorch, as a callable of arrays; compiled for each shape when first called.
+
+    A fusion is called with its inputs in order, or by name, and gives its output (a tuple of several); an import as the
+    captured function is. Arrays are torch tensors, NumPy arrays, or anything that speaks DLPack or has a
+    ``__cuda_array_interface__``, taken as they lie, on one device; results are of the same kind, on the same device.
+    ``out=`` (a tuple for several outputs) is written instead. On a GPU the kernels are queued on the caller's current
+    stream, and nothing waits for them or goes through the host's memory, so that calls may be captured in a CUDA graph
+    after a first call; a target other than where the arrays are takes them there and back.
+
+    ``checked``: a loaded index out of its axis raises `IndexingError` (programs that load indices wait for the device);
+    False reads zero for it. ``layout``: an array whose strides or alignment are not as declared is copied at each call,
+    which is said in a warning the first time, or refused. ``device`` ("cuda:1") is where the host's arrays go, and what
+    tensors are compared with. ``cache`` is a folder of compiled kernels, PTX and machine code: code that this process
+    will run, so it must be yours alone; a second process then compiles nothing. ``tuner`` chooses by measurement.
+
+    A fusion without schedule steps is scheduled by `idgraph.schedule.auto` on a copy; others are taken as they are.
+    Any number of threads may call. Raises `EmitError` for what the target cannot do and arrays that do not fit.
+
+    >>> import numpy as np
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x = f.input("x", shape=(4,))
+    >>> y = f.output(x * 2.0)
+    >>> double = ig.compile(f)
+    >>> double(np.arange(4, dtype=np.float32))
+    array([0., 2., 4., 6.], dtype=float32)
+    """
+    if layout not in ("copy", "refuse"):
+        raise EmitError(f"layout {layout!r} is not known", hint='"copy" or "refuse"')
+    if not isinstance(source, Fusion):
+        return source.compiled(target, checked=checked, layout=layout, device=device, cache=cache, tuner=tuner)
+    if tuner is not None and target in ("cpu", "cuda") and not is_scheduled(source):
+        program = tuner.tune(rebuild(source), "cuda" if target == "cuda" else "cpu").program
+    else:
+        program = scheduled(source, target, cache)
+    return Compiled(program, checked, layout, device)
+
+
+def scheduled(fusion: Fusion, target: Target, cache: str | Path | None = None) -> Program:
+    """The kernels of a fusion: of the user's schedule where there is one, else scheduled for the target on a copy.
+
+    On the CPU a schedule is for speed: where none can be found each tensor by itself is always right.
+    """
+    if target not in ("cpu", "cuda") or is_scheduled(fusion):
+        return emit(fusion, target, cache=cache)
+    copy = rebuild(fusion)
+    try:
+        auto(copy)
+        return emit(copy, target, cache=cache)
+    except ScheduleError:
+        if target == "cuda":
+            raise
+        return emit(fusion, target, cache=cache)
+
+
+def is_scheduled(fusion: Fusion) -> bool:
+    """True where somebody has made schedule steps; axes that operations split by themselves are none.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = f.output(f.input("x", shape=(8,)) + 1.0)
+    >>> before = is_scheduled(f)
+    >>> outer, inner = t.split(0, 4)
+    >>> before, is_scheduled(f)
+    (False, True)
+    """
+    return any(t.log for t in fusion.tensors)

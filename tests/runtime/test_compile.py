@@ -1,0 +1,339 @@
+"""`ig.compile`: arrays of every kind, shapes, threads, caches, and the driver's launches without a device."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import tracemalloc
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import idgraph as ig
+from idgraph.runtime.binding import Given
+from idgraph.runtime.cuda.driver import DeviceKernel
+from idgraph.runtime.cuda.launch import CudaMachine, Device
+from idgraph.runtime.frozen import Frozen
+from idgraph.runtime.kinds import NumPy
+
+torch: Any = pytest.importorskip("torch")
+TARGETS: Any = pytest.mark.parametrize("target", ["python", "numpy", "cpu"])
+
+
+def two(dtype: Any = "float32") -> ig.Fusion:
+    f = ig.Fusion("two")
+    x, y = f.input("x", (4, 6), dtype), f.input("y", (4, 6), dtype)
+    f.output(x * 2.0 + y, ig.sum(x, 1))
+    return f
+
+
+def gathers() -> ig.Fusion:
+    f = ig.Fusion("g")
+    x, i = f.input("x", (4, 6)), f.input("i", (4, 1), "int64")
+    f.output(ig.gather(x, 1, i))
+    return f
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
+def test_the_callers_kind_comes_back(target: Any, dtype: str) -> None:
+    k: Any = ig.compile(two(dtype), target)
+    x, y = torch.randn(4, 6).to(getattr(torch, dtype)), torch.randn(4, 6).to(getattr(torch, dtype))
+    a, b = k(x, y=y)
+    assert a.dtype == x.dtype
+    torch.testing.assert_close(a, x * 2 + y)
+    torch.testing.assert_close(b, x.float().sum(1).to(x.dtype), rtol=1e-2, atol=1e-2)
+
+    def host(t: Any) -> Any:
+        return t.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if dtype == "bfloat16" else t.numpy()
+
+    mine, _ = k(host(x), host(y))
+    assert type(mine) is np.ndarray and mine.dtype == host(x).dtype
+    np.testing.assert_array_equal(mine.astype(np.float64), host(a).astype(np.float64))
+
+
+class Elsewhere:
+    """An array of a library that speaks DLPack only."""
+
+    def __init__(self, t: Any) -> None:
+        self.t = t
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.t.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.t.__dlpack_device__()
+
+    def __array_namespace__(self) -> Any:
+        return SimpleNamespace(from_dlpack=Elsewhere)
+
+
+def test_dlpack_goes_back_where_it_came_from() -> None:
+    k: Any = ig.compile(two())
+    x, y = torch.randn(4, 6), torch.randn(4, 6)
+    found = k(Elsewhere(x), Elsewhere(y))[0]
+    assert isinstance(found, Elsewhere)
+    torch.testing.assert_close(torch.as_tensor(found.t), x * 2 + y)
+
+
+@TARGETS
+def test_out_is_written_and_returned(target: Any) -> None:
+    k: Any = ig.compile(two(), target)
+    x, y = torch.randn(4, 6), torch.randn(4, 6)
+    for first in (torch.empty(4, 6), torch.empty(6, 4).t(), torch.empty(8, 6)[::2], torch.empty(25)[1:].view(4, 6)):
+        out = (first, torch.empty(4))
+        found = k(x, y, out=out)
+        assert found[0] is first
+        torch.testing.assert_close(first, x * 2 + y)
+        torch.testing.assert_close(out[1], x.sum(1))
+
+
+def test_strides_are_copied_and_told_or_refused() -> None:
+    x, y = torch.randn(6, 4).t(), torch.randn(4, 6)
+    k: Any = ig.compile(two())
+    with pytest.warns(UserWarning, match=r"input x is copied at each call: its strides are \(1, 4\), not \(6, 1\)"):
+        found = k(x, y)[0]
+    torch.testing.assert_close(found, x * 2 + y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        k(x, y)  # told once
+    assert k.copies(x, y) == {"x": "its strides are (1, 4), not (6, 1) as declared"}
+    with pytest.raises(ig.EmitError, match="input x would be copied: its strides"):
+        ig.compile(two(), layout="refuse")(x, y)
+    flat = torch.randn(25)
+    with pytest.raises(ig.EmitError, match="it starts at an address that 16 bytes do not divide"):
+        ig.compile(two(), layout="refuse")(flat[1:].view(4, 6), y)
+
+
+def test_a_negated_view_is_read_as_it_is() -> None:
+    x = torch.imag(torch.randn(4, 6, dtype=torch.complex64).conj())
+    assert x.is_neg()
+    y = torch.randn(4, 6)
+    with pytest.warns(UserWarning, match="copied"):
+        found = ig.compile(two())(x, y)[0]
+    torch.testing.assert_close(found, x * 2 + y)
+
+
+BAD: list[tuple[str, Callable[[Any, Any, Any], object]]] = [
+    ("input y is missing", lambda k, x, y: k(x)),
+    ("takes 2 inputs, got 3", lambda k, x, y: k(x, y, y)),
+    ("input x is given twice", lambda k, x, y: k(x, x=x)),
+    ("q is not an input", lambda k, x, y: k(x, y=y, q=y)),
+    ("input y is a list", lambda k, x, y: k(x, [1.0])),
+    ("declared float32, the array is float64", lambda k, x, y: k(x, y.double())),
+    ("axis 0 is declared 4, the array has 5", lambda k, x, y: k(x, torch.randn(5, 6))),
+    ("sparse", lambda k, x, y: k(x.to_sparse(), y)),
+    ("on meta", lambda k, x, y: k(x, y.to("meta"))),
+    ("shares memory with input x", lambda k, x, y: k(x, y, out=(x, torch.empty(4)))),
+    ("has 2 outputs, out has 1", lambda k, x, y: k(x, y, out=(torch.empty(4, 6),))),
+    ("out of t3 is float64", lambda k, x, y: k(x, y, out=(torch.empty(4, 6).double(), torch.empty(4)))),
+]
+
+
+@pytest.mark.parametrize(("words", "call"), BAD, ids=[w for w, _ in BAD])
+def test_what_does_not_fit_is_refused(words: str, call: Callable[[Any, Any, Any], object]) -> None:
+    with pytest.raises(ig.EmitError, match=words):
+        call(ig.compile(two()), torch.randn(4, 6), torch.randn(4, 6))
+
+
+@TARGETS
+def test_an_index_out_of_range_raises_by_default(target: Any) -> None:
+    k: Any = ig.compile(gathers(), target)
+    x, i = torch.randn(4, 6), torch.tensor([[0], [5], [2], [3]])
+    torch.testing.assert_close(k(x, i), x.gather(1, i))
+    for args in ((x, i + 1), (x.numpy(), i.numpy() - 1)):
+        with pytest.raises(ig.IndexingError, match="loaded from i is outside axis 1 of x, of extent 6"):
+            k(*args)
+        with pytest.raises(ig.IndexingError):
+            ig.emit(gathers(), target).run(dict(zip("xi", args, strict=True)))
+
+
+def test_dynamic_sizes_and_scheduled_copies() -> None:
+    f = ig.Fusion("dynamic")
+    n = f.symbol("n", min=1)
+    x = f.input("x", (n, 8))
+    f.output(x - ig.mean(x, 1, keepdim=True))
+    before = str(f)
+    k: Any = ig.compile(f)
+    for size in (1, 5, 700, 100_000, 5):
+        t = torch.randn(size, 8)
+        torch.testing.assert_close(k(t), t - t.mean(1, keepdim=True), rtol=1e-5, atol=1e-5)
+    assert str(f) == before
+
+
+def test_many_threads_call_at_once() -> None:
+    k: Any = ig.compile(two())
+
+    def one(seed: int) -> bool:
+        g = torch.Generator().manual_seed(seed)
+        x, y = torch.randn(4, 6, generator=g), torch.randn(4, 6, generator=g)
+        return all(bool(torch.equal(k(x, y)[0], x * 2 + y)) for _ in range(50))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(one, range(32)))
+
+
+def test_ten_thousand_calls_leak_nothing() -> None:
+    k: Any = ig.compile(gathers())
+    x, i = torch.randn(4, 6), torch.tensor([[0], [5], [2], [3]])
+    for _ in range(200):
+        k(x, i)
+    gc.collect()
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for _ in range(10_000):
+        k(x, i)
+    gc.collect()
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert grown < 20_000
+
+
+def test_a_second_process_compiles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from idgraph.runtime import cpu_entry
+
+    x, y = torch.randn(4, 6), torch.randn(4, 6)
+    folder = tmp_path / "kernels"
+    wanted = ig.compile(two(), cache=folder)(x, y)
+    assert list(folder.glob("*.obj"))
+    cpu_entry._entry.cache_clear()  # as another process begins
+    monkeypatch.setattr(cpu_entry, "_compiled", None)
+    found = ig.compile(two(), cache=folder)(x, y)
+    assert all(bool(torch.equal(a, b)) for a, b in zip(found, wanted, strict=True))
+    cpu_entry._entry.cache_clear()
+    for kept in folder.glob("*.obj"):
+        kept.write_text(kept.read_text()[:-9])  # cut short: it is made anew
+    monkeypatch.undo()
+    found = ig.compile(two(), cache=folder)(x, y)
+    assert all(bool(torch.equal(a, b)) for a, b in zip(found, wanted, strict=True))
+    folder.chmod(0o777)
+    cpu_entry._entry.cache_clear()
+    with pytest.raises(ig.EmitError, match="others may write to the kernel cache"):
+        ig.compile(two(), cache=folder)(x, y)
+
+
+# the driver -----------------------------------------------------------------------------------------------------------
+
+
+class Driver:
+    """Notes launches, with the words that the driver would read."""
+
+    def __init__(self) -> None:
+        self.launches: list[tuple[Any, ...]] = []
+        self.waited: list[int] = []
+        self.write: Callable[[list[int]], None] = lambda words: None
+        self.capture = 0
+        self.memory: list[Any] = []
+
+    def cuLaunchKernel(self, function: Any, *asked: Any) -> tuple[int]:
+        *shape, stream, address, _ = asked
+        pointers = (ctypes.c_uint64 * 64).from_address(address)
+        words = [ctypes.c_int64.from_address(p).value for p in pointers[:function]]
+        self.launches.append((tuple(shape), stream, words))
+        self.write(words)
+        return (0,)
+
+    def cuStreamIsCapturing(self, stream: int) -> tuple[int, int]:
+        return 0, self.capture
+
+    def cuStreamSynchronize(self, stream: int) -> tuple[int]:
+        self.waited.append(stream)
+        return (0,)
+
+    def cuMemHostAlloc(self, size: int, flags: int) -> tuple[int, int]:
+        self.memory.append(ctypes.create_string_buffer(size))
+        return 0, ctypes.addressof(self.memory[-1])
+
+
+class OnStream(Device):
+    """A device whose caller works on stream 77."""
+
+    def stream(self) -> int:
+        return 77
+
+
+def frozen(f: ig.Fusion, values: list[Any], driver: Driver, checked: bool = True) -> tuple[Frozen, ig.runtime.Program]:
+    program = ig.emit(f, "cuda")
+    kernels: dict[str, Any] = {}
+    for k in program.kernels:
+        made = DeviceKernel.__new__(DeviceKernel)
+        count = 7 * len(k.buffers) + len(k.scalars) + 7 * checked
+        vars(made).update(_driver=driver, _function=count, _waits=False)
+        kernels[k.name] = made
+    program._functions[checked, 3] = kernels
+    given = {
+        t.name: Given(a.shape, a.dtype.name, tuple(s // a.itemsize for s in a.strides), a)
+        for t, a in zip(f.inputs, values)
+    }
+    return Frozen(program, NumPy(), CudaMachine(OnStream(driver, 3)), given, None, checked), program
+
+
+def test_the_drivers_words_are_addresses_of_the_callers_memory() -> None:
+    f = two()
+    ig.schedule.auto(f)
+    x, y = np.ones((4, 6), np.float32), np.ones((4, 6), np.float32)
+    driver = Driver()
+    call, program = frozen(f, [x, y], driver)
+    for _ in range(3):
+        found = call([x, y])
+    assert driver.waited == [] and len(driver.launches) == 3 * len(program.kernels)
+    (kernel, *_), (shape, stream, words) = program.kernels, driver.launches[-len(program.kernels)]
+    assert stream == 77 and len(shape) == 7
+    address = {"x": x.ctypes.data, "y": y.ctypes.data} | {
+        t.name: a.ctypes.data for t, a in zip(f.outputs, found, strict=True)
+    }
+    for n, b in enumerate(kernel.buffers):
+        assert words[7 * n : 7 * n + 7] == [0, 0, int(b.size), 4, address[b.title], int(b.size), 4]
+
+
+def test_what_a_device_found_is_raised_when_its_work_is_done() -> None:
+    f = gathers()
+    ig.schedule.auto(f)
+    x, i = np.ones((4, 6), np.float32), np.zeros((4, 1), np.int64)
+    driver = Driver()
+    call, _ = frozen(f, [x, i], driver)
+    call([x, i])
+    assert driver.waited == [77]
+
+    def fail(words: list[int]) -> None:
+        fault = (ctypes.c_int64 * 4).from_address(words[-3])
+        fault[0], fault[1], fault[2] = 1, 9, 2
+
+    driver.write = fail
+    with pytest.raises(ig.IndexingError, match="index 9 loaded from i is outside axis 1 of x, of extent 6"):
+        call([x, i])
+    driver.write = lambda words: None
+    call([x, i])  # told once
+    driver.capture = 1
+    waited = len(driver.waited)
+    call([x, i])
+    assert len(driver.waited) == waited  # nothing waits while a graph is captured
+    driver.capture, fault = 0, driver.launches[-1][2]
+    fail(fault)
+    with pytest.raises(ig.IndexingError):
+        call([x, i])
+    quiet, _ = frozen(f, [x, i], Driver(), checked=False)
+    quiet([x, i])
+
+
+def test_a_thread_without_a_context_gets_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    from idgraph.runtime.cuda import driver as room
+
+    made: list[str] = []
+    monkeypatch.setattr(room, "load_context", lambda: made.append("context"))
+    fake = SimpleNamespace(cuLaunchKernel=lambda *asked: (0 if made else 201,), cuCtxGetCurrent=lambda: (0, len(made)))
+    kernel = DeviceKernel.__new__(DeviceKernel)
+    vars(kernel).update(_driver=fake, _function="f", _waits=False)
+    kernel.bound((1,), (32,), [7])()
+    assert made == ["context"]
+    made.clear()
+    fake.cuCtxGetCurrent = lambda: (0, 1)
+    with pytest.raises(ig.EmitError, match="failed with 201"):
+        kernel.bound((1,), (32,), [7])()
