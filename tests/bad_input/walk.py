@@ -91,7 +91,7 @@ RIGHT: dict[str, Value] = {  # by the parameter's name, or by "callable.paramete
     "explain.a": lambda c: c.e, "explain.b": lambda c: c.t.definition,
     "buffer": lambda c: c.t, "stored": lambda c: (c.x,),
     "data": lambda c: {"program": str(c.f), "nests": []}, "budget": lambda c: 100,
-    "program": lambda c: ig.emit(c.f, "python"),
+    "program": lambda c: ig.emit(c.f, "python"), "source": lambda c: c.f,
     "bitwise_not.x": lambda c: c.i, "plan": lambda c: (), "IdModel.output_to_input.output": lambda c: c.u,
     "IdModel.output_to_input.source": lambda c: c.x, "kernel.parse.text": lambda c: "kernel k():\n",
 }  # fmt: skip
@@ -133,4 +133,5 @@ def callables(c: Case) -> Iterator[tuple[str, Callable[..., Any]]]:
     yield "Fusion.__getitem__", c.f.__getitem__
     yield "Fusion", ig.Fusion
     yield "kernel.parse", ig.kernel.parse
+    yield "compile", ig.compile
     yield "IdModel", ig.IdModel
