@@ -224,17 +224,22 @@ class _Reader:
     source: str
     imported: Import = field(init=False)
     wholes: dict[str, str] = field(default_factory=dict[str, str])
+    listed: frozenset[str] = frozenset()  # nodes for the parts of an operation on lists, in place
     symbols: dict[str, Expr] = field(default_factory=dict[str, Expr])
 
     def read(self) -> Lowered:
         shims, self.wholes = _functional(self.torch, self.graph.orig_gm)
+        self.listed = frozenset(n.name for n in shims if getattr(n, "listed", False))
         bound = {n.name: _attribute(self.graph.orig_gm, n.target) for n in shims if n.op == "get_attr"}
         shim = SimpleNamespace(graph=SimpleNamespace(nodes=shims))
         program, _ = read_graph(Captured(shim, self.name, bound=bound))
         self.imported = import_program(program, bound)
         self.symbols = dict(program.sizes.symbols)
         nodes = [s for top in self.graph.scheduler.nodes for s in top.get_nodes()]
-        kernels = {s.get_name(): top.get_name() for top in self.graph.scheduler.nodes for s in top.get_nodes()}
+        kernels = {
+            s.get_name(): s.get_name() if type(top).__name__.startswith("ForeachKernel") else top.get_name()
+            for top in self.graph.scheduler.nodes for s in top.get_nodes()
+        }  # fmt: skip
         order = tuple(s.get_name() for s in nodes)
         buffers = self._buffers(nodes)
         calls = tuple(f"{s.get_name()}: {_kind(s)}" for s in nodes if getattr(s, "_body", None) is None)
@@ -245,7 +250,7 @@ class _Reader:
                 body = self.record.before.get(s.get_name()) if stage == "before" else getattr(s, "_body", None)
                 body = self._first_body(s, body) if stage == "before" else body
                 if body is not None:
-                    nests.append(self._nest(s, body, kernels[s.get_name()]))
+                    nests.append(self._nest(s, body, kernels[s.get_name()] if stage == "after" else ""))
             made.append(self._program(buffers, nests, order))
         return Lowered(self.name, self.imported, made[0], made[1], calls, self.source, self._dtypes(nodes))
 
@@ -278,8 +283,18 @@ class _Reader:
         opaque = frozenset(n.name for n in imported.program.nodes if n.name in imported.plan.reasons)
         return Program(
             self.name, imported.fusion, buffers, tuple(nests), order, self.symbols,
-            tuple(imported.program.sizes.guards), sources, opaque,
+            tuple(imported.program.sizes.guards), sources, opaque, self._memory(buffers),
         )  # fmt: skip
+
+    def _memory(self, buffers: Sequence[Buffer]) -> dict[str, tuple[str, Expr]]:
+        """Storages of the buffers that operations in place write and that no tensor names."""
+        known = {b.name for b in buffers}
+        out: dict[str, tuple[str, Expr]] = {}
+        for s in (s for top in self.graph.scheduler.nodes for s in top.get_nodes()):
+            layout: Any = getattr(s.node, "layout", None)
+            if type(layout).__name__ == "MutationLayoutSHOULDREMOVE" and s.node.get_name() not in known:
+                out[s.node.get_name()] = (layout.get_buffer().get_name(), as_expr(0))
+        return out
 
     # where tensors lie ------------------------------------------------------------------------------------------------
 
@@ -300,6 +315,10 @@ class _Reader:
         for n in graph.orig_gm.graph.nodes:
             if n.op == "output":
                 continue
+            for k, a in enumerate(n.args[0] if f"{n.name}_0" in self.listed else ()):
+                part = _stored(self.record.results.get(a.name))
+                if part is not None:
+                    held.setdefault(part[0], []).append((f"{n.name}_{k}", part[1]))
             place = _stored(self.record.results.get(n.name))
             if n.op == "placeholder":
                 own = _stored(SimpleNamespace(data=SimpleNamespace(data=self._input(n.name))), input_=True)
@@ -369,7 +388,7 @@ class _Reader:
 
     def _writes(self, name: str) -> bool:
         target = self.imported.program.table[name].target.split(".")
-        return len(target) > 1 and any(target[1].startswith(m) for m in _MUTATE)
+        return name in self.listed or (len(target) > 1 and any(target[1].startswith(m) for m in _MUTATE))
 
     def _buffer(self, name: str, tensor: str, layout: Any, storage: str, after: str) -> Buffer:
         strides = tuple(self._size(s) for s in layout.stride)
@@ -647,6 +666,7 @@ def _functional(torch: Any, module: Any) -> tuple[list[Any], dict[str, str]]:
     out: list[Any] = []
     changed: list[Any] = []  # what is written into arguments is a result too
     wholes: dict[str, str] = {}
+    lists: dict[Any, list[Any]] = {}
     Node = type("Node", (SimpleNamespace,), {"__hash__": object.__hash__})
     for n in module.graph.nodes:
         shim = Node(op=n.op, name=n.name, target=_pure(torch, n.target), meta=n.meta, users={})
@@ -656,6 +676,15 @@ def _functional(torch: Any, module: Any) -> tuple[list[Any], dict[str, str]]:
             made[a].users[shim] = None
         made[n] = shim
         if str(n.target) == "prims.prepare_softmax_online.default":
+            continue
+        parts = _parts(torch, Node, n, shim)
+        if parts is not None:
+            out += parts
+            made.update(zip(n.args[0], parts, strict=True) if _mutates(n.target) else ())
+            lists[n] = parts
+            continue
+        if str(n.target) == "<built-in function getitem>" and n.args[0] in lists:
+            made[n] = lists[n.args[0]][n.args[1]]
             continue
         out += _softmax_part(torch, Node, n, shim) if n.op == "call_function" else [shim]
         if n.op == "call_function" and shim.target is not n.target and _mutates(n.target):
@@ -676,6 +705,26 @@ def _functional(torch: Any, module: Any) -> tuple[list[Any], dict[str, str]]:
         if n.op == "output":
             shim.args = ((*shim.args[0], *changed),)
     return out, wholes
+
+
+def _parts(torch: Any, Node: Any, n: Any, shim: Any) -> list[Any] | None:
+    """An operation on lists as one operation for each of their tensors; None for what is none."""
+    name = getattr(getattr(n.target, "_schema", None), "name", "")
+    if not name.startswith("aten::_foreach_"):
+        return None
+    packet = getattr(torch.ops.aten, name.removeprefix("aten::_foreach_").removesuffix("_"), None)
+    first = shim.args[0]
+    out: list[Any] = []
+    for k, x in enumerate(first):
+        args = tuple(a[k] if isinstance(a, (list, tuple)) else a for a in shim.args)
+        target = getattr(packet, "Tensor", None) or getattr(packet, "default", n.target)
+        part = Node(op="call_function", name=f"{n.name}_{k}", target=target, args=args, kwargs=shim.kwargs,
+                    meta=x.meta, users={}, listed=_mutates(n.target))  # fmt: skip
+        for a in args:
+            if isinstance(a, Node):
+                a.users[part] = None
+        out.append(part)
+    return out
 
 
 def _softmax_part(torch: Any, Node: Any, n: Any, shim: Any) -> list[Any]:

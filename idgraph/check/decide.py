@@ -17,6 +17,7 @@ from idgraph.check.cover import decoded, injective, inverse
 from idgraph.check.form import Axis, Buffer, Load, Nest, Place, Program, Read, Write
 from idgraph.check.match import all_same, flat_of, same_sets, unflat
 from idgraph.check.meaning import Meaning, Need, Undecided
+from idgraph.check.order import races
 from idgraph.check.points import Gap, Space, bind, compare
 from idgraph.check.report import Difference, Report, Row, Verdict
 from idgraph.check.samples import at_names, extents_of, sample_sizes, some_points, uses
@@ -64,6 +65,13 @@ class Checker:
                 found.append(self._row(nest, write.buffer, "unknown", "write", nest.unread))
             elif buffer is not None:
                 found += self._write(nest, write, buffer)
+        try:
+            found += [
+                self._row(nest, r.storage, r.verdict, "read", r.because, counterexample=r.difference)
+                for r in races(self.program, nest, self.samples)
+            ]
+        except ArithError as error:
+            found.append(self._row(nest, "", "unknown", "read", error.what))
         if found:
             found[0] = replace(found[0], seconds=process_time() - start)
         return found

@@ -86,8 +86,9 @@ class Nest:
     """One loop nest: ``loops`` give the element written, over ``reduce`` its value is combined.
 
     ``loads`` and ``places`` are names in the formulas, in an order in which each uses only those before it. ``kernel``
-    groups nests that were fused. ``unread`` says why its formulas could not be read, where that is so. ``loose``: some
-    read is limited by loaded values too, which its ``when`` leaves out.
+    groups nests that were fused into one loop, whose points run in any order ("": one after the other). ``unread`` says
+    why its formulas could not be read, where that is so. ``loose``: some read is limited by loaded values too, which
+    its ``when`` leaves out.
     """
 
     name: str
@@ -137,7 +138,8 @@ class Program:
     """A compiled program: what it means (``fusion``), where its tensors lie, and the nests in the order they run.
 
     ``order`` are names of nests and of calls (library kernels, which have no formulas); ``sources`` what made each
-    tensor: the operation and the user's line.
+    tensor: the operation and the user's line; ``memory`` the storage, and the place in it, of buffers that no tensor of
+    the program names.
     """
 
     name: str
@@ -151,3 +153,4 @@ class Program:
         default_factory=dict[str, tuple[str, SourceLine | None]]
     )
     opaque: frozenset[str] = frozenset()
+    memory: Mapping[str, tuple[str, Expr]] = field(default_factory=dict[str, tuple[str, Expr]])
