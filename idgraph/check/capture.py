@@ -17,7 +17,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, from_sympy, not_, simplify, symbol, where
+from idgraph.check import graphs
 from idgraph.check.form import Axis, Buffer, CheckError, Load, Nest, Place, Program, Read, Write
+from idgraph.check.report import Difference, Row
 from idgraph.check.values import Table as _Table
 from idgraph.check.values import Value, combine, unwrapped
 from idgraph.errors import IdGraphError, SourceLine
@@ -68,6 +70,7 @@ class Lowered:
     calls: tuple[str, ...] = ()
     source: str = ""
     dtypes: Mapping[str, str] = field(default_factory=dict[str, str])
+    outside: tuple[Row, ...] = ()  # results that lie beyond the memory that is allocated for them
 
 
 class _Stop(BaseException):
@@ -94,20 +97,26 @@ class Capture:
         self.name = name
         self.lowered: list[Lowered] = []
         self.failed: list[str] = []
+        self.values: list[Row] = []  # rewrites before there are loops, judged by values
         self._backward = False
+        self._last: Any = None  # the graph that was lowered last, after passes
         self._records: dict[int, _Record] = {}
 
     def run(self, fn: Callable[..., Any], args: Sequence[Any], *, dynamic: bool | None = None) -> Any:
         """Compile and run ``fn``, backward too where a result needs gradients."""
         torch = self.torch
+        given = graphs.copies(args, drawn=True)
+        wanted = again = None
+        if given is not None:
+            wanted, again = (graphs.eager(fn, given, seed) for seed in (1, 2))
+        given = given if given is not None else tuple(args)
         with self.watching():
             torch._dynamo.reset()
             compiled = torch.compile(fn, backend=self._backend(), dynamic=dynamic, fullgraph=False)
-            out = compiled(*args)
-            flat, _ = torch.utils._pytree.tree_flatten(out)
-            wanted = [t for t in flat if isinstance(t, torch.Tensor) and t.requires_grad]
-            if wanted:
-                torch.autograd.backward(wanted, [torch.ones_like(t) for t in wanted])
+            out = compiled(*given)
+            found = graphs.results(torch, out, given)
+        if wanted is not None:
+            self.values.insert(0, graphs.judged(self.name, "graphs that torch made of it", wanted, found, again))
         return out
 
     def graph(self, module: Any, inputs: Sequence[Any], name: str, *, backward: bool = False) -> None:
@@ -132,20 +141,45 @@ class Capture:
             graph.output(graph.graph_copy(module.graph, {}))
             plain = self.torch.fx.GraphModule(module, graph)
             self._backward = bool(kwargs.get("is_backward", False))
+            before = len(self.lowered)
             try:
                 return compile_inner(module, inputs, **kwargs)
             except _Stop:
                 pass
+            name = self.lowered[before].name if len(self.lowered) > before else self.name
+            left = [self._last]  # compared once
 
             def run(given: Any) -> Any:
                 values = list(given)
                 given.clear()
-                return plain(*values)
+                return self._compared(plain, left.pop(), values, name) if left else plain(*values)
 
             vars(run)["_boxed_call"] = True  # the list of arguments is the callee's
             return run
 
         return inner
+
+    def _compared(self, plain: Any, after: Any, values: list[Any], name: str) -> Any:
+        """The results of a graph as Inductor was given it; a row says whether its passes changed them."""
+        torch = self.torch
+        given, changed, third = (graphs.copies(values, drawn=False) for _ in range(3))
+        out = plain(*values)
+        if after is None or given is None or changed is None or third is None:
+            return out
+        what = "passes over the graph"
+        try:
+            with torch.no_grad():
+                wanted = plain(*given)
+                again = plain(*third)
+                found = torch.fx.Interpreter(after).run(*changed)
+        except Exception as error:  # an operation that Inductor alone can lower
+            because = f"{what}: the graph cannot be run: {str(error).splitlines()[0][:120] if str(error) else error!r}"
+            self.values.append(Row(name, "", "unknown", because=because, stage=graphs.STAGE, graph=name))
+            return out
+        tensors = [[t for t in torch.utils._pytree.tree_leaves(x) if isinstance(t, torch.Tensor)]
+                   for x in ((wanted, given), (found, changed), again)]  # fmt: skip
+        self.values.append(graphs.judged(name, what, *tensors))
+        return out
 
     @contextlib.contextmanager
     def watching(self) -> Generator[None]:
@@ -207,6 +241,7 @@ class Capture:
         part = "backward" if self._backward else "forward"
         name = f"{self.name} {part}" + (f" {len(self.lowered)}" if len(self.lowered) > 1 else "")
         record = self._records.pop(id(graph), _Record())
+        self._last = graph.orig_gm
         try:
             self.lowered.append(_Reader(self.torch, graph, record, name, source).read())
         except IdGraphError as error:
@@ -252,7 +287,32 @@ class _Reader:
                 if body is not None:
                     nests.append(self._nest(s, body, kernels[s.get_name()] if stage == "after" else ""))
             made.append(self._program(buffers, nests, order))
-        return Lowered(self.name, self.imported, made[0], made[1], calls, self.source, self._dtypes(nodes))
+        dtypes = self._dtypes(nodes)
+        return Lowered(self.name, self.imported, made[0], made[1], calls, self.source, dtypes, self._outside())
+
+    def _outside(self) -> tuple[Row, ...]:
+        """A row for each result that is a view beyond the end of its buffer: what it shows was never made."""
+        rows: list[Row] = []
+        for k, out in enumerate(self.graph.graph_outputs):
+            view = out if type(out).__name__ == "ReinterpretView" else getattr(out, "data", out)
+            if type(view).__name__ != "ReinterpretView":
+                continue
+            base = view.data.get_layout() if hasattr(view.data, "get_layout") else None
+            sizes = [self._size(n) for n in view.layout.size]
+            last = self._size(view.layout.offset)
+            for n, s in zip(sizes, view.layout.stride, strict=True):
+                last = last + (n - 1) * self._size(s)
+            room = self._size(base.storage_size()) if base is not None else last + 1
+            if not (last.is_const and room.is_const) or int(last) < int(room) or any(int(n) == 0 for n in sizes):
+                continue
+            name = view.data.get_name()
+            told = Difference(
+                {}, f"result {k}{[int(n) - 1 for n in sizes]}", f"{name}[{int(last)}]",
+                f"an element of {name}, which has {int(room)}", "",
+            )  # fmt: skip
+            because = "a result lies outside of the memory that is allocated for it"
+            rows.append(Row(f"result {k}", name, "refuted", "read", because, told, "after", self.name))
+        return tuple(rows)
 
     def _dtypes(self, nodes: Sequence[Any]) -> dict[str, str]:
         """Element types of buffers, by name."""
@@ -716,7 +776,7 @@ def _parts(torch: Any, Node: Any, n: Any, shim: Any) -> list[Any] | None:
     first = shim.args[0]
     out: list[Any] = []
     for k, x in enumerate(first):
-        args = tuple(a[k] if isinstance(a, (list, tuple)) else a for a in shim.args)
+        args: tuple[Any, ...] = tuple(cast("Any", a)[k] if isinstance(a, (list, tuple)) else a for a in shim.args)
         target = getattr(packet, "Tensor", None) or getattr(packet, "default", n.target)
         part = Node(op="call_function", name=f"{n.name}_{k}", target=target, args=args, kwargs=shim.kwargs,
                     meta=x.meta, users={}, listed=_mutates(n.target))  # fmt: skip

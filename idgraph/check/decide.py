@@ -43,6 +43,7 @@ class Checker:
     when_made: dict[str, int] = field(init=False)
     inner: dict[str, tuple[Nest, Write]] = field(init=False)
     samples: tuple[dict[str, int], ...] = field(init=False)
+    read: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
         p = self.program
@@ -54,6 +55,7 @@ class Checker:
         self.when_made = {name: k for k, name in enumerate(p.order or tuple(n.name for n in p.nests))}
         self.inner = {w.buffer: (n, w) for n in p.nests for w in n.writes if w.buffer not in self.buffers}
         self.samples = tuple(sample_sizes(p))
+        self.read = frozenset(r.buffer for n in p.nests for w in n.writes for r in w.reads)
 
     def rows(self, nest: Nest) -> list[Row]:
         """The rows of one nest: one for what it writes, one for each buffer that it reads or should read."""
@@ -65,6 +67,9 @@ class Checker:
                 found.append(self._row(nest, write.buffer, "unknown", "write", nest.unread))
             elif buffer is not None:
                 found += self._write(nest, write, buffer)
+            elif write.buffer not in self.read:
+                because = "it updates a part of a tensor that the program's graph has no node for"
+                found.append(self._row(nest, write.buffer, "unknown", "write", because))
         try:
             found += [
                 self._row(nest, r.storage, r.verdict, "read", r.because, counterexample=r.difference)
@@ -208,18 +213,21 @@ class _Writing:
     def rows(self) -> Iterator[Row]:
         """A row for the buffer written, and one for each buffer read."""
         e = self.tensor.definition
-        entries = self.write.mode == "add" or self._at_loaded() or bool(self.buffer.over)
-        while entries and e is not None and e.op in _SHAPES and len(e.inputs) == 1:
+        entries = self.write.mode == "add" or self._at_loaded()
+        while e is not None and e.op in _SHAPES and len(e.inputs) == 1:
             e = e.inputs[0].definition
         if entries and e is not None and e.op in SCATTERS:
             yield from self._scatter(e)
             return
         shape = extents_of(self.tensor)
         coordinates = decoded(self.address, self.buffer, shape)
-        yield self._covered()
         demand = self.checker.meaning.demand(
             self.tensor, coordinates, self.held, self.at, self.table, copied=self.buffer.copy
         )
+        if demand.loose and self.buffer.over and e is not None and e.op in SCATTERS:  # entries whose places are numbers
+            yield from self._scatter(e)
+            return
+        yield self._covered()
         yield from self._compare(list(demand.needs), list(demand.reduce), demand.nested, demand.loose)
 
     def _covered(self) -> Row:

@@ -11,8 +11,8 @@ from typing import Literal
 from idgraph.display import Printed, Sheet
 from idgraph.errors import SourceLine
 
-Verdict = Literal["proved", "enumerated", "refuted", "unknown"]
-VERDICTS: tuple[Verdict, ...] = ("proved", "enumerated", "refuted", "unknown")
+Verdict = Literal["proved", "enumerated", "tested", "refuted", "unknown"]
+VERDICTS: tuple[Verdict, ...] = ("proved", "enumerated", "tested", "refuted", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,8 @@ class Row:
     """One nest and one buffer that it writes or reads.
 
     ``node``: the nest's name; ``stage``: "before" or "after" the compiler's own merging, reordering and fusion of
-    loops, "source" for generated text; ``role``: "read" or "write"; ``because``: how it was decided, or why it was not;
+    loops, "source" for generated text, "graph" for what happened before there were loops ("tested" there: values are
+    the same at random inputs); ``role``: "read" or "write"; ``because``: how it was decided, or why it was not;
     ``points``: loop points looked at; ``seconds``: processor time of the whole nest, told in its first row.
     """
 
@@ -94,8 +95,8 @@ class Report(Printed):
 
     @property
     def decided(self) -> bool:
-        """True when every row is proved or enumerated."""
-        return all(r.verdict in ("proved", "enumerated") for r in self.rows)
+        """True when every row of a loop nest is proved or enumerated, and every graph tested."""
+        return all(r.verdict in ("proved", "enumerated", "tested") for r in self.rows)
 
     @property
     def refuted(self) -> tuple[Row, ...]:
@@ -123,15 +124,15 @@ class Report(Printed):
 
     def sheet(self) -> Sheet:
         """A row for each row, what is wrong first."""
-        order = {"refuted": 0, "unknown": 1, "enumerated": 2, "proved": 3}
+        order = {"refuted": 0, "unknown": 1, "tested": 2, "enumerated": 3, "proved": 4}
         rows = sorted(self.rows, key=lambda r: order[r.verdict])
         cells = tuple((r.graph, r.stage, r.node, r.role, r.buffer, r.verdict, _cell(r)) for r in rows)
         columns = ("graph", "stage", "nest", "", "buffer", "verdict", "because")
         return Sheet(self._head(), columns, cells, good=self.ok)
 
     def _head(self) -> str:
-        nests = len({(r.graph, r.stage, r.node) for r in self.rows})
-        counts = ", ".join(f"{n} {v}" for v, n in self.counts.items())
+        nests = len({(r.graph, r.stage, r.node) for r in self.rows if r.stage != "graph"})
+        counts = ", ".join(f"{n} {v}" for v, n in self.counts.items() if n or v != "tested")
         return f"{self.name}: {counts} in {nests} nest{'s' * (nests != 1)}"
 
     def __str__(self) -> str:

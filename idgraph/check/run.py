@@ -36,11 +36,12 @@ def check_inductor(
         raise CheckError(f"torch cannot compile {title}: {what[:300]}") from None
     if capture.failed and not capture.lowered:
         raise CheckError(f"{title}: no graph could be read", because=tuple(capture.failed))
-    rows: list[Row] = []
+    rows: list[Row] = list(capture.values)
     calls: list[str] = []
     for found in capture.lowered:
         for stage, program in (("before", found.before), ("after", found.after)):
             rows += decide(program, stage=stage, budget=budget).rows
+        rows += found.outside
         if found.source:
             made, unread = of_source(found.after, found.source, found.dtypes)
             rows += decide(made, stage="source", budget=budget).rows

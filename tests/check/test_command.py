@@ -41,7 +41,7 @@ def test_a_function_through_inductor(tmp_path: Path) -> None:
     file.write_text("import torch\nfn = lambda x: torch.roll(x, 2, 1) + 1\nargs = (torch.ones(3, 5),)\n")
     shown = run("check", "--inductor", "--json", str(file), cwd=tmp_path)
     rows = json.loads(shown.stdout)["rows"]
-    assert shown.returncode == 0 and {r["stage"] for r in rows} == {"before", "after"}
+    assert shown.returncode == 0 and {r["stage"] for r in rows} == {"graph", "before", "after"}
 
 
 @pytest.mark.parametrize(

@@ -194,4 +194,4 @@ def test_what_is_right_is_not_refuted(name: str, online: bool, monkeypatch: pyte
     options = {"unroll_reductions_threshold": 1}
     r = ig.check.inductor(fn, args(), source=True, options=options)
     assert r.ok and r.decided, str(r)
-    assert {row.stage for row in r.rows} == {"before", "after", "source"}
+    assert {row.stage for row in r.rows} == {"graph", "before", "after", "source"}

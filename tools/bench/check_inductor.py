@@ -65,6 +65,8 @@ def reports(found: Lowered) -> Iterator[tuple[Report, list[str]]]:
     """The rows of each stage of one graph, and kernels whose source could not be read."""
     yield decide(found.before, stage="before", calls=found.calls), []
     yield decide(found.after, stage="after", calls=found.calls), []
+    if found.outside:
+        yield Report(found.name, found.outside), []
     if found.source:
         made, unread = of_source(found.after, found.source, found.dtypes)
         yield decide(made, stage="source"), unread
@@ -102,26 +104,30 @@ def _program(name: str, watched: Capture, failed: str, folder: str) -> dict[str,
         "counts": dict.fromkeys(VERDICTS, 0), "seconds": [], "refuted": [], "unknown": [], "unread": [],
         "failed": [failed, *watched.failed] if failed else list(watched.failed),
     }  # fmt: skip
+    _add(row, Report(name, tuple(watched.values)), "graph")
     for k, lowered in enumerate(watched.lowered):
         if folder and lowered.source:
             Path(folder).mkdir(parents=True, exist_ok=True)
             (Path(folder) / f"{name.replace(' ', '_')}.{k}.py.txt").write_text(lowered.source)
         try:
             for report, unread in reports(lowered):
-                stage = report.rows[0].stage if report.rows else "source"
-                counts = row["stages"].setdefault(stage, dict.fromkeys(VERDICTS, 0))
-                for v, n in report.counts.items():
-                    row["counts"][v] += n
-                    counts[v] += n
+                _add(row, report, report.rows[0].stage if report.rows else "source")
                 row["nests"] += len({r.node for r in report.rows})
                 row["seconds"] += [r.seconds for r in report.rows if r.seconds]
-                row["refuted"] += [str(r) for r in report.refuted]
-                row["unknown"] += [str(r) for r in report.unknown]
                 row["unread"] += [f"{lowered.name}: {x}" for x in unread]
                 row["kernels_unread"] += len(unread)
         except Exception as error:  # one program does not end the table
             row["failed"].append(f"{lowered.name}: {type(error).__name__}: {str(error)[:300]}")
     return row
+
+
+def _add(row: dict[str, Any], report: Report, stage: str) -> None:
+    counts = row["stages"].setdefault(stage, dict.fromkeys(VERDICTS, 0))
+    for v, n in report.counts.items():
+        row["counts"][v] += n
+        counts[v] += n
+    row["refuted"] += [str(r) for r in report.refuted]
+    row["unknown"] += [str(r) for r in report.unknown]
 
 
 def _summary(table: list[dict[str, Any]], args: argparse.Namespace, seconds: float) -> dict[str, Any]:
