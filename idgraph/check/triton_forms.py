@@ -39,7 +39,7 @@ class Val:
 
 def toward_zero(name: str, a: Value, b: Value, node: ast.expr) -> Expr:
     """The machine's division of integers, toward zero: the floor for what is not negative only."""
-    if not isinstance(a, Expr) or not isinstance(b, Expr) or not (b.is_const and int(b) > 0):
+    if not isinstance(a, Expr) or not isinstance(b, Expr) or a.cond or b.cond or not (b.is_const and int(b) > 0):
         raise Unreadable(f"a division by what may be 0 or negative: {shown(node)}")
     whole = where(a >= 0, a // b, -((-a) // b))
     return simplify(whole if name == "div_trunc" else a - b * whole)
