@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import cast
 
-from idgraph.arith import Expr
 from idgraph.errors import IndexingError, ScheduleError, short_repr, user_line
 from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.forms import Plan, Plans, own_domains, own_exprs
@@ -22,7 +21,7 @@ from idgraph.graphs.loops import Nests, Shadow
 from idgraph.graphs.order import order_nests
 from idgraph.graphs.promotion import Promotion
 from idgraph.graphs.reasons import Explanation
-from idgraph.graphs.same_loop import Meetings
+from idgraph.graphs.same_loop import Meetings, Met
 from idgraph.graphs.uses import Key, LocalExprs, Use, UseKeys, key_of
 from idgraph.graphs.valgraph import Group, ValGraph
 from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Merge, Tensor, TensorExpr
@@ -248,8 +247,8 @@ class _Builder:
     def _check_shared(self, e: TensorExpr, k: int) -> None:
         t, j = e.inputs[k], self._unshared(e, k)
         if j is not None:
-            at = self._meetings.meet(e, k, j).at
-            raise _not_shared(e, t, j, t.loop[j], e.output.loop[j], at, self.nests.apart(t))
+            met = self._meetings.meet(e, k, j)
+            raise _not_shared(e, t, j, t.loop[j], e.output.loop[j], met, self.nests.apart(t))
 
     def _meets(self, e: TensorExpr, k: int, j: int) -> bool:
         """Whether an operand is read at the coordinate of loop ``j``, though no axis of the two says so."""
@@ -300,16 +299,20 @@ def _at(e: TensorExpr) -> str:
 
 
 def _not_shared(
-    e: TensorExpr, t: Tensor, j: int, mine: IterDomain, theirs: IterDomain, at: Expr | None, apart: Sequence[str]
+    e: TensorExpr, t: Tensor, j: int, mine: IterDomain, theirs: IterDomain, met: Met, apart: Sequence[str]
 ) -> ScheduleError:
     others = [u for u in t.uses if u is not e]
-    where = f": where that is at i{j}, it reads what {t.name} computes at {at}" if at is not None else ""
+    if met.same:  # it does not run as often
+        why = f"reads it at the coordinate of that loop, but a loop has one length: {mine.extent} or {theirs.extent}"
+    else:
+        where = f": where that is at i{j}, it reads what {t.name} computes at {met.at}" if met.at is not None else ""
+        why = f"does not read it at the coordinate of that loop{where}"
     return ScheduleError(
         f"tensor {t.name} is inlined at {t.inline_position}, but its loop {j}, {mine!r}, is not loop {j}, {theirs!r}, "
         f"of its consumer {e.output.name}",
         where=t.source_line,
         because=[
-            f"{_at(e)} does not read it at the coordinate of that loop" + where,
+            f"{_at(e)} {why}",
             *apart,
             *(f"it is also read by {_at(u)}" for u in others),
         ],

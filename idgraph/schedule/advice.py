@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from idgraph.arith import Expr, as_expr, is_true, simplify
 from idgraph.errors import IdGraphError, ScheduleError
 from idgraph.graphs import build_index_graph
 from idgraph.ir import Fusion, Tensor
@@ -55,6 +56,7 @@ def _changes(fusion: Fusion, subject: tuple[str, ...]) -> Iterator[tuple[str, st
         readers = [e.output for e in t.uses]
         for r in (u for u in tensors[1:] if u in readers):
             yield "like", f"schedule it like {r.name}: ig.schedule.like(f, {r.name})", _like(r)
+            yield from _widened(t, r)
         alone = [[r] for r in sorted(readers, key=lambda r: r not in tensors)] if len(readers) > 1 else []
         others = [[r for r in readers if r is not kept] for kept in readers] if len(readers) > 2 else []
         for chosen in (*alone, *others):
@@ -64,6 +66,28 @@ def _changes(fusion: Fusion, subject: tuple[str, ...]) -> Iterator[tuple[str, st
     deepest = max((t.inline_position for t in fusion.tensors), default=0)
     for k in reversed(range(deepest)):
         yield "all", f"inline no tensor past {k}", _all_at(k)
+
+
+def _widened(t: Tensor, reader: Tensor) -> Iterator[tuple[str, str, Change]]:
+    """The shorter of two loops that should be one runs as often as the longer, and does nothing beyond its own end."""
+    for j, (a, b) in enumerate(zip(t.loop[: t.inline_position], reader.loop, strict=False)):
+        more = simplify(a.extent - b.extent)
+        if more == 0 or not (is_true(more > 0) or is_true(more < 0)):
+            continue
+        short, more = (reader, more) if is_true(more > 0) else (t, simplify(-more))
+        for left, right in ((as_expr(0), more), (more, as_expr(0))):
+            call = f"{short.name}.resize({j}, {left}, {right})"
+            yield "widen", f"widen loop {j} of {short.name}: {call}", _resize(short, j, left, right)
+        return
+
+
+def _resize(t: Tensor, axis: int, left: Expr, right: Expr) -> Change:
+    name = t.name
+
+    def change(f: Fusion) -> None:
+        f[name].resize(axis, left, right)
+
+    return change
 
 
 def _at(t: Tensor, position: int) -> Change:

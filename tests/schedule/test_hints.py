@@ -36,6 +36,8 @@ def follow(f: ig.Fusion, way: str) -> None:
             use = f[reader].definition
             assert use
             ig.schedule.recompute(f[name], use)
+    elif found := re.fullmatch(r"widen loop (\d+) of (\w+): \2\.resize\(\1, (\d+), (\d+)\)", way):
+        f[found[2]].resize(int(found[1]), int(found[3]), int(found[4]))
     elif found := re.fullmatch(r"inline no tensor past (\d+)", way):
         for t in f.tensors:
             t.inline_position = min(t.inline_position, int(found[1]))
