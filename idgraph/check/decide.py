@@ -68,7 +68,9 @@ class Checker:
             elif buffer is not None:
                 found += self._write(nest, write, buffer)
             elif write.buffer not in self.read:
-                because = "it updates a part of a tensor that the program's graph has no node for"
+                because = (
+                    "no node of the graph names what it writes, and no nest reads it (a copy for a library call, say)"
+                )
                 found.append(self._row(nest, write.buffer, "unknown", "write", because))
         try:
             found += [

@@ -1,5 +1,6 @@
 """Untrusted JSON and source: mutated inputs end in a report or in one error of ours, soon, and nothing of them runs."""
 
+# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
 from __future__ import annotations
 
 import copy
