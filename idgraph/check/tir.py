@@ -6,6 +6,7 @@ Nodes are read by the names of their classes; only `exported` needs ``apache-tvm
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from idgraph.check.form import CheckError
@@ -25,9 +26,9 @@ def exported(function: Any, program: str) -> dict[str, object]:
     ``program`` is what it should mean, a fusion's text whose tensors have the names of the function's buffers. Raises
     `CheckError` where TVM is missing or the function has a form that is not known here.
     """
-    try:
-        import tvm  # noqa: PLC0415  # an extra
-        from tvm.s_tir import transform  # noqa: PLC0415
+    try:  # an extra
+        tvm: Any = import_module("tvm")
+        transform: Any = import_module("tvm.s_tir").transform
     except ImportError:
         raise CheckError("a function of TVM needs apache-tvm", hint='pip install "idgraph[tvm]"') from None
     made: Any = tvm.IRModule({"main": function})
