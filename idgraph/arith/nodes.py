@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn
 
 from idgraph.arith.work import meter, spend
 from idgraph.display import Printed, Sheet
-from idgraph.errors import IdGraphError
+from idgraph.errors import IdGraphError, shortened, trimmed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -216,6 +216,7 @@ class Expr(Printed):
         return VERBS.is_simplified(self)
 
     # ---- verbs -----------------------------------------------------------------------------------------------
+    @shortened
     def simplify(self, facts: Iterable[Expr] = ()) -> Expr:
         """The cheapest equal form known; see :func:`idgraph.arith.simplify`."""
         return VERBS.simplify(self, facts)
@@ -226,15 +227,22 @@ class Expr(Printed):
         >>> (symbol("i") // 4).evaluate({"i": -1})
         -1
         """
-        return VERBS.evaluate(self, env)
+        try:  # costs nothing where nothing is raised
+            return VERBS.evaluate(self, env)
+        except IdGraphError as failure:
+            raise trimmed(failure) from failure.__cause__
 
+    @shortened
     def evaluate_array(self, env: Mapping[str, npt.NDArray[np.int64] | int]) -> npt.NDArray[Any]:
         """Values at many points at once (int64, or bool for a condition); arrays broadcast."""
         return VERBS.evaluate_array(self, env)
 
     def substitute(self, values: Mapping[str, IntLike] | Mapping[Expr, IntLike] | Mapping[str | Expr, IntLike]) -> Expr:
         """Symbols replaced, by name or by symbol node, all at once."""
-        return VERBS.substitute(self, values)
+        try:  # costs nothing where nothing is raised
+            return VERBS.substitute(self, values)
+        except IdGraphError as failure:
+            raise trimmed(failure) from failure.__cause__
 
     def sympy(self) -> Any:
         """The expression as a sympy object with exact FloorDiv and Mod functions."""
@@ -326,10 +334,12 @@ class Expr(Printed):
     def __ge__(self, other: IntLike) -> Expr:
         return compare("le", _coerce(other), self)
 
+    @shortened
     def eq(self, other: IntLike) -> Expr:
         """The condition that both values are equal (``==`` compares structure)."""
         return compare("eq", self, _coerce(other))
 
+    @shortened
     def ne(self, other: IntLike) -> Expr:
         """The condition that the values differ."""
         return compare("ne", self, _coerce(other))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
-from idgraph.errors import IndexingError, user_line
+from idgraph.errors import IndexingError, shortened, user_line
 from idgraph.graphs.aligning import Aligner, Union, unions_of
 from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.differ import difference
@@ -142,6 +142,7 @@ class AlignedGraph(DomainGraph):
             f"same extent by {e.op}{line}; {difference(self._net, self.graph.number(a), self.graph.number(b))}{where}"
         )
 
+    @shortened
     def explain(self, a: IterDomain, b: IterDomain) -> Explanation:
         """Why two axes have one coordinate; or by what they have one extent only, and how their indices differ."""
         found = super().explain(a, b)
@@ -165,6 +166,7 @@ class ExtentsGraph(DomainGraph):
         super().__init__("extents", fusion, graph)
         self.aligned = aligned
 
+    @shortened
     def explain(self, a: IterDomain, b: IterDomain) -> Explanation:
         """Why two axes have one extent, and whether they have one coordinate too."""
         found = super().explain(a, b)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from idgraph.errors import IndexingError, short_repr, user_line
+from idgraph.errors import IndexingError, short_repr, shortened, user_line
 from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.forms import Plans
 from idgraph.graphs.graph_view import GraphView
@@ -57,6 +57,7 @@ class DomainGraph(GraphView[IterDomain]):
         super().__init__(name, fusion, graph)
         self.unmappable = unmappable
 
+    @shortened
     def group(self, domain: IterDomain) -> Group[IterDomain]:
         """The group of an axis; raises `IndexingError` for an axis the graph does not hold."""
         return self.graph.lookup(_axis(domain))
@@ -64,10 +65,12 @@ class DomainGraph(GraphView[IterDomain]):
     def __contains__(self, domain: object) -> bool:
         return isinstance(domain, IterDomain) and self.graph.holds(domain)
 
+    @shortened
     def mapped(self, a: IterDomain, b: IterDomain) -> bool:
         """True when the two axes are the same."""
         return self.graph.same(_axis(a), _axis(b))
 
+    @shortened
     def explain(self, a: IterDomain, b: IterDomain) -> Explanation:
         """Why two axes are the same (a chain of facts), or where they part."""
         found = self.graph.chain(_axis(a), _axis(b))

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic
 
 from idgraph.display import Shown, render
-from idgraph.errors import IndexingError, arguments, short_repr, user_line
+from idgraph.errors import IndexingError, arguments, short_repr, shortened, user_line
 from idgraph.graphs.cycles import Cycle, Cycles
 from idgraph.graphs.export import domain_networkx
 from idgraph.graphs.valgraph import ExprGroup, Group, K, ValGraph
@@ -35,10 +35,12 @@ class GraphView(Shown, Generic[K]):
         """Groups of domain expressions that are the same; each is made when it is looked at."""
         return self.graph.expr_groups
 
+    @shortened
     def definitions(self, group: Group[K]) -> tuple[ExprGroup[K], ...]:
         """Expression groups that make a group."""
         return self.graph.definitions(self._own(group))
 
+    @shortened
     def uses(self, group: Group[K]) -> tuple[ExprGroup[K], ...]:
         """Expression groups that read a group."""
         return self.graph.uses(self._own(group))
@@ -92,10 +94,12 @@ class GraphView(Shown, Generic[K]):
         """Groups and expression groups as a bipartite networkx graph that keeps every attribute."""
         return domain_networkx(self.name, self.groups, self.expr_groups)
 
+    @shortened
     def to_dot(self, **options: object) -> str:
         """Graphviz text."""
         return render("dot", self, **options)
 
+    @shortened
     def to_svg(self, **options: object) -> str:
         """A self-contained SVG picture; needs no graphviz."""
         return render("svg", self, **options)

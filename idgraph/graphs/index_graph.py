@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import cast
 
-from idgraph.errors import IndexingError, ScheduleError, short_repr, user_line
+from idgraph.errors import IndexingError, ScheduleError, short_repr, shortened, user_line
 from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.forms import Plan, Plans, own_domains, own_exprs
 from idgraph.graphs.graph_view import GraphView
@@ -63,14 +63,17 @@ class IndexGraph(GraphView[Key]):
         self.proved = proved  # shared loops that are one by their coordinates only
         self.local = local
 
+    @shortened
     def group(self, domain: IterDomain, expr: TensorExpr, operand: int | None = None) -> Group[Key]:
         """The group of an axis as ``expr`` uses it; raises `IndexingError` where it does not."""
         return self.graph.lookup(self._key((domain, expr) if operand is None else (domain, expr, operand)))
 
+    @shortened
     def mapped(self, a: Key, b: Key) -> bool:
         """True when two uses have equal coordinates at every point of the loops."""
         return self.graph.same(self._key(a), self._key(b))
 
+    @shortened
     def explain(self, a: Key, b: Key) -> Explanation:
         """Why two uses have equal coordinates, or the first place where they part."""
         return self.graph.chain(self._key(a), self._key(b))

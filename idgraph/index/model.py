@@ -70,6 +70,7 @@ class IdModel(Printed):
       read   t1      (i0, i1)     i0*4 + i1  True
     """
 
+    @shortened
     def __init__(self, fusion: Fusion, *, threads: bool | None = None) -> None:
         self.fusion = check_fusion(fusion, "IdModel", IndexingError)
         if not any(threads is x for x in (True, False, None)):

@@ -70,6 +70,7 @@ class Fusion(Rewrites, ShownFusion):
     ['slice', 'slice', 'cat', 'add']
     """
 
+    @shortened
     def __init__(self, name: str = "fusion") -> None:
         self.name = check_name(name, "fusion")
         self._tensors: dict[str, Tensor] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from idgraph.display import Shown, render, show
-from idgraph.errors import OperationError, arguments
+from idgraph.errors import OperationError, arguments, shortened
 from idgraph.ir.printing import print_fusion
 
 if TYPE_CHECKING:
@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 class ShownFusion(Shown):
     """The forms of a fusion for people. Its repr is text that `idgraph.parse` reads."""
 
+    @shortened
     def to_dot(self, **options: object) -> str:
         """Graphviz text of tensors and operations; see `idgraph.viz`."""
         return render("dot", self, **options)
 
+    @shortened
     def to_svg(self, **options: object) -> str:
         """A self-contained SVG picture of tensors and operations; needs no graphviz."""
         return render("svg", self, **options)

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 import idgraph as ig
+from idgraph.errors import full_tracebacks
 from tests.bad_input.walk import RIGHT, Case, callables, wrong_values
+from tests.golden.errors import frames_of_ours
 
 NAMES = [name for name, _ in callables(Case())]
 WORDS: list[tuple[Any, Sequence[str]]] = [  # what a value is, and the words of an annotation that allow it
@@ -52,7 +54,9 @@ def arguments(c: Case, name: str, parameters: Sequence[inspect.Parameter], at: i
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_one_clear_error(name: str) -> None:
+def test_one_clear_error(name: str, request: pytest.FixtureRequest) -> None:
+    full_tracebacks(False)
+    request.addfinalizer(full_tracebacks)
     c = Case()
     found, values = dict(callables(c)), wrong_values(c)
     parameters = list(inspect.signature(found[name]).parameters.values())
@@ -65,7 +69,8 @@ def test_one_clear_error(name: str) -> None:
                     warnings.simplefilter("error")
                     found[name](*args, **named)
             except ig.IdGraphError as error:
-                assert len(str(error)) > 10  # noqa: PT017 - whether one is raised is the question
+                told, frames = str(error), frames_of_ours(error)
+                assert len(told) > 10 and frames <= 1, f"{name}({at.name}=...): {frames} frames of ours: {told}"
                 continue
             except FileNotFoundError:
                 continue  # a path is whatever names a file
