@@ -157,7 +157,7 @@ def access_facts(a: Access) -> AccessFacts:
         "write" if a.is_write else "read", a.operand, a.tensor.name, _shape(a.tensor), a.tensor.dtype,
         tuple(map(str, a.coordinates)), str(a.address), a.buffer.place, str(a.predicate),
         loop.name if loop is not None else "", step, pattern, along, width, width * item_size(a.tensor.dtype), limit,
-        why, a.index_bits, points, loads, tuple(map(str, a.load_bounds)),
+        why, a.index_bits, points, loads, tuple(map(str, a.load_bounds)), access=a,
     )  # fmt: skip
 
 

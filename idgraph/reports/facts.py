@@ -9,6 +9,7 @@ from typing import Any, Literal
 from idgraph.arith import Expr, as_expr, simplify
 from idgraph.errors import SourceLine
 from idgraph.graphs import Cycle, CycleKind
+from idgraph.index.access import Access
 from idgraph.index.storage import Place
 from idgraph.index.vector import Limit
 from idgraph.ir import Fusion
@@ -125,6 +126,7 @@ class AccessFacts:
     loads: tuple[LoadFacts, ...] = ()
     bounds: tuple[str, ...] = ()
     suggestions: tuple[SuggestionFacts, ...] | None = None
+    access: Access | None = field(default=None, repr=False, compare=False)
 
     @property
     def narrow(self) -> bool:

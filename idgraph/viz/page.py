@@ -17,6 +17,7 @@ from idgraph.reports.model import IndexReport
 from idgraph.reports.plain import totals
 from idgraph.reports.words import bytes_text, count_text, cycle_text, place, places, share
 from idgraph.runtime import emit
+from idgraph.viz.access_section import Drawn, access_pictures, picture_section
 from idgraph.viz.drawing import to_svg
 from idgraph.viz.explorer.data import Data, explorer_data
 from idgraph.viz.explorer.page import START, place_of, script, style
@@ -49,9 +50,10 @@ def report_page(r: IndexReport) -> str:
     digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
     allowed = f"style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
     policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
+    drawn = {s.number: access_pictures(s) for s in r.segments}
     sections = [_overview(r)]
     for s in r.segments:
-        sections.append(_segment(r, s))
+        sections.append(_segment(r, s, drawn[s.number]))
     if r.mapped or r.opaque:
         sections.append(_coverage(r))
     sections.append(_reading())
@@ -62,7 +64,7 @@ def report_page(r: IndexReport) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{xml(r.name)} - index report</title><style>{STYLE}{style()}</style></head><body>",
             _header(r),
-            f'<div class="page"><nav aria-label="Contents">{_contents(r)}</nav><main>',
+            f'<div class="page"><nav aria-label="Contents">{_contents(r, drawn)}</nav><main>',
             *sections,
             f"</main></div><script>{code}</script></body></html>\n",
         ]
@@ -79,7 +81,7 @@ def _header(r: IndexReport) -> str:
     )
 
 
-def _entries(s: SegmentFacts) -> list[Entry]:
+def _entries(s: SegmentFacts, drawn: Drawn) -> list[Entry]:
     """The parts of a segment that have something in them."""
     slow = sum(len(rows) for _, rows in findings(s))
     data = sum(a.data_dependent for a in s.accesses)
@@ -87,6 +89,7 @@ def _entries(s: SegmentFacts) -> list[Entry]:
         ("cycles", "cycles", len(s.cycles)),
         ("self", "mapped onto itself", len(s.self_mappings)),
         ("lanes", "not vectorised", slow),
+        ("access", "access pictures", len(drawn)),
         ("loads", "data-dependent", data),
         ("memory", "memory", len(s.traffic)),
         ("operations", "operations", len(s.operations)),
@@ -96,10 +99,12 @@ def _entries(s: SegmentFacts) -> list[Entry]:
     return [*picture, *((f"s{s.number}-{key}", text, str(n)) for key, text, n in found if n)]
 
 
-def _contents(r: IndexReport) -> str:
+def _contents(r: IndexReport, drawn: dict[int, Drawn]) -> str:
     items = ['<li><a href="#overview">Overview</a></li>']
     for s in r.segments:
-        inner = "".join(f'<li><a href="#{a}">{text}<span>{n}</span></a></li>' for a, text, n in _entries(s))
+        inner = "".join(
+            f'<li><a href="#{a}">{text}<span>{n}</span></a></li>' for a, text, n in _entries(s, drawn[s.number])
+        )
         items.append(f'<li><a href="#s{s.number}">{xml(_title(r, s))}</a><ol>{inner}</ol></li>')
     if r.mapped or r.opaque:
         items.append('<li><a href="#imported">Imported operations</a></li>')
@@ -158,7 +163,7 @@ def _patterns(r: IndexReport) -> str:
     return f'<div class="bars" role="img" aria-label="accesses by the step of their lanes">{rows}</div>' if rows else ""
 
 
-def _segment(r: IndexReport, s: SegmentFacts) -> str:
+def _segment(r: IndexReport, s: SegmentFacts, drawn: Drawn) -> str:
     at = f"s{s.number}"
     parts = [f'<section id="{at}"><h2>{xml(_title(r, s))}</h2>']
     if s.tensors:
@@ -172,7 +177,7 @@ def _segment(r: IndexReport, s: SegmentFacts) -> str:
         body = table(("tensor", "axis", "axis", "because"), rows)
         title = f"{len(s.self_mappings)} pairs of axes of one tensor are the same in the exact graph"
         parts.append(f'<h3 id="{at}-self">Mapped onto itself</h3>{foldable(title, body)}')
-    parts += [_lanes(s), _loads(s), _memory(s), _operations(s)]
+    parts += [_lanes(s), picture_section(s, drawn), _loads(s), _memory(s), _operations(s)]
     if s.calls:
         rows = ((c.name, c.op, c.reason, place(c.line)) for c in s.calls)
         parts.append(f'<h3 id="{at}-calls">Opaque calls</h3>{table(("result", "operation", "because", "line"), rows)}')

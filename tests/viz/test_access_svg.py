@@ -9,6 +9,7 @@ import pytest
 
 import idgraph as ig
 from idgraph import viz
+from idgraph.viz.access_section import access_pictures
 from tests.index.test_access_pictures import scheduled
 from tests.index.test_banks import accesses, tile
 from tests.viz.test_notebook import formatted
@@ -75,3 +76,26 @@ def test_names_are_escaped_and_files_written(tmp_path: Path) -> None:
     assert viz.write(p, tmp_path / "a.svg").read_text(encoding="utf-8") == svg
     with pytest.raises(ig.IdGraphError, match="SVG only"):
         viz.to_dot(p)
+
+
+def test_the_report_page_draws_the_accesses_that_waste_most() -> None:
+    f = ig.Fusion("<script>columns")
+    x = f.input("<script>x", shape=(64, 128))
+    y = f.output(ig.exp(x.T)).split(1, 32).parallelize(2, "threadIdx.x")
+    ig.schedule.like(f, y)
+    ig.schedule.inline_most(f)
+    report = ig.report(f)
+    drawn = access_pictures(report.segments[0])
+    assert [(name, p.access.is_write) for name, p in drawn] == [("t1", False), ("t2", True)]
+    assert drawn[0][1].warps[0].sectors == 32 and drawn[1][1].warps[0].sectors == 4
+    page = report.to_html()
+    assert "warp 0 asks for 32 sectors of 32 bytes where 4 would hold its 128 bytes" in page
+    assert page.count("<script>") == ig.report(ig.parse(repr(f).replace("<script>", ""))).to_html().count("<script>")
+
+
+def test_a_report_with_symbols_draws_no_access() -> None:
+    f = ig.Fusion("f")
+    n = f.symbol("n", min=1)
+    f.output(ig.exp(f.input("x", shape=(n, 4))))
+    assert access_pictures(ig.report(f).segments[0]) == []
+    assert "Access pictures" not in ig.report(f).to_html()

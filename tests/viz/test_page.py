@@ -16,6 +16,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.reports.model import IndexReport
+from idgraph.viz.access_section import access_pictures
 
 GRAPHS = Path(__file__).parents[1] / "frontends" / "graphs"
 EVIL = '"><script>document.title="owned"</script><img src=x onerror=alert(1)>&\'`'
@@ -108,7 +109,8 @@ def test_every_operation_has_its_place() -> None:
     for s in r.segments:
         assert {f"s{s.number}-op-{n}" for n in range(len(s.operations))} <= ids
         assert {f"s{s.number}-cycle{n}" for n in range(len(s.cycles))} <= ids
-    assert html.count("<svg") == len(r.cycles) and html.count("<div data-explorer=") == 1
+    drawn = sum(len(access_pictures(s)) for s in r.segments)
+    assert drawn and html.count("<svg") == len(r.cycles) + drawn and html.count("<div data-explorer=") == 1
 
 
 def test_only_a_report_has_a_page() -> None:
