@@ -108,12 +108,3 @@ def with_strides(array: Array, meta: TensorMeta) -> Array:
     repeated = tuple(slice(0, 1) if s == 0 else slice(None) for s in strides)
     view[repeated] = array[repeated]
     return view
-
-
-def on_device(
-    tensor: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...], like: torch.Tensor
-) -> torch.Tensor:
-    """The tensor on the device of ``like``, with its strides."""
-    torch = load_torch("which a tensor was given for")
-    flat = torch.as_strided(tensor, (1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)),), (1,), 0)
-    return flat.to(like.device).as_strided(shape, strides, 0)

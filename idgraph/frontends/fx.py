@@ -2,47 +2,28 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol, cast, get_args
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-import numpy as np
-
-from idgraph.arith import Expr
 from idgraph.display import Printed, Sheet
-from idgraph.errors import FrontendError, ScheduleError, SourceLine, arguments
-from idgraph.frontends.arrays import (
-    Array,
-    dtype_name,
-    is_torch,
-    laid_out,
-    on_device,
-    to_numpy,
-    to_torch,
-    with_strides,
-)
-from idgraph.frontends.nodes import Node, Program, Ref, TensorMeta, program_line, short, where_of
-from idgraph.frontends.pairs import as_complex, as_reals
+from idgraph.errors import FrontendError, SourceLine, arguments
+from idgraph.frontends.arrays import Array, is_torch
+from idgraph.frontends.nodes import Node, Program, program_line, short
 from idgraph.frontends.reading import read_program
-from idgraph.frontends.reference import Operation, RunValue, call_reference
-from idgraph.frontends.segments import Plan, Segment, is_projection, last_reads, plan
-from idgraph.frontends.sizes import Size, values_of
+from idgraph.frontends.reference import Operation
+from idgraph.frontends.running import How, Runner
+from idgraph.frontends.segments import Plan, Segment, is_projection, plan
 from idgraph.ir import Fusion, Tensor
 from idgraph.ir.limits import LIMITS, Limits
-from idgraph.ir.rebuild import rebuild
 from idgraph.reports.facts import OpaqueFacts
 from idgraph.reports.model import IndexReport, Part, report_parts
-from idgraph.runtime import Target, emit
-from idgraph.schedule import auto
+from idgraph.runtime import Target
 
 if TYPE_CHECKING:
-    import torch
-
     from idgraph.runtime.tuning import Tuner
 
-LARGE = 10**8  # loop points from which a fusion on the CPU is worth a schedule
 KernelKey = tuple[int, int, str]  # segment, version of its fusion, target
 
 
@@ -98,6 +79,7 @@ class Import(Printed):
     flatten: Callable[[Sequence[object], Mapping[str, object]], list[object]] | None = None
     unflatten: Callable[[list[object]], object] | None = None
     kernels: dict[KernelKey, Kernels] = field(default_factory=dict[KernelKey, Kernels], repr=False)
+    runners: dict[How, Runner] = field(default_factory=dict["How", "Runner"], repr=False, compare=False)
 
     @property
     def program(self) -> Program:
@@ -145,7 +127,7 @@ class Import(Printed):
                 f"{self.program.name} does not call {', '.join(map(short, missing))}",
                 hint=f"it calls {', '.join(called)}",
             )
-        return replace(self, plan=plan(self.program, found), kernels={})
+        return replace(self, plan=plan(self.program, found), kernels={}, runners={})
 
     def source_stack(self, tensor: Tensor | str) -> tuple[SourceLine, ...]:
         """The user's lines that led to a node's tensor, outermost first; the last may be of an installed package.
@@ -213,226 +195,56 @@ class Import(Printed):
         With a ``tuner`` (`idgraph.Tuner`) kernels for "cpu" and "cuda" are chosen by measurement on these arguments,
         the first time; a fusion that the user scheduled is taken as it is.
         """
+        return self._results(self.runner(How(target, checked, tuner=tuner)), args, kwargs)
+
+    def runner(self, how: How) -> Runner:
+        """Its calls in one way, which remember what they found out."""
+        found = self.runners.get(how)
+        if found is None:
+            found = self.runners[how] = Runner(self, how)
+        return found
+
+    def compiled(self, target: Target, **options: Any) -> Callable[..., object]:
+        """See `idgraph.compile`: the program's results for its arguments, every time in the same way."""
+        kept = options.pop("cache", None)
+        mine = replace(self, kernels={}, runners={}) if kept is not None else self
+        runner = mine.runner(How(target, cache=kept, **options))
+
+        def call(*args: object, out: Any = None, **kwargs: object) -> object:
+            found = self._results(runner, args, kwargs)
+            return found if out is None else _into(out, found)
+
+        return call
+
+    def _results(self, runner: Runner, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+        if self.flatten is None and kwargs:
+            names = [n.name for n in self.parameters]
+            unknown = next((k for k in kwargs if k not in names[len(args) :]), None)
+            if unknown is not None:
+                raise FrontendError(f"{self.program.name} takes no {short(unknown)}", hint=", ".join(names))
+            args = [*args, *(kwargs[n] for n in names[len(args) :] if n in kwargs)]
         flat = list(args) if self.flatten is None else self.flatten(args, kwargs)
-        wanted = self.parameters
-        if len(flat) != len(wanted) or (self.flatten is None and kwargs):
-            names = ", ".join(n.name for n in wanted)
-            raise FrontendError(f"{self.program.name} takes {len(wanted)} arguments, got {len(flat)}", hint=names)
-        given = {n.name: a for n, a in zip(wanted, flat, strict=True)} | self.bound
-        arrays = {name: argument(self.program[name], value) for name, value in given.items()}
-        env = self._sizes(arrays)
-        values = {name: a for name, a in arrays.items() if not isinstance(self.program[name].meta, Expr)}
-        spent: dict[int, list[str]] = {}
-        for name, number in last_reads(self.plan).items():
-            spent.setdefault(number, []).append(name)
-        for number, segment in enumerate(self.segments):
-            self._run_segment(number, segment, values, target, checked, env, tuner)
-            for name in spent.get(number, ()):  # memory of large programs: nothing is kept that nobody reads
-                values.pop(name, None)
-        like = next((a for a in given.values() if is_torch(a)), None)
-        found = [_returned(self._result(v, values, env), self._memory(v, env), like) for v in self.program.results]
-        for name, value in zip(self.mutated, found, strict=False):
-            _write_back(given[name], value, self.program[name])
-        results = found[len(self.mutated) :]
-        return tuple(results) if self.unflatten is None else self.unflatten(results)
-
-    def _sizes(self, given: Mapping[str, RunValue]) -> dict[str, int]:
-        """Values of the symbols of sizes; one error with everything that arguments contradict."""
-        env: dict[str, int] = {}
-        sizes = self.program.sizes
-        pairs: list[tuple[str, tuple[Size, ...], tuple[int, ...]]] = []
-        for name, value in given.items():
-            meta = self.program[name].meta
-            if isinstance(meta, Expr) and isinstance(value, int):
-                pairs.append((name, (meta,), (value,)))
-            elif isinstance(meta, TensorMeta) and isinstance(value, np.ndarray):
-                pairs.append((name, meta.shape, value.shape))
-        wrong = [w for name, wanted, sizes_given in pairs for w in sizes.bind(wanted, sizes_given, name, env)]
-        if not wrong:
-            for name, wanted, sizes_given in pairs:  # a second time: a sum of two symbols needs one of them first
-                sizes.bind(wanted, sizes_given, name, env)
-            wrong = [w for name, wanted, got in pairs for w in sizes.misfits(wanted, got, name, env)]
-            wrong += sizes.broken(env)
-        if wrong:
-            dynamic = (
-                "sizes must satisfy what torch.export assumed" if sizes.symbols else "sizes are fixed when captured"
-            )
-            raise FrontendError(
-                f"{self.program.name} is not captured for these sizes: {wrong[0]}",
-                because=wrong[1:],
-                hint=f"{dynamic}: from_torch(..., dynamic_shapes=...) makes axes dynamic",
-            )
-        return env
-
-    def _result(self, value: object, values: Mapping[str, RunValue], env: Mapping[str, int]) -> object:
-        """The results of the program, by name; a size as a number."""
-        if isinstance(value, Ref):
-            meta = self.program[value.name].meta
-            return meta.evaluate(env) if isinstance(meta, Expr) else values[value.name]
-        return value.evaluate(env) if isinstance(value, Expr) else value
-
-    def _memory(self, value: object, env: Mapping[str, int]) -> TensorMeta | None:
-        """Shape and strides of a result, as captured."""
-        meta = self.program[value.name].meta if isinstance(value, Ref) else None
-        return meta.at(env) if isinstance(meta, TensorMeta) else None
-
-    def _run_segment(
-        self,
-        number: int,
-        segment: Segment,
-        values: dict[str, RunValue],
-        target: str,
-        checked: bool,
-        env: dict[str, int],
-        tuner: Tuner | None,
-    ) -> None:
-        if segment.fusion is not None:
-            arrays = {
-                name: as_reals(laid_out(_array(values[name]), _meta(self.program[name]).at(env)))
-                for name in segment.inputs
-            }
-            sizes = {s: env[s] for s in segment.fusion.symbols}
-            how = target if tuner is None else f"{target}, tuned"
-            key = (number, segment.fusion.version, how)  # a schedule step makes new kernels
-            kernels = self.kernels.get(key)
-            if kernels is None:
-                kernels = self.kernels[key] = _kernels(segment.fusion, _target(target), tuner, arrays, sizes)
-            out = kernels.run(arrays, sizes, checked=checked)
-            values.update({n: as_complex(out[n], _meta(self.program[n]).dtype) for n in segment.outputs})
-        for node in segment.calls:
-            if is_projection(self.plan, node):
-                values[node.name] = _part(node, values)
-            else:
-                operation = self.operations.get(node.name)
-                values[node.name] = call_reference(self.program, node, values, operation, env)
+        found = runner(flat)[len(self.mutated) :]
+        return tuple(found) if self.unflatten is None else self.unflatten(found)
 
 
-def _kernels(
-    fusion: Fusion, target: Target, tuner: Tuner | None, arrays: Mapping[str, Array], sizes: Mapping[str, int]
-) -> Kernels:
-    """The fusion's kernels: scheduled as the target needs it, or by measurement."""
-    if tuner is not None and (target == "cpu" or target == "cuda") and not _is_scheduled(fusion):
-        return tuner.tune(rebuild(fusion), target, arrays, symbols=sizes).program
-    try:
-        return emit(for_target(fusion, target), target=target)
-    except ScheduleError:
-        if target != "cpu" or _is_scheduled(fusion):
-            raise
-        return emit(fusion, target=target)  # a schedule is for speed here: each tensor by itself is always right
-
-
-def _is_scheduled(fusion: Fusion) -> bool:
-    made = [e.output for e in fusion.exprs]
-    return any(t.inline_position or t.loop != t.logical for t in made)
-
-
-def for_target(fusion: Fusion, target: Target) -> Fusion:
-    """The fusion itself, or an automatically scheduled copy: for a GPU, where a kernel without threads is of no use,
-    and for large work on the CPU, where each tensor would go through memory.
-
-    For less a schedule costs more to compile than it saves: 8.3 s instead of 7.9 s for an attention of 7e7 points.
-    A fusion that the user scheduled is taken as it is.
-    """
-    if _is_scheduled(fusion):
-        return fusion
-    if target != "cuda" and not (target == "cpu" and points(fusion) >= LARGE):
-        return fusion
-    copy = rebuild(fusion)
-    auto(copy)
-    return copy
-
-
-def points(fusion: Fusion) -> int:
-    """Loop points of all expressions, reduced axes included; a size that is not known yet counts as one.
-
-    >>> from idgraph.ir import composite
-    >>> f = Fusion("sum")
-    >>> x = f.input("x", (4, 8))
-    >>> t = f.output(composite.sum(x, 1))
-    >>> points(f)
-    32
-    """
-    extents = ([d.extent for d in e.output.logical] for e in fusion.exprs)
-    return sum(math.prod(int(n) for n in row if n.is_const) for row in extents)
-
-
-def _returned(value: object, meta: TensorMeta | None, like: torch.Tensor | None) -> object:
-    """A result in the form asked for, with the strides captured; memory of its own, so that changing it changes no
-    argument."""
-    if not isinstance(value, np.ndarray):
-        return value
-    array = cast("Array", value)
-    if meta is None or dtype_name(array) != meta.dtype:
-        own = array if array.flags.owndata else array.copy(order="K")
-        return own if like is None else to_torch(own).to(like.device)
-    own = with_strides(array, meta)
-    if like is None:
-        return own
-    made = to_torch(own)
-    shape, strides = values_of(meta.shape, {}), values_of(meta.strides, {})
-    # NumPy forgets the strides of axes of one element, and torch those of a tensor that goes to another device.
-    return made.as_strided(shape, strides, 0) if like.device.type == "cpu" else on_device(made, shape, strides, like)
-
-
-def _write_back(given: object, value: object, node: Node) -> None:
-    """Tensors that the program changes in place are changed in the tensor given."""
-    if isinstance(given, np.ndarray):
-        given[...] = to_numpy(value) if is_torch(value) else value
-    elif is_torch(given):
-        given.detach().copy_(value if is_torch(value) else to_torch(np.asarray(value)))
+def _into(out: object, found: object) -> object:
+    """Results copied into the arrays of the caller; the structure of both is the same."""
+    if isinstance(out, (tuple, list)) and isinstance(found, (tuple, list)):
+        targets, results = cast("Sequence[object]", out), cast("Sequence[object]", found)
+        if len(targets) != len(results):
+            raise FrontendError(f"out has {len(targets)} arrays for {len(results)} results")
+        for t, r in zip(targets, results, strict=True):
+            _into(t, r)
+        return out
+    target, result = cast("Any", out), cast("Any", found)
+    if getattr(target, "shape", None) != getattr(result, "shape", 0) or target.dtype != result.dtype:
+        raise FrontendError(f"out is not a {type(result).__name__} of the shape and type of the result")
+    if is_torch(target):
+        target.detach().copy_(result)
     else:
-        raise FrontendError(f"{where_of(node)}: the program changes it, and it is not a tensor")
-
-
-def _target(name: str) -> Target:
-    for known in get_args(Target):
-        if name == known:
-            return known
-    raise FrontendError(f"unknown target {short(name)}", hint=f"one of {', '.join(get_args(Target))}")
-
-
-def argument(node: Node, value: object) -> RunValue:
-    """A run-time argument as an array of the shape and type captured."""
-    meta = node.meta
-    if isinstance(meta, Expr):
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise FrontendError(f"{where_of(node)}: got {type(value).__name__}, not the integer {meta}")
-        return value
-    if not isinstance(meta, TensorMeta):
-        if value is not meta and value != meta:
-            raise FrontendError(f"{where_of(node)}: captured for the value {meta!r}, got another")
-        return meta if isinstance(meta, (int, float)) else None
-    array = cast("Array", to_numpy(value) if is_torch(value) else value)
-    if not isinstance(array, np.ndarray):  # pyright: ignore[reportUnnecessaryIsInstance] - the cast is a hope
-        raise FrontendError(f"{where_of(node)}: got {type(value).__name__}, not a tensor or an array")
-    fits = array.ndim == len(meta.shape) and all(isinstance(w, Expr) or w == n for w, n in zip(meta.shape, array.shape))
-    if not fits or dtype_name(array) != meta.dtype:
-        raise FrontendError(
-            f"{where_of(node)}: captured for {meta}, got {dtype_name(array)}{tuple(array.shape)}",
-            hint="sizes and types are those of the capture, but for sizes made free by dynamic_shapes=...",
-        )
-    return array
-
-
-def _array(value: RunValue) -> Array:
-    if not isinstance(value, np.ndarray):
-        raise FrontendError("a kernel would read something that is not an array")
-    return value
-
-
-def _meta(node: Node) -> TensorMeta:
-    if not isinstance(node.meta, TensorMeta):
-        raise FrontendError(f"{where_of(node)}: it is not a tensor")
-    return node.meta
-
-
-def _part(node: Node, values: Mapping[str, RunValue]) -> RunValue:
-    """One of several results of an opaque node."""
-    source, index = node.args[0], node.args[1]
-    parts = values[source.name] if isinstance(source, Ref) else None
-    if not isinstance(parts, tuple) or not isinstance(index, int) or not -len(parts) <= index < len(parts):
-        raise FrontendError(f"{where_of(node)}: there is no such result")
-    return parts[index]
+        target[...] = result
+    return out
 
 
 @arguments(FrontendError, first=True)

@@ -11,15 +11,16 @@ import numpy as np
 
 from idgraph.arith import Expr
 from idgraph.errors import FrontendError
-from idgraph.frontends.arrays import Array, is_torch, laid_out, load_torch, to_numpy, to_torch
+from idgraph.frontends.arrays import is_torch, load_torch
 from idgraph.frontends.aten import HANDLERS, OPAQUE
 from idgraph.frontends.nodes import Meta, Node, Program, Ref, TensorMeta, Value, Word, short, where_of
 from idgraph.frontends.sizes import Size
+from idgraph.frontends.spaces import NUMPY_SPACE, Space, TorchSpace
 
 if TYPE_CHECKING:
     import types
 
-RunValue = Array | tuple["Array | None", ...] | int | float | None
+RunValue = Any  # an array of the space that the program runs in, a tuple of such, or a number
 Operation = Callable[..., object]
 _TARGET = re.compile(r"(aten|prims)\.(\w+)\.(\w+)", re.ASCII)
 
@@ -53,22 +54,28 @@ def operation(node: Node) -> Operation:
 
 
 def call_reference(
-    program: Program, node: Node, values: Mapping[str, RunValue], known: Operation | None, env: dict[str, int]
+    program: Program,
+    node: Node,
+    values: Mapping[str, RunValue],
+    known: Operation | None,
+    env: dict[str, int],
+    space: Space = NUMPY_SPACE,
 ) -> RunValue:
     """The result of an opaque node by torch, on arrays laid out as they were when the program was captured."""
     torch: Any = load_torch(f"and {where_of(node)} runs its operation")
     call = known if known is not None else operation(node)
+    device = space.device if isinstance(space, TorchSpace) else torch.device("cpu")
 
     def convert(value: Value) -> object:
         match value:
             case Ref(name):
-                return _operand(values.get(name), program[name].meta, env)
+                return _operand(values.get(name), program[name].meta, env, space)
             case Expr():
                 return value.evaluate(env)
             case tuple():
                 return [convert(v) for v in value]
             case Word(kind, text):
-                return torch.device("cpu") if kind == "device" else _word(torch, text, node)
+                return device if kind == "device" else _word(torch, text, node)
             case _:
                 return value
 
@@ -80,17 +87,17 @@ def call_reference(
     except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
         first = str(error).strip().partition("\n")[0]
         raise FrontendError(f"{where_of(node)}: torch refuses it: {short(first, 200)[1:-1]}") from error
-    return _result(result, node, program, env)
+    return _result(result, node, program, env, space)
 
 
-def _operand(value: RunValue, meta: Meta, env: Mapping[str, int]) -> object:
+def _operand(value: RunValue, meta: Meta, env: Mapping[str, int], space: Space) -> object:
     if isinstance(meta, Expr):
         return meta.evaluate(env)
-    if isinstance(value, np.ndarray):
-        return to_torch(laid_out(value, meta.at(env)) if isinstance(meta, TensorMeta) else value)
+    if isinstance(value, np.ndarray) or is_torch(value):
+        return space.tensor(value, meta.at(env) if isinstance(meta, TensorMeta) else None)
     if isinstance(value, tuple):
         metas = meta if isinstance(meta, tuple) else (None,) * len(value)
-        return [_operand(v, m, env) for v, m in zip(value, metas, strict=True)]
+        return [_operand(v, m, env, space) for v, m in zip(value, metas, strict=True)]
     return value
 
 
@@ -101,15 +108,15 @@ def _word(torch: types.ModuleType, text: str, node: Node) -> object:
     return found
 
 
-def _result(result: object, node: Node, program: Program, env: dict[str, int]) -> RunValue:
+def _result(result: object, node: Node, program: Program, env: dict[str, int], space: Space) -> RunValue:
     """Arrays of the shapes and types the graph promised."""
     if isinstance(result, (tuple, list)):
         metas = node.meta if isinstance(node.meta, tuple) else ()
         parts = list(cast("tuple[object, ...]", result))
         if len(parts) != len(metas):
             raise FrontendError(f"{where_of(node)}: torch gives {len(parts)} results, the graph says {len(metas)}")
-        return tuple(_checked(p, m, node, program, env) for p, m in zip(parts, metas, strict=True))
-    return _checked(result, node.meta, node, program, env)
+        return tuple(_checked(p, m, node, program, env, space) for p, m in zip(parts, metas, strict=True))
+    return _checked(result, node.meta, node, program, env, space)
 
 
 def _bound(program: Program, node: Node, wanted: Sequence[Size], given: Sequence[int], env: dict[str, int]) -> None:
@@ -121,7 +128,7 @@ def _bound(program: Program, node: Node, wanted: Sequence[Size], given: Sequence
         raise FrontendError(f"{where_of(node)}: torch gives {tuple(given)}, the graph says ({shown})", because=wrong)
 
 
-def _checked(result: object, meta: Meta, node: Node, program: Program, env: dict[str, int]) -> Array | None:
+def _checked(result: object, meta: Meta, node: Node, program: Program, env: dict[str, int], space: Space) -> Any:
     if isinstance(meta, Expr) and isinstance(result, (int, float)):
         _bound(program, node, (meta,), (int(result),), env)
         return None
@@ -129,8 +136,9 @@ def _checked(result: object, meta: Meta, node: Node, program: Program, env: dict
         if meta is None:
             return None
         raise FrontendError(f"{where_of(node)}: torch gives no tensor where the graph says {meta}")
-    array = to_numpy(result)
-    _bound(program, node, meta.shape, array.shape, env)
-    if array.dtype.name != meta.dtype:
-        raise FrontendError(f"{where_of(node)}: torch gives {array.dtype.name}{array.shape}, the graph says {meta}")
+    array = space.from_tensor(result)
+    _bound(program, node, meta.shape, tuple(array.shape), env)
+    if space.dtype(array) != meta.dtype:
+        shown = f"{space.dtype(array)}{tuple(array.shape)}"
+        raise FrontendError(f"{where_of(node)}: torch gives {shown}, the graph says {meta}")
     return array

@@ -66,12 +66,7 @@ class Compiled:
         return tuple(self.program.ordered({**given, **named}))
 
     def _tell(self, name: str, why: str) -> None:
-        """Say once that an input is copied, or refuse."""
-        if self._layout == "refuse":
-            raise EmitError(f"input {name} would be copied: {why}", hint='layout="copy", or x.contiguous()')
-        if (name, why) not in self._told:
-            self._told.add((name, why))
-            warnings.warn(f"{self.program.fusion.name}: input {name} is copied at each call: {why}", stacklevel=4)
+        told(self.program.fusion.name, name, why, self._layout, self._told)
 
     def copies(self, *values: Any, **named: Any) -> dict[str, str]:
         """The inputs that a call with these arrays copies first, and why."""
@@ -79,6 +74,15 @@ class Compiled:
 
     def __repr__(self) -> str:
         return f"Compiled({self.program!r})"
+
+
+def told(title: str, name: str, why: str, layout: Layout | None, known: set[tuple[str, str]]) -> None:
+    """Say once that an input is copied, or refuse."""
+    if layout == "refuse":
+        raise EmitError(f"input {name} would be copied: {why}", hint='layout="copy", or x.contiguous()')
+    if (name, why) not in known:
+        known.add((name, why))
+        warnings.warn(f"{title}: input {name} is copied at each call: {why}", stacklevel=4)
 
 
 @arguments(EmitError, first=True)

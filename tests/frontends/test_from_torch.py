@@ -13,11 +13,12 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from idgraph.errors import FrontendError, IndexingError, ScheduleError
-from idgraph.frontends import from_torch, fx
-from idgraph.frontends.fx import Import, for_target, points
+from idgraph.errors import FrontendError, IdGraphError, IndexingError, ScheduleError
+from idgraph.frontends import from_torch
+from idgraph.frontends.fx import Import
 from idgraph.frontends.nodes import Ref
 from idgraph.frontends.segments import last_reads
+from idgraph.runtime.compile import is_scheduled, scheduled
 from tools.bench.corpus import seeded, with_oracle
 
 Arguments = tuple[torch.Tensor, ...]
@@ -301,7 +302,7 @@ def test_strided_arguments() -> None:
             torch.testing.assert_close(imported.run(x.contiguous(), y, target=target), x + y)
     repeated = from_torch(f, (normal(4, 1).expand(4, 3), normal(4, 3)))
     if repeated.fusion["x"].domain.strides[1] == 0:
-        with pytest.raises(FrontendError, match="share one"):
+        with pytest.raises(IdGraphError, match="several elements"):
             repeated.run(normal(4, 3), normal(4, 3), target="numpy")
 
 
@@ -391,17 +392,6 @@ def test_without_torch() -> None:
     assert "idgraph[torch]" in out.stdout
 
 
-def test_a_gpu_gets_scheduled_kernels_unless_the_user_scheduled() -> None:
-    imported = from_torch(rope_half, FAMILIES["half"][1])
-    fusion = imported.fusion
-    before = str(fusion)
-    copy = for_target(fusion, "cuda")
-    assert "blockIdx.x" in {d.parallel for t in copy.outputs for d in t.loop}
-    assert str(fusion) == before and for_target(fusion, "cpu") is fusion
-    fusion.outputs[0].split(0, 2)
-    assert for_target(fusion, "cuda") is fusion
-
-
 def test_an_integer_sum_in_the_type_asked_for() -> None:
     def f(x: torch.Tensor) -> Arguments:
         return x.sum(0, dtype=torch.int32), x.sum(dtype=torch.int8), x.sum(1)
@@ -472,24 +462,38 @@ def test_memory_of_what_is_read_no_more_is_given_back() -> None:
     assert sorted(set(last.values())) == [0, 1, 2][: len(imported.segments)]
 
 
-def test_large_work_on_the_cpu_is_scheduled(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_work_is_scheduled_unless_somebody_has(target: Any) -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return torch.softmax(x * 2, -1) + x
 
-    fusion = from_torch(f, (normal(64, 64),)).fusion
-    assert points(fusion) > 64 * 64
-    assert for_target(fusion, "cpu") is fusion
-    monkeypatch.setattr(fx, "LARGE", 64 * 64)
-    assert for_target(fusion, "numpy") is fusion
-    assert any(e.output.inline_position for e in for_target(fusion, "cpu").exprs)
+    fusion = from_torch(f, (normal(4, 8),)).fusion
+    before = str(fusion)
+    made = scheduled(fusion, target)
+    assert str(fusion) == before and made.fusion is not fusion
+    assert any(e.output.inline_position for e in made.fusion.exprs) and len(made.kernels) == 1
+    assert scheduled(fusion, "numpy").fusion is fusion
+    fusion.outputs[0].split(0, 2)
+    assert scheduled(fusion, target).fusion is fusion
 
 
-def test_large_work_that_no_schedule_fits_runs_tensor_by_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scatter_is_no_schedule() -> None:
+    def f(x: torch.Tensor, i: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
+        return x.index_put((i,), s, accumulate=True)
+
+    args = normal(64, 256), torch.arange(0, 64, 2), normal(32, 256)
+    imported = from_torch(f, args)
+    assert not is_scheduled(imported.fusion)
+    for kernel in scheduled(imported.fusion, "cuda").kernels:
+        assert any(d.startswith("threadIdx") for d in kernel.launch)
+    assert_equal(imported.run(*args), f(*args))
+
+
+def test_what_no_schedule_fits_runs_tensor_by_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: object) -> None:
         raise ScheduleError("no schedule for this")
 
-    monkeypatch.setattr(fx, "LARGE", 1)
-    monkeypatch.setattr(fx, "auto", refuse)
+    monkeypatch.setattr("idgraph.runtime.compile.auto", refuse)
     x = normal(6)
     imported = from_torch(rotate_half, (x,))
     assert_equal(imported.run(x, target="cpu"), rotate_half(x))

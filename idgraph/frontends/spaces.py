@@ -1,0 +1,140 @@
+"""Where an imported program's values live while it runs: torch's tensors on the caller's device, or NumPy's arrays.
+
+Nothing is copied between the two but what the caller mixes: a NumPy constant of a program that is called with tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from idgraph.errors import FrontendError
+from idgraph.frontends.arrays import Array, dtype_name, is_torch, laid_out, load_torch, to_numpy, to_torch, with_strides
+from idgraph.frontends.nodes import TensorMeta
+from idgraph.frontends.pairs import PARTS, as_complex, as_reals
+from idgraph.frontends.sizes import values_of
+
+
+class Space(Protocol):
+    """See the module; values are arrays of the space."""
+
+    def taken(self, value: object) -> Any:
+        """An argument as an array of this space; None for what is not an array."""
+        ...
+
+    def dtype(self, value: Any) -> str:
+        """torch's name of its type."""
+        ...
+
+    def reals(self, value: Any) -> Any:
+        """A complex array as a real one with a last axis of two, any other as it is."""
+        ...
+
+    def complexes(self, value: Any, dtype: str) -> Any:
+        """The way back, where ``dtype`` is complex."""
+        ...
+
+    def tensor(self, value: Any, meta: TensorMeta | None) -> Any:
+        """As a tensor with the strides captured, for torch's own operations."""
+        ...
+
+    def from_tensor(self, value: Any) -> Any:
+        """A result of torch's."""
+        ...
+
+    def returned(self, value: Any, meta: TensorMeta | None, mine: bool) -> Any:
+        """A result with the strides captured; ``mine``: in memory that nobody else has."""
+        ...
+
+
+class NumPySpace:
+    """NumPy's arrays."""
+
+    def taken(self, value: object) -> Any:
+        return cast("Array", value) if isinstance(value, np.ndarray) else None
+
+    def dtype(self, value: Any) -> str:
+        return dtype_name(value)
+
+    def reals(self, value: Any) -> Any:
+        return as_reals(value)
+
+    def complexes(self, value: Any, dtype: str) -> Any:
+        return as_complex(value, dtype)
+
+    def tensor(self, value: Any, meta: TensorMeta | None) -> Any:
+        return to_torch(value if meta is None else laid_out(value, meta))
+
+    def from_tensor(self, value: Any) -> Any:
+        return to_numpy(value)
+
+    def returned(self, value: Any, meta: TensorMeta | None, mine: bool) -> Any:
+        if meta is None or dtype_name(value) != meta.dtype:
+            return value if mine and value.flags.owndata else value.copy(order="K")
+        strides = tuple(s * value.itemsize for s in values_of(meta.strides, {}))
+        return value if mine and value.strides == strides else with_strides(value, meta)
+
+
+class TorchSpace:
+    """torch's tensors on one device."""
+
+    def __init__(self, device: Any) -> None:
+        self.torch: Any = load_torch("which a tensor was given for")
+        self.device = device
+
+    def taken(self, value: object) -> Any:
+        if is_torch(value):
+            tensor = value.detach() if value.requires_grad else value
+            return tensor if tensor.device == self.device else tensor.to(self.device)
+        return to_torch(cast("Array", value)).to(self.device) if isinstance(value, np.ndarray) else None
+
+    def dtype(self, value: Any) -> str:
+        return str(value.dtype).removeprefix("torch.")
+
+    def reals(self, value: Any) -> Any:
+        return self.torch.view_as_real(value.resolve_conj().resolve_neg()) if value.is_complex() else value
+
+    def complexes(self, value: Any, dtype: str) -> Any:
+        return self.torch.view_as_complex(value.contiguous()) if dtype in PARTS else value
+
+    def tensor(self, value: Any, meta: TensorMeta | None) -> Any:
+        if meta is None or value.numel() == 0 or _same(value.shape, value.stride(), meta):
+            return value
+        return self._laid_out(value, meta)
+
+    def from_tensor(self, value: Any) -> Any:
+        return value.detach() if value.requires_grad else value
+
+    def returned(self, value: Any, meta: TensorMeta | None, mine: bool) -> Any:
+        if meta is None or self.dtype(value) != meta.dtype:
+            return value if mine else value.clone()
+        if mine and tuple(value.stride()) == tuple(values_of(meta.strides, {})) and not value.storage_offset():
+            return value
+        return self._laid_out(value, meta)
+
+    def _laid_out(self, value: Any, meta: TensorMeta) -> Any:
+        """A copy with these strides; an axis of stride 0 must repeat one element."""
+        shape, strides = values_of(meta.shape, {}), values_of(meta.strides, {})
+        made = self.torch.empty_strided(shape, strides, dtype=value.dtype, device=value.device)
+        repeated = tuple(slice(0, 1) if s == 0 else slice(None) for s in strides)
+        made[repeated] = value[repeated]
+        if 0 in strides and not bool(self.torch.equal(made.nan_to_num(), value.nan_to_num())):
+            raise FrontendError(f"a tensor of shape {shape} holds different elements where strides {strides} share one")
+        return made
+
+
+def _same(shape: Sequence[int], strides: Sequence[int], meta: TensorMeta) -> bool:
+    return all(n == 1 or a == b for n, a, b in zip(shape, strides, values_of(meta.strides, {}), strict=True))
+
+
+NUMPY_SPACE = NumPySpace()
+
+
+def space_of(given: Mapping[str, object]) -> Space:
+    """Tensors where one is given, on its device: of several devices that of the first with axes; else arrays."""
+    tensors = [a for a in given.values() if is_torch(a)]
+    if not tensors:
+        return NUMPY_SPACE
+    return TorchSpace(next((t for t in tensors if t.dim()), tensors[0]).device)
