@@ -138,7 +138,8 @@ class FusionError(IdGraphError):
     >>> f.verify()
     Traceback (most recent call last):
     idgraph.errors.FusionError: fusion f is not well formed: 1 violation(s)
-      because fusion f has no output: f.output(tensor)
+      because fusion f has no output
+      hint: mark what it computes: f.output(tensor)
     """
 
     def __init__(self, what: str, violations: Sequence[str] = (), *, hint: str = "") -> None:

@@ -22,7 +22,7 @@ from idgraph.errors import (
 from idgraph.ir.decisions import Decision, Format
 from idgraph.ir.domains import IterDomain, Kind, is_one
 from idgraph.ir.dtypes import DTypeLike, Scalar, check_dtype, scalar_dtype
-from idgraph.ir.exprs import Attr, AxisRead, TensorExpr, from_the_front
+from idgraph.ir.exprs import Attr, AxisRead, TensorExpr, from_the_front, plain_text
 from idgraph.ir.indexing import attr, basic_index, flags, listed, plain
 from idgraph.ir.registry import apply
 from idgraph.ir.rewriting import Rewrites
@@ -211,10 +211,11 @@ class Fusion(Rewrites, ShownFusion):
         if not is_true(as_expr(start) >= 0):
             raise OperationError(f"input {name}: offset {offset} may be negative", where=where)
         if strides is not None and contiguity is not None:
-            raise OperationError(f"input {name}: give strides or contiguity, not both", where=where)
+            hint = "strides alone; contiguity=False leaves a stride free until a kernel runs"
+            raise OperationError(f"input {name}: give strides or contiguity, not both", where=where, hint=hint)
         if strides is not None and (len(strides) != len(extents) or not all(is_true(as_expr(s) >= 0) for s in strides)):
             raise OperationError(
-                f"input {name}: strides {tuple(strides)} do not fit shape {tuple(map(str, extents))}",
+                f"input {name}: strides {plain_text(tuple(strides))} do not fit shape {plain_text(tuple(extents))}",
                 where=where,
                 hint="one non-negative number of elements for each axis",
             )
@@ -468,7 +469,8 @@ class Fusion(Rewrites, ShownFusion):
         """Check everything at once: raises `FusionError` with all violations, each with the user's line."""
         found = violations(self)
         if found:
-            raise FusionError(f"fusion {self.name} is not well formed: {len(found)} violation(s)", found)
+            hint = "" if self._outputs else "mark what it computes: f.output(tensor)"
+            raise FusionError(f"fusion {self.name} is not well formed: {len(found)} violation(s)", found, hint=hint)
 
 
 def check_fusion(value: object, who: str, error: type[IdGraphError] = IdGraphError) -> Fusion:

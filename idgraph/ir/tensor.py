@@ -342,11 +342,17 @@ class Tensor(Printed, Foreign):
         return self.fusion.index(self, items)
 
     def __iter__(self) -> object:
-        raise OperationError(f"tensor {self.name} is not iterable", hint="index it, or use ig.select / ig.slice")
+        raise OperationError(
+            f"tensor {self.name} is not iterable",
+            where=user_line(),
+            hint=f"[ig.select({self.name}, 0, k) for k in range(n)], or slices: {self.name}[a:b]",
+        )
 
     def __bool__(self) -> bool:
         raise OperationError(
-            f"tensor {self.name} has no truth value while a fusion is built", hint="use ig.where(condition, a, b)"
+            f"tensor {self.name} has no truth value while a fusion is built",
+            where=user_line(),
+            hint="use ig.where(condition, a, b)",
         )
 
     @property

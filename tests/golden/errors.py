@@ -81,7 +81,7 @@ CASES = (
          "ig.slice_scatter(x, ig.full((1, 6), 1.0), 0, 0, 1)\nig.where(x > 0, 1.0, x)\n"
          'ig.index_put(x, (f.input("k", (1,), "int64"),), f.input("v", (1, 6)))'),
     Case("truth", "x > 0 and x", "ig.where(condition, a, b)", "ig.where(x > 0, x, 0.0)"),
-    Case("iterate", "list(x)", "ig.select", "[ig.select(x, 0, k) for k in range(8)]"),
+    Case("iterate", "list(x)", "ig.select(x, 0, k)", "[ig.select(x, 0, k) for k in range(8)]"),
     Case("array_operand", "x * np.ones(6)", "f.input(name, shape, dtype)", 'x * f.input("w", (6,), "float64")'),
     # text
     text_case("text_operation", "z = slcie(y, dims=(0,), starts=(1,), stops=(8,), steps=(1,))", "'slice'",
@@ -98,13 +98,14 @@ CASES = (
     Case("text_head", "ig.parse('fuison f {\\n}')", "'fusion'", "ig.parse('fusion f {\\n}')"),
     Case("expression_function", 'ig.simplify("mni(i, 4)", {"i": 4})', "'min'", 'ig.simplify("min(i, 4)", {"i": 4})'),
     # operations
-    Case("reshape", "ig.reshape(x, 5, 5)", "", ""),
-    Case("shapes", "x + f.input('w', (5,))", "", ""),
+    Case("reshape", "ig.reshape(x, 5, 5)", "-1 infers one extent", "ig.reshape(x, 4, -1)"),
+    Case("shapes", "x + f.input('w', (5,))", "slice one of them", "x[:, :5] + f.input('w', (5,))"),
     Case("dtype", 'ig.cast(x, "flot32")', "'float32'", 'ig.cast(x, "float32")'),
     Case("foreign_tensor", 'x + ig.Fusion("g").input("w", (8, 6))', "tensors of one fusion",
          'x + f.input("w", (8, 6))'),
     Case("flag", "ig.sum(x, 1, keepdim=1)", "keepdim: bool", "ig.sum(x, 1, keepdim=True)"),
-    Case("contiguity_and_strides", 'f.input("w", (4,), strides=(1,), contiguity=True)', "", ""),
+    Case("contiguity_and_strides", 'f.input("w", (4,), strides=(1,), contiguity=True)', "strides alone",
+         'f.input("w", (4,), strides=(1,))'),
     Case("strides", 'f.input("w", (4, 2), strides=(1,))', "one non-negative number of elements for each axis",
          'f.input("w", (4, 2), strides=(2, 1))'),
     Case("unknown_symbol", 'f.input("w", (ig.Fusion("g").symbol("k", min=1),))', 'n = f.symbol("k", min=1)',
@@ -130,7 +131,8 @@ CASES = (
          "ig.IdModel(f).access(u.definition, t).bank_conflicts()"),
     Case("target", 'ig.emit(f, target="cdua")', "'cuda'", 'ig.emit(f, target="cuda")'),
     Case("no_fusion", "ig.emit(x)", "fusion: Fusion", "ig.emit(f)"),
-    Case("no_output", '(ig.Fusion("g").input("w", (4,)) + 1.0).fusion.verify()', "", ""),
+    Case("no_output", 'g = ig.Fusion("g")\nw = g.input("w", (4,)) + 1.0\ng.verify()', "f.output(tensor)",
+         'g = ig.Fusion("g")\nw = g.output(g.input("w", (4,)) + 1.0)\ng.verify()'),
     Case("picture_step", "ig.IdModel(f).write(y.definition).picture(at='first')", 'at="last"',
          "ig.IdModel(f).write(y.definition).picture(at='last')"),
 )  # fmt: skip

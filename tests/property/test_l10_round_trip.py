@@ -106,6 +106,8 @@ def _roll(f: Fusion, data: st.DataObject) -> None:
 
 MOVES: tuple[Callable[[Fusion, st.DataObject], object], ...] = (
     _recompute, _rename, _lay_out, _go_on, _loops, _roll,
+    lambda f, _: ig.layout.apply(f, ig.layout.infer(f)),
+    lambda f, data: ig.schedule.resize_to_inputs(f, data.draw(st.sampled_from(f.exprs))),
     lambda f, _: ig.schedule.auto(f), lambda f, _: ig.schedule.inline_most(f),
     lambda f, data: data.draw(st.sampled_from(f.tensors)).set_memory("shared"),
     lambda f, data: ig.schedule.like(f, data.draw(st.sampled_from(f.tensors))),
