@@ -15,6 +15,13 @@ from idgraph.frontends.pairs import PARTS, Pair
 from idgraph.ir import DTYPES, Fusion, Tensor
 
 
+# Views whatever the strides of their source; ``aten.view`` may need a copy where a kernel laid the source out anew.
+VIEWS = frozenset({
+    "aten.permute.default", "aten.t.default", "aten.transpose.int", "aten.unsqueeze.default", "aten.squeeze.dim",
+    "aten.squeeze.dims", "aten.expand.default", "aten.slice.Tensor", "aten.select.int", "aten.alias.default",
+})  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     """One fusion (None where nothing is mapped), then opaque calls and the picking of their results, in order.
@@ -179,6 +186,7 @@ def _whole(plan: Plan) -> tuple[Segment, ...]:
 def _segments(plan: Plan, live: frozenset[str]) -> tuple[Segment, ...]:
     """Nodes by stage: within a stage first what is mapped, in one fusion, then the opaque calls."""
     calls = [n for n in plan.program.nodes if n.kind == "call" and n.name in live]
+    views = _views(plan, calls)
     outside = [n for n in calls if n.name in plan.reasons or is_projection(plan, n)]
     mapped = [n for n in calls if n.name not in plan.reasons and not is_projection(plan, n)]
     last = max(plan.stage[n.name] for n in calls) if calls else 0
@@ -186,9 +194,13 @@ def _segments(plan: Plan, live: frozenset[str]) -> tuple[Segment, ...]:
     outer: list[list[Node]] = [[] for _ in range(last + 1)]
     for n in mapped:
         inner[plan.stage[n.name]].append(n)
-    for n in outside:
-        outer[plan.stage[n.name] - (n.meta is not None)].append(n)
-    wanted = _wanted(plan, mapped, outside)
+    for n in calls:
+        if n.name in views:
+            outer[plan.stage[n.name]].append(n)
+        elif n in outside:
+            outer[plan.stage[n.name] - (n.meta is not None)].append(n)
+    wanted = _wanted(plan, mapped, [*outside, *(n for n in mapped if n.name in views)]) - views
+    wanted |= _crossing(plan, mapped)
     made = [_segment(plan, k, inner[k], wanted, tuple(outer[k])) for k in range(last + 1)]
     return tuple(s for s in made if s.fusion is not None or s.calls)
 
@@ -206,11 +218,31 @@ def last_reads(plan: Plan) -> dict[str, int]:
 
 def _wanted(plan: Plan, mapped: Sequence[Node], outside: Sequence[Node]) -> frozenset[str]:
     """Names that something outside of their own segment reads."""
-    found = set(refs_of(plan.program.results))
+    found = set(refs_of(plan.program.results)) | _crossing(plan, mapped)
     for node in outside:
         found.update(node.refs())
-    for node in mapped:
-        found.update(r for r in node.refs() if plan.stage[r] != plan.stage[node.name])
+    return frozenset(found)
+
+
+def _crossing(plan: Plan, mapped: Sequence[Node]) -> set[str]:
+    """Names that mapped nodes of a later segment read."""
+    return {r for n in mapped for r in n.refs() if plan.stage[r] != plan.stage[n.name]}
+
+
+def _views(plan: Plan, calls: Sequence[Node]) -> frozenset[str]:
+    """Mapped nodes that only move axes about and that an opaque call reads, or that are results: torch makes the view,
+    nothing is copied."""
+    named = {n.name: n for n in calls}
+    found: set[str] = set()
+    work = [r for n in calls if n.name in plan.reasons for r in n.refs()]
+    work += refs_of(plan.program.results)
+    while work:
+        n = named.get(work.pop())
+        if n is None or n.name in found or n.name in plan.reasons or n.target not in VIEWS:
+            continue
+        if isinstance(n.meta, TensorMeta) and n.meta.dtype in DTYPES:
+            found.add(n.name)
+            work += n.refs()
     return frozenset(found)
 
 

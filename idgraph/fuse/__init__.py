@@ -6,7 +6,20 @@ touch (accesses as index maps) -> digits -> causes -> align (tried on a copy) ->
 from idgraph.fuse.causes import CAUSES, Cause
 from idgraph.fuse.explain import explain, obstacles
 from idgraph.fuse.obstacle import Obstacle, Obstacles
+from idgraph.fuse.plan import Plan, plan
 from idgraph.fuse.steps import Alignment, Step
 from idgraph.fuse.touch import Touch
 
-__all__ = ["CAUSES", "Alignment", "Cause", "Obstacle", "Obstacles", "Step", "Touch", "explain", "obstacles"]
+__all__ = [
+    "CAUSES",
+    "Alignment",
+    "Cause",
+    "Obstacle",
+    "Obstacles",
+    "Plan",
+    "Step",
+    "Touch",
+    "explain",
+    "obstacles",
+    "plan",
+]

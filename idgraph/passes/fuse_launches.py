@@ -7,10 +7,12 @@ other sizes share a launch, each on a range of its blocks.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 
-from idgraph.arith import as_expr, simplify
+from idgraph.arith import Expr, as_expr, simplify
 from idgraph.kernel.ir import (
     Accumulate,
     Alloc,
@@ -27,42 +29,62 @@ from idgraph.kernel.ir import (
 )
 from idgraph.schedule.config import KernelConfig
 
+ARRAYS = 96  # parameters of a launch: the driver takes 4 KB, of which an array and its extents take some 40 bytes
+LOOKED_AT = 16  # launches that are tried before a kernel gets one of its own
 MOST = 4  # nests in one thread: each holds registers for its loads
 Body = tuple[Stmt, ...]
 
 
 def together(plan: Plan) -> Plan:
-    """The plan with neighbouring independent kernels joined."""
+    """The plan with independent kernels joined, each as early as what it reads is there.
+
+    A kernel goes into the first launch after all those that it needs (what it reads is written, what it writes has been
+    read), among launches of as many threads and few enough arrays. Near linear in the kernels.
+    """
     groups: list[list[Kernel]] = []
+    arrays: list[set[str]] = []
+    written: dict[str, int] = {}  # buffer -> the last launch that writes it
+    touched: dict[str, int] = {}  # buffer -> the last launch that reads or writes it
+    places: dict[Expr, list[int]] = {}  # threads of a block -> launches of plain kernels
     for k in plan.kernels:
-        if groups and _is_plain(k) and all(_independent(k, other) for other in groups[-1]):
-            groups[-1].append(k)
-        elif _is_plain(k):
-            groups.append([k])
-        else:
-            groups += [[k], []]
-    joined = [_joined(g) if len(g) > 1 else g[0] for g in groups if g]
+        writes, names = _written(k), {b.name for b in k.buffers}
+        after = max([*(written.get(n, -1) for n in names), *(touched.get(n, -1) for n in writes)], default=-1)
+        home = len(groups)
+        if _is_plain(k):
+            open_ = places.setdefault(k.launch["threadIdx.x"][0], [])
+            first = bisect_right(open_, after)
+            fits = (n for n in islice(open_, first, first + LOOKED_AT) if len(arrays[n] | names) <= ARRAYS)
+            home = next(fits, home)
+            if home == len(groups):
+                open_.append(home)
+        if home == len(groups):
+            groups.append([])
+            arrays.append(set())
+        groups[home].append(k)
+        arrays[home] |= names
+        for n in names:
+            touched[n] = max(home, touched.get(n, -1))
+        for n in writes:
+            written[n] = max(home, written.get(n, -1))
+    joined = [_joined(g) if len(g) > 1 else g[0] for g in groups]
     return replace(plan, kernels=tuple(replace(k, name=f"kernel{n}") for n, k in enumerate(joined)))
 
 
+def _written(k: Kernel) -> set[str]:
+    return {s.buffer.name for s in walk(k.body) if isinstance(s, (Store, Accumulate)) and s.buffer is not None}
+
+
 def _is_plain(k: Kernel) -> bool:
-    """One nest on blockIdx.x and a known number of threadIdx.x, in which threads do not meet and nothing is summed."""
+    """One nest on blockIdx.x and a known number of threadIdx.x, in which threads do not meet: sums are a thread's own."""
     if set(k.launch) != {"blockIdx.x", "threadIdx.x"} or any(len(e) != 1 for e in k.launch.values()):
         return False
     if not k.launch["threadIdx.x"][0].is_const or any(
-        isinstance(s, (Accumulate, Alloc, Barrier, Combine)) for s in walk(k.body)
+        isinstance(s, (Alloc, Barrier, Combine)) or (isinstance(s, Accumulate) and s.buffer is not None)
+        for s in walk(k.body)
     ):
         return False
     loops = [s for s in k.body if not isinstance(s, Note)]
     return len(loops) == 1 and isinstance(loops[0], Loop) and loops[0].parallel == "blockIdx.x"
-
-
-def _independent(a: Kernel, b: Kernel) -> bool:
-    if a.launch["threadIdx.x"] != b.launch["threadIdx.x"]:
-        return False
-    written = [{s.buffer.name for s in walk(k.body) if isinstance(s, Store)} for k in (a, b)]
-    touched = [{x.name for x in k.buffers} for k in (a, b)]
-    return not (written[0] & touched[1] or written[1] & touched[0])
 
 
 def _joined(kernels: Sequence[Kernel]) -> Kernel:

@@ -22,6 +22,7 @@ from idgraph.ir import (
     Fusion,
     IterDomain,
     Loaded,
+    Mapped,
     Merge,
     Resize,
     Stride,
@@ -30,6 +31,7 @@ from idgraph.ir import (
     check_fusion,
     item_size,
 )
+from idgraph.ir.indexing import attr
 from idgraph.ir.loops import reset
 from idgraph.ir.registry import apply
 from idgraph.ir.state import rewriting
@@ -99,6 +101,7 @@ def auto(
             t.memory = "auto"
             t.log[:] = [s for s in t.log if s.name != "set_memory"]
             reset(t)
+    _join_reshapes(fusion)
     if any(e.is_reduction for e in fusion.exprs):
         broadcasts_first(fusion)
         two_stages(fusion)
@@ -164,6 +167,19 @@ def _join_views(fusion: Fusion) -> None:
         build = partial(apply, fusion, "unsqueeze", (x,), {"dims": dims})
         fusion.adopt(e.output, *fusion.trying(build, e.source_line))
         if not view.uses and view not in fusion.outputs:
+            fusion.remove([inner])
+
+
+def _join_reshapes(fusion: Fusion) -> None:
+    """A reshape of a reshape reads what the first one does: loops are then one step away from those before."""
+    for e in fusion.exprs:
+        inner = e.inputs[0].definition if e.op == "reshape" else None
+        if inner is None or inner.op != "reshape":
+            continue
+        shape = tuple(attr(d.extent) for d in e.output.axes)
+        build = partial(apply, fusion, "reshape", (inner.inputs[0],), {"shape": shape})
+        fusion.adopt(e.output, *fusion.trying(build, e.source_line))
+        if not inner.output.uses and inner.output not in fusion.outputs:
             fusion.remove([inner])
 
 
@@ -297,9 +313,20 @@ def _reads_all(e: TensorExpr, k: int) -> bool:
     return not cut and not any(isinstance(r, Fixed) and r.why == "select" for r in e.reads[k])
 
 
+def _in_place(use: TensorExpr, k: int) -> bool:
+    """Whether ``use`` reads all of operand ``k`` once, in its order: loops over either visit both alike."""
+    if use.is_reduction or use.op in SCATTERS or use.op in SCANS:
+        return False
+    if use.op == "reshape":
+        return True
+    axes = [r.domain for r in use.reads[k] if isinstance(r, Mapped)]
+    return [d for d in axes if d.extent != 1] == [d for d in use.output.logical if d.extent != 1]
+
+
 def _stored(fusion: Fusion) -> set[Tensor]:
-    """Tensors that always get a nest of their own: outputs, reductions, what is gathered from."""
-    kept: set[Tensor] = set(fusion.outputs)
+    """Tensors that always get a nest of their own: reductions, what is gathered from, and outputs, but for those that a
+    reader goes through in their own order: they are written on the way to it."""
+    kept: set[Tensor] = {t for t in fusion.outputs if not any(_in_place(use, k) for use, k in _reads(t))}
     for e in fusion.exprs:
         if e.is_reduction or e.op in SCATTERS or e.op in SCANS:
             kept.add(e.output)

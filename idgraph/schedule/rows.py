@@ -42,6 +42,7 @@ WRITING_THREADS = 512  # the same where it also writes a row
 CHUNKS = 4  # pieces of 16 bytes that each thread takes of a row, where there are enough rows for all processors
 FEW_ROWS = 264  # fewer rows than two blocks for each multiprocessor of a large GPU: more threads for each
 LONG = 1 << 16  # columns that one block should not write alone
+NEAR = 64  # tensors looked at behind a reduction
 BLOCK = 128  # threads of a block that works on several short rows
 BUSY = 1 << 18  # threads that a large GPU runs at once
 LEAST_COLUMNS = 16  # columns of each thread, where several share a row
@@ -81,16 +82,35 @@ def reduces(t: Tensor) -> bool:
 
 
 def spaces(fusion: Fusion) -> list[Space]:
-    """The spaces of a fusion, those of the largest reductions first; a tensor is in one of them at most."""
+    """The spaces of a fusion, those of the largest reductions first; a tensor is in one of them at most.
+
+    Of equal ones those come first whose result goes back to all columns, as in a softmax: what is computed there waits
+    for the rows, and would be a kernel of its own in another space.
+    """
     made: list[Space] = []
     taken: set[Tensor] = set()
     seeds = [e.output for e in fusion.exprs if reduces(e.output)]
-    for seed in sorted(seeds, key=_size, reverse=True):
+    for seed in sorted(seeds, key=lambda t: (-_size(t), not _goes_back(t))):
         if seed not in taken:
             space = _grown(fusion, seed, taken)
             taken.update(space.labels)
             made.append(space)
     return made
+
+
+def _goes_back(seed: Tensor) -> bool:
+    """Whether something with as many elements as ``seed`` reduces is computed from what it makes."""
+    whole, seen, work = _size(seed), {seed}, [seed]
+    while work and len(seen) < NEAR:
+        t = work.pop()
+        for use in t.uses:
+            o = use.output
+            if o not in seen and use.op not in SCATTERS and use.op not in SCANS and not use.is_reduction:
+                if _size(o) == whole:
+                    return True
+                seen.add(o)
+                work.append(o)
+    return False
 
 
 def _size(t: Tensor) -> int:

@@ -1,0 +1,126 @@
+"""`plan`: which operations share a kernel, before and after the automatic schedule, and what stays apart, why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from idgraph.display import Printed, Sheet
+from idgraph.errors import ScheduleError, arguments
+from idgraph.fuse.explain import obstacles
+from idgraph.fuse.obstacle import Obstacles
+from idgraph.ir import Fusion, Tensor, TensorExpr, check_fusion
+from idgraph.ir.parsing import copy_fusion
+from idgraph.ir.state import rewriting
+from idgraph.kernel.ir import Accumulate, Kernel, Store, VectorAdd, VectorStore, walk
+from idgraph.runtime import emit
+from idgraph.schedule import auto
+
+
+@dataclass(frozen=True, slots=True)
+class Plan(Printed):
+    """``kernels``: the operations of each CUDA kernel after `auto`, by the names of the tensors that they make, in launch
+    order. ``before``, ``after``: kernels of the schedule as it was, and then. ``apart``: what keeps kernels that share a
+    buffer apart. ``scheduled`` is the copy that was scheduled; it may hold private copies of what others recompute.
+    """
+
+    kernels: tuple[tuple[str, ...], ...]
+    before: int
+    after: int
+    apart: Obstacles
+    scheduled: Fusion
+
+    @arguments(ScheduleError, keep=rewriting)
+    def apply(self, fusion: Fusion) -> None:
+        """Schedule the user's fusion like this: `ig.schedule.auto`.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> y = f.output(ig.exp(f.input("x", shape=(64,))) * 2.0)
+        >>> ig.fuse.plan(f).apply(f)
+        >>> len(ig.emit(f, target="cuda").kernels)
+        1
+        """
+        auto(fusion)
+
+    def __str__(self) -> str:
+        lines = [f"{self.before} kernels before, {self.after} after"]
+        lines += [f"  kernel{n}: {', '.join(names)}" for n, names in enumerate(self.kernels)]
+        lines += [f"  apart: {o.a.output.name} and {o.b.output.name}, {o.cause} of {o.buffer.name}" for o in self.apart]
+        return "\n".join(lines)
+
+    def sheet(self) -> Sheet:
+        """One row a kernel."""
+        rows = [(f"kernel{n}", str(len(names)), ", ".join(names)) for n, names in enumerate(self.kernels)]
+        return Sheet(
+            f"{self.before} kernels before, {self.after} after", ("kernel", "operations", "tensors"), tuple(rows)
+        )
+
+    def to_json(self) -> str:
+        """Kernels, counts and what is apart."""
+        data = {"kernels": self.kernels, "before": self.before, "after": self.after,
+                "apart": [o.row() for o in self.apart]}  # fmt: skip
+        return json.dumps(data, indent=1)
+
+
+@arguments(ScheduleError, first=True)
+def plan(fusion: Fusion) -> Plan:
+    """Which operations of ``fusion`` share a kernel where `auto` schedules it; the fusion stays as it is.
+
+    Raises what scheduling and emitting raise.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x = f.input("x", shape=(64, 128))
+    >>> y = ig.exp(x)
+    >>> z = f.output(y / ig.sum(y, 1, keepdim=True))
+    >>> p = ig.fuse.plan(f)
+    >>> p.before, p.after, p.apart.rows
+    (3, 1, ())
+    """
+    check_fusion(fusion, "plan", ScheduleError)
+    before = len(emit(copy_fusion(fusion), target="cuda").kernels)
+    made = copy_fusion(fusion)
+    auto(made)
+    kernels = emit(made, target="cuda").kernels
+    operations = _operations(made, kernels)
+    return Plan(operations, before, len(kernels), _apart(made, operations), made)
+
+
+def _operations(f: Fusion, kernels: Sequence[Kernel]) -> tuple[tuple[str, ...], ...]:
+    """The tensors that each kernel makes: what it stores, and what only that is computed by."""
+    order = {e: n for n, e in enumerate(f.exprs)}
+    found: list[tuple[str, ...]] = []
+    for k in kernels:
+        stored = _stored(f, k)
+        inside: set[TensorExpr] = set()
+        work = [t.definition for t in stored]
+        read = {b.title for b in k.buffers} - {t.name for t in stored}
+        while work:
+            e = work.pop()
+            if e is not None and e not in inside and e.output.name not in read:
+                inside.add(e)
+                work += [t.definition for t in e.inputs]
+        found.append(tuple(e.output.name for e in sorted(inside, key=order.__getitem__)))
+    return tuple(found)
+
+
+def _stored(f: Fusion, k: Kernel) -> list[Tensor]:
+    by_name: Mapping[str, Tensor] = {t.name: t for t in f.tensors}
+    titles = dict.fromkeys(
+        s.buffer.title
+        for s in walk(k.body)
+        if isinstance(s, (Store, VectorStore, VectorAdd, Accumulate)) and s.buffer is not None
+    )
+    return [by_name[t] for t in titles if t in by_name]
+
+
+def _apart(f: Fusion, kernels: Sequence[tuple[str, ...]]) -> Obstacles:
+    """Obstacles between operations that no kernel holds both of."""
+    home: dict[str, set[int]] = {}
+    for n, names in enumerate(kernels):
+        for name in names:
+            home.setdefault(name, set()).add(n)
+    rows = [o for o in obstacles(f) if not home.get(o.a.output.name, set()) & home.get(o.b.output.name, set())]
+    return Obstacles(tuple(rows))

@@ -1,0 +1,88 @@
+"""Kernels: which operations share one, and that what shares one is computed right."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import idgraph as ig
+from tests.emit.test_lanes import check
+
+
+def norm() -> ig.Fusion:
+    """A row normalisation beside a total of columns, a reshape and a reader in another order."""
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(24, 64))
+    y = x / ig.sum(x * x, 1, keepdim=True)
+    f.output(y, ig.sum(x, 0), ig.reshape(ig.relu(x), 12, 128), ig.transpose(x, 0, 1) + 1.0)
+    return f
+
+
+def test_a_plan_tells_kernels_before_and_after() -> None:
+    f = norm()
+    text = str(f)
+    p = ig.fuse.plan(f)
+    assert str(f) == text  # nothing was changed
+    assert p.before == len(ig.emit(f, target="cuda").kernels)
+    made = {name for k in p.kernels for name in k}
+    assert {t.name for t in f.outputs} <= made
+    p.apply(f)
+    check(f)
+    assert len(ig.emit(f, target="cuda").kernels) == p.after == len(p.kernels) < p.before
+    assert ig.validate(f, target="numpy").ok
+    assert '"after"' in p.to_json() and len(p.sheet().rows) == p.after
+
+
+def test_an_output_is_written_on_the_way_to_its_reader() -> None:
+    f = ig.Fusion("f")
+    y = ig.relu(f.input("x", shape=(6, 50)))
+    f.output(y, ig.le(y, 0.5), ig.reshape(y, 300) * 2.0)
+    ig.schedule.auto(f)
+    assert len(ig.emit(f, target="cuda").kernels) == 1
+    assert ig.validate(f, target="numpy").ok and ig.validate(f, target="cpu").ok
+
+
+def test_independent_kernels_share_a_launch_although_others_stand_between() -> None:
+    f = ig.Fusion("f")
+    x, w = f.input("x", shape=(300, 7)), f.input("w", shape=(55, 410))
+    f.output(ig.exp(x))
+    f.output(ig.sum(w, 1))
+    f.output(ig.flip(x, 0))
+    ig.schedule.auto(f)
+    kernels = ig.emit(f, target="cuda").kernels
+    assert len(kernels) == 2
+    check(f)
+    written = [b.title for k in kernels for b in k.buffers if b.place == "output"]
+    assert sorted(written) == sorted(t.name for t in f.outputs)
+
+
+def test_a_kernel_never_runs_before_what_it_reads() -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(9, 130))
+    total = ig.sum(x, 0)
+    y = ig.flip(x, 0) * total
+    f.output(y, ig.sum(y, 0), ig.exp(x), ig.transpose(y, 0, 1) + ig.transpose(x, 0, 1))
+    ig.schedule.auto(f)
+    check(f)
+
+
+def test_views_of_opaque_operations_cost_no_kernel() -> None:
+    torch = pytest.importorskip("torch")
+
+    def fn(x: object, w: object) -> object:
+        y = torch.relu(x)
+        return torch.fft.fft(y.transpose(0, 1)).real + 1.0, torch.fft.fft(w.t()).real
+
+    x, w = torch.randn(6, 5), torch.randn(4, 3)
+    imp = ig.from_torch(fn, (x, w))
+    for got, want in zip(imp.run(x, w), fn(x, w), strict=True):
+        np.testing.assert_allclose(np.asarray(got), want.numpy(), rtol=1e-4, atol=1e-4)
+    assert not any(e.op == "permute" for s in imp.segments if s.fusion is not None for e in _needed(s.fusion))
+
+
+def _needed(f: ig.Fusion) -> list[ig.TensorExpr]:
+    wanted = set(f.outputs)
+    for e in reversed(f.exprs):
+        if e.output in wanted:
+            wanted.update(e.inputs)
+    return [e for e in f.exprs if e.output in wanted]
