@@ -14,7 +14,6 @@ from idgraph.frontends.nodes import Node, Program, Ref, TensorMeta, program_line
 from idgraph.frontends.pairs import PARTS, Pair
 from idgraph.ir import DTYPES, Fusion, Tensor
 
-
 # Views whatever the strides of their source; ``aten.view`` may need a copy where a kernel laid the source out anew.
 VIEWS = frozenset({
     "aten.permute.default", "aten.t.default", "aten.transpose.int", "aten.unsqueeze.default", "aten.squeeze.dim",

@@ -75,7 +75,7 @@ def _written(k: Kernel) -> set[str]:
 
 
 def _is_plain(k: Kernel) -> bool:
-    """One nest on blockIdx.x and a known number of threadIdx.x, in which threads do not meet: sums are a thread's own."""
+    """One nest on blockIdx.x and a known number of threadIdx.x, in which threads do not meet: sums are their own."""
     if set(k.launch) != {"blockIdx.x", "threadIdx.x"} or any(len(e) != 1 for e in k.launch.values()):
         return False
     if not k.launch["threadIdx.x"][0].is_const or any(

@@ -1,6 +1,9 @@
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 """Kernels: which operations share one, and that what shares one is computed right."""
 
 from __future__ import annotations
+
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -67,15 +70,15 @@ def test_a_kernel_never_runs_before_what_it_reads() -> None:
 
 
 def test_views_of_opaque_operations_cost_no_kernel() -> None:
-    torch = pytest.importorskip("torch")
+    torch: Any = pytest.importorskip("torch")
 
-    def fn(x: object, w: object) -> object:
+    def fn(x: Any, w: Any) -> Any:
         y = torch.relu(x)
         return torch.fft.fft(y.transpose(0, 1)).real + 1.0, torch.fft.fft(w.t()).real
 
     x, w = torch.randn(6, 5), torch.randn(4, 3)
     imp = ig.from_torch(fn, (x, w))
-    for got, want in zip(imp.run(x, w), fn(x, w), strict=True):
+    for got, want in zip(cast(Any, imp.run(x, w)), fn(x, w), strict=True):
         np.testing.assert_allclose(np.asarray(got), want.numpy(), rtol=1e-4, atol=1e-4)
     assert not any(e.op == "permute" for s in imp.segments if s.fusion is not None for e in _needed(s.fusion))
 
