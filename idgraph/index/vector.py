@@ -38,6 +38,7 @@ from idgraph.index.lanes import (
     loaded_anew,
 )
 from idgraph.index.loop import Loop
+from idgraph.index.peel import Peel, peel_of
 from idgraph.ir import item_size
 from idgraph.ir.loops import is_int
 
@@ -71,6 +72,7 @@ class VectorWidth(Printed):
     a along i0: 1 element of 4
       offset 3 is not a multiple of 4
       4 elements if t1 is sliced at 4 instead of 3 (axis 0)
+      4 elements if the loop is peeled: 7 accesses of 4 and 4 alone
     """
 
     access: Access = field(repr=False, compare=False)
@@ -114,10 +116,30 @@ class VectorWidth(Printed):
         """Changes that allow more, each applied to a copy of the fusion and asked again; the mildest first."""
         return () if self else self.access.suggestions(self)
 
+    @property
+    def peel(self) -> Peel | None:
+        """The loop as whole vectors with single elements around them, where it is not vectors alone.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> a = f.input("a", shape=(1003,))
+        >>> t = f.output(a + 1.0)
+        >>> why = ig.IdModel(f).access(t.definition, a).explain_vector_width("i0")
+        >>> print(why.peel)
+        4 elements if the loop is peeled: 250 accesses of 4 and 3 alone
+        """
+        if self or self.limit not in ("extent", "offset"):
+            return None
+        width = min(self.wanted, widest(self.access))
+        if self.access.loads or not explain_contiguous(self.access, self.loop):
+            return None
+        return peel_of(self.access, self.loop, width)
+
     def __str__(self) -> str:
         elements = f"{self.width} element{'s' if self.width > 1 else ''}"
         head = f"{self.access.tensor.name} along {self.loop.name}: {elements} of {self.wanted}"
-        return "\n".join([head, f"  {self.reason}", *(f"  {c}" for c in self.suggestions())])
+        offers = [f"  {c}" for c in self.suggestions()]
+        return "\n".join([head, f"  {self.reason}", *offers, *([f"  {self.peel}"] if self.peel else [])])
 
 
 def widest(access: Access) -> int:
