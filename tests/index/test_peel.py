@@ -13,8 +13,8 @@ import idgraph as ig
 def test_counted(n: int, start: int, dtype: ig.DType) -> None:
     f = ig.Fusion("f")
     a = f.input("a", shape=(n + start,), dtype=dtype)
-    t = f.output(a[start:] + 1.0)
-    why = ig.IdModel(f).access(t.definition, a).explain_vector_width("i0")
+    f.output(a[start:] + 1.0)
+    why = ig.IdModel(f).access(a.uses[0], a).explain_vector_width("i0")
     width = 4 if dtype == "float32" else 8
     whole = [k for k in range(-(-start // width) * width, start + n - width + 1, width)]
     if why or not whole:
@@ -30,8 +30,8 @@ def test_counted(n: int, start: int, dtype: ig.DType) -> None:
 def test_rows_that_begin_anywhere() -> None:
     f = ig.Fusion("f")
     a = f.input("a", shape=(30, 101))
-    t = f.output(a + 1.0)
-    read = ig.IdModel(f).access(t.definition, a)
+    f.output(a + 1.0)
+    read = ig.IdModel(f).access(a.uses[0], a)
     p = read.explain_vector_width("i1").peel
     assert p is not None and (p.head, p.vectors, p.tail) == (None, 24, None)
     rows = [[k for k in range(r * 101, r * 101 + 98) if k % 4 == 0] for r in range(30)]
@@ -42,7 +42,7 @@ def test_what_is_not_peeled() -> None:
     f = ig.Fusion("f")
     a = f.input("a", shape=(30, 101), strides=(1, 30))
     b = f.input("b", shape=(101,), alignment=4)
-    t = f.output(a + b)
+    f.output(a + b)
     m = ig.IdModel(f)
-    assert m.access(t.definition, a).explain_vector_width("i1").peel is None  # a step of 30
-    assert m.access(t.definition, b).explain_vector_width("i1").peel is None  # where it begins is not known
+    assert m.access(a.uses[0], a).explain_vector_width("i1").peel is None  # a step of 30
+    assert m.access(b.uses[0], b).explain_vector_width("i1").peel is None  # where it begins is not known
