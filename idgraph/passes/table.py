@@ -11,7 +11,7 @@ from functools import partial
 from typing import Literal
 
 from idgraph.kernel.ir import Kernel, Plan
-from idgraph.passes import collapse, fuse_lanes, fuse_launches, init, lanes, peel, roll, rows
+from idgraph.passes import collapse, fuse_lanes, fuse_launches, init, interchange, lanes, peel, roll, rows
 from idgraph.passes.rows import symbols
 from idgraph.schedule.config import RULE, KernelConfig
 
@@ -22,6 +22,7 @@ Name = Literal[
     "rows",
     "init",
     "collapse",
+    "interchange",
     "peel",
     "unroll",
     "roll",
@@ -62,6 +63,7 @@ TABLE: Mapping[str, tuple[Pass, ...]] = {
         Pass("collapse", "blocks, threads and lanes of a cut row as one loop", _each(collapse.collapsed)),
         _APART,
         Pass("rows", "loops over columns joined, what was dear kept for the next", partial(_rows, threads=False)),
+        Pass("interchange", "rows side by side in memory reduced together", _each(interchange.interchanged)),
         Pass("init", "first values for what one path only sets", _each(init.with_first_values)),
     ),
     "cuda": (
