@@ -58,13 +58,14 @@ def scalars(kernel: Kernel) -> Kernel:
 def fused(body: Sequence[Stmt]) -> Body:
     """Neighbouring loops over as many lanes joined, where no step of the second waits for a later one of the first.
 
-    Comments between them move in front.
+    Comments between them move in front. Loads stay apart from stores behind them: compilers, which do not know that
+    arrays lie apart, would wait for each lane's load in turn.
     """
     made: list[Stmt] = []
     for s in body:
         at = next((n for n in range(len(made) - 1, -1, -1) if not isinstance(made[n], Note)), -1)
         last = made[at] if at >= 0 else None
-        if is_lanes(s) and is_lanes(last) and _alike(last, s) and _independent(last, s):
+        if is_lanes(s) and is_lanes(last) and _alike(last, s) and not _waits(last, s) and _independent(last, s):
             made[at:] = [*made[at + 1 :], replace(last, body=(*last.body, *s.body))]
         else:
             made.append(s)
@@ -78,6 +79,11 @@ def is_lanes(s: Stmt | None) -> TypeGuard[Loop]:
 
 def _alike(a: Loop, b: Loop) -> bool:
     return (a.var, a.extent) == (b.var, b.extent)
+
+
+def _waits(a: Loop, b: Loop) -> bool:
+    """True where ``a`` loads from memory and ``b`` stores to it."""
+    return bool(loaded_in((a,)) and stored_in((b,)))
 
 
 def _independent(a: Loop, b: Loop) -> bool:

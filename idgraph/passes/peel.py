@@ -69,6 +69,8 @@ def _inside(body: Body, around: tuple[Loop, ...], numbers: _Numbers) -> Body:
             case Loop(parallel="vectorize"):
                 chunk = chunk_of(s, around)
                 made += [s] if chunk is None else chunk.peeled(numbers)
+            case Loop(parallel="unroll") if (cut := _last_cut(s, around)) is not None:
+                made += _steps(s, cut)
             case Loop():
                 made.append(replace(s, body=_inside(s.body, (*around, s), numbers)))
             case If():
@@ -234,6 +236,7 @@ class Chunk:
                 continue
             # What is the same for all rows is found in caches.
             weight = item_size(s.buffer.dtype) * (4 if r.names & start.names else 1)
+            weight *= 2 if isinstance(s, Store) else 1  # a part of a sector is read from the cache, but written alone
             like = next((a for a in found if multiple_of(simplify(start - a), self.width)), start)
             found[like] = found.get(like, 0) + weight
         if not found:
@@ -260,6 +263,34 @@ class Chunk:
             return rewritten(s, index=at)
 
         return everywhere(self.loop.body, moved)
+
+
+# steps ----------------------------------------------------------------------------------------------------------------
+
+
+def _last_cut(s: Loop, around: Sequence[Loop]) -> Expr | None:
+    """The one condition that cuts the steps of an unrolled loop off at its end."""
+    if not s.extent.is_const or int(s.extent) < 2 or not _is_plain(s.body):
+        return None
+    cuts = {c for x in walk(s.body) if isinstance(x, If) for c in conjuncts(x.condition) if s.var in c.names}
+    if len(cuts) != 1 or not _all_guarded(s.body, next(iter(cuts))):
+        return None
+    (cut,) = cuts
+    moving = {v.var for v in around} | {s.var}
+    if cut.op not in ("lt", "le") or cut.args[1].names & moving:
+        return None
+    step = symbol(s.var, 0, s.extent - 1)
+    apart = simplify(cut.args[0].substitute({step: as_expr(1)}) - cut.args[0].substitute({step: as_expr(0)}))
+    linear = simplify(cut.args[0].substitute({step: as_expr(0)}) + step * apart)
+    return cut if apart.is_const and int(apart) > 0 and simplify(cut.args[0] - linear) == 0 else None
+
+
+def _steps(s: Loop, cut: Expr) -> list[Stmt]:
+    """All steps without the condition where the last one holds it; else those that do, one by one."""
+    step = symbol(s.var, 0, s.extent - 1)
+    last, first = (simplify(cut.substitute({step: as_expr(n)})) for n in (int(s.extent) - 1, 0))
+    alone = replace(s, parallel="serial")
+    return [If(last, (replace(s, body=without(s.body, cut)),)), If(simplify(~last & first), (alone,))]
 
 
 # bodies ---------------------------------------------------------------------------------------------------------------

@@ -357,15 +357,15 @@ def _reference(t: Tensor, sources: _Sources, stored: Collection[Tensor], config:
     parts, width = _lanes(t, kept, sources) if alone else (1, 1)
     most = _vector(t, sources)
     cut = flat_cut(t, t.loop[:kept], stored, most) if alone and parts == 1 and width < most else None
-    if cut is not None:
+    if cut is not None and cut.axes:
         kept, width = _flattened(t, kept, cut), 1
-    if width > 1:
+    elif width > 1 and cut is None:
         t.split(kept - 1, width).parallelize(kept, "vectorize")
     if parts > 1:
         t.split(kept - 1, parts, inner=False).reorder({kept - 1: kept}).parallelize(kept, "unroll")
     # A row that an index selects is waited for twice, so several are on their way at once; so are constants.
     waits = not sources.inputs or bool(ops & ROWS_BY_INDEX)
-    steps = config.vectors or (STEPS if parts == 1 and waits else 1)
+    steps = config.vectors or (cut.steps if cut is not None and cut.steps > 1 else STEPS if parts == 1 and waits else 1)
     usual = parts * len(sources.inputs) > MAX_VECTORS
     apart = parts > 1 and (usual if config.apart is None else config.apart)
     if apart:  # each part has threads of its own, whole warps of them

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
-from idgraph.arith import Expr, as_expr, multiple_of, simplify
+from idgraph.arith import Expr, as_expr, is_true, multiple_of, simplify
 from idgraph.index.layout import strides
 from idgraph.ir import Fixed, IterDomain, Mapped, Resize, Tensor, TensorExpr
 from idgraph.layout.infer import bytes_of, moved_bytes
@@ -21,6 +21,7 @@ from idgraph.layout.orders import Order, carried, own_order
 HEAVY = 4  # a source with a quarter of the reference's bytes, or more, has a say
 MAX_ORDERS = 16
 MAX_PATHS = 64  # ways from a reference to its sources that are looked at
+LONG_ROW = 1024  # elements of a row whose ends are worth code of their own for what is the same along it
 LEAST_VECTORS = 8  # of a loop whose ends are worth code of their own
 
 
@@ -213,12 +214,14 @@ def own_touch(t: Tensor) -> Touch | None:
 class Cut:
     """The innermost ``axes`` loops as one, in vectors of ``width`` elements.
 
-    ``chunks`` of them for each step of the loops outside, or None where the vectors are counted over all of it.
+    ``chunks`` of them for each step of the loops outside, or None where the vectors are counted over all of it. With
+    ``steps`` there are no vectors: a thread takes as many elements, a block apart.
     """
 
     axes: int
     width: int
     chunks: int | None
+    steps: int = 1
 
 
 def flat_cut(t: Tensor, kept: Sequence[IterDomain], stored: Collection[Tensor], width: int) -> Cut | None:
@@ -236,9 +239,13 @@ def flat_cut(t: Tensor, kept: Sequence[IterDomain], stored: Collection[Tensor], 
         return None
     whole = [u for u in heavy if u.steps[kept[-1]] == 1]
     columns = [u for u in touches if u not in heavy and u.steps[kept[-1]] != 0]
+    by_row = [u for u in touches if u not in heavy and u.steps[kept[-1]] == 0]
     count = min(_joint(kept, u) for u in (*whole, *columns))
+    still = min((_still(kept, u) for u in by_row), default=count)
+    if still < count and is_true(_elements(kept[len(kept) - still :]) >= LONG_ROW):
+        count = still  # a number for each row is loaded once for a vector
     inner, outer = kept[len(kept) - count :], kept[: len(kept) - count]
-    n = simplify(prod((d.extent for d in inner), start=as_expr(1)))
+    n = _elements(inner)
     aligned = all(_aligned(u, outer, width) for u in whole)
     if aligned and multiple_of(n, width):
         return Cut(count, width, None)
@@ -248,7 +255,34 @@ def flat_cut(t: Tensor, kept: Sequence[IterDomain], stored: Collection[Tensor], 
         return None
     if not outer:
         return Cut(count, width, None)
-    return Cut(count, width, -(-(int(n) + (0 if aligned else width - 1)) // width))
+    if aligned:
+        return Cut(count, width, -(-int(n) // width))
+    if not all(_alike(own, u, outer, width) for u in (*whole, *columns)):
+        return Cut(0, 1, None, width)  # one is aligned where another is not: neighbouring threads, single elements
+    return Cut(count, width, -(-(int(n) + width - 1) // width))
+
+
+def _elements(axes: Sequence[IterDomain]) -> Expr:
+    return simplify(prod((d.extent for d in axes), start=as_expr(1)))
+
+
+def _still(kept: Sequence[IterDomain], u: Touch) -> int:
+    """The number of innermost axes along which ``u`` does not move."""
+    count = 0
+    for d in reversed(kept):
+        if u.steps[d] != 0:
+            break
+        count += 1
+    return count
+
+
+def _alike(own: Touch, u: Touch, outer: Sequence[IterDomain], width: int) -> bool:
+    """Whether vectors of both begin at the same distance from a multiple of ``width``, wherever the loops outside are."""
+    offset = as_expr(u.source.offset if u.source.definition is None else 0)
+    pairs = [(own.steps[d], u.steps[d]) for d in outer]
+    return multiple_of(offset, width) and all(
+        a is not None and b is not None and multiple_of(simplify(a - b), width) for a, b in pairs
+    )
 
 
 def _joint(kept: Sequence[IterDomain], u: Touch) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import idgraph as ig
-from idgraph.kernel.ir import Loop, VectorLoad, VectorStore, walk
+from idgraph.kernel.ir import Loop, Store, VectorLoad, VectorStore, walk
 from idgraph.runtime import Program, compile_ptx
 
 Build = Callable[[ig.Fusion], None]
@@ -39,6 +39,10 @@ def _odd_inner(f: ig.Fusion) -> None:  # 5 x 5 pictures: rows of 25, one axis of
 
 
 def _odd_rows(f: ig.Fusion) -> None:
+    f.output(ig.exp(f.input("x", shape=(7, 1031)) - f.input("m", shape=(7, 1))))
+
+
+def _odd_rows_and_bias(f: ig.Fusion) -> None:
     f.output(ig.relu(f.input("x", shape=(7, 131)) + f.input("b", shape=(131,))))
 
 
@@ -64,8 +68,9 @@ FOLLOWED: dict[str, tuple[Build, int, int]] = {  # elements of the widest load a
     "odd total": (_odd_total, 4, 4),
     "odd inner axis": (_odd_inner, 4, 4),
     "odd rows": (_odd_rows, 4, 4),
-    "slices": (_slices, 4, 4),
-    "padded rows": (_padded, 4, 1),
+    "odd rows and bias": (_odd_rows_and_bias, 1, 1),
+    "slices": (_slices, 1, 1),
+    "padded rows": (_padded, 1, 1),
     "two against one": (_two_against_one, 4, 4),
 }
 
@@ -97,6 +102,15 @@ def test_neighbouring_threads_touch_neighbouring_elements() -> None:
 def test_body_of_odd_rows_has_wide_accesses_in_ptx() -> None:
     (ptx,) = compile_ptx(emitted(_odd_rows))
     assert re.search(r"ld\.global\S*\.v4", ptx) and re.search(r"st\.global\.v4", ptx)
+
+
+def test_alignments_that_differ_are_single_elements_side_by_side() -> None:
+    p = emitted(_padded)
+    stores = [s for s in walk(p.kernels[0].body) if isinstance(s, Store)]
+    assert str(stores[0].address) == "i0*512 + i1"
+    (ptx,) = compile_ptx(p)
+    body = re.findall(r"(ld|st)\.global", ptx)
+    assert body[:12] == ["ld"] * 8 + ["st"] * 4  # all loads are under way before the first store
 
 
 def test_truth_values_travel_in_vectors() -> None:

@@ -117,6 +117,24 @@ def rows_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
     return (y if wide else y.to(torch.bfloat16),)
 
 
+def _less_by_row(rows: int, columns: int, small_columns: int) -> Callable[[bool], ig.Fusion]:
+    def build(small: bool) -> ig.Fusion:
+        count, n = (5, small_columns) if small else (rows, columns)
+        f = ig.Fusion(f"exp(x - m) of {rows} x {columns} bf16")
+        x = ig.cast(f.input("x", shape=(count, n), dtype="bfloat16"), "float32")
+        f.output(ig.cast(ig.exp(x - f.input("m", shape=(count, 1))), "bfloat16"))
+        return f
+
+    return build
+
+
+def less_by_row_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
+    """The same."""
+    if x["x"].dtype == torch.float64:
+        return (torch.exp(x["x"] - x["m"]),)
+    return (torch.exp(x["x"].float() - x["m"]).to(torch.bfloat16),)
+
+
 CASES: tuple[Case, ...] = (
     Case("two_outputs", 0.97, two_outputs, two_outputs_torch),
     Case("epilogue", 0.97, epilogue, epilogue_torch),
@@ -130,5 +148,7 @@ CASES: tuple[Case, ...] = (
     Case("rows_odd", 0.0, _rows(30, 50257, 257), rows_torch),
     Case("many_rows_even", 0.95, _rows(4096, 50256, 256), rows_torch),
     Case("many_rows_odd", 0.95, _rows(4096, 50257, 257), rows_torch),
+    Case("less_even", 0.95, _less_by_row(4096, 50256, 1040), less_by_row_torch),
+    Case("less_odd", 0.95, _less_by_row(4096, 50257, 1041), less_by_row_torch),
     Case("padded_rows", 0.0, _rows(4096, 50257, 257, 50264), rows_torch),
 )
