@@ -1,4 +1,4 @@
-"""A loop that no vector divides, or whose first element is not aligned, as whole vectors with single elements around."""
+"""A loop that no vector divides, or whose first element is not aligned: whole vectors with single elements around."""
 
 from __future__ import annotations
 
@@ -30,13 +30,15 @@ class Peel:
     def __str__(self) -> str:
         of = f"{self.vectors} access{'es' if self.vectors > 1 else ''} of {self.width}"
         if self.head is None or self.tail is None:
-            return f"{self.width} elements if the loop is peeled: {of} or more a row, up to {self.width - 1} alone before"
+            return (
+                f"{self.width} elements if the loop is peeled: {of} or more a row, up to {self.width - 1} alone before"
+            )
         alone = self.head + self.tail
         return f"{self.width} elements if the loop is peeled: {of} and {alone} alone"
 
 
 def peel_of(access: Access, at: Loop, width: int) -> Peel | None:
-    """How a loop whose steps lie side by side is peeled for vectors of ``width``; None where no whole vector is left."""
+    """How a loop whose steps lie side by side is peeled for vectors; None where no whole vector is left."""
     aligned = access.tensor.alignment % (width * item_size(access.tensor.dtype)) == 0
     cut = any(at.symbol in c.symbols for c in access.conditions)
     if not (aligned and at.extent.is_const) or cut or width < 2 or access.buffer.place == "register":

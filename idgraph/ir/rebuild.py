@@ -98,8 +98,10 @@ def _moved(value: Attr, symbols: Mapping[str, Expr]) -> Attr:
     return value.substitute(symbols) if isinstance(value, Expr) else value
 
 
-def rebuild(fusion: Fusion, edits: Sequence[Edit] = ()) -> Fusion:
+def rebuild(fusion: Fusion, edits: Sequence[Edit] = (), outputs: Sequence[str] | None = None) -> Fusion:
     """An independent fusion with the same names, operations, lines and schedule, but for ``edits``.
+
+    ``outputs``: names of those that are outputs there; None for the same.
 
     Raises what building raises where the rest of the fusion does not fit the edits any more.
 
@@ -111,10 +113,11 @@ def rebuild(fusion: Fusion, edits: Sequence[Edit] = ()) -> Fusion:
     'i0 + 4'
     """
     # In a context of its own: the user's current fusion stays the current one.
-    return copy_context().run(_rebuild, fusion, _sorted(edits))
+    names = [t.name for t in fusion.outputs] if outputs is None else outputs
+    return copy_context().run(_rebuild, fusion, _sorted(edits), names)
 
 
-def _rebuild(fusion: Fusion, changes: _Changes) -> Fusion:
+def _rebuild(fusion: Fusion, changes: _Changes, outputs: Sequence[str]) -> Fusion:
     made = Fusion(fusion.name)
     for name, s in fusion.symbols.items():
         low, high, modulus, _ = s.symbol_bounds
@@ -128,8 +131,8 @@ def _rebuild(fusion: Fusion, changes: _Changes) -> Fusion:
     for t in fusion.tensors:
         with made.at_line(t.source_line):
             _again(t, made, changes, symbols)
-    for t in fusion.outputs:
-        made.output(made[t.name])
+    for name in outputs:
+        made.output(made[name])
     steps = sorted(((step.at, t.name, n) for t in fusion.tensors for n, step in enumerate(t.log)))
     for _, name, n in steps:
         step = fusion[name].log[n]

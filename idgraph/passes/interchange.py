@@ -132,7 +132,10 @@ def _rebuilt(nest: _Nest) -> Loop:
         symbol(nest.inner.var, 0, nest.inner.extent - 1): simplify(row % nest.step),
     }
     extent = simplify(minimum(as_expr(many), nest.count - block * many))
-    arrays = {d.name: Buffer(f"{d.name}_all", f"{d.name} of {many} rows", d.dtype, as_expr(many), "private") for d in nest.first}
+    arrays = {
+        d.name: Buffer(f"{d.name}_all", f"{d.name} of {many} rows", d.dtype, as_expr(many), "private")
+        for d in nest.first
+    }
 
     def moved(body: Sequence[Stmt]) -> Body:
         return everywhere(tuple(body), lambda s: rewritten(s, index=lambda e: simplify(e.substitute(place))))

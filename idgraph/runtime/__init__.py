@@ -40,13 +40,15 @@ def emit(
     model: IndexMaps | None = None,
     cache: str | Path | None = None,
     config: KernelConfig | None = None,
+    views: bool = False,
 ) -> Program:
     """Kernels that compute the outputs of ``fusion`` as scheduled.
 
     ``target`` is "python" (reads like the mathematics), "numpy" (whole grids), "cpu" (numba) or "cuda" (numba.cuda; its
     source needs no GPU). ``model`` replaces the index maps, for tests of wrong ones. ``cache`` is a folder that keeps
     compiled CUDA kernels, safe to share and to damage. ``config`` is the one that the schedule was made for: see
-    `idgraph.tune` (None: the rule's). Raises `FusionError`,
+    `idgraph.tune` (None: the rule's). With ``views``, outputs that are views of inputs (`idgraph.layout.alias`) have no
+    kernel, and what runs gives views of the arrays it was given. Raises `FusionError`,
     `ScheduleError` for a race or an inlining no loop nest can do, `EmitError` for what a target cannot express.
 
     >>> import idgraph as ig, numpy as np
@@ -60,7 +62,7 @@ def emit(
         from idgraph.runtime.program import emit as build  # noqa: PLC0415 - loads NumPy
         from idgraph.schedule.config import RULE  # noqa: PLC0415 - loads the schedules
 
-    return build(fusion, target, model=model, cache=cache, config=RULE if config is None else config)
+    return build(fusion, target, model=model, cache=cache, config=RULE if config is None else config, views=views)
 
 
 def __getattr__(name: str) -> object:

@@ -11,8 +11,9 @@ from idgraph.display import Printed, Sheet, show
 from idgraph.errors import EmitError, arguments, did_you_mean
 from idgraph.index import IdModel
 from idgraph.index.sizes import Size, check_sizes, open_sizes
-from idgraph.ir import Fusion, check_fusion
+from idgraph.ir import Fusion, Tensor, check_fusion
 from idgraph.kernel.ir import Kernel, Plan, quote
+from idgraph.layout.alias import Alias
 from idgraph.loading import LOADING
 from idgraph.lower.build import build_plan
 from idgraph.lower.nest import IndexMaps
@@ -48,7 +49,8 @@ class Program(Printed):
     """
 
     __slots__ = (
-        "_callers", "_fitting", "_functions", "_sizes", "cache", "config", "fusion", "fusion_names", "plan", "target",
+        "_callers", "_fitting", "_functions", "_sizes", "cache", "config", "fusion", "fusion_names", "outputs", "plan",
+        "target", "views",
     )  # fmt: skip
 
     def __init__(
@@ -59,7 +61,11 @@ class Program(Printed):
         cache: KernelCache | None = None,
         config: KernelConfig = RULE,
         sizes: tuple[Size, ...] = (),
+        outputs: tuple[Tensor, ...] | None = None,
+        views: Mapping[str, Alias] | None = None,
     ) -> None:
+        self.outputs = fusion.outputs if outputs is None else outputs
+        self.views = {} if views is None else dict(views)
         self._sizes = sizes
         self._fitting: set[tuple[tuple[str, int], ...]] = set()
         self.fusion = fusion
@@ -172,8 +178,19 @@ class Program(Printed):
 
         Raises `EmitError` for arrays that do not fit, `IndexingError` for an index out of range.
         """
-        found = self.caller(checked)(self.ordered(inputs), symbols, None, poison)
-        return {t.name: x for t, x in zip(self.fusion.outputs, found, strict=True)}
+        given = self.ordered(inputs)
+        found = self.caller(checked)(given, symbols, None, poison) if self.fusion.outputs else ()
+        made = {t.name: x for t, x in zip(self.fusion.outputs, found, strict=True)}
+        if not self.views:
+            return made
+        with LOADING:
+            from idgraph.runtime.views import view  # noqa: PLC0415  # NumPy
+
+        for t in self.outputs:
+            if t.name in self.views:
+                v = self.views[t.name]
+                made[t.name] = view(t, v, inputs[v.of.name])
+        return {t.name: made[t.name] for t in self.outputs}
 
     def show(self) -> None:
         """Print the source of the kernels, in colour where standard output is a terminal."""
@@ -194,12 +211,14 @@ def emit(
     model: IndexMaps | None = None,
     cache: str | Path | None = None,
     config: KernelConfig = RULE,
+    views: bool = False,
 ) -> Program:
     """Kernels that compute the outputs of ``fusion`` as scheduled.
 
     ``target`` is "python" (reads like the mathematics), "numpy" (whole grids), "cpu" (numba) or "cuda" (numba.cuda; its
     source needs no GPU). ``model`` replaces the index maps, for tests of wrong ones. ``cache`` is a folder that keeps
-    compiled CUDA kernels (`idgraph.runtime.cache`). ``config`` is the one that the schedule was made for.
+    compiled CUDA kernels (`idgraph.runtime.cache`). ``config`` is the one that the schedule was made for. With
+    ``views``, outputs that are views of inputs (`idgraph.layout.alias`) have no kernel: `Program.run` gives views.
     Raises `FusionError`, `ScheduleError` for a race or an inlining no loop nest can do, `EmitError` for what a target
     cannot express.
 
@@ -220,11 +239,20 @@ def emit(
             buf1[i0] = t1
     <BLANKLINE>
     """
+    outputs, found = fusion.outputs, dict[str, Alias]()
+    if views:
+        with LOADING:
+            from idgraph.runtime.views import views_of, without  # noqa: PLC0415  # NumPy
+
+        found = views_of(fusion)
+        fusion = without(fusion, found) if found else fusion
+    kept = KernelCache(Path(cache)) if cache is not None else None
+    if not fusion.outputs and found:
+        return Program(fusion, target, Plan((), (), {}, {}), kept, config, (), outputs, found)
     maps, plan = _lowered(fusion, target, model)
     sizes = open_sizes(fusion, maps)
     plan = table.run(plan, table.TABLE[target], config)
-    kept = KernelCache(Path(cache)) if cache is not None else None
-    return Program(fusion, target, plan, kept, config, sizes)
+    return Program(fusion, target, plan, kept, config, sizes, outputs, found)
 
 
 def _lowered(fusion: Fusion, target: Target, model: IndexMaps | None) -> tuple[IndexMaps, Plan]:

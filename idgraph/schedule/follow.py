@@ -277,7 +277,7 @@ def _still(kept: Sequence[IterDomain], u: Touch) -> int:
 
 
 def _alike(own: Touch, u: Touch, outer: Sequence[IterDomain], width: int) -> bool:
-    """Whether vectors of both begin at the same distance from a multiple of ``width``, wherever the loops outside are."""
+    """Whether vectors of both begin as far from a multiple of ``width``, wherever the loops outside are."""
     offset = as_expr(u.source.offset if u.source.definition is None else 0)
     pairs = [(own.steps[d], u.steps[d]) for d in outer]
     return multiple_of(offset, width) and all(

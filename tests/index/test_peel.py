@@ -16,7 +16,7 @@ def test_counted(n: int, start: int, dtype: ig.DType) -> None:
     f.output(a[start:] + 1.0)
     why = ig.IdModel(f).access(a.uses[0], a).explain_vector_width("i0")
     width = 4 if dtype == "float32" else 8
-    whole = [k for k in range(-(-start // width) * width, start + n - width + 1, width)]
+    whole = list(range(-(-start // width) * width, start + n - width + 1, width))
     if why or not whole:
         assert why.peel is None
         return

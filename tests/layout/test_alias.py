@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import idgraph as ig
 
@@ -75,3 +76,31 @@ def test_expanded_axes_stand_still() -> None:
     f = ig.Fusion("f")
     x = f.input("x", shape=(4, 1))
     assert ig.layout.alias(f, ig.expand(x, 2, 4, 3)) == ig.layout.Alias(x, (0, 1, 0), 0)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_views_take_no_kernel(kind: str) -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(6, 8), strides=(10, 1))
+    a, b, c = x.T[2:5], ig.relu(x), ig.flip(x, 0)
+    f.output(a, b, c)
+    p = ig.emit(f, "cpu", views=True)
+    assert set(p.views) == {a.name} and len(p.kernels) == 2
+    whole = np.arange(60, dtype=np.float32).reshape(6, 10)
+    given = whole[:, :8] if kind == "numpy" else torch.from_numpy(whole)[:, :8]
+    found = p.run({"x": given})
+    assert list(found) == [a.name, b.name, c.name]
+    assert np.array_equal(found[a.name], whole[:, :8].T[2:5]) and np.array_equal(found[c.name], whole[::-1, :8])
+    whole[0, 2] = -1.0
+    assert found[a.name][0, 0] == -1.0  # the same memory
+
+
+def test_views_alone_and_of_other_memory() -> None:
+    f = ig.Fusion("f")
+    t = f.output(ig.permute(f.input("x", shape=(2, 3)), 1, 0))
+    p = ig.emit(f, "numpy", views=True)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert not p.kernels and np.shares_memory(p.run({"x": x})[t.name], x)
+    with pytest.raises(ig.EmitError, match="strides"):
+        p.run({"x": np.asfortranarray(x)})
+    assert np.array_equal(ig.emit(f, "numpy").run({"x": np.asfortranarray(x)})[t.name], x.T)

@@ -1,0 +1,75 @@
+"""Outputs that are views of inputs: a caller who takes views needs no kernel and no memory for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from idgraph.errors import EmitError
+from idgraph.index.layout import strides
+from idgraph.ir import Fusion, Tensor
+from idgraph.ir.rebuild import rebuild
+from idgraph.layout.alias import Alias, alias
+
+
+def views_of(fusion: Fusion) -> dict[str, Alias]:
+    """The outputs that are views of inputs, with numbers for strides and offset; none that runs backwards.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x = f.input("x", shape=(4, 6))
+    >>> a, b = f.output(x.T[1:]), f.output(x * 2.0)
+    >>> {name: str(v) for name, v in views_of(f).items()}
+    {'t2': 'a view of x: strides (1, 6), offset 1'}
+    """
+    found: dict[str, Alias] = {}
+    for t in fusion.outputs:
+        v = alias(fusion, t) if t.definition is not None else None
+        if not (isinstance(v, Alias) and isinstance(v.offset, int) and all(isinstance(n, int) for n in t.shape)):
+            continue
+        if all(isinstance(s, int) and s >= 0 for s in v.strides):
+            found[t.name] = v
+    return found
+
+
+def without(fusion: Fusion, names: Mapping[str, object]) -> Fusion:
+    """A copy of the fusion whose outputs are the others."""
+    return rebuild(fusion, outputs=[t.name for t in fusion.outputs if t.name not in names])
+
+
+def view(t: Tensor, v: Alias, given: Any) -> Any:
+    """Output ``t`` in the memory of the array that was given for the input.
+
+    Raises `EmitError` for an array that does not lie as declared, and for one that is neither NumPy's nor torch's.
+    """
+    by_axis = dict(zip(v.of.allocation, strides(v.of), strict=True))
+    declared = tuple(int(by_axis[d]) for d in v.of.axes)
+    shape, steps = tuple(int(n) for n in t.shape), tuple(int(s) for s in v.strides)
+    start = int(v.offset) - int(v.of.offset)
+    if isinstance(given, np.ndarray):
+        size = given.dtype.itemsize
+        _check(v.of, declared, tuple(s // size for s in given.strides))
+        if 0 in shape:
+            return np.empty(shape, given.dtype)
+        first = np.lib.stride_tricks.as_strided(given, (1,), (size,))
+        whole = np.lib.stride_tricks.as_strided(first, (start + 1,), (size,))
+        return np.lib.stride_tricks.as_strided(whole[start:], shape, tuple(s * size for s in steps))
+    if hasattr(given, "as_strided") and hasattr(given, "storage_offset"):
+        _check(v.of, declared, tuple(given.stride()))
+        return given.as_strided(shape, steps, given.storage_offset() + start)
+    raise EmitError(
+        f"{t.name} is a view of {v.of.name}, and {type(given).__name__} gives no views",
+        where=t.source_line,
+        hint="NumPy arrays and torch tensors do; or emit(..., views=False)",
+    )
+
+
+def _check(t: Tensor, declared: tuple[int, ...], found: tuple[int, ...]) -> None:
+    if any(a != b and n != 1 for a, b, n in zip(declared, found, t.shape, strict=True)):
+        raise EmitError(
+            f"{t.name} has strides {found}, not {declared} as declared: outputs that are views of it lie elsewhere",
+            where=t.source_line,
+            hint="declare the strides that it has, or emit(..., views=False)",
+        )
