@@ -7,14 +7,15 @@ head and tail that it needs; where rows are many, each block is a row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from idgraph.arith import Expr, and_, as_expr, ceildiv, is_true, minimum, simplify, symbol
-from idgraph.kernel.defuse import everywhere, rewritten
-from idgraph.kernel.ir import If, Kernel, Loop, Note, Stmt
-from idgraph.passes.peel import Chunk, chunk_of, conjuncts, without
+from idgraph.kernel.defuse import everywhere, index_exprs, rewritten
+from idgraph.kernel.ir import If, Kernel, Loop, Note, Stmt, walk
+from idgraph.passes.peel import Chunk, chunk_of, conjuncts, last_cut, without
 
+LEAST = 64  # elements of a row that are worth a loop of their own
 COLUMNS = 1 << 13  # of one block: enough work for a core, small enough for all of them
 
 
@@ -32,7 +33,11 @@ def _collapsed(s: Stmt) -> Stmt:
         if at.parallel == "vectorize" or len(inside) != 1:
             break
         at = inside[0]
-    if len(chain) < 2 or chain[-1].parallel != "vectorize" or chain[0].parallel != "blockIdx.x":
+    if len(chain) < 2 or chain[0].parallel != "blockIdx.x":
+        return s
+    if chain[-1].parallel == "unroll" and [v.parallel for v in chain[:-1]] == ["blockIdx.x", "threadIdx.x"]:
+        return _by_steps(chain[0], chain[1], chain[2]) or s
+    if chain[-1].parallel != "vectorize":
         return s
     chunk = chunk_of(chain[-1], chain[:-1])
     return s if chunk is None else _by_columns(chunk, chain) or s
@@ -65,6 +70,55 @@ def _by_columns(chunk: Chunk, chain: Sequence[Loop]) -> Stmt | None:
     extent = simplify(minimum(as_expr(COLUMNS), chunk.end - start))
     columns = Loop(inner.var, extent, "serial", everywhere(body, moved), inner.note)
     return Loop(outer.var, simplify(rows * parts), outer.parallel, (columns,), outer.note)
+
+
+def _by_steps(block: Loop, thread: Loop, step: Loop) -> Stmt | None:
+    """The same of threads that take several elements, a block of threads apart."""
+    cut = last_cut(step, (block, thread))
+    if cut is None or cut.op != "lt" or not thread.extent.is_const or not cut.args[1].is_const:
+        return None
+    threads, steps, n = int(thread.extent), int(step.extent), int(cut.args[1])
+    b, t, q = (symbol(v.var, 0, v.extent - 1) for v in (block, thread, step))
+    if simplify(cut.args[0] - (b * (threads * steps) + q * threads + t)) != 0:
+        return None
+    number = symbol("collapse_number", 0, n - 1)
+    place = {b: number // (threads * steps), q: number % (threads * steps) // threads, t: number % threads}
+
+    def at(e: Expr) -> Expr:
+        return simplify(e.substitute(place))
+
+    body = everywhere(without(step.body, cut), lambda x: rewritten(x, index=at))
+    row = _row(body, number, n)
+    parts = -(-row // COLUMNS)
+    outer = symbol(block.var, 0, n // row * parts - 1)
+    lane = symbol(step.var, 0, min(COLUMNS, row) - 1)
+    start = simplify(outer % parts * COLUMNS)
+    whole = {number: simplify(outer // parts * row + start) + lane}
+    moved = everywhere(body, lambda x: rewritten(x, index=lambda e: simplify(e.substitute(whole))))
+    inner = Loop(step.var, simplify(minimum(as_expr(COLUMNS), row - start)), "serial", moved, step.note)
+    return Loop(block.var, as_expr(n // row * parts), block.parallel, (inner,), block.note)
+
+
+def _row(body: Sequence[Stmt], number: Expr, n: int) -> int:
+    """The elements of a row: those of ``n`` after which no index has to divide any more; all of them where none does."""
+    every = {e for s in walk(tuple(body)) for e in index_exprs(s)}
+    found = {int(x.args[1]) for e in every for x in _divisions(e) if x.args[1].is_const}
+    rows = sorted({k for k in found if k >= LEAST and n % k == 0}, reverse=True)
+
+    def left(k: int) -> int:
+        at = {number: symbol("collapse_row", 0, n // k - 1) * k + symbol("collapse_column", 0, k - 1)}
+        return sum(1 for e in every for _ in _divisions(simplify(e.substitute(at))))
+
+    return min((n, *rows), key=left)
+
+
+def _divisions(e: Expr) -> Iterator[Expr]:
+    stack = [e]
+    while stack:
+        x = stack.pop()
+        if x.op in ("floordiv", "mod"):
+            yield x
+        stack += x.args
 
 
 def _limits(chunk: Chunk) -> list[Expr]:

@@ -47,7 +47,7 @@ Body = tuple[Stmt, ...]
 
 def peeled(kernel: Kernel) -> Kernel:
     """The kernel with its loops over lanes peeled, where a condition cuts them."""
-    if not any(isinstance(s, Loop) and s.parallel == "vectorize" for s in walk(kernel.body)):
+    if not any(isinstance(s, Loop) and s.parallel in ("vectorize", "unroll") for s in walk(kernel.body)):
         return kernel
     return replace(kernel, body=_inside(kernel.body, (), _Numbers()))
 
@@ -69,7 +69,7 @@ def _inside(body: Body, around: tuple[Loop, ...], numbers: _Numbers) -> Body:
             case Loop(parallel="vectorize"):
                 chunk = chunk_of(s, around)
                 made += [s] if chunk is None else chunk.peeled(numbers)
-            case Loop(parallel="unroll") if (cut := _last_cut(s, around)) is not None:
+            case Loop(parallel="unroll") if (cut := last_cut(s, around)) is not None:
                 made += _steps(s, cut)
             case Loop():
                 made.append(replace(s, body=_inside(s.body, (*around, s), numbers)))
@@ -268,7 +268,7 @@ class Chunk:
 # steps ----------------------------------------------------------------------------------------------------------------
 
 
-def _last_cut(s: Loop, around: Sequence[Loop]) -> Expr | None:
+def last_cut(s: Loop, around: Sequence[Loop]) -> Expr | None:
     """The one condition that cuts the steps of an unrolled loop off at its end."""
     if not s.extent.is_const or int(s.extent) < 2 or not _is_plain(s.body):
         return None

@@ -74,7 +74,7 @@ def work(body: Sequence[Stmt], env: Mapping[str, int]) -> int:
     >>> work((), {})
     1
     """
-    inner = sum(int(s.extent.evaluate(env)) * work(s.body, env) for s in body if isinstance(s, Loop))
+    inner = sum(int(s.extent.evaluate(env)) * work(s.body, {**env, s.var: 0}) for s in body if isinstance(s, Loop))
     return max(inner, sum(work(bodies(s), env) for s in body if not isinstance(s, Loop) and bodies(s)), 1)
 
 
