@@ -100,7 +100,7 @@ def _by_steps(block: Loop, thread: Loop, step: Loop) -> Stmt | None:
 
 
 def _row(body: Sequence[Stmt], number: Expr, n: int) -> int:
-    """The elements of a row: those of ``n`` after which no index has to divide any more; all of them where none does."""
+    """The elements of a row: those of ``n`` after which no index divides any more; all of them where none does."""
     every = {e for s in walk(tuple(body)) for e in index_exprs(s)}
     found = {int(x.args[1]) for e in every for x in _divisions(e) if x.args[1].is_const}
     rows = sorted({k for k in found if k >= LEAST and n % k == 0}, reverse=True)
