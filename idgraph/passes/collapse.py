@@ -51,7 +51,7 @@ def _by_columns(chunk: Chunk, chain: Sequence[Loop]) -> Stmt | None:
     outer, inner = chain[0], chain[-1]
     parts = simplify(ceildiv(chunk.end, as_expr(COLUMNS)))
     block = symbol(outer.var, 0, simplify(rows * parts - 1))
-    lane = symbol(inner.var, 0, COLUMNS - 1)
+    lane = symbol(inner.var, 0, simplify(minimum(as_expr(COLUMNS), chunk.end) - 1))
     start = simplify(block % parts * COLUMNS) if parts != 1 else as_expr(0)
     r, column = chunk.symbols()
     place = {r: simplify(block // parts), column: simplify(start + lane)}

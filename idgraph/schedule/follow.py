@@ -257,7 +257,7 @@ def flat_cut(t: Tensor, kept: Sequence[IterDomain], stored: Collection[Tensor], 
         return Cut(count, width, None)
     if aligned:
         return Cut(count, width, -(-int(n) // width))
-    if not all(_alike(own, u, outer, width) for u in (*whole, *columns)):
+    if not all(_alike(own, u, outer, width) for u in whole):
         return Cut(0, 1, None, width)  # one is aligned where another is not: neighbouring threads, single elements
     return Cut(count, width, -(-(int(n) + width - 1) // width))
 

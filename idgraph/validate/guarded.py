@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -53,6 +54,9 @@ class _Guard(NumPy):
         around.view(np.uint8)[...] = mark
         self.zones.append((around, mark))
         return around[GUARD : GUARD + size]
+
+    def whole(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Any) -> Any:
+        return self.view(self.flat(prod(shape), dtype, device), shape, strides, dtype)
 
 
 def _untouched(around: Array, mark: int) -> bool:

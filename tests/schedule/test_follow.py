@@ -68,7 +68,7 @@ FOLLOWED: dict[str, tuple[Build, int, int]] = {  # elements of the widest load a
     "odd total": (_odd_total, 4, 4),
     "odd inner axis": (_odd_inner, 4, 4),
     "odd rows": (_odd_rows, 4, 4),
-    "odd rows and bias": (_odd_rows_and_bias, 1, 1),
+    "odd rows and bias": (_odd_rows_and_bias, 4, 4),
     "slices": (_slices, 1, 1),
     "padded rows": (_padded, 1, 1),
     "two against one": (_two_against_one, 4, 4),
