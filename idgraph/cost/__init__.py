@@ -103,8 +103,18 @@ def cost(
             where=user_line(),
             hint="ig.cost(ig.emit(fusion, target))",
         )
+    if device is not None and not isinstance(device, Device | str):  # pyright: ignore[reportUnnecessaryIsInstance] - as above
+        raise IdGraphError(f"cost: device is {short_repr(device)}", hint="a name, or a Device")
     chosen = device_of(device if device is not None else "H200" if program.target == "cuda" else "cpu")
-    return program_cost(program, chosen, dict(symbols or {}), dict(inputs or {}), assemble)
+    return program_cost(program, chosen, _mapping("symbols", symbols), _mapping("inputs", inputs), assemble)
+
+
+def _mapping(name: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping) or not all(isinstance(k, str) for k in given):  # pyright: ignore[reportUnnecessaryIsInstance] - users are not type checkers
+        raise IdGraphError(f"cost: {name} is {short_repr(given)}", hint=f"{name}: a mapping from names")
+    return dict(given)
 
 
 def __getattr__(name: str) -> object:

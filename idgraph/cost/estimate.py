@@ -17,7 +17,7 @@ from idgraph.cost.model import AccessCost, Assembly, Bound, Cost, KernelCost, Te
 from idgraph.cost.points import Arrays, count_points, grid, relevant, stored_integers
 from idgraph.cost.sites import KernelSites, Site, Work, sites_of
 from idgraph.cost.traffic import Block, Distinct, distinct, site_points, touched, warp_sectors
-from idgraph.errors import IdGraphError
+from idgraph.errors import IdGraphError, short_repr
 from idgraph.ir import is_float, item_size
 from idgraph.kernel.ir import Buffer, Kernel
 from idgraph.kernel.shared import shared_layout
@@ -65,7 +65,13 @@ def _sizes(program: Program, symbols: Mapping[str, int], given: Mapping[str, Giv
             f"cost: symbol {missing[0]} has no number",
             hint=f"ig.cost(program, symbols={{{', '.join(f'{s!r}: ...' for s in missing)}}})",
         )
-    env = {s: int(symbols[s]) for s in fusion.symbols}
+    for s, n in symbols.items():
+        if s not in fusion.symbols or isinstance(n, bool) or not isinstance(n, int):  # pyright: ignore[reportUnnecessaryIsInstance] - users are not type checkers
+            raise IdGraphError(
+                f"cost: symbols give {short_repr(n)} for {short_repr(s)}",
+                hint=f"an integer for each of {', '.join(fusion.symbols) or '(no symbol)'}",
+            )
+    env = {s: symbols[s] for s in fusion.symbols}
     program.check_sizes(env)
     for t in fusion.inputs:
         shape = [int(d.extent.evaluate(env)) for d in t.axes]

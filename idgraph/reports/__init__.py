@@ -27,16 +27,19 @@ if TYPE_CHECKING:
         TensorFacts,
         Traffic,
     )
+    from idgraph.reports.metric_tables import TABLES, Metrics, metric_parts, metrics
     from idgraph.reports.model import IndexReport, Part, report_parts
     from idgraph.reports.traffic import traffic_of
 
 __all__ = [
-    "AccessFacts", "CycleFacts", "IndexReport", "LoadFacts", "LoopFacts", "OpaqueFacts", "OperationFacts",
-    "Part", "SegmentFacts", "SelfMappingFacts", "SuggestionFacts", "TensorFacts", "Traffic", "report", "report_parts",
+    "AccessFacts", "CycleFacts", "IndexReport", "LoadFacts", "Metrics", "TABLES", "LoopFacts", "OpaqueFacts", "OperationFacts",
+    "Part", "SegmentFacts", "SelfMappingFacts", "SuggestionFacts", "TensorFacts", "Traffic", "metric_parts", "metrics", "report", "report_parts",
     "traffic_of",
 ]  # fmt: skip
 
-_LATER = {"IndexReport": "model", "Part": "model", "report_parts": "model", "traffic_of": "traffic"}
+_LATER = {
+    "Metrics": "metric_tables", "TABLES": "metric_tables", "metric_parts": "metric_tables", "metrics": "metric_tables",
+   "IndexReport": "model", "Part": "model", "report_parts": "model", "traffic_of": "traffic"}
 
 
 @arguments(IdGraphError, first=True)
