@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from idgraph.cli.compilers import run_compiler
 from idgraph.cli.demo import run_demo
-from idgraph.cli.many import Limits, print_report, run_report, run_sweep
+from idgraph.cli.many import Limits, print_metrics, print_report, run_report, run_sweep
 from idgraph.cli.show import access_row, console, index_table, print_cycles, say, tensor_table
 from idgraph.errors import VERSION, IdGraphError, IndexingError
 from idgraph.frontends.files import load
@@ -58,14 +58,23 @@ def cli() -> None:
     "--html", "page", type=click.Path(path_type=Path), help="Write one self-contained page with pictures (.html)."
 )
 @click.option("--rows", type=click.IntRange(min=1), default=40, show_default=True, help="Rows of each table.")
+@click.option("--csv", "folder", type=click.Path(path_type=Path), help="Add metric tables (CSV) to this folder.")
+@click.option("--measure", is_flag=True, help="With --csv: run the kernels on the CPU and time them.")
 @json_option
-def report(file: str, automatic: bool, page: Path | None, rows: int, as_json: bool) -> None:
+def report(
+    file: str, automatic: bool, page: Path | None, rows: int, folder: Path | None, measure: bool, as_json: bool
+) -> None:
     """Report a whole program, as tables, JSON or a page.
 
     Every cycle with its lines; every access with coordinates, address, predicate, vector width and what stops a wider
     one; data-dependent accesses; bytes read and written; opaque calls and why. --html writes one page with pictures
-    that needs nothing else.
+    that needs nothing else. --csv writes rows of the model, its graphs, kernels and pairs of operations, and no report.
     """
+    if folder is not None:
+        print_metrics(file, folder, measure, as_json)
+        return
+    if measure:
+        raise click.BadParameter("times are in the metric tables", param_hint="--measure without --csv")
     found = run_report(file, automatic)
     if page is not None:
         found.save(page)
@@ -109,10 +118,11 @@ def report(file: str, automatic: bool, page: Path | None, rows: int, as_json: bo
     help="Graphs with more (access, loop point) pairs are reported and not checked.",
 )
 @click.option("--again", is_flag=True, help="Try graphs again that ran into a limit or crashed.")
+@click.option("--csv", "folder", type=click.Path(path_type=Path), help="Add metric tables (CSV) to this folder.")
 @json_option
 def sweep(
     graphs: str, out: Path, target: Target, automatic: bool, seed: int, workers: int | None, address: str | None,
-    timeout: float, memory: float, points: int, again: bool, as_json: bool,
+    timeout: float, memory: float, points: int, again: bool, folder: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Import, report and check many graphs.
 
@@ -120,11 +130,11 @@ def sweep(
     of its own, with a time and a memory limit. What fails, hangs or crashes is recorded and skipped. With --json every
     row is printed as a JSON line when it is there.
     """
-    options = Options(target, automatic, seed, points)
+    options = Options(target, automatic, seed, points, metrics=folder is not None)
     if not math.isfinite(memory):
         raise click.BadParameter(f"{memory} GiB is not a limit; 0 is none", param_hint="--memory")
     limits = Limits(timeout, int(memory * 2**30), workers, address, again)
-    sys.exit(0 if run_sweep(graphs, out, options, limits, as_json) else 1)
+    sys.exit(0 if run_sweep(graphs, out, options, limits, folder, as_json) else 1)
 
 
 @cli.command()

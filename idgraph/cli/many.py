@@ -14,8 +14,10 @@ from rich.text import Text
 from idgraph.cli.show import console, say
 from idgraph.frontends.files import read_file
 from idgraph.frontends.fx import Import
+from idgraph.reports.metric_tables import metrics
 from idgraph.reports.model import IndexReport, Part, report_parts
 from idgraph.reports.tables import tables
+from idgraph.runtime import Target
 from idgraph.sweeps import cluster
 from idgraph.sweeps import sweep as sweep_graphs
 from idgraph.sweeps.examine import Options
@@ -63,7 +65,23 @@ class Limits:
 RETRIED: tuple[Status, ...] = ("timeout", "memory", "crashed")
 
 
-def run_sweep(graphs: str, out: Path, options: Options, limits: Limits, as_json: bool) -> bool:
+def print_metrics(file: str, folder: Path, measure: bool, as_json: bool) -> None:
+    """Add the metric tables of a file to a folder; measured ones are of CPU kernels, others of CUDA kernels."""
+    found = read_file(file)
+    target: Target = "cpu" if measure else "cuda"
+    if isinstance(found, Import):
+        made = found.metrics(target=target, measure=measure)
+    else:
+        made = metrics(found, target=target, measure=measure)
+    made.to_csv(folder)
+    if as_json:
+        say(made.to_json())
+    else:
+        console().print(Text(str(made)))
+        console().print(Text(f"rows are in {folder}"))
+
+
+def run_sweep(graphs: str, out: Path, options: Options, limits: Limits, folder: Path | None, as_json: bool) -> bool:
     """Sweep and print; True when nothing went wrong with any graph."""
     with contextlib.ExitStack() as stack:
         executor = None
@@ -85,9 +103,11 @@ def run_sweep(graphs: str, out: Path, options: Options, limits: Limits, as_json:
         found = sweep_graphs(
             graphs, out, executor=executor, workers=limits.workers, timeout=limits.timeout, memory=limits.memory,
             target=options.target, auto=options.auto, seed=options.seed, points=options.points,
-            again=RETRIED if limits.again else (), progress=seen,
+            again=RETRIED if limits.again else (), progress=seen, metrics=options.metrics,
         )  # fmt: skip
+    if folder is not None:
+        found.to_csv(folder)
     if not as_json:
         console().print(Text(str(found)))
-        console().print(Text(f"rows are in {out}"))
+        console().print(Text(f"rows are in {out}" + ("" if folder is None else f", metric tables in {folder}")))
     return found.ok

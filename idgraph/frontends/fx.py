@@ -18,10 +18,12 @@ from idgraph.frontends.segments import Plan, Segment, is_projection, plan
 from idgraph.ir import Fusion, Tensor
 from idgraph.ir.limits import LIMITS, Limits
 from idgraph.reports.facts import OpaqueFacts
+from idgraph.reports.metric_tables import Metrics, metric_parts
 from idgraph.reports.model import IndexReport, Part, report_parts
 from idgraph.runtime import Target
 
 if TYPE_CHECKING:
+    from idgraph.cost import Device
     from idgraph.runtime.tuning import Tuner
 
 KernelKey = tuple[int, int, str]  # segment, version of its fusion, target
@@ -158,20 +160,40 @@ class Import(Printed):
         ``auto`` reports each segment as `ig.schedule.auto` would schedule a copy of it, else as it is scheduled now.
         ``suggestions``: the number of accesses for which wider ones are sought, as in `ig.report`, of each segment.
         """
-        parts = [
-            Part(s.fusion, tuple(self._told(n) for n in s.calls if not is_projection(self.plan, n)))
-            for s in self.segments
-        ]
         coverage = self.coverage
         return report_parts(
             self.program.name,
-            parts,
+            self._parts(),
             mapped=coverage.mapped,
             opaque=coverage.opaque,
             auto=auto,
             advance=advance,
             suggestions=suggestions,
         )
+
+    @arguments(FrontendError)
+    def metrics(
+        self,
+        *,
+        model: str | None = None,
+        target: Target = "cuda",
+        device: Device | str | None = None,
+        auto: bool = True,
+        align: bool = False,
+        measure: bool = False,
+        symbols: Mapping[str, int] | None = None,
+    ) -> Metrics:
+        """The metric tables of the program: kernels, graphs, pairs of operations; see `idgraph.reports.metrics`."""
+        return metric_parts(
+            model or self.program.name, self._parts(), target=target, device=device, auto=auto, align=align,
+            measure=measure, symbols=symbols,
+        )  # fmt: skip
+
+    def _parts(self) -> list[Part]:
+        return [
+            Part(s.fusion, tuple(self._told(n) for n in s.calls if not is_projection(self.plan, n)))
+            for s in self.segments
+        ]
 
     def _told(self, node: Node) -> OpaqueFacts:
         return OpaqueFacts(node.name, node.target, self.plan.reasons.get(node.name, ""), program_line(node))

@@ -32,14 +32,15 @@ if TYPE_CHECKING:
     from idgraph.reports.traffic import traffic_of
 
 __all__ = [
-    "AccessFacts", "CycleFacts", "IndexReport", "LoadFacts", "Metrics", "TABLES", "LoopFacts", "OpaqueFacts", "OperationFacts",
-    "Part", "SegmentFacts", "SelfMappingFacts", "SuggestionFacts", "TensorFacts", "Traffic", "metric_parts", "metrics", "report", "report_parts",
-    "traffic_of",
+    "TABLES", "AccessFacts", "CycleFacts", "IndexReport", "LoadFacts", "LoopFacts", "Metrics", "OpaqueFacts",
+    "OperationFacts", "Part", "SegmentFacts", "SelfMappingFacts", "SuggestionFacts", "TensorFacts", "Traffic",
+    "metric_parts", "metrics", "report", "report_parts", "traffic_of",
 ]  # fmt: skip
 
 _LATER = {
-    "Metrics": "metric_tables", "TABLES": "metric_tables", "metric_parts": "metric_tables", "metrics": "metric_tables",
-   "IndexReport": "model", "Part": "model", "report_parts": "model", "traffic_of": "traffic"}
+    "IndexReport": "model", "Metrics": "metric_tables", "Part": "model", "TABLES": "metric_tables",
+    "metric_parts": "metric_tables", "metrics": "metric_tables", "report_parts": "model", "traffic_of": "traffic",
+}  # fmt: skip
 
 
 @arguments(IdGraphError, first=True)

@@ -41,6 +41,7 @@ def sweep(
     points: int = 30_000_000,
     again: Collection[Status] = (),
     progress: Seen | None = None,
+    metrics: bool = False,
 ) -> Sweep:
     """Import, report and check every graph of a folder or a list; one row each, whatever becomes of it.
 
@@ -52,7 +53,8 @@ def sweep(
     ``output``: a file of JSON lines, one for each graph, each on the disk before the next is waited for. What is in
     it is not done again, unless the graph, ``target``, ``auto``, ``seed`` or ``points`` changed or its status is one
     of ``again``: a sweep that was killed goes on where it was. A graph with more than ``points`` (access, loop point)
-    pairs is reported and not checked. ``progress`` hears (done, total, row or None).
+    pairs is reported and not checked. ``progress`` hears (done, total, row or None). ``metrics`` adds rows of the
+    metric tables (`idgraph.reports.metrics`), which `Sweep.to_csv` writes.
 
     Raises `IdGraphError` for a folder without graphs, an output that holds other things, an executor that broke.
 
@@ -74,7 +76,7 @@ def sweep(
 
     if not timeout > 0 or memory < 0 or points < 0 or (workers is not None and workers < 1):
         raise IdGraphError("a sweep needs a timeout above 0, workers of at least 1, memory and points of at least 0")
-    options = Options(target, auto, seed, points)
+    options = Options(target, auto, seed, points, metrics)
     file = None if output is None else Path(output)
     return run_sweep(graphs, file, executor, workers, timeout, memory, options, again, progress)
 

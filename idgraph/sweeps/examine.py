@@ -7,6 +7,7 @@ import sys
 import time
 import traceback
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from idgraph.errors import IdGraphError
 from idgraph.frontends.files import read_file
 from idgraph.frontends.fx import Import
 from idgraph.ir import Fusion
+from idgraph.reports.metric_tables import MetricRow, metrics
 from idgraph.reports.model import IndexReport, report_fusion
 from idgraph.reports.plain import totals
 from idgraph.runtime import Target
@@ -25,18 +27,21 @@ from idgraph.validate import Report, validate
 class Options:
     """How every graph is examined: kernels for ``target``, ``auto`` scheduled or as given; inputs from ``seed``.
 
-    A graph with more than ``points`` (access, loop point) pairs is reported and not checked.
+    A graph with more than ``points`` (access, loop point) pairs is reported and not checked. ``metrics`` makes the rows
+    of the metric tables too, of CUDA kernels scheduled by `ig.schedule.auto`.
     """
 
     target: Target = "numpy"
     auto: bool = False
     seed: int = 0
     points: int = 30_000_000
+    metrics: bool = False
 
     def settings(self, version: str) -> Settings:
         """The settings that a row remembers: a row with others is made again."""
         return {
             "target": self.target, "auto": self.auto, "seed": self.seed, "points": self.points, "idgraph": version,
+            **({"metrics": True} if self.metrics else {}),
         }  # fmt: skip
 
 
@@ -78,6 +83,7 @@ def _examined(path: Path, row: Row, options: Options) -> Row:
         totals=totals(report),
         cycles=dict(sorted(Counter(c.kind for c in report.cycles).items())),
         opaque=dict(report.opaque),
+        metrics=_metrics(found, row.graph) if options.metrics else {},
     )
     points = [a.points for a in report.accesses]
     if not all(isinstance(n, int) for n in points):
@@ -87,6 +93,12 @@ def _examined(path: Path, row: Row, options: Options) -> Row:
         return replace(row, status="unchecked", reason=f"{pairs:.1e} points, at most {options.points:.1e} are checked")
     scheduled = [s.fusion for s in report.segments if s.fusion is not None] if options.auto else fusions
     return _checked(row, scheduled, options)
+
+
+def _metrics(found: Fusion | Import, model: str) -> Mapping[str, Sequence[MetricRow]]:
+    """The rows of the metric tables, as plain data."""
+    made = found.metrics(model=model) if isinstance(found, Import) else metrics(found, model=model)
+    return {name: [dict(r) for r in rows] for name, rows in made.tables.items()}
 
 
 def _report(found: Fusion | Import, auto: bool) -> IndexReport:

@@ -6,13 +6,15 @@ import contextlib
 import json
 import os
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import IO, Literal, cast, get_args
 
 from idgraph.display import Printed, Sheet
-from idgraph.errors import IdGraphError
+from idgraph.errors import IdGraphError, arguments
+from idgraph.reports.metric_files import add_rows
+from idgraph.reports.metric_tables import MetricRow
 
 Status = Literal["ok", "unchecked", "failed", "refused", "timeout", "memory", "crashed"]
 MEANING: dict[Status, str] = {
@@ -34,8 +36,8 @@ class Row:
 
     ``graph`` is its name in the sweep, ``digest`` the SHA-256 of its file, ``reason`` what went wrong or why it was not
     checked, ``totals`` those of `IndexReport.to_dict`, ``opaque`` ATen name -> why, ``cycles`` kind -> count,
-    ``checks`` the number of points and values checked; ``settings`` what it was run with. ``seconds`` and
-    ``peak_bytes`` are the process's.
+    ``checks`` the number of points and values checked; ``settings`` what it was run with. ``metrics`` are its rows of
+    the metric tables, where they were asked for. ``seconds`` and ``peak_bytes`` are the process's.
     """
 
     graph: str
@@ -49,6 +51,7 @@ class Row:
     opaque: Mapping[str, str] = field(default_factory=dict[str, str])
     checks: Mapping[str, int] = field(default_factory=dict[str, int])
     settings: Settings = field(default_factory=dict[str, str | int | float | bool])
+    metrics: Mapping[str, Sequence[MetricRow]] = field(default_factory=dict[str, Sequence[MetricRow]])
 
     @property
     def good(self) -> bool:
@@ -75,9 +78,9 @@ class Row:
             raise ValueError("no row: its keys are others")
         if given["status"] not in get_args(Status) or not isinstance(given["graph"], str):
             raise ValueError("no row: its status or name is none")
-        mappings = ("totals", "cycles", "opaque", "checks", "settings")
+        mappings = ("totals", "cycles", "opaque", "checks", "settings", "metrics")
         if any(not isinstance(given.get(k, {}), dict) for k in mappings):
-            raise ValueError("no row: totals, cycles, opaque, checks and settings are objects")
+            raise ValueError("no row: totals, cycles, opaque, checks, settings and metrics are objects")
         return Row(**given)  # pyright: ignore[reportArgumentType] - checked as far as it is read
 
 
@@ -104,6 +107,15 @@ class Sweep(Printed):
         """Graphs by status."""
         found = Counter(r.status for r in self.rows)
         return {s: found[s] for s in MEANING if found[s]}
+
+    @arguments(IdGraphError, first=True)
+    def to_csv(self, folder: str | Path) -> tuple[Path, ...]:
+        """Write the metric tables of all graphs into ``folder``, each graph a model; rows that it has of them are
+        replaced. Raises `IdGraphError` where the sweep ran without ``metrics``, or the folder cannot be written.
+        """
+        if self.rows and not any(r.metrics for r in self.rows):
+            raise IdGraphError("the sweep has no metric tables", hint="sweep(..., metrics=True)")
+        return add_rows(Path(folder), {r.graph: r.metrics for r in self.rows})
 
     def sheet(self) -> Sheet:
         """Counts, then every graph that something went wrong with."""

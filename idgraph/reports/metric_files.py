@@ -1,0 +1,68 @@
+"""Folders of metric tables: one CSV file a table, rows by model, written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+from collections.abc import Generator, Mapping, Sequence
+from io import StringIO
+from pathlib import Path
+
+from idgraph.cost.model import csv_text
+from idgraph.errors import IdGraphError
+from idgraph.reports.metric_tables import TABLES, MetricRow
+
+LOCK = ".lock"
+Tables = Mapping[str, Sequence[MetricRow]]
+
+
+def add_rows(folder: Path, models: Mapping[str, Tables]) -> tuple[Path, ...]:
+    """Put the rows of these models in place of those that the folder has of them; the paths of its tables.
+
+    One process at a time changes a folder, others wait; a file is replaced as a whole.
+    """
+    made: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(folder):
+            for name, columns in TABLES.items():
+                path = folder / f"{name}.csv"
+                kept = [r for r in _rows(path, columns) if r["model"] not in models]
+                fresh = [r for tables in models.values() for r in tables.get(name, ())]
+                _replace(path, csv_text(columns, [*kept, *fresh]))
+                made.append(path)
+    except (OSError, UnicodeError, csv.Error) as error:
+        raise IdGraphError(f"metric tables in {str(folder)!r}: {error}", hint="another folder") from None
+    return tuple(made)
+
+
+def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+    """The rows of a table as they stand; none where there is no file."""
+    if not path.exists():
+        return []
+    reader = csv.DictReader(StringIO(path.read_text("utf-8"), newline=""))
+    if tuple(reader.fieldnames or ()) != tuple(columns):
+        raise IdGraphError(
+            f"{str(path)!r} has other columns than a table of this version", hint="write to another folder"
+        )
+    return list(reader)
+
+
+def _replace(path: Path, text: str) -> None:
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    with fresh.open("w", encoding="utf-8", newline="") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    fresh.replace(path)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Generator[None]:
+    with (folder / LOCK).open("ab") as stream:
+        with contextlib.suppress(ImportError):
+            import fcntl  # noqa: PLC0415 - not on every system; where there is none, nothing is locked
+
+            fcntl.flock(stream, fcntl.LOCK_EX)  # ends with the process that holds it
+        yield

@@ -1,0 +1,270 @@
+"""Metric tables: rows of a program at the level of the model, its graphs, their kernels, and pairs of operations.
+
+`TABLES` has the columns of each table, always the same and in this order; every row names its model. Numbers that are
+not known (registers without an assembler, times of what was not run) are None, in CSV an empty cell.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from idgraph.cost import Device, cost
+from idgraph.cost.device import device_of
+from idgraph.cost.model import Cost, KernelCost
+from idgraph.display import Printed, Sheet
+from idgraph.errors import IdGraphError, arguments
+from idgraph.fuse import Obstacle, obstacles
+from idgraph.ir import Fusion, check_fusion
+from idgraph.ir.rebuild import rebuild
+from idgraph.reports.emitted import same_kernel
+from idgraph.reports.measured import Where, autotuned, kernel_times, persistent_times, slow_pairs
+from idgraph.reports.model import Part
+from idgraph.runtime import Target, emit
+from idgraph.runtime.program import Program
+from idgraph.schedule import auto as schedule_automatically
+
+Value = str | int | float | bool | None
+MetricRow = Mapping[str, Value]
+TABLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({
+    "models": (
+        "model", "target", "device", "graphs", "operations", "opaque_calls", "kernels", "bytes_read", "bytes_written",
+        "bytes_moved", "flops", "failures", "bytes_saved_by_fusing", "estimated_us", "measured_us", "refused",
+    ),
+    "graph_stats": (
+        "model", "graph", "fusion", "operations", "inputs", "outputs", "opaque_calls", "kernels", "bytes_asked",
+        "bytes_read", "bytes_written", "bytes_moved", "bytes_stored_between", "flops", "atomics", "failures",
+        "bytes_saved_by_fusing", "estimated_us", "measured_us", "exact", "refused",
+    ),
+    "kernel_metadata": (
+        "model", "graph", "kernel", "target", "device", "blocks", "threads", "tensors", "bytes_asked", "bytes_read",
+        "bytes_written", "bytes_cached", "bytes_moved", "sectors", "bytes_shared", "bytes_private", "shared", "flops",
+        "special", "atomics", "registers", "spills", "occupancy", "estimated_us", "measured_us", "bandwidth_share",
+        "bound", "exact",
+    ),
+    "fusion_failures": (
+        "model", "graph", "a", "b", "buffer", "cause", "bytes_saved", "recompute_factor", "access_a", "access_b",
+        "alignment", "proof", "because", "same_kernel", "line_a", "line_b",
+    ),
+    "slow_fusion": ("model", "graph", "a", "b", "buffer", "cause", "target", "apart_us", "together_us", "slower"),
+    "persistent": ("model", "graph", "target", "kernels", "persistent_us", "looped_us", "chosen", "note"),
+    "autotune": ("model", "graph", "target", "config", "us", "chosen", "note"),
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics(Printed):
+    """The metric tables of one model: ``tables`` by name, in the order of `TABLES`.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("double")
+    >>> y = f.output(f.input("x", (64, 64)) * 2.0)
+    >>> m = ig.reports.metrics(f, target="python")
+    >>> [(r["kernel"], r["bytes_read"]) for r in m.tables["kernel_metadata"]]
+    [('kernel0', 16384)]
+    """
+
+    model: str
+    tables: Mapping[str, tuple[MetricRow, ...]] = field(default_factory=dict[str, tuple[MetricRow, ...]])
+
+    def to_json(self) -> str:
+        """The tables as one JSON object: table -> list of rows."""
+        return json.dumps(
+            {"model": self.model, **{n: [dict(r) for r in rows] for n, rows in self.tables.items()}}, indent=1
+        )
+
+    @arguments(IdGraphError, first=True)
+    def to_csv(self, folder: str | Path) -> tuple[Path, ...]:
+        """Add the rows to the CSV files of ``folder``, one a table; rows of the same model are replaced.
+
+        Several processes may write to one folder at once, and one that is killed loses or doubles no row. Raises
+        `IdGraphError` where the folder cannot be written, or holds tables with other columns.
+        """
+        from idgraph.reports.metric_files import add_rows  # noqa: PLC0415 - this module's columns
+
+        return add_rows(Path(folder), {self.model: self.tables})
+
+    def sheet(self) -> Sheet:
+        """How many rows each table has."""
+        rows = [(name, str(len(found))) for name, found in self.tables.items()]
+        return Sheet(f"metrics of {self.model}", ("table", "rows"), tuple(rows))
+
+    def __str__(self) -> str:
+        s = self.sheet()
+        return "\n".join([s.title, *(f"  {n:>5}  {name}" for name, n in s.rows)])
+
+
+@dataclass(frozen=True, slots=True)
+class _How:
+    """What is asked for."""
+
+    model: str
+    target: Target
+    device: Device
+    auto: bool
+    align: bool
+    measure: bool
+    symbols: Mapping[str, int]
+
+
+@arguments(IdGraphError, first=True)
+def metrics(
+    f: Fusion,
+    *,
+    model: str | None = None,
+    target: Target = "cuda",
+    device: Device | str | None = None,
+    auto: bool = True,
+    align: bool = False,
+    measure: bool = False,
+    symbols: Mapping[str, int] | None = None,
+) -> Metrics:
+    """The metric tables of a fusion: bytes, time and limits of its kernels, and why operations do not share one.
+
+    ``model`` tags every row (the fusion's name without it). ``auto`` schedules a copy first. ``align`` also tries, for
+    each pair, the steps that would align it. ``measure`` runs the program ("cpu", or "cuda" on a machine that has it)
+    and fills ``slow_fusion``, ``persistent`` and ``autotune``. ``device`` is that of `ig.cost`. For an imported model
+    there is ``imp.metrics()``. A graph that cannot be emitted or costed has a row in ``graph_stats`` that says why.
+    """
+    check_fusion(f, "metrics", IdGraphError)
+    return metric_parts(
+        model or f.name, [Part(f)], target=target, device=device, auto=auto, align=align, measure=measure,
+        symbols=symbols,
+    )  # fmt: skip
+
+
+def metric_parts(
+    model: str,
+    parts: Sequence[Part],
+    *,
+    target: Target = "cuda",
+    device: Device | str | None = None,
+    auto: bool = True,
+    align: bool = False,
+    measure: bool = False,
+    symbols: Mapping[str, int] | None = None,
+) -> Metrics:
+    """The metric tables of a program in segments."""
+    if measure and target not in ("cpu", "cuda"):
+        raise IdGraphError(f"metrics: programs for {target} are not timed", hint='target="cpu" or "cuda"')
+    chosen = device_of(device if device is not None else "H200" if target == "cuda" else "cpu")
+    how = _How(model, target, chosen, auto, align or measure, measure, dict(symbols or {}))
+    found: dict[str, list[dict[str, Value]]] = {name: [] for name in TABLES}
+    for number, part in enumerate(parts):
+        if part.fusion is not None:
+            _graph(found, how, number, part.fusion, len(part.calls))
+    _model(found, how, sum(len(p.calls) for p in parts))
+    tables = {n: tuple(MappingProxyType({c: r.get(c) for c in TABLES[n]}) for r in rows) for n, rows in found.items()}
+    return Metrics(model, tables)
+
+
+def _graph(found: dict[str, list[dict[str, Value]]], how: _How, number: int, given: Fusion, calls: int) -> None:
+    """All rows of one graph."""
+    f = rebuild(given)
+    tag: dict[str, Value] = {"model": how.model, "graph": number}
+    stats: dict[str, Value] = {
+        **tag, "fusion": f.name, "operations": len(f.exprs), "inputs": len(f.inputs), "outputs": len(f.outputs),
+        "opaque_calls": calls,
+    }  # fmt: skip
+    found["graph_stats"].append(stats)
+    try:
+        if how.auto:
+            schedule_automatically(f)
+        program = emit(f, how.target)
+        told = cost(program, how.device, symbols=how.symbols)
+        pairs = obstacles(f)
+    except IdGraphError as error:
+        stats["refused"] = f"{type(error).__name__}: {' '.join(str(error).split())}"[:400]
+        return
+    times = kernel_times(program, how.symbols) if how.measure else {}
+    found["kernel_metadata"] += [{**tag, **_kernel(k, told, times)} for k in told.kernels]
+    homes = same_kernel(program)
+    failures = [{**tag, **failure_row(o, how.align), "same_kernel": _together(o, homes)} for o in pairs]
+    found["fusion_failures"] += failures
+    saved = sum(x for o in failures if isinstance(x := o["bytes_saved"], int) and not o["same_kernel"])
+    t = told.total
+    between = {b.title for b in program.plan.buffers if b.place == "global"}
+    stored = sum(x.bytes_written for k in told.kernels for x in k.tensors if x.tensor in between)
+    stats |= {
+        "kernels": t.launches, "bytes_asked": t.bytes_asked, "bytes_read": t.bytes_read,
+        "bytes_written": t.bytes_written, "bytes_moved": t.bytes_moved, "bytes_stored_between": stored,
+        "flops": t.flops, "atomics": t.atomics, "failures": sum(not o["same_kernel"] for o in failures),
+        "bytes_saved_by_fusing": saved,
+        "estimated_us": t.time_us, "measured_us": sum(times.values()) if times else None, "exact": t.exact,
+    }  # fmt: skip
+    if how.measure:
+        _measured(found, how, tag, given, f, program, pairs)
+
+
+def _measured(
+    found: dict[str, list[dict[str, Value]]],
+    how: _How,
+    tag: Mapping[str, Value],
+    given: Fusion,
+    scheduled: Fusion,
+    program: Program,
+    pairs: Iterable[Obstacle],
+) -> None:
+    where: Where = "cuda" if program.target == "cuda" else "cpu"
+    for o, apart, together in slow_pairs(scheduled, pairs, where, how.symbols):
+        found["slow_fusion"].append({
+            **tag, "a": o.a.output.name, "b": o.b.output.name, "buffer": o.buffer.name, "cause": o.cause,
+            "target": where, "apart_us": apart, "together_us": together, "slower": together > apart,
+        })  # fmt: skip
+    found["persistent"] += [{**tag, "target": where, **row} for row in persistent_times(given, where, how.symbols)]
+    if not how.symbols:
+        found["autotune"] += [{**tag, "target": where, **row} for row in autotuned(given, where)]
+
+
+def _together(o: Obstacle, homes: Mapping[str, set[str]]) -> bool:
+    """Some kernel of the program holds both operations, with loops of their own inside."""
+    a, b = (homes.get(e.output.name, set[str]()) for e in (o.a, o.b))
+    return bool(a & b)
+
+
+def failure_row(o: Obstacle, align: bool = True) -> dict[str, Value]:
+    """One pair as a row of ``fusion_failures``; without ``align`` no steps are tried."""
+    steps = "; ".join(map(str, o.alignment.steps)) if align and o.alignment is not None else None
+    return {
+        "a": o.a.output.name, "b": o.b.output.name, "buffer": o.buffer.name, "cause": o.cause,
+        "bytes_saved": o.bytes_saved, "recompute_factor": o.recompute_factor, "access_a": str(o.accesses[0].map),
+        "access_b": str(o.accesses[1].map), "alignment": steps, "proof": o.proof or None,
+        "because": "; ".join(o.because), "line_a": str(o.a.source_line or ""), "line_b": str(o.b.source_line or ""),
+    }  # fmt: skip
+
+
+def _kernel(k: KernelCost, told: Cost, times: Mapping[str, float]) -> dict[str, Value]:
+    known = k.assembly.known.get(k.name)
+    return {
+        "kernel": k.name, "target": told.target, "device": told.device.name, "blocks": k.blocks, "threads": k.threads,
+        "tensors": len(k.tensors), "bytes_asked": k.bytes_asked, "bytes_read": k.bytes_read,
+        "bytes_written": k.bytes_written, "bytes_cached": k.bytes_cached, "bytes_moved": k.bytes_moved,
+        "sectors": k.sectors, "bytes_shared": k.bytes_shared, "bytes_private": k.bytes_private, "shared": k.shared,
+        "flops": k.flops, "special": k.special, "atomics": k.atomics,
+        "registers": None if known is None else known.registers, "spills": None if known is None else known.spills,
+        "occupancy": k.occupancy, "estimated_us": k.time_us, "measured_us": times.get(k.name),
+        "bandwidth_share": k.bytes_moved / (times.get(k.name, k.time_us) * 1e-6) / told.device.bandwidth,
+        "bound": k.bound, "exact": k.exact,
+    }  # fmt: skip
+
+
+def _model(found: dict[str, list[dict[str, Value]]], how: _How, calls: int) -> None:
+    """The row of the model: sums over its graphs."""
+    graphs = found["graph_stats"]
+
+    def added(name: str) -> int | float | None:
+        numbers = [v for g in graphs if isinstance(v := g.get(name), (int, float))]
+        return sum(numbers) if numbers else None
+
+    summed = (
+        "operations", "kernels", "bytes_read", "bytes_written", "bytes_moved", "flops", "failures",
+        "bytes_saved_by_fusing", "estimated_us", "measured_us",
+    )  # fmt: skip
+    found["models"].append({
+        "model": how.model, "target": how.target, "device": how.device.name, "graphs": len(graphs),
+        "opaque_calls": calls, **{n: added(n) for n in summed}, "refused": sum("refused" in g for g in graphs),
+    })  # fmt: skip
