@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from idgraph.errors import IdGraphError
@@ -22,12 +23,33 @@ from idgraph.validate.inputs import random_inputs
 Where = Literal["cpu", "cuda"]
 
 
-def kernel_times(program: Program, symbols: Mapping[str, int]) -> dict[str, float]:
-    """Microseconds of each kernel, the least of several runs; the inputs are random."""
+MOST = 8  # kernels of a program whose times are told apart: each needs a program of its own
+
+
+def program_time(program: Program, symbols: Mapping[str, int]) -> float:
+    """Microseconds of a run of all kernels, the least of several; the inputs are random."""
     ready = prepared(program, random_inputs(program.fusion, symbols=symbols), symbols)
     ready.launch()
-    where: Where = "cuda" if program.target == "cuda" else "cpu"
-    return {name: shortest(work, where) for name, work in ready.works()}
+    return shortest(ready.launch, "cuda" if program.target == "cuda" else "cpu")
+
+
+def kernel_times(program: Program, symbols: Mapping[str, int]) -> dict[str, float]:
+    """Microseconds of each kernel: of the program up to it, less of the program up to the one before.
+
+    A kernel alone would read what nobody has written. Nothing for a program of more than `MOST` kernels.
+    """
+    if len(program.kernels) > MOST:
+        return {}
+    made: dict[str, float] = {}
+    before = 0.0
+    for n, k in enumerate(program.kernels, 1):
+        plan = replace(program.plan, kernels=program.plan.kernels[:n])
+        whole = n == len(program.kernels)
+        part = program if whole else Program(program.fusion, program.target, plan, program.cache, program.config)
+        until = program_time(part, symbols)
+        made[k.name] = max(until - before, 0.0)
+        before = max(until, before)
+    return made
 
 
 def _time(f: Fusion, where: Where, symbols: Mapping[str, int], config: KernelConfig | None = None) -> float:

@@ -22,7 +22,7 @@ from idgraph.fuse import Obstacle, obstacles
 from idgraph.ir import Fusion, check_fusion
 from idgraph.ir.rebuild import rebuild
 from idgraph.reports.emitted import same_kernel
-from idgraph.reports.measured import Where, autotuned, kernel_times, persistent_times, slow_pairs
+from idgraph.reports.measured import Where, autotuned, kernel_times, persistent_times, program_time, slow_pairs
 from idgraph.reports.model import Part
 from idgraph.runtime import Target, emit
 from idgraph.runtime.program import Program
@@ -181,6 +181,7 @@ def _graph(found: dict[str, list[dict[str, Value]]], how: _How, number: int, giv
         stats["refused"] = f"{type(error).__name__}: {' '.join(str(error).split())}"[:400]
         return
     times = kernel_times(program, how.symbols) if how.measure else {}
+    measured = program_time(program, how.symbols) if how.measure else None
     found["kernel_metadata"] += [{**tag, **_kernel(k, told, times)} for k in told.kernels]
     homes = same_kernel(program)
     failures = [{**tag, **failure_row(o, how.align), "same_kernel": _together(o, homes)} for o in pairs]
@@ -194,7 +195,7 @@ def _graph(found: dict[str, list[dict[str, Value]]], how: _How, number: int, giv
         "bytes_written": t.bytes_written, "bytes_moved": t.bytes_moved, "bytes_stored_between": stored,
         "flops": t.flops, "atomics": t.atomics, "failures": sum(not o["same_kernel"] for o in failures),
         "bytes_saved_by_fusing": saved,
-        "estimated_us": t.time_us, "measured_us": sum(times.values()) if times else None, "exact": t.exact,
+        "estimated_us": t.time_us, "measured_us": measured, "exact": t.exact,
     }  # fmt: skip
     if how.measure:
         _measured(found, how, tag, given, f, program, pairs)
@@ -247,7 +248,7 @@ def _kernel(k: KernelCost, told: Cost, times: Mapping[str, float]) -> dict[str, 
         "flops": k.flops, "special": k.special, "atomics": k.atomics,
         "registers": None if known is None else known.registers, "spills": None if known is None else known.spills,
         "occupancy": k.occupancy, "estimated_us": k.time_us, "measured_us": times.get(k.name),
-        "bandwidth_share": k.bytes_moved / (times.get(k.name, k.time_us) * 1e-6) / told.device.bandwidth,
+        "bandwidth_share": k.bytes_moved / ((times.get(k.name) or k.time_us) * 1e-6) / told.device.bandwidth,
         "bound": k.bound, "exact": k.exact,
     }  # fmt: skip
 

@@ -89,18 +89,6 @@ class HostPrepared:
             for kernel in self.program.plan.kernels:
                 call(self.program, kernel, self._flat, self.env, self._checked)
 
-    def works(self) -> list[tuple[str, Callable[[], None]]]:
-        """Each kernel by name, as a call that runs it alone."""
-
-        def work(kernel: Kernel) -> Callable[[], None]:
-            def run_one() -> None:
-                with np.errstate(all="ignore"):
-                    call(self.program, kernel, self._flat, self.env, self._checked)
-
-            return run_one
-
-        return [(k.name, work(k)) for k in self.program.plan.kernels]
-
     def results(self) -> dict[str, Any]:
         """Outputs by name; arrays of their own, but for what another launch would write again."""
         return {

@@ -73,10 +73,6 @@ class Simulated:
                 raise
             self._told(kernel, fault)
 
-    def works(self) -> list[tuple[str, Callable[[], None]]]:
-        """Each kernel by name, as a call that starts it alone."""
-        return [(kernel.name, start) for kernel, start, _ in self._kernels]
-
     def _told(self, kernel: Kernel, fault: Any) -> None:
         """Raise what a failed check of a loaded index has left in ``fault``."""
         if fault is not None and site_numbers(kernel):
