@@ -727,6 +727,7 @@ def _functional(torch: Any, module: Any) -> tuple[list[Any], dict[str, str]]:
     changed: list[Any] = []  # what is written into arguments is a result too
     wholes: dict[str, str] = {}
     lists: dict[Any, list[Any]] = {}
+    maxima: dict[Any, Any] = {}
     Node = type("Node", (SimpleNamespace,), {"__hash__": object.__hash__})
     for n in module.graph.nodes:
         shim = Node(op=n.op, name=n.name, target=_pure(torch, n.target), meta=n.meta, users={})
@@ -746,7 +747,7 @@ def _functional(torch: Any, module: Any) -> tuple[list[Any], dict[str, str]]:
         if str(n.target) == "<built-in function getitem>" and n.args[0] in lists:
             made[n] = lists[n.args[0]][n.args[1]]
             continue
-        out += _softmax_part(torch, Node, n, shim) if n.op == "call_function" else [shim]
+        out += _softmax_part(torch, Node, n, shim, maxima) if n.op == "call_function" else [shim]
         if n.op == "call_function" and shim.target is not n.target and _mutates(n.target):
             target = n.args[0]
             if str(n.target).startswith("aten.copy_"):
@@ -787,8 +788,11 @@ def _parts(torch: Any, Node: Any, n: Any, shim: Any) -> list[Any] | None:
     return out
 
 
-def _softmax_part(torch: Any, Node: Any, n: Any, shim: Any) -> list[Any]:
-    """``getitem`` of Inductor's own softmax preparation as what it means: the maximum, and the sum of exponentials."""
+def _softmax_part(torch: Any, Node: Any, n: Any, shim: Any, maxima: dict[Any, Any]) -> list[Any]:
+    """``getitem`` of Inductor's own softmax preparation as its meaning: the maximum, and the sum of exponentials.
+
+    The sum is relative to the maximum that the program has (``maxima``), where it has one: loops may read that.
+    """
     source = n.args[0] if n.args else None
     if str(getattr(source, "target", "")) != "prims.prepare_softmax_online.default":
         return [shim]
@@ -800,12 +804,14 @@ def _softmax_part(torch: Any, Node: Any, n: Any, shim: Any) -> list[Any]:
 
     if n.args[1] == 0:
         shim.target, shim.args = aten.amax.default, (x, [dim], True)
+        maxima[source] = shim
         return [shim]
-    top = node(f"{n.name}_max", aten.amax.default, (x, [dim], True), n.meta)
+    known = maxima.get(source)
+    top = known or node(f"{n.name}_max", aten.amax.default, (x, [dim], True), n.meta)
     sub = node(f"{n.name}_sub", aten.sub.Tensor, (x, top), x.meta)
     exp = node(f"{n.name}_exp", aten.exp.default, (sub,), x.meta)
     shim.target, shim.args = aten.sum.dim_IntList, (exp, [dim], True)
-    return [top, sub, exp, shim]
+    return [sub, exp, shim] if known else [top, sub, exp, shim]
 
 
 def _mutates(target: Any) -> bool:

@@ -4,6 +4,8 @@
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
+import importlib
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -195,3 +197,23 @@ def test_what_is_right_is_not_refuted(name: str, online: bool, monkeypatch: pyte
     r = ig.check.inductor(fn, args(), source=True, options=options)
     assert r.ok and r.decided, str(r)
     assert {row.stage for row in r.rows} == {"graph", "before", "after", "source"}
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_sum_reads_the_maximum_that_its_softmax_has(first: int) -> None:
+    """Inductor prepares a softmax in one node of two results: loops of the second may read the first."""
+    from idgraph.check.capture import _functional
+
+    importlib.import_module("torch._inductor.inductor_prims")
+    graph: Any = torch.fx.Graph()
+    x = graph.placeholder("x")
+    both = graph.call_function(torch.ops.prims.prepare_softmax_online.default, (x, -1))
+    made = {k: graph.call_function(operator.getitem, (both, k)) for k in (first, 1 - first)}
+    graph.output((made[0], made[1]))
+    for n in graph.nodes:
+        n.meta["val"] = torch.zeros(6, 6 if n is x else 1)
+    nodes, _ = _functional(torch, torch.fx.GraphModule(torch.nn.Module(), graph))
+    named = {n.name: n for n in nodes}
+    subtracted = named[f"{made[1].name}_sub"].args[1]
+    assert str(subtracted.target) == "aten.amax.default"
+    assert (subtracted is named[made[0].name]) == (first == 0)
