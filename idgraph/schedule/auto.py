@@ -38,6 +38,7 @@ from idgraph.ir.state import rewriting
 from idgraph.layout.carry_out import lay_out, take_back
 from idgraph.rewrite.broadcasts import broadcasts_first, wide_views
 from idgraph.rewrite.gathers import Force, apply_gather_plan, gather_plan
+from idgraph.rewrite.one_hot import fold_one_hots
 from idgraph.rewrite.two_stage import two_stages
 from idgraph.schedule.blocks import VECTOR_BYTES, cut_blocks
 from idgraph.schedule.config import RULE, KernelConfig
@@ -144,11 +145,12 @@ def _has_threads(loops: Sequence[IterDomain]) -> bool:
 
 def _decide(fusion: Fusion, gathers: Force) -> None:
     """Take gathers and scatters their cheapest way, and remember why; what an earlier call decided stays noted."""
+    folded = fold_one_hots(fusion)
     scatters = scatter_plan(fusion)
     apply_scatter_plan(fusion, scatters)
     plan = gather_plan(fusion, gathers)
     apply_gather_plan(fusion, plan)
-    new, names = (*plan, *scatters), {t.name for t in fusion.tensors}
+    new, names = (*plan, *scatters, *folded), {t.name for t in fusion.tensors}
     known = {d.tensor for d in new}
     fusion.decisions = (*(d for d in fusion.decisions if d.tensor in names and d.tensor not in known), *new)
 

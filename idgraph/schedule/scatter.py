@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from idgraph.arith import Expr, as_expr, simplify
+from idgraph.arith import Expr, Proof, as_expr, prove, simplify, symbol, where
 from idgraph.errors import ScheduleError, arguments
 from idgraph.ir import (
     SCATTERS,
@@ -28,7 +28,7 @@ from idgraph.ir import (
     ops,
     written_at,
 )
-from idgraph.ir.decisions import Decision, Option
+from idgraph.ir.decisions import Decision, Option, Saving
 from idgraph.ir.exprs import Attr
 from idgraph.ir.indexing import attr
 from idgraph.ir.registry import apply
@@ -38,6 +38,7 @@ from idgraph.rewrite.gathers import LAUNCH, named, place_of, rewrite, sample_poi
 from idgraph.rewrite.read_at import Along, Coordinate, Picked, Reader
 from idgraph.schedule.blocks import ADDED_TOGETHER, VECTOR_BYTES, cut_blocks
 
+COMPARED = 4  # indices of a row that each element is compared with
 STEP = LAUNCH // 8
 """Element accesses that one of several writes after another is worth: each waits for the one before it."""
 
@@ -117,8 +118,8 @@ def _repeats(t: Tensor, axis: IterDomain) -> bool:
 def scatter_plan(fusion: Fusion) -> tuple[Decision, ...]:
     """For each scatter the way `auto` takes it, with the reason and what it rejects; changes nothing.
 
-    *where*: with one index a row every element decides by itself, ``where(index == iota, src, x)``, inside whatever
-    reads it: nothing is stored. *owner*: the entries of one row are added by one thread. *atomic*: every entry adds on
+    *where*: with one index a row (or a few) every element decides by itself, ``where(index == iota, src, x)``, inside
+    whatever reads it: nothing is stored, and the decision tells the bytes ``saved`` and carries the ``proof``. *owner*: the entries of one row are added by one thread. *atomic*: every entry adds on
     a thread of its own. *ordered*: the entries of one row
     are written in their order, rows in parallel, so that the last one wins. *last-writer*: a first launch finds the
     last entry for each target, and every element then takes that one's value, inside whatever reads it.
@@ -163,9 +164,11 @@ def _decide(e: TensorExpr) -> Decision:
     entries = "one" if one else " x ".join(str(d.extent) for d in last if d.extent != as_expr(1))
     points = " x ".join(str(d.extent) for d in t.axes)
     store = f"it stores {t.name}, {points} elements, before anybody reads it"
-    if one and e.op != "index_put":
-        compared = "each element compares its coordinate with the one index of its row; nothing is stored"
-        options = [Option("where", whole, compared)]
+    few = _compared(e)
+    if few:
+        which = "the one index" if few == 1 else f"the {few} indices"
+        compared = f"each element compares its coordinate with {which} of its row; nothing is stored"
+        options = [Option("where", whole + (few - 1) * _size_of(t.axes) // 16, compared)]
     else:
         why = "index_put takes elements together" if e.op == "index_put" else f"a row has {entries} indices, not one"
         options = [Option("where", None, why)]
@@ -184,7 +187,54 @@ def _decide(e: TensorExpr) -> Decision:
     best = min((o for o in options if o.cost is not None), key=lambda o: o.cost or 0)
     rejected = tuple(o for o in options if o is not best)
     reason = f"{best.cost:,} element accesses; {best.why}"
-    return Decision("scatter", t.name, e.inputs[0].name, entries, place_of(e), best.name, reason, rejected)
+    chosen = best.name == "where"
+    return Decision(
+        "scatter", t.name, e.inputs[0].name, entries, place_of(e), best.name, reason, rejected,
+        saved=_saved(e) if chosen else None, proof=_proof(e, few) if chosen else (),
+    )  # fmt: skip
+
+
+def _compared(e: TensorExpr) -> int:
+    """Indices of a row that each element can be compared with; 0 where they are too many, or unknown."""
+    if e.op == "index_put":
+        return 0
+    sizes = [d.extent for d in entry_axes(e) if d.extent != as_expr(1)]
+    if not sizes:
+        return 1
+    return int(sizes[0]) if len(sizes) == 1 and sizes[0].is_const and 1 < int(sizes[0]) <= COMPARED else 0
+
+
+def _saved(e: TensorExpr) -> Saving | None:
+    """What a scatter that is never stored does not store, and what is then not read; None where sizes are symbols."""
+    t = e.output
+    if not all(d.extent.is_const for d in t.axes):
+        return None
+    size = _size_of(t.axes) * item_size(t.dtype)
+    kept = t in t.fusion.outputs  # it is stored once all the same: what is saved is the copy that would be updated
+    return Saving(0 if kept else size, size if kept else 2 * size)
+
+
+def _proof(e: TensorExpr, few: int) -> tuple[str, ...]:
+    """That the comparisons take the entry that the scatter leaves: for each entry the claim, decided by the algebra."""
+    n = symbol("n", 1)
+    c = symbol("c", 0, n - 1)
+    named_ = [symbol(f"index{j}", 0, n - 1) for j in range(few)]
+    taken = as_expr(-1)
+    for j, i in enumerate(named_):
+        taken = where(i.eq(c), j, taken)
+    told: list[str] = []
+    for j, i in enumerate(named_):
+        later = [k.ne(c) for k in named_[j + 1 :]]
+        if not isinstance(prove(taken.eq(j), facts=(i.eq(c), *later)), Proof):
+            return ()
+        rest = " and no later one does" if later else ""
+        told.append(f"proved: where index {j} of its row names coordinate c{rest}, element c is entry {j}'s")
+    if not isinstance(prove(taken.eq(-1), facts=tuple(k.ne(c) for k in named_)), Proof):
+        return ()
+    told.append(f"proved: where none does, element c is {e.inputs[0].name}'s own")
+    if adds(e):
+        told.append("each entry is added where it names the element, in the order of the entries")
+    return tuple(told)
 
 
 def _size_of(axes: Sequence[IterDomain]) -> int:
@@ -192,12 +242,23 @@ def _size_of(axes: Sequence[IterDomain]) -> int:
 
 
 def _selection(e: TensorExpr) -> Tensor:
-    """``where(index == iota, src, x)``; x + src where ``e`` adds."""
-    x, index, fusion = e.inputs[0], e.inputs[1], e.output.fusion
+    """``where(index == iota, src, x)``, one entry of each row after the other; x + src where ``e`` adds."""
+    x, index = e.inputs[0], e.inputs[1]
     dim = e.attrs["dim"]
     at = dim % x.ndim if isinstance(dim, int) else 0
     last = e.args[-1]
     src: Tensor | Scalar = last if isinstance(last, (Tensor, bool, int, float)) else 0
+    entries = int(index.axes[at].extent) if index.axes[at].extent.is_const else 1
+    for j in range(entries):
+        one = index if entries == 1 else movement.slice(index, at, j, j + 1)
+        value = movement.slice(src, at, j, j + 1) if isinstance(src, Tensor) and entries > 1 else src
+        x = _selected(e, x, at, one, value)
+    return x
+
+
+def _selected(e: TensorExpr, x: Tensor, at: int, index: Tensor, src: Tensor | Scalar) -> Tensor:
+    """``x`` with one entry of each row written along axis ``at``."""
+    fusion = e.output.fusion
 
     def count(p: int) -> Tensor:
         numbers = fusion.iota(attr(x.axes[p].extent), dtype="int64")

@@ -70,7 +70,7 @@ def many_added() -> ig.Fusion:
 @taken("owner")
 def few_added_to_many_rows() -> ig.Fusion:
     f = ig.Fusion("f")
-    x, i, v = f.input("x", (9000, 5)), f.input("i", (9000, 3), "int32"), f.input("v", (9000, 3))
+    x, i, v = f.input("x", (9000, 5)), f.input("i", (9000, 6), "int32"), f.input("v", (9000, 6))
     f.output(ig.scatter_add(x, 1, i, v))
     return f
 
@@ -78,7 +78,7 @@ def few_added_to_many_rows() -> ig.Fusion:
 @taken("ordered")
 def few_written() -> ig.Fusion:
     f = ig.Fusion("f")
-    x, i, v = f.input("x", (600, 9)), f.input("i", (600, 3), "int64"), f.input("v", (600, 3))
+    x, i, v = f.input("x", (600, 9)), f.input("i", (600, 5), "int64"), f.input("v", (600, 5))
     f.output(ig.scatter(x, 1, i, v))
     return f
 
