@@ -9,31 +9,34 @@ from __future__ import annotations
 from functools import partial
 
 from idgraph.arith import as_expr
-from idgraph.ir import Fixed, Fusion, Mapped, Tensor, TensorExpr, item_size, movement, ops
+from idgraph.errors import ScheduleError, arguments
+from idgraph.ir import Fixed, Fusion, Mapped, Tensor, TensorExpr, check_fusion, item_size, movement, ops
 from idgraph.ir import composite as rows
 from idgraph.ir.decisions import Decision, Option, Saving
 from idgraph.ir.dtypes import is_float
 from idgraph.ir.indexing import attr
 from idgraph.ir.pointwise import same_extent
+from idgraph.ir.state import rewriting
 from idgraph.rewrite.gathers import place_of, rewrite
 
 VIEWS = frozenset({"reshape", "unsqueeze", "squeeze", "expand", "cast", "copy"})
 
 
+@arguments(ScheduleError, first=True, keep=rewriting)
 def fold_one_hots(fusion: Fusion) -> tuple[Decision, ...]:
     """Rewrite each sum over a one-hot mask as a gather, and say so; an index out of range gives 0, as the sum does.
 
     >>> import idgraph as ig
-    >>> from idgraph.rewrite.one_hot import fold_one_hots
     >>> f = ig.Fusion("f")
     >>> x, i = f.input("x", shape=(64, 1000)), f.input("i", shape=(64, 1), dtype="int64")
     >>> hit = ig.eq(i, ig.reshape(f.iota(1000, dtype="int64"), 1, 1000))
     >>> t = f.output(ig.sum(ig.where(hit, x, 0.0), 1))
-    >>> [(d.chosen, str(d.saved)) for d in fold_one_hots(f)]
+    >>> [(d.chosen, str(d.saved)) for d in ig.schedule.fold_one_hots(f)]
     [('gather', '0 bytes not stored, 255.74 kB not moved (0.17 us at 1.5 TB/s)')]
     >>> "sum" in [e.op for e in f.exprs], "gather" in [e.op for e in f.exprs]
     (False, True)
     """
+    check_fusion(fusion, "fold_one_hots", ScheduleError)
     made: list[Decision] = []
     for e in [e for e in fusion.exprs if e.op == "sum" and e.is_reduction]:
         found = _mask(e)

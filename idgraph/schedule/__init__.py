@@ -14,8 +14,8 @@ from idgraph.schedule.resize import resize_to_inputs
 from idgraph.schedule.scatter import apply_scatter_plan, scatter_plan
 
 __all__ = [
-    "Decision", "KernelConfig", "Option", "Saving", "apply_gather_plan", "apply_scatter_plan", "auto", "fold_one_hots", "gather_plan",
-    "inline_most", "like", "recompute", "resize_to_inputs", "scatter_plan",
+    "Decision", "KernelConfig", "Option", "Saving", "apply_gather_plan", "apply_scatter_plan", "auto", "fold_one_hots",
+    "gather_plan", "inline_most", "like", "recompute", "resize_to_inputs", "scatter_plan",
 ]  # fmt: skip
 
 advise_with(lambda fusion, error: with_cause(fusion, error, ways_out(fusion, error)))

@@ -119,10 +119,11 @@ def scatter_plan(fusion: Fusion) -> tuple[Decision, ...]:
     """For each scatter the way `auto` takes it, with the reason and what it rejects; changes nothing.
 
     *where*: with one index a row (or a few) every element decides by itself, ``where(index == iota, src, x)``, inside
-    whatever reads it: nothing is stored, and the decision tells the bytes ``saved`` and carries the ``proof``. *owner*: the entries of one row are added by one thread. *atomic*: every entry adds on
-    a thread of its own. *ordered*: the entries of one row
-    are written in their order, rows in parallel, so that the last one wins. *last-writer*: a first launch finds the
-    last entry for each target, and every element then takes that one's value, inside whatever reads it.
+    whatever reads it: nothing is stored, and the decision tells the bytes ``saved`` and carries the ``proof``.
+    *owner*: the entries of one row are added by one thread. *atomic*: every entry adds on a thread of its own.
+    *ordered*: the entries of one row are written in their order, rows in parallel, so that the last one wins.
+    *last-writer*: a first launch finds the last entry for each target, and every element then takes that one's value,
+    inside whatever reads it.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
