@@ -4,6 +4,7 @@ The exports stand in the order in which data flows: errors, index algebra, fusio
 kernels, checks, pictures, imports from PyTorch.
 """
 
+import sys
 from typing import TYPE_CHECKING, Final
 
 from idgraph.arith import CounterExample, Expr, Proof, Unknown, from_sympy, prove, prove_equal, simplify
@@ -205,7 +206,8 @@ def __getattr__(name: str) -> object:
     if name in _ROOMS:
         return load(f"{__name__}.{name}")
     if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        # Python suggests the nearest name where it knows who was asked.
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     found = getattr(load(f"{__name__}.{_HOME[name]}"), name)
     globals()[name] = found
     return found
