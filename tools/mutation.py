@@ -44,6 +44,7 @@ FIRST = {
     "allocation": ("tests/index",),
     "claims": ("tests/index/test_widths.py", "tests/index/test_banks.py"),
     "check": ("tests/check/test_doubt.py", "tests/check/test_program.py"),
+    "showing": ("tests/golden/test_errors.py", "tests/ir/test_text.py"),
     "pictures": ("tests/index/test_access_pictures.py",),
     "cycles": ("tests/graphs/test_cycles.py", "tests/graphs/test_cycles_by_force.py"),
     "aligned": ("tests/graphs/test_aligned.py", "tests/property/test_aligned.py"),
