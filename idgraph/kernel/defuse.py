@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar, assert_never
 
-from idgraph.arith import Expr
+from idgraph.arith import TRUE, Expr
 from idgraph.kernel.statements import (
+    Access,
     Accumulate,
     Alloc,
     Barrier,
@@ -31,6 +32,7 @@ from idgraph.kernel.statements import (
     Operand,
     PairCompute,
     Registers,
+    Serves,
     Single,
     Stmt,
     Store,
@@ -68,16 +70,28 @@ def rewritten(
     updated: ToLocal = same_local,
     read: ToOperand = _same_operand,
     index: ToExpr = same_index,
+    point: ToExpr | None = None,
 ) -> S:
     """``s`` with the variables it sets through ``made``, those it adds to through ``updated``, its operands through
     ``read`` and its index expressions, conditions among them, through ``index``. Bodies inside ``s`` stay.
+
+    The points that it serves go through ``point``, by default through ``index`` too: whoever substitutes in an address
+    substitutes in what the address is for.
 
     >>> from idgraph.arith import symbol
     >>> s = rewritten(Let("a", Index(symbol("i"))), made=lambda x: Local(f"{x.name}_1", x.dtype), index=lambda e: e * 4)
     >>> s.name, str(s.value.value)
     ('a_1', 'i*4')
     """
-    return _rewritten(s, made, updated, read, index)  # pyright: ignore[reportReturnType]  # each kind gives its own kind
+    done = _rewritten(s, made, updated, read, index)
+    if isinstance(done, Access | Let) and done.serves:
+        done = replace(done, serves=tuple(_moved(x, index if point is None else point) for x in done.serves))
+    return done  # pyright: ignore[reportReturnType]  # each kind gives its own kind
+
+
+def _moved(x: Serves, to: ToExpr) -> Serves:
+    over = tuple((v, to(e)) for v, e in x.over)
+    return replace(x, point=tuple(map(to, x.point)), over=over, when=x.when if x.when is TRUE else to(x.when))
 
 
 def _rewritten(s: Stmt, made: ToLocal, updated: ToLocal, read: ToOperand, index: ToExpr) -> Stmt:
@@ -105,9 +119,9 @@ def _rewritten(s: Stmt, made: ToLocal, updated: ToLocal, read: ToOperand, index:
         case Alloc(buffer):
             return Alloc(replace(buffer, size=index(buffer.size)))
         case Let(name, value):
-            return Let(made(Local(name, "int64")).name, operand(value))
+            return Let(made(Local(name, "int64")).name, operand(value), s.serves)
         case Load(local, buffer, address, guard):
-            return Load(made(local), buffer, index(address), index(guard))
+            return Load(made(local), buffer, index(address), index(guard), s.serves)
         case Compute(local, op, operands, compute):
             given = tuple(map(operand, operands))
             return Compute(made(local), op, given, compute)
@@ -126,7 +140,7 @@ def _rewritten(s: Stmt, made: ToLocal, updated: ToLocal, read: ToOperand, index:
         case Combine(acc):
             return replace(s, acc=updated(acc))
         case Store(buffer, address, value):
-            return Store(buffer, index(address), operand(value))
+            return Store(buffer, index(address), operand(value), s.serves)
         case VectorLoad(locals_, _, address):
             return replace(s, locals=tuple(map(made, locals_)), address=index(address))
         case VectorStore(_, address, values) | VectorAdd(_, address, values):

@@ -33,6 +33,7 @@ from idgraph.kernel.statements import (
     Operand,
     PairCompute,
     Place,
+    Purpose,
     Registers,
     Serves,
     Single,
@@ -51,7 +52,7 @@ from idgraph.kernel.text import kernel_text
 __all__ = [
     "PRIME", "ZERO", "Accumulate", "AccumulateOp", "Alloc", "Barrier", "Buffer", "Checked", "Choose", "Combine",
     "Compute", "Declare", "Half", "If", "Index", "Kernel", "Let", "Load", "Local", "Loop", "Note", "Number", "Operand",
-    "PairCompute", "Place", "Plan", "Registers", "Serves", "Single", "Site", "Stmt", "Store", "VectorAdd",
+    "PairCompute", "Place", "Plan", "Purpose", "Registers", "Serves", "Single", "Site", "Stmt", "Store", "VectorAdd",
     "VectorLoad", "VectorStore", "bodies", "quote", "walk",
 ]  # fmt: skip
 
@@ -74,9 +75,9 @@ class Kernel(Printed):
       buffer buf1: float32[4] output "t1"
       for i0 < 4:  # t1 axis I2
         # "t1" = slice("x")  at "<doctest ...>:1"
-        t0: float32 = buf0[i0 + 4]
+        t0: float32 = buf0[i0 + 4]  @ t1.0(i0)
         t1: float32 = cast(t0)
-        buf1[i0] = t1
+        buf1[i0] = t1  @ t1(i0)
     """
 
     name: str
@@ -97,12 +98,17 @@ class Kernel(Printed):
 
 @dataclass(frozen=True, slots=True)
 class Plan(Printed):
-    """Kernels in launch order. ``names`` maps symbols to source names, ``titles`` tensors t0, t1, ... to user names."""
+    """Kernels in launch order. ``names`` maps symbols to source names, ``titles`` tensors t0, t1, ... to user names.
+
+    ``needed`` are the reads (tensor, operand) and, of memory, the writes (tensor, None) that kernels were made with:
+    what the address check expects to see served, whatever passes make of them.
+    """
 
     kernels: tuple[Kernel, ...]
     buffers: tuple[Buffer, ...]
     names: dict[str, str]
     titles: dict[str, str]
+    needed: frozenset[tuple[str, int | None]] = field(default=frozenset(), compare=False)
 
     def __str__(self) -> str:
         head = [f"{b.name}: {b.dtype}[{b.size}] {b.place} {quote(b.title)}" for b in self.buffers]

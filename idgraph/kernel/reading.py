@@ -257,8 +257,9 @@ class _Reader(Parts):
                 made = self.made(f"{found[1]}: {found[2]}")
                 return Registers(made.name, made.dtype, int(found[4]), bool(found[3]))
             case "let":
-                name, value = cut(text[4:], " = ")
-                return Let(name_of(name), self.operand(value))
+                head, _, tail = parted_once(text[4:], "  @ ")
+                name, value = cut(head, " = ")
+                return Let(name_of(name), self.operand(value), self.serves(tail, None))
             case _:
                 return self.access(text)
 

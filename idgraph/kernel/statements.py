@@ -204,10 +204,11 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True)
 class Let:
-    """An integer variable for index expressions: a loaded value."""
+    """An integer variable for index expressions: a loaded value, of the operand of an operation that it serves."""
 
     name: str
     value: Operand
+    serves: Purpose = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,11 @@ def kernel_text(
     return "\n".join([*out, *_Lines(names).body(body, 1)])
 
 
+def statement_text(s: Stmt) -> str:
+    """One statement by itself, without what is inside it."""
+    return _Lines(_Names((), (s,), {})).line(s)
+
+
 def implied(loop: Loop) -> Expr:
     """The variable of a loop, unless a kernel says another: from 0 to the extent - 1."""
     return symbol(loop.var, 0, simplify(loop.extent - 1))
@@ -107,7 +112,7 @@ class _Names:
             for e in expressions(s):
                 self._learn(e)
             before = self.scope
-            if isinstance(s, (Load, Store, Accumulate, VectorLoad, VectorStore, VectorAdd)):
+            if isinstance(s, (Load, Store, Accumulate, VectorLoad, VectorStore, VectorAdd, Let)):
                 for x in s.serves:
                     self.scope = {**before, **serving(s, x)}
                     for e in (*x.point, *(e for _, e in x.over), x.when):
@@ -149,10 +154,10 @@ def expressions(s: Stmt) -> Iterator[Expr]:
             yield x.at
 
 
-def serving(s: Access, x: Serves) -> dict[str, Expr]:
+def serving(s: Access | Let, x: Serves) -> dict[str, Expr]:
     """The variables of a purpose that are not those around its access."""
     made = {v: symbol(v, 0, simplify(e - 1)) for v, e in x.over}
-    width = elements_of(s)
+    width = 1 if isinstance(s, Let) else elements_of(s)
     return {LANE: symbol(LANE, 0, width - 1), **made} if width > 1 else made
 
 
@@ -210,10 +215,10 @@ class _Lines:
                 return text.replace(f"[{at}]", f"[{at}; {len(os)}]", 1)
         return f"({', '.join(show(o) if isinstance(o, Local) else self.operand(o) for o in os)})"
 
-    def serves(self, s: Access) -> str:
+    def serves(self, s: Access | Let) -> str:
         return f"  @ {'; '.join(self.purpose(s, x) for x in s.serves)}" if s.serves else ""
 
-    def purpose(self, s: Access, x: Serves) -> str:
+    def purpose(self, s: Access | Let, x: Serves) -> str:
         expr, scope = self.names.expr, self.names.scope
         over = [f", for {v} < {expr(e)}" for v, e in x.over]
         self.names.scope = {**scope, **serving(s, x)}
@@ -247,7 +252,7 @@ class _Lines:
             case Barrier(why):
                 return f"barrier  # {why}"
             case Let(name, value):
-                return f"let {name} = {self.operand(value)}"
+                return f"let {name} = {self.operand(value)}{self.serves(s)}"
             case Combine(acc, op, dims):
                 return f"{self.local(acc)} <- {op} over {', '.join(dims)}"
             case Compute(_, op, operands, compute):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from idgraph.arith import FALSE, TRUE, Expr, and_
 from idgraph.errors import EmitError
@@ -30,6 +30,7 @@ from idgraph.kernel.ir import (
     Number,
     Operand,
     Plan,
+    Serves,
     Single,
     Site,
     Stmt,
@@ -38,6 +39,7 @@ from idgraph.kernel.ir import (
     walk,
 )
 from idgraph.kernel.shared import check_shared_total
+from idgraph.kernel.statements import Access
 from idgraph.lower.barriers import barriers
 from idgraph.lower.compute import Value, accumulator, finish, identity, made_in_place, statement_value
 from idgraph.lower.merge_guards import joined
@@ -51,6 +53,7 @@ from idgraph.lower.nest import (
     folded,
     reduced,
 )
+from idgraph.lower.purpose import read_for, written_for
 from idgraph.lower.races import Crossing, check_barriers, check_races
 from idgraph.lower.scan import scan_steps
 from idgraph.lower.scatter import compared, copied, update
@@ -96,7 +99,15 @@ def build_plan(fusion: Fusion, maps: IndexMaps, threads: bool) -> Plan:
     kernels = tuple(_kernel(f"kernel{k}", body, rename) for k, body in enumerate(bodies))
     for kernel in kernels:
         check_barriers(kernel)
-    return Plan(kernels, tuple({**kept, **extra}.values()), rename, titles)
+    return Plan(kernels, tuple({**kept, **extra}.values()), rename, titles, _served(kernels))
+
+
+def _served(kernels: Sequence[Kernel]) -> frozenset[tuple[str, int | None]]:
+    """The reads, and the writes of memory, by what they serve."""
+    found = [s for k in kernels for s in walk(k.body) if isinstance(s, Access)]
+    memory = [s for s in found if s.buffer is not None and s.buffer.name.startswith("buf")]
+    written = {(x.tensor, x.operand) for s in memory for x in s.serves if x.operand is None}
+    return frozenset((x.tensor, x.operand) for s in found for x in s.serves if x.operand is not None) | written
 
 
 def _exprs_of(nodes: Sequence[Node]) -> tuple[TensorExpr, ...]:
@@ -163,7 +174,9 @@ class _Builder:
         if e.op not in SCATTERS:
             return ()
         source, to = self.stored[e.inputs[0]].memory, self.stored[e.output].memory
-        return copied(e, source, to) if source is not None and to is not None and source.name != to.name else ()
+        if source is None or to is None or source.name == to.name:
+            return ()
+        return copied(e, source, to, self.stored[e.output].value.name)
 
     # loops --------------------------------------------------------------------------------------------------------
 
@@ -213,6 +226,16 @@ class _Builder:
             out += () if e.op in SCANS else self.end(e)
         return out
 
+    def reads(self, e: TensorExpr, operand: int) -> tuple[Serves, ...]:
+        """What a read of an operand is for."""
+        return (read_for(e, self.maps, self.stored[e.output].value.name, operand),)
+
+    def writes(self, e: TensorExpr) -> tuple[Serves, ...]:
+        """What a write of the result is for; a scan's running value is one for its whole axis."""
+        dim = e.attrs.get("dim")
+        along = (dim % e.output.ndim,) if e.op in SCANS and isinstance(dim, int) else ()
+        return (written_for(e, self.maps, self.stored[e.output].value.name, along),)
+
     def around(self, e: TensorExpr, positions: Sequence[int], body: Body) -> Body:
         """``body`` inside the loops of ``e`` at ``positions``."""
         loops = self.maps.loops(e)
@@ -241,8 +264,9 @@ class _Builder:
         elif skip:
             running = self.running(e, skip[0])
             step = Accumulate(
-                running.acc, accumulator(e).op, value.result, running.buffer, running.place, result=e.output.dtype
-            )
+                running.acc, accumulator(e).op, value.result, running.buffer, running.place, result=e.output.dtype,
+                serves=() if running.buffer is None else self.writes(e),
+            )  # fmt: skip
             inside = (*value.body, step)
         else:
             rounded = () if value.result == home.value else (_rounded(e, value.result, home.value),)
@@ -259,6 +283,7 @@ class _Builder:
             raise EmitError(f"{e.output.name} is written at loaded coordinates, and lives in no memory")
         value = self.value(e)
         write = update(e, self.maps, buffer, value.result, self.stored[e.output].value, self.threads.ways[e])
+        write = replace(write, serves=self.writes(e))
         missing = self.threads.missing(e)
         inside: Body = (*value.body, Single(missing, (write,)) if missing else write)
         guard = and_(*access.conditions, *value.guards)
@@ -268,14 +293,15 @@ class _Builder:
     def store(self, e: TensorExpr, value: Operand, skip: Sequence[int]) -> Body:
         """Write the finished value to wherever the tensor lives."""
         home, access = self.stored[e.output], self.maps.write(e)
+        purpose = (written_for(e, self.maps, home.value.name),)
         out: list[Stmt] = []
         if home.array is not None:
             missing = self.threads.missing(e, skip, per_block=True) if home.is_shared else ()
-            keep = Store(home.array, home.place(access), value)
+            keep = Store(home.array, home.place(access), value, purpose)
             out.append(Single(missing, (keep,)) if missing else keep)
         if home.memory is not None:
             missing = self.threads.missing(e, skip)
-            write = Store(home.memory, access.tensor_address, value)
+            write = Store(home.memory, access.tensor_address, value, purpose)
             out.append(Single(missing, (write,)) if missing else write)
         return tuple(out)
 
@@ -304,7 +330,7 @@ class _Builder:
         if r.buffer is None or r.place is None:
             return [Declare(r.acc.name, r.acc.dtype, start)]
         out: list[Stmt] = [Alloc(r.buffer)] if r.buffer.place == "private" else []
-        return [*out, *self.around(e, r.inner, (Store(r.buffer, r.place, Number(start)),))]
+        return [*out, *self.around(e, r.inner, (Store(r.buffer, r.place, Number(start), self.writes(e)),))]
 
     def end(self, e: TensorExpr) -> list[Stmt]:
         """Round and store the finished value after the outermost reduction loop."""
@@ -318,7 +344,9 @@ class _Builder:
         mixed = [c for c in self.maps.write(e).conditions if c.names & inner and (c.names & _names(loops)) - inner]
         if mixed:
             raise EmitError(f"the predicate of {e.output.name} mixes reduced and kept loops: {mixed[0]}")
-        load: Body = () if r.buffer is None or r.place is None else (Load(r.acc, r.buffer, r.place),)
+        load: Body = (
+            () if r.buffer is None or r.place is None else (Load(r.acc, r.buffer, r.place, serves=self.writes(e)),)
+        )
         body = (finish(e, r.acc, home.value), *self.store(e, home.value, skip))
         out: list[Stmt] = [Note(f"{quote(e.output.name)} is complete")]
         guard = and_(*kept)
@@ -348,9 +376,9 @@ class _Builder:
                 continue  # updated where it lives
             operands[k] = self.operand(result, k, t, extra, seen)
             if f"ld{k}" in needs:
-                result.add(Let(f"ld{k}", operands[k]))
+                result.add(Let(f"ld{k}", operands[k], self.reads(e, k)))
         if (bounded := compared(e, self.maps)) is not None:
-            result.add(Let("ld0", operands[0]))
+            result.add(Let("ld0", operands[0], self.reads(e, 0)))
             result.check([bounded[0]], bounded[1])
         statement_value(result, operands, self.maps)
         return result
@@ -379,10 +407,11 @@ class _Builder:
         guard = extra if optional else TRUE
         known = seen.get((t, address, guard))
         if known is not None:
+            result.serve(known, self.reads(e, k))
             return known
         name = home.value.name if all(u is not t for u, _, _ in seen) else f"{home.value.name}_{k}"
         local = seen[t, address, guard] = Local(name, t.dtype)
-        result.add(Load(local, buffer, address, guard))
+        result.add(Load(local, buffer, address, guard, self.reads(e, k)))
         return local
 
     def sites(self, e: TensorExpr, k: int) -> list[Site]:

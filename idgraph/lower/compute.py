@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from idgraph.arith import FALSE, TRUE, Expr, and_
 from idgraph.errors import EmitError
 from idgraph.index.live import COUNTED
 from idgraph.ir import SCATTERS, DType, Scalar, Tensor, TensorExpr, is_float
 from idgraph.ir.pointwise import result_dtype
-from idgraph.kernel.ir import AccumulateOp, Checked, Choose, Compute, Index, Local, Number, Operand, Site, Stmt
+from idgraph.kernel.ir import (
+    AccumulateOp,
+    Checked,
+    Choose,
+    Compute,
+    Index,
+    Load,
+    Local,
+    Number,
+    Operand,
+    Purpose,
+    Site,
+    Stmt,
+)
 from idgraph.lower.nest import IndexMaps
 
 COMPARE = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
@@ -119,6 +132,18 @@ class Value:
     def add(self, s: Stmt) -> None:
         """Append a statement."""
         self.body = (*self.body, s)
+
+    def serve(self, local: Local, purpose: Purpose) -> None:
+        """The load that made ``local`` serves this, too."""
+
+        def also(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+            return tuple(
+                replace(s, serves=(*s.serves, *purpose)) if isinstance(s, Load) and s.local == local else s
+                for s in body
+            )
+
+        self.body = also(self.body)
+        self._outer = [(also(before), condition, site) for before, condition, site in self._outer]
 
     def check(self, sites: Sequence[Site], bounds: Sequence[Expr]) -> None:
         """Whatever is added from now on runs only where the loaded values are inside ``bounds`` (two for each site)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from idgraph.kernel.defuse import made_by, names
 from idgraph.kernel.ir import Accumulate, Barrier, Declare, If, Load, Note, Stmt, Store, bodies, walk
@@ -36,7 +37,10 @@ def _loaded_once(body: Body) -> Body:
     out: list[Stmt] = []
     for s in body:
         if isinstance(s, Load):
-            if held.get(s.local.name) == s:
+            known = held.get(s.local.name)
+            if known is not None and known == s:
+                also = replace(known, serves=(*known.serves, *s.serves))
+                out[next(n for n, x in enumerate(out) if x is known)] = held[s.local.name] = also
                 continue
             held[s.local.name] = s
         elif bodies(s) or isinstance(s, Barrier):

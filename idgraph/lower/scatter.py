@@ -11,14 +11,15 @@ from idgraph.index.maps import IndexMaps
 from idgraph.index.order import entries, meeting_loops
 from idgraph.index.storage import is_thread, product, row_major
 from idgraph.ir import Tensor, TensorExpr, combines, item_size
-from idgraph.kernel.ir import Accumulate, Buffer, If, Load, Local, Loop, Note, Operand, Site, Stmt, Store, quote
+from idgraph.kernel.ir import Accumulate, Buffer, If, Load, Local, Loop, Note, Operand, Serves, Site, Stmt, Store, quote
+from idgraph.lower.purpose import START
 from idgraph.lower.titles import index_title
 
 _BLOCK = 256
 _BYTES = 16
 
 
-def copied(e: TensorExpr, source: Buffer, to: Buffer) -> tuple[Stmt, ...]:
+def copied(e: TensorExpr, source: Buffer, to: Buffer, name: str) -> tuple[Stmt, ...]:
     """The statements of a kernel that copies what ``e`` updates to where it updates it."""
     x, t = e.inputs[0], e.output
     extents = [d.extent for d in t.axes]
@@ -38,7 +39,11 @@ def copied(e: TensorExpr, source: Buffer, to: Buffer) -> tuple[Stmt, ...]:
     else:
         at = _coordinates(place, extents)
         addresses = address_of(x, _allocated(x, at)), address_of(t, _allocated(t, at))
-    body: tuple[Stmt, ...] = (Load(local, source, addresses[0]), Store(to, addresses[1], local))
+    read, write = (Serves(name + START, k, (place,)) for k in (0, None))
+    body: tuple[Stmt, ...] = (
+        Load(local, source, addresses[0], serves=(read,)),
+        Store(to, addresses[1], local, (write,)),
+    )
     if width > 1:
         body = (Loop("i2", as_expr(width), "vectorize", body),)
     if not is_true((count % (_BLOCK * width)).eq(0)):
@@ -68,7 +73,9 @@ def _allocated(t: Tensor, at: Sequence[Expr]) -> list[Expr]:
     return [known[d] for d in t.allocation]
 
 
-def update(e: TensorExpr, maps: IndexMaps, buffer: Buffer, value: Operand, local: Local, ways: Sequence[str]) -> Stmt:
+def update(
+    e: TensorExpr, maps: IndexMaps, buffer: Buffer, value: Operand, local: Local, ways: Sequence[str]
+) -> Store | Accumulate:
     """The write of one point of a scatter: what is there is replaced, or combined with ``value``."""
     address, how = maps.write(e).tensor_address, combines(e)
     if how is None:

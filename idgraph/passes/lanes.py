@@ -67,6 +67,13 @@ class Lane:
         loaded = {s: symbol(self.lets[s.name], *s.symbol_bounds) for s in e.symbols if s.name in self.lets}
         return simplify(e.substitute({**self.values, **loaded}))
 
+    def served(self, e: Expr) -> Expr:
+        """A coordinate that an access of this lane serves, as it stands: nobody computes it."""
+        if not self.values:
+            return e
+        loaded = {s: symbol(self.lets[s.name], *s.symbol_bounds) for s in e.symbols if s.name in self.lets}
+        return e.substitute({**self.values, **loaded})
+
     def point(self, loops: Sequence[str]) -> tuple[Expr, ...]:
         """The values of loop variables in this lane."""
         numbers = {s.name: n for s, n in self.values.items()}
@@ -201,8 +208,8 @@ class Expansion:
                     made += self.conditional(condition, inner_body, lanes, depths)
                 case Checked():
                     made += self.checked(s, lanes, depths)
-                case Let(name, value):
-                    made += self.let(name, value, lanes, depths)
+                case Let():
+                    made += self.let(s, lanes, depths)
                 case Note():
                     made.append(s)
                 case _:
@@ -229,16 +236,16 @@ class Expansion:
         """The key of an operand's value: equal for equal values only."""
         return self.held.get(o.name, o) if isinstance(o, Local) else o
 
-    def let(self, name: str, value: Operand, lanes: Sequence[Lane], depths: Mapping[str, int]) -> list[Stmt]:
+    def let(self, s: Let, lanes: Sequence[Lane], depths: Mapping[str, int]) -> list[Stmt]:
         """One variable for all lanes whose value is made of the same elements of inputs."""
-        made: list[Stmt] = []
+        name, value, made = s.name, s.value, list[Stmt]()
         known: dict[object, str] = {}
         for lane in lanes:
             mine = _operand_in_lane(value, lane, depths)
             same = self.value(mine)
             if same not in known:
                 known[same] = lane.name(name, len(lane.numbers))
-                made.append(Let(known[same], mine))
+                made.append(Let(known[same], mine, rewritten(s, point=lane.served).serves))
             lane.lets[name] = known[same]
         return made
 
@@ -297,6 +304,7 @@ def _in_lane(s: Stmt, lane: Lane, depths: Mapping[str, int]) -> Stmt:
         made=lambda x: Local(lane.name(x.name, len(lane.numbers)), x.dtype),
         read=lambda o: Local(lane.name(o.name, depths.get(o.name, 0)), o.dtype) if isinstance(o, Local) else o,
         index=lambda e: lane.decide(e) if e.is_condition else lane.index(e),
+        point=lane.served,
     )
     return _chosen(found.local, found.cases, found.default) if isinstance(found, Choose) else found
 

@@ -33,6 +33,7 @@ from idgraph.kernel.defuse import (
     made_by,
     reads,
     rewritten,
+    same_index,
     sets,
     stored_in,
 )
@@ -61,7 +62,9 @@ from idgraph.kernel.ir import (
     VectorStore,
     walk,
 )
+from idgraph.kernel.statements import Access
 from idgraph.passes.affine import along, shape
+from idgraph.passes.purpose import merged
 
 _BASE = re.compile(r"[a-z]+[0-9]*")
 LANE = ("q", "r")  # variables of the loops over lanes, inner ones first
@@ -112,7 +115,7 @@ def _parts(s: Stmt) -> list[Part]:
         found.append(e)
         return e
 
-    everywhere((s,), lambda x: rewritten(x, made=local, updated=local, read=operand, index=index))
+    everywhere((s,), lambda x: rewritten(x, made=local, updated=local, read=operand, index=index, point=same_index))
     return found
 
 
@@ -137,8 +140,18 @@ def _with(s: Stmt, parts: Iterable[Part]) -> Stmt:
             raise AssertionError("an index stands for an index")
         return found
 
-    (made,) = everywhere((s,), lambda x: rewritten(x, made=local, updated=local, read=operand, index=index))
+    (made,) = everywhere(
+        (s,), lambda x: rewritten(x, made=local, updated=local, read=operand, index=index, point=same_index)
+    )
     return made
+
+
+def _serving(s: Stmt, steps: Sequence[Stmt], var: Expr) -> Stmt:
+    """``s``, which is step n at ``var`` = n, with what its accesses are for there."""
+    columns = zip(*([x for x in walk((one,)) if isinstance(x, Access)] for one in steps), strict=True)
+    found = [merged([x.serves for x in column], var) for column in columns]
+    order = {id(x): p for x, p in zip([x for x in walk((s,)) if isinstance(x, Access)], found, strict=True)}
+    return everywhere((s,), lambda x: replace(x, serves=order[id(x)]) if isinstance(x, Access) else x)[0]
 
 
 def _blank(p: Part) -> Part:
@@ -430,4 +443,4 @@ def _run(steps: Sequence[Stmt], depth: int) -> Loop | None:
         return None
     var = symbol(LANE[depth], 0, len(steps) - 1)
     one = _united(steps, var)
-    return None if one is None else Loop(var.name, as_expr(len(steps)), "unroll", (one,))
+    return None if one is None else Loop(var.name, as_expr(len(steps)), "unroll", (_serving(one, steps, var),))

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-from idgraph.arith import TRUE, Expr, divisible, simplify
+from idgraph.arith import TRUE, Expr, and_, divisible, simplify, symbol
 from idgraph.ir import item_size
-from idgraph.kernel.defuse import made_by, names, rewritten
+from idgraph.kernel.defuse import everywhere, made_by, names, rewritten
 from idgraph.kernel.ir import (
     Accumulate,
     Buffer,
@@ -22,6 +22,7 @@ from idgraph.kernel.ir import (
     Load,
     Local,
     Note,
+    Purpose,
     Stmt,
     Store,
     VectorAdd,
@@ -29,8 +30,10 @@ from idgraph.kernel.ir import (
     VectorStore,
     walk,
 )
+from idgraph.kernel.statements import LANE
 from idgraph.passes.affine import split_constant
 from idgraph.passes.cse import tidy
+from idgraph.passes.purpose import merged, where
 from idgraph.schedule.blocks import ADDED_TOGETHER
 
 BYTES = 16
@@ -44,7 +47,9 @@ def join_accesses(body: Sequence[Stmt], read_only: frozenset[str]) -> list[Stmt]
     Loads of inputs move to the front of the code they stand in, which no statement in it can notice; stores and atomic
     additions move to its end where nothing else in it touches what they write.
     """
-    return tidy(_join_stores(tidy(_Loads(read_only).joined(_join_conditions(body), {}, {}))))
+    loads = _Loads(read_only)
+    joined = loads.joined(_join_conditions(body), {}, {})
+    return tidy(_join_stores(tidy(everywhere(joined, loads.serving))))
 
 
 def _join_conditions(body: Sequence[Stmt]) -> list[Stmt]:
@@ -120,6 +125,9 @@ class _Loads:
         self.read_only = read_only
         self.places = _Places()
         self.numbers = count()
+        self.facts: tuple[Expr, ...] = ()  # the conditions around the present statement
+        self.depths: dict[str, int] = {}  # how many conditions there were around the load of a variable
+        self.more: dict[str, Purpose] = {}  # what the load of a variable serves beside its own
 
     def joined(self, body: Sequence[Stmt], now: dict[str, Local], known: Known) -> list[Stmt]:
         """``now`` says which load's value a local holds at the present statement: a name is loaded into many times.
@@ -145,7 +153,9 @@ class _Loads:
                 now[s.local.name] = self.load(s, wanted, known)
             elif isinstance(s, (If, Checked)):
                 inner = {k: dict(v) for k, v in known.items()}
+                facts, self.facts = self.facts, (*self.facts, s.condition)
                 rest.append(replace(s, body=tuple(self.joined(s.body, dict(now), inner))))
+                self.facts = facts
                 for name in _defined(s.body):
                     now.pop(name, None)
             else:
@@ -154,12 +164,28 @@ class _Loads:
                     now.pop(name, None)
         return [*_vector_loads(wanted), *rest]
 
+    def serving(self, s: Stmt) -> Stmt:
+        """A load with what it serves for those that are left out for it."""
+        match s:
+            case Load(local) if local.name in self.more:
+                return replace(s, serves=(*s.serves, *self.more[local.name]))
+            case VectorLoad(made) if any(x.name in self.more for x in made):
+                more = [self.more.get(x.name, ()) for x in made]
+                return replace(s, serves=(*s.serves, *merged(more, symbol(LANE, 0, len(made) - 1))))
+            case _:
+                return s
+
     def load(self, s: Load, wanted: dict[tuple[str, Expr], dict[int, Load]], known: Known) -> Local:
         base, constant = self.places.of(s.buffer, s.address)
         have = known.setdefault((s.buffer.name, base), {})
         if constant not in have:
             have[constant] = Local(f"{s.local.name}_v{next(self.numbers)}", s.local.dtype)
             wanted.setdefault((s.buffer.name, base), {})[constant] = replace(s, local=have[constant])
+            self.depths[have[constant].name] = len(self.facts)
+        else:
+            name = have[constant].name
+            also = where(s.serves, and_(*self.facts[self.depths[name] :]))
+            self.more[name] = (*self.more.get(name, ()), *also)
         return have[constant]
 
 
@@ -170,8 +196,9 @@ def _vector_loads(wanted: dict[tuple[str, Expr], dict[int, Load]]) -> list[Stmt]
         joined = _chunks(set(loads), base, buffer)
         inside = {n for first, width in joined for n in range(first, first + width)}
         for first, width in joined:
-            locals_ = tuple(loads[n].local for n in range(first, first + width))
-            made.append(VectorLoad(locals_, buffer, simplify(base + first)))
+            chunk = [loads[n] for n in range(first, first + width)]
+            purpose = merged([s.serves for s in chunk], symbol(LANE, 0, width - 1))
+            made.append(VectorLoad(tuple(s.local for s in chunk), buffer, simplify(base + first), serves=purpose))
         made += [s for n, s in loads.items() if n not in inside]
     return made
 
@@ -259,7 +286,8 @@ def _vector_writes(base: Expr, writes: Mapping[int, Store | Accumulate]) -> list
         inside.update(range(first, first + width))
         values = tuple(writes[n].value for n in range(first, first + width))
         kind = VectorStore if isinstance(some, Store) else VectorAdd
-        made.append(kind(some.buffer, simplify(base + first), values))
+        purpose = merged([writes[n].serves for n in range(first, first + width)], symbol(LANE, 0, width - 1))
+        made.append(kind(some.buffer, simplify(base + first), values, serves=purpose))
     return [*made, *(s for n, s in writes.items() if n not in inside)]
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from idgraph.validate.report import (
         AddressMismatch,
         AddressReport,
+        KernelReport,
         Mismatch,
         Report,
         TensorError,
@@ -31,13 +32,14 @@ if TYPE_CHECKING:
     from idgraph.validate.values import check_values, tolerance
 
 __all__ = [
-    "AddressMismatch", "AddressReport", "Mismatch", "Report", "TensorError", "ValueMismatch", "ValueReport",
-    "check_addresses", "check_values", "random_inputs", "tolerance", "validate",
+    "AddressMismatch", "AddressReport", "KernelReport", "Mismatch", "Report", "TensorError", "ValueMismatch",
+    "ValueReport", "check_addresses", "check_values", "random_inputs", "tolerance", "validate",
 ]  # fmt: skip
 
 _LATER = {
-    "AddressMismatch": "report", "AddressReport": "report", "Mismatch": "report", "Report": "report",
-    "TensorError": "report", "ValueMismatch": "report", "ValueReport": "report", "check_addresses": "addresses",
+    "AddressMismatch": "report", "AddressReport": "report", "KernelReport": "report", "Mismatch": "report",
+    "Report": "report", "TensorError": "report", "ValueMismatch": "report", "ValueReport": "report",
+    "check_addresses": "addresses",
     "random_inputs": "inputs", "check_values": "values", "tolerance": "values",
 }  # fmt: skip
 
@@ -54,10 +56,12 @@ def validate(
     model: IdModel | None = None,
     engine: Engine = "auto",
 ) -> Report:
-    """Check every address a kernel would touch, then run it on ``target`` and check every value.
+    """Check the index maps, then every address that the kernels for ``target`` touch, then run them and check values.
 
-    Addresses: each access of each operation at every loop point (a sample where ``exhaustive`` is False or the space
-    is beyond memory, which the report says), against the operation applied to element numbers. Values: the emitted
+    Index maps: each access of each operation at every loop point (a sample where ``exhaustive`` is False or the space
+    is beyond memory, which the report says), against the operation applied to element numbers. Kernels: each access
+    of the last IR at each step of its loops, vectors, tails and memory of blocks and threads among them, against the
+    element at the logical point that it serves; every point that an operation needs was served. Values: the emitted
     program on random data (``seed``) or on ``inputs``, against float64. Symbols are read off ``inputs`` or given in
     ``symbols``.
     Where an address is wrong the kernel is not run. Raises what building the kernels raises (`ScheduleError`,
@@ -70,6 +74,8 @@ def validate(
     >>> r = validate(f, target="python")
     >>> r.ok, r.points, r.addresses.exhaustive, r.values.elements
     (True, 512, True, 64)
+    >>> r.kernels.exhaustive, r.served["cat2"]
+    (True, 64)
     """
     with LOADING:
         from idgraph.validate.run import run_checks  # noqa: PLC0415 - loads NumPy

@@ -82,7 +82,7 @@ def check_addresses(
     at = bind(f, {n: np.shape(a) for n, a in (inputs or {}).items()}, symbols)
     at |= free_strides(f, at)
     m = model if model is not None else IdModel(f)
-    values = _index_values(f, at, inputs, seed)
+    values = index_values(f, at, inputs, seed)
     cases = [build_case(m, e, at) for e in f.exprs]
     total = sum(c.checks for c in cases)
     name = engine if engine != "auto" else large if total > SMALL else "numpy"
@@ -142,7 +142,7 @@ def _scanner(name: str) -> Scanner:
     raise EmitError(f"unknown engine {name!r}", hint="auto, numpy, numba or cuda")
 
 
-def _index_values(
+def index_values(
     f: Fusion, symbols: Mapping[str, int], inputs: Mapping[str, Array] | None, seed: int
 ) -> dict[str, Array]:
     """Values of all index tensors, from the inputs given or random ones."""

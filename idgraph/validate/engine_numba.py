@@ -48,6 +48,20 @@ def _compiled(source: str) -> Callable[..., int]:
     return numba.njit(nogil=True, error_model="numpy")(module.nest)
 
 
+@lru_cache(maxsize=512)
+def compiled_check(source: str) -> Callable[..., None]:
+    """The check of one operation in one kernel, compiled."""
+    try:
+        import numba
+    except ImportError as error:
+        raise EmitError(
+            "the compiled check needs numba", hint='pip install "idgraph[cpu]", or check a smaller size'
+        ) from error
+    module = load_source(source, "kernel_check")
+    module.note = numba.njit(module.note)
+    return numba.njit(nogil=True, error_model="numpy")(module.check)
+
+
 def arrays_of(case: Case, tables: Tables) -> list[Array]:
     """The arrays behind `codegen.table_names`; arrays without axes get one."""
     none = np.zeros((1, 1), np.uint8)

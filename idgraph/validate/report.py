@@ -122,6 +122,41 @@ class AddressReport:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelReport:
+    """The address check of the kernels as they run: every access of the last IR. True when every one was right.
+
+    ``served`` counts, for each operation that reads or writes memory, the logical points that accesses served.
+    ``points`` counts (access, purpose, step of its loops); ``sampled`` names operations that were looked at in part,
+    ``untraced`` those that the check could not follow, and why.
+    """
+
+    mismatch: AddressMismatch | None
+    accesses: int
+    points: int
+    engine: str
+    seconds: float
+    served: Mapping[str, int]
+    sampled: tuple[str, ...] = ()
+    untraced: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """No mismatch."""
+        return self.mismatch is None
+
+    @property
+    def exhaustive(self) -> bool:
+        """Every step of every access was looked at."""
+        return not self.sampled and not self.untraced
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __int__(self) -> int:
+        return self.points
+
+
+@dataclass(frozen=True, slots=True)
 class TensorError:
     """The largest difference found in one output, beside what was allowed; ``elements`` were compared."""
 
@@ -176,10 +211,16 @@ class Report(Printed):
     seed: int
     addresses: AddressReport | None
     values: ValueReport | None
+    kernels: KernelReport | None = None
+
+    @property
+    def served(self) -> Mapping[str, int]:
+        """For each operation that reads or writes memory, the logical points that the kernels' accesses served."""
+        return self.kernels.served if self.kernels is not None else {}
 
     @property
     def ok(self) -> bool:
-        """Both checks, as far as they ran, found nothing wrong."""
+        """The checks, as far as they ran, found nothing wrong."""
         return self.counterexample is None
 
     @property
@@ -189,9 +230,11 @@ class Report(Printed):
 
     @property
     def counterexample(self) -> Mismatch | None:
-        """The address mismatch where there is one, else the value mismatch."""
+        """The mismatch of the index maps where there is one, else of the kernels' addresses, else of the values."""
         if self.addresses is not None and self.addresses.mismatch is not None:
             return self.addresses.mismatch
+        if self.kernels is not None and self.kernels.mismatch is not None:
+            return self.kernels.mismatch
         return self.values.mismatch if self.values is not None else None
 
     def __bool__(self) -> bool:
@@ -206,9 +249,11 @@ class Report(Printed):
         lines = [f"{self.fusion} on {self.target}: {'ok' if self.ok else 'FAILED'} (seed {self.seed})"]
         if self.addresses is not None:
             lines += _address_lines(self.addresses)
+        if self.kernels is not None:
+            lines += _kernel_lines(self.kernels)
         if self.values is not None:
             lines += _value_lines(self.values)
-        elif self.addresses is not None and not self.addresses.ok:
+        elif not all(r is None or r.ok for r in (self.addresses, self.kernels)):
             lines.append("  values: not run, because an address is wrong")
         if self.counterexample is not None:
             lines.append(str(self.counterexample))
@@ -225,6 +270,16 @@ def _address_lines(a: AddressReport) -> list[str]:
     lines += [f"    sampled: {s}" for s in a.sampled]
     lines += [f"    visited at least once (wider loops): {s}" for s in a.widened]
     return lines
+
+
+def _kernel_lines(k: KernelReport) -> list[str]:
+    how = "every step" if k.exhaustive else "a part of the steps"
+    lines = [
+        f"  kernels: {'ok' if k.ok else 'WRONG'}, {k.accesses} accesses, {k.points:,} checks ({how}), "
+        f"{k.engine}, {k.seconds:.2f} s"
+    ]
+    lines += [f"    sampled: {s}" for s in k.sampled]
+    return [*lines, *(f"    not followed: {s}" for s in k.untraced)]
 
 
 def _value_lines(v: ValueReport) -> list[str]:

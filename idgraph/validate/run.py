@@ -11,9 +11,10 @@ from idgraph.errors import OperationError, short_repr, user_line
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, check_fusion
 from idgraph.ir.fusion import is_int
-from idgraph.runtime import Target
-from idgraph.validate.addresses import Engine, check_addresses
+from idgraph.runtime import Target, emit
+from idgraph.validate.addresses import Engine, check_addresses, index_values
 from idgraph.validate.inputs import random_inputs
+from idgraph.validate.kernels import check_kernels
 from idgraph.validate.oracle import bind
 from idgraph.validate.progress import busy, terminal
 from idgraph.validate.report import Report
@@ -44,8 +45,13 @@ def run_checks(
         large="cuda" if target == "cuda" else "numba", progress=terminal,
     )  # fmt: skip
     # A kernel with a wrong address is not run: it may write anywhere.
-    values = None
+    values = kernels = program = None
     if addresses.ok:
+        program = emit(f, target, model=model)
+        with terminal(f"kernels of {f.name}", len(program.kernels)) as advance:
+            known = index_values(f, at, given, seed)
+            kernels = check_kernels(program, at, known, model=m, seed=seed, exhaustive=exhaustive, advance=advance)
+    if program is not None and kernels is not None and kernels.ok:
         with busy(f"values of {f.name}: compiling and running {len(f.exprs)} operations for {target}"):
-            values = check_values(f, target, model=model, inputs=given, symbols=at, seed=seed)
-    return Report(f.name, target, seed, addresses, values)
+            values = check_values(f, target, program=program, inputs=given, symbols=at, seed=seed)
+    return Report(f.name, target, seed, addresses, values, kernels)

@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from idgraph.arith import TRUE, Expr, as_expr, ceildiv, is_true, maximum, multiple_of, simplify, symbol, where
-from idgraph.ir import DType, is_float, item_size
-from idgraph.kernel.defuse import all_reads, reads, rewritten, sets
+from idgraph.ir import DType
+from idgraph.kernel.defuse import all_reads, rewritten
 from idgraph.kernel.ir import (
     Accumulate,
     AccumulateOp,
-    Choose,
     Combine,
     Compute,
     Declare,
@@ -33,6 +32,7 @@ from idgraph.kernel.ir import (
     Store,
 )
 from idgraph.passes.lanes import Expansion, Lane, pair_up
+from idgraph.passes.rows.hoist import cheaper, hoisted, is_short
 from idgraph.passes.rows.sums import is_coarse, widened
 from idgraph.passes.rows.sweep import COLUMN, Online, Plain, Sweep
 from idgraph.passes.vectorize import VECTOR_TYPES, join_accesses
@@ -200,7 +200,7 @@ class _Parts:
 
         count = p.width * unrolled
         lanes = [Lane((n,), {lane: n}) for n in range(count)] if count > 1 else [Lane((), {lane: 0})]
-        return straight(s, at, lanes, self.read_only)
+        return straight(s, at, lanes, self.read_only, lambda e: e.substitute({s.column: offset + p.head}))
 
 
 def columnwise(s: Sweep) -> list[Expr]:
@@ -223,8 +223,14 @@ def _first(address: Expr, column: Expr) -> Expr | None:
 # straight code ----------------------------------------------------------------------------------------------------
 
 
-def straight(s: Sweep, at: Callable[[Expr], Expr], lanes: Sequence[Lane], read_only: frozenset[str]) -> list[Stmt]:
-    """The sweep's statements once for each lane."""
+def straight(
+    s: Sweep,
+    at: Callable[[Expr], Expr],
+    lanes: Sequence[Lane],
+    read_only: frozenset[str],
+    point: Callable[[Expr], Expr] | None = None,
+) -> list[Stmt]:
+    """The sweep's statements once for each lane; ``at`` says where indices are there, ``point`` what they serve."""
     expansion, depths = Expansion(read_only), dict[str, int]()
     sums = dict(s.online.sums) if s.online is not None else {}
 
@@ -235,7 +241,7 @@ def straight(s: Sweep, at: Callable[[Expr], Expr], lanes: Sequence[Lane], read_o
             if isinstance(x, Accumulate):
                 made += _gathered(x, wide, sums, lanes, depths)
             elif not (isinstance(x, Compute) and x.local.name in wide):
-                made += expansion.expand((rewritten(x, index=at),), lanes, depths)
+                made += expansion.expand((rewritten(x, index=at, point=point),), lanes, depths)
         return made
 
     made = [*_before(s), *straight(s.body), *_follow(s), *straight(s.later)]
@@ -408,91 +414,3 @@ def _finished(acc: str, c: str, top: Local) -> list[Stmt]:
         *_shrink(f"{top.name}_all", c, last.name, top.dtype, short=False),
         Compute(wide, "mul", (wide, last), "float64"),
     ]
-
-
-# cheaper forms ----------------------------------------------------------------------------------------------------
-
-
-def hoisted(s: Sweep, read_only: frozenset[str]) -> tuple[list[Stmt], Sweep]:
-    """(what is the same for every column, the sweep without it)."""
-    moving = {COLUMN} | {n for x in (*s.body, *s.later) for n in sets(x)}
-    if s.online is not None:
-        moving |= {s.online.top, *(c for _, c in s.online.sums)}
-    fixed: list[Stmt] = []
-
-    def without(body: Sequence[Plain]) -> tuple[Plain, ...]:
-        kept: list[Plain] = []
-        for x in body:
-            still = isinstance(x, (Compute, Choose)) or (
-                isinstance(x, Load) and x.buffer.name in read_only and x.guard == TRUE
-            )
-            if still and not reads(x) & moving:
-                fixed.append(x)
-                moving.difference_update(sets(x))
-            else:
-                kept.append(x)
-        return tuple(kept)
-
-    body = without(s.body)
-    return fixed, replace(s, body=body, later=without(s.later))
-
-
-def is_short(s: Sweep) -> bool:
-    """True where all floating point numbers that the sweep moves have two bytes.
-
-    Their rounding, 2**-9 or 2**-12, covers the 2**-17 that the short forms of exp and division may be off.
-    """
-    kinds: list[DType] = [x.buffer.dtype for x in (*s.body, *s.later) if isinstance(x, (Load, Store))]
-    sizes = [item_size(k) for k in kinds if is_float(k)]
-    return bool(sizes) and max(sizes) == 2
-
-
-def cheaper(s: Sweep, fixed: list[Stmt], short: bool) -> Sweep:
-    """exp as one instruction and division by what is fixed as a product, where two-byte floats are all that moves."""
-    if not short:
-        return s
-    apart = {
-        x.local.name: x.operands
-        for x in (*s.body, *s.later)
-        if isinstance(x, Compute) and x.op == "sub" and x.local.dtype == "float32" and x.compute == "float32"
-    }
-
-    def cheap(x: Plain) -> Plain:
-        match x:
-            case Compute(Local(dtype="float32"), "exp", (Local(d),), "float32") if d in apart:
-                return replace(x, op="fast_exp_sub", operands=apart[d])
-            case Compute(Local(dtype="float32"), "exp", _, "float32"):
-                return replace(x, op="fast_exp")
-            case _:
-                return x
-
-    s = with_products(s, fixed)
-    body, later = _used(tuple(map(cheap, s.body)), tuple(map(cheap, s.later)))
-    return replace(s, body=body, later=later)
-
-
-def with_products(s: Sweep, fixed: list[Stmt]) -> Sweep:
-    """Division by what is the same for every column as a product with its reciprocal, which ``fixed`` gets."""
-    inside = {n for x in (*s.body, *s.later) for n in sets(x)} | {c for _, c in (s.online.sums if s.online else ())}
-
-    def cheap(x: Plain) -> Plain:
-        match x:
-            case Compute(Local(_, "float32") as made, "div", (a, Local(by, "float32")), "float32") if by not in inside:
-                inverse = Local(f"{by}_inverse", "float32")
-                if not any(inverse.name in sets(y) for y in fixed):
-                    fixed.append(Compute(inverse, "reciprocal", (Local(by, "float32"),), "float32"))
-                return Compute(made, "mul", (a, inverse), "float32")
-            case _:
-                return x
-
-    return replace(s, body=tuple(map(cheap, s.body)), later=tuple(map(cheap, s.later)))
-
-
-def _used(body: tuple[Plain, ...], later: tuple[Plain, ...]) -> tuple[tuple[Plain, ...], tuple[Plain, ...]]:
-    """Without differences that nobody reads any more."""
-    needed = {n for x in (*body, *later) for n in reads(x)}
-
-    def kept(part: tuple[Plain, ...]) -> tuple[Plain, ...]:
-        return tuple(x for x in part if not (isinstance(x, Compute) and x.op == "sub") or x.local.name in needed)
-
-    return kept(body), kept(later)

@@ -24,6 +24,7 @@ from idgraph.kernel.ir import (
     Loop,
     Note,
     Operand,
+    Purpose,
     Stmt,
     walk,
 )
@@ -154,12 +155,20 @@ class _Merge:
     a: Sweep
     b: Sweep
     names: dict[str, Local] = field(default_factory=dict[str, Local])
+    more: dict[str, Purpose] = field(default_factory=dict[str, Purpose])  # what loads of the first one serve, too
 
     def plain(self) -> Sweep | None:
         """One sweep that does both."""
         if not (_set_once(self.a) and _set_once(self.b)):
             return None
-        return replace(self.a, body=(*self.a.body, *self.added(self.b.body)))
+        added = self.added(self.b.body)
+        return replace(self.a, body=(*map(self.serving, self.a.body), *map(self.serving, added)))
+
+    def serving(self, s: Plain) -> Plain:
+        """A statement with what it serves for the second sweep."""
+        if not isinstance(s, Load) or s.local.name not in self.more:
+            return s
+        return replace(s, serves=(*s.serves, *self.more[s.local.name]))
 
     def renamed(self, o: Operand) -> Operand:
         return self.names.get(o.name, o) if isinstance(o, Local) else o
@@ -175,6 +184,8 @@ class _Merge:
                 held = known.get(value_of(moved))
                 if isinstance(held, (Load, Compute, Choose)):
                     self.names[moved.local.name] = held.local
+                    if isinstance(moved, Load):
+                        self.more[held.local.name] = (*self.more.get(held.local.name, ()), *moved.serves)
                     continue
                 known[value_of(moved)] = moved
                 if moved.local.name in taken:
@@ -205,8 +216,8 @@ class _Merge:
             return None
         return replace(
             self.a,
-            body=(*self.a.body, *ready),
-            later=tuple(later),
+            body=(*map(self.serving, self.a.body), *map(self.serving, ready)),
+            later=tuple(map(self.serving, later)),
             online=Online(top.acc.name, tuple((s, c) for s in sums)),
         )
 

@@ -7,11 +7,24 @@ kernel writes, variables of the row that nothing sets in between.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from idgraph.arith import Expr
 from idgraph.kernel.defuse import all_sets, index_exprs, reads
-from idgraph.kernel.ir import Accumulate, Buffer, Choose, Compute, Index, Load, Local, Operand, Stmt, Store
+from idgraph.kernel.ir import (
+    Accumulate,
+    Buffer,
+    Choose,
+    Compute,
+    Index,
+    Load,
+    Local,
+    Operand,
+    Purpose,
+    Serves,
+    Stmt,
+    Store,
+)
 from idgraph.lower.storage import memory_dtype
 from idgraph.passes.rows.join import Part
 from idgraph.passes.rows.sweep import Plain, Sweep
@@ -134,6 +147,12 @@ class _Found:
             return any(isinstance(y, Load) and y.local == x.operands[0] for y in s.body)
         return isinstance(x, Load)
 
+    def serves(self, place: Place) -> Purpose:
+        """What the load at ``place`` is for, with those that are left out for it."""
+        gone = [p for p, q in self.first.items() if q == place != p and (p in self.taken or p in self.dropped)]
+        found = [x for x in map(self.value, (place, *gone)) if isinstance(x, Load)]
+        return tuple(y for x in found for y in x.serves)
+
     def rewritten(self, n: int, part: Part, buffers: dict[Place, Buffer], at: Expr) -> Part:
         if not isinstance(part, Sweep):
             return part
@@ -141,11 +160,13 @@ class _Found:
         for k, x in enumerate(part.body):
             place = (n, k)
             if place in self.taken and isinstance(x, (Load, Compute, Choose)):
-                body.append(Load(x.local, buffers[self.taken[place]], at))
+                kept = buffers[self.taken[place]]
+                body.append(Load(x.local, kept, at, serves=(Serves(kept.name, None, (part.column,)),)))
             elif place not in self.dropped:
-                body.append(x)
+                body.append(replace(x, serves=self.serves(place)) if isinstance(x, Load) and place in self.first else x)
             if place in buffers and isinstance(x, (Load, Compute, Choose)):
-                body.append(Store(buffers[place], at, x.local))
+                purpose = (Serves(buffers[place].name, None, (part.column,)),)
+                body.append(Store(buffers[place], at, x.local, purpose))
         return Sweep(part.loops, part.column, part.extent, part.condition, tuple(body), part.online, part.later)
 
 

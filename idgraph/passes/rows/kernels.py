@@ -9,7 +9,8 @@ from functools import partial
 from idgraph.arith import is_true
 from idgraph.ir import item_size
 from idgraph.kernel.ir import Accumulate, Alloc, Buffer, If, Kernel, Loop, Plan, Stmt, Store, walk
-from idgraph.passes.rows.chunks import is_short, lowered, settled, stores
+from idgraph.passes.rows.chunks import lowered, settled, stores
+from idgraph.passes.rows.hoist import is_short
 from idgraph.passes.rows.join import Part, with_sweeps
 from idgraph.passes.rows.keep import KEPT, kept
 from idgraph.passes.rows.registers import in_registers

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from idgraph.arith import TRUE, Expr, as_expr, multiple_of, simplify, symbol
 from idgraph.kernel.ir import Alloc, If, Loop, Stmt
 from idgraph.passes.lanes import Lane
-from idgraph.passes.rows.chunks import cheaper, columnwise, hoisted, is_short, straight
+from idgraph.passes.rows.chunks import columnwise, straight
+from idgraph.passes.rows.hoist import cheaper, hoisted, is_short
 from idgraph.passes.rows.join import with_sweeps
 from idgraph.passes.rows.keep import kept
 from idgraph.passes.rows.sweep import COLUMN, Sweep

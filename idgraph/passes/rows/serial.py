@@ -15,7 +15,7 @@ from idgraph.arith import TRUE, Expr, as_expr, is_true, simplify, symbol
 from idgraph.ir import is_float, item_size
 from idgraph.kernel.defuse import reads
 from idgraph.kernel.ir import Accumulate, AccumulateOp, Compute, Declare, If, Index, Let, Local, Loop, Stmt, Store
-from idgraph.passes.rows.chunks import hoisted, is_short, with_products
+from idgraph.passes.rows.hoist import hoisted, is_short, with_products
 from idgraph.passes.rows.sums import of_one_sign, widened
 from idgraph.passes.rows.sweep import COLUMN, Sweep
 

@@ -124,13 +124,17 @@ def sweep_of(s: Loop) -> Sweep | None:
     if extent is None or column is None:
         return None
     place = {x: as_expr(0) for x in variables[:-1]} | {variables[-1]: column}
+    digits = {
+        x: column // step if n == 0 else column // step % chain[n].extent
+        for n, (x, step) in enumerate(zip(variables, reversed(steps), strict=True))
+    }
     made: list[Plain] = []
     for inner in body:
         if not isinstance(inner, Note | Load | Compute | Choose | Accumulate | Store) or bodies(inner):
             return None
         if isinstance(inner, Accumulate) and (inner.running is not None or inner.buffer is not None):
             return None  # a scan goes in order, and what is added up in memory is not one value of a row
-        moved = rewritten(inner, index=lambda e: _at(e, place))
+        moved = rewritten(inner, index=lambda e: _at(e, place), point=lambda e: e.substitute(digits))
         if not _same_indices(inner, moved, column, linear):
             return None
         made.append(moved)

@@ -1,0 +1,63 @@
+"""What accesses are for, when several become one: equal loads, neighbours in a vector, lanes in a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from idgraph.arith import TRUE, Expr, and_, symbol
+from idgraph.kernel.ir import PRIME, Purpose, Serves
+from idgraph.passes.affine import along
+
+EVERY = f"every{PRIME}"  # the column, in what a statement outside of their loop is for
+
+
+def where(purpose: Purpose, condition: Expr) -> Purpose:
+    """The same, where ``condition`` holds."""
+    if condition is TRUE:
+        return purpose
+    return tuple(replace(x, when=and_(x.when, condition)) for x in purpose)
+
+
+def for_each(purpose: Purpose, var: Expr, extent: Expr) -> Purpose:
+    """The same for all values of ``var`` below ``extent``: what stood in a loop over it stands outside."""
+    every = symbol(EVERY, *var.symbol_bounds)
+
+    def moved(e: Expr) -> Expr:
+        return e.substitute({var: every})
+
+    def each(x: Serves) -> Serves:
+        if not any(var.name in e.names for e in (*x.point, x.when)):
+            return x
+        return replace(x, point=tuple(map(moved, x.point)), over=(*x.over, (EVERY, extent)), when=moved(x.when))
+
+    return tuple(map(each, purpose))
+
+
+def merged(purposes: Sequence[Purpose], var: Expr) -> Purpose:
+    """What a statement is for at ``var`` = n, where it is for ``purposes[n]``.
+
+    >>> i, v = symbol("i"), symbol("v", 0, 1)
+    >>> merged([(Serves("t0", 0, (i * 4,)),), (Serves("t0", 0, (i * 4 + 1,)),)], v)[0].point
+    (i*4 + v,)
+    """
+    first = purposes[0]
+    if all(p == first for p in purposes):
+        return first
+    if all(len(p) == len(first) for p in purposes):
+        made = [_one(column, var) for column in zip(*purposes, strict=True)]
+        known = tuple(x for x in made if x is not None)
+        if len(known) == len(made):
+            return known
+    return tuple(x for n, p in enumerate(purposes) for x in where(p, var.eq(n)))
+
+
+def _one(column: Sequence[Serves], var: Expr) -> Serves | None:
+    first = column[0]
+    if any((x.tensor, x.operand, x.over, len(x.point)) != (first.tensor, first.operand, first.over, len(first.point))
+           for x in column):  # fmt: skip
+        return None
+    point = [along(es, var) for es in zip(*(x.point for x in column), strict=True)]
+    when = along([x.when for x in column], var)
+    known = tuple(e for e in point if e is not None)
+    return replace(first, point=known, when=when) if when is not None and len(known) == len(point) else None

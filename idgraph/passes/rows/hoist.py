@@ -1,0 +1,99 @@
+"""What is the same for every column in front of a sweep, and cheaper forms of what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from idgraph.arith import TRUE
+from idgraph.ir import DType, is_float, item_size
+from idgraph.kernel.defuse import reads, sets
+from idgraph.kernel.ir import Choose, Compute, Load, Local, Stmt, Store
+from idgraph.passes.purpose import for_each
+from idgraph.passes.rows.sweep import COLUMN, Plain, Sweep
+
+
+def hoisted(s: Sweep, read_only: frozenset[str]) -> tuple[list[Stmt], Sweep]:
+    """(what is the same for every column, the sweep without it)."""
+    moving = {COLUMN} | {n for x in (*s.body, *s.later) for n in sets(x)}
+    if s.online is not None:
+        moving |= {s.online.top, *(c for _, c in s.online.sums)}
+    fixed: list[Stmt] = []
+
+    def without(body: Sequence[Plain]) -> tuple[Plain, ...]:
+        kept: list[Plain] = []
+        for x in body:
+            still = isinstance(x, (Compute, Choose)) or (
+                isinstance(x, Load) and x.buffer.name in read_only and x.guard == TRUE
+            )
+            if still and not reads(x) & moving:
+                again = isinstance(x, Load)
+                fixed.append(replace(x, serves=for_each(x.serves, s.column, s.extent)) if again else x)
+                moving.difference_update(sets(x))
+            else:
+                kept.append(x)
+        return tuple(kept)
+
+    body = without(s.body)
+    return fixed, replace(s, body=body, later=without(s.later))
+
+
+def is_short(s: Sweep) -> bool:
+    """True where all floating point numbers that the sweep moves have two bytes.
+
+    Their rounding, 2**-9 or 2**-12, covers the 2**-17 that the short forms of exp and division may be off.
+    """
+    kinds: list[DType] = [x.buffer.dtype for x in (*s.body, *s.later) if isinstance(x, (Load, Store))]
+    sizes = [item_size(k) for k in kinds if is_float(k)]
+    return bool(sizes) and max(sizes) == 2
+
+
+def cheaper(s: Sweep, fixed: list[Stmt], short: bool) -> Sweep:
+    """exp as one instruction and division by what is fixed as a product, where two-byte floats are all that moves."""
+    if not short:
+        return s
+    apart = {
+        x.local.name: x.operands
+        for x in (*s.body, *s.later)
+        if isinstance(x, Compute) and x.op == "sub" and x.local.dtype == "float32" and x.compute == "float32"
+    }
+
+    def cheap(x: Plain) -> Plain:
+        match x:
+            case Compute(Local(dtype="float32"), "exp", (Local(d),), "float32") if d in apart:
+                return replace(x, op="fast_exp_sub", operands=apart[d])
+            case Compute(Local(dtype="float32"), "exp", _, "float32"):
+                return replace(x, op="fast_exp")
+            case _:
+                return x
+
+    s = with_products(s, fixed)
+    body, later = _used(tuple(map(cheap, s.body)), tuple(map(cheap, s.later)))
+    return replace(s, body=body, later=later)
+
+
+def with_products(s: Sweep, fixed: list[Stmt]) -> Sweep:
+    """Division by what is the same for every column as a product with its reciprocal, which ``fixed`` gets."""
+    inside = {n for x in (*s.body, *s.later) for n in sets(x)} | {c for _, c in (s.online.sums if s.online else ())}
+
+    def cheap(x: Plain) -> Plain:
+        match x:
+            case Compute(Local(_, "float32") as made, "div", (a, Local(by, "float32")), "float32") if by not in inside:
+                inverse = Local(f"{by}_inverse", "float32")
+                if not any(inverse.name in sets(y) for y in fixed):
+                    fixed.append(Compute(inverse, "reciprocal", (Local(by, "float32"),), "float32"))
+                return Compute(made, "mul", (a, inverse), "float32")
+            case _:
+                return x
+
+    return replace(s, body=tuple(map(cheap, s.body)), later=tuple(map(cheap, s.later)))
+
+
+def _used(body: tuple[Plain, ...], later: tuple[Plain, ...]) -> tuple[tuple[Plain, ...], tuple[Plain, ...]]:
+    """Without differences that nobody reads any more."""
+    needed = {n for x in (*body, *later) for n in reads(x)}
+
+    def kept(part: tuple[Plain, ...]) -> tuple[Plain, ...]:
+        return tuple(x for x in part if not (isinstance(x, Compute) and x.op == "sub") or x.local.name in needed)
+
+    return kept(body), kept(later)

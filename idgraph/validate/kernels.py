@@ -1,0 +1,241 @@
+"""The address check of kernels as they run: every access of the last IR, at every step of its loops.
+
+Each access says which operation it serves, and at which logical point. The check runs the kernel's own loops and
+conditions, with each access as a comparison: the address with that of the element which the operation's definition has
+there, and an array of a block or a thread with the element that was left in it. Then every logical point of every
+operation that reads or writes memory must have been served: once, or again where loops are wider than the tensor.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from idgraph.index import IdModel
+from idgraph.ir import TensorExpr
+from idgraph.kernel.ir import Kernel, Loop, Serves, bodies, walk
+from idgraph.kernel.statements import Access, elements_of
+from idgraph.kernel.text import statement_text
+from idgraph.loading import LOADING
+from idgraph.lower.purpose import START
+from idgraph.runtime.program import Program
+from idgraph.validate.expected import Expected
+from idgraph.validate.kernel_source import LOOPS, OUT, POINT, TEXT, CheckSource, UntracedError
+from idgraph.validate.layout import free_strides
+from idgraph.validate.oracle.moves import Array
+from idgraph.validate.report import AddressMismatch, KernelReport
+from idgraph.validate.sites import Case, build_case
+from idgraph.validate.tables import table_bytes
+
+PLAIN = 200_000  # checks of one operation below which compiling takes longer than Python
+LARGEST = 1 << 32  # checks of one operation; of more, a part of the outermost loop is looked at
+SAMPLED = 1 << 24
+NEVER, TWICE = "never serves a point", "serves a point more than once"
+
+
+def check_kernels(
+    program: Program,
+    symbols: Mapping[str, int],
+    values: Mapping[str, Array],
+    *,
+    model: IdModel | None = None,
+    seed: int = 0,
+    exhaustive: bool = True,
+    table_limit: int = 5 << 30,
+    advance: Callable[[int], None] | None = None,
+) -> KernelReport:
+    """Check every access of the kernels of ``program``; ``values`` are those of the index tensors, by name.
+
+    Stops at the first wrong access. An operation of more than `LARGEST` checks, or whose tables would not fit, is
+    looked at in part, and the report says so.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = f.input("t", shape=(8,))
+    >>> u = f.output(t + ig.roll(t, 1, 0))
+    >>> ig.schedule.auto(f)
+    >>> r = check_kernels(ig.emit(f, "cuda"), {}, {})
+    >>> r.ok, r.served
+    (True, {'roll0': 8, 'add1': 8})
+    """
+    f, started = program.fusion, time.perf_counter()
+    at = {**symbols, **free_strides(f, symbols)}
+    maps = model if model is not None else IdModel(f)
+    check = _Check(program, Expected(f, at, values), at, exhaustive, table_limit, np.random.default_rng(seed))
+    served: dict[str, int] = {}
+    accesses = points = 0
+    for name in _names(program):
+        e = check.expected.expr(name)
+        found = check.operation(name, None if e is None else build_case(maps, e, at))
+        accesses += found.accesses
+        points += found.points
+        if found.mismatch is not None:
+            return check.report(found.mismatch, accesses, points, served, started)
+        if e is not None and not name.endswith(START):
+            served[e.name] = found.served
+        check.expected.forget(name)
+        if advance is not None:
+            advance(found.points)
+    return check.report(None, accesses, points, served, started)
+
+
+def _names(program: Program) -> list[str]:
+    """What accesses serve, in the order of the fusion."""
+    bodies = (s for k in program.kernels for s in walk(k.body))
+    found = [
+        *(n for n, _ in program.plan.needed),
+        *(x.tensor for s in bodies if isinstance(s, Access) for x in s.serves),
+    ]
+    return sorted(dict.fromkeys(found), key=lambda n: (int(n[1:]) if n[1:].isdigit() else 0, n))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    mismatch: AddressMismatch | None
+    accesses: int = 0
+    points: int = 0
+    served: int = 0
+
+
+@dataclass(slots=True)
+class _Check:
+    program: Program
+    expected: Expected
+    symbols: Mapping[str, int]
+    exhaustive: bool
+    table_limit: int
+    rng: np.random.Generator
+    engines: set[str] = field(default_factory=set[str])
+    sampled: list[str] = field(default_factory=list[str])
+    untraced: list[str] = field(default_factory=list[str])
+
+    def report(
+        self, mismatch: AddressMismatch | None, accesses: int, points: int, served: dict[str, int], started: float
+    ) -> KernelReport:
+        engine = "+".join(sorted(self.engines)) or "python"
+        seconds = time.perf_counter() - started
+        return KernelReport(
+            mismatch, accesses, points, engine, seconds, served, tuple(self.sampled), tuple(self.untraced)
+        )
+
+    def operation(self, name: str, case: Case | None) -> _Found:
+        """All accesses that serve one operation, in all kernels."""
+        marks: dict[int | None, Array] = {}
+        accesses = points = 0
+        whole = True
+        for kernel in self.program.kernels:
+            mine = [s for s in walk(kernel.body) if isinstance(s, Access) and any(x.tensor == name for x in s.serves)]
+            if not mine:
+                continue
+            steps = _steps(kernel, name, self.symbols)
+            part = self.part(name, case, steps)
+            whole &= part is None
+            compiled = steps > PLAIN
+            dialect, parallel = "numba" if compiled else "python", self.program.target == "cuda"
+            source = CheckSource(kernel, name, self.expected, self.symbols, dialect, parallel, part)
+            try:
+                text = source.build()
+            except UntracedError as problem:
+                self.untraced.append(f"{name} in {kernel.name}: {problem}")
+                return _Found(None)
+            for operand, key in source.seen.items():
+                source.arrays[key] = marks.setdefault(operand, source.arrays[key])
+            out = np.zeros(OUT, np.int64)
+            self.engines.add("numba" if compiled else "python")
+            _function(text, compiled)(out, *source.arrays.values())
+            accesses += len(mine)
+            points += int(out[4])
+            if out[0]:
+                return _Found(self.mismatch(source, out), accesses, points)
+        if not whole or case is None:
+            return _Found(None, accesses, points)
+        for operand in (k for n, k in self.program.plan.needed if n == name):
+            at = self.expected.write(name).shape if operand is None else self.expected.read(name, operand).wanted.shape
+            marks.setdefault(operand, np.zeros(at or (1,), np.uint8))  # where nobody serves it any more
+        missing = self.coverage(name, case, marks)
+        served = max((int(np.count_nonzero(m)) for m in marks.values()), default=0)
+        return _Found(missing, accesses, points, served)
+
+    def part(self, name: str, case: Case | None, steps: int) -> tuple[int, int] | None:
+        """Which part of the outermost loops is looked at, None for all."""
+        fits = case is None or table_bytes(case) <= self.table_limit
+        if self.exhaustive and steps <= LARGEST and fits:
+            return None
+        size = max(1, min(1024, 1024 * SAMPLED // max(1, steps)))
+        first = int(self.rng.integers(0, 1024 - size + 1))
+        self.sampled.append(f"{name}: {size} of 1024 parts of the outermost loop; coverage not checked")
+        return first, first + size
+
+    def coverage(self, name: str, case: Case, marks: Mapping[int | None, Array]) -> AddressMismatch | None:
+        """A point that the operation needs and no access served, or that one served twice."""
+        e = case.expr
+        for operand, mark in sorted(marks.items(), key=lambda m: -1 if m[0] is None else m[0]):
+            needed: Array = np.ones(mark.shape, np.bool_)
+            if operand is not None:
+                needed = (self.expected.read(name, operand).wanted >= 0).reshape(mark.shape)
+            if not case.must_cover and not name.endswith(START):
+                needed = needed & self.expected.needed_points(name, operand is None).reshape(mark.shape)
+            if bool((needed & (mark == 0)).any()):
+                return _uncovered(e, operand, NEVER, np.argwhere(needed & (mark == 0))[0])
+            if operand is None and not case.widened and bool((mark > 1).any()):
+                return _uncovered(e, operand, TWICE, np.argwhere(mark > 1)[0])
+        return None
+
+    def mismatch(self, source: CheckSource, out: Array) -> AddressMismatch:
+        """The counterexample that a check wrote down."""
+        code, number, address, want = (int(n) for n in out[:4])
+        place = source.places[number]
+        e = self.expected.expr(place.purpose.tensor)
+        loops = {v: int(n) for v, n in zip(place.loops, out[LOOPS:], strict=False)}
+        point = tuple(int(n) for n in out[POINT : POINT + len(place.purpose.point)])
+        expected = self.expected_address(place.purpose, want) if want >= 0 else None
+        tensor = "" if place.access.buffer is None else place.access.buffer.title
+        return AddressMismatch(
+            f"{source.kernel.name} {TEXT[code]}", repr(e) if e is not None else place.purpose.tensor, tensor,
+            place.purpose.operand, loops, point or None, None, want if want >= 0 else None, address, expected,
+            (statement_text(place.access),),
+        )  # fmt: skip
+
+    def expected_address(self, purpose: Serves, element: int) -> int:
+        """The address of an element of the tensor that an access is for."""
+        if self.expected.expr(purpose.tensor) is None:
+            return element
+        k = purpose.operand
+        table = (self.expected.write(purpose.tensor) if k is None else self.expected.read(purpose.tensor, k)).addresses
+        return element if table is None else int(table[element])
+
+
+def _uncovered(e: TensorExpr, operand: int | None, kind: str, at: Array) -> AddressMismatch:
+    t = e.output if operand is None else e.inputs[operand]
+    point = tuple(int(c) for c in at)
+    return AddressMismatch(kind, repr(e), t.name, operand, {}, point, None, None, None, None)
+
+
+def _steps(kernel: Kernel, name: str, symbols: Mapping[str, int]) -> int:
+    """About how many checks there are: steps of the loops around each access."""
+    total = 0
+
+    def visit(body: tuple[Any, ...], times: int) -> None:
+        nonlocal total
+        for s in body:
+            if isinstance(s, Access):
+                total += times * elements_of(s) * sum(x.tensor == name for x in s.serves)
+            inner = times
+            if isinstance(s, Loop):
+                bare = {x: symbols.get(x.name.rstrip("'"), 1 << 6) for x in s.extent.symbols}
+                inner *= max(1, int(s.extent.substitute(bare))) if bare else int(s.extent)
+            visit(bodies(s), inner)
+
+    visit(kernel.body, 1)
+    return total
+
+
+def _function(source: str, compiled: bool) -> Callable[..., None]:
+    with LOADING:
+        from idgraph.validate.engine_numba import compiled_check, load_source  # noqa: PLC0415
+
+    return compiled_check(source) if compiled else load_source(source, "kernel_check").check
