@@ -1,0 +1,225 @@
+"""Accesses of a kernel at the steps of its loops, with NumPy: those outside of their arrays, and races.
+
+Every statement is looked at for all steps of the loops around it at once. A step's *epoch* is the number of barriers
+that its thread has passed: two accesses of one epoch in one block may come in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from idgraph.arith import TRUE, Expr
+from idgraph.kernel.broken import broken
+from idgraph.kernel.statements import (
+    Access,
+    Accumulate,
+    Barrier,
+    Checked,
+    Combine,
+    If,
+    Index,
+    Let,
+    Load,
+    Loop,
+    Single,
+    Stmt,
+    VectorAdd,
+    VectorLoad,
+    bodies,
+    elements_of,
+    walk,
+)
+from idgraph.kernel.text import statement_text
+
+BUDGET = 1 << 21  # steps of one statement
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _At:
+    """The steps at a statement: values of variables, whether it runs, and who runs it; -1: everybody.
+
+    ``unknown`` says why the steps are not known: a loaded index, a symbol without a number, too many of them.
+    """
+
+    env: Mapping[str, Array]
+    runs: Array
+    epoch: Array
+    block: Array
+    thread: Array
+    unknown: str = ""
+
+
+@dataclass(slots=True)
+class Steps:
+    """``only`` these accesses, by identity, must stay inside their arrays; with ``blocks`` the first two and the last
+    block are looked at, else all."""
+
+    name: str
+    symbols: Mapping[str, int]
+    blocks: bool
+    only: frozenset[int] = frozenset()
+    undecided: list[str] = field(default_factory=list[str])
+    touched: dict[str, list[tuple[Access, Array]]] = field(default_factory=dict[str, "list[tuple[Access, Array]]"])
+
+    def run(self, body: Sequence[Stmt]) -> None:
+        """All statements of a kernel."""
+        one = np.zeros(1, np.int64)
+        env = {n: np.full(1, v, np.int64) for n, v in self.symbols.items()}
+        self.body(body, _At(env, np.ones(1, np.bool_), one, one - 1, one - 1))
+
+    def body(self, body: Sequence[Stmt], at: _At) -> None:
+        passed = 0
+        for s in body:
+            here = replace(at, epoch=at.epoch + passed)
+            match s:
+                case Loop():
+                    self.loop(s, here)
+                case If(condition) | Checked(condition):
+                    self.conditional(s, condition, here)
+                case Single():
+                    self.body(s.body, here)
+                case Let(name, value):
+                    env = dict(at.env)
+                    env.pop(name, None)
+                    if isinstance(value, Index) and not at.unknown:
+                        found = self.value(value.value, at)
+                        env.update({} if isinstance(found, str) else {name: found})
+                    at = replace(at, env=env)
+                case _ if isinstance(s, Access) and s.buffer is not None and (not self.only or id(s) in self.only):
+                    self.access(s, here)
+                case _:
+                    pass
+            passed += self.barriers(s, at)
+
+    def barriers(self, s: Stmt, at: _At) -> int:
+        """Barriers that each thread passes in a statement."""
+        if isinstance(s, (Barrier, Combine)):
+            return 1
+        inner = sum(self.barriers(x, at) for x in bodies(s))
+        if inner and isinstance(s, Loop) and not s.parallel.startswith(("threadIdx", "blockIdx")):
+            extent = self.value(s.extent, at)
+            return inner * (int(extent.max(initial=0)) if not isinstance(extent, str) else 1)
+        return inner
+
+    def loop(self, s: Loop, at: _At) -> None:
+        found = self.value(s.extent, at) if not at.unknown else at.unknown
+        most = 0 if isinstance(found, str) else int(found.max(initial=0))
+        steps = np.arange(most, dtype=np.int64)
+        if self.blocks and s.parallel.startswith("blockIdx") and most > 3:
+            steps = np.array([0, 1, most - 1], np.int64)
+        if isinstance(found, str) or at.runs.size * steps.size > BUDGET:
+            why = found if isinstance(found, str) else f"more than {BUDGET} steps"
+            if any(isinstance(x, Access) for x in walk(s.body)):
+                self.body(s.body, replace(at, unknown=why))
+            return
+        count = at.runs.size
+        var = np.tile(steps, count)
+        again = np.repeat(np.arange(count), steps.size)
+        inner = sum(self.barriers(x, at) for x in s.body)
+        epoch, block, thread = at.epoch[again], at.block[again], at.thread[again]
+        if s.parallel.startswith("threadIdx"):
+            thread = (thread + 1) * 4096 + var
+        elif s.parallel.startswith("blockIdx"):
+            block = (block + 1) * (1 << 20) + var
+        else:
+            epoch = epoch + var * inner
+        env = {n: a[again] for n, a in at.env.items()} | {s.var: var}
+        self.body(s.body, _At(env, at.runs[again] & (var < found[again]), epoch, block, thread))
+
+    def conditional(self, s: If | Checked, condition: Expr, at: _At) -> None:
+        found = self.value(condition, at) if not at.unknown else at.unknown
+        if isinstance(found, str):
+            self.body(s.body, replace(at, unknown=found))
+        else:
+            self.body(s.body, replace(at, runs=at.runs & found))
+
+    def value(self, e: Expr, at: _At) -> Array | str:
+        """Values at all steps, or why there are none."""
+        missing = sorted(n for n in e.names if n not in at.env)
+        zero = {s.name for s in e.symbols if s.symbol_bounds[:2] == (0, 0)}
+        if any(n not in zero for n in missing):
+            return f"{missing[0]} is not known"
+        env = {**at.env, **{n: np.zeros(at.runs.size, np.int64) for n in missing}}
+        return np.broadcast_to(e.evaluate_array(env), at.runs.shape)
+
+    def access(self, s: Access, at: _At) -> None:
+        b, address = s.buffer, s.address
+        if b is None or address is None:
+            return
+        first = at.unknown or self.value(address, at)
+        size = at.unknown or self.value(b.size, at)
+        guard = at.runs if not isinstance(s, Load) or s.guard is TRUE else at.unknown or self.value(s.guard, at)
+        if isinstance(first, str) or isinstance(size, str) or isinstance(guard, str):
+            why = next(x for x in (first, size, guard) if isinstance(x, str))
+            self.undecided.append(f"{statement_text(s).partition('  @')[0]}: {why}")
+            return
+        runs, width = at.runs & guard, elements_of(s)
+        outside = runs & ((first < 0) | (first + width > size))
+        if outside.any():
+            n = int(np.flatnonzero(outside)[0])
+            point = ", ".join(f"{v} = {int(a[n])}" for v, a in at.env.items())
+            raise broken(
+                self.name, f"it touches element {int(first[n])} of the {int(size[n])} of {b.name}", s, f"where {point}"
+            )
+        if not self.only and b.place != "private":
+            rows = np.stack([first, at.block, at.thread, at.epoch])[:, runs]
+            wide = np.repeat(rows, width, axis=1)
+            wide[0] += np.tile(np.arange(width), rows.shape[1])
+            self.touched.setdefault(b.name, []).append((s, wide))
+
+    # races --------------------------------------------------------------------------------------------------------
+
+    def check_races(self) -> None:
+        """Two accesses of one element by several threads of a block need a barrier between them, unless they only read
+        or are atomic; several blocks never meet in what one of them writes."""
+        for found in self.touched.values():
+            if all(isinstance(s, (Load, VectorLoad)) for s, _ in found) or all(map(_is_atomic, (s for s, _ in found))):
+                continue
+            rows = np.concatenate([r for _, r in found], axis=1)
+            which = np.concatenate([np.full(r.shape[1], n) for n, (_, r) in enumerate(found)])
+            writes = np.array([not isinstance(s, (Load, VectorLoad)) for s, _ in found])[which]
+            shared = found[0][0].buffer is not None and found[0][0].buffer.place == "shared"
+            element, block, thread, epoch = rows
+            self.conflict((element, block, epoch), thread, which, writes, found, "a barrier")
+            if not shared:
+                self.conflict((element,), block, which, writes, found, "a launch")
+
+    def conflict(
+        self, key: tuple[Array, ...], who: Array, which: Array, writes: Array, found: Sequence[tuple[Access, Array]],
+        between: str,
+    ) -> None:  # fmt: skip
+        """One group of equal keys holds a write and several of ``who``."""
+        order = np.lexsort((who, *key))
+        columns = [k[order] for k in key]
+        who, which, writes = who[order], which[order], writes[order]
+        if not who.size:
+            return
+        new = np.ones(who.size, np.bool_)
+        new[1:] = np.any([c[1:] != c[:-1] for c in columns], axis=0)
+        start = np.flatnonzero(new)
+        end = np.append(start[1:], who.size)
+        any_write = np.add.reduceat(writes.astype(np.int64), start) > 0
+        bad = np.flatnonzero(any_write & (who[start] != who[end - 1]))
+        for n in bad:
+            group = slice(int(start[n]), int(end[n]))
+            numbers: list[int] = [int(k) for k in np.unique(which[group])]
+            statements = [found[k][0] for k in numbers]
+            if all(map(_is_atomic, statements)):
+                continue
+            b = statements[0].buffer
+            others = [f"and: {statement_text(s)}" for s in statements[1:3]]
+            what = f"{b.name if b is not None else ''}[{int(columns[0][start[n]])}] is touched by several"
+            raise broken(
+                self.name, f"{what} {'threads' if between == 'a barrier' else 'blocks'} without {between} between them",
+                statements[0], *others,
+            )  # fmt: skip
+
+
+def _is_atomic(s: Access) -> bool:
+    return isinstance(s, VectorAdd) or (isinstance(s, Accumulate) and s.shared)

@@ -1,0 +1,231 @@
+"""Is a kernel well formed: names, types, barriers, addresses inside their arrays, no race between barriers.
+
+Addresses are proved inside by the rules of `arith`, else looked at at every step of their loops, within a budget; races
+are looked for in the first two blocks and the last. What neither decides is told, never passed over in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from idgraph.arith import Expr, is_true, simplify
+from idgraph.ir import DType, item_size
+from idgraph.kernel.broken import broken
+from idgraph.kernel.defuse import index_exprs, made_by, operands_of, updated_by
+from idgraph.kernel.statements import (
+    Access,
+    Alloc,
+    Barrier,
+    Buffer,
+    Checked,
+    Combine,
+    If,
+    Let,
+    Load,
+    Local,
+    Loop,
+    PairCompute,
+    Registers,
+    Single,
+    Stmt,
+    VectorAdd,
+    VectorLoad,
+    VectorStore,
+    bodies,
+    elements_of,
+    walk,
+)
+from idgraph.loading import LOADING
+
+VECTOR_BYTES = 16
+SHORT: tuple[DType, ...] = ("float16", "bfloat16")
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """How the addresses of a well formed kernel were decided: by proof, by enumeration, or not at all, with the reason.
+
+    ``races`` says whether all accesses to shared and written memory were compared.
+    """
+
+    proved: int
+    enumerated: int
+    undecided: tuple[str, ...]
+    races: bool
+
+
+def conjuncts(condition: Expr) -> tuple[Expr, ...]:
+    """The parts of a condition that all hold where it does."""
+    return condition.args if condition.op == "and" else (condition,)
+
+
+@dataclass(slots=True)
+class Structure:
+    """One walk over the statements in their order: what is set where, of which type, and who comes to a barrier.
+
+    ``set_under`` has, for each variable, the conditions under which statements before have set it.
+    """
+
+    name: str
+    launch: Mapping[str, tuple[Expr, ...]]
+    scope: set[str]
+    buffers: dict[str, Buffer]
+    set_under: dict[str, list[frozenset[object]]] = field(default_factory=dict[str, list[frozenset[object]]])
+    types: dict[str, set[DType]] = field(default_factory=dict[str, set[DType]])
+    facts: tuple[Expr, ...] = ()
+    under: frozenset[Expr] = frozenset()  # the conditions that are tested around here
+    singles: frozenset[object] = frozenset()
+    threads: frozenset[str] = frozenset()
+    apart: str = ""  # why not every thread of the block comes here
+
+    def body(self, body: Sequence[Stmt]) -> None:
+        """All statements of one level."""
+        for s in body:
+            self.reads(s)
+            if isinstance(s, (Barrier, Combine)) and self.apart:
+                raise broken(self.name, "not every thread of the block comes to a barrier", s, self.apart)
+            if isinstance(s, Access):
+                self.access(s)
+            if isinstance(s, Alloc):
+                self.buffers[s.buffer.name] = s.buffer
+            if isinstance(s, Let):
+                self.scope.add(s.name)
+            for x in made_by(s) if not isinstance(s, Let) else ():
+                self.set_under.setdefault(x.name, []).append(self.under | self.singles)
+                self.types.setdefault(x.name, set()).add(x.dtype)
+            if isinstance(s, Registers):
+                self.types.setdefault(s.name, set()).add(s.dtype)
+            self.inside(s)
+
+    def inside(self, s: Stmt) -> None:
+        """The statements inside one, under what holds there."""
+        facts, singles, threads, apart, scope = self.facts, self.singles, self.threads, self.apart, set(self.scope)
+        under = self.under
+        match s:
+            case Loop(var, extent, way):
+                on_threads = way.startswith("threadIdx")
+                self.scope.add(var)
+                self.threads = threads | {var} if on_threads else threads
+                if on_threads and any(simplify(e - extent) != 0 for e in self.launch.get(way, ())):
+                    self.partly(s, f"loop {var} leaves threads of {way} idle")
+                elif not on_threads:
+                    self.apart = apart or self.some(extent, f"loop {var} ends at {extent}")
+            case If(condition) | Checked(condition):
+                self.facts = (*facts, *conjuncts(condition))
+                if isinstance(s, If) or s.always:  # another check is no test: its body always runs
+                    self.under = under | frozenset(conjuncts(condition))
+                self.apart = apart or self.some(condition, f"the condition {condition}")
+            case Single(dims):
+                self.singles = singles | {dims}
+                self.apart = apart or f"the first thread of {', '.join(dims)} only"
+            case _:
+                return
+        self.body(bodies(s))
+        self.facts, self.singles, self.threads, self.apart, self.under = facts, singles, threads, apart, under
+        if isinstance(s, Loop):
+            self.scope = scope
+
+    def partly(self, s: Loop, why: str) -> None:
+        """Barriers inside such a loop are printed outside of its test; an exchange of values is not."""
+        if any(isinstance(x, Combine) for x in walk(s.body)):
+            self.apart = self.apart or why
+
+    def some(self, e: Expr, why: str) -> str:
+        """``why`` where the value of ``e`` may differ between the threads of a block."""
+        return why if any(n in self.threads or n.startswith("ld") for n in e.names) else ""
+
+    def reads(self, s: Stmt) -> None:
+        """What a statement reads was set before it, and of the type that it takes."""
+        for e in index_exprs(s):
+            free = sorted(n for n in e.names if n not in self.scope and not _is_zero(e, n))
+            if free:
+                raise broken(self.name, f"{free[0]} has no value where it is used", s)
+        for x in (*operands_of(s), *updated_by(s)):
+            if isinstance(x, Local):
+                self.local(s, x)
+        if isinstance(s, PairCompute) and any(o.dtype not in SHORT for o in s.operands) and s.op != "pack":
+            raise broken(self.name, "words hold 16-bit floats", s)
+
+    def local(self, s: Stmt, x: Local) -> None:
+        """A variable is set on the way to where it is read."""
+        under = self.set_under.get(x.name)
+        if under is None:
+            raise broken(self.name, f"{x.name} is read before any statement sets it", s)
+        here = frozenset(self.facts) | self.singles
+        if not any(conditions <= here or self.implied(conditions) for conditions in under):
+            raise broken(self.name, f"{x.name} is set under a condition that does not hold where it is read", s)
+        if x.dtype not in self.types[x.name]:
+            raise broken(self.name, f"{x.name} is {' or '.join(sorted(self.types[x.name]))}, read as {x.dtype}", s)
+
+    def implied(self, conditions: frozenset[object]) -> bool:
+        known = frozenset(self.facts) | self.singles
+        return all(c in known or (isinstance(c, Expr) and is_true(c, self.facts)) for c in conditions)
+
+    def access(self, s: Access) -> None:
+        """The buffer is there, its type that of what moves, and a vector of a size that one access has."""
+        b = s.buffer
+        if b is None:
+            return
+        if self.buffers.get(b.name) != b:
+            raise broken(self.name, f"{b.name} is not an array of this kernel", s)
+        if isinstance(s, (VectorLoad, VectorStore, VectorAdd)):
+            width = elements_of(s)
+            if width & (width - 1) or width * item_size(b.dtype) > VECTOR_BYTES:
+                raise broken(self.name, f"{width} elements of {b.dtype} are not one access", s)
+        if isinstance(s, Load) and s.local.dtype != b.dtype and not (b.dtype == "float32" and s.local.dtype in SHORT):
+            raise broken(self.name, f"{b.name} holds {b.dtype}, loaded as {s.local.dtype}", s)
+
+
+def _is_zero(e: Expr, name: str) -> bool:
+    """True of the variable of a loop of one step that was left out."""
+    return all(s.symbol_bounds[:2] == (0, 0) for s in e.symbols if s.name == name)
+
+
+def inside(s: Access, facts: Sequence[Expr]) -> bool:
+    """Whether the rules prove that an access stays inside its array."""
+    b, address = s.buffer, s.address
+    if b is None or address is None:
+        return True
+    known = (*facts, *conjuncts(s.guard)) if isinstance(s, Load) else facts
+    low, high = address >= 0, address + (elements_of(s) - 1) < b.size
+    return is_true(low, known) and is_true(high, known)
+
+
+def verify_kernel(
+    name: str,
+    buffers: Sequence[Buffer],
+    scalars: Sequence[str],
+    body: Sequence[Stmt],
+    launch: Mapping[str, tuple[Expr, ...]],
+    symbols: Mapping[str, int] | None,
+) -> Verified:
+    """See `idgraph.kernel.Kernel.verify`."""
+    sizes = {n for b in buffers for n in b.size.names} | {n for es in launch.values() for e in es for n in e.names}
+    Structure(name, launch, set(scalars) | sizes, {b.name: b for b in buffers}).body(body)
+    open_: list[Access] = []
+    proved = _prove(body, (), open_)
+    with LOADING:
+        from idgraph.kernel.steps import Steps  # noqa: PLC0415 - NumPy
+
+    known = dict(symbols or {})
+    whole = Steps(name, known, blocks=False, only=frozenset(map(id, open_)))
+    if open_:
+        whole.run(body)
+    shared = Steps(name, known, blocks=True)
+    shared.run(body)
+    shared.check_races()
+    return Verified(proved, len(open_) - len(whole.undecided), tuple(whole.undecided), not shared.undecided)
+
+
+def _prove(body: Sequence[Stmt], facts: tuple[Expr, ...], open_: list[Access]) -> int:
+    """How many accesses are proved to stay inside; the others are added to ``open_``."""
+    proved = 0
+    for s in body:
+        if isinstance(s, Access) and s.buffer is not None:
+            held = inside(s, facts)
+            proved += held
+            open_ += () if held else (s,)
+        more = conjuncts(s.condition) if isinstance(s, (If, Checked)) else ()
+        proved += _prove(bodies(s), (*facts, *more), open_)
+    return proved
