@@ -8,6 +8,7 @@ from typing import Literal
 
 from idgraph.arith import Expr, as_expr, simplify
 from idgraph.display import Printed, Sheet
+from idgraph.errors import OperationError, arguments, short_repr
 from idgraph.ir import Tensor
 
 Kind = Literal["hint", "demand", "none"]
@@ -84,6 +85,23 @@ class Decisions(Printed, Mapping[Tensor, LayoutDecision]):
 
     def __len__(self) -> int:
         return len(self.by_tensor)
+
+    @arguments(OperationError)
+    def explain(self, tensor: Tensor) -> str:
+        """The decision for one tensor in words; raises `OperationError` for a tensor without one.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t = f.output(f.input("x", shape=(2, 3), strides=(1, 2)) * 2.0)
+        >>> print(ig.layout.infer(f).explain(t).splitlines()[0])
+        t1 (2, 3): strides (1, 2), a hint from x
+        """
+        if tensor not in self.by_tensor:
+            named = tensor.name if isinstance(tensor, Tensor) else short_repr(tensor)  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise OperationError(
+                f"{named} has no memory format here", hint="outputs have one, and tensors between kernels"
+            )
+        return self.by_tensor[tensor].explain()
 
     def sheet(self) -> Sheet:
         """One row a tensor."""

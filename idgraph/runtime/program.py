@@ -20,6 +20,7 @@ from idgraph.lower.nest import IndexMaps
 from idgraph.passes import table
 from idgraph.runtime.cache import KernelCache
 from idgraph.runtime.decided import ProgramReport, report_of
+from idgraph.runtime.kernels import Kernels
 from idgraph.schedule.config import RULE, KernelConfig
 
 if TYPE_CHECKING:
@@ -78,9 +79,9 @@ class Program(Printed):
         self._callers: dict[tuple[bool, str | None], Caller] = {}
 
     @property
-    def kernels(self) -> tuple[Kernel, ...]:
-        """One nest of loops each, in launch order: name, parameters, statements, launch dimensions."""
-        return self.plan.kernels
+    def kernels(self) -> Kernels:
+        """One nest of loops each, in launch order: name, parameters, statements, launches; prints as a table."""
+        return Kernels(self.plan.kernels)
 
     @property
     def report(self) -> ProgramReport:
