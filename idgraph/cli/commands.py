@@ -27,7 +27,7 @@ from idgraph.runtime.program import stages
 from idgraph.schedule import auto
 from idgraph.sweeps.examine import Options
 from idgraph.validate import validate
-from idgraph.viz import draw
+from idgraph.viz import draw, loop_nest
 from idgraph.viz import explore as explore_fusion
 
 TARGETS = ("python", "numpy", "cpu", "cuda")
@@ -217,17 +217,19 @@ def _symbols(given: tuple[str, ...]) -> dict[str, int]:
 @cli.command()
 @file_argument
 @click.option("--graph", type=click.Choice(("fusion", *GRAPHS)), default="fusion", show_default=True)
-@click.option("--form", type=click.Choice(("text", "table", "dot", "svg")), default="table", show_default=True)
+@click.option("--form", type=click.Choice(("text", "table", "loops", "dot", "svg")), default="table", show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), help="Write to a file instead of standard output.")
 @json_option
 def show(file: str, graph: str, form: str, output: Path | None, as_json: bool) -> None:
-    """Show a fusion or a graph: text, table, DOT, SVG."""
+    """Show a fusion or a graph: text, table, loop nest (of a fusion), DOT, SVG."""
+    if form == "loops" and graph != "fusion":
+        raise click.BadParameter("a graph has no loops; a fusion has", param_hint="--form")
     fusion = load(file)
     if form == "table" and graph == "fusion" and output is None and not as_json:
         console().print(tensor_table(fusion))
         return
     what = fusion if graph == "fusion" else getattr(IdModel(fusion), graph)
-    text = str(what) if form in ("text", "table") else draw(what, form)
+    text = str(what) if form in ("text", "table") else loop_nest(what) if form == "loops" else draw(what, form)
     if as_json:
         text = json.dumps({"file": file, "graph": graph, "tensors": [_facts(t) for t in fusion.tensors], "text": text})
     if output is None:

@@ -211,9 +211,8 @@ def _tile(sheet: _Sheet, p: AccessPicture) -> None:
         for c in range(min(columns, COLUMNS)):
             sheet.parts.append(_element(sheet, p, at.get((top + r, first + c), []), c, valued=valued))
         sheet.y += HIGH
-    cut = [
-        f"{n - most} more {what}" for n, most, what in ((rows, ROWS, "rows"), (columns, COLUMNS, "columns")) if n > most
-    ]
+    limits = ((rows, ROWS, "row"), (columns, COLUMNS, "column"))
+    cut = [f"{n - most} more {what}{'s' * (n - most > 1)}" for n, most, what in limits if n > most]
     if cut:
         sheet.fold(" and ".join(cut))
 
@@ -256,7 +255,7 @@ def _memory(sheet: _Sheet, p: AccessPicture, what: str) -> None:
             at.setdefault(t.address, []).append(t)
     unit = "banks of 4 bytes" if banked else f"{'sectors' if p.threaded else 'cache lines'} of {p.unit} bytes"
     about = f", {what}" if what else ""
-    sheet.head(f"Memory ({p.access.buffer.place}), {row_bytes} bytes a row, in {unit}{about}")
+    sheet.head(f"Memory ({p.access.buffer.place}, {p.access.tensor.dtype}), {row_bytes} bytes a row, in {unit}{about}")
     if banked:
         hot = {t.address * size // WORD % BANKS for ts in at.values() for t in ts if (t.thread, t.value) in p.hot}
         _banks(sheet, hot)

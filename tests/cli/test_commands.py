@@ -65,6 +65,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+def test_the_loop_nest_of_a_file(folder: Path) -> None:
+    shown = run("show", "rotation.py", "--form", "loops", cwd=folder)
+    assert shown.returncode == 0 and "for i0 < " in shown.stdout and " = cat(" in shown.stdout
+    assert run("show", "rotation.py", "--form", "loops", "--graph", "exact", cwd=folder).returncode == 2
+
+
 def test_help_names_every_command(folder: Path) -> None:
     shown = run("--help", cwd=folder)
     assert shown.returncode == 0
