@@ -188,7 +188,11 @@ def build_aligned(exact: DomainGraph, builder: GraphBuilder[IterDomain], plans: 
     parent = [x if find(x) in concerned else find(x) for x in range(len(builder.sets))]
     nodes = [n for n in range(len(builder.nodes)) if find(builder.nodes.ins[n][0]) in concerned]
     aligner = Aligner(builder, parent, nodes)
-    dropped = tuple(u for u in unions_of(fusion, builder) if find(u.left) in concerned and not aligner.take(u))
+    dropped = tuple(
+        left
+        for unions in unions_of(fusion, builder)
+        for left in aligner.take([u for u in unions if find(u.left) in concerned])
+    )
     left_out = frozenset((u.left, u.right) for u in dropped)
     made = exact_builder(fusion, plans, "aligned", left_out)
     return AlignedGraph(fusion, made.build(), exact.graph, dropped)

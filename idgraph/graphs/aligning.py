@@ -7,7 +7,8 @@ A union is kept unless, with those that are kept already, it would
 
 The order decides between unions of which any one may go: operations by their distance from the inputs, then by name;
 the operands of one operation likewise. So the residual that closes a cycle goes, not what it closes it over; and of its
-operands the one that is computed last. Neither the order in which a program lists independent operations nor that of
+operands the one that is computed last. The axes of one operand are taken at once where that
+keeps the law. Neither the order in which a program lists independent operations nor that of
 the operands of a sum has a say.
 """
 
@@ -37,8 +38,8 @@ class Union(NamedTuple):
     expr: TensorExpr
 
 
-def unions_of(fusion: Fusion, exact: GraphBuilder[IterDomain]) -> list[Union]:
-    """The direct mappings of a fusion's operations, in the order in which the aligned graph takes them."""
+def unions_of(fusion: Fusion, exact: GraphBuilder[IterDomain]) -> list[list[Union]]:
+    """The direct mappings of a fusion's operations, operand by operand, in the order of the aligned graph."""
     depth: dict[Tensor, int] = {}
     for e in fusion.exprs:
         depth[e.output] = 1 + max((depth.get(t, 0) for t in e.inputs), default=0)
@@ -46,12 +47,15 @@ def unions_of(fusion: Fusion, exact: GraphBuilder[IterDomain]) -> list[Union]:
     def rank(t: Tensor) -> tuple[int, int, str]:
         return depth.get(t, 0), len(t.name), t.name
 
-    found: list[Union] = []
+    found: list[list[Union]] = []
     for e in sorted(fusion.exprs, key=lambda e: rank(e.output)):
         for t, row in sorted(zip(e.inputs, e.reads, strict=True), key=lambda part: rank(part[0])):
-            for axis, read in zip(t.axes, row, strict=True):
-                if isinstance(read, Mapped) and axis.is_broadcast == read.domain.is_broadcast:
-                    found.append(Union(exact.key_number(axis), exact.key_number(read.domain), e))
+            pairs = [
+                (axis, read.domain)
+                for axis, read in zip(t.axes, row, strict=True)
+                if isinstance(read, Mapped) and axis.is_broadcast == read.domain.is_broadcast
+            ]
+            found.append([Union(exact.key_number(a), exact.key_number(b), e) for a, b in pairs])
     return found
 
 
@@ -82,16 +86,26 @@ class Aligner:
         self._moved.clear()
         self._undo.clear()
 
-    def take(self, union: Union) -> bool:
-        """Unite two axes and what follows from it; False, and nothing is done, where that breaks the law."""
-        a, b = self.find(union.left), self.find(union.right)
-        if any(self.find(x) == b for x in self._refused.get(a, ())):
+    def take(self, operand: Sequence[Union]) -> list[Union]:
+        """Unite what an operand maps, all of its axes at once where that keeps the law, else one by one.
+
+        Of two axes that are cut out of one, either alone leaves the other open beside it. Returns what is left out.
+        """
+        if len(operand) > 1 and self._unite(operand):
+            return []
+        return [u for u in operand if not self._unite((u,))]
+
+    def _unite(self, unions: Sequence[Union]) -> bool:
+        """Unite axes and what follows from it; False, and nothing is done, where that breaks the law."""
+        pairs = [(self.find(u.left), self.find(u.right)) for u in unions]
+        if any(self.find(x) == b for a, b in pairs for x in self._refused.get(a, ())):
             return False
-        kept = self._close([(a, b)]) and all(map(self._is_true, self._moved))
+        kept = self._close(list(pairs)) and all(map(self._is_true, self._moved))
         if not kept:
             self._take_back()
-            self._refused.setdefault(a, set()).add(b)
-            self._refused.setdefault(b, set()).add(a)
+            for a, b in pairs if len(pairs) == 1 else ():
+                self._refused.setdefault(a, set()).add(b)
+                self._refused.setdefault(b, set()).add(a)
         self._moved.clear()
         self._undo.clear()
         return kept

@@ -127,3 +127,17 @@ def test_the_names_say_what_is_wrong_with_an_argument() -> None:
         with pytest.raises(ig.IndexingError, match=f"u.I0 is not in the {g.name} graph"):
             g.explain(t0.logical[0], other.logical[0])
         assert g.to_svg() and g.to_dot() and g.to_networkx() and g.definitions(g.groups[-1]) is not None
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (6, 4), (3, 8)])
+def test_axes_of_one_operand_are_united_at_once(shape: tuple[int, ...]) -> None:
+    """Reshaped and back: either axis alone would leave the other one open, both together are the identity."""
+    f = ig.Fusion("f")
+    b = f.input("b", shape=shape)
+    y = ig.reshape(ig.reshape(b, shape[0] * shape[1] // 4, 2, 2), *shape)
+    s = ig.add(y, b)
+    f.output(ig.add(ig.cat([s[2:], s[:2]], 0), b))  # the rotation keeps the whole graph from being aligned
+    m = ig.IdModel(f)
+    assert all(m.aligned.mapped(p, q) for p, q in zip(y.logical, b.logical, strict=True))
+    assert [edge.operation.op for edge in m.aligned.align_edges] == ["add"]
+    assert not any(c.changes_index for c in m.aligned.cycles())
