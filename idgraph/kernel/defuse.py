@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar, assert_never
 
-from idgraph.arith import TRUE, Expr
+from idgraph.arith import FALSE, TRUE, Expr
 from idgraph.kernel.statements import (
     Access,
     Accumulate,
@@ -31,6 +31,7 @@ from idgraph.kernel.statements import (
     Note,
     Operand,
     PairCompute,
+    Purpose,
     Registers,
     Serves,
     Single,
@@ -85,8 +86,13 @@ def rewritten(
     """
     done = _rewritten(s, made, updated, read, index)
     if isinstance(done, Access | Let) and done.serves:
-        done = replace(done, serves=tuple(_moved(x, index if point is None else point) for x in done.serves))
+        done = replace(done, serves=_moved_all(done.serves, index if point is None else point))
     return done  # pyright: ignore[reportReturnType]  # each kind gives its own kind
+
+
+def _moved_all(purpose: Purpose, to: ToExpr) -> Purpose:
+    """Without those that never hold."""
+    return tuple(x for x in (_moved(x, to) for x in purpose) if x.when is not FALSE)
 
 
 def _moved(x: Serves, to: ToExpr) -> Serves:

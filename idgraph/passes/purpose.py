@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from idgraph.arith import TRUE, Expr, and_, symbol
+from idgraph.arith import TRUE, Expr, and_, simplify, symbol
 from idgraph.kernel.ir import PRIME, Purpose, Serves
 from idgraph.passes.affine import along
 
@@ -52,12 +52,17 @@ def merged(purposes: Sequence[Purpose], var: Expr) -> Purpose:
     return tuple(x for n, p in enumerate(purposes) for x in where(p, var.eq(n)))
 
 
+def _along(es: Sequence[Expr], var: Expr) -> Expr | None:
+    found = along(es, var)
+    return found if found is not None else along(list(map(simplify, es)), var)
+
+
 def _one(column: Sequence[Serves], var: Expr) -> Serves | None:
     first = column[0]
     if any((x.tensor, x.operand, x.over, len(x.point)) != (first.tensor, first.operand, first.over, len(first.point))
            for x in column):  # fmt: skip
         return None
-    point = [along(es, var) for es in zip(*(x.point for x in column), strict=True)]
+    point = [_along(es, var) for es in zip(*(x.point for x in column), strict=True)]
     when = along([x.when for x in column], var)
     known = tuple(e for e in point if e is not None)
     return replace(first, point=known, when=when) if when is not None and len(known) == len(point) else None

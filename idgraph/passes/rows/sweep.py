@@ -134,7 +134,7 @@ def sweep_of(s: Loop) -> Sweep | None:
             return None
         if isinstance(inner, Accumulate) and (inner.running is not None or inner.buffer is not None):
             return None  # a scan goes in order, and what is added up in memory is not one value of a row
-        moved = rewritten(inner, index=lambda e: _at(e, place), point=lambda e: e.substitute(digits))
+        moved = rewritten(inner, index=lambda e: _at(e, place), point=lambda e: _at(e, digits))
         if not _same_indices(inner, moved, column, linear):
             return None
         made.append(moved)
