@@ -217,7 +217,7 @@ class Import(Printed):
         With a ``tuner`` (`idgraph.Tuner`) kernels for "cpu" and "cuda" are chosen by measurement on these arguments,
         the first time; a fusion that the user scheduled is taken as it is.
         """
-        return self._results(self.runner(How(target, checked, tuner=tuner)), args, kwargs)
+        return self._results(self.runner(How(target, "now" if checked else False, tuner=tuner)), args, kwargs)
 
     def runner(self, how: How) -> Runner:
         """Its calls in one way, which remember what they found out."""
@@ -250,23 +250,23 @@ class Import(Printed):
         return tuple(found) if self.unflatten is None else self.unflatten(found)
 
 
-def _into(out: object, found: object) -> object:
+def _into(out: Any, found: Any) -> Any:
     """Results copied into the arrays of the caller; the structure of both is the same."""
     if isinstance(out, (tuple, list)) and isinstance(found, (tuple, list)):
-        targets, results = cast("Sequence[object]", out), cast("Sequence[object]", found)
+        targets, results = cast("Sequence[Any]", out), cast("Sequence[Any]", found)
         if len(targets) != len(results):
             raise FrontendError(f"out has {len(targets)} arrays for {len(results)} results")
         for t, r in zip(targets, results, strict=True):
             _into(t, r)
-        return out
-    target, result = cast("Any", out), cast("Any", found)
+        return cast("Any", out)
+    target, result = out, found
     if getattr(target, "shape", None) != getattr(result, "shape", 0) or target.dtype != result.dtype:
         raise FrontendError(f"out is not a {type(result).__name__} of the shape and type of the result")
     if is_torch(target):
         target.detach().copy_(result)
     else:
         target[...] = result
-    return out
+    return target
 
 
 @arguments(FrontendError, first=True)

@@ -90,14 +90,14 @@ def call_reference(
     return _result(result, node, program, env, space)
 
 
-def _operand(value: RunValue, meta: Meta, env: Mapping[str, int], space: Space) -> object:
+def _operand(value: Any, meta: Meta, env: Mapping[str, int], space: Space) -> object:
     if isinstance(meta, Expr):
         return meta.evaluate(env)
     if isinstance(value, np.ndarray) or is_torch(value):
         return space.tensor(value, meta.at(env) if isinstance(meta, TensorMeta) else None)
     if isinstance(value, tuple):
-        metas = meta if isinstance(meta, tuple) else (None,) * len(value)
-        return [_operand(v, m, env, space) for v, m in zip(value, metas, strict=True)]
+        metas = meta if isinstance(meta, tuple) else (None,) * len(cast("tuple[Any, ...]", value))
+        return [_operand(v, m, env, space) for v, m in zip(cast("tuple[Any, ...]", value), metas, strict=True)]
     return value
 
 

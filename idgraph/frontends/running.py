@@ -34,11 +34,12 @@ class How:
     """What `idgraph.compile` was told."""
 
     target: str = "cpu"
-    checked: bool = True
+    checked: bool | Literal["now"] = "now"
     layout: Literal["copy", "refuse"] | None = None  # None: inputs are copied, and nobody is told
     device: str | None = None
     cache: str | Path | None = None
     tuner: Tuner | None = None
+    passing: bool = False  # an argument that is a result is returned itself
 
 
 class Runner:
@@ -78,7 +79,9 @@ class Runner:
         found: list[object] = []
         for v in self.program.results:
             result = self._result(v, values, env)
-            if is_torch(result) or isinstance(result, np.ndarray):
+            if self.how.passing and isinstance(v, Ref) and v.name in given:
+                result = given[v.name]
+            elif is_torch(result) or isinstance(result, np.ndarray):
                 mine = _memory(result) not in theirs
                 result = space.returned(result, self._meta(v, env), mine)
                 theirs.add(_memory(result))
@@ -86,6 +89,12 @@ class Runner:
         for name, value in zip(self._mutated, found, strict=False):
             _write_back(given[name], value, self.program[name])
         return found
+
+    def prepare(self) -> None:
+        """Emit all kernels before the first call, so that what cannot be is known now."""
+        for number, segment in enumerate(self.imported.segments):
+            if segment.fusion is not None:
+                self._kernels(number, segment.fusion, segment, (), {})
 
     def _check_device(self, given: Mapping[str, object]) -> None:
         for name, value in given.items():
@@ -132,14 +141,21 @@ class Runner:
             sizes = {s: env[s] for s in fusion.symbols}
             kernels = self._kernels(number, fusion, segment, inputs, sizes)
             if isinstance(kernels, Program):
-                caller = kernels.caller(self.how.checked, self.how.device)
+                caller = kernels.caller(bool(self.how.checked), self.how.device)
                 tell = None if self.how.layout is None else self._tell
                 named = dict(zip(segment.inputs, inputs, strict=True))
-                found = caller([named[t.name] for t in kernels.fusion.inputs], sizes or None, None, False, tell)
+                found = caller(
+                    [named[t.name] for t in kernels.fusion.inputs],
+                    sizes or None,
+                    None,
+                    False,
+                    tell,
+                    self.how.checked == "now",
+                )
                 out: Mapping[str, Any] = {t.name: x for t, x in zip(kernels.fusion.outputs, found, strict=True)}
             else:
                 arrays = {n: as_numpy(a, "float32") for n, a in zip(segment.inputs, inputs, strict=True)}
-                out = kernels.run(arrays, sizes, checked=self.how.checked)
+                out = kernels.run(arrays, sizes, checked=bool(self.how.checked))
                 out = {n: space.taken(a) for n, a in out.items()}
             for name in segment.outputs:
                 values[name] = space.complexes(out[name], cast("TensorMeta", self.program[name].meta).dtype)
@@ -234,7 +250,7 @@ def _memory(value: Any) -> int:
     """What tells whether two arrays share memory."""
     if is_torch(value):
         return value.untyped_storage().data_ptr()
-    base = value
+    base: Any = value
     while isinstance(base, np.ndarray) and isinstance(base.base, np.ndarray):
         base = base.base
     return id(base) if isinstance(base, np.ndarray) else id(value)
@@ -243,8 +259,9 @@ def _memory(value: Any) -> int:
 def _part(node: Node, values: Mapping[str, RunValue]) -> RunValue:
     """One of several results of an opaque node."""
     source, index = node.args[0], node.args[1]
-    parts = values[source.name] if isinstance(source, Ref) else None
-    if not isinstance(parts, tuple) or not isinstance(index, int) or not -len(parts) <= index < len(parts):
+    found: Any = values[source.name] if isinstance(source, Ref) else None
+    parts = cast("tuple[Any, ...]", found) if isinstance(found, tuple) else ()
+    if not isinstance(index, int) or not -len(parts) <= index < len(parts):
         raise FrontendError(f"{where_of(node)}: there is no such result")
     return parts[index]
 

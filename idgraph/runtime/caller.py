@@ -38,7 +38,7 @@ class Route(Protocol):
     """What a call does."""
 
     def __call__(
-        self, values: Sequence[Any], out: Sequence[Any] | None, poison: bool, tell: Tell | None
+        self, values: Sequence[Any], out: Sequence[Any] | None, poison: bool, tell: Tell | None, wait: bool
     ) -> list[Any]: ...
 
 
@@ -58,8 +58,10 @@ class Caller:
         out: Sequence[Any] | None = None,
         poison: bool = False,
         tell: Tell | None = None,
+        wait: bool = True,
     ) -> list[Any]:
-        """Outputs for ``values``, which stand in the order of the fusion's inputs."""
+        """Outputs for ``values``, which stand in the order of the fusion's inputs. ``wait`` False: on a device a failed
+        check may be raised by a later call; the first call for arrays of a shape waits."""
         strange = None
         try:
             key: Hashable = tuple([_KEYS[type(v)](v) for v in values])
@@ -77,7 +79,8 @@ class Caller:
             if len(self._routes) >= ROUTES:
                 self._routes.clear()
             self._routes[key] = route
-        found = route(values, out, poison, tell)
+            wait = True
+        found = route(values, out, poison, tell, wait)
         return found if strange is None else [kinds.given_back(x, strange) for x in found]
 
     def _known(self, name: str, value: Any) -> Any:
@@ -100,6 +103,12 @@ class Caller:
         if isinstance(found, _Direct):
             return found.frozen
         raise EmitError(f"the {self.program.target} target has no frozen calls for these arrays")
+
+    def check(self) -> None:
+        """Wait for what was asked of devices, and raise the first `IndexingError` that calls have left."""
+        for route in list(self._routes.values()):
+            if isinstance(route, _Direct):
+                route.frozen.launches.check(True)
 
     def copies(self, values: Sequence[Any], symbols: Symbols) -> dict[str, str]:
         """The inputs that a call copies before it reads them, and why."""
@@ -175,8 +184,10 @@ def _check_device(given: Mapping[str, Given], device: str) -> None:
 class _Direct:
     frozen: Frozen
 
-    def __call__(self, values: Sequence[Any], out: Sequence[Any] | None, poison: bool, tell: Tell | None) -> list[Any]:
-        return self.frozen(values, out, poison, tell)
+    def __call__(
+        self, values: Sequence[Any], out: Sequence[Any] | None, poison: bool, tell: Tell | None, wait: bool
+    ) -> list[Any]:
+        return self.frozen(values, out, poison, tell, wait)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +198,9 @@ class _Turned:
     symbols: Symbols
     kind: Kind
 
-    def __call__(self, values: Sequence[Any], out: Sequence[Any] | None, poison: bool, tell: Tell | None) -> list[Any]:
+    def __call__(
+        self, values: Sequence[Any], out: Sequence[Any] | None, poison: bool, tell: Tell | None, wait: bool
+    ) -> list[Any]:
         results = self.run(self.moved(values), poison, tell)
         found = [
             self.back(r, t.dtype, values) for r, t in zip(results, self.caller.program.fusion.outputs, strict=True)

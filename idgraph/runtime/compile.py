@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from idgraph.runtime.tuning import Tuner
 
 Layout = Literal["copy", "refuse"]
+Checks = bool | Literal["now"]
 
 
 @runtime_checkable
@@ -31,14 +32,14 @@ class Compilable(Protocol):
 class Compiled:
     """The kernels of a fusion as a callable; see `compile`. ``program`` are the kernels."""
 
-    __slots__ = ("_caller", "_count", "_layout", "_names", "_single", "_told", "program")
+    __slots__ = ("_caller", "_count", "_layout", "_names", "_single", "_told", "_wait", "program")
 
     def __init__(
-        self, program: Program, checked: bool = True, layout: Layout = "copy", device: str | None = None
+        self, program: Program, checked: Checks = True, layout: Layout = "copy", device: str | None = None
     ) -> None:
         fusion = program.fusion
         self.program = program
-        self._caller = program.caller(checked, device)
+        self._caller, self._wait = program.caller(bool(checked), device), checked == "now"
         self._names = tuple(t.name for t in fusion.inputs)
         self._count, self._single = len(self._names), len(fusion.outputs) == 1
         self._layout: Layout = layout
@@ -50,7 +51,7 @@ class Compiled:
             values = self._ordered(values, named)
         if out is not None and self._single:
             out = (out,)
-        found = self._caller(values, symbols, out, False, self._tell)
+        found = self._caller(values, symbols, out, False, self._tell, self._wait)
         return found[0] if self._single else tuple(found)
 
     def _ordered(self, values: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -67,6 +68,10 @@ class Compiled:
 
     def _tell(self, name: str, why: str) -> None:
         told(self.program.fusion.name, name, why, self._layout, self._told)
+
+    def check(self) -> None:
+        """Wait for the calls so far, and raise the first `IndexingError` that they have left."""
+        self._caller.check()
 
     def copies(self, *values: Any, **named: Any) -> dict[str, str]:
         """The inputs that a call with these arrays copies first, and why."""
@@ -90,7 +95,7 @@ def compile(
     source: Fusion | Compilable,
     target: Target = "cpu",
     *,
-    checked: bool = True,
+    checked: Checks = True,
     layout: Layout = "copy",
     device: str | None = None,
     cache: str | Path | None = None,
@@ -105,11 +110,14 @@ def compile(
     stream, and nothing waits for them or goes through the host's memory, so that calls may be captured in a CUDA graph
     after a first call; a target other than where the arrays are takes them there and back.
 
-    ``checked``: a loaded index out of its axis raises `IndexingError` (programs that load indices wait for the device);
-    False reads zero for it. ``layout``: an array whose strides or alignment are not as declared is copied at each call,
-    which is said in a warning the first time, or refused. ``device`` ("cuda:1") is where the host's arrays go, and what
-    tensors are compared with. ``cache`` is a folder of compiled kernels, PTX and machine code: code that this process
-    will run, so it must be yours alone; a second process then compiles nothing. ``tuner`` chooses by measurement.
+    ``checked``: a loaded index out of its axis raises `IndexingError`; False reads zero for it. On a GPU the first call
+    for arrays of a shape waits for that, later ones leave it to the next call or to ``check()``, as torch's own device
+    checks do, and cost nothing; "now" waits at each call. What a failed check would have read is left out.
+
+    ``layout``: an array whose strides or alignment are not as declared is copied at each call, which is said in a
+    warning the first time, or refused. ``device`` ("cuda:1") is where the host's arrays go, and what tensors are
+    compared with. ``cache`` is a folder of compiled kernels, PTX and machine code: code that this process will run, so
+    it must be yours alone; a second process then compiles nothing. ``tuner`` chooses by measurement.
 
     A fusion without schedule steps is scheduled by `idgraph.schedule.auto` on a copy; others are taken as they are.
     Any number of threads may call. Raises `EmitError` for what the target cannot do and arrays that do not fit.
@@ -123,6 +131,8 @@ def compile(
     >>> double(np.arange(4, dtype=np.float32))
     array([0., 2., 4., 6.], dtype=float32)
     """
+    if checked not in (True, False, "now"):
+        raise EmitError(f"checked {checked!r} is not known", hint='True, False or "now"')
     if layout not in ("copy", "refuse"):
         raise EmitError(f"layout {layout!r} is not known", hint='"copy" or "refuse"')
     if not isinstance(source, Fusion):

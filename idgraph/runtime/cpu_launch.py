@@ -34,13 +34,11 @@ class CpuLaunches:
     def __init__(self, starts: Sequence[_Start]) -> None:
         self._starts = tuple(starts)
 
-    def __call__(self, addresses: Addresses) -> None:
+    def __call__(self, addresses: Addresses, wait: bool = True) -> None:
         for start in self._starts:
             start(addresses)
 
-    queue = __call__
-
-    def check(self) -> None:
+    def check(self, wait: bool = False) -> None:
         """Each call has raised what failed."""
 
 

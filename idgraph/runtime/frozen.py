@@ -42,13 +42,13 @@ Tell = Callable[[str, str], None]  # an input's name, and why it was copied
 class Launches(Protocol):
     """The kernels of a program, laid out; starts them with these addresses, one for each buffer."""
 
-    def __call__(self, addresses: Addresses) -> None: ...
-
-    def queue(self, addresses: Addresses) -> None:
-        """The same without waiting for a device; `check` raises what failed by then."""
+    def __call__(self, addresses: Addresses, wait: bool = True) -> None:
+        """``wait``: what a check found on a device is raised now, and not by a later call or by `check`."""
         ...
 
-    def check(self) -> None: ...
+    def check(self, wait: bool = False) -> None:
+        """Raise what calls that did not wait have found, so far or all of it."""
+        ...
 
 
 class Machine(Protocol):
@@ -173,7 +173,12 @@ class Frozen:
     # one call ---------------------------------------------------------------------------------------------------------
 
     def __call__(
-        self, values: Sequence[Any], out: Sequence[Any] | None = None, poison: bool = False, tell: Tell | None = None
+        self,
+        values: Sequence[Any],
+        out: Sequence[Any] | None = None,
+        poison: bool = False,
+        tell: Tell | None = None,
+        wait: bool = True,
     ) -> list[Any]:
         """Outputs for these arrays, in the order of the fusion's; ``out`` are arrays of theirs to write."""
         kind, addresses = self.kind, [0] * len(self.slots)
@@ -187,7 +192,7 @@ class Frozen:
                 if poison:
                     kind.fill(made, m.dtype)
                 addresses[m.number] = kind.address(made)
-        self.launches(addresses)
+        self.launches(addresses, wait)
         del kept
         return self.results(values, out, flat)
 
@@ -306,11 +311,11 @@ class Held:
 
     def launch(self) -> None:
         """Run all kernels in order; on a device they are queued."""
-        self._frozen.launches.queue(self._addresses)
+        self._frozen.launches(self._addresses, False)
 
     def results(self) -> dict[str, Any]:
-        """Outputs by name; `IndexingError` for a loaded index out of range that the launches have met so far."""
-        self._frozen.launches.check()
+        """Outputs by name; `IndexingError` for a loaded index out of range that the launches have met."""
+        self._frozen.launches.check(True)
         found = self._frozen.results(self._values, None, self._flat)
         return {t.name: x for t, x in zip(self._frozen.program.fusion.outputs, found, strict=True)}
 

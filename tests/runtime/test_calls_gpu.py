@@ -83,6 +83,13 @@ def test_an_index_out_of_range_raises() -> None:
         k(at, table)
     at[5] = 7
     torch.testing.assert_close(k(at, table), table[at])
+    at[5] = -3
+    k(at, table)  # nothing waits for it now
+    with pytest.raises(ig.IndexingError, match="index -3"):
+        k.check()
+    k.check()
+    with pytest.raises(ig.IndexingError, match="index -3"):
+        ig.compile(rows(), "cuda", checked="now")(at, table)
     at[5] = 10**9
     found = ig.compile(rows(), "cuda", checked=False)(at, table)
     assert not found[5].any()

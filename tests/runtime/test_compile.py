@@ -1,9 +1,11 @@
 """`ig.compile`: arrays of every kind, shapes, threads, caches, and the driver's launches without a device."""
 
+# pyright: reportPrivateUsage=false, reportUnknownLambdaType=false
 from __future__ import annotations
 
 import ctypes
 import gc
+import re
 import tracemalloc
 import warnings
 from collections.abc import Callable
@@ -18,10 +20,12 @@ import pytest
 
 import idgraph as ig
 from idgraph.runtime.binding import Given
+from idgraph.runtime.compile import scheduled
 from idgraph.runtime.cuda.driver import DeviceKernel
 from idgraph.runtime.cuda.launch import CudaMachine, Device
 from idgraph.runtime.frozen import Frozen
 from idgraph.runtime.kinds import NumPy
+from idgraph.runtime.program import Program
 
 torch: Any = pytest.importorskip("torch")
 TARGETS: Any = pytest.mark.parametrize("target", ["python", "numpy", "cpu"])
@@ -155,6 +159,55 @@ def test_an_index_out_of_range_raises_by_default(target: Any) -> None:
             ig.emit(gathers(), target).run(dict(zip("xi", args, strict=True)))
 
 
+def rows_of(kind: str) -> tuple[ig.Fusion, Callable[[Any, Any], Any]]:
+    f = ig.Fusion(kind)
+    i = f.input("i", (16,), "int64")
+    w = f.input("w", (50, 64), "bfloat16" if kind == "pairs" else "float32")
+    rows = ig.embedding(i, w)
+    if kind == "sum":
+        f.output(ig.sum(rows * 2.0, 1))
+        return f, lambda i, w: (w[i] * 2).sum(1)
+    if kind == "two":
+        j = f.input("j", (16,), "int64")
+        f.output(rows + ig.embedding(j, w))
+        return f, lambda i, w: w[i] + w[3]
+    f.output(rows + rows if kind == "pairs" else rows)
+    return f, lambda i, w: w[i] + w[i] if kind == "pairs" else w[i]
+
+
+@TARGETS
+@pytest.mark.parametrize("kind", ["plain", "sum", "pairs", "two"])
+@pytest.mark.parametrize("bad", [-1, 50, 10**15, -(10**15)])
+def test_unchecked_reads_zero_and_no_foreign_memory(target: Any, kind: str, bad: int) -> None:
+    f, want = rows_of(kind)
+    at, table = torch.arange(16), torch.randn(50, 64).to(torch.bfloat16 if kind == "pairs" else torch.float32)
+    padded = torch.cat([table, torch.zeros(1, 64, dtype=table.dtype)])
+    expected = at.clone()
+    for n in (0, 5, 6, 15):
+        at[n], expected[n] = bad, 50
+    more = [torch.full((16,), 3)] if kind == "two" else []
+    found = ig.compile(f, target, checked=False)(at, table, *more)
+    torch.testing.assert_close(found, want(expected, padded), rtol=2e-2, atol=2e-2)
+    with pytest.raises(ig.IndexingError, match=f"index {bad} loaded from i"):
+        ig.compile(f, target)(at, table, *more)
+
+
+def test_cuda_kernels_test_every_access_of_a_loaded_index() -> None:
+    """In the source for CUDA, every access by a loaded index stands under its condition, checked or not."""
+    for kind in ("plain", "sum", "pairs", "two"):
+        program = scheduled(rows_of(kind)[0], "cuda")
+        for kernel in program.kernels:
+            for checked in (True, False):
+                lines = program.kernel_source(kernel, checked).splitlines()
+                for n, line in enumerate(lines):
+                    depends = re.search(r"(load\d+\(|= .*buf1\[).*\b(ld\d\w*)", line)
+                    if depends is None:
+                        continue
+                    name = depends.group(2)
+                    near = [x for x in lines[: n + 1] if re.search(rf"if .*\b{name}\b.* < 50", x)]
+                    assert near, line
+
+
 def test_dynamic_sizes_and_scheduled_copies() -> None:
     f = ig.Fusion("dynamic")
     n = f.symbol("n", min=1)
@@ -247,6 +300,9 @@ class Driver:
         self.waited.append(stream)
         return (0,)
 
+    def cuCtxSynchronize(self) -> tuple[int]:
+        return (0,)
+
     def cuMemHostAlloc(self, size: int, flags: int) -> tuple[int, int]:
         self.memory.append(ctypes.create_string_buffer(size))
         return 0, ctypes.addressof(self.memory[-1])
@@ -259,7 +315,7 @@ class OnStream(Device):
         return 77
 
 
-def frozen(f: ig.Fusion, values: list[Any], driver: Driver, checked: bool = True) -> tuple[Frozen, ig.runtime.Program]:
+def frozen(f: ig.Fusion, values: list[Any], driver: Driver, checked: bool = True) -> tuple[Frozen, Program]:
     program = ig.emit(f, "cuda")
     kernels: dict[str, Any] = {}
     for k in program.kernels:
@@ -281,6 +337,7 @@ def test_the_drivers_words_are_addresses_of_the_callers_memory() -> None:
     x, y = np.ones((4, 6), np.float32), np.ones((4, 6), np.float32)
     driver = Driver()
     call, program = frozen(f, [x, y], driver)
+    found: list[Any] = []
     for _ in range(3):
         found = call([x, y])
     assert driver.waited == [] and len(driver.launches) == 3 * len(program.kernels)
@@ -316,9 +373,22 @@ def test_what_a_device_found_is_raised_when_its_work_is_done() -> None:
     call([x, i])
     assert len(driver.waited) == waited  # nothing waits while a graph is captured
     driver.capture, fault = 0, driver.launches[-1][2]
-    fail(fault)
+    fail(fault)  # as a replay of the graph does
     with pytest.raises(ig.IndexingError):
         call([x, i])
+    waited = len(driver.waited)
+    driver.write = fail
+    call([x, i], wait=False)  # nobody waits, and nobody is told yet
+    assert len(driver.waited) == waited
+    driver.write = lambda words: None
+    with pytest.raises(ig.IndexingError, match="index 9"):
+        call([x, i], wait=False)
+    call([x, i], wait=False)
+    driver.write = fail
+    call([x, i], wait=False)
+    with pytest.raises(ig.IndexingError, match="index 9"):
+        call.launches.check(True)
+    call.launches.check(True)
     quiet, _ = frozen(f, [x, i], Driver(), checked=False)
     quiet([x, i])
 

@@ -99,6 +99,7 @@ def plain_pairs(decode: dict[str, Callable[[Any], float]], encode: dict[str, Cal
         return value
 
     made: dict[str, Any] = {f"wload{n}": load(n) for n in WORDS} | {f"wstore{n}": store(n) for n in WORDS}
+    made["no_pair"] = (0, 0)
     made |= {f"pair_pick_{'lh'[i]}{'lh'[k]}": pick(i, k) for i in (0, 1) for k in (0, 1)}
     for kind in decode:
         made |= {f"pair_{name}_{kind}": compute(op, kind) for name, op in PAIR_OPS.items()}

@@ -20,6 +20,7 @@ from idgraph.codegen.ops.formulas import (
     value_type,
 )
 from idgraph.codegen.printers.narrow import LIMIT, Narrow, fits
+from idgraph.codegen.printers.unchecked import Inside
 from idgraph.errors import EmitError
 from idgraph.index.storage import is_thread
 from idgraph.ir import DType, item_size
@@ -104,6 +105,7 @@ class _Scalar:
     lines: list[str] = field(default_factory=list[str])
     around: int = 0  # loops around the present statement, other than those on threads
     sites: int = 0
+    inside: Inside = field(default_factory=Inside)  # what unchecked accesses depend on
 
     # text ---------------------------------------------------------------------------------------------------------
 
@@ -200,12 +202,10 @@ class _Scalar:
             case Barrier(why):
                 self.put(depth, f"cuda.syncthreads()  # {why}" if self.target == "cuda" else f"# barrier: {why}")
             case Let(name, value):
+                self.inside.let(s)
                 self.put(depth, f"{name} = {operand_text(value, 'int64', self.index)}")
-            case Load(local, buffer, address, guard):
-                text = self.loaded(buffer, address)
-                if guard is not TRUE:
-                    text = _CHOOSE.format(self.condition(guard), text, self.typed(0, local.dtype))
-                self.put(depth, f"{self.local(local)} = {text}")
+            case Load():
+                self.load(s, depth)
             case Compute():
                 self.put(depth, f"{self.local(s.local)} = {formula(s, self.index, _CHOOSE)}")
             case Choose():
@@ -218,12 +218,23 @@ class _Scalar:
                 dtype = value.dtype if isinstance(value, Local) else buffer.dtype
                 text = operand_text(value, dtype, self.index)
                 self.put(depth, self.stored(buffer, address, text))
+            case VectorLoad() if self.inside.of(s.address) is not TRUE:
+                self.vector_or_zero(s, depth)
             case VectorLoad() | VectorStore() | VectorAdd():
                 self.put(depth, self.vector(s))
             case PairCompute() | Half():
                 self.put(depth, self.pair(s))
             case _:
                 assert_never(s)
+
+    def load(self, s: Load, depth: int) -> None:
+        held = self.inside.of(s.address)
+        wanted = [] if held is TRUE else [f"({self.index(held)})"]  # of all 64 bits
+        wanted += [] if s.guard is TRUE else [f"({self.condition(s.guard)})"]
+        text = self.loaded(s.buffer, s.address)
+        if wanted:
+            text = _CHOOSE.format(" and ".join(wanted), text, self.typed(0, s.local.dtype))
+        self.put(depth, f"{self.local(s.local)} = {text}")
 
     def place(self, b: Buffer, e: Expr) -> str:
         text = self.address(b, e)
@@ -257,6 +268,17 @@ class _Scalar:
             case VectorAdd(values=values):
                 texts = (operand_text(v, s.buffer.dtype, self.index) for v in values)
                 return f"vadd{len(values)}({place}, ({', '.join(texts)},))"
+
+    def vector_or_zero(self, s: VectorLoad, depth: int) -> None:
+        """A vector access where a loaded index may lead it outside: zeros then."""
+        self.put(depth, f"if {self.index(self.inside.of(s.address))}:")
+        self.put(depth + 1, self.vector(s))
+        array, first = self.first(s.locals).split(", ", 1)
+        zero = "no_pair" if s.pairs else self.typed(0, s.locals[0].dtype)
+        self.put(depth, "else:")
+        for n in range(len(s.locals)):
+            at = first if n == 0 else f"({first}) + {n}"
+            self.put(depth + 1, f"{array}[{at}] = {zero}")
 
     def pair(self, s: PairCompute | Half) -> str:
         kind, to = SHORT[s.local.dtype], self.local(s.local)
@@ -298,10 +320,13 @@ class _Scalar:
         self.sites += 1
         number = self.sites
         condition = self.index(s.condition)
+        if not self.checked and s.always:
+            self.put(depth, f"if {condition}:")
+            self.block(s.body, depth + 1)
+            return
         if not self.checked:
-            if s.always:
-                self.put(depth, f"if {condition}:")
-            self.block(s.body, depth + s.always)
+            with self.inside.of_check(s):
+                self.block(s.body, depth)
             return
         loops = [self.index(x) for x in s.point] or list(s.site.loops)
         if self.target == "python":

@@ -12,6 +12,7 @@ from typing import assert_never
 
 from idgraph.arith import TRUE, Expr, as_expr, maximum, simplify, to_source
 from idgraph.codegen.ops.formulas import formula, inner_text, literal, operand_text
+from idgraph.codegen.printers.unchecked import Inside
 from idgraph.kernel.ir import (
     Accumulate,
     Alloc,
@@ -89,6 +90,7 @@ class _Vector:
     lines: list[str] = field(default_factory=list[str])
     masks: int = 0
     sites: int = 0
+    inside: Inside = field(default_factory=Inside)  # what unchecked accesses depend on
     # The loops around each accumulator's declaration.
     depths: dict[str, int] = field(default_factory=dict[str, int])
 
@@ -126,8 +128,14 @@ class _Vector:
             case Barrier(why):
                 self.put(at, f"# barrier: {why}")
             case Let(name, value):
+                self.inside.let(s)
                 self.put(at, f"{name} = {operand_text(value, 'int64', self.index)}")
             case Load(local, buffer, address, guard):
+                held = self.inside.of(address)
+                if held is not TRUE:
+                    text = f"{buffer.name}.load({self.address(buffer, address)}, both({at.mask}, {self.index(held)}))"
+                    self.put(at, f"{local.name} = {_CHOOSE.format(self.index(held), text, literal(0, local.dtype))}")
+                    return
                 mask = at.mask if guard is TRUE else f"both({at.mask}, {self.index(guard)})"
                 self.put(at, f"{local.name} = {buffer.name}.load({self.address(buffer, address)}, {mask})")
             case Compute():
@@ -179,6 +187,10 @@ class _Vector:
             self.put(at, f"require({wanted}, {at.mask}, {self.sites}, {s.value}, ({loops}{',' if loops else ''}))")
         elif s.always:
             self.block_where(s.condition, s.body, at)
+            return
+        else:
+            with self.inside.of_check(s):
+                self.block(s.body, at)
             return
         self.block(s.body, at)
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import math
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from threading import Lock
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from idgraph.codegen.ops.memory import storage_dtype
 from idgraph.codegen.printers.scalar import site_numbers
-from idgraph.errors import EmitError
+from idgraph.errors import EmitError, IndexingError
 from idgraph.kernel.ir import Kernel
 from idgraph.kernel.shared import shared_layout
 from idgraph.runtime.binding import Env, scalars_of
@@ -83,6 +87,17 @@ class Device:
         if int(code) != 0:
             raise EmitError(f"the CUDA driver: the kernels failed with {code!s}")
 
+    def wait_for_all(self) -> None:
+        """Wait until all work of the device is done."""
+        before = self.enter()
+        try:
+            (code,) = self.driver.cuCtxSynchronize()
+        finally:
+            if before is not None:
+                self.leave(before)
+        if int(code) != 0:
+            raise EmitError(f"the CUDA driver: the kernels failed with {code!s}")
+
     def faults(self, size: int) -> list[tuple[Any, int]]:
         """Zeroed words that the device writes and the host reads: (words, address) for several calls at once, so that
         one that is captured finds some made before."""
@@ -144,26 +159,23 @@ class _Start:
 class CudaLaunches:
     """All kernels, in order, on the caller's stream.
 
-    Where a check of a loaded index can fail, the call waits for the kernels and raises what failed. While the stream is
-    captured into a graph nothing has run: what failed is then seen by the next call, or by `check`.
+    Where a check of a loaded index can fail, a call waits for the kernels and raises what failed, or leaves that to the
+    next call, or to `check`: the words that a failed check writes lie in the host's memory, so that to look costs
+    nothing. While the stream is captured into a graph nothing has run, and nothing can be waited for.
     """
 
-    __slots__ = ("_captured", "_checks", "_device", "_env", "_free", "_starts")
+    __slots__ = ("__weakref__", "_checks", "_device", "_env", "_free", "_later", "_lock", "_starts")
 
     def __init__(self, device: Device, starts: Sequence[_Start], env: Env) -> None:
         self._device, self._starts, self._env = device, tuple(starts), env
         self._checks = sum(s.fault_size for s in starts)
-        self._free: list[tuple[Any, int]] = []
-        self._captured: list[tuple[Any, int]] = []
+        self._free: list[tuple[Any, int]] = device.faults(self._checks) if self._checks else []
+        self._later = self._free.pop() if self._free else None  # of all calls that do not wait: the first is told
+        self._lock = Lock()
+        if self._later is not None:
+            _TO_LOOK_AT.add(self)
 
-    def __call__(self, addresses: Addresses) -> None:
-        self._start(addresses, True)
-
-    def queue(self, addresses: Addresses) -> None:
-        """Start the kernels and do not wait; see `check`."""
-        self._start(addresses, False)
-
-    def _start(self, addresses: Addresses, wait: bool) -> None:
+    def __call__(self, addresses: Addresses, wait: bool = True) -> None:
         device = self._device
         before = device.enter()
         try:
@@ -179,16 +191,15 @@ class CudaLaunches:
 
     def _checked(self, addresses: Addresses, stream: int, wait: bool) -> None:
         device = self._device
-        if wait:
-            self.check()
-        captured = wait and device.capturing(stream)
-        if not wait and self._captured:
-            self._free.append(self._captured.pop())  # one block for all queued launches: the first to fail is told
-        try:
-            faults = self._free.pop()
-        except IndexError:
-            faults, *rest = device.faults(self._checks)
-            self._free.extend(rest)
+        self.check()
+        wait = wait and not device.capturing(stream)
+        faults = self._later
+        if wait or faults is None:
+            try:
+                faults = self._free.pop()
+            except IndexError:
+                faults, *rest = device.faults(self._checks)
+                self._free.extend(rest)
         place = faults[1]
         for s in self._starts:
             words = [(at, addresses[n]) for at, n in s.places]
@@ -196,19 +207,32 @@ class CudaLaunches:
                 words.append((s.fault_word, place))
                 place += 8 * s.fault_size
             s.launch(words, stream)
-        if captured or not wait:
-            self._captured.append(faults)  # a replay writes it again, as long as the graph lives
-            return
-        device.wait(stream)
-        try:
-            self._raise(faults[0])
-        finally:
-            self._free.append(faults)
+        if wait:
+            device.wait(stream)
+            try:
+                self._raise(faults[0])
+            finally:
+                self._free.append(faults)
 
-    def check(self) -> None:
-        """Raise what a replayed graph has found so far; it does not wait for the device."""
-        for words, _ in self._captured:
-            self._raise(words)
+    def check(self, wait: bool = False) -> None:
+        """Raise what a call that did not wait, or a replayed graph, has found so far; ``wait``: for all that was asked
+        for first."""
+        if self._later is None:
+            return
+        words = self._later[0]
+        if wait:
+            self._device.wait_for_all()
+        if any(words[at] for at in self._places()):
+            self._device.wait_for_all()  # its words are all written then
+            with self._lock:
+                self._raise(words)
+
+    def _places(self) -> Iterator[int]:
+        at = 0
+        for s in self._starts:
+            if s.fault_size:
+                yield at
+            at += s.fault_size
 
     def _raise(self, words: Any) -> None:
         at = 0
@@ -219,3 +243,16 @@ class CudaLaunches:
                     words[n] = 0
                 raise_fault(s.kernel, found, self._env)
             at += s.fault_size
+
+
+_TO_LOOK_AT: WeakSet[CudaLaunches] = WeakSet()
+
+
+@atexit.register
+def _look() -> None:
+    """Whatever nobody has asked about when the process ends."""
+    for launches in list(_TO_LOOK_AT):
+        try:
+            launches.check()
+        except IndexingError as error:
+            warnings.warn(f"a call before the end of the process: {error}", stacklevel=1)

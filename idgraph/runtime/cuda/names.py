@@ -81,6 +81,7 @@ def namespace(cc: tuple[int, int]) -> dict[str, Any]:
         "expm1": math.expm1, "log": math.log, "log2": math.log2, "log1p": math.log1p, "sqrt": math.sqrt,
         "sin": math.sin, "cos": math.cos, "tan": math.tan, "tanh": math.tanh, "erf": math.erf,
         "f16_load": np.float32, "f16_word": np.float16, "shared_alignment": 16, "word": np.uint32,
+        "no_pair": np.uint32(0),
     }  # fmt: skip
     bits = {"libdevice": libdevice, "np": np}
     # Inlined where they are used: a device function would ask for a device, and PTX must not need one.
