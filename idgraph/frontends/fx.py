@@ -252,21 +252,20 @@ class Import(Printed):
 
 def _into(out: Any, found: Any) -> Any:
     """Results copied into the arrays of the caller; the structure of both is the same."""
-    if isinstance(out, (tuple, list)) and isinstance(found, (tuple, list)):
-        targets, results = cast("Sequence[Any]", out), cast("Sequence[Any]", found)
-        if len(targets) != len(results):
-            raise FrontendError(f"out has {len(targets)} arrays for {len(results)} results")
-        for t, r in zip(targets, results, strict=True):
+    many = isinstance(out, (tuple, list)) and isinstance(found, (tuple, list))
+    targets, results = (cast("Sequence[Any]", x) if many else (x,) for x in (out, found))
+    if len(targets) != len(results):
+        raise FrontendError(f"out has {len(targets)} arrays for {len(results)} results")
+    for t, r in zip(targets, results, strict=True):
+        if many:
             _into(t, r)
-        return cast("Any", out)
-    target, result = out, found
-    if getattr(target, "shape", None) != getattr(result, "shape", 0) or target.dtype != result.dtype:
-        raise FrontendError(f"out is not a {type(result).__name__} of the shape and type of the result")
-    if is_torch(target):
-        target.detach().copy_(result)
-    else:
-        target[...] = result
-    return target
+        elif getattr(t, "shape", None) != getattr(r, "shape", 0) or t.dtype != r.dtype:
+            raise FrontendError(f"out is not a {type(r).__name__} of the shape and type of the result")
+        elif is_torch(t):
+            t.detach().copy_(r)
+        else:
+            t[...] = r
+    return cast("Any", out)
 
 
 @arguments(FrontendError, first=True)

@@ -250,7 +250,7 @@ def _memory(value: Any) -> int:
     """What tells whether two arrays share memory."""
     if is_torch(value):
         return value.untyped_storage().data_ptr()
-    base: Any = value
+    base = cast("Any", value)
     while isinstance(base, np.ndarray) and isinstance(base.base, np.ndarray):
         base = base.base
     return id(base) if isinstance(base, np.ndarray) else id(value)
