@@ -17,6 +17,7 @@ from idgraph.frontends.running import How, Runner
 from idgraph.frontends.segments import Plan, Segment, is_projection, plan
 from idgraph.ir import Fusion, Tensor
 from idgraph.ir.limits import LIMITS, Limits
+from idgraph.reports.emitted import Emission
 from idgraph.reports.facts import OpaqueFacts
 from idgraph.reports.metric_tables import Metrics, metric_parts
 from idgraph.reports.model import IndexReport, Part, report_parts
@@ -153,12 +154,21 @@ class Import(Printed):
 
     @arguments(FrontendError, first=True)
     def report(
-        self, *, auto: bool = False, advance: Callable[[int], None] | None = None, suggestions: int | None = None
+        self,
+        *,
+        auto: bool = False,
+        advance: Callable[[int], None] | None = None,
+        suggestions: int | None = None,
+        target: Target = "cuda",
+        device: Device | str | None = None,
+        symbols: Mapping[str, int] | None = None,
+        measure: bool = False,
     ) -> IndexReport:
         """A report of the program's indices, segment by segment: tables, JSON, an HTML page; see `idgraph.reports`.
 
         ``auto`` reports each segment as `ig.schedule.auto` would schedule a copy of it, else as it is scheduled now.
-        ``suggestions``: the number of accesses for which wider ones are sought, as in `ig.report`, of each segment.
+        ``suggestions``: the number of accesses for which wider ones are sought, as in `ig.report`, of each segment;
+        ``target``, ``device``, ``symbols`` and ``measure`` as there.
         """
         coverage = self.coverage
         return report_parts(
@@ -169,6 +179,7 @@ class Import(Printed):
             auto=auto,
             advance=advance,
             suggestions=suggestions,
+            how=Emission(target, device, dict(symbols or {}), measure),
         )
 
     @arguments(FrontendError)

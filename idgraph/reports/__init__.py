@@ -1,11 +1,12 @@
 """Reports: what a program does to indices, told in tables, JSON and one HTML page.
 
-facts (traffic, collect) -> model (IndexReport) -> tables, plain (JSON); the page is drawn by `idgraph.viz`.
+facts (collect, emitted) -> model (IndexReport) -> tables, plain (JSON); the page is drawn by `idgraph.viz`.
 Importing this package is light; the rest is loaded with the first report.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from idgraph.errors import IdGraphError, arguments
@@ -14,6 +15,9 @@ from idgraph.ir import Fusion
 from idgraph.loading import LOADING, load
 
 if TYPE_CHECKING:
+    from idgraph.cost import Device
+    from idgraph.reports.differences import ReportDiff, diff
+    from idgraph.reports.emitted import Boundary, KernelFacts
     from idgraph.reports.facts import (
         AccessFacts,
         CycleFacts,
@@ -29,29 +33,42 @@ if TYPE_CHECKING:
     )
     from idgraph.reports.metric_tables import TABLES, Metrics, metric_parts, metrics
     from idgraph.reports.model import IndexReport, Part, report_parts
-    from idgraph.reports.traffic import traffic_of
+    from idgraph.runtime import Target
 
 __all__ = [
-    "TABLES", "AccessFacts", "CycleFacts", "IndexReport", "LoadFacts", "LoopFacts", "Metrics", "OpaqueFacts",
-    "OperationFacts", "Part", "SegmentFacts", "SelfMappingFacts", "SuggestionFacts", "TensorFacts", "Traffic",
-    "metric_parts", "metrics", "report", "report_parts", "traffic_of",
+    "TABLES", "AccessFacts", "Boundary", "CycleFacts", "IndexReport", "KernelFacts", "LoadFacts", "LoopFacts",
+    "Metrics", "OpaqueFacts", "OperationFacts", "Part", "ReportDiff", "SegmentFacts", "SelfMappingFacts",
+    "SuggestionFacts", "TensorFacts", "Traffic", "diff", "metric_parts", "metrics", "report", "report_parts",
 ]  # fmt: skip
 
 _LATER = {
-    "IndexReport": "model", "Metrics": "metric_tables", "Part": "model", "TABLES": "metric_tables",
-    "metric_parts": "metric_tables", "metrics": "metric_tables", "report_parts": "model", "traffic_of": "traffic",
+    "Boundary": "emitted", "IndexReport": "model", "KernelFacts": "emitted", "Metrics": "metric_tables",
+    "Part": "model", "ReportDiff": "differences", "TABLES": "metric_tables", "diff": "differences",
+    "metric_parts": "metric_tables", "metrics": "metric_tables", "report_parts": "model",
 }  # fmt: skip
 
 
 @arguments(IdGraphError, first=True)
 def report(
-    f: Fusion, *, model: IdModel | None = None, auto: bool = False, suggestions: int | None = None
+    f: Fusion,
+    *,
+    model: IdModel | None = None,
+    auto: bool = False,
+    suggestions: int | None = None,
+    target: Target = "cuda",
+    device: Device | str | None = None,
+    symbols: Mapping[str, int] | None = None,
+    measure: bool = False,
 ) -> IndexReport:
-    """A fusion's indices, as it is scheduled now; ``auto``: as `ig.schedule.auto` would schedule a copy.
+    """A fusion's indices and kernels, as it is scheduled now; ``auto``: as `ig.schedule.auto` would schedule a copy.
 
     Accesses of less than 16 bytes come with the changes that would allow more, each tried on a copy of the fusion: for
     the ``suggestions`` accesses with the most points (default: 32 of a small fusion, fewer of one with hundreds of
     operations; 0: none).
+
+    Its kernels are those that `ig.emit` makes for ``target``, with the cost of each on ``device`` (as `ig.cost` takes
+    it), why it is not part of an earlier one, and its source. Sizes that are symbols need ``symbols`` for that;
+    ``measure`` runs the program here and tells the time of each kernel.
 
     For an imported model there is ``imp.report()``. Raises `ScheduleError` for a schedule that is not legal.
 
@@ -66,9 +83,13 @@ def report(
     (512, 512)
     """
     with LOADING:
+        from idgraph.reports.emitted import Emission  # noqa: PLC0415 - as below
         from idgraph.reports.model import report_fusion  # noqa: PLC0415 - a fifth of the time that the rest takes
+        from idgraph.runtime.cuda.device import need_device as need_cuda  # noqa: PLC0415 - as above
 
-    return report_fusion(f, model, auto, suggestions)
+    if measure and target == "cuda":
+        need_cuda()
+    return report_fusion(f, model, auto, suggestions, Emission(target, device, dict(symbols or {}), measure))
 
 
 def __getattr__(name: str) -> object:

@@ -14,6 +14,7 @@ from idgraph.graphs.domain_graph import SelfMapping
 from idgraph.index import Access, IdModel, Loop
 from idgraph.index.vector import Limit, loaded_along
 from idgraph.ir import Fusion, Resize, Roll, Stride, Tensor, TensorExpr, item_size
+from idgraph.reports.emitted import AsEmitted, Emission, as_emitted
 from idgraph.reports.facts import (
     AccessFacts,
     CycleFacts,
@@ -29,7 +30,6 @@ from idgraph.reports.facts import (
     amount,
     total,
 )
-from idgraph.reports.traffic import traffic_of
 
 Advance = Callable[[int], None]
 
@@ -41,8 +41,11 @@ def segment_facts(
     calls: tuple[OpaqueFacts, ...] = (),
     advance: Advance | None = None,
     suggestions: int | None = None,
+    how: Emission | None = None,
 ) -> SegmentFacts:
     """Everything told of one fusion as it is scheduled now; ``advance`` hears of every operation that is done.
+
+    ``how`` says for which target and device its kernels are made.
 
     ``suggestions`` is the number of accesses for which changes are tried (see `with_suggestions`).
     """
@@ -58,12 +61,13 @@ def segment_facts(
         if advance is not None:
             advance(1)
     operations = with_suggestions(m, operations, _affordable(f) if suggestions is None else suggestions)
+    made: AsEmitted = as_emitted(f, how if how is not None else Emission())
     told = (*f.inputs, *(t for t in f.outputs if t.definition is not None))
     return SegmentFacts(
         number, f.name, tuple(_tensor(f, t) for t in told), tuple(operations),
         tuple(map(cycle_facts, m.exact.cycles())),
         tuple(_self_mapping(s) for s in m.exact.self_mappings),
-        traffic_of(f), calls, f,
+        made.traffic, calls, made.kernels, made.refused, f,
     )  # fmt: skip
 
 

@@ -5,14 +5,38 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
+from typing import Literal
 
 from idgraph.cost import Device, cost
-from idgraph.cost.model import KernelCost
+from idgraph.cost.model import Cost, KernelCost
+from idgraph.errors import IdGraphError
 from idgraph.fuse import Obstacle, obstacles
-from idgraph.ir import Fusion
-from idgraph.kernel.ir import Kernel, Note, walk
+from idgraph.ir import Fusion, item_size
+from idgraph.kernel.ir import Buffer, Kernel, Note, walk
+from idgraph.reports.facts import Traffic
+from idgraph.reports.measured import kernel_times
 from idgraph.runtime import Target, emit
 from idgraph.runtime.program import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """For which ``target`` and ``device`` kernels are made, with numbers for ``symbols``; ``measure`` times them."""
+
+    target: Target = "cuda"
+    device: Device | str | None = None
+    symbols: Mapping[str, int] = field(default_factory=dict[str, int])
+    measure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AsEmitted:
+    """The kernels of one fusion and the bytes of its tensors, or why there are none."""
+
+    kernels: tuple[KernelFacts, ...] = ()
+    traffic: tuple[Traffic, ...] = ()
+    refused: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,26 +89,50 @@ def same_kernel(program: Program) -> dict[str, set[str]]:
     return made
 
 
-def emitted(
-    f: Fusion,
-    target: Target,
-    device: Device | str | None,
-    symbols: Mapping[str, int],
-    times: Mapping[str, float] | None = None,
-) -> tuple[Program, tuple[KernelFacts, ...]]:
-    """The program of a fusion as it is scheduled, and its kernels."""
-    program = emit(f, target)
-    told = cost(program, device, symbols=symbols)
-    pairs: Sequence[Obstacle] = obstacles(f) if len(program.kernels) > 1 else ()
+def as_emitted(f: Fusion, how: Emission) -> AsEmitted:
+    """The kernels of a fusion as it is scheduled; ``refused`` where it cannot be emitted, or a size has no number."""
+    if not f.exprs:
+        return AsEmitted()
+    missing = [s for s in f.symbols if s not in how.symbols]
+    if missing:
+        return AsEmitted(refused=f"symbol {missing[0]} has no number: report(..., symbols={{{missing[0]!r}: ...}})")
+    try:
+        program = emit(f, how.target)
+        used = {n: v for n, v in how.symbols.items() if n in f.symbols}
+        told = cost(program, how.device, symbols=used)
+        pairs: Sequence[Obstacle] = obstacles(f) if len(program.kernels) > 1 else ()
+    except IdGraphError as error:
+        return AsEmitted(refused=error.what)
+    times = kernel_times(program, used) if how.measure else {}
     made: list[KernelFacts] = []
     for k, c in zip(program.kernels, told.kernels, strict=True):
-        made.append(
-            KernelFacts(
-                k.name, kernel_operations(k), tuple(_boundaries(c, made, kernel_operations(k), pairs)),
-                program.kernel_source(k), c, (times or {}).get(k.name),
-            )
-        )  # fmt: skip
-    return program, tuple(made)
+        own = kernel_operations(k)
+        apart = tuple(_boundaries(c, made, own, pairs))
+        made.append(KernelFacts(k.name, own, apart, program.kernel_source(k), c, times.get(k.name)))
+    buffers = {b.title: b for b in program.plan.buffers}
+    traffic = tuple(_traffic(buffers[tensor], f, used, told) for tensor in _touched(told))
+    return AsEmitted(tuple(made), traffic)
+
+
+def _touched(told: Cost) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(t.tensor for k in told.kernels for t in k.tensors))
+
+
+_ROLES: Mapping[str, Literal["input", "output", "intermediate"]] = {
+    "input": "input", "output": "output", "global": "intermediate",
+}  # fmt: skip
+
+
+def _traffic(b: Buffer, f: Fusion, sizes: Mapping[str, int], told: Cost) -> Traffic:
+    """The bytes of one tensor over all kernels."""
+    tensor = b.title
+    elements = prod(int(d.extent.evaluate(dict(sizes))) for d in f[tensor].axes)
+    rows = [t for k in told.kernels for t in k.tensors if t.tensor == tensor]
+    exact = all(t.exact for t in rows)
+    return Traffic(
+        tensor, _ROLES[b.place], sum(t.bytes_read for t in rows), sum(t.bytes_written for t in rows),
+        elements * item_size(b.dtype), exact, "" if exact else "from a sample, or loaded indices all different",
+    )  # fmt: skip
 
 
 def _boundaries(

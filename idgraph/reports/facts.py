@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from idgraph.arith import Expr, as_expr, simplify
 from idgraph.errors import SourceLine
@@ -13,6 +13,9 @@ from idgraph.index.access import Access
 from idgraph.index.storage import Place
 from idgraph.index.vector import Limit
 from idgraph.ir import Fusion
+
+if TYPE_CHECKING:
+    from idgraph.reports.emitted import KernelFacts
 
 Amount = int | Expr  # an int where no symbol is left
 Pattern = Literal["contiguous", "same element", "strided", "irregular", "data-dependent", "one element"]
@@ -54,17 +57,17 @@ class TensorFacts:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Bytes of memory that one tensor costs; ``exact`` is False where ``read`` is a bound (``why`` says of what).
+    """Bytes of memory that one tensor costs in the program as emitted; ``exact`` is False where ``why`` says so.
 
-    ``read``: of distinct elements that some operation reads, ``written``: of all elements where they are stored. What
-    is inlined stays with its thread and costs nothing.
+    ``read`` and ``written``: of different elements, once for each kernel that touches them (and for each pass of it
+    that the cache does not keep). What a thread keeps, in registers or in an array of its own, has no row.
     """
 
     tensor: str
     role: Literal["input", "output", "intermediate"]
-    read: Amount
-    written: Amount
-    size: Amount
+    read: int
+    written: int
+    size: int
     exact: bool
     why: str = ""
 
@@ -132,7 +135,12 @@ class AccessFacts:
     def narrow(self) -> bool:
         """Several elements at several places, and no access of 16 bytes is proved: a wider one would be gained."""
         several = self.pattern not in ("one element", "same element")
-        return several and self.place != "register" and self.vector_bytes < 16
+        return several and self.in_memory and self.vector_bytes < 16
+
+    @property
+    def in_memory(self) -> bool:
+        """It touches memory: no register, and no array of one thread."""
+        return self.place not in ("register", "private")
 
     @property
     def where(self) -> str:
@@ -226,7 +234,10 @@ class OpaqueFacts:
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """One fusion (or none, where nothing is mapped) and the opaque calls after it."""
+    """One fusion (or none, where nothing is mapped) and the opaque calls after it.
+
+    ``kernels`` are those that are emitted for it; ``refused`` says why there are none: then its bytes are not known.
+    """
 
     number: int
     name: str
@@ -236,6 +247,8 @@ class SegmentFacts:
     self_mappings: tuple[SelfMappingFacts, ...]
     traffic: tuple[Traffic, ...]
     calls: tuple[OpaqueFacts, ...]
+    kernels: tuple[KernelFacts, ...] = ()
+    refused: str = ""
     fusion: Fusion | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -244,25 +257,33 @@ class SegmentFacts:
         return tuple(a for e in self.operations for a in e.accesses)
 
     @property
-    def bytes_read(self) -> Amount:
-        """Of the inputs: distinct elements that some operation reads."""
-        return total(t.read for t in self.traffic if t.role == "input")
+    def memory_accesses(self) -> tuple[AccessFacts, ...]:
+        """Those of memory: values that stay with a thread are left out."""
+        return tuple(a for a in self.accesses if a.in_memory)
 
     @property
-    def bytes_written(self) -> Amount:
+    def bytes_read(self) -> int | None:
+        """Of the inputs: different elements, once for each kernel that reads them."""
+        return self._bytes(t.read for t in self.traffic if t.role == "input")
+
+    @property
+    def bytes_written(self) -> int | None:
         """Of the outputs."""
-        return total(t.written for t in self.traffic if t.role == "output")
+        return self._bytes(t.written for t in self.traffic if t.role == "output")
 
     @property
-    def bytes_between(self) -> Amount:
-        """Of intermediates that are stored: written once, and read again. Inlining them saves this."""
-        return total(x for t in self.traffic if t.role != "input" for x in _between(t))
+    def bytes_between(self) -> int | None:
+        """Of intermediates that are stored: written, and read again. Inlining them saves this."""
+        return self._bytes(x for t in self.traffic if t.role != "input" for x in _between(t))
+
+    def _bytes(self, parts: Iterable[int]) -> int | None:
+        return None if self.refused else sum(parts)
 
     @property
     def exact(self) -> bool:
         """No byte count is only a bound."""
-        return all(t.exact for t in self.traffic)
+        return not self.refused and all(t.exact for t in self.traffic)
 
 
-def _between(t: Traffic) -> tuple[Amount, ...]:
+def _between(t: Traffic) -> tuple[int, ...]:
     return (t.read, t.written) if t.role == "intermediate" else (t.read,)

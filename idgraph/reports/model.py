@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +14,8 @@ from idgraph.ir import Fusion
 from idgraph.ir.rebuild import rebuild
 from idgraph.loading import LOADING
 from idgraph.reports.collect import Advance, segment_facts
-from idgraph.reports.facts import AccessFacts, Amount, CycleFacts, OpaqueFacts, SegmentFacts, total
+from idgraph.reports.emitted import Emission, KernelFacts
+from idgraph.reports.facts import AccessFacts, CycleFacts, OpaqueFacts, SegmentFacts
 from idgraph.reports.plain import plain_report, totals
 from idgraph.schedule import auto as schedule_automatically
 
@@ -61,13 +62,13 @@ class IndexReport(Printed):
 
     @property
     def contiguous(self) -> tuple[AccessFacts, ...]:
-        """Accesses whose lanes are neighbours in memory."""
-        return tuple(a for a in self.accesses if a.contiguous)
+        """Accesses of memory whose lanes are neighbours there."""
+        return tuple(a for a in self.memory_accesses if a.contiguous)
 
     @property
     def vectorisable(self) -> tuple[AccessFacts, ...]:
-        """Accesses that may move more than one element at once."""
-        return tuple(a for a in self.accesses if a.vectorisable)
+        """Accesses of memory that may move more than one element at once."""
+        return tuple(a for a in self.memory_accesses if a.vectorisable)
 
     @property
     def data_dependent(self) -> tuple[AccessFacts, ...]:
@@ -80,19 +81,29 @@ class IndexReport(Printed):
         return tuple(c for s in self.segments for c in s.calls)
 
     @property
-    def bytes_read(self) -> Amount:
-        """Of the segments' inputs: distinct elements that some operation reads."""
-        return total(s.bytes_read for s in self.segments)
+    def memory_accesses(self) -> tuple[AccessFacts, ...]:
+        """Every access of memory: values that stay with a thread are left out."""
+        return tuple(a for s in self.segments for a in s.memory_accesses)
 
     @property
-    def bytes_written(self) -> Amount:
-        """Of the segments' outputs."""
-        return total(s.bytes_written for s in self.segments)
+    def kernels(self) -> tuple[KernelFacts, ...]:
+        """Every kernel, in the order in which they run."""
+        return tuple(k for s in self.segments for k in s.kernels)
 
     @property
-    def bytes_between(self) -> Amount:
-        """Of stored intermediates, written and read again."""
-        return total(s.bytes_between for s in self.segments)
+    def bytes_read(self) -> int | None:
+        """Of the segments' inputs: different elements, once for each kernel; None where a segment is not emitted."""
+        return _sum(s.bytes_read for s in self.segments)
+
+    @property
+    def bytes_written(self) -> int | None:
+        """Of the segments' outputs; None as above."""
+        return _sum(s.bytes_written for s in self.segments)
+
+    @property
+    def bytes_between(self) -> int | None:
+        """Of stored intermediates, written and read again; None as above."""
+        return _sum(s.bytes_between for s in self.segments)
 
     @property
     def exact(self) -> bool:
@@ -160,6 +171,11 @@ class IndexReport(Printed):
         return tables(self)
 
 
+def _sum(parts: Iterable[int | None]) -> int | None:
+    found = list(parts)
+    return None if None in found else sum(x for x in found if x is not None)
+
+
 Progress = Callable[[int], Advance]
 
 
@@ -180,6 +196,7 @@ def report_parts(
     auto: bool = False,
     advance: Advance | None = None,
     suggestions: int | None = None,
+    how: Emission | None = None,
 ) -> IndexReport:
     """The report of a program in segments; ``auto`` schedules a copy of each fusion first."""
     made: list[SegmentFacts] = []
@@ -188,7 +205,7 @@ def report_parts(
             made.append(SegmentFacts(number, name, (), (), (), (), (), part.calls))
             continue
         f = _scheduled(part.fusion) if auto else part.fusion
-        made.append(segment_facts(f, None, number, part.calls, advance, suggestions))
+        made.append(segment_facts(f, None, number, part.calls, advance, suggestions, how))
     return IndexReport(name, tuple(made), dict(mapped or {}), dict(opaque or {}), "auto" if auto else "as given")
 
 
@@ -198,11 +215,13 @@ def _scheduled(f: Fusion) -> Fusion:
     return copy
 
 
-def report_fusion(f: Fusion, model: IdModel | None, auto: bool, suggestions: int | None = None) -> IndexReport:
+def report_fusion(
+    f: Fusion, model: IdModel | None, auto: bool, suggestions: int | None = None, how: Emission | None = None
+) -> IndexReport:
     """See `idgraph.reports.report`."""
     if not isinstance(f, Fusion):  # pyright: ignore[reportUnnecessaryIsInstance] - users are not type checkers
         raise IdGraphError(f"there is no report of a {type(f).__name__}", hint="ig.report(fusion), or imp.report()")
     f.verify()
     if auto or model is None:
-        return report_parts(f.name, [Part(f)], auto=auto, suggestions=suggestions)
-    return IndexReport(f.name, (segment_facts(f, model, suggestions=suggestions),))
+        return report_parts(f.name, [Part(f)], auto=auto, suggestions=suggestions, how=how)
+    return IndexReport(f.name, (segment_facts(f, model, suggestions=suggestions, how=how),))

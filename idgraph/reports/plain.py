@@ -2,7 +2,7 @@
 
 ::
 
-    schema      "idgraph-report/2"
+    schema      "idgraph-report/3"
     name        of the program
     schedule    "as given" or "auto"
     totals      counts: operations accesses contiguous vectorisable data_dependent cycles resize_cycles
@@ -24,7 +24,11 @@
       cycles         graph kind shift modulus net resizes changes_index tensors steps lines closed_by closing_line
                      consequence
       self_mappings  tensor first second reason
-      traffic        tensor role read written size (bytes) exact why
+      traffic        tensor role read written size (bytes) exact why, in the kernels as emitted
+      kernels        name operations (tensors that they make) source measured_us (null: not run), cost (numbers of
+                     `idgraph.cost.model.KernelCost`)
+        boundaries   why it is not part of an earlier kernel: earlier tensor how cause because
+      refused        why there are no kernels; bytes are then null
       calls          the opaque ones after it: name op reason line
 
 A line is {"file", "line", "code"} or null. A number that depends on symbols is text, like "n*128". Coordinates,
@@ -33,9 +37,12 @@ addresses and predicates are text in loop variables, which `ig.simplify` reads.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from idgraph.cost.model import kernel_row
 from idgraph.errors import SourceLine
+from idgraph.reports.emitted import KernelFacts
 from idgraph.reports.facts import (
     AccessFacts,
     Amount,
@@ -51,7 +58,7 @@ from idgraph.reports.facts import (
 if TYPE_CHECKING:
     from idgraph.reports.model import IndexReport
 
-SCHEMA = "idgraph-report/2"
+SCHEMA = "idgraph-report/3"
 Plain = dict[str, object]
 
 
@@ -80,9 +87,9 @@ def totals(r: IndexReport) -> Plain:
         "resize_cycles": len(r.resize_cycles),
         "changing_cycles": sum(c.changes_index for c in r.cycles),
         "opaque_calls": len(r.calls),
-        "bytes_read": _amount(r.bytes_read),
-        "bytes_written": _amount(r.bytes_written),
-        "bytes_between": _amount(r.bytes_between),
+        "bytes_read": r.bytes_read,
+        "bytes_written": r.bytes_written,
+        "bytes_between": r.bytes_between,
         "exact": r.exact,
     }
 
@@ -106,9 +113,11 @@ def _segment(s: SegmentFacts) -> Plain:
             {"tensor": m.tensor, "first": m.first, "second": m.second, "reason": m.reason} for m in s.self_mappings
         ],
         "traffic": [_traffic(t) for t in s.traffic],
-        "bytes_read": _amount(s.bytes_read),
-        "bytes_written": _amount(s.bytes_written),
-        "bytes_between": _amount(s.bytes_between),
+        "bytes_read": s.bytes_read,
+        "bytes_written": s.bytes_written,
+        "bytes_between": s.bytes_between,
+        "kernels": [_kernel(k) for k in s.kernels],
+        "refused": s.refused,
         "calls": [_call(c) for c in s.calls],
     }
 
@@ -186,11 +195,22 @@ def _traffic(t: Traffic) -> Plain:
     return {
         "tensor": t.tensor,
         "role": t.role,
-        "read": _amount(t.read),
-        "written": _amount(t.written),
-        "size": _amount(t.size),
+        "read": t.read,
+        "written": t.written,
+        "size": t.size,
         "exact": t.exact,
         "why": t.why,
+    }
+
+
+def _kernel(k: KernelFacts) -> Plain:
+    return {
+        "name": k.name,
+        "operations": list(k.operations),
+        "boundaries": [asdict(b) for b in k.boundaries],
+        "source": k.source,
+        "cost": kernel_row(k.cost),
+        "measured_us": k.measured_us,
     }
 
 

@@ -14,15 +14,17 @@ from idgraph.reports.facts import SegmentFacts
 from idgraph.reports.plain import totals
 from idgraph.reports.words import (
     GROUPS,
+    by_reason,
     bytes_text,
-    count_text,
     cycle_text,
+    estimated,
     grouped,
+    kernel_cells,
     lanes_text,
     limit_text,
     place,
     share,
-    suggestions_text,
+    touches,
     tuple_text,
 )
 
@@ -71,17 +73,18 @@ def _rows(table: Table, rows: Iterable[Sequence[str]], limit: int | None) -> Tab
 
 def _totals(r: IndexReport) -> Table:
     t = totals(r)
-    n = len(r.accesses)
+    n = len(r.memory_accesses)
     table = _table(f"{r.name}, scheduled {r.schedule}", ("what", "how much"))
     facts = [
-        ("segments", f"{len(r.segments)} with {t['operations']} operations, {n} accesses"),
+        ("segments", f"{len(r.segments)} with {t['operations']} operations, {n} accesses of memory"),
+        ("kernels", f"{len(r.kernels)}, estimated {estimated(r):.1f} us" if r.kernels else "none"),
         ("opaque calls", str(len(r.calls))),
         ("cycles", f"{len(r.cycles)}, {len(r.resize_cycles)} with a resize, {t['changing_cycles']} change an index"),
         ("contiguous", share(len(r.contiguous), n)),
         ("vectorisable", share(len(r.vectorisable), n)),
         ("data-dependent", share(len(r.data_dependent), n)),
         ("bytes read", bytes_text(r.bytes_read, r.exact)),
-        ("bytes written", bytes_text(r.bytes_written)),
+        ("bytes written", bytes_text(r.bytes_written, r.exact)),
         ("bytes between operations", bytes_text(r.bytes_between, r.exact)),
     ]
     return _rows(table, facts, None)
@@ -95,7 +98,7 @@ def _segment(s: SegmentFacts, of: int, rows: int | None) -> list[RenderableType]
     for m in s.self_mappings:
         parts.append(Text(f"{m.tensor} is mapped onto itself: {m.first} = {m.second}\n{m.reason}"))
     if s.operations:
-        parts += [_traffic(s, title, rows), _accesses(s, title, rows)]
+        parts += [*_kernels(s, title, rows), _traffic(s, title, rows), _accesses(s, title, rows)]
         parts += _findings(s, title, rows)
     if s.calls:
         table = _table(f"{title}: opaque calls", ("result", "operation", "why", "line"))
@@ -121,7 +124,7 @@ def _traffic(s: SegmentFacts, title: str, rows: int | None) -> Table:
     table = _table(f"{title}: memory", ("tensor", "role", "size", "read", "written", ""), ("size", "read", "written"))
     order = ("input", "output", "intermediate")
     found = (
-        (t.tensor, t.role, bytes_text(t.size), bytes_text(t.read, t.exact), bytes_text(t.written), t.why)
+        (t.tensor, t.role, bytes_text(t.size), bytes_text(t.read, t.exact), bytes_text(t.written, t.exact), t.why)
         for t in sorted(s.traffic, key=lambda t: order.index(t.role))
     )
     return _rows(table, found, rows)
@@ -133,12 +136,34 @@ def _accesses(s: SegmentFacts, title: str, rows: int | None) -> Table:
     found: list[Sequence[str]] = []
     for e in s.operations:
         loops = ", ".join(f"{x.name}<{x.extent}" for x in e.loops)
-        for n, a in enumerate(e.accesses):
+        for n, a in enumerate(a for a in e.accesses if a.in_memory):
             head = f"{e.name} = {e.op}\n{loops}\n{place(e.line)}".rstrip() if n == 0 else ""
             what = f"{a.kind} {a.tensor}"
             when = "" if a.predicate == "True" else a.predicate
             found.append((head, what, tuple_text(a.coordinates), a.where, when, lanes_text(a), limit_text(a)))
-    return _rows(table, found, rows)
+    kept = sorted({a.tensor for a in s.accesses if not a.in_memory})
+    made = _rows(table, found, rows)
+    if kept:
+        more = f"values that stay with their thread, and cost no memory: {', '.join(kept)}"
+        caption = f"{made.caption}\n{more}" if made.caption else more
+        made.caption, made.caption_justify = Text(caption), "left"
+    return made
+
+
+def _kernels(s: SegmentFacts, title: str, rows: int | None) -> list[RenderableType]:
+    """The kernels as emitted, and the source of each beside what it touches."""
+    if s.refused:
+        return [Text(f"{title}: no kernels were made, so bytes are not known: {s.refused}")]
+    columns = ("kernel", "makes", "read", "written", "estimated us", "measured us", "bound by", "begins because")
+    table = _table(f"{title}: kernels", columns, ("read", "written", "estimated us", "measured us"))
+    parts: list[RenderableType] = [_rows(table, (kernel_cells(k) for k in s.kernels), rows)]
+    for k in s.kernels if rows is None else s.kernels[:rows]:
+        made = _table(f"{title}: {k.name}", ("source", "touches"))
+        lines = k.source.splitlines()
+        text = lines if rows is None or len(lines) <= rows else [*lines[:rows], f"... {len(lines) - rows} more lines"]
+        made.add_row(Text("\n".join(text)), Text("\n".join(touches(k))))
+        parts.append(made)
+    return parts
 
 
 def _findings(s: SegmentFacts, title: str, rows: int | None) -> list[RenderableType]:
@@ -149,10 +174,7 @@ def _findings(s: SegmentFacts, title: str, rows: int | None) -> list[RenderableT
         parts.append(
             _rows(
                 table,
-                (
-                    (n, f"{a.kind} {a.tensor}", a.loop, count_text(a.points), a.why, suggestions_text(a))
-                    for n, a in found
-                ),
+                by_reason(found),
                 rows,
             )
         )

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from idgraph.errors import SourceLine
 from idgraph.reports.facts import AccessFacts, Amount, CycleFacts, SegmentFacts
 
+if TYPE_CHECKING:
+    from idgraph.reports.emitted import KernelFacts
+    from idgraph.reports.model import IndexReport
+
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-def bytes_text(x: Amount, exact: bool = True) -> str:
-    """Bytes in the unit that reads well; a bound says so.
+def bytes_text(x: int | None, exact: bool = True) -> str:
+    """Bytes in the unit that reads well; an estimate says so.
 
     >>> bytes_text(512), bytes_text(3 << 20), bytes_text(1500, exact=False)
-    ('512 B', '3.00 MiB', 'at most 1.46 KiB')
+    ('512 B', '3.00 MiB', 'about 1.46 KiB')
     """
-    most = "" if exact else "at most "
-    if not isinstance(x, int):
-        return f"{most}{x} B"
+    if x is None:
+        return "not known"
+    most = "" if exact else "about "
     size, unit = float(x), 0
     while size >= 1024 and unit < len(_UNITS) - 1:
         size, unit = size / 1024, unit + 1
@@ -89,6 +94,49 @@ def suggestions_text(a: AccessFacts) -> str:
         "\n".join(f"{c.width} if {c.text}" + ("" if c.keeps_result else " (changes the result)") for c in a.suggestions)
         or "no change found"
     )
+
+
+def by_reason(found: Sequence[tuple[str, AccessFacts]]) -> list[tuple[str, ...]]:
+    """Rows of accesses, those with one reason and one way out together: (operations, access, loop, points, ...)."""
+    groups: dict[tuple[str, ...], list[tuple[str, AccessFacts]]] = {}
+    for name, a in found:
+        groups.setdefault((a.kind, a.loop, a.why, suggestions_text(a)), []).append((name, a))
+    made: list[tuple[str, ...]] = []
+    for (kind, loop, why, ways), rows in groups.items():
+        names = ", ".join(dict.fromkeys(name for name, _ in rows))
+        tensors = ", ".join(dict.fromkeys(a.tensor for _, a in rows))
+        points = [a.points for _, a in rows]
+        whole = sum(p for p in points if isinstance(p, int))
+        symbolic = [str(p) for p in points if not isinstance(p, int)]
+        made.append(
+            (names, f"{kind} {tensors}", loop, " + ".join([*symbolic, *([f"{whole:,}"] if whole else [])]), why, ways)
+        )
+    return made
+
+
+def estimated(r: IndexReport) -> float:
+    """Microseconds of all kernels."""
+    return sum(k.cost.time_us for k in r.kernels)
+
+
+def kernel_cells(k: KernelFacts) -> tuple[str, ...]:
+    """One kernel in a row: what it makes, bytes, times, and why it begins."""
+    c = k.cost
+    measured = "" if k.measured_us is None else f"{k.measured_us:.1f}"
+    begins = "\n".join(map(str, k.boundaries)) or "nothing shared with an earlier one"
+    return (
+        k.name, ", ".join(k.operations), bytes_text(c.bytes_read, c.exact), bytes_text(c.bytes_written, c.exact),
+        f"{c.time_us:.1f}", measured, c.bound, begins,
+    )  # fmt: skip
+
+
+def touches(k: KernelFacts) -> list[str]:
+    """The accesses of memory of a kernel, one line each."""
+    return [
+        f"{a.kind} {a.tensor}[{a.address}]" + (f", {a.width} at once" if a.width > 1 else "") + f": {a.points:,} times"
+        for a in k.cost.accesses
+        if a.place != "private"
+    ]
 
 
 def cycle_text(c: CycleFacts) -> str:

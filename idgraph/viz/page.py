@@ -15,13 +15,13 @@ from idgraph.ir import Fusion
 from idgraph.reports.facts import CycleFacts, SegmentFacts
 from idgraph.reports.model import IndexReport
 from idgraph.reports.plain import totals
-from idgraph.reports.words import bytes_text, count_text, cycle_text, place, places, share
+from idgraph.reports.words import bytes_text, count_text, cycle_text, place, places, share, touches
 from idgraph.runtime import emit
 from idgraph.viz.access_section import Drawn, access_pictures, picture_section
 from idgraph.viz.drawing import to_svg
 from idgraph.viz.explorer.data import Data, explorer_data
 from idgraph.viz.explorer.page import START, place_of, script, style
-from idgraph.viz.page_parts import accesses_of, card, findings, foldable, loaded, memory, table
+from idgraph.viz.page_parts import accesses_of, card, findings, foldable, kernels, loaded, memory, table
 from idgraph.viz.page_style import SCRIPT, STYLE
 from idgraph.viz.text import xml
 
@@ -91,6 +91,7 @@ def _entries(s: SegmentFacts, drawn: Drawn) -> list[Entry]:
         ("lanes", "not vectorised", slow),
         ("access", "access pictures", len(drawn)),
         ("loads", "data-dependent", data),
+        ("kernels", "kernels", len(s.kernels)),
         ("memory", "memory", len(s.traffic)),
         ("operations", "operations", len(s.operations)),
         ("calls", "opaque calls", len(s.calls)),
@@ -119,11 +120,11 @@ def _title(r: IndexReport, s: SegmentFacts) -> str:
 
 
 def _overview(r: IndexReport) -> str:
-    t, n = totals(r), len(r.accesses)
+    t, n = totals(r), len(r.memory_accesses)
     changing = sum(c.changes_index for c in r.cycles)
     cards = [
         card(t["operations"], f"operations in {len(r.segments)} segment{'s' * (len(r.segments) != 1)}"),
-        card(n, "accesses, each with its index map"),
+        card(n, "accesses of memory, each with its index map"),
         card(
             changing,
             f"of {len(r.cycles)} cycles change an index; {len(r.resize_cycles)} have a resize on them",
@@ -132,7 +133,7 @@ def _overview(r: IndexReport) -> str:
         card(share(len(r.contiguous), n), "contiguous along their lanes"),
         card(share(len(r.vectorisable), n), "vectorisable, proved"),
         card(len(r.data_dependent), "data-dependent accesses"),
-        card(bytes_text(r.bytes_read, r.exact), "read: distinct elements of inputs"),
+        card(bytes_text(r.bytes_read, r.exact), "read: elements of inputs, for each kernel"),
         card(bytes_text(r.bytes_written), "written to outputs"),
         card(bytes_text(r.bytes_between, r.exact), "between operations; inlining saves it"),
         card(len(r.calls), "opaque calls, run as the reference", "bad" if r.calls else ""),
@@ -177,7 +178,7 @@ def _segment(r: IndexReport, s: SegmentFacts, drawn: Drawn) -> str:
         body = table(("tensor", "axis", "axis", "because"), rows)
         title = f"{len(s.self_mappings)} pairs of axes of one tensor are the same in the exact graph"
         parts.append(f'<h3 id="{at}-self">Mapped onto itself</h3>{foldable(title, body)}')
-    parts += [_lanes(s), picture_section(s, drawn), _loads(s), _memory(s), _operations(s)]
+    parts += [_lanes(s), picture_section(s, drawn), _loads(s), _kernels(s), _memory(s), _operations(s)]
     if s.calls:
         rows = ((c.name, c.op, c.reason, place(c.line)) for c in s.calls)
         parts.append(f'<h3 id="{at}-calls">Opaque calls</h3>{table(("result", "operation", "because", "line"), rows)}')
@@ -278,6 +279,19 @@ def _loads(s: SegmentFacts) -> str:
         f'<h3 id="s{s.number}-loads">Data-dependent accesses</h3><p class="note">{note}</p>'
         f"{table(columns, rows, links=0)}"
     )
+
+
+def _kernels(s: SegmentFacts) -> str:
+    if s.refused:
+        return f'<p class="note">No kernels were made, so bytes are not known: {xml(s.refused)}</p>'
+    if not s.kernels:
+        return ""
+    columns = ("kernel", "makes", "read", "written", "estimated us", "measured us", "bound by", "begins because")
+    parts = [f'<h3 id="s{s.number}-kernels">Kernels</h3>', table(columns, kernels(s), right=(2, 3, 4, 5))]
+    for k in s.kernels:
+        body = f"<pre>{xml(k.source)}</pre>" + table(("touches",), [(x,) for x in touches(k)])
+        parts.append(foldable(f"{k.name}: source and accesses", body))
+    return "".join(parts)
 
 
 def _memory(s: SegmentFacts) -> str:

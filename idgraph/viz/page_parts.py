@@ -10,6 +10,7 @@ from idgraph.reports.words import (
     bytes_text,
     count_text,
     grouped,
+    kernel_cells,
     lanes_text,
     limit_text,
     suggestions_text,
@@ -113,9 +114,14 @@ def memory(s: SegmentFacts) -> list[Row]:
     """Bytes of each tensor, inputs and outputs first."""
     order = ("input", "output", "intermediate")
     return [
-        (t.tensor, t.role, bytes_text(t.size), bytes_text(t.read, t.exact), bytes_text(t.written), t.why)
+        (t.tensor, t.role, bytes_text(t.size), bytes_text(t.read, t.exact), bytes_text(t.written, t.exact), t.why)
         for t in sorted(s.traffic, key=lambda t: order.index(t.role))
     ]
+
+
+def kernels(s: SegmentFacts) -> list[Row]:
+    """The kernels as emitted: what they make, bytes, times, why they begin."""
+    return [kernel_cells(k) for k in s.kernels]
 
 
 def accesses_of(e: OperationFacts) -> str:
