@@ -7,9 +7,9 @@ Importing this package is light; the rest is loaded with the first report.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
-from idgraph.errors import IdGraphError, arguments
+from idgraph.errors import IdGraphError, arguments, short_repr
 from idgraph.index import IdModel
 from idgraph.ir import Fusion
 from idgraph.loading import LOADING, load
@@ -83,13 +83,21 @@ def report(
     (512, 512)
     """
     with LOADING:
+        from idgraph.cost.device import device_of  # noqa: PLC0415 - as above
         from idgraph.reports.emitted import Emission  # noqa: PLC0415 - as below
         from idgraph.reports.model import report_fusion  # noqa: PLC0415 - a fifth of the time that the rest takes
+        from idgraph.runtime import Target as targets  # noqa: PLC0415 - as above
         from idgraph.runtime.cuda.device import need_device as need_cuda  # noqa: PLC0415 - as above
 
+    if target not in get_args(targets):
+        raise IdGraphError(f"report: target is {short_repr(target)}", hint=f"one of {', '.join(get_args(targets))}")
+    if device is not None:
+        device_of(device)
     if measure and target == "cuda":
         need_cuda()
-    return report_fusion(f, model, auto, suggestions, Emission(target, device, dict(symbols or {}), measure))
+    return report_fusion(
+        f, model, auto, suggestions, Emission(target, device, {} if symbols is None else dict(symbols), measure)
+    )
 
 
 def __getattr__(name: str) -> object:
