@@ -193,6 +193,10 @@ def test_kernels_are_timed_where_they_run() -> None:
 def test_bytes_of_random_fusions(f: ig.Fusion) -> None:
     if f.symbols or any("Loaded" in str(e.reads) for e in f.exprs):
         return
+    if any(t.inline_position for t in f.tensors):
+        return  # operations that share a kernel share their reads
+    if any(not s.is_const for t in f.inputs for s in t.domain.strides if s is not None):
+        return  # addresses follow from the array
     for row in traffic_of(f):
         t = f[row.tensor]
         if sum(int(np.prod([int(d.extent) for d in e.output.logical])) for e in t.uses) <= 1500 and row.exact:
