@@ -13,7 +13,7 @@ from dataclasses import replace
 from idgraph.arith import Expr, and_, as_expr, ceildiv, is_true, minimum, simplify, symbol
 from idgraph.kernel.defuse import everywhere, index_exprs, rewritten
 from idgraph.kernel.ir import If, Kernel, Loop, Note, Stmt, walk
-from idgraph.passes.peel import Chunk, chunk_of, conjuncts, last_cut, without
+from idgraph.passes.peel import Chunk, all_guarded, chunk_of, conjuncts, is_plain, without
 
 LEAST = 64  # elements of a row that are worth a loop of their own
 COLUMNS = 1 << 13  # of one block: enough work for a core, small enough for all of them
@@ -35,12 +35,13 @@ def _collapsed(s: Stmt) -> Stmt:
         at = inside[0]
     if len(chain) < 2 or chain[0].parallel != "blockIdx.x":
         return s
-    if chain[-1].parallel == "unroll" and [v.parallel for v in chain[:-1]] == ["blockIdx.x", "threadIdx.x"]:
-        return _by_steps(chain[0], chain[1], chain[2]) or s
-    if chain[-1].parallel != "vectorize":
+    flat = [v.parallel for v in chain[:-1]] == ["blockIdx.x", "threadIdx.x"]
+    if chain[-1].parallel not in ("vectorize", "unroll"):
         return s
-    chunk = chunk_of(chain[-1], chain[:-1])
-    return s if chunk is None else _by_columns(chunk, chain) or s
+    chunk = chunk_of(chain[-1], chain[:-1]) if chain[-1].parallel == "vectorize" else None
+    if chunk is not None:
+        return _by_columns(chunk, chain) or s
+    return (_flat(chain[0], chain[1], chain[2]) if flat else None) or s
 
 
 def _by_columns(chunk: Chunk, chain: Sequence[Loop]) -> Stmt | None:
@@ -72,23 +73,41 @@ def _by_columns(chunk: Chunk, chain: Sequence[Loop]) -> Stmt | None:
     return Loop(outer.var, simplify(rows * parts), outer.parallel, (columns,), outer.note)
 
 
-def _by_steps(block: Loop, thread: Loop, step: Loop) -> Stmt | None:
-    """The same of threads that take several elements, a block of threads apart."""
-    cut = last_cut(step, (block, thread))
-    if cut is None or cut.op != "lt" or not thread.extent.is_const or not cut.args[1].is_const:
+def _flat(block: Loop, thread: Loop, step: Loop) -> Stmt | None:
+    """The same where vectors, or single elements of neighbouring threads, are counted over all rows.
+
+    Only where no index divides any more within a row: else the loops there are hold what is the same in them.
+    """
+    if not all(v.extent.is_const for v in (block, thread, step)) or not is_plain(step.body):
         return None
-    threads, steps, n = int(thread.extent), int(step.extent), int(cut.args[1])
+    threads, steps = int(thread.extent), int(step.extent)
+    apart = step.parallel == "unroll"
     b, t, q = (symbol(v.var, 0, v.extent - 1) for v in (block, thread, step))
-    if simplify(cut.args[0] - (b * (threads * steps) + q * threads + t)) != 0:
-        return None
+    cuts = {c for x in walk(step.body) if isinstance(x, If) for c in conjuncts(x.condition)}
+    n, body = int(block.extent) * threads * steps, step.body
+    whole = b * (threads * steps) + (q * threads + t if apart else t * steps + q)
+    for cut in cuts:
+        scale = next(
+            (k for k in (1, steps) if cut.op == "lt" and simplify(cut.args[0] * k - whole + (q if k > 1 else 0)) == 0),
+            0,
+        )
+        if not scale or not cut.args[1].is_const or len(cuts) > 1 or (apart and scale > 1):
+            return None
+        if not all_guarded(body, cut):
+            return None
+        n, body = int(cut.args[1]) * scale, without(body, cut)
     number = symbol("collapse_number", 0, n - 1)
-    place = {b: number // (threads * steps), q: number % (threads * steps) // threads, t: number % threads}
+    place = {b: number // (threads * steps)}
+    inside = number % (threads * steps)
+    place |= {q: inside // threads, t: inside % threads} if apart else {t: inside // steps, q: inside % steps}
 
     def at(e: Expr) -> Expr:
         return simplify(e.substitute(place))
 
-    body = everywhere(without(step.body, cut), lambda x: rewritten(x, index=at))
+    body = everywhere(body, lambda x: rewritten(x, index=at))
     row = _row(body, number, n)
+    if row is None:
+        return None
     parts = -(-row // COLUMNS)
     outer = symbol(block.var, 0, n // row * parts - 1)
     lane = symbol(step.var, 0, min(COLUMNS, row) - 1)
@@ -99,8 +118,8 @@ def _by_steps(block: Loop, thread: Loop, step: Loop) -> Stmt | None:
     return Loop(block.var, as_expr(n // row * parts), block.parallel, (inner,), block.note)
 
 
-def _row(body: Sequence[Stmt], number: Expr, n: int) -> int:
-    """The elements of a row: those of ``n`` after which no index divides any more; all of them where none does."""
+def _row(body: Sequence[Stmt], number: Expr, n: int) -> int | None:
+    """The elements of a row: those of ``n`` after which no index divides any more; None where some still does."""
     every = {e for s in walk(tuple(body)) for e in index_exprs(s)}
     found = {int(x.args[1]) for e in every for x in _divisions(e) if x.args[1].is_const}
     rows = sorted({k for k in found if k >= LEAST and n % k == 0}, reverse=True)
@@ -109,7 +128,7 @@ def _row(body: Sequence[Stmt], number: Expr, n: int) -> int:
         at = {number: symbol("collapse_row", 0, n // k - 1) * k + symbol("collapse_column", 0, k - 1)}
         return sum(1 for e in every for _ in _divisions(simplify(e.substitute(at))))
 
-    return min((n, *rows), key=left)
+    return next((k for k in (n, *rows) if not left(k)), None)
 
 
 def _divisions(e: Expr) -> Iterator[Expr]:

@@ -69,7 +69,7 @@ def _inside(body: Body, around: tuple[Loop, ...], numbers: _Numbers) -> Body:
             case Loop(parallel="vectorize"):
                 chunk = chunk_of(s, around)
                 made += [s] if chunk is None else chunk.peeled(numbers)
-            case Loop(parallel="unroll") if (cut := last_cut(s, around)) is not None:
+            case Loop(parallel="unroll") if (cut := _last_cut(s, around)) is not None:
                 made += _steps(s, cut)
             case Loop():
                 made.append(replace(s, body=_inside(s.body, (*around, s), numbers)))
@@ -82,11 +82,11 @@ def _inside(body: Body, around: tuple[Loop, ...], numbers: _Numbers) -> Body:
 
 def chunk_of(s: Loop, around: Sequence[Loop]) -> Chunk | None:
     """The lanes of ``s`` as a chunk of a row; None where their condition does not say so, or they hold other loops."""
-    if not s.extent.is_const or int(s.extent) < 2 or not around or not _is_plain(s.body):
+    if not s.extent.is_const or int(s.extent) < 2 or not around or not is_plain(s.body):
         return None
     lane = symbol(s.var, 0, s.extent - 1)
     cuts = {c for x in walk(s.body) if isinstance(x, If) for c in conjuncts(x.condition) if s.var in c.names}
-    if len(cuts) != 1 or not _all_guarded(s.body, next(iter(cuts))):
+    if len(cuts) != 1 or not all_guarded(s.body, next(iter(cuts))):
         return None
     cut = next(iter(cuts))
     if cut.op not in ("lt", "le"):
@@ -268,12 +268,12 @@ class Chunk:
 # steps ----------------------------------------------------------------------------------------------------------------
 
 
-def last_cut(s: Loop, around: Sequence[Loop]) -> Expr | None:
+def _last_cut(s: Loop, around: Sequence[Loop]) -> Expr | None:
     """The one condition that cuts the steps of an unrolled loop off at its end."""
-    if not s.extent.is_const or int(s.extent) < 2 or not _is_plain(s.body):
+    if not s.extent.is_const or int(s.extent) < 2 or not is_plain(s.body):
         return None
     cuts = {c for x in walk(s.body) if isinstance(x, If) for c in conjuncts(x.condition) if s.var in c.names}
-    if len(cuts) != 1 or not _all_guarded(s.body, next(iter(cuts))):
+    if len(cuts) != 1 or not all_guarded(s.body, next(iter(cuts))):
         return None
     (cut,) = cuts
     moving = {v.var for v in around} | {s.var}
@@ -301,7 +301,7 @@ def conjuncts(c: Expr) -> tuple[Expr, ...]:
     return c.args if c.op == "and" else (c,)
 
 
-def _is_plain(body: Body) -> bool:
+def is_plain(body: Body) -> bool:
     """Straight code on memory that others see: no arrays of a thread's own, which all lanes would have to agree on."""
     for s in walk(body):
         match s:
@@ -315,11 +315,11 @@ def _is_plain(body: Body) -> bool:
     return True
 
 
-def _all_guarded(body: Body, cut: Expr) -> bool:
+def all_guarded(body: Body, cut: Expr) -> bool:
     """Whether nothing touches memory but where ``cut`` holds."""
     return all(
         isinstance(s, (Note, Compute, Choose, Declare))
-        or (isinstance(s, If) and (cut in conjuncts(s.condition) or _all_guarded(s.body, cut)))
+        or (isinstance(s, If) and (cut in conjuncts(s.condition) or all_guarded(s.body, cut)))
         for s in body
     )
 
