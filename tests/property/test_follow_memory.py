@@ -1,4 +1,4 @@
-"""Random fusions of permuted, padded and sliced inputs: values as computed plainly, decisions that names do not move."""
+"""Random fusions of permuted, padded and sliced inputs: values as computed plainly, decisions that no name moves."""
 
 from __future__ import annotations
 
@@ -103,12 +103,12 @@ def check(seed: int) -> None:
     assert [d.strides for d in ig.layout.infer(build(s, backwards=True)).values()] == mine
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(12))
 def test_values_and_decisions(seed: int) -> None:
     check(seed)
 
 
 @pytest.mark.nightly
 def test_two_thousand() -> None:
-    for seed in range(25, 2000):
+    for seed in range(12, 2000):
         check(seed)
