@@ -34,7 +34,7 @@ class IndexReport(Printed):
     >>> t4 = f.output(t0 + ig.cat([t0[32:], t0[:32]], dim=0))
     >>> r = ig.report(f)
     >>> [(c.kind, c.shift) for c in r.resize_cycles], r.bytes_read, r.bytes_written
-    ([('shift', '-32'), ('shift', '32')], 256, 256)
+    ([('shift', '-32'), ('shift', '32')], 512, 256)
     >>> [(a.tensor, a.coordinates, a.vector_width) for a in r.segments[0].operations[0].accesses]
     [('t1', ('i0',), 4), ('t0', ('i0 + 32',), 4)]
     """
