@@ -44,12 +44,50 @@ Body = tuple[Stmt, ...]
 
 
 def fused_lanes(kernel: Kernel) -> Kernel:
-    """The kernel with neighbouring loops over lanes joined."""
+    """fuse_lanes: neighbouring loops over as many lanes as one.
+
+    >>> import idgraph as ig
+    >>> k = ig.kernel.parse('''
+    ... kernel k():
+    ...   buffer x: float32[4] input "x"
+    ...   registers t: float32[4]
+    ...   registers u: float32[4]
+    ...   for q < 4, unroll:
+    ...     t[q]: float32 = x[q]
+    ...   for q < 4, unroll:
+    ...     u[q]: float32 = neg(t[q])
+    ... ''')
+    >>> print(fused_lanes(k))
+    kernel k():
+      buffer x: float32[4] input "x"
+      registers t: float32[4]
+      registers u: float32[4]
+      for q < 4, unroll:
+        t[q]: float32 = x[q]
+        u[q]: float32 = neg(t[q])
+    """
     return replace(kernel, body=fused(kernel.body))
 
 
 def scalars(kernel: Kernel) -> Kernel:
-    """The kernel with arrays that one step of a loop uses as variables, and without arrays that nobody uses then."""
+    """scalar_replacement: arrays that one step of a loop uses as variables; without arrays that nobody uses then.
+
+    >>> import idgraph as ig
+    >>> k = ig.kernel.parse('''
+    ... kernel k():
+    ...   buffer x: float32[4] input "x"
+    ...   registers t: float32[4]
+    ...   for q < 4, unroll:
+    ...     t[q]: float32 = x[q]
+    ...     u: float32 = neg(t[q])
+    ... ''')
+    >>> print(scalars(k))
+    kernel k():
+      buffer x: float32[4] input "x"
+      for q < 4, unroll:
+        t: float32 = x[q]
+        u: float32 = neg(t)
+    """
     body = in_line(in_scalars(kernel.body))
     used = {x.name for s in walk(body) for x in _touched(s) if x.at is not None}
     return replace(kernel, body=tuple(s for s in body if not isinstance(s, Registers) or s.name in used))

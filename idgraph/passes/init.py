@@ -15,7 +15,30 @@ from idgraph.kernel.ir import Choose, Compute, Declare, Kernel, Load, Loop, Stmt
 
 
 def with_first_values(kernel: Kernel) -> Kernel:
-    """The kernel with every local of an outermost loop set before any path reads it."""
+    """init: every variable of an outermost loop set before any path reads it.
+
+    >>> import idgraph as ig
+    >>> k = ig.kernel.parse('''
+    ... kernel k():
+    ...   buffer x: float32[8] input "x"
+    ...   buffer y: float32[8] output "y"
+    ...   for i < 8:
+    ...     if i < 4:
+    ...       t: float32 = x[i]
+    ...     if i < 4:
+    ...       y[i] = t
+    ... ''')
+    >>> print(with_first_values(k))
+    kernel k():
+      buffer x: float32[8] input "x"
+      buffer y: float32[8] output "y"
+      for i < 8:
+        t: float32 = 0
+        if i < 4:
+          t: float32 = x[i]
+        if i < 4:
+          y[i] = t
+    """
     return replace(kernel, body=tuple(_level(kernel.body)))
 
 

@@ -85,7 +85,26 @@ class Lane:
 
 
 def with_lanes(kernel: Kernel) -> Kernel:
-    """The kernel with its unrolled and vectorised loops as lanes, accesses joined."""
+    """unroll: unrolled and vectorised loops as straight code for their lanes, accesses joined.
+
+    >>> import idgraph as ig
+    >>> k = ig.kernel.parse('''
+    ... kernel k():
+    ...   buffer x: float32[64] input "x"
+    ...   buffer y: float32[64] output "y"
+    ...   for i < 16:
+    ...     for w < 4, vectorize:
+    ...       t: float32 = x[i*4 + w]
+    ...       y[i*4 + w] = t
+    ... ''')
+    >>> print(with_lanes(k))
+    kernel k():
+      buffer x: float32[64] input "x"
+      buffer y: float32[64] output "y"
+      for i < 16:
+        (t_0_v0: float32, t_1_v1: float32, t_2_v2: float32, t_3_v3: float32) = x[i*4; 4]
+        y[i*4; 4] = (t_0_v0, t_1_v1, t_2_v2, t_3_v3)
+    """
     written = {s.buffer.name for s in walk(kernel.body) if isinstance(s, (Store, Accumulate)) and s.buffer is not None}
     read_only = frozenset(b.name for b in kernel.buffers if b.name not in written)
     return replace(kernel, body=_unrolled(kernel.body, read_only))

@@ -73,7 +73,31 @@ Body = tuple[Stmt, ...]
 
 
 def rolled(kernel: Kernel) -> Kernel:
-    """The kernel with its lanes as loops over arrays of registers."""
+    """roll: straight code of lanes as loops over arrays of registers.
+
+    >>> import idgraph as ig
+    >>> k = ig.kernel.parse('''
+    ... kernel k():
+    ...   buffer x: float32[64] input "x"
+    ...   buffer y: float32[64] output "y"
+    ...   for i < 16:
+    ...     (t_0: float32, t_1: float32) = x[i*4; 2]
+    ...     u_0: float32 = neg(t_0)
+    ...     u_1: float32 = neg(t_1)
+    ...     y[i*4; 2] = (u_0, u_1)
+    ... ''')
+    >>> print(rolled(k))
+    kernel k():
+      buffer x: float32[64] input "x"
+      buffer y: float32[64] output "y"
+      registers t: float32[2]
+      registers u: float32[2]
+      for i < 16:
+        t[0; 2]: float32 = x[i*4; 2]
+        for q < 2, unroll:
+          u[q]: float32 = neg(t[q])
+        y[i*4; 2] = u[0; 2]
+    """
     taken = {b.name for b in kernel.buffers} | all_sets(kernel.body) | all_reads(kernel.body) | set(LANE)
     roller = _Roller(_single(kernel.body), taken)
     body = everywhere(kernel.body, lambda s: _assigned(s, roller.fixed))
