@@ -22,7 +22,7 @@ from idgraph.validate.addresses import index_values
 from idgraph.validate.kernels import check_kernels
 from idgraph.validate.oracle import bind
 from tests.emit.cases import CASES, Case, arrays_of
-from tests.emit.row_cases import cross_entropy
+from tests.emit.row_cases import NORMS, cross_entropy, rows
 
 ACCESS = (Load, Store, VectorLoad, VectorStore, VectorAdd)
 
@@ -70,6 +70,25 @@ def test_kernels_of_random_fusions(f: ig.Fusion) -> None:
         r = report(Case(f, random_inputs(f, 0, {})), target)
         if r is not None:
             assert r.ok and r.exhaustive, (str(r.mismatch), r.untraced)
+
+
+ROWS: dict[str, Callable[[], ig.Fusion]] = {
+    "softmax of 1027": lambda: rows(NORMS["softmax"], (3, 1027)),
+    "softmax of 20000": lambda: rows(NORMS["softmax"], (3, 20000), "bfloat16"),
+    "loss of 9001": lambda: cross_entropy(3, 9001, "mean", True),
+    "norm of 4096": lambda: rows(NORMS["layer norm"], (2, 4096)),
+    "norm of 1500": lambda: rows(NORMS["layer norm"], (2, 1500)),
+}
+
+
+@pytest.mark.parametrize("target", ["cuda", "cpu"])
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_of_every_kind(name: str, target: Target) -> None:
+    """In registers, in chunks that begin anywhere, with a running maximum, in blocks of columns and their rest."""
+    f = ROWS[name]()
+    ig.schedule.auto(f)
+    r = report(Case(f, random_inputs(f, 0, {})), target)
+    assert r is not None and r.ok and r.exhaustive, r and str(r.mismatch)
 
 
 # changed kernels ------------------------------------------------------------------------------------------------------
