@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from idgraph.errors import EmitError
 from idgraph.index.layout import strides
@@ -49,11 +50,12 @@ def view(t: Tensor, v: Alias, given: Any) -> Any:
     shape, steps = tuple(int(n) for n in t.shape), tuple(int(s) for s in v.strides)
     start = int(v.offset) - int(v.of.offset)
     if isinstance(given, np.ndarray):
-        size = given.dtype.itemsize
-        _check(v.of, declared, tuple(s // size for s in given.strides))
+        array = cast("npt.NDArray[Any]", given)
+        size = array.dtype.itemsize
+        _check(v.of, declared, tuple(s // size for s in array.strides))
         if 0 in shape:
-            return np.empty(shape, given.dtype)
-        first = np.lib.stride_tricks.as_strided(given, (1,), (size,))
+            return np.empty(shape, array.dtype)
+        first = np.lib.stride_tricks.as_strided(array, (1,), (size,))
         whole = np.lib.stride_tricks.as_strided(first, (start + 1,), (size,))
         return np.lib.stride_tricks.as_strided(whole[start:], shape, tuple(s * size for s in steps))
     if hasattr(given, "as_strided") and hasattr(given, "storage_offset"):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 import idgraph as ig
+from idgraph.ir import DType
 
 
 @pytest.mark.parametrize("n", [4, 7, 16, 101, 1003])
 @pytest.mark.parametrize("start", [0, 1, 3, 4, 6])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_counted(n: int, start: int, dtype: ig.DType) -> None:
+def test_counted(n: int, start: int, dtype: DType) -> None:
     f = ig.Fusion("f")
     a = f.input("a", shape=(n + start,), dtype=dtype)
     f.output(a[start:] + 1.0)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
+from idgraph.ir import DType
 from idgraph.ir.rebuild import rebuild
 from tests.emit.thread_runner import run_threads
 
@@ -23,7 +24,7 @@ class Spec:
     """What a fusion is made of: inputs as (shape, strides, offset), and how they are put together."""
 
     seed: int
-    dtype: ig.DType
+    dtype: DType
     inputs: dict[str, tuple[tuple[int, ...], tuple[int, ...], int]] = field(
         default_factory=dict[str, tuple[tuple[int, ...], tuple[int, ...], int]]
     )
