@@ -52,6 +52,7 @@ class Program:
     """One captured graph as Inductor lowered it; None where it is missing."""
 
     lowered: Lowered | None
+    path: Path | None = None
     tensor_of: dict[str, str] = field(default_factory=dict[str, str])  # buffer of the capture -> tensor
     node_of: dict[str, list[str]] = field(default_factory=dict[str, "list[str]"])  # node of the log -> tensors
     buffer_of: dict[str, str] = field(default_factory=dict[str, str])  # buffer of the log -> tensor
@@ -70,7 +71,7 @@ def judged(rows: Sequence[Row], graphs: Path, bodies: Sequence[Row]) -> Iterator
     logged = {(b["case"], b["graph"], b["node"]): b for b in bodies}
     for (case, graph), mine in by_graph.items():
         mine_logged = [b for b in bodies if (b["case"], b["graph"]) == (case, graph)]
-        program = lowered(graphs / f"{case}.aot.{graph}.json", graph, mine_logged)
+        program = best(graphs, case, graph, mine_logged)
         found: dict[tuple[str, str, str], Verdict] = {}
         for r in mine:
             for buffer, reason in ast.literal_eval(r["failure_reason"]).items():
@@ -82,6 +83,12 @@ def judged(rows: Sequence[Row], graphs: Path, bodies: Sequence[Row]) -> Iterator
         yield from found.values()
 
 
+def best(graphs: Path, case: str, part: str, bodies: Sequence[Row]) -> Program:
+    """The captured part that most of the logged nodes are found in: a graph break leaves several (fw, fw1)."""
+    found = [lowered(p, part, bodies) for p in sorted(graphs.glob(f"{case}.aot.{part}*.json"))]
+    return max(found, key=lambda p: len(p.node_of), default=Program(None))
+
+
 def lowered(path: Path, part: str, bodies: Sequence[Row]) -> Program:
     """The graph as Inductor lowers it, with the nodes and buffers of the log (``bodies``) found in it."""
     if not path.exists():
@@ -89,7 +96,7 @@ def lowered(path: Path, part: str, bodies: Sequence[Row]) -> Program:
     watched = Capture(options={"fallback_random": True}, name=path.stem)
     module, inputs = captured(path)
     watched.graph(module, inputs, path.stem, backward=part.startswith("bw"))
-    made = Program(watched.lowered[0] if watched.lowered else None)
+    made = Program(watched.lowered[0] if watched.lowered else None, path)
     if made.lowered is None:
         return made
     tensors = {t.name: t for t in made.lowered.imported.fusion.tensors}
