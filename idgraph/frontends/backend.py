@@ -73,7 +73,6 @@ def backend(module: Any, examples: Sequence[Any], *, options: Mapping[str, objec
     way: Any = common.aot_autograd(
         fw_compiler=partial(_graph, told, "forward"), bw_compiler=partial(_graph, told, "backward"),
         inference_compiler=partial(_graph, told, "inference"),
-        decompositions=torch._decomp.core_aten_decompositions(),
     )  # fmt: skip
     return way(module, examples)
 

@@ -258,7 +258,8 @@ def _decomposed(torch: Any, module: Any) -> Any:
         return module
     given = [n.meta["val"] for n in module.graph.nodes if n.op == "placeholder"]
     fake = torch._guards.detect_fake_mode(given)
-    needed = {op: f for op, f in known.items() if target_name(op) not in HANDLERS}
+    whole = {n.target for n in calls if _is_attention_with_more(n)}
+    needed = {op: f for op, f in known.items() if target_name(op) not in HANDLERS and op not in whole}
     make_fx: Any = torch.fx.experimental.proxy_tensor.make_fx
     try:
         with torch.fx.traceback.preserve_node_meta(), fake or contextlib.nullcontext():
@@ -269,6 +270,12 @@ def _decomposed(torch: Any, module: Any) -> Any:
     for node, name in zip([n for n in taken.graph.nodes if n.op == "placeholder"], names, strict=True):
         node._rename(name)
     return taken
+
+
+def _is_attention_with_more(node: Any) -> bool:
+    """An attention whose other results are used: torch's decomposition does not make what the backward reads."""
+    more = (u for u in node.users if target_name(u.target) == GETITEM and u.args[1] != 0)
+    return "scaled_dot_product" in target_name(node.target) and any(u.users for u in more)
 
 
 def _attribute(module: object, path: str) -> object:

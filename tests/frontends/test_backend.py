@@ -97,7 +97,7 @@ class Swin(nn.Module):  # type: ignore[misc]
 
 IDS = torch.arange(12).view(2, 6) % 11
 MODELS: dict[str, tuple[Callable[[], T], T]] = {
-    "llama": (Llama, IDS),
+    "llama": (Llama, IDS), "gpt2": (GPT, IDS), "swin": (Swin, torch.linspace(-1, 1, 2 * 3 * 64).view(2, 3, 8, 8)),
 }  # fmt: skip
 
 
