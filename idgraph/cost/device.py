@@ -11,8 +11,12 @@ from typing import Literal, cast
 
 from idgraph.display import Printed
 from idgraph.errors import IdGraphError, short_repr
+from idgraph.ir.verify import check_name
 
 SECTOR = 32  # bytes: the least that memory of a GPU moves
+LARGEST = 1 << 20  # characters of a device's JSON
+MOST = 1 << 80  # of any number of a device
+DIVISORS = ("bandwidth", "cache_bandwidth", "processors", "loads", "atomics")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +64,12 @@ class Device(Printed):
     @staticmethod
     def from_json(text: str) -> Device:
         """A device from `to_json`'s text. Raises `IdGraphError` for anything else."""
+        if len(text) > LARGEST:
+            raise IdGraphError(f"no device: the text has {len(text)} characters, at most {LARGEST}")
         try:
             given = cast("object", json.loads(text))
+        except RecursionError:
+            raise IdGraphError("no device: the text is nested too deep") from None
         except ValueError as error:
             raise IdGraphError(f"no device: {error}") from None
         return _device(given)
@@ -90,24 +98,26 @@ def _device(given: object) -> Device:
             made[name] = _rates(name, value)
         elif isinstance(like, tuple):
             pair = list(cast("list[object]", value)) if isinstance(value, (list, tuple)) else []
-            if len(pair) != 2 or not all(isinstance(x, int) for x in pair):
+            if len(pair) != 2 or not all(type(x) is int and 0 <= x < 1000 for x in pair):
                 raise IdGraphError(f"no device: {name} is {short_repr(table[name])}", hint=f"{name} is like {like}")
             made[name] = tuple(pair)
         elif isinstance(like, str):
             if not isinstance(value, str) or (name == "kind" and value not in ("cuda", "cpu")):
                 raise IdGraphError(f"no device: {name} is {short_repr(value)}", hint=f"{name} is like {like!r}")
-            made[name] = value
+            made[name] = check_name(value, "device")
         else:
-            made[name] = _positive(name, value, least=0)
+            made[name] = _positive(name, value, 1 if name in DIVISORS else 0, whole=isinstance(like, int))
     missing = [n for n in ("name", "kind", "bandwidth") if n not in made]
     if missing:
         raise IdGraphError(f"no device: {missing[0]} is missing")
     return replace(base, **made)  # pyright: ignore[reportArgumentType]
 
 
-def _positive(name: str, value: object, least: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < float("inf"):
-        raise IdGraphError(f"no device: {name} is {short_repr(value)}", hint=f"{name} is a number from {least} on")
+def _positive(name: str, value: object, least: float, whole: bool = False) -> float:
+    kinds = int if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= MOST:
+        what = "a whole number" if whole else "a number"
+        raise IdGraphError(f"no device: {name} is {short_repr(value)}", hint=f"{name} is {what} from {least} to {MOST}")
     return value
 
 
@@ -115,7 +125,7 @@ def _rates(name: str, value: object) -> dict[str, float]:
     table = cast("dict[str, object]", value) if isinstance(value, dict) else {}
     if "float32" not in table:
         raise IdGraphError(f"no device: {name} has no rate for float32", hint='like {"float32": 1e12}')
-    return {str(k): _positive(f"{name}[{k!r}]", v, least=1) for k, v in table.items()}
+    return {check_name(k, "type"): _positive(f"{name}[{k!r}]", v, least=1) for k, v in table.items()}
 
 
 def _cuda(

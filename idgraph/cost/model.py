@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from io import StringIO
@@ -296,6 +297,8 @@ def _notes(c: Cost) -> tuple[str, ...]:
     return tuple(made)
 
 
+FORMULA = frozenset("=+-@'\uff1d\uff0b\uff0d\uff20")  # what begins a formula, and the mark before one
+NUMBER = re.compile(r"[-+]?[0-9.]+(?:e[-+]?[0-9]+)?|-inf", re.ASCII)
 _COLUMNS = (
     "name", "blocks", "threads", *SUMMED, "shared", "bound", "exact", "collisions", "registers", "spills", "occupancy",
 )  # fmt: skip
@@ -312,9 +315,25 @@ def kernel_row(k: KernelCost) -> dict[str, object]:
 
 
 def csv_text(columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> str:
-    """Rows as CSV with a header; None is an empty cell."""
+    """Rows as CSV with a header; None is an empty cell. A text that a spreadsheet would run is quoted by a '."""
     out = StringIO()
     writer = csv.DictWriter(out, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({c: "" if r.get(c) is None else r[c] for c in columns} for r in rows)
+    writer.writerows({c: _cell(r.get(c)) for c in columns} for r in rows)
     return out.getvalue()
+
+
+def _cell(value: object) -> object:
+    """A name such as ``=1+1`` is a formula to a spreadsheet, in full width too; numbers may begin with a sign."""
+    if not isinstance(value, str):
+        return "" if value is None else value
+    return f"'{value}" if value[:1] in FORMULA and not NUMBER.fullmatch(value) else value
+
+
+def csv_value(cell: str) -> str:
+    """The text that `csv_text` wrote as ``cell``.
+
+    >>> csv_value("'=1+1"), csv_value("-1.5")
+    ('=1+1', '-1.5')
+    """
+    return cell[1:] if cell[:1] == "'" and cell[1:2] in FORMULA else cell

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from typing import cast
 
 from idgraph.arith import Expr
@@ -23,7 +24,7 @@ from idgraph.frontends.nodes import (
 )
 from idgraph.frontends.pairs import PARTS, Pair, part_meta
 from idgraph.frontends.sizes import Size
-from idgraph.ir import DTYPES, Fusion, Scalar, Tensor, movement
+from idgraph.ir import DTYPES, Fusion, Scalar, Tensor, is_float, movement
 from idgraph.ir.ops import copy
 
 Lazy = Callable[[], Tensor]
@@ -139,6 +140,15 @@ class Call:
         if not isinstance(value, (bool, int, float)):
             raise self.wrong(name, value, "a number")
         return value
+
+    def element(self, dtype: str, position: int, name: str, default: object = _MISSING) -> Scalar:
+        """A Python number as torch makes an element of ``dtype`` of it: 2.0 and 2.7 of integers are 2."""
+        value = self.number(position, name, default)
+        if is_float(dtype):
+            return float(value)
+        if isinstance(value, float) and not isfinite(value):
+            raise self.wrong(name, value, f"a number that {dtype} holds")
+        return bool(value) if dtype == "bool" else int(value)
 
     def operand(self, position: int, name: str) -> Tensor | Scalar | Expr:
         """A tensor or a number."""

@@ -64,6 +64,7 @@ from idgraph.kernel.text import implied
 MAX_TEXT: Final = 4_000_000
 MAX_LINES: Final = 20_000
 MAX_DEPTH: Final = 64
+LONGEST: Final = 400  # characters of a problem that are told
 _PLACE: Final = re.compile(r"(?P<name>[A-Za-z_]\w*)\[(?P<at>.*)\]\Z", re.ASCII)
 
 
@@ -114,6 +115,11 @@ def _split_lines(lines: list[str]) -> Iterator[_Line]:
         yield _Line(n, depth, bare)
 
 
+def _told(line: _Line, problem: str) -> str:
+    """The text of an error; a problem may quote a line of any length."""
+    return f"line {line.number}: {problem if len(problem) <= LONGEST else problem[:LONGEST] + '...'}"
+
+
 @dataclass(slots=True)
 class _Reader(Parts):
     lines: list[_Line] = field(default_factory=list[_Line])
@@ -129,10 +135,10 @@ class _Reader(Parts):
             return self._kernel()
         except WrongError as problem:
             line = self.lines[min(self.at, len(self.lines) - 1)]
-            raise ParseError(f"line {line.number}: {problem}", hint=line.text[:80]) from None
+            raise ParseError(_told(line, str(problem)), hint=line.text[:80]) from None
         except IdGraphError as problem:
             line = self.lines[min(self.at, len(self.lines) - 1)]
-            raise ParseError(f"line {line.number}: {problem}", hint=line.text[:80]) from problem
+            raise ParseError(_told(line, str(problem)), hint=line.text[:80]) from problem
 
     def _kernel(self) -> Kernel:
         first = self.lines[0]

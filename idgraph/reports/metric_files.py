@@ -9,7 +9,7 @@ from collections.abc import Generator, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 
-from idgraph.cost.model import csv_text
+from idgraph.cost.model import csv_text, csv_value
 from idgraph.errors import IdGraphError
 from idgraph.reports.metric_tables import TABLES, MetricRow
 
@@ -46,7 +46,10 @@ def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
         raise IdGraphError(
             f"{str(path)!r} has other columns than a table of this version", hint="write to another folder"
         )
-    return list(reader)
+    rows = list(reader)
+    if any(set(row) != set(columns) or None in row.values() for row in rows):
+        raise IdGraphError(f"{str(path)!r} has rows of another length than its head", hint="write to another folder")
+    return [{column: csv_value(cell) for column, cell in row.items()} for row in rows]
 
 
 def _replace(path: Path, text: str) -> None:

@@ -6,8 +6,6 @@ script run than the one whose hash it names. All names are escaped.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Sequence
 
 from idgraph.errors import IdGraphError
@@ -20,7 +18,7 @@ from idgraph.runtime import emit
 from idgraph.viz.access_section import Drawn, access_pictures, picture_section
 from idgraph.viz.drawing import to_svg
 from idgraph.viz.explorer.data import Data, explorer_data
-from idgraph.viz.explorer.page import START, place_of, script, style
+from idgraph.viz.explorer.page import START, place_of, policy, script, style
 from idgraph.viz.page_parts import accesses_of, card, findings, foldable, kernels, loaded, memory, table
 from idgraph.viz.page_style import SCRIPT, STYLE
 from idgraph.viz.text import xml
@@ -47,9 +45,6 @@ def report_page(r: IndexReport) -> str:
     (True, 1, True)
     """
     code = f"{script()}\n{SCRIPT}{START}"
-    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
-    allowed = f"style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
     drawn = {s.number: access_pictures(s) for s in r.segments}
     sections = [_overview(r)]
     for s in r.segments:
@@ -60,7 +55,7 @@ def report_page(r: IndexReport) -> str:
     return "\n".join(
         [
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+            policy(code),
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{xml(r.name)} - index report</title><style>{STYLE}{style()}</style></head><body>",
             _header(r),

@@ -85,7 +85,9 @@ def _stop(_number: int, _frame: object) -> None:
     raise _Slow
 
 
-def tried(call: Callable[..., Any], tensors: tuple[Tensor, ...], targets: Sequence[str]) -> tuple[str, str]:
+def tried(
+    call: Callable[..., Any], tensors: tuple[Tensor, ...], targets: Sequence[str], seconds: float = 60.0
+) -> tuple[str, str]:
     """("equal" | "opaque" | "refused" | "differs" | "slow" | "torch refuses", text)."""
     try:
         wanted = call(*(t.clone() for t in tensors))
@@ -93,7 +95,7 @@ def tried(call: Callable[..., Any], tensors: tuple[Tensor, ...], targets: Sequen
         return "torch refuses", str(error)[:200]
     if not all(isinstance(x, torch.Tensor) for x in (wanted if isinstance(wanted, (list, tuple)) else (wanted,))):
         return "no tensors", "its results are not tensors alone"
-    signal.setitimer(signal.ITIMER_REAL, 60)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     target = ""
     try:
         imported = ig.from_torch(call, tensors)
@@ -110,7 +112,7 @@ def tried(call: Callable[..., Any], tensors: tuple[Tensor, ...], targets: Sequen
     except ig.IdGraphError as error:
         return "refused", str(error)[:300]
     except _Slow:
-        return "slow", "over 60 s"
+        return "slow", f"over {seconds:g} s"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     return status, ""
@@ -125,6 +127,9 @@ def main() -> int:
     parser.add_argument("--only", default="", help="part of an operator's name")
     parser.add_argument("--every", type=int, default=1, help="each n-th operator only")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop beginning new operators after this")
+    parser.add_argument(
+        "--case-seconds", type=float, default=60.0, help="of one sample on all targets; then it is slow"
+    )
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
     # Imported here: it builds six hundred descriptions, and `--help` need not wait for them.
@@ -134,6 +139,8 @@ def main() -> int:
     targets, began, rows = given.targets.split(","), time.monotonic(), list[dict[str, Any]]()
     chosen = [o for o in op_db if given.only in o.name and not any(w in o.name for w in NO_FUNCTIONS)][:: given.every]
     warnings.simplefilter("ignore")
+    partial = given.out.with_suffix(".rows")
+    partial.unlink(missing_ok=True)
     total: Counter[str] = Counter()
     for op in rich.progress.track(chosen, "operators", disable=not sys.stdout.isatty()):
         for name in given.dtypes.split(","):
@@ -146,12 +153,14 @@ def main() -> int:
                 if given.samples and k >= given.samples:
                     break
                 made = function_of(op, sample)
-                status, text = tried(*made, targets) if made is not None else ("no tensors", "")
+                status, text = tried(*made, targets, given.case_seconds) if made is not None else ("no tensors", "")
                 counts[status] += 1
                 first.setdefault(status, text)
             total.update(counts)
             told = {s: t for s, t in first.items() if t}
             rows.append({"operator": op.full_name, "dtype": name, "counts": dict(counts), "first": told})
+            with partial.open("a") as file:  # what a killed run has found
+                file.write(json.dumps(rows[-1]) + "\n")
     machine = {"machine": platform.machine(), "python": platform.python_version(), "torch": torch.__version__}
     head = {**machine, "targets": targets, "samples": given.samples, "total": dict(total), "operators": len(rows)}
     given.out.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")

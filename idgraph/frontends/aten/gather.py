@@ -237,8 +237,7 @@ def scatter(c: Call) -> Tensor:
     if c.node.target == "aten.scatter.src":
         made = indexed.scatter(x, dim, index_, _of_one_axis(c.tensor(3, "src")))
     else:
-        value = c.number(3, "value")
-        made = indexed.scatter(x, dim, index_, float(value) if "float" in x.dtype else value)
+        made = indexed.scatter(x, dim, index_, c.element(x.dtype, 3, "value"))
     return made if self.ndim else movement.squeeze(made, 0)
 
 

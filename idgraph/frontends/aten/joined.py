@@ -93,8 +93,7 @@ def scatter_reduce(c: Call) -> Tensor:
 def scatter_value_reduce(c: Call) -> Tensor:
     """x with a number added to, or multiplied by, what stands at loaded coordinates."""
     x, dim, index = c.tensor(0, "self"), c.int(1, "dim"), c.tensor(2, "index")
-    value = c.number(3, "value")
-    src = c.fusion.full(fixed_shape(index), float(value) if is_float(x.dtype) else int(value), x.dtype)
+    src = c.fusion.full(fixed_shape(index), c.element(x.dtype, 3, "value"), x.dtype)
     return _reduced(x, dim % max(x.ndim, 1), index, src, _how(c, 4), True)
 
 

@@ -147,8 +147,8 @@ def stack(c: Call) -> Tensor:
 @handles("aten.constant_pad_nd.default")
 def constant_pad(c: Call) -> Tensor:
     """Elements added in front and behind, last axis first."""
-    x, value = c.tensor(0, "self"), c.number(2, "value", 0)
-    return movement.pad(x, c.sizes(1, "pad"), float(value) if is_float(x.dtype) else value)
+    x = c.tensor(0, "self")
+    return movement.pad(x, c.sizes(1, "pad"), c.element(x.dtype, 2, "value", 0))
 
 
 @handles("aten.flip.default", "prims.rev.default")

@@ -150,7 +150,7 @@ def fma(c: Call) -> Tensor:
         a, b, addend = aligned(c.operand(0, "a"), c.operand(1, "b"), c.operand(2, "c"))
         return apply_op("fma", a, b, addend)
     addend, a, b = aligned(c.operand(0, "self"), c.operand(1, "tensor1"), c.operand(2, "tensor2"))
-    product, value = ops.mul(a, b), c.number(-1, "value", 1)
+    product, value = ops.mul(a, b), c.element(promoted([addend, a, b]), -1, "value", 1)
     return ops.add(addend, product if value == 1 else ops.mul(product, value))
 
 

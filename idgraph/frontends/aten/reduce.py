@@ -272,7 +272,7 @@ def addmm(c: Call) -> Tensor:
     """beta * self + alpha * (mat1 @ mat2)."""
     first, second = _FACTORS.get(c.node.target, ("mat1", "mat2"))
     x, a, b = c.tensor(0, "self"), c.tensor(1, first), c.tensor(2, second)
-    beta, alpha = c.number(-1, "beta", 1), c.number(-1, "alpha", 1)
+    beta, alpha = c.element(x.dtype, -1, "beta", 1), c.element(x.dtype, -1, "alpha", 1)
     if a.dtype == "bool":
         raise Unmapped("a product of bool")
     product = composite.matmul(a, b)

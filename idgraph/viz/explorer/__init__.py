@@ -16,7 +16,7 @@ from idgraph.reports import report
 from idgraph.runtime import emit
 from idgraph.schedule import auto as schedule_automatically
 from idgraph.viz.explorer.data import Data, explorer_data
-from idgraph.viz.explorer.page import START, place_of, script, style
+from idgraph.viz.explorer.page import START, place_of, policy, script, style
 from idgraph.viz.text import xml
 
 if TYPE_CHECKING:
@@ -35,11 +35,13 @@ class Explorer:
         self.data = data
 
     def to_html(self) -> str:
-        """A page of its own, with nothing loaded from elsewhere."""
+        """A page of its own, with nothing loaded from elsewhere; the browser is told to run no other script."""
+        code = f"{script()}{START}"
         return (
-            f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{xml(self.data["name"])}</title>'
+            f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">{policy(code)}'
+            f"<title>{xml(self.data['name'])}</title>"
             f"<style>{style()} body {{ margin:8px }} .ig-explorer {{ height:calc(100vh - 18px) }}</style></head><body>"
-            f"{place_of(self.data, 'e')}<script>{script()}{START}</script></body></html>\n"
+            f"{place_of(self.data, 'e')}<script>{code}</script></body></html>\n"
         )
 
     @arguments(IdGraphError)
