@@ -188,6 +188,29 @@ def test_devices_are_data() -> None:
     assert Device.from_json('{"name": "x", "kind": "cuda", "bandwidth": 1e12}').processors == 132
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[" * 100_000, "nested too deep"),
+        ("9" * 10_000, "digits"),
+        (" " * (1 << 20) + "{}", "characters, at most"),
+        ('"bandwidth": 1e400', "bandwidth is inf"),
+        ('"bandwidth": NaN', "bandwidth is nan"),
+        ('"bandwidth": 0', "bandwidth is 0"),
+        ('"bandwidth": 1e12, "processors": 0.5', "processors is 0.5"),
+        ('"bandwidth": 1e12, "threads": -1', "threads is -1"),
+        ('"bandwidth": 1e12, "cc": [true, 0]', "cc is"),
+        ('"bandwidth": 1e12, "name": "a\\nb"', "not a name for a device"),
+        ('"bandwidth": 1e12, "flops": {"float32": 1, "a\\u202e": 1}', "not a name for a type"),
+    ],
+)
+def test_a_device_file_is_read_within_limits(text: str, why: str) -> None:
+    whole = f'{{"name": "x", "kind": "cuda", {text}}}' if text.startswith('"') else text
+    with pytest.raises(ig.IdGraphError, match=why) as caught:
+        Device.from_json(whole)
+    assert len(str(caught.value)) < 600
+
+
 def test_tables_have_the_same_columns_always(tmp_path: Path) -> None:
     cost = ig.cost(ig.emit(copied((64, 256)), "cuda"))
     paths = cost.to_csv(tmp_path / "made")

@@ -69,6 +69,16 @@ def test_the_largest_of_nothing_is_refused() -> None:
             getattr(torch, name)(torch.zeros((3, 0)), dim=1)
 
 
+def test_compiled_remainders_of_the_least_integer() -> None:
+    """The function that numba compiles, of integers that wrap as compiled ones do."""
+    ends = [np.int64(x) for x in (-(2**63), 2**63 - 1, 0, 1, -1, 7, -3)]
+    with np.errstate(all="ignore"):
+        for a in ends:
+            for b in ends:
+                wanted = int(np.fmod(a, b)) if b else 0
+                assert int(compiled.int_fmod(a, b)) == wanted == scalars.int_fmod(int(a), int(b)), (a, b)
+
+
 def test_compiled_quotients_have_the_sign_of_the_quotient() -> None:
     """The function that numba compiles, as Python runs it."""
     names = {"fmod": scalars.fmod, "floor": scalars.floor}

@@ -163,6 +163,8 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "logsumexp": (aten.logsumexp.default, (CUBE, [0, 2]), {}),
     "layer_norm": (aten.native_layer_norm.default, (CUBE, [3, 4], X, Y, 1e-5), {}),
     "layer_norm plain": (aten.native_layer_norm.default, (CUBE, [4], None, None, 1e-5), {}),
+    "layer_norm of bfloat16": (aten.native_layer_norm.default, (HALF, [4], None, None, 1e-5), {}),
+    "group_norm of bfloat16": (aten.native_group_norm.default, (WIDE.bfloat16(), None, None, 2, 4, 15, 2, 1e-5), {}),
     "group_norm": (aten.native_group_norm.default, (WIDE, X[0], Y[0], 2, 4, 15, 2, 1e-5), {}),
     "group_norm plain": (aten.native_group_norm.default, (WIDE, None, None, 2, 4, 15, 4, 1e-5), {}),
     "unfold": (aten.unfold.default, (CUBE, -1, 2, 1), {}),

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import csv
+import io
+import json
 import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
+from idgraph.cost.model import FORMULA, csv_text, csv_value
+from idgraph.viz.explorer.page import script
 
 PIECES = (  # quotes, markup, words of several languages, letters of two directions
     "'", '"', '"""', "\\", "\\n", "{", "}", "{x}", "%s", "$(id)", "`id`", "<b>", "</script>",
     "<script>alert(1)</script>", "&lt;", "]]>", "-->", "*/", "//", "# ", "];", "--", "; drop", "|", "=1+1", "@x",
     "lambda", "import os", "buf0", "i0", "t0", "kernel0", "cuda", "__import__('os')", "range", "None", "../x",
-    "/etc/passwd", "\u05d0", "\u00e9", " ", "a", "\U0001f600",
+    "/etc/passwd", "[bold]", "[/]", "+1", "-1", "'=1", "\uff1d1", "\u05d0", "\u00e9", " ", "a", "\U0001f600",
 )  # fmt: skip
 NAMES = st.lists(st.sampled_from(PIECES), min_size=1, max_size=6).map("".join)
 TARGETS = ("python", "numpy", "cpu", "cuda")
@@ -83,6 +91,60 @@ def test_structure_does_not_depend_on_names(names: list[str]) -> None:
     assert set(tags(m.exact.to_svg())) == set(tags(p.exact.to_svg()))
     assert dot_structure(f.to_dot()) == dot_structure(PLAIN.to_dot())
     assert set(Tags(ig.report(f).to_html()).seen) <= KNOWN_TAGS
+
+
+def shape_of(data: Any, names: dict[str, str]) -> object:
+    """JSON whose texts are empty but for names that it knows: those of a plain fusion."""
+    if isinstance(data, dict):
+        return {names.get(k, k): shape_of(v, names) for k, v in data.items()}
+    return [shape_of(x, names) for x in data] if isinstance(data, list) else type(data).__name__
+
+
+def shown(what: Any) -> list[str]:
+    """The lines that ``what`` prints."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        what()
+    return out.getvalue().splitlines()
+
+
+@settings(max_examples=6, phases=(Phase.explicit, Phase.generate), deadline=None)
+@given(st.lists(NAMES, min_size=7, max_size=7, unique=True))
+def test_pages_tables_and_lines_do_not_depend_on_names(names: list[str]) -> None:
+    f = built(names)
+    known = dict(zip(names, (f"n{k}" for k in range(7)), strict=True))
+    hostile, plain = ig.viz.explore(f), ig.viz.explore(PLAIN)
+    rows, kept = (json.dumps(x.data["ops"]) for x in (hostile, plain))
+    assert [o["name"] for o in json.loads(rows)] == [names[int(o["name"][1:])] if o["name"][0] == "n" else o["name"]
+                                                     for o in json.loads(kept)]  # fmt: skip
+    for part in ("ops", "loops", "kernels", "passes"):
+        assert shape_of(hostile.data[part], known) == shape_of(plain.data[part], {}), part
+    assert Tags(hostile.to_html().replace(script(), "")).seen == Tags(plain.to_html().replace(script(), "")).seen
+    assert len(shown(f.show)) == len(shown(PLAIN.show))
+    programs = ig.emit(f, target="cuda"), ig.emit(PLAIN, target="cuda")
+    assert len(shown(programs[0].show)) == len(shown(programs[1].show))
+    cost = ig.cost(programs[0])
+    assert json.loads(cost.to_json())["name"] == names[0]
+    (svg, other) = (m.access(m.fusion.exprs[-1], m.fusion.outputs[-1]).picture().to_svg()
+                    for m in (ig.IdModel(f), ig.IdModel(PLAIN)))  # fmt: skip
+    assert set(tags(svg)) == set(tags(other))
+
+
+@settings(max_examples=200)
+@given(st.lists(NAMES | st.sampled_from(["-1.5", "'", "''=", "=", "+", "-", "@SUM(A1)", "-1+cmd|' /C calc'!A0"])))
+def test_no_cell_is_a_formula_and_each_is_read_back(names: list[str]) -> None:
+    read = list(csv.reader(io.StringIO(csv_text(["a"], [{"a": n} for n in names]))))[1:]
+    for (cell,), name in zip(read, names, strict=True):
+        assert csv_value(cell) == name
+        assert cell[:1] not in FORMULA - {"'"} or re.fullmatch(r"[-+][0-9.]+", cell)
+
+
+def test_rows_of_a_hostile_model_are_replaced(tmp_path: Path) -> None:
+    f = built(["=1+1", "@x", "+y", "-z", "=a", "=b", "=c"])
+    for _ in range(2):
+        ig.reports.metrics(f, target="python", auto=False).to_csv(tmp_path)
+    with (tmp_path / "models.csv").open(encoding="utf-8", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert row["model"] == "'=1+1"
 
 
 def test_the_comparison_can_fail() -> None:

@@ -77,7 +77,7 @@ def no_farther(call: Callable[..., Any], tensors: Sequence[Tensor], found: Any, 
     )
 
 
-class _Slow(Exception):
+class _Slow(BaseException):  # no wrapper of errors takes it for one
     """A sample took longer than its limit."""
 
 

@@ -55,8 +55,8 @@ def int_remainder(a, b):
 
 
 def int_fmod(a, b):
-    rest = abs(a) % abs(b) if b != 0 else 0
-    return -rest if a < 0 else rest
+    rest = a % b if b != 0 else 0  # the least integer has no absolute value
+    return rest - b if rest != 0 and (rest < 0) != (a < 0) else rest
 
 
 def int_power(a, b):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from idgraph.arith import Expr, as_expr, is_true
 from idgraph.frontends.aten.pointwise import narrowed, wide_of
 from idgraph.frontends.importer import Call, Parts, Unmapped, handles
-from idgraph.frontends.nodes import same_size
+from idgraph.frontends.nodes import TensorMeta, same_size
 from idgraph.frontends.sizes import Size
 from idgraph.ir import Scalar, Tensor, composite, is_float, movement, ops
 from idgraph.ir.dtypes import check_dtype
@@ -23,6 +23,13 @@ def reduced_dims(c: Call, x: Tensor, position: int, name: str = "dim") -> tuple[
     if len(set(found)) != len(found):
         raise c.error(f"dims {named} name an axis twice")
     return found if x.ndim else ()
+
+
+def _told(c: Call, part: int, made: Tensor) -> Tensor:
+    """``made`` in the type that the graph says of this result: a mean of bfloat16 is float32 on a GPU only."""
+    meta = c.node.meta[part] if isinstance(c.node.meta, tuple) else c.node.meta
+    wanted = check_dtype(meta.dtype) if isinstance(meta, TensorMeta) else made.dtype
+    return ops.cast(made, wanted) if wanted != made.dtype and is_float(wanted) else made
 
 
 def _count(x: Tensor, dims: tuple[int, ...]) -> Size:
@@ -203,7 +210,7 @@ def layer_norm(c: Call) -> Parts:
         scaled = ops.mul(scaled, wide_of(weight))
     if bias is not None:
         scaled = ops.add(scaled, wide_of(bias))
-    return narrowed(scaled, x), mu, rstd
+    return narrowed(scaled, x), _told(c, 1, mu), _told(c, 2, rstd)
 
 
 @handles("aten.native_group_norm.default")
@@ -224,7 +231,7 @@ def group_norm(c: Call) -> Parts:
     out = ops.mul(out, movement.reshape(wide_of(weight), wide)) if weight is not None else out
     out = ops.add(out, movement.reshape(wide_of(bias), wide)) if bias is not None else out
     flat_mu, flat_rstd = movement.squeeze(mu, 2), movement.squeeze(rstd, 2)
-    return narrowed(out, x), narrowed(flat_mu, x), narrowed(flat_rstd, x)
+    return narrowed(out, x), _told(c, 1, flat_mu), _told(c, 2, flat_rstd)
 
 
 @handles("aten._native_batch_norm_legit_functional.default")
