@@ -16,6 +16,7 @@ from idgraph.kernel.defuse import everywhere
 from idgraph.kernel.ir import Accumulate, If, Kernel, Load, Loop, Stmt, Store, VectorAdd, VectorLoad, VectorStore, walk
 from idgraph.runtime import Program
 from idgraph.runtime.program import Target
+from idgraph.schedule import KernelConfig
 from idgraph.testing import scheduled_fusions
 from idgraph.validate import KernelReport, kernels, random_inputs, validate
 from idgraph.validate.addresses import index_values
@@ -88,6 +89,16 @@ def test_rows_of_every_kind(name: str, target: Target) -> None:
     f = ROWS[name]()
     ig.schedule.auto(f)
     r = report(Case(f, random_inputs(f, 0, {})), target)
+    assert r is not None and r.ok and r.exhaustive, r and str(r.mismatch)
+
+
+@pytest.mark.parametrize("columns", [1027, 1029, 2055])
+def test_rows_read_again(columns: int) -> None:
+    """Chunks counted from the first aligned element, which each row has elsewhere."""
+    again = KernelConfig(persistent=False)
+    f = rows(NORMS["softmax"], (5, columns))
+    ig.schedule.auto(f, config=again)
+    r = report(Case(f, random_inputs(f, 0, {}), config=again), "cuda")
     assert r is not None and r.ok and r.exhaustive, r and str(r.mismatch)
 
 
