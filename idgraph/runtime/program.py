@@ -19,6 +19,7 @@ from idgraph.lower.build import build_plan
 from idgraph.lower.nest import IndexMaps
 from idgraph.passes import table
 from idgraph.runtime.cache import KernelCache
+from idgraph.runtime.cuda.launch import check_limits
 from idgraph.runtime.decided import ProgramReport, report_of
 from idgraph.runtime.kernels import Kernels
 from idgraph.schedule.config import RULE, KernelConfig
@@ -253,6 +254,8 @@ def emit(
     maps, plan = _lowered(fusion, target, model)
     sizes = open_sizes(fusion, maps)
     plan = table.run(plan, table.TABLE[target], config)
+    if target == "cuda":
+        check_limits(plan.kernels)
     return Program(fusion, target, plan, kept, config, sizes, outputs, found)
 
 

@@ -131,10 +131,16 @@ def test_too_many_threads() -> None:
     y = f.output(f.input("x", (4, 2048)) + 1.0)
     y.parallelize(0, "blockIdx.y").parallelize(1, "threadIdx.x")
     with pytest.raises(ig.EmitError, match=r"2048 is more than the 1024"):
-        launch_shape(emit(f, "cuda").kernels[0], {})
+        emit(f, "cuda")  # before any array is there
     y.split(1, 1024).parallelize(1, "threadIdx.y").parallelize(2, "threadIdx.x")
     with pytest.raises(ig.EmitError, match="2048 threads in a block"):
-        launch_shape(emit(f, "cuda").kernels[0], {})
+        emit(f, "cuda")
+    f = ig.Fusion("symbolic")
+    n = f.symbol("n", min=1)
+    z = f.output(f.input("x", (4, n)) + 1.0)
+    z.parallelize(0, "blockIdx.y").parallelize(1, "threadIdx.x")
+    with pytest.raises(ig.EmitError, match=r"2048 is more than the 1024"):
+        launch_shape(emit(f, "cuda").kernels[0], {"n": 2048})
 
 
 def test_ptx_of_another_target() -> None:

@@ -7,6 +7,7 @@ import ctypes
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -47,6 +48,13 @@ def launch_shape(kernel: Kernel, env: Mapping[str, int]) -> tuple[tuple[int, ...
     if math.prod(threads) > MOST_THREADS:
         raise EmitError(f"{threads} are {math.prod(threads)} threads in a block, of at most {MOST_THREADS}")
     return tuple(sizes.get(f"blockIdx.{d}", 1) for d in "xyz"), threads
+
+
+def check_limits(kernels: Sequence[Kernel]) -> None:
+    """Raise `EmitError` for a kernel that no device can launch, as far as its sizes are known without arrays."""
+    for kernel in kernels:
+        known = {d: tuple(e for e in found if e.is_const) for d, found in kernel.launch.items()}
+        launch_shape(replace(kernel, launch={d: e for d, e in known.items() if e}), {})
 
 
 class Device:
