@@ -24,7 +24,7 @@ from idgraph.frontends.nodes import (
 )
 from idgraph.frontends.pairs import PARTS, Pair, part_meta
 from idgraph.frontends.sizes import Size
-from idgraph.ir import DTYPES, Fusion, Scalar, Tensor, is_float, movement
+from idgraph.ir import DTYPES, DType, Fusion, Scalar, Tensor, is_float, movement
 from idgraph.ir.ops import copy
 
 Lazy = Callable[[], Tensor]
@@ -141,7 +141,7 @@ class Call:
             raise self.wrong(name, value, "a number")
         return value
 
-    def element(self, dtype: str, position: int, name: str, default: object = _MISSING) -> Scalar:
+    def element(self, dtype: DType, position: int, name: str, default: object = _MISSING) -> Scalar:
         """A Python number as torch makes an element of ``dtype`` of it: 2.0 and 2.7 of integers are 2."""
         value = self.number(position, name, default)
         if is_float(dtype):

@@ -49,11 +49,13 @@ def test_simulated_as_torch_has_them() -> None:
 
 def test_the_comparison_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     zeros = torch.tensor([0.0, 1.0])
-    assert wrong(np.float32([-0.0, 1.0]), zeros, signs=True) and not wrong(np.float32([-0.0, 1.0]), zeros, signs=False)
-    assert wrong(np.float64([0.0, 1.0]), zeros, signs=True)
-    assert wrong(np.float32([0.0, float("nan")]), zeros, signs=True)
+    assert wrong(np.array([-0.0, 1.0], np.float32), zeros, signs=True) and not wrong(
+        np.array([-0.0, 1.0], np.float32), zeros, signs=False
+    )
+    assert wrong(np.array([0.0, 1.0], np.float64), zeros, signs=True)
+    assert wrong(np.array([0.0, float("nan")], np.float32), zeros, signs=True)
     whole = torch.tensor([2**62 + 1])
-    assert wrong(np.int64([2**62]), whole, signs=True)
+    assert wrong(np.array([2**62], np.int64), whole, signs=True)
     made = special.Build()
     x = torch.tensor([1.0])
     made.says("y", ig.neg(made.input("x", x)), x)
@@ -71,12 +73,13 @@ def test_the_largest_of_nothing_is_refused() -> None:
 
 def test_compiled_remainders_of_the_least_integer() -> None:
     """The function that numba compiles, of integers that wrap as compiled ones do."""
+    fmod = compiled.rebound({}, lambda f: f)["int_fmod"]
     ends = [np.int64(x) for x in (-(2**63), 2**63 - 1, 0, 1, -1, 7, -3)]
     with np.errstate(all="ignore"):
         for a in ends:
             for b in ends:
                 wanted = int(np.fmod(a, b)) if b else 0
-                assert int(compiled.int_fmod(a, b)) == wanted == scalars.int_fmod(int(a), int(b)), (a, b)
+                assert int(fmod(a, b)) == wanted == scalars.int_fmod(int(a), int(b)), (a, b)
 
 
 def test_compiled_quotients_have_the_sign_of_the_quotient() -> None:

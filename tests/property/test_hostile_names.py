@@ -11,7 +11,7 @@ import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.cost.model import FORMULA, csv_text, csv_value
+from idgraph.reports import metrics
 from idgraph.viz.explorer.page import script
 
 PIECES = (  # quotes, markup, words of several languages, letters of two directions
@@ -96,8 +97,8 @@ def test_structure_does_not_depend_on_names(names: list[str]) -> None:
 def shape_of(data: Any, names: dict[str, str]) -> object:
     """JSON whose texts are empty but for names that it knows: those of a plain fusion."""
     if isinstance(data, dict):
-        return {names.get(k, k): shape_of(v, names) for k, v in data.items()}
-    return [shape_of(x, names) for x in data] if isinstance(data, list) else type(data).__name__
+        return {names.get(k, k): shape_of(v, names) for k, v in cast("dict[str, Any]", data).items()}
+    return [shape_of(x, names) for x in cast("list[Any]", data)] if isinstance(data, list) else type(data).__name__
 
 
 def shown(what: Any) -> list[str]:
@@ -141,7 +142,7 @@ def test_no_cell_is_a_formula_and_each_is_read_back(names: list[str]) -> None:
 def test_rows_of_a_hostile_model_are_replaced(tmp_path: Path) -> None:
     f = built(["=1+1", "@x", "+y", "-z", "=a", "=b", "=c"])
     for _ in range(2):
-        ig.reports.metrics(f, target="python", auto=False).to_csv(tmp_path)
+        metrics(f, target="python", auto=False).to_csv(tmp_path)
     with (tmp_path / "models.csv").open(encoding="utf-8", newline="") as file:
         (row,) = csv.DictReader(file)
     assert row["model"] == "'=1+1"

@@ -126,6 +126,8 @@ def main() -> int:
     parser.add_argument("--dtypes", default=",".join(DTYPES))
     parser.add_argument("--only", default="", help="part of an operator's name")
     parser.add_argument("--every", type=int, default=1, help="each n-th operator only")
+    parser.add_argument("--first", type=int, default=0, help="with --every: from this one on")
+    parser.add_argument("--join", type=Path, nargs="*", default=[], help="only join the rows that these runs wrote")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop beginning new operators after this")
     parser.add_argument(
         "--case-seconds", type=float, default=60.0, help="of one sample on all targets; then it is slow"
@@ -135,13 +137,18 @@ def main() -> int:
     # Imported here: it builds six hundred descriptions, and `--help` need not wait for them.
     op_db: list[Any] = import_module("torch.testing._internal.common_methods_invocations").op_db
 
+    if given.join:
+        return written(
+            given.out, [json.loads(x) for p in given.join for x in p.read_text().splitlines()], given.samples
+        )
     signal.signal(signal.SIGALRM, _stop)
     targets, began, rows = given.targets.split(","), time.monotonic(), list[dict[str, Any]]()
-    chosen = [o for o in op_db if given.only in o.name and not any(w in o.name for w in NO_FUNCTIONS)][:: given.every]
+    chosen = [o for o in op_db if given.only in o.name and not any(w in o.name for w in NO_FUNCTIONS)][
+        given.first :: given.every
+    ]
     warnings.simplefilter("ignore")
     partial = given.out.with_suffix(".rows")
     partial.unlink(missing_ok=True)
-    total: Counter[str] = Counter()
     for op in rich.progress.track(chosen, "operators", disable=not sys.stdout.isatty()):
         for name in given.dtypes.split(","):
             if DTYPES[name] not in op.supported_dtypes("cpu") or time.monotonic() - began > given.seconds:
@@ -156,19 +163,35 @@ def main() -> int:
                 status, text = tried(*made, targets, given.case_seconds) if made is not None else ("no tensors", "")
                 counts[status] += 1
                 first.setdefault(status, text)
-            total.update(counts)
             told = {s: t for s, t in first.items() if t}
-            rows.append({"operator": op.full_name, "dtype": name, "counts": dict(counts), "first": told})
+            row = {"operator": op.full_name, "dtype": name, "targets": targets, "counts": dict(counts), "first": told}
+            rows.append(row)
             with partial.open("a") as file:  # what a killed run has found
                 file.write(json.dumps(rows[-1]) + "\n")
-    machine = {"machine": platform.machine(), "python": platform.python_version(), "torch": torch.__version__}
-    head = {**machine, "targets": targets, "samples": given.samples, "total": dict(total), "operators": len(rows)}
-    given.out.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
-    print(json.dumps(head))
+    return written(given.out, rows, given.samples)
+
+
+def written(out: Path, rows: Sequence[dict[str, Any]], samples: int) -> int:
+    """Write the table of these rows; 1 where something differs."""
+    by_type: dict[str, Counter[str]] = {}
     for row in rows:
-        if "differs" in row["counts"]:
-            print(row["operator"], row["dtype"], row["first"]["differs"][:200])
-    return 1 if total["differs"] else 0
+        by_type.setdefault(f"{'+'.join(row['targets'])} {row['dtype']}", Counter()).update(row["counts"])
+    head = {
+        "machine": platform.machine(), "python": platform.python_version(), "torch": torch.__version__,
+        "samples": samples, "rows of operator and type": len(rows), "operators": len({r["operator"] for r in rows}),
+        "total": dict(sum(by_type.values(), Counter[str]())), "by targets and type": by_type,
+    }  # fmt: skip
+    reasons = {
+        status: [
+            f"{r['operator']} {r['dtype']}: {r['first'].get(status, '')[:200]}" for r in rows if status in r["counts"]
+        ]
+        for status in ("differs", "refused", "slow")
+    }
+    told = [{k: v for k, v in r.items() if k != "first"} for r in rows]
+    lines = ",\n  ".join(json.dumps(r) for r in told)
+    out.write_text(json.dumps({**head, **reasons}, indent=1)[:-2] + f',\n "rows": [\n  {lines}\n ]\n}}\n')
+    print(json.dumps(head), *reasons["differs"], sep="\n")
+    return 1 if reasons["differs"] else 0
 
 
 if __name__ == "__main__":
