@@ -265,8 +265,7 @@ class Frozen:
         for n, made in enumerate(self._outputs):
             target = None if out is None else out[n]
             if isinstance(made, _Passed):
-                result = values[made.position]
-                result = result.clone() if hasattr(result, "clone") else result.copy()
+                result = kind.copied(values[made.position])
             elif made.whole:
                 result = flat[made.name]
                 if result is target:

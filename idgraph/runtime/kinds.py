@@ -75,6 +75,10 @@ class Kind(Protocol):
         """Poison: NaN, or an odd integer."""
         ...
 
+    def copied(self, value: Any) -> Any:
+        """A copy of an array of this kind, where it is: an input that is a result too."""
+        ...
+
     def assign(self, target: Any, value: Any) -> None:
         """Copy the elements of ``value`` into ``target``."""
         ...
@@ -117,6 +121,9 @@ class NumPy:
     def fill(self, flat: Any, dtype: DType) -> None:
         words = flat.view(storage_dtype(dtype))
         words[...] = 0x7FC1 if dtype == "bfloat16" else np.nan if words.dtype.kind == "f" else 85
+
+    def copied(self, value: Any) -> Any:
+        return value.copy()
 
     def assign(self, target: Any, value: Any) -> None:
         target[...] = value
@@ -197,6 +204,9 @@ class Torch:
 
     def fill(self, flat: Any, dtype: DType) -> None:
         flat.fill_(float("nan") if flat.dtype.is_floating_point else 85)
+
+    def copied(self, value: Any) -> Any:
+        return value.clone()
 
     def assign(self, target: Any, value: Any) -> None:
         target.detach().copy_(value)

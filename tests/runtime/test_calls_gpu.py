@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -141,7 +142,9 @@ def test_ten_thousand_calls_leak_nothing() -> None:
         for _ in range(10_000):
             k(*args)
         torch.cuda.synchronize()
-        assert (torch.cuda.mem_get_info()[0], torch.cuda.memory_allocated()) == (free, held)
+        assert torch.cuda.memory_allocated() == held
+        if "PYTEST_XDIST_WORKER" not in os.environ:  # other workers use the device too
+            assert torch.cuda.mem_get_info()[0] == free
 
 
 def test_memory_around_the_results_is_left_alone() -> None:

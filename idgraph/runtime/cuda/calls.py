@@ -72,6 +72,12 @@ class DeviceArrays:
         NUMPY.fill(host, dtype)
         self.view(flat, (size,), (1,), dtype).copy_to_device(host)
 
+    def copied(self, value: Any) -> Any:
+        given = load_cuda().as_cuda_array(value)
+        made = load_cuda().device_array_like(given)
+        made.copy_to_device(given)
+        return made
+
     def assign(self, target: Any, value: Any) -> None:
         load_cuda().as_cuda_array(target).copy_to_device(value)
 
