@@ -85,7 +85,7 @@ def _device(given: object) -> Device:
     """A device from plain data; every field is looked at."""
     names = {f.name: f for f in fields(Device)}
     if not isinstance(given, dict):
-        raise IdGraphError(f"no device: {short_repr(given)} is no mapping")
+        raise IdGraphError(f"no device: {short_repr(given)} is not a mapping")
     table = cast("dict[str, object]", given)
     for name in table:
         if name not in names:

@@ -31,7 +31,7 @@ _LIBM = frozenset(
 SPECIAL = _LIBM | {
     "exp32", "fast_exp", "fast_exp_sub", "sqrt", "rsqrt", "div", "reciprocal", "remainder", "fmod", "floor_divide",
 }  # fmt: skip
-_FREE = frozenset(("cast", "where", "copy", "any", "all"))  # moves and choices are no arithmetic
+_FREE = frozenset(("cast", "where", "copy", "any", "all"))  # moves and choices are not arithmetic
 _TWICE = {"fma": 2, "fast_exp_sub": 2, "sigmoid": 3, "rsqrt": 2}
 
 

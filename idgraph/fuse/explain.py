@@ -199,7 +199,7 @@ def _common(a: TensorExpr, b: TensorExpr, passes: Callable[[TensorExpr], bool], 
     both = [t for t in mine if t in theirs and (only is None or t in only)]
     if only is None and a.output in both:
         both = [a.output]
-    elif only is None and both:  # what is passed through by both is no buffer where what it is made of is there too
+    elif only is None and both:  # what is passed through by both is not a buffer where what it is made of is there too
         deeper = {x for t in both if t.definition is not None and passes(t.definition) for x in t.definition.inputs}
         both = [t for t in both if not (t.definition is not None and passes(t.definition) and deeper & set(both))]
     return [(x, y, len(theirs[t])) for t in both for x in mine[t] for y in theirs[t]]

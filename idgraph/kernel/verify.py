@@ -113,7 +113,7 @@ class Structure:
                     self.apart = apart or self.some(extent, f"loop {var} ends at {extent}")
             case If(condition) | Checked(condition):
                 self.facts = (*facts, *conjuncts(condition))
-                if isinstance(s, If) or s.always:  # another check is no test: its body always runs
+                if isinstance(s, If) or s.always:  # another check is not a test: its body always runs
                     self.under = under | frozenset(conjuncts(condition))
                 self.apart = apart or self.some(condition, f"the condition {condition}")
             case Single(dims):

@@ -88,7 +88,7 @@ class Formats:
 
 
 def demanded(t: Tensor) -> bool:
-    """Whether the user laid the tensor out: a step that an automatic schedule took is none of the user's."""
+    """Whether the user laid the tensor out: a step that an automatic schedule took is not one of the user's."""
     own = {n.at for n in t.fusion.formats if n.tensor == t.name}
     return any(step.name == "set_allocation" and step.at not in own for step in t.log)
 

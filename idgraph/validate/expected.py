@@ -61,7 +61,7 @@ class Expected:
         if (name, k) not in self._reads:
             e = self.expr(name)
             if e is None:
-                raise AssertionError(f"{name} is no operation")
+                raise AssertionError(f"{name} is not an operation")
             t = e.inputs[k]
             if name.endswith(START):
                 wanted, allowed = element_numbers(t, self.symbols).reshape(-1), None
@@ -75,7 +75,7 @@ class Expected:
         if name not in self._writes:
             e = self.expr(name)
             if e is None:
-                raise AssertionError(f"{name} is no operation")
+                raise AssertionError(f"{name} is not an operation")
             t = e.output
             shape = shape_of(t, self.symbols)
             wanted = None
@@ -97,7 +97,7 @@ class Expected:
         """Which points of an operation the outputs need: of its shape for a ``write``, else with reduced axes."""
         e = self.expr(name)
         if e is None:
-            raise AssertionError(f"{name} is no operation")
+            raise AssertionError(f"{name} is not an operation")
         if not self._needed:
             self._need()
         mask = self._needed[e.output]

@@ -284,7 +284,7 @@ class CheckSource:
         self.put(depth, f"{name} = 0")
         for x in s.serves[:1]:
             if x.operand is None or x.over:
-                raise UntracedError(f"{s.name} is no operand")
+                raise UntracedError(f"{s.name} is not an operand")
             read = self.expected.read(x.tensor, x.operand)
             values = np.ascontiguousarray(self.expected.values[read.tensor.name]).reshape(-1)
             table, of = (

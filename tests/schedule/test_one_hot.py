@@ -45,7 +45,7 @@ def test_a_masked_sum_is_a_gather(dim: int, swapped: bool, kind: str, index: lis
 
 
 def kept() -> dict[str, ig.Fusion]:
-    """Sums that look alike and are no gather."""
+    """Sums that look alike and are not gather."""
     made: dict[str, ig.Fusion] = {}
     f = ig.Fusion("f")
     x, i = f.input("x", shape=(6, 9)), f.input("i", shape=(6, 1), dtype="int64")

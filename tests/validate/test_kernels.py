@@ -200,7 +200,7 @@ def test_each_changed_access_is_found(build: Callable[[], ig.Fusion], target: Ta
         for what, wrong in changes(k):
             plan = replace(p.plan, kernels=(*p.kernels[:n], wrong, *p.kernels[n + 1 :]))
             r = checked(Program(p.fusion, target, plan), arrays, {})
-            # A step that only computes is no access: the value check finds it.
+            # A step that only computes is not an access: the value check finds it.
             assert not r.ok or (r.points == right.points and what.startswith("one step")), what
             tried += not r.ok
     assert tried >= 4
