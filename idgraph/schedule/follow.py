@@ -228,7 +228,7 @@ def flat_cut(t: Tensor, kept: Sequence[IterDomain], stored: Collection[Tensor], 
     """How to cut the loops over ``kept`` (outermost first) into vectors of ``width`` where the innermost axis alone is
     no multiple of it; None where nothing is gained.
 
-    The innermost axes that lie alike in everything that is large make one loop. Where that is not a multiple either, its
+    The innermost axes that lie alike in everything that is large make one loop. Where that is no multiple either, its
     last vector is not whole; rows that begin unaligned have one vector more, as their first is not whole (`peel`).
     """
     own, touches = own_touch(t), traced(t, stored)

@@ -23,8 +23,10 @@ from idgraph.runtime.kinds import NUMPY, Kind, Torch, torch_kind
 
 
 class DeviceArrays:
-    """What has ``__cuda_array_interface__`` and is not a tensor of torch's; bfloat16 as 16-bit words. Kernels run on the
-    default stream; a strided copy needs torch."""
+    """Arrays with ``__cuda_array_interface__`` that are not torch's tensors; bfloat16 as 16-bit words.
+
+    Kernels run on the default stream; a strided copy needs torch.
+    """
 
     name = "device arrays"
 
