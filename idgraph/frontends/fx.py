@@ -264,7 +264,7 @@ class Import(Printed):
 def _into(out: Any, found: Any) -> Any:
     """Results copied into the arrays of the caller; the structure of both is the same."""
     many = isinstance(out, (tuple, list)) and isinstance(found, (tuple, list))
-    targets, results = (cast("Sequence[Any]", x) if many else (x,) for x in (out, found))
+    targets, results = cast("tuple[Sequence[Any], Sequence[Any]]", (out, found) if many else ((out,), (found,)))
     if len(targets) != len(results):
         raise FrontendError(f"out has {len(targets)} arrays for {len(results)} results")
     for t, r in zip(targets, results, strict=True):

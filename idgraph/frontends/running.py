@@ -250,10 +250,10 @@ def _memory(value: Any) -> int:
     """What tells whether two arrays share memory."""
     if is_torch(value):
         return value.untyped_storage().data_ptr()
-    base = cast("Any", value)
-    while isinstance(base, np.ndarray) and isinstance(base.base, np.ndarray):
+    base: Any = value
+    while isinstance(getattr(base, "base", None), np.ndarray):
         base = base.base
-    return id(base) if isinstance(base, np.ndarray) else id(value)
+    return id(base)
 
 
 def _part(node: Node, values: Mapping[str, RunValue]) -> RunValue:

@@ -1,6 +1,7 @@
 """Results of imported programs have the strides that eager mode gives them."""
 
-# pyright: reportUnknownMemberType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownLambdaType=false
+# pyright: reportUnknownVariableType=false
 from __future__ import annotations
 
 import random

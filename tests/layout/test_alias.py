@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import idgraph as ig
+
+torch: Any = pytest.importorskip("torch")
 
 
 def _moved(r: random.Random, a: Any, t: ig.Tensor) -> tuple[Any, ig.Tensor]:

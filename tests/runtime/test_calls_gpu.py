@@ -77,7 +77,7 @@ def test_a_graph_replays_the_call() -> None:
 
 
 def test_an_index_out_of_range_raises() -> None:
-    k = ig.compile(rows(), "cuda")
+    k: Any = ig.compile(rows(), "cuda")
     at, table = torch.arange(64, device="cuda"), torch.rand(100, 64, device="cuda")
     at[5] = 100
     with pytest.raises(ig.IndexingError, match="index 100 loaded from i is outside axis 0 of w"):
@@ -98,8 +98,7 @@ def test_an_index_out_of_range_raises() -> None:
 
 
 def test_other_arrays() -> None:
-    from numba import cuda
-
+    cuda: Any = pytest.importorskip("numba").cuda
     f = ig.Fusion("f")
     x = f.input("x", (64, 128))
     f.output(x + 1.0)
