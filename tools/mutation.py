@@ -66,6 +66,7 @@ FIRST = {
     ),
     "storage": ("tests/graphs/test_storage.py", "tests/graphs/test_valgraph_rules.py"),
     "cost": ("tests/cost",),
+    "fusion": ("tests/fuse", "tests/schedule/test_one_hot.py"),
     "passes": ("tests/validate/test_kernels.py", "tests/kernel/test_verify.py"),
     "trust": ("tests/bad_input/test_fuzz.py", "tests/emit/test_cache.py", "tests/threads"),
 }

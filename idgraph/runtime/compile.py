@@ -30,7 +30,16 @@ class Compilable(Protocol):
 
 
 class Compiled:
-    """The kernels of a fusion as a callable; see `compile`. ``program`` are the kernels."""
+    """The kernels of a fusion as a callable; see `compile`. ``program`` are the kernels.
+
+    >>> import numpy as np
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("half")
+    >>> t = f.output(f.input("x", shape=(8,))[4:])
+    >>> k = ig.compile(f, "numpy")
+    >>> k(np.arange(8, dtype=np.float32))
+    array([4., 5., 6., 7.], dtype=float32)
+    """
 
     __slots__ = ("_caller", "_count", "_layout", "_names", "_single", "_told", "_wait", "program")
 
@@ -168,7 +177,7 @@ def is_scheduled(fusion: Fusion) -> bool:
     >>> f = ig.Fusion("f")
     >>> t = f.output(f.input("x", shape=(8,)) + 1.0)
     >>> before = is_scheduled(f)
-    >>> outer, inner = t.split(0, 4)
+    >>> _ = t.split(0, 4)
     >>> before, is_scheduled(f)
     (False, True)
     """

@@ -20,6 +20,7 @@ from idgraph.errors import EmitError
 from idgraph.ir import DType
 from idgraph.kernel.ir import Kernel, Loop, Stmt, bodies, walk
 from idgraph.passes.rows.sweep import COLUMN
+from idgraph.runtime.binding import scalars_of
 from idgraph.runtime.cache import KernelCache, kernel_key
 from idgraph.runtime.cpu import load_numba
 
@@ -54,7 +55,8 @@ class Compiling:
     def entry(self, env: Mapping[str, int]) -> Entry:
         """The machine code for these sizes."""
         always = self._program.config.parallel is True
-        parallel = runs_parallel(self._kernel) and (always or work(self._kernel.body, env) > SMALL)
+        named = {**env, **dict(zip(self._kernel.scalars, scalars_of(self._kernel, env), strict=True))}
+        parallel = runs_parallel(self._kernel) and (always or work(self._kernel.body, named) > SMALL)
         found = self._entries.get(parallel)
         if found is None:
             body = body_of(self._function, self._kernel, self._checked, parallel)

@@ -91,6 +91,7 @@ class _Made:
     strides: tuple[int, ...] | None = None
     at: Array | None = None
     whole: bool = False  # the array is the memory: it has no gaps, and ends where it ends
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +157,11 @@ class Frozen:
     def _memory(self, b: Buffer, t: Tensor | None) -> _Made:
         if t is None:
             size = max(1, int(b.size.evaluate(self.env)))
-            return _Made(b.name, self._slot(b, size, b.dtype), size, b.dtype)
+            return _Made(b.name, self._slot(b, size, b.dtype), size, b.dtype, title=b.title)
         shape = extents(t, self.env)
         bind_strides(t, self.env, shape, None)
         size = max(1, int(buffer_size(t).evaluate(self.env))) if 0 not in shape else 1
-        made = _Made(b.name, self._slot(b, size, t.dtype), size, t.dtype)
+        made = _Made(b.name, self._slot(b, size, t.dtype), size, t.dtype, title=b.title)
         if b.place != "output":
             return made
         if 0 in shape:
@@ -198,9 +199,15 @@ class Frozen:
 
     def memory(self, m: _Made) -> Any:
         """New memory of a buffer."""
-        if m.whole and m.shape is not None and m.strides is not None:
-            return self.kind.whole(m.shape, m.strides, m.dtype, self.device)
-        return self.kind.flat(m.size, m.dtype, self.device)
+        try:
+            if m.whole and m.shape is not None and m.strides is not None:
+                return self.kind.whole(m.shape, m.strides, m.dtype, self.device)
+            return self.kind.flat(m.size, m.dtype, self.device)
+        except (MemoryError, ValueError):
+            raise EmitError(
+                f"there is no memory for {m.title}: {m.size} elements of {storage_dtype(m.dtype).itemsize} bytes",
+                hint="inline it into what reads it, or run the program on parts",
+            ) from None
 
     def take(self, values: Sequence[Any], addresses: Addresses, tell: Tell | None = None) -> list[Any]:
         """Write the addresses of the inputs; what must live as long as they are read."""

@@ -136,6 +136,7 @@ class Program(Printed):
             found = self._functions[checked, device] = launch.compile_functions(self, checked)
         return found
 
+    @arguments(EmitError)
     def caller(self, checked: bool = True, device: str | None = None) -> Caller:
         """Its calls, which remember what they found out for arrays of each shape, type and device."""
         found = self._callers.get((checked, device))
@@ -146,6 +147,7 @@ class Program(Printed):
             found = self._callers[checked, device] = caller.Caller(self, checked, device)
         return found
 
+    @arguments(EmitError)
     def ordered(self, inputs: Mapping[str, Any]) -> list[Any]:
         """Arrays by name in the order of the fusion's inputs; raises `EmitError` for one that is missing or unknown."""
         names = [t.name for t in self.fusion.inputs]

@@ -328,7 +328,7 @@ def _in_place(use: TensorExpr, k: int) -> bool:
 def _stored(fusion: Fusion) -> set[Tensor]:
     """Tensors that always get a nest of their own: reductions, what is gathered from, and outputs, but for those that a
     reader goes through in their own order: they are written on the way to it."""
-    kept: set[Tensor] = {t for t in fusion.outputs if not any(_in_place(use, k) for use, k in _reads(t))}
+    kept: set[Tensor] = set()
     for e in fusion.exprs:
         if e.is_reduction or e.op in SCATTERS or e.op in SCANS:
             kept.add(e.output)
@@ -337,7 +337,12 @@ def _stored(fusion: Fusion) -> set[Tensor]:
                 kept.add(t)
     # A tensor that nothing reads is still computed where it is named as an output only; others are dead but legal.
     kept |= {e.output for e in fusion.exprs if not e.output.uses}
-    return kept
+    # Loops that come to an output through a slice, pad or cat further on would make a part of it only.
+    whole = set(kept)
+    for t in reversed(fusion.tensors):
+        if t.uses and all(_in_place(use, k) and use.output in whole for use, k in _reads(t)):
+            whole.add(t)
+    return kept | {t for t in fusion.outputs if t not in whole}
 
 
 def _reference(t: Tensor, sources: _Sources, stored: Collection[Tensor], config: KernelConfig) -> None:

@@ -16,7 +16,7 @@ from tests.golden.errors import frames_of_ours
 
 NAMES = [name for name, _ in callables(Case())]
 WORDS: list[tuple[Any, Sequence[str]]] = [  # what a value is, and the words of an annotation that allow it
-    (type(None), ("None", "Dims", "Force", "object")), (bool, ("bool", "Scalar", "Operand", "object")),
+    (type(None), ("None", "Dims", "Force", "object")), (bool, ("bool", "Checks", "Scalar", "Operand", "object")),
     (int, ("int", "Int", "Scalar", "Operand", "Dims", "Extents", "object")),
     (float, ("Scalar", "Operand", "float", "object")),
     (str, ("str", "object", "Force")), (list, ("Sequence", "Facts", "Iterable", "Dims", "Extents", "object")),

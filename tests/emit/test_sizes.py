@@ -152,6 +152,8 @@ def test_every_kind_of_memory(kind: str, target: Target) -> None:
     assert out.shape == a.shape and np.array_equal(out, before * 2) and np.array_equal(a, before)
     assert not np.shares_memory(out, a)
     copied = p.copies({"x": a})
+    if target == "cpu" and kind == "not aligned":
+        told = "16 bytes do not divide"  # compiled kernels read vectors: the declared alignment is what they need
     assert told in copied["x"] if told else not copied
 
 

@@ -441,7 +441,10 @@ def test_operations_left_to_torch() -> None:
     assert len(whole.segments) == 1
     imported = whole.calling("aten.mm.default")
     assert imported.coverage.opaque == {"aten.mm.default": "left to torch by choice"}
-    assert [len(s.calls) for s in imported.segments] == [1, 1, 1, 1, 0]
+    calls = [
+        [c for c in s.calls if "mm" in str(c.target)] for s in imported.segments
+    ]  # and views, which are torch's too
+    assert [len(c) for c in calls] == [1, 1, 1, 1, 0]
     assert all(e.op != "matmul" for s in imported.segments if s.fusion is not None for e in s.fusion.exprs)
     assert_equal(imported.run(*args, target="numpy"), block(*args))
     assert_equal(whole.run(*args, target="numpy"), block(*args))

@@ -93,7 +93,7 @@ class Tuned(Printed):
         return "\n".join([sheet.title, *lines])
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Tuner:
     """Measures once for each (kernels, shapes, types, target, device), and remembers: in memory, and in ``cache``.
 

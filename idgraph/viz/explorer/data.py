@@ -36,8 +36,8 @@ def explorer_data(fusion: Fusion, facts: SegmentFacts, program: Program | None =
     >>> f = ig.Fusion("half")
     >>> y = f.output(f.input("x", (8,))[4:] * 2.0)
     >>> data = explorer_data(f, ig.report(f).segments[0], ig.emit(f))
-    >>> [v["title"] for v in data["views"]], [o["name"] for o in data["ops"]], data["kernels"][0]["ops"][-1]
-    (['operations', 'exact graph', 'index graph'], ['t1', 't2'], ['t2'])
+    >>> [v["title"] for v in data["views"]], [o["name"] for o in data["ops"]], len(data["kernels"])
+    (['operations', 'exact graph', 'index graph'], ['t1', 't2'], 2)
     """
     lines = sorted({e.line for e in facts.operations if e.line is not None}, key=lambda x: (x.file, x.line))
     at = {line: n for n, line in enumerate(lines)}

@@ -31,7 +31,7 @@ def folds_of(fusion: Fusion) -> list[Fold]:
     ...     t = ig.sum(t * 2.0, 1, keepdim=True) + t
     >>> _ = f.output(t)
     >>> [(b.title, len(b.parts)) for b in folds_of(f)]
-    [('3 x (mul, sum, broadcast, ...)', 3)]
+    [('3 x (mul, sum, add)', 3)]
     """
     nests = _nests(fusion)
     keys = [_key(n) for n in nests]
