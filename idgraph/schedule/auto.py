@@ -12,20 +12,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import gcd
 
-from idgraph.arith import is_true
 from idgraph.errors import ScheduleError, arguments
-from idgraph.graphs import canonical_operand
 from idgraph.ir import (
     SCANS,
     SCATTERS,
-    Fixed,
     Fusion,
     IterDomain,
     Loaded,
-    Mapped,
     Merge,
     Resize,
-    Stride,
     Tensor,
     TensorExpr,
     check_fusion,
@@ -44,6 +39,7 @@ from idgraph.schedule.blocks import VECTOR_BYTES, cut_blocks
 from idgraph.schedule.config import RULE, KernelConfig
 from idgraph.schedule.follow import Cut, flat_cut, loop_order
 from idgraph.schedule.inline import inline_most, recompute, scan_loops
+from idgraph.schedule.reads import Read, reads_all, reads_of, stored_tensors
 from idgraph.schedule.replay import like_consumer
 from idgraph.schedule.rows import reduces, schedule_rows
 from idgraph.schedule.scatter import apply_scatter_plan, scatter_plan, schedule_scatter
@@ -109,10 +105,10 @@ def auto(
     _join_views(fusion)
     take_back(fusion)
     if layout:
-        kept = _stored(fusion)
+        kept = stored_tensors(fusion)
         lay_out(fusion, [t for t in fusion.tensors if t in kept and (t in fusion.outputs or not reduces(t))])
     rows = schedule_rows(fusion, config)
-    nests = _Nests(config.but(block=block) if block else config, _stored(fusion) | rows.members, rows.members)
+    nests = _Nests(config.but(block=block) if block else config, stored_tensors(fusion) | rows.members, rows.members)
     for e in reversed(fusion.exprs):
         nests.place(e.output)
     for n in range(ROUNDS + 1):
@@ -185,9 +181,6 @@ def _join_reshapes(fusion: Fusion) -> None:
             fusion.remove([inner])
 
 
-Read = tuple[TensorExpr, int]  # a reader and its operand
-
-
 @dataclass(slots=True)
 class _Nests:
     """The loop nests so far. ``stored`` are tensors with a nest of their own, ``whole`` those computed completely,
@@ -208,7 +201,7 @@ class _Nests:
         if t not in self.stored and t.ndim:
             self.widen(t)
         if t not in self.stored and _is_cheap(t, self.stored):
-            complete, reads = self.complete(t), _reads(t)
+            complete, reads = self.complete(t), reads_of(t)
             if len(reads) > len(complete):
                 keep = complete or reads[-1:]
                 self.copy(t, [r for r in reads if r not in keep])
@@ -230,7 +223,7 @@ class _Nests:
             self.leads[t] = self.leads[use.output]
             self.of[self.leads[t]][t] = leader
         like_consumer(t, use, k)
-        if use.output in self.whole and _reads_all(use, k):
+        if use.output in self.whole and reads_all(use, k):
             self.whole.add(t)
 
     def copy(self, t: Tensor, reads: Sequence[Read]) -> list[Tensor]:
@@ -252,7 +245,7 @@ class _Nests:
         crowded = {t for t in fusion.tensors if t not in self.stored and not t.inline_position}
         fresh: set[TensorExpr] = set()
         for t in [e.output for e in reversed(fusion.exprs) if e.output not in self.stored]:
-            reads, leader = _reads(t), self.leader(t, fresh)
+            reads, leader = reads_of(t), self.leader(t, fresh)
             others = [r for r in reads if r != leader and (t in crowded or r[0] in fresh)]
             if len(reads) > 1 and others and _is_cheap(t, self.stored):
                 fresh.update(e for use in self.copy(t, others) if (e := use.definition) is not None)
@@ -263,18 +256,13 @@ class _Nests:
 
     def complete(self, t: Tensor) -> list[Read]:
         """The reads that need all of ``t``, of uses that are themselves computed completely."""
-        return [(use, k) for use, k in _reads(t) if use.output in self.whole and _reads_all(use, k)]
+        return [(use, k) for use, k in reads_of(t) if use.output in self.whole and reads_all(use, k)]
 
     def leader(self, t: Tensor, fresh: Collection[TensorExpr] = ()) -> Read | None:
         """The read whose loops ``t`` follows: the last that needs all of it, of those not ``fresh`` if there are such.
         None where several need parts only, so that no loops of theirs visit all that the others read."""
-        complete, reads = sorted(self.complete(t), key=lambda r: r[0] not in fresh), _reads(t)
+        complete, reads = sorted(self.complete(t), key=lambda r: r[0] not in fresh), reads_of(t)
         return complete[-1] if complete else reads[0] if len(reads) == 1 else None
-
-
-def _reads(t: Tensor) -> list[Read]:
-    """The ways in which ``t`` is read: one for each reader, more where one reads it at several places."""
-    return [(use, k) for use in t.uses for k in use.operands_of(t) if canonical_operand(use, k) == k]
 
 
 def _is_cheap(t: Tensor, stored: Collection[Tensor]) -> bool:
@@ -303,46 +291,6 @@ def _is_cheap(t: Tensor, stored: Collection[Tensor]) -> bool:
             return False
         stack.extend(made.inputs)
     return True
-
-
-def _reads_all(e: TensorExpr, k: int) -> bool:
-    """True where all of the output needs all of operand ``k``: nothing is sliced off, skipped or selected."""
-    cut = any(
-        (isinstance(x, Stride) and x.source not in e.output.logical)  # else it says where a slice is put
-        or (isinstance(x, Resize) and not (is_true(x.left >= 0) and is_true(x.right >= 0)))
-        for x in e.output.domain.exprs
-    )
-    return not cut and not any(isinstance(r, Fixed) and r.why == "select" for r in e.reads[k])
-
-
-def _in_place(use: TensorExpr, k: int) -> bool:
-    """Whether ``use`` reads all of operand ``k`` once, in its order: loops over either visit both alike."""
-    if use.is_reduction or use.op in SCATTERS or use.op in SCANS:
-        return False
-    if use.op == "reshape":
-        return True
-    axes = [r.domain for r in use.reads[k] if isinstance(r, Mapped)]
-    return [d for d in axes if d.extent != 1] == [d for d in use.output.logical if d.extent != 1]
-
-
-def _stored(fusion: Fusion) -> set[Tensor]:
-    """Tensors that always get a nest of their own: reductions, what is gathered from, and outputs, but for those that a
-    reader goes through in their own order: they are written on the way to it."""
-    kept: set[Tensor] = set()
-    for e in fusion.exprs:
-        if e.is_reduction or e.op in SCATTERS or e.op in SCANS:
-            kept.add(e.output)
-        for t, row in zip(e.inputs, e.reads, strict=True):
-            if any(isinstance(r, Loaded) for r in row) and t.definition is not None:
-                kept.add(t)
-    # A tensor that nothing reads is still computed where it is named as an output only; others are dead but legal.
-    kept |= {e.output for e in fusion.exprs if not e.output.uses}
-    # Loops that come to an output through a slice, pad or cat further on would make a part of it only.
-    whole = set(kept)
-    for t in reversed(fusion.tensors):
-        if t.uses and all(_in_place(use, k) and use.output in whole for use, k in _reads(t)):
-            whole.add(t)
-    return kept | {t for t in fusion.outputs if t not in whole}
 
 
 def _reference(t: Tensor, sources: _Sources, stored: Collection[Tensor], config: KernelConfig) -> None:

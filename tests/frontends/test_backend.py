@@ -1,5 +1,7 @@
 """``torch.compile(model, backend="idgraph")``: models of the corpus' kinds, one training step each, against eager."""
 
+# pyright: reportUnknownMemberType=false, reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false, reportUnknownParameterType=false
 from __future__ import annotations
 
 import copy
@@ -179,7 +181,7 @@ def test_an_index_out_of_range_raises() -> None:
 def test_a_wrong_result_is_found_by_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
     fast = torch.compile(lambda x: x[1:] + x[:-1], backend="idgraph", options={"check": "first"})
     right = room.Runner.__call__
-    monkeypatch.setattr(room.Runner, "__call__", lambda self, flat: [r + 1e-2 for r in right(self, flat)])
+    monkeypatch.setattr(room.Runner, "__call__", lambda self, flat: [r + 1e-2 for r in right(self, flat)])  # pyright: ignore[reportOperatorIssue]
     with pytest.raises(IdGraphError, match="result 0 is not eager's"):
         fast(torch.rand(9))
 
