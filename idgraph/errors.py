@@ -9,6 +9,7 @@ import builtins
 import contextlib
 import linecache
 import sys
+import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache, update_wrapper
@@ -66,6 +67,14 @@ def user_line() -> SourceLine | None:
             return _source_line(file, frame.f_lineno, linecache.getline(file, frame.f_lineno))
         frame = frame.f_back
     return None
+
+
+def warn_user(text: str) -> None:
+    """Warn at the user's line: the innermost frame outside this package."""
+    level, frame = 1, sys._getframe()  # pyright: ignore[reportPrivateUsage] - as above
+    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, stacklevel=level)
 
 
 @lru_cache(maxsize=4096)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from idgraph.errors import EmitError, ScheduleError, arguments
+from idgraph.errors import EmitError, ScheduleError, arguments, warn_user
 from idgraph.ir import Fusion
 from idgraph.ir.rebuild import rebuild
 from idgraph.runtime.program import Program, Target, emit
@@ -96,7 +95,7 @@ def told(title: str, name: str, why: str, layout: Layout | None, known: set[tupl
         raise EmitError(f"input {name} would be copied: {why}", hint='layout="copy", or x.contiguous()')
     if (name, why) not in known:
         known.add((name, why))
-        warnings.warn(f"{title}: input {name} is copied at each call: {why}", stacklevel=4)
+        warn_user(f"{title}: input {name} is copied at each call: {why}")
 
 
 @arguments(EmitError, first=True)

@@ -102,8 +102,11 @@ def test_out_is_written_and_returned(target: Any) -> None:
 def test_strides_are_copied_and_told_or_refused() -> None:
     x, y = torch.randn(6, 4).t(), torch.randn(4, 6)
     k: Any = ig.compile(two())
-    with pytest.warns(UserWarning, match=r"input x is copied at each call: its strides are \(1, 4\), not \(6, 1\)"):
+    with pytest.warns(
+        UserWarning, match=r"input x is copied at each call: its strides are \(1, 4\), not \(6, 1\)"
+    ) as told:
         found = k(x, y)[0]
+    assert told[0].filename == __file__  # the user's line, not one of ours
     torch.testing.assert_close(found, x * 2 + y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
