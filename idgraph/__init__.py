@@ -23,11 +23,10 @@ from idgraph.errors import (
 )  # fmt: skip
 from idgraph.ir import Fusion, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, Tensor, TensorExpr, advice
 from idgraph.ir import parse_fusion as parse
+from idgraph.ir.composite import all as all
 from idgraph.ir.composite import (
-    all,
     amax,
     amin,
-    any,
     cummax,
     cummin,
     cumprod,
@@ -40,9 +39,10 @@ from idgraph.ir.composite import (
     mean,
     prod,
     softmax,
-    sum,
     take_along_dim,
 )  # fmt: skip
+from idgraph.ir.composite import any as any
+from idgraph.ir.composite import sum as sum
 from idgraph.ir.indexed import index_get, index_put, scatter, scatter_add
 from idgraph.ir.limits import Limits
 from idgraph.ir.losses import cross_entropy, cross_entropy_backward
@@ -60,15 +60,15 @@ from idgraph.ir.movement import (
     reshape,
     roll,
     select,
-    slice,
     slice_scatter,
     squeeze,
     stack,
     transpose,
     unsqueeze,
 )  # fmt: skip
+from idgraph.ir.movement import slice as slice
+from idgraph.ir.ops import abs as abs
 from idgraph.ir.ops import (
-    abs,
     add,
     atan2,
     bitwise_and,
@@ -106,11 +106,9 @@ from idgraph.ir.ops import (
     mul,
     ne,
     neg,
-    pow,
     reciprocal,
     relu,
     remainder,
-    round,
     rsqrt,
     sigmoid,
     sign,
@@ -123,6 +121,8 @@ from idgraph.ir.ops import (
     trunc,
     where,
 )  # fmt: skip
+from idgraph.ir.ops import pow as pow
+from idgraph.ir.ops import round as round
 from idgraph.loading import load
 from idgraph.runtime import emit
 from idgraph.validate import validate
@@ -176,6 +176,9 @@ _ROOMS: Final = (
 )  # fmt: skip
 _HOME: Final = {name: room for room, names in _LATER.items() for name in names}
 
+# Public names that are also Python's: `ig.sum` is there, and `from idgraph import *` leaves the builtin alone.
+BUILTIN_NAMES: Final = ("abs", "all", "any", "compile", "pow", "round", "set", "slice", "sum")
+
 __all__ = [
     "Access", "AlignEdge", "AlignedGraph", "BankConflicts", "Compiled", "Contiguity", "CounterExample",
     "Suggestion", "Cycle",
@@ -183,7 +186,7 @@ __all__ = [
     "FrontendError", "Fusion", "FusionError", "IdGraphError", "IdModel", "IndexGraph",
     "IndexMap", "IndexingError", "IterDomain", "Limits", "Loop", "Measured", "Merge", "OperationError", "ParseError",
     "Predicate", "Proof", "Report", "Resize", "Roll", "ScheduleError", "Split", "Stride", "Swizzle", "Tensor",
-    "TensorExpr", "Tuned", "Tuner", "Unknown", "VectorWidth", "abs", "add", "all", "amax", "amin", "any", "atan2",
+    "TensorExpr", "Tuned", "Tuner", "Unknown", "VectorWidth", "add", "amax", "amin", "atan2",
     "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast", "cast", "cat", "ceil", "check", "copy",
     "cos", "cost",
     "cross_entropy", "cross_entropy_backward", "cummax", "cummin", "cumprod", "cumsum", "div", "embedding", "emit",
@@ -191,9 +194,9 @@ __all__ = [
     "from_torch", "frontends", "full", "fuse", "gather", "ge", "gt", "index_get", "index_put", "index_select", "iota",
     "isinf", "isnan", "kernel", "layout", "le", "log", "log1p", "log2", "log_softmax", "logical_and", "logical_not",
     "logical_or", "logical_xor", "lt", "matmul", "maximum", "mean", "minimum", "mul", "ne", "neg", "pad", "parse",
-    "permute", "pow", "prod", "prove", "prove_equal", "reciprocal", "relu", "remainder", "repeat", "report",
-    "reshape", "roll", "round", "rsqrt", "scatter", "scatter_add", "schedule", "select", "set", "sigmoid", "sign",
-    "simplify", "sin", "slice", "slice_scatter", "softmax", "sqrt", "square", "squeeze", "stack", "sub", "sum",
+    "permute", "prod", "prove", "prove_equal", "reciprocal", "relu", "remainder", "repeat", "report",
+    "reshape", "roll", "rsqrt", "scatter", "scatter_add", "schedule", "select", "sigmoid", "sign",
+    "simplify", "sin", "slice_scatter", "softmax", "sqrt", "square", "squeeze", "stack", "sub",
     "sweep", "take_along_dim", "tan", "tanh", "transpose", "trunc", "tune", "unsqueeze", "validate", "viz", "where",
 ]  # fmt: skip
 
@@ -214,4 +217,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *BUILTIN_NAMES})

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from idgraph.errors import OperationError, arguments, short_repr, user_line
-from idgraph.ir.composite import amax, gather, index_select, sum
+from idgraph.ir.composite import amax, gather, index_select
+from idgraph.ir.composite import sum as summed
 from idgraph.ir.dtypes import is_float, is_integer
 from idgraph.ir.fusion import is_int
 from idgraph.ir.indexing import attr
@@ -109,13 +110,13 @@ def _parts(
 def _normalizer(p: _Loss) -> Tensor | float:
     """The divisor of a mean: the weights of the rows that count."""
     if p.share is not None:
-        return sum(p.per_row(p.share))
+        return summed(p.per_row(p.share))
     rows = 1
     for q, n in enumerate(p.wide.shape):
         if q == p.dim:
             continue
         if not isinstance(n, int):
-            return sum(p.wide.fusion.full([attr(d.extent) for d in p.target.axes], 1.0, p.wide.dtype))
+            return summed(p.wide.fusion.full([attr(d.extent) for d in p.target.axes], 1.0, p.wide.dtype))
         rows *= n
     return float(rows)
 
@@ -160,7 +161,7 @@ def cross_entropy(
     with at_user_line("cross_entropy"):
         p = _parts("cross_entropy", input, target, weight, ignore_index, reduction, label_smoothing)
         top = amax(p.wide, p.dim, keepdim=True)
-        logsum = log(sum(exp(sub(p.wide, top)), p.dim, keepdim=True))
+        logsum = log(summed(exp(sub(p.wide, top)), p.dim, keepdim=True))
         picked = cast(gather(input, p.dim, p.target), p.wide.dtype)
         # log(sum) + (max - logit): both terms small, where max + log(sum) could round away the difference.
         loss = add(logsum, sub(top, picked))
@@ -174,7 +175,7 @@ def cross_entropy(
         if reduction == "none":
             result = rows
         else:
-            result = sum(rows)
+            result = summed(rows)
             if reduction == "mean":
                 result = div(result, _normalizer(p))
         return cast(result, input.dtype, name=name)
@@ -186,8 +187,9 @@ def _spread(p: _Loss, top: Tensor, logsum: Tensor) -> Tensor:
     below = sub(top, p.wide)
     if weights is None:
         count = float(p.classes or 0)
-        return add(mul(logsum, count), sum(below, p.dim, keepdim=True))
-    return add(mul(logsum, reshape(sum(weights), [1] * p.wide.ndim)), sum(mul(below, weights), p.dim, keepdim=True))
+        return add(mul(logsum, count), summed(below, p.dim, keepdim=True))
+    total = reshape(summed(weights), [1] * p.wide.ndim)
+    return add(mul(logsum, total), summed(mul(below, weights), p.dim, keepdim=True))
 
 
 @arguments(OperationError, keep=building)
@@ -217,7 +219,7 @@ def cross_entropy_backward(
         p = _parts("cross_entropy_backward", input, target, weight, ignore_index, reduction, label_smoothing)
         factor = _row_factor(p, grad, reduction)
         e = exp(sub(p.wide, amax(p.wide, p.dim, keepdim=True)))
-        shares = div(e, sum(e, p.dim, keepdim=True))
+        shares = div(e, summed(e, p.dim, keepdim=True))
         numbers = p.wide.fusion.iota(attr(p.wide.axes[p.dim].extent))
         hit = eq(_along(numbers, p), p.target)
         slope: Tensor = where(hit, sub(shares, 1.0), shares)
@@ -272,4 +274,4 @@ def _spread_slope(p: _Loss, shares: Tensor) -> Tensor:
     weights = _class_weights(p)
     if weights is None:
         return sub(mul(shares, float(p.classes or 0)), 1.0)
-    return sub(mul(shares, reshape(sum(weights), [1] * p.wide.ndim)), weights)
+    return sub(mul(shares, reshape(summed(weights), [1] * p.wide.ndim)), weights)

@@ -57,5 +57,5 @@ def picture_section(s: SegmentFacts, found: Drawn) -> str:
     for n, (name, p) in enumerate(found):
         told = "; ".join(p.facts()[:1])
         head = f'<b class="m">{xml(name)}</b><span>{xml(p.title())}</span><span class="dim end">{xml(told)}</span>'
-        parts.append(foldable(head, f'<div class="figure">{access_svg(p)}</div>', open=n == 0, is_html=True))
+        parts.append(foldable(head, f'<div class="figure">{access_svg(p)}</div>', is_open=n == 0, is_html=True))
     return "\n".join(parts)

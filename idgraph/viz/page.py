@@ -195,7 +195,7 @@ def _tensors(s: SegmentFacts) -> str:
         for t in s.tensors
     )
     content = table(("tensor", "role", "shape", "strides", "line"), rows)
-    return foldable(f"{len(s.tensors)} inputs and outputs", content, open=len(s.tensors) <= 12)
+    return foldable(f"{len(s.tensors)} inputs and outputs", content, is_open=len(s.tensors) <= 12)
 
 
 def _strides(strides: Sequence[int | str] | None) -> str:
@@ -221,11 +221,11 @@ def _cycles(s: SegmentFacts) -> str:
     )
     parts = [f'<h3 id="s{s.number}-cycles">Cycles</h3><p class="note">{note}</p>']
     for n, c in enumerate(order):
-        parts.append(_cycle(f"s{s.number}-cycle{n}", c, open=n < 2 and c.changes_index and changing < 5))
+        parts.append(_cycle(f"s{s.number}-cycle{n}", c, is_open=n < 2 and c.changes_index and changing < 5))
     return "\n".join(parts)
 
 
-def _cycle(anchor: str, c: CycleFacts, *, open: bool) -> str:
+def _cycle(anchor: str, c: CycleFacts, *, is_open: bool) -> str:
     tag = (
         '<span class="tag red">changes the index</span>'
         if c.changes_index
@@ -241,7 +241,7 @@ def _cycle(anchor: str, c: CycleFacts, *, open: bool) -> str:
         f'<p>Lines:</p><ul class="steps">{lines or "<li>not known</li>"}</ul>'
     )
     head = f'<b>{xml(cycle_text(c))}</b>{tag}{resize}<span class="dim end">{xml(places(c.lines))}</span>'
-    return foldable(head, body, anchor=anchor, open=open, is_html=True)
+    return foldable(head, body, anchor=anchor, is_open=is_open, is_html=True)
 
 
 def _at(c: CycleFacts) -> str:
@@ -260,7 +260,7 @@ def _lanes(s: SegmentFacts) -> str:
     for n, (title, rows) in enumerate(found):
         columns = ("operation", "access", "lanes along", "now", "points", "because", "would allow more elements")
         body = table(columns, rows, right=(4,), links=0)
-        parts.append(foldable(f"{title}: {len(rows)}", body, open=n == 0 and len(rows) <= 20))
+        parts.append(foldable(f"{title}: {len(rows)}", body, is_open=n == 0 and len(rows) <= 20))
     return "\n".join(parts)
 
 
@@ -298,7 +298,7 @@ def _memory(s: SegmentFacts) -> str:
     )
     rows = memory(s)
     body = table(("tensor", "role", "size", "read", "written", "note"), rows, right=(2, 3, 4))
-    return f'<h3 id="s{s.number}-memory">Memory</h3>' + foldable(totals_, body, open=len(rows) <= 12)
+    return f'<h3 id="s{s.number}-memory">Memory</h3>' + foldable(totals_, body, is_open=len(rows) <= 12)
 
 
 def _operations(s: SegmentFacts) -> str:
@@ -323,7 +323,7 @@ def _operations(s: SegmentFacts) -> str:
         )
         source = f"<p><code>{xml(e.line.code)}</code></p>" if e.line is not None and e.line.code else ""
         body = f"{source}<p><code>{xml(e.text)}</code></p>{accesses_of(e)}"
-        parts.append(foldable(head, body, anchor=f"s{s.number}-op-{n}", open=False, is_html=True, kind="op"))
+        parts.append(foldable(head, body, anchor=f"s{s.number}-op-{n}", is_open=False, is_html=True, kind="op"))
     return "\n".join(parts)
 
 
@@ -333,7 +333,8 @@ def _coverage(r: IndexReport) -> str:
     rows += [(name, count_text(n), "") for name, n in sorted(r.mapped.items())]
     body = table(("operation", "calls", "opaque because"), rows, right=(1,))
     title = f"{calls} calls mapped, {len(r.opaque)} operations opaque"
-    return f'<section id="imported"><h2>Imported operations</h2>{foldable(title, body, open=bool(r.opaque))}</section>'
+    part = foldable(title, body, is_open=bool(r.opaque))
+    return f'<section id="imported"><h2>Imported operations</h2>{part}</section>'
 
 
 _WORDS: tuple[tuple[str, str], ...] = (

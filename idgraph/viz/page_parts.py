@@ -56,13 +56,13 @@ def _linked(text: str) -> str:
 
 
 def foldable(
-    head: str, body: str, *, anchor: str = "", open: bool = False, is_html: bool = False, kind: str = ""
+    head: str, body: str, *, anchor: str = "", is_open: bool = False, is_html: bool = False, kind: str = ""
 ) -> str:
     """A part that folds; ``head`` is text, or markup made here where ``is_html``."""
     named = f' id="{anchor}"' if anchor else ""
     classed = f' class="{kind}"' if kind else ""
     title = head if is_html else f"<b>{xml(head)}</b>"
-    start = f"<details{named}{classed}{' open' if open else ''}>"
+    start = f"<details{named}{classed}{' open' if is_open else ''}>"
     return f'{start}<summary>{title}</summary><div class="body">{body}</div></details>'
 
 

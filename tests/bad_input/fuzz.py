@@ -109,7 +109,8 @@ def objects(c: Case) -> dict[str, Any]:
 def surface(c: Case) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Every public callable by name: of the package, of its rooms, and the methods of each object bound."""
     seen: set[int] = set()
-    modules = [("ig", ig, ig.__all__), *((room, getattr(ig, room), getattr(ig, room).__all__) for room in ROOMS)]
+    rooms = [(room, getattr(ig, room), getattr(ig, room).__all__) for room in ROOMS]
+    modules = [("ig", ig, [*ig.__all__, *ig.BUILTIN_NAMES]), *rooms]
     for room, module, names in modules:
         for name in names:
             held = getattr(module, name)

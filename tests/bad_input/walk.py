@@ -117,7 +117,8 @@ def objects(c: Case) -> dict[str, Any]:
 
 def callables(c: Case) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Every public function and method by name, those of the case's objects bound."""
-    modules = {"ig": (ig, ig.__all__), "schedule": (ig.schedule, ig.schedule.__all__), "viz": (viz, viz.__all__),
+    modules = {"ig": (ig, [*ig.__all__, *ig.BUILTIN_NAMES]),
+               "schedule": (ig.schedule, ig.schedule.__all__), "viz": (viz, viz.__all__),
                "check": (ig.check, ig.check.__all__), "fuse": (ig.fuse, ig.fuse.__all__)}  # fmt: skip
     for room, (module, names) in modules.items():
         for name in names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import re
 from pathlib import Path
@@ -22,10 +23,19 @@ def test_every_public_function_and_class_has_an_entry() -> None:
     known = {name.rsplit(".", 1)[-1] for name in directives()}
     aliases = {"set"}  # of copy
     errors = {name for name in ig.__all__ if name.endswith("Error")}  # errors stand there by their module
+    public = [*ig.__all__, *ig.BUILTIN_NAMES]
     missing = [
-        name for name in ig.__all__ if not inspect.ismodule(getattr(ig, name)) and name not in known | aliases | errors
+        name for name in public if not inspect.ismodule(getattr(ig, name)) and name not in known | aliases | errors
     ]
     assert not missing, f"add to a page of tools/docs/reference: {missing}"
+
+
+def test_a_star_import_leaves_pythons_own_names_alone() -> None:
+    rooms = [ig, *(getattr(ig, room) for room in ("check", "frontends", "fuse", "kernel", "layout", "schedule", "viz"))]
+    for room in rooms:
+        assert not set(room.__all__) & set(dir(builtins)), room.__name__
+    assert set(ig.BUILTIN_NAMES) <= set(dir(builtins))
+    assert set(ig.BUILTIN_NAMES) <= set(dir(ig))
 
 
 def test_no_entry_is_of_something_that_is_gone() -> None:

@@ -28,7 +28,7 @@ for use in USES:
         sys.exit(0 if found is not None else use + " gives None")
     if os.waitpid(child, 0)[1]:
         sys.exit(1)
-for name in (*ig.__all__, *dir(ig)):
+for name in (*ig.__all__, *ig.BUILTIN_NAMES, *dir(ig)):
     getattr(ig, name)
 """
 

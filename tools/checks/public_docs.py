@@ -19,7 +19,7 @@ def rule(root: Path) -> list[Finding]:
 def undocumented(package: ModuleType) -> list[Finding]:
     """The public names of `package` without a docstring, or (for classes and functions) without an example in it."""
     findings: list[Finding] = []
-    public: list[str] = getattr(package, "__all__", [])
+    public: list[str] = [*getattr(package, "__all__", []), *getattr(package, "BUILTIN_NAMES", ())]
     if not public:
         return [Finding(package.__name__, 0, "has no __all__")]
     for name in public:

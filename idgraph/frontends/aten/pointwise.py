@@ -135,7 +135,7 @@ def floor_divide(c: Call) -> Tensor:
 
 
 @handles("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.pow.Scalar")
-def pow(c: Call) -> Tensor:
+def power(c: Call) -> Tensor:
     """self ** exponent."""
     a, b = aligned(c.operand(0, "self"), c.operand(1, "exponent"))
     if b == 2 and isinstance(a, Tensor) and promoted([a, b]) == a.dtype:
