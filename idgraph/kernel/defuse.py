@@ -6,8 +6,10 @@ list of their own.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from itertools import chain, count
 from typing import TypeVar, assert_never
 
 from idgraph.arith import FALSE, TRUE, Expr
@@ -16,6 +18,7 @@ from idgraph.kernel.statements import (
     Accumulate,
     Alloc,
     Barrier,
+    Buffer,
     Checked,
     Choose,
     Combine,
@@ -40,6 +43,7 @@ from idgraph.kernel.statements import (
     VectorAdd,
     VectorLoad,
     VectorStore,
+    bodies,
     walk,
 )
 
@@ -233,14 +237,6 @@ def names(s: Stmt) -> frozenset[str]:
     return locals_read(s) | {x.name for x in made_by(s)}
 
 
-def value_of(s: Stmt) -> object:
-    """The key of the value that ``s`` computes: equal for statements that compute the same of the same operands.
-    None where ``s`` makes no value."""
-    if not isinstance(s, (Load, Compute, Choose)):
-        return None
-    return rewritten(s, made=lambda x: Local("", x.dtype))
-
-
 # questions about bodies -----------------------------------------------------------------------------------------------
 
 
@@ -252,6 +248,72 @@ def all_sets(body: Iterable[Stmt]) -> frozenset[str]:
 def all_reads(body: Iterable[Stmt]) -> frozenset[str]:
     """Names read anywhere in ``body``."""
     return frozenset(n for s in walk(tuple(body)) for n in reads(s))
+
+
+def definitions(body: Iterable[Stmt]) -> dict[str, Stmt]:
+    """The statement, at this level, that gives each variable its value; of several the last one."""
+    return {x.name: s for s in body for x in made_by(s)}
+
+
+def defined_once(body: Sequence[Stmt]) -> dict[str, Stmt]:
+    """The same for the variables that ``body`` sets at this level only, and once."""
+    times = Counter(x.name for s in walk(tuple(body)) for x in made_by(s))
+    return {name: s for name, s in definitions(body).items() if times[name] == 1}
+
+
+def read_before_set(
+    body: Sequence[Stmt], read: Callable[[Stmt], frozenset[str]], known: Iterable[str] = (), *, scoped: bool
+) -> list[str]:
+    """Names that ``read`` gives of a statement before one sets them, in order; ``known`` are set before ``body``.
+
+    ``scoped``: what is set inside a loop or under a condition is not known behind it.
+
+    >>> x, y = Local("x", "int64"), Local("y", "int64")
+    >>> body = (If(TRUE, (Compute(x, "neg", (y,), "int64"),)), Compute(y, "neg", (x,), "int64"))
+    >>> read_before_set(body, locals_read, scoped=True), read_before_set(body, locals_read, scoped=False)
+    (['y', 'x'], ['y'])
+    """
+    missing: dict[str, None] = {}
+
+    def visit(body: Sequence[Stmt], known: set[str]) -> None:
+        for s in body:
+            missing.update(dict.fromkeys(sorted(read(s) - known)))
+            visit(bodies(s), known | sets(s))
+            known |= sets(s) if scoped else all_sets((s,))
+
+    visit(body, set(known))
+    return list(missing)
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """Names of variables and of buffers that statements set or write, and read."""
+
+    sets: frozenset[str] = frozenset()
+    reads: frozenset[str] = frozenset()
+    stores: frozenset[str] = frozenset()
+    loads: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, body: Sequence[Stmt]) -> Effects:
+        """Those of a body."""
+        return cls(all_sets(body), all_reads(body), stored_in(body), loaded_in(body))
+
+    def __or__(self, other: Effects) -> Effects:
+        return Effects(
+            self.sets | other.sets, self.reads | other.reads, self.stores | other.stores, self.loads | other.loads
+        )
+
+    def waits_for(self, before: Effects) -> bool:
+        """True where these may not run before those: one of both sets, or writes, what the other one touches.
+
+        >>> Effects(reads=frozenset("x")).waits_for(Effects(sets=frozenset("x"))), Effects().waits_for(Effects())
+        (True, False)
+        """
+        return bool(
+            self.reads & before.sets or self.sets & (before.sets | before.reads)
+            or self.loads & before.stores or self.stores & (before.stores | before.loads)
+        )  # fmt: skip
 
 
 def stored_in(body: Iterable[Stmt]) -> frozenset[str]:
@@ -266,6 +328,11 @@ def stored_in(body: Iterable[Stmt]) -> frozenset[str]:
             case _:
                 pass
     return frozenset(found)
+
+
+def unwritten(buffers: Iterable[Buffer], body: Sequence[Stmt]) -> frozenset[str]:
+    """Names of those buffers that no statement of ``body`` writes."""
+    return frozenset(b.name for b in buffers) - stored_in(body)
 
 
 def loaded_in(body: Iterable[Stmt]) -> frozenset[str]:
@@ -286,3 +353,46 @@ def everywhere(body: Sequence[Stmt], f: Callable[[Stmt], Stmt]) -> Body:
             s = replace(s, body=everywhere(s.body, f))
         made.append(f(s))
     return tuple(made)
+
+
+# other variables ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Renaming:
+    """Variables under other names: ``to`` says which one stands for a name, ``taken`` which names are in use.
+
+    >>> names = Renaming({"t"})
+    >>> t, u = Local("t", "int64"), Local("u", "int64")
+    >>> names.apart(t).name, names.operand(t).name, names.local(u).name
+    ('t_s2', 't_s2', 'u')
+    """
+
+    taken: set[str] = field(default_factory=set[str])
+    to: dict[str, Local] = field(default_factory=dict[str, Local])
+
+    def local(self, x: Local) -> Local:
+        """The variable that stands for ``x``, of its type."""
+        found = self.to.get(x.name)
+        return x if found is None else replace(found, dtype=x.dtype)
+
+    def operand(self, o: Operand) -> Operand:
+        """The same for an operand."""
+        return self.local(o) if isinstance(o, Local) else o
+
+    def statement(self, s: S) -> S:
+        """``s`` over the variables that stand for its own."""
+        return rewritten(s, made=self.local, updated=self.local, read=self.operand)
+
+    def fresh(self, names: Iterable[str]) -> str:
+        """The first of ``names`` that is not in use; it is from here on."""
+        found = next(n for n in names if n not in self.taken)
+        self.taken.add(found)
+        return found
+
+    def apart(self, x: Local) -> Local:
+        """A variable of its own for ``x``: itself where its name is not in use, else another one that stands for it."""
+        name = self.fresh(chain((x.name,), (f"{x.name}_s{n}" for n in count(2))))
+        if name != x.name:
+            self.to[x.name] = replace(x, name=name)
+        return replace(x, name=name)

@@ -23,7 +23,17 @@ from itertools import product
 from typing import TypeGuard
 
 from idgraph.arith import Expr
-from idgraph.kernel.defuse import everywhere, loaded_in, made_by, operands_of, rewritten, stored_in, updated_by
+from idgraph.kernel.defuse import (
+    everywhere,
+    loaded_in,
+    locals_read,
+    made_by,
+    operands_of,
+    read_before_set,
+    rewritten,
+    stored_in,
+    updated_by,
+)
 from idgraph.kernel.ir import (
     Checked,
     If,
@@ -227,10 +237,6 @@ def _own(loop: Loop) -> Counter[str]:
         for x in _touched(s):
             found.setdefault(x.name, []).append(x)
     first = {x.name for s in loop.body for x in made_by(s)}
-    known: set[str] = set()
-    early: set[str] = set()
-    for s in walk(loop.body):
-        early |= {x.name for x in (*operands_of(s), *updated_by(s)) if isinstance(x, Local)} - known
-        known |= {x.name for x in made_by(s)}
+    early = set(read_before_set(loop.body, locals_read, scoped=False))
     one = {n for n, xs in found.items() if xs[0].at is not None and len({x.at for x in xs}) == 1}
     return Counter({n: len(found[n]) for n in (one & first) - early})

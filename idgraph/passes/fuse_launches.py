@@ -13,18 +13,17 @@ from dataclasses import replace
 from itertools import islice
 
 from idgraph.arith import Expr, as_expr, simplify
+from idgraph.kernel.defuse import loaded_in, stored_in
 from idgraph.kernel.ir import (
     Accumulate,
     Alloc,
     Barrier,
     Combine,
     Kernel,
-    Load,
     Loop,
     Note,
     Plan,
     Stmt,
-    Store,
     walk,
 )
 from idgraph.schedule.config import KernelConfig
@@ -47,7 +46,7 @@ def together(plan: Plan) -> Plan:
     touched: dict[str, int] = {}  # buffer -> the last launch that reads or writes it
     places: dict[Expr, list[int]] = {}  # threads of a block -> launches of plain kernels
     for k in plan.kernels:
-        writes, names = _written(k), {b.name for b in k.buffers}
+        writes, names = stored_in(k.body), {b.name for b in k.buffers}
         after = max([*(written.get(n, -1) for n in names), *(touched.get(n, -1) for n in writes)], default=-1)
         home = len(groups)
         if _is_plain(k):
@@ -68,10 +67,6 @@ def together(plan: Plan) -> Plan:
             written[n] = max(home, written.get(n, -1))
     joined = [_joined(g) if len(g) > 1 else g[0] for g in groups]
     return replace(plan, kernels=tuple(replace(k, name=f"kernel{n}") for n, k in enumerate(joined)))
-
-
-def _written(k: Kernel) -> set[str]:
-    return {s.buffer.name for s in walk(k.body) if isinstance(s, (Store, Accumulate)) and s.buffer is not None}
 
 
 def _is_plain(k: Kernel) -> bool:
@@ -112,8 +107,7 @@ def _shares(group: Sequence[Kernel], k: Kernel) -> bool:
     """True where ``k`` runs on the same blocks as the group and reads something that the group reads."""
     if simplify(group[0].launch["blockIdx.x"][0] - k.launch["blockIdx.x"][0]) != 0:
         return False
-    read = {s.buffer.name for g in group for s in walk(g.body) if isinstance(s, Load)}
-    return any(isinstance(s, Load) and s.buffer.name in read for s in walk(k.body))
+    return any(loaded_in(g.body) & loaded_in(k.body) for g in group)
 
 
 def _one_nest(bodies: Sequence[Body]) -> Body:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from idgraph.ir import DType
-from idgraph.kernel.defuse import locals_read, made_by
-from idgraph.kernel.ir import Choose, Compute, Declare, Kernel, Load, Loop, Stmt, bodies, walk
+from idgraph.kernel.defuse import locals_read, made_by, read_before_set
+from idgraph.kernel.ir import Choose, Compute, Declare, Kernel, Load, Loop, Stmt, walk
 
 
 def with_first_values(kernel: Kernel) -> Kernel:
@@ -59,18 +59,6 @@ def _loop(s: Loop, known: set[str]) -> Loop:
                 types[local.name] = local.dtype
             case _:
                 pass
-    missing: dict[str, None] = {}
-    _visit(s.body, set(known), missing)
+    missing = read_before_set(s.body, locals_read, known, scoped=True)
     first = [Declare(name, types[name], 0) for name in missing if name in types]
     return replace(s, body=(*first, *s.body)) if first else s
-
-
-def _visit(body: Sequence[Stmt], known: set[str], missing: dict[str, None]) -> None:
-    """Adds to ``missing`` what is read where no statement before it, in the bodies around it, has set it."""
-    for s in body:
-        inner = bodies(s)
-        if inner:
-            _visit(inner, set(known), missing)
-            continue
-        missing.update(dict.fromkeys(name for name in locals_read(s) if name not in known))
-        known.update(x.name for x in made_by(s))

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from idgraph.arith import FALSE, TRUE, Expr, as_expr, not_, simplify, symbol
-from idgraph.kernel.defuse import all_reads, all_sets, made_by, rewritten
+from idgraph.kernel.defuse import all_reads, all_sets, made_by, rewritten, unwritten
 from idgraph.kernel.ir import (
     Accumulate,
     Alloc,
@@ -20,7 +20,6 @@ from idgraph.kernel.ir import (
     Checked,
     Choose,
     Combine,
-    Compute,
     If,
     Index,
     Kernel,
@@ -35,6 +34,7 @@ from idgraph.kernel.ir import (
     Store,
     walk,
 )
+from idgraph.kernel.values import Values
 from idgraph.passes.pack_half2 import pair_up
 from idgraph.passes.vectorize import join_accesses
 
@@ -105,9 +105,7 @@ def with_lanes(kernel: Kernel) -> Kernel:
         (t_0_v0: float32, t_1_v1: float32, t_2_v2: float32, t_3_v3: float32) = x[i*4; 4]
         y[i*4; 4] = (t_0_v0, t_1_v1, t_2_v2, t_3_v3)
     """
-    written = {s.buffer.name for s in walk(kernel.body) if isinstance(s, (Store, Accumulate)) and s.buffer is not None}
-    read_only = frozenset(b.name for b in kernel.buffers if b.name not in written)
-    return replace(kernel, body=_unrolled(kernel.body, read_only))
+    return replace(kernel, body=_unrolled(kernel.body, unwritten(kernel.buffers, kernel.body)))
 
 
 def _unrolled(body: Body, read_only: frozenset[str], after: frozenset[str] = frozenset()) -> Body:
@@ -130,7 +128,7 @@ def _sides(s: Loop, read_only: frozenset[str], facts: tuple[Expr, ...]) -> list[
 
     Then each side is straight code. A test that all threads of a warp decide alike costs one jump.
     """
-    lanes = Expansion(read_only).expand((s,), [Lane((), {}, facts=facts)], {})
+    lanes = Expansion(Values(read_only)).expand((s,), [Lane((), {}, facts=facts)], {})
     tests = _tests(lanes) if len(facts) < MAX_SIDES else ()
     split = next((c for c in tests if simplify(not_(c)) in tests), None)
     if split is None:
@@ -157,10 +155,7 @@ def _tests(body: Sequence[Stmt]) -> tuple[Expr, ...]:
 
 def _still(s: Stmt) -> frozenset[str]:
     """Shared arrays that ``s`` reads only: nobody writes them before the next barrier, which is outside of it."""
-    inside = list(walk((s,)))
-    written = {x.buffer.name for x in inside if isinstance(x, (Store, Accumulate)) and x.buffer is not None}
-    read = {x.buffer.name for x in inside if isinstance(x, Load) and x.buffer.place == "shared"}
-    return frozenset(read - written)
+    return unwritten((x.buffer for x in walk((s,)) if isinstance(x, Load) and x.buffer.place == "shared"), (s,))
 
 
 def _is_lanes(s: Stmt) -> bool:
@@ -199,12 +194,10 @@ def _is_apart(s: Accumulate) -> bool:
 
 @dataclass(slots=True)
 class Expansion:
-    """Statements once for each lane. ``held`` numbers what locals hold: equal numbers are equal values wherever both
-    locals are defined. ``values`` says what each number is made of."""
+    """Statements once for each lane. Lanes have variables of their own, so what ``values`` says of two variables is so
+    wherever both are defined."""
 
-    read_only: frozenset[str]
-    held: dict[str, int] = field(default_factory=dict[str, int])
-    values: dict[object, int] = field(default_factory=dict[object, int])
+    values: Values
 
     def expand(self, body: Sequence[Stmt], lanes: Sequence[Lane], depths: dict[str, int]) -> list[Stmt]:
         """Each statement for all lanes before the next one; ``depths`` says how deep each local was set so far."""
@@ -237,34 +230,20 @@ class Expansion:
                         depths.update((x.name, len(lanes[0].numbers)) for x in made_by(s))
                     for lane in lanes:
                         made.append(_in_lane(s, lane, before))
-                        self.note_held(made[-1])
+                        self.values.define(made[-1])
         return made
-
-    def note_held(self, s: Stmt) -> None:
-        for x in made_by(s):
-            match s:
-                case Load(_, buffer, address, guard) if buffer.name in self.read_only:
-                    made: object = (buffer.name, address, guard)
-                case Compute(local, op, operands, compute):
-                    made = (op, tuple(map(self.value, operands)), compute, local.dtype)
-                case _:
-                    made = (x.name, len(self.values))  # like nothing before
-            self.held[x.name] = self.values.setdefault(made, len(self.values))
-
-    def value(self, o: Operand) -> object:
-        """The key of an operand's value: equal for equal values only."""
-        return self.held.get(o.name, o) if isinstance(o, Local) else o
 
     def let(self, s: Let, lanes: Sequence[Lane], depths: Mapping[str, int]) -> list[Stmt]:
         """One variable for all lanes whose value is made of the same elements of inputs."""
         name, value, made = s.name, s.value, list[Stmt]()
-        known: dict[object, str] = {}
+        known: dict[int, str] = {}
         for lane in lanes:
             mine = _operand_in_lane(value, lane, depths)
-            same = self.value(mine)
+            same = self.values.number(mine)
             if same not in known:
                 known[same] = lane.name(name, len(lane.numbers))
                 made.append(Let(known[same], mine, rewritten(s, point=lane.served).serves))
+                self.values.define(made[-1])
             lane.lets[name] = known[same]
         return made
 

@@ -8,12 +8,11 @@ Figueroa, When is double rounding innocuous?, 1995); only a bfloat16 product bel
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from idgraph.ir import DType, is_float, item_size
-from idgraph.kernel.defuse import made_by
+from idgraph.kernel.defuse import defined_once
 from idgraph.kernel.ir import (
     Checked,
     Compute,
@@ -26,7 +25,7 @@ from idgraph.kernel.ir import (
     VectorStore,
     walk,
 )
-from idgraph.passes.cse import live
+from idgraph.passes.dead_code import without_dead
 
 PAIR_OPS = frozenset({"add", "sub", "mul", "neg", "abs"})
 
@@ -35,7 +34,7 @@ def pair_up(body: Sequence[Stmt]) -> list[Stmt]:
     """Straight code with 16-bit floats loaded, computed and stored in pairs where that is the same."""
     if not any(isinstance(s, VectorStore) and _is_short(s.buffer.dtype) for s in walk(tuple(body))):
         return list(body)
-    return live(_level(body), set())
+    return without_dead(_level(body), set())
 
 
 def _is_short(dtype: DType) -> bool:
@@ -44,7 +43,7 @@ def _is_short(dtype: DType) -> bool:
 
 def _level(given: Sequence[Stmt]) -> list[Stmt]:
     body: list[Stmt] = [replace(s, body=tuple(_level(s.body))) if isinstance(s, (If, Checked)) else s for s in given]
-    pairs = _Pairs(_defined_once(body))
+    pairs = _Pairs(defined_once(body))
     out: list[Stmt] = []
     for s in body:
         if isinstance(s, VectorStore) and _is_short(s.buffer.dtype) and all(isinstance(v, Local) for v in s.values):
@@ -57,26 +56,11 @@ def _level(given: Sequence[Stmt]) -> list[Stmt]:
     return [x for s in out for x in pairs.load(s)]
 
 
-def _defined_once(body: Sequence[Stmt]) -> dict[str, Compute | VectorLoad]:
-    """The definition of each local that is set at this level only, and once."""
-    found: dict[str, Compute | VectorLoad] = {}
-    times: Counter[str] = Counter(x.name for s in walk(tuple(body)) for x in made_by(s))
-    for s in body:
-        match s:
-            case VectorLoad(made, pairs=False):
-                found.update({x.name: s for x in made})
-            case Compute(local):
-                found[local.name] = s
-            case _:
-                pass
-    return {name: s for name, s in found.items() if times[name] == 1}
-
-
 @dataclass(slots=True)
 class _Pairs:
     """Words of the pairs that are wanted, with the statements that make them."""
 
-    defined: dict[str, Compute | VectorLoad]
+    defined: dict[str, Stmt]
     known: dict[tuple[str, str], Local | None] = field(default_factory=dict[tuple[str, str], "Local | None"])
     wanted: set[str] = field(default_factory=set[str])
     made: list[Stmt] = field(default_factory=list[Stmt])

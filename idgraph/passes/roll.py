@@ -25,12 +25,15 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from idgraph.arith import Expr, as_expr, symbol
+from idgraph.ir import DType
 from idgraph.kernel.defuse import (
+    Renaming,
     all_reads,
     all_sets,
     everywhere,
     loaded_in,
     made_by,
+    read_before_set,
     reads,
     rewritten,
     same_index,
@@ -99,7 +102,7 @@ def rolled(kernel: Kernel) -> Kernel:
         y[i*4; 2] = u[0; 2]
     """
     taken = {b.name for b in kernel.buffers} | all_sets(kernel.body) | all_reads(kernel.body) | set(LANE)
-    roller = _Roller(_single(kernel.body), taken)
+    roller = _Roller(_single(kernel.body), Renaming(taken))
     body = everywhere(kernel.body, lambda s: _assigned(s, roller.fixed))
     body = tuple(roller.level(body))
     return replace(kernel, body=(*roller.arrays.values(), *body))
@@ -108,12 +111,10 @@ def rolled(kernel: Kernel) -> Kernel:
 def _single(body: Body) -> frozenset[str]:
     """Variables that stay single: read before they are set (a step of a loop goes on from the one before), added to,
     or part of an index expression."""
-    known: set[str] = set()
-    found: set[str] = set()
+    found = set(read_before_set(body, reads, scoped=False))
     for s in walk(body):
         index = reads(s) - {o.name for o in _parts(s) if isinstance(o, Local)}
-        found |= (reads(s) - known) | index | (sets(s) - {x.name for x in made_by(s)})
-        known |= sets(s)
+        found |= index | (sets(s) - {x.name for x in made_by(s)})
         if isinstance(s, Let):
             found.add(s.name)
         if isinstance(s, Checked):
@@ -276,11 +277,10 @@ class _Order:
 
 @dataclass(slots=True)
 class _Roller:
-    """``slots`` says where variables that are lanes live: (array, element); ``arrays`` how many elements they have."""
+    """``names`` says which element of an array a variable that is a lane is; ``arrays`` how many elements they have."""
 
     fixed: frozenset[str]
-    taken: set[str]
-    slots: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+    names: Renaming
     arrays: dict[str, Registers] = field(default_factory=dict[str, Registers])
     gathered: dict[object, str] = field(default_factory=dict[object, str])
 
@@ -298,19 +298,10 @@ class _Roller:
 
     def whole(self, s: Stmt) -> Stmt:
         """A statement by itself, with what is inside it."""
-        s = rewritten(s, made=self.named, updated=self.named, read=self.operand)
+        s = self.names.statement(s)
         if isinstance(s, (Loop, Single, If, Checked)):
             return replace(s, body=tuple(self.level(s.body)))
         return s
-
-    def named(self, x: Local) -> Local:
-        """The variable where it lives."""
-        slot = self.slots.get(x.name)
-        return x if slot is None else Local(slot[0], x.dtype, as_expr(slot[1]))
-
-    def operand(self, o: Operand) -> Operand:
-        """An operand where it lives."""
-        return self.named(o) if isinstance(o, Local) else o
 
     # packs --------------------------------------------------------------------------------------------------------
 
@@ -336,17 +327,17 @@ class _Roller:
     def lane(self, s: Stmt, order: _Order) -> None:
         """One statement of a lane, into the first pack that it fits."""
         groups = [made_by(y) for y in walk((s,))]
-        fresh = {x.name for group in groups for x in group if x.name not in self.slots}
+        fresh = {x.name for group in groups for x in group if x.name not in self.names.to}
         if fresh & self.fixed:
             order.alone(s, self.whole(s))
             return
         blank = {name: f"#{n}" for n, name in enumerate(x.name for g in groups for x in g if x.name in fresh)}
 
         def loose(o: Operand) -> Operand:
-            return replace(o, name=blank[o.name]) if isinstance(o, Local) and o.name in blank else self.operand(o)
+            return replace(o, name=blank[o.name]) if isinstance(o, Local) and o.name in blank else self.names.operand(o)
 
         def loose_local(x: Local) -> Local:
-            return replace(x, name=blank[x.name]) if x.name in blank else self.named(x)
+            return replace(x, name=blank[x.name]) if x.name in blank else self.names.local(x)
 
         form = _everywhere(s, loose_local, loose)
         pack = order.place(s, _key(form, _parts(form)))
@@ -354,21 +345,27 @@ class _Roller:
             if n == len(pack.arrays):
                 pack.arrays.append(self.array(group, _is_words(s)) if {x.name for x in group} & fresh else "")
             for x in group:
-                if x.name not in self.slots:
-                    self.slots[x.name] = self.element(pack.arrays[n])
-        pack.steps.append(_everywhere(s, self.named, self.operand))
+                if x.name not in self.names.to:
+                    self.names.to[x.name] = self.element(pack.arrays[n], x.dtype)
+        pack.steps.append(_everywhere(s, self.names.local, self.names.operand))
 
     def may_load(self, s: VectorLoad) -> bool:
         """True where what a vector access sets is new, or lies in neighbouring elements already."""
-        places = [self.slots.get(x.name) for x in s.locals]
+        if s.locals[0].name not in self.names.to:
+            return not any(x.name in self.names.to or x.name in self.fixed for x in s.locals)
+        return self.in_row(s.locals)
+
+    def in_row(self, values: Sequence[Operand]) -> bool:
+        """True where values are neighbouring elements of one array."""
+        places = [self.names.to.get(v.name) if isinstance(v, Local) else None for v in values]
         first = places[0]
-        if first is None:
-            return not any(places) and not any(x.name in self.fixed for x in s.locals)
-        return places == [(first[0], first[1] + n) for n in range(len(places))]
+        return first is not None and first.at is not None and all(
+            p is not None and (p.name, p.at) == (first.name, first.at + n) for n, p in enumerate(places)
+        )  # fmt: skip
 
     def moved(self, s: VectorLoad, order: _Order) -> None:
         """A vector access of variables that live elsewhere: into an array of its own, and from there to them."""
-        loaded = tuple(replace(x, name=f"{x.name}.{len(self.slots)}") for x in s.locals)  # no variable has this name
+        loaded = tuple(replace(x, name=f"{x.name}.{len(self.names.to)}") for x in s.locals)  # no variable has this name
         self.lane(replace(s, locals=loaded), order)
         for x, word in zip(s.locals, loaded, strict=True):
             self.lane(Compute(x, "cast", (word,), x.dtype), order)
@@ -377,31 +374,28 @@ class _Roller:
         """A new array, named after what it holds first."""
         found = _BASE.match(group[0].name)
         base = found.group() if found else "x"
-        name = next(n for k in count() if (n := f"{base}_{k}" if k else base) not in self.taken)
-        self.taken.add(name)
+        name = self.names.fresh(f"{base}_{k}" if k else base for k in count())
         self.arrays[name] = Registers(name, group[0].dtype, 0, words)
         return name
 
-    def element(self, name: str) -> tuple[str, int]:
+    def element(self, name: str, dtype: DType) -> Local:
         """One more element of an array."""
         array = self.arrays[name]
         self.arrays[name] = replace(array, count=array.count + 1)
-        return name, array.count
+        return Local(name, dtype, as_expr(array.count))
 
     def side_by_side(self, s: VectorStore, order: _Order) -> VectorStore:
         """The store with its values in neighbouring elements of one array, moved there where they are not."""
-        places = [self.slots.get(v.name) if isinstance(v, Local) else None for v in s.values]
-        first = places[0]
-        if first is not None and places == [(first[0], first[1] + n) for n in range(len(places))]:
+        if self.in_row(s.values):
             return s
-        to = self.gathered.get((s.buffer.name, len(places)))
+        to = self.gathered.get((s.buffer.name, len(s.values)))
         if to is None:
-            to = self.gathered[s.buffer.name, len(places)] = self.array((Local("row", s.buffer.dtype),), s.pairs)
+            to = self.gathered[s.buffer.name, len(s.values)] = self.array((Local("row", s.buffer.dtype),), s.pairs)
         values: list[Operand] = []
         for v in s.values:
             dtype = v.dtype if isinstance(v, Local) else s.buffer.dtype
             moved = Local(f"{to}.{self.arrays[to].count}", dtype)  # no variable has this name
-            self.slots[moved.name] = self.element(to)
+            self.names.to[moved.name] = self.element(to, dtype)
             self.lane(Compute(moved, "cast", (v,), dtype), order)
             values.append(moved)
         return replace(s, values=tuple(values))

@@ -9,7 +9,7 @@ from itertools import count
 
 from idgraph.arith import TRUE, Expr, and_, divisible, simplify, symbol
 from idgraph.ir import item_size
-from idgraph.kernel.defuse import everywhere, made_by, names, rewritten
+from idgraph.kernel.defuse import all_sets, everywhere, made_by, names, rewritten
 from idgraph.kernel.ir import (
     Accumulate,
     Buffer,
@@ -31,8 +31,9 @@ from idgraph.kernel.ir import (
     walk,
 )
 from idgraph.kernel.statements import LANE
+from idgraph.kernel.values import Values
 from idgraph.passes.affine import split_constant
-from idgraph.passes.cse import tidy
+from idgraph.passes.cse import once_each
 from idgraph.passes.purpose import merged, where
 from idgraph.schedule.blocks import ADDED_TOGETHER
 
@@ -48,8 +49,8 @@ def join_accesses(body: Sequence[Stmt], read_only: frozenset[str]) -> list[Stmt]
     additions move to its end where nothing else in it touches what they write.
     """
     loads = _Loads(read_only)
-    joined = loads.joined(_join_conditions(body), {}, {})
-    return tidy(_join_stores(tidy(everywhere(joined, loads.serving))))
+    joined = loads.joined(_join_conditions(body), Values(), {})
+    return once_each(_join_stores(once_each(everywhere(joined, loads.serving))))
 
 
 def _join_conditions(body: Sequence[Stmt]) -> list[Stmt]:
@@ -129,7 +130,7 @@ class _Loads:
         self.depths: dict[str, int] = {}  # how many conditions there were around the load of a variable
         self.more: dict[str, Purpose] = {}  # what the load of a variable serves beside its own
 
-    def joined(self, body: Sequence[Stmt], now: dict[str, Local], known: Known) -> list[Stmt]:
+    def joined(self, body: Sequence[Stmt], now: Values, known: Known) -> list[Stmt]:
         """``now`` says which load's value a local holds at the present statement: a name is loaded into many times.
 
         ``known`` are the elements that are loaded already.
@@ -145,24 +146,26 @@ class _Loads:
                     del known[key]
         return made + self.segment(segment, now, known)
 
-    def segment(self, body: Sequence[Stmt], now: dict[str, Local], known: Known) -> list[Stmt]:
+    def segment(self, body: Sequence[Stmt], now: Values, known: Known) -> list[Stmt]:
         wanted: dict[tuple[str, Expr], dict[int, Load]] = {}
         rest: list[Stmt] = []
         for s in body:
-            if isinstance(s, Load) and s.buffer.name in self.read_only and s.guard == TRUE:
-                now[s.local.name] = self.load(s, wanted, known)
+            if isinstance(s, Load) and self.joins(s):
+                now.same(s.local, now.number(self.load(s, wanted, known)))
             elif isinstance(s, (If, Checked)):
                 inner = {k: dict(v) for k, v in known.items()}
                 facts, self.facts = self.facts, (*self.facts, s.condition)
-                rest.append(replace(s, body=tuple(self.joined(s.body, dict(now), inner))))
+                rest.append(replace(s, body=tuple(self.joined(s.body, now.branch(), inner))))
                 self.facts = facts
-                for name in _defined(s.body):
-                    now.pop(name, None)
+                now.forget(all_sets(s.body))
             else:
-                rest.append(_reading(s, now))
-                for name in _defined((s,)):
-                    now.pop(name, None)
+                rest.append(rewritten(s, read=now.operand))
+                now.forget(all_sets((s,)))
         return [*_vector_loads(wanted), *rest]
+
+    def joins(self, s: Load) -> bool:
+        """True of a load that others of the same element may stand for."""
+        return s.buffer.name in self.read_only and s.guard == TRUE and s.local.dtype == s.buffer.dtype
 
     def serving(self, s: Stmt) -> Stmt:
         """A load with what it serves for those that are left out for it."""
@@ -201,11 +204,6 @@ def _vector_loads(wanted: dict[tuple[str, Expr], dict[int, Load]]) -> list[Stmt]
             made.append(VectorLoad(tuple(s.local for s in chunk), buffer, simplify(base + first), serves=purpose))
         made += [s for n, s in loads.items() if n not in inside]
     return made
-
-
-def _reading(s: Stmt, now: dict[str, Local]) -> Stmt:
-    """The statement reading, for each local, the load that it holds."""
-    return rewritten(s, read=lambda o: now.get(o.name, o) if isinstance(o, Local) else o) if now else s
 
 
 def _defined(body: Sequence[Stmt]) -> set[str]:

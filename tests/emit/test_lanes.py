@@ -26,10 +26,10 @@ from idgraph.kernel.ir import (
     VectorLoad,
     VectorStore,
 )
+from idgraph.kernel.values import Values
 from idgraph.lower.build import build_plan
 from idgraph.passes import table
 from idgraph.passes.fuse_lanes import is_lanes
-from idgraph.passes.lanes import Expansion
 from idgraph.runtime import Program, compile_ptx
 from idgraph.schedule import KernelConfig
 from idgraph.testing import fusions
@@ -287,10 +287,10 @@ def test_an_offset_input_is_read_in_the_widest_aligned_parts() -> None:
 def test_what_is_chosen_anew_is_another_value() -> None:
     """Two lanes may share a variable for values made of the same, not for values made of one local at two times."""
     x, a, b, c = (Local(n, "int64") for n in "xabc")
-    held = Expansion(frozenset())
+    held = Values()
     for s in (Choose(x, (), Number(1)), Compute(a, "neg", (x,), "int64"), Compute(b, "neg", (x,), "int64")):
-        held.note_held(s)
+        held.define(s)
     for s in (Choose(x, (), Number(2)), Compute(c, "neg", (x,), "int64")):
-        held.note_held(s)
-    assert held.value(a) == held.value(b)
-    assert held.value(a) != held.value(c)
+        held.define(s)
+    assert held.number(a) == held.number(b)
+    assert held.number(a) != held.number(c)

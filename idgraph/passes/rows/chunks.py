@@ -31,6 +31,7 @@ from idgraph.kernel.ir import (
     Stmt,
     Store,
 )
+from idgraph.kernel.values import Values
 from idgraph.passes.lanes import Expansion, Lane, pair_up
 from idgraph.passes.rows.hoist import cheaper, hoisted, is_short
 from idgraph.passes.rows.sums import is_coarse, widened
@@ -231,7 +232,7 @@ def straight(
     point: Callable[[Expr], Expr] | None = None,
 ) -> list[Stmt]:
     """The sweep's statements once for each lane; ``at`` says where indices are there, ``point`` what they serve."""
-    expansion, depths = Expansion(read_only), dict[str, int]()
+    expansion, depths = Expansion(Values(read_only)), dict[str, int]()
     sums = dict(s.online.sums) if s.online is not None else {}
 
     def straight(body: Sequence[Plain]) -> list[Stmt]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from idgraph.arith import TRUE
 from idgraph.ir import DType, is_float, item_size
-from idgraph.kernel.defuse import reads, sets
+from idgraph.kernel.defuse import definitions, reads, sets
 from idgraph.kernel.ir import Choose, Compute, Load, Local, Stmt, Store
 from idgraph.passes.purpose import for_each
 from idgraph.passes.rows.sweep import COLUMN, Plain, Sweep
@@ -52,18 +52,16 @@ def cheaper(s: Sweep, fixed: list[Stmt], short: bool) -> Sweep:
     """exp as one instruction and division by what is fixed as a product, where two-byte floats are all that moves."""
     if not short:
         return s
-    apart = {
-        x.local.name: x.operands
-        for x in (*s.body, *s.later)
-        if isinstance(x, Compute) and x.op == "sub" and x.local.dtype == "float32" and x.compute == "float32"
-    }
+    made = definitions((*s.body, *s.later))
 
     def cheap(x: Plain) -> Plain:
         match x:
-            case Compute(Local(dtype="float32"), "exp", (Local(d),), "float32") if d in apart:
-                return replace(x, op="fast_exp_sub", operands=apart[d])
-            case Compute(Local(dtype="float32"), "exp", _, "float32"):
-                return replace(x, op="fast_exp")
+            case Compute(Local(dtype="float32"), "exp", (o,), "float32"):
+                match made.get(o.name) if isinstance(o, Local) else None:
+                    case Compute(Local(dtype="float32"), "sub", apart, "float32"):
+                        return replace(x, op="fast_exp_sub", operands=apart)
+                    case _:
+                        return replace(x, op="fast_exp")
             case _:
                 return x
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from idgraph.kernel.defuse import all_reads, all_sets, loaded_in, reads, rewritten, sets, stored_in, value_of
+from idgraph.kernel.defuse import Effects, Renaming, all_reads, all_sets, loaded_in, reads, rewritten, sets, stored_in
 from idgraph.kernel.ir import (
     Accumulate,
     Alloc,
@@ -28,6 +28,7 @@ from idgraph.kernel.ir import (
     Stmt,
     walk,
 )
+from idgraph.kernel.values import Values
 from idgraph.passes.rows.sweep import Online, Plain, Sweep, sweep_of
 
 Part = Stmt | Sweep
@@ -136,13 +137,12 @@ def _moved(a: Sweep, between: Sequence[Stmt]) -> tuple[list[Stmt], list[Stmt]]:
     """The statements between, as (those that may run before the sweep, those that must stay behind it)."""
     before: list[Stmt] = []
     after: list[Stmt] = []
-    made, used = set(all_sets(_all(a))), set(all_reads(_all(a)))
+    behind = Effects.of(_all(a))
     for s in between:
-        mine, needs = all_sets((s,)), all_reads((s,))
-        if needs & made or mine & (made | used) or stored_in((s,)):
+        mine = Effects.of((s,))
+        if mine.waits_for(behind) or mine.stores:
             after.append(s)
-            made |= mine
-            used |= needs
+            behind |= mine
         else:
             before.append(s)
     return before, after
@@ -154,8 +154,11 @@ class _Merge:
 
     a: Sweep
     b: Sweep
-    names: dict[str, Local] = field(default_factory=dict[str, Local])
+    names: Renaming = field(init=False)
     more: dict[str, Purpose] = field(default_factory=dict[str, Purpose])  # what loads of the first one serve, too
+
+    def __post_init__(self) -> None:
+        self.names = Renaming(set(all_sets(_all(self.a))))
 
     def plain(self) -> Sweep | None:
         """One sweep that does both."""
@@ -170,30 +173,23 @@ class _Merge:
             return s
         return replace(s, serves=(*s.serves, *self.more[s.local.name]))
 
-    def renamed(self, o: Operand) -> Operand:
-        return self.names.get(o.name, o) if isinstance(o, Local) else o
-
     def added(self, body: Sequence[Plain]) -> list[Plain]:
         """The statements of ``body`` that the first sweep does not have yet."""
-        known = {value_of(s): s for s in _all(self.a) if value_of(s) is not None}
-        taken = set(all_sets(_all(self.a)))
+        values = Values(read_only=None)
+        for s in _all(self.a):
+            values.define(s)
         made: list[Plain] = []
         for s in body:
-            moved = rewritten(s, read=self.renamed)
+            moved = rewritten(s, read=self.names.operand)
             if isinstance(moved, (Load, Compute, Choose)):
-                held = known.get(value_of(moved))
-                if isinstance(held, (Load, Compute, Choose)):
-                    self.names[moved.local.name] = held.local
+                held = values.known(moved)
+                if held is not None:
+                    self.names.to[moved.local.name] = held
                     if isinstance(moved, Load):
-                        self.more[held.local.name] = (*self.more.get(held.local.name, ()), *moved.serves)
+                        self.more[held.name] = (*self.more.get(held.name, ()), *moved.serves)
                     continue
-                known[value_of(moved)] = moved
-                if moved.local.name in taken:
-                    fresh = Local(_fresh(moved.local.name, taken), moved.local.dtype)
-                    self.names[moved.local.name] = fresh
-                    moved = replace(moved, local=fresh)
-                    known[value_of(moved)] = moved
-                taken |= sets(moved)
+                moved = replace(moved, local=self.names.apart(moved.local))
+            values.define(moved)
             made.append(moved)
         return made
 
@@ -288,10 +284,3 @@ def _follows(c: str, sources: set[str], after: Sequence[Stmt]) -> bool:
 def _set_once(s: Sweep) -> bool:
     names = [n for x in _all(s) if isinstance(x, (Load, Compute, Choose)) for n in sets(x)]
     return len(names) == len(set(names))
-
-
-def _fresh(name: str, taken: set[str]) -> str:
-    n = 2
-    while f"{name}_s{n}" in taken:
-        n += 1
-    return f"{name}_s{n}"

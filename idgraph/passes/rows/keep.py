@@ -6,25 +6,23 @@ kernel writes, variables of the row that nothing sets in between.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from idgraph.arith import Expr
-from idgraph.kernel.defuse import all_sets, index_exprs, reads
+from idgraph.kernel.defuse import all_sets, definitions, index_exprs, reads
 from idgraph.kernel.ir import (
     Accumulate,
     Buffer,
     Choose,
     Compute,
-    Index,
     Load,
     Local,
-    Operand,
     Purpose,
     Serves,
-    Stmt,
     Store,
 )
+from idgraph.kernel.values import Value, Values
 from idgraph.lower.storage import memory_dtype
 from idgraph.passes.rows.join import Part
 from idgraph.passes.rows.sweep import Plain, Sweep
@@ -34,7 +32,6 @@ KEPT = "kept"
 DEAR = frozenset({
     "exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "tanh", "erf", "pow", "atan2", "sigmoid",
 })  # fmt: skip
-Value = Load | Compute | Choose
 Place = tuple[int, int]  # (number of the part, number of the statement in it)
 
 
@@ -85,34 +82,15 @@ class _Found:
 
     def number(self) -> None:
         """Find for each value where it was computed first."""
-        known: dict[object, Place] = {}
-        version: dict[str, int] = {}
+        values, places = Values(self.read_only), dict[int, Place]()
         lead = next((p for p in self.parts if isinstance(p, Sweep)), None)
         for n, part in enumerate(self.parts):
-            if isinstance(part, Sweep) and lead is not None and _alike(lead, part):
-                self.sweep(n, part, known, version)
-            changed = all_sets((*part.body, *part.later)) if isinstance(part, Sweep) else all_sets((part,))
-            for name in changed:
-                version[name] = version.get(name, 0) + 1
-
-    def sweep(self, n: int, s: Sweep, known: dict[object, Place], version: dict[str, int]) -> None:
-        places: dict[str, Place] = {}
-        own = s.column.names
-
-        def same(o: Operand) -> object:
-            if isinstance(o, Local):
-                return places[o.name] if o.name in places else (o.name, o.dtype, version.get(o.name, 0))
-            return (o, names(o.value)) if isinstance(o, Index) else o
-
-        def names(e: Expr) -> object:
-            return tuple((x, version.get(x, 0)) for x in sorted(e.names - own))
-
-        for k, x in enumerate(s.body):
-            key = _key(x, same, names, self.read_only)
-            if isinstance(x, (Load, Compute, Choose)):
-                place = (n, k)
-                self.first[place] = place if key is None else known.setdefault(key, place)
-                places[x.local.name] = self.first[place]
+            numbered = isinstance(part, Sweep) and lead is not None and _alike(lead, part)
+            for k, x in enumerate(part.body if isinstance(part, Sweep) and numbered else ()):
+                values.define(x)
+                if isinstance(x, Value):
+                    self.first[n, k] = places.setdefault(values.number(x.local), (n, k))
+            values.forget(all_sets((*part.body, *part.later) if isinstance(part, Sweep) else (part,)))
 
     def wanted(self) -> set[Place]:
         """Where values are computed that later sweeps take; sets what those sweeps take and drop."""
@@ -124,7 +102,7 @@ class _Found:
             live: set[str] = set()
             for k in range(len(part.body) - 1, -1, -1):
                 x, place = part.body[k], (n, k)
-                if not isinstance(x, (Load, Compute, Choose)) or place in found:
+                if not isinstance(x, Value) or place in found:
                     live |= reads(x)
                 elif x.local.name not in live:
                     self.dropped.add(place)
@@ -159,12 +137,12 @@ class _Found:
         body: list[Plain] = []
         for k, x in enumerate(part.body):
             place = (n, k)
-            if place in self.taken and isinstance(x, (Load, Compute, Choose)):
+            if place in self.taken and isinstance(x, Value):
                 kept = buffers[self.taken[place]]
                 body.append(Load(x.local, kept, at, serves=(Serves(kept.name, None, (part.column,)),)))
             elif place not in self.dropped:
                 body.append(replace(x, serves=self.serves(place)) if isinstance(x, Load) and place in self.first else x)
-            if place in buffers and isinstance(x, (Load, Compute, Choose)):
+            if place in buffers and isinstance(x, Value):
                 purpose = (Serves(buffers[place].name, None, (part.column,)),)
                 body.append(Store(buffers[place], at, x.local, purpose))
         return Sweep(part.loops, part.column, part.extent, part.condition, tuple(body), part.online, part.later)
@@ -173,31 +151,16 @@ class _Found:
 def _alike(a: Sweep, b: Sweep) -> bool:
     """The same columns on the same threads, each variable set once."""
     same = a.extent == b.extent and a.condition == b.condition and a.column == b.column
-    names = [x.local.name for x in b.body if isinstance(x, (Load, Compute, Choose))]
+    names = [x.local.name for x in b.body if isinstance(x, Value)]
     return (
         same and (a.way, a.threads, a.lanes) == (b.way, b.threads, b.lanes) and b.online is None
         and len(names) == len(set(names))
     )  # fmt: skip
 
 
-def _key(
-    x: Plain, same: Callable[[Operand], object], names: Callable[[Expr], object], read_only: frozenset[str]
-) -> object:
-    """Equal for statements that compute the same value; None for what is like nothing else."""
-    match x:
-        case Load(local, buffer, address, guard) if buffer.name in read_only:
-            return ("load", local.dtype, buffer.name, address, guard, names(address), names(guard))
-        case Compute(local, op, operands, compute):
-            return ("compute", local.dtype, op, tuple(map(same, operands)), compute)
-        case Choose(local, cases, default):
-            return ("choose", local.dtype, tuple((c, names(c), same(o)) for c, o in cases), same(default))
-        case _:
-            return None
-
-
 def _varies(s: Sweep, x: Value) -> bool:
     """True where the value may differ from column to column."""
-    made: dict[str, Stmt] = {y.local.name: y for y in s.body if isinstance(y, (Load, Compute, Choose))}
+    made = definitions(s.body)
     sums = {y.acc.name for y in s.body if isinstance(y, Accumulate)}
     open_, seen = [x.local.name], set[str]()
     while open_:

@@ -8,7 +8,8 @@ from functools import partial
 
 from idgraph.arith import is_true
 from idgraph.ir import item_size
-from idgraph.kernel.ir import Accumulate, Alloc, Buffer, If, Kernel, Loop, Plan, Stmt, Store, walk
+from idgraph.kernel.defuse import unwritten
+from idgraph.kernel.ir import Accumulate, Alloc, Buffer, If, Kernel, Loop, Plan, Stmt, walk
 from idgraph.passes.rows.chunks import lowered, settled, stores
 from idgraph.passes.rows.hoist import is_short
 from idgraph.passes.rows.join import Part, with_sweeps
@@ -32,8 +33,7 @@ def with_rows(plan: Plan, *, threads: bool = True, config: KernelConfig = RULE) 
 def _kernel(kernel: Kernel, threads: bool, config: KernelConfig) -> Kernel:
     if not any(isinstance(s, Accumulate) and s.buffer is None for s in walk(kernel.body)):
         return kernel
-    written = {s.buffer.name for s in walk(kernel.body) if isinstance(s, (Store, Accumulate)) and s.buffer is not None}
-    read_only = frozenset(b.name for b in kernel.buffers if b.name not in written)
+    read_only = unwritten(kernel.buffers, kernel.body)
     level = _threaded if threads else _serial
     body = tuple(_level(tidied(kernel.body), partial(level, read_only=read_only, config=config)))
     return replace(kernel, body=body if threads else arrays_outside(body))

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
 from idgraph.arith import TRUE, Expr, as_expr, is_true, simplify, symbol
 from idgraph.ir import is_float, item_size
-from idgraph.kernel.defuse import reads
+from idgraph.kernel.defuse import definitions, reads
 from idgraph.kernel.ir import Accumulate, AccumulateOp, Compute, Declare, If, Index, Let, Local, Loop, Stmt, Store
 from idgraph.passes.rows.hoist import hoisted, is_short, with_products
 from idgraph.passes.rows.sums import of_one_sign, widened
@@ -61,12 +62,7 @@ def serial(s: Sweep, read_only: frozenset[str], elements: int = ELEMENTS, short:
 
 def _rounded_once(body: Sequence[Stmt]) -> list[Stmt]:
     """Stores of bfloat16 round what they are given: without the rounding before them, where nobody else reads that."""
-    source = {
-        x.local.name: x.operands[0]
-        for x in body
-        if isinstance(x, Compute) and x.op == "cast" and x.local.dtype == "bfloat16"
-        and isinstance(x.operands[0], Local) and x.operands[0].dtype == "float32"
-    }  # fmt: skip
+    source = {n: x.operands[0] for n, x in definitions(body).items() if _is_bfloat16(x)}
     made: list[Stmt] = []
     for x in body:
         if isinstance(x, Store) and isinstance(x.value, Local) and x.buffer.dtype == "bfloat16":
@@ -74,6 +70,15 @@ def _rounded_once(body: Sequence[Stmt]) -> list[Stmt]:
         made.append(x)
     used = frozenset[str]().union(*(reads(x) for x in made))
     return [x for x in made if not (isinstance(x, Compute) and x.local.name in source and x.local.name not in used)]
+
+
+def _is_bfloat16(x: Stmt) -> TypeGuard[Compute]:
+    """True of a float32 rounded to bfloat16."""
+    match x:
+        case Compute(Local(dtype="bfloat16"), "cast", (Local(dtype="float32"),)):
+            return True
+        case _:
+            return False
 
 
 def _loop(s: Sweep, count: Expr, body: Sequence[Stmt], var: str = COLUMN) -> Stmt:

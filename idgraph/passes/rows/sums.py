@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from idgraph.kernel.defuse import reads
+from idgraph.kernel.defuse import definitions, reads
 from idgraph.kernel.ir import Accumulate, Compute, Local, Number, Operand
 from idgraph.passes.rows.sweep import Plain
 
@@ -33,11 +33,11 @@ def of_one_sign(body: Sequence[Plain], term: Local) -> bool:
     >>> of_one_sign([Compute(e, "exp", (x,), "float32")], e), of_one_sign([Compute(e, "neg", (x,), "float32")], e)
     (True, False)
     """
-    made = {x.local.name: x for x in body if isinstance(x, Compute)}
+    made = definitions(body)
 
     def sure(o: Operand) -> bool:
         x = made.get(o.name) if isinstance(o, Local) else None
-        if x is None:
+        if not isinstance(x, Compute):
             return isinstance(o, Number) and o.value >= 0
         match x.op:
             case (
