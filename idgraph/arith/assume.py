@@ -181,8 +181,8 @@ def implied(claim: Fact, known: list[Fact]) -> bool:
 def strongest(conjuncts: Iterable[Expr]) -> list[Expr]:
     """The conditions but those that hold by ranges, or that one other implies by ranges, in their given order.
 
-    The longest are asked first what they imply: nested bounds, as splits inside splits have them, are all implied by
-    the innermost, and that one is asked once.
+    The longest conditions come first: the innermost of nested splits implies the bounds of all the others, and is asked
+    once.
 
     >>> from idgraph.arith import parse
     >>> [str(c) for c in strongest(parse(t, {"i": 4, "j": 3}) for t in ("i*3 < 10", "i*3 + j < 10", "j < 3"))]

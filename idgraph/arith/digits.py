@@ -59,7 +59,7 @@ def quotients(e: Expr) -> Quotients | None:
 
 
 def _parts(node: Expr) -> tuple[Expr, ...]:
-    """What has to have its own sum first."""
+    """The parts whose own sums are needed first."""
     if node.op in ("add", "mul"):
         return tuple(b for b in terms(node)[0] if b is not node)
     return node.args[:1] if _divides(node) else ()

@@ -38,11 +38,11 @@ def _missing(name: str, env: Mapping[str, Any]) -> ArithError:
 
 
 def _whole(name: str, value: object) -> int:
-    """An integer of any kind; a float is none, even 2.0: a rounded coordinate is a wrong one."""
+    """An integer of any kind. A float is refused, even 2.0: a rounded coordinate is a wrong one."""
     try:
         return index(cast("SupportsIndex", value))
     except TypeError:
-        raise ArithError(f"the value of {name!r} is {value!r}, no integer", hint=f"pass {{{name!r}: 3}}") from None
+        raise ArithError(f"the value of {name!r} is {value!r}, not an integer", hint=f"pass {{{name!r}: 3}}") from None
 
 
 def evaluate(e: Expr, env: Mapping[str, int]) -> int | bool:

@@ -110,6 +110,11 @@ class Expr(Printed):
     >>> i = symbol("i", 0, 7)
     >>> str((i * 32 + 5) // 4)
     '(i*32 + 5)//4'
+    >>> e = (i * 32 + 5) // 4
+    >>> e.range, e.divmods, e.names, e.is_const, e.is_condition, (e < 8).is_condition
+    (Range(lo=1, hi=57), 1, frozenset({'i'}), False, False, True)
+    >>> e.symbols, e.loads
+    (frozenset({i}), {})
     """
 
     __slots__ = (
@@ -158,10 +163,12 @@ class Expr(Printed):
     # ---- questions -------------------------------------------------------------------------------------------
     @property
     def is_const(self) -> bool:
+        """True of a number."""
         return self.op == "const"
 
     @property
     def is_condition(self) -> bool:
+        """True of an expression whose value is true or false."""
         return self.cond
 
     @property
@@ -172,6 +179,7 @@ class Expr(Printed):
 
     @property
     def names(self) -> frozenset[str]:
+        """Names of `symbols`."""
         return frozenset(s.name for s in self.symbols)
 
     @property
@@ -218,7 +226,12 @@ class Expr(Printed):
     # ---- verbs -----------------------------------------------------------------------------------------------
     @shortened
     def simplify(self, facts: Iterable[Expr] = ()) -> Expr:
-        """The cheapest equal form known; see :func:`idgraph.arith.simplify`."""
+        """The cheapest equal form known; see :func:`idgraph.arith.simplify`.
+
+        >>> i = symbol("i", 0, 7)
+        >>> str(((i * 32 + 5) // 4).simplify()), str(((i + 3) % 8).simplify(facts=[i < 5]))
+        ('i*8 + 1', 'i + 3')
+        """
         return VERBS.simplify(self, facts)
 
     def evaluate(self, env: Mapping[str, int]) -> int | bool:
@@ -234,18 +247,34 @@ class Expr(Printed):
 
     @shortened
     def evaluate_array(self, env: Mapping[str, npt.NDArray[np.int64] | int]) -> npt.NDArray[Any]:
-        """Values at many points at once (int64, or bool for a condition); arrays broadcast."""
+        """Values at many points at once (int64, or bool for a condition); arrays broadcast.
+
+        >>> import numpy as np
+        >>> i = symbol("i", 0, 7)
+        >>> ((i * 3) % 8).evaluate_array({"i": np.arange(4)})
+        array([0, 3, 6, 1])
+        """
         return VERBS.evaluate_array(self, env)
 
     def substitute(self, values: Mapping[str, IntLike] | Mapping[Expr, IntLike] | Mapping[str | Expr, IntLike]) -> Expr:
-        """Symbols replaced, by name or by symbol node, all at once."""
+        """Symbols replaced, by name or by symbol node, all at once.
+
+        >>> i, j = symbol("i", 0, 7), symbol("j", 0, 7)
+        >>> str((i * 8 + j).substitute({"i": j + 1}))
+        'j + (j + 1)*8'
+        """
         try:  # costs nothing where nothing is raised
             return VERBS.substitute(self, values)
         except IdGraphError as failure:
             raise trimmed(failure) from failure.__cause__
 
     def sympy(self) -> Any:
-        """The expression as a sympy object with exact FloorDiv and Mod functions."""
+        """The expression as a sympy object with exact FloorDiv and Mod functions.
+
+        >>> i = symbol("i", 0, 7)
+        >>> (i * 3 + 1).sympy()
+        3*i + 1
+        """
         return VERBS.sympy(self)
 
     def __str__(self) -> str:
@@ -336,12 +365,22 @@ class Expr(Printed):
 
     @shortened
     def eq(self, other: IntLike) -> Expr:
-        """The condition that both values are equal (``==`` compares structure)."""
+        """The condition that both values are equal (``==`` compares structure).
+
+        >>> i = symbol("i", 0, 7)
+        >>> str((i % 4).eq(1))
+        'i%4 == 1'
+        """
         return compare("eq", self, _coerce(other))
 
     @shortened
     def ne(self, other: IntLike) -> Expr:
-        """The condition that the values differ."""
+        """The condition that the values differ.
+
+        >>> i = symbol("i", 0, 7)
+        >>> str((i % 4).ne(1))
+        'i%4 != 1'
+        """
         return compare("ne", self, _coerce(other))
 
     def __and__(self, other: Expr | bool) -> Expr:

@@ -70,7 +70,7 @@ def read_facts(facts: Facts, ranges: Mapping[str, RangeLike] | None, *about: Exp
     # an array of one number holds none
     several = isinstance(facts, Iterable) and getattr(facts, "ndim", 1) != 0  # pyright: ignore[reportUnnecessaryIsInstance]
     if isinstance(facts, (Mapping, bytes)) or not (several or isinstance(facts, Expr)):
-        raise ArithTypeError(f"facts is {short_repr(cast(object, facts))}, no condition", hint='facts="i < n"')
+        raise ArithTypeError(f"facts is {short_repr(cast(object, facts))}, not a condition", hint='facts="i < n"')
     given: tuple[Any, ...] = (facts,) if isinstance(facts, (Expr, str)) else tuple(islice(facts, MOST_FACTS + 1))
     if len(given) > MOST_FACTS:
         raise ArithError(f"more than {MOST_FACTS} facts")
@@ -120,7 +120,7 @@ def simplify(
 
 
 def _within_budget(node: Expr, work: Callable[[], Expr]) -> Expr:
-    """What ``work`` makes of a node; the node itself where that is more than a call may take (see `work.BUDGET`)."""
+    """The result of ``work`` on a node; the node itself where the work exceeds a call's budget (`work.BUDGET`)."""
     with budget() as is_outermost:
         try:
             return work()
@@ -164,7 +164,7 @@ def _fixed_point(node: Expr) -> Expr:
         new = _once(last)
         if new == last or (normal(new) is normal(last) and cost(new) < cost(last)):
             return new  # the same normal form has the same cheapest form
-        if new in seen:  # equal costs going round: the least of the ring, whoever starts
+        if new in seen:  # a ring of forms of equal cost: its least one is taken, wherever the search began
             return min(seen[seen.index(new) :], key=lambda x: (x.cached_cost, x.cached_divmods, x.key))
         seen.append(new)
     return seen[-1]

@@ -172,7 +172,7 @@ def check_ranges(ranges: object) -> Mapping[str, RangeLike]:
         raise ArithError(f"ranges are a mapping from names, got {type(ranges).__name__}", hint='such as {"i": 64}')
     strange = [name for name in cast("Mapping[object, RangeLike]", ranges) if not isinstance(name, str)]
     if strange:
-        raise ArithError(f"ranges are given by name, {strange[0]!r} is none", hint='such as {"i": 64}')
+        raise ArithError(f"ranges are given by name, {strange[0]!r} is not a name", hint='such as {"i": 64}')
     return cast("Mapping[str, RangeLike]", ranges)
 
 

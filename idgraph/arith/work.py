@@ -1,4 +1,4 @@
-"""How much is done for one simplification: beyond a budget an expression stays as it is, equal, and says so.
+"""The budget of one simplification: an expression that needs more stays as it is and says so.
 
 Sums that share parts may grow with every level of // and % above them. The unit is a term that a rule looks at, so the
 budget is the same on every machine.
@@ -19,7 +19,7 @@ class OutOfWork(Exception):
 
 
 class _Meter(threading.local):
-    """What is left for the call that is under way in one thread; None between calls."""
+    """The budget left to the call that is under way in one thread; None between calls."""
 
     left: int | None = None
 

@@ -79,7 +79,7 @@ class _Stop(BaseException):
 
 @dataclass(slots=True)
 class _Record:
-    """What is noted while one graph is lowered."""
+    """The notes taken while one graph is lowered."""
 
     results: dict[str, Any] = field(default_factory=dict[str, Any])
     before: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -769,7 +769,7 @@ def _functional(torch: Any, module: Any) -> tuple[list[Any], dict[str, str]]:
 
 
 def _parts(torch: Any, Node: Any, n: Any, shim: Any) -> list[Any] | None:
-    """An operation on lists as one operation for each of their tensors; None for what is none."""
+    """An operation on lists as one operation for each of their tensors; None for any other operation."""
     name = getattr(getattr(n.target, "_schema", None), "name", "")
     if not name.startswith("aten::_foreach_"):
         return None

@@ -1,4 +1,4 @@
-"""A difference is told only after two judges that share no code with its finders saw it at its point.
+"""A difference is reported only after two judges that share no code with its finders have seen it at its point.
 
 `differs` goes over the reduced loops in plain Python, number by number. `traced` walks the program back from one
 element through the oracle's tables, which know operations by what NumPy does and nothing of index maps.

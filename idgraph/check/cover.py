@@ -1,4 +1,4 @@
-"""What a nest writes: each element of its tensor once, and nothing else."""
+"""The writes of a nest: each element of its tensor once, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deciding a compiled program nest by nest: what is read for what is written, against the program's own maps.
+"""Deciding a compiled program nest by nest: the elements read for each element written, against the program's own maps.
 
 For each write of a nest: the address decodes to an element of the program's tensor; `meaning` says what that element
 is made of; `match` proves that the nest reads the same, `points` counts it out or finds the difference.

@@ -92,7 +92,7 @@ def differs(a: Any, b: Any) -> tuple[tuple[int, ...], str, str] | None:
 
 
 def eager(fn: Callable[..., Any], args: Sequence[Any], seed: int) -> list[Any] | None:
-    """What the program gives without a compiler; None where it cannot be run twice."""
+    """The program's results without a compiler; None where it cannot be run twice."""
     torch = load_torch("whose Inductor is checked")
     try:
         own = copy.deepcopy(fn) if isinstance(fn, torch.nn.Module) else fn

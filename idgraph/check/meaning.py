@@ -1,4 +1,4 @@
-"""What a program reads for an element: index maps of the fusion, composed back to the tensors that are stored."""
+"""The elements that a program reads for one element: index maps of the fusion, composed back to the stored tensors."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Meaning:
     def demand(
         self, root: Tensor, coordinates: Sequence[Expr], when: Expr, at: Address, table: Table, copied: bool = False
     ) -> Demand:
-        """What the element of ``root`` at ``coordinates`` is made of, as far as stored tensors; raises `Undecided`.
+        """The stored elements from which ``root[coordinates]`` is computed; raises `Undecided`.
 
         ``copied``: the element itself, where it is stored.
         """
@@ -88,7 +88,7 @@ class Meaning:
         return number_of(found) if isinstance(found, Expr) and not table.texts(found) else None
 
     def scatter(self, e: TensorExpr, points: Sequence[Expr], at: Address, table: Table) -> tuple[list[Expr], Demand]:
-        """What a scatter writes at a point of its own loops: the coordinates written, and what is read for them."""
+        """The write of a scatter at a point of its own loops: coordinates written, and elements read for them."""
         walk = _Walk(self, at, table)
         walk.started = True
         env = {loop.name: x for loop, x in zip(self.model.loops(e), points, strict=True)}
@@ -171,7 +171,7 @@ class _Walk:
         return made
 
     def operand(self, e: TensorExpr, k: int, env: dict[str, Expr], when: Expr, reduced: tuple[Expr, ...]) -> None:
-        """What an operation reads of operand ``k`` at a point of its loops."""
+        """The element of operand ``k`` that an operation reads at a point of its loops."""
         access = self.model.read(e, k)
         env = {**env, **self.loaded(access, env)}
         coordinates = tuple(simplify(x.substitute(env)) for x in access.coordinates)

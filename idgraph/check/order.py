@@ -28,7 +28,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """What was found about one memory that a nest writes, and the nest that reads it."""
+    """A finding about one memory that a nest writes, and the nest that reads it."""
 
     storage: str
     verdict: Verdict

@@ -1,4 +1,4 @@
-"""What a check found: one row for each loop nest and buffer, and counterexamples that a person can follow."""
+"""The findings of a check: one row for each loop nest and buffer, and counterexamples that a person can follow."""
 
 from __future__ import annotations
 
@@ -82,6 +82,8 @@ class Report(Printed):
     >>> r = Report("f", (row,))
     >>> r.ok, r.decided, str(r)
     (True, True, 'f: 1 proved, 0 enumerated, 0 refuted, 0 unknown in 1 nest')
+    >>> r.counts, r.refuted, r.unknown
+    ({'proved': 1, 'enumerated': 0, 'tested': 0, 'refuted': 0, 'unknown': 0}, (), ())
     """
 
     name: str
@@ -118,7 +120,11 @@ class Report(Printed):
         return self.ok
 
     def to_json(self) -> str:
-        """The rows as JSON."""
+        """The rows as JSON.
+
+        >>> Report("f", (Row("op0", "x", "proved"),)).to_json()[:60]
+        '{"name": "f", "counts": {"proved": 1, "enumerated": 0, "test'
+        """
         rows = [asdict(r) | {"line": str(r.line) if r.line else "", "counterexample": _told(r)} for r in self.rows]
         return json.dumps({"name": self.name, "counts": self.counts, "calls": self.calls, "rows": rows})
 

@@ -47,7 +47,9 @@ class Stored:
         return out
 
     def _number(self, storage: str, address: Expr, given: Expr) -> Expr | None:
-        """The integer that the program stored at an address, as a formula; None where it is none, or changed since."""
+        """The integer that the program stored at an address, as a formula; None where it is not an integer formula, or
+        has changed since.
+        """
         here = [b for b in self.program.buffers if b.home == storage]
         if any(b.over or b.copy for b in here):
             return None

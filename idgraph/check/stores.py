@@ -1,4 +1,4 @@
-"""What a nest writes, judged: each element of its tensor once, by it or together with others of the same memory."""
+"""The writes of a nest, judged: each element of its tensor once, by it or together with others of the same memory."""
 
 from __future__ import annotations
 

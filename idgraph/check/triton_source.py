@@ -1,4 +1,4 @@
-"""What generated Triton source addresses: `tl.load` and `tl.store` expressions, decompositions, masks; from its text.
+"""The addresses of generated Triton source, read from its text: `tl.load`, `tl.store`, decompositions, masks.
 
 The text is parsed (`ast.parse`), never evaluated or executed. Each kernel that Inductor's wrapper calls becomes loop
 nests of the neutral form, one for each store; a form that is not known here is told, not guessed.
@@ -31,7 +31,7 @@ from idgraph.check.wrapper import Argument, Launch, name_of, parse_source
 
 @dataclass(slots=True)
 class Found:
-    """What a kernel does: a nest for each store; ``unread``: why not, where its source has a form that is not known."""
+    """The nests of a kernel, one for each store; ``unread``: the reason where its source has an unknown form."""
 
     nests: list[Nest] = field(default_factory=list[Nest])
     unread: str = ""
@@ -263,7 +263,7 @@ class _Kernel:
         self.writes.append((write, tuple(axes)))
 
     def _mask_of(self, node: ast.expr) -> Val:
-        """The mask of a load or store; None is none."""
+        """The mask of a load or store; None where it has no mask."""
         return Val(TRUE) if isinstance(node, ast.Constant) and node.value is None else self._value(node)
 
     def _condition(self, mask: Val) -> Expr:

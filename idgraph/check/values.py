@@ -118,7 +118,7 @@ class Table:
         return out
 
     def texts(self, x: Expr) -> list[str]:
-        """What is known by its text only, among what ``x`` depends on."""
+        """The values that are known by their text only, among those on which ``x`` depends."""
         out: list[str] = []
         for n in sorted(x.names):
             if n in self.places:

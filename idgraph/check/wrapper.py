@@ -14,7 +14,7 @@ LARGEST = 8 << 20  # characters of source
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """What a wrapper passes: a buffer from an offset on, or a number."""
+    """An argument that a wrapper passes: a buffer from an offset on, or a number."""
 
     buffer: str = ""
     offset: Expr = ZERO

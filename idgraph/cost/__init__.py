@@ -1,4 +1,4 @@
-"""What a program costs: bytes, sectors, arithmetic, atomics and time of each access and kernel, as it is emitted.
+"""The cost of a program as it is emitted: bytes, sectors, arithmetic, atomics and time of each access and kernel.
 
 sites (walk the kernels) -> points (count) -> traffic (sectors, distinct elements) -> cache -> estimate -> `Cost`.
 Importing this package is light; NumPy is loaded with the first cost.
@@ -75,7 +75,7 @@ def cost(
     inputs: Mapping[str, Any] | None = None,
     assemble: bool = False,
 ) -> Cost:
-    """What the kernels of ``program`` cost on ``device``, counted from their statements and not from operations.
+    """The cost of the kernels of ``program`` on ``device``, counted from their statements and not from operations.
 
     ``device`` is a `Device` or a name in ``ig.cost.devices`` (default: "H200" for CUDA programs, else "cpu").
     ``symbols`` gives numbers to symbolic extents. ``inputs`` may hold arrays of indices, by input name: then gathers

@@ -59,7 +59,7 @@ def assemble(program: Program, device: Device) -> Mapping[str, Assembled]:
 
 
 def assembled(ptxas: str, ptx: str, cc: tuple[int, int]) -> Assembled | None:
-    """What the assembler says of one PTX text; None where it refuses it."""
+    """The assembler's answer for one PTX text; None where it refuses the text."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "kernel.ptx"
         source.write_text(ptx, "utf-8")

@@ -44,7 +44,7 @@ def in_order(around: Sequence[Around]) -> list[Around]:
 
 
 class Reuse:
-    """What of a kernel's accesses stays in the cache."""
+    """The accesses of a kernel that stay in the cache."""
 
     def __init__(self, sites: Sequence[Site], data: Mapping[str, Data], sizes: Mapping[str, int], room: Room) -> None:
         self.sites, self.data, self.sizes, self.room = sites, data, sizes, room

@@ -33,6 +33,8 @@ class Device(Printed):
     >>> h = ig.cost.devices["H200"]
     >>> h.kind, h.processors
     ('cuda', 132)
+    >>> h.rate("float32", special=False) > h.rate("float64", special=False), Device.from_json(h.to_json()) == h
+    (True, True)
     """
 
     name: str

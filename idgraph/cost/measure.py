@@ -146,7 +146,7 @@ def _scatter(n: int) -> Fusion:
 
 
 def _limits(kind: Literal["cpu", "cuda"]) -> Device:
-    """What the system tells: processors, cache, threads, registers, shared memory."""
+    """The limits that the system reports: processors, cache, threads, registers, shared memory."""
     if kind == "cpu":
         return replace(devices["cpu"], processors=len(os.sched_getaffinity(0)), cache=_last_cache())
     device: Any = load_cuda().get_current_device()

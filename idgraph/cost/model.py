@@ -62,7 +62,7 @@ class TensorCost:
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """What the assembler says of a kernel: ``registers`` and bytes of ``spills`` (stores and loads) of a thread."""
+    """The assembler's numbers for a thread: ``registers``, and bytes of ``spills`` (stores and loads)."""
 
     registers: int
     spills: int
@@ -79,7 +79,7 @@ class Assembly:
 
     @property
     def known(self) -> Mapping[str, Assembled]:
-        """What has been asked for so far."""
+        """The answers so far."""
         return self._found if self._found is not None else {}
 
     def of(self, kernel: str) -> Assembled | None:
@@ -91,7 +91,7 @@ class Assembly:
 
 @dataclass(frozen=True, slots=True)
 class KernelCost:
-    """What one kernel costs. Bytes are of global memory if nothing else is said.
+    """The cost of one kernel. Bytes are of global memory if nothing else is said.
 
     ``bytes_asked``: accesses times points times width. ``bytes_read``, ``bytes_written``: of different elements, again
     for each pass that the cache does not keep; ``bytes_cached`` is the rest of what is asked for. ``bytes_moved``: of
@@ -100,6 +100,13 @@ class KernelCost:
     (``flops_by_type``; ``special`` are those of them that are exp, log, division and the like). ``atomics``: elements
     updated in one step each; ``collisions``: how many of them meet one already updated, known if the indices are given.
     ``time_us`` is estimated, ``bound`` names its largest part.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("double")
+    >>> t = f.output(f.input("x", shape=(64,)) * 2.0)
+    >>> k = ig.cost(ig.emit(f, "python"), device="cpu").kernels[0]
+    >>> k.bytes_read, k.bytes_written, k.flops, k.registers, k.spills, k.occupancy
+    (256, 256, 64, None, None, None)
     """
 
     name: str
@@ -202,7 +209,15 @@ def total_of(kernels: Sequence[KernelCost]) -> TotalCost:
 
 @dataclass(frozen=True, slots=True)
 class Cost(Printed):
-    """What a program costs on a device: rows for kernels and accesses, and their sum."""
+    """The cost of a program on a device: rows for kernels and accesses, and their sum.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("double")
+    >>> t = f.output(f.input("x", shape=(64,)) * 2.0)
+    >>> c = ig.cost(ig.emit(f, "python"), device="cpu")
+    >>> c.total.bytes_read, len(c.accesses), c.rows()[0]["flops"], c.to_json()[:1]
+    (256, 2, 64, '{')
+    """
 
     name: str
     target: str
@@ -240,6 +255,14 @@ class Cost(Printed):
         """Write ``kernels.csv``, ``accesses.csv`` and ``tensors.csv`` into ``folder``; returns their paths.
 
         Raises `IdGraphError` where the folder cannot be written.
+
+        >>> import tempfile
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("double")
+        >>> t = f.output(f.input("x", shape=(64,)) * 2.0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     print([path.name for path in ig.cost(ig.emit(f, "python"), device="cpu").to_csv(folder)])
+        ['kernels.csv', 'accesses.csv', 'tensors.csv']
         """
         tables: dict[str, tuple[list[str], list[Mapping[str, object]]]] = {
             "kernels": (list(_COLUMNS), [*self.rows()]),

@@ -237,7 +237,7 @@ def _counted(loops: tuple[Around, ...], conditions: list[Expr], data: Mapping[st
 
 
 def _linear(loops: tuple[Around, ...], c: Expr) -> int | None:
-    """The points of a box where a linear inequality holds; None where ``c`` is none."""
+    """The points of a box where a linear inequality holds; None where ``c`` is not a linear inequality."""
     if c.op not in ("lt", "le"):
         return None
     terms, constant = minus(c.args[1], c.args[0])  # 0 < it, or 0 <= it

@@ -134,7 +134,7 @@ class KernelSites:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What stands around a statement."""
+    """The loops and conditions around a statement."""
 
     around: tuple[Around, ...] = ()
     conditions: tuple[Expr, ...] = ()

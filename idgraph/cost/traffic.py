@@ -1,4 +1,4 @@
-"""What the memory accesses of a kernel move: points, different elements, sectors of warps, sectors of memory."""
+"""Traffic of a kernel's memory accesses: points, different elements, sectors of warps, sectors of memory."""
 
 from __future__ import annotations
 

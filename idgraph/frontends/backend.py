@@ -33,7 +33,7 @@ NEAR = {"float64": 1e-9, "float32": 1e-4, "float16": 2.0**-6, "bfloat16": 2.0**-
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What ``torch.compile(..., options={...})`` may say.
+    """The options of ``torch.compile(..., options={...})``.
 
     ``check``: "first" compares the addresses of each fusion with what its operations mean, and the results of the first
     call with eager's. ``log``: True prints what was mapped, the kernels, and what is left to torch and why, a function
@@ -66,7 +66,7 @@ class Options:
 
 
 def backend(module: Any, examples: Sequence[Any], *, options: Mapping[str, object] | None = None, **_: object) -> Any:
-    """What torch calls with a captured graph: the function that runs it, forward and backward."""
+    """The entry that torch calls with a captured graph; returns the function that runs it, forward and backward."""
     torch: Any = load_torch("whose compiler this is a backend of")
     told = Options.read(options)
     common: Any = torch._dynamo.backends.common
@@ -141,7 +141,7 @@ def _say(options: Options, text: str) -> None:
 
 
 def report(imported: Import) -> str:
-    """What became of a graph: calls that are mapped, kernels of each part, and what is left to torch, with reasons."""
+    """The fate of a graph: calls that are mapped, kernels of each part, and calls left to torch, with reasons."""
     lines = [str(imported.coverage)]
     for number, segment in enumerate(imported.segments):
         made = [k for (n, _, _), k in imported.kernels.items() if n == number and isinstance(k, Program)]

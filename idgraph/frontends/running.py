@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """What `idgraph.compile` was told."""
+    """The arguments of `idgraph.compile`."""
 
     target: str = "cpu"
     checked: bool | Literal["now"] = "now"
@@ -247,7 +247,7 @@ def check_argument(node: Node, value: object, taken: Any, space: Space) -> None:
 
 
 def _memory(value: Any) -> int:
-    """What tells whether two arrays share memory."""
+    """The key by which two arrays are known to share memory."""
     if is_torch(value):
         return value.untyped_storage().data_ptr()
     base: Any = value

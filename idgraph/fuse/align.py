@@ -195,8 +195,9 @@ def _same_place(made: Fusion, q: Question) -> bool:
 
 
 def _steps(made: Fusion, q: Question) -> tuple[Step, ...]:
-    """What was done, from the logs: private copies first, then the steps of each tensor in their order. A way that
-    rewrote operations is the automatic schedule."""
+    """The steps that were done, from the logs: private copies first, then the steps of each tensor in their order. A
+    way that rewrote operations is the automatic schedule.
+    """
     before = q.fusion
     names = {t.name for t in before.tensors}
     copies = [t for t in made.tensors if t.name not in names and t.definition is not None]

@@ -1,4 +1,4 @@
-"""What `explain` gives: the obstacle between two operations, and the alignment that would remove it."""
+"""The answer of `explain`: the obstacle between two operations, and the alignment that would remove it."""
 
 from __future__ import annotations
 
@@ -22,6 +22,16 @@ class Obstacle(Printed):
     ``alignment``: steps that were tried and validated; None where ``proof`` says why nothing aligns them, or
     ``tried`` what did not. ``bytes_saved``: by one kernel for both (reads that become one, stores that nobody needs).
     ``recompute_factor``: how often each element is then computed.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = ig.copy(f.input("x", shape=(8, 6)), name="t")
+    >>> u = f.output(t.T + 1.0)
+    >>> o = ig.fuse.obstacles(f)[0]
+    >>> o.cause, o.buffer.name, o.row()["cause"], o.tried
+    ('loop order', 't', 'loop order', ())
+    >>> str(o.alignment.steps[-1])
+    't.inline(2)'
     """
 
     a: TensorExpr
@@ -42,7 +52,7 @@ class Obstacle(Printed):
 
     @property
     def tried(self) -> tuple[str, ...]:
-        """What was tried and did not align them, each with the reason."""
+        """The ways that were tried and did not align them, each with the reason."""
         return () if self.proof else answer(self.question).tried
 
     def __str__(self) -> str:
@@ -80,7 +90,16 @@ class Obstacle(Printed):
 
 @dataclass(frozen=True, slots=True)
 class Obstacles(Printed, Sequence[Obstacle]):
-    """The obstacles of a fusion, one for each pair; prints as a table."""
+    """The obstacles of a fusion, one for each pair; prints as a table.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = ig.copy(f.input("x", shape=(8, 6)), name="t")
+    >>> u = f.output(t.T + 1.0)
+    >>> found = ig.fuse.obstacles(f)
+    >>> len(found), found.to_json()[0]
+    (1, '[')
+    """
 
     rows: tuple[Obstacle, ...]
     told: str = field(default="")
@@ -105,11 +124,11 @@ class Obstacles(Printed, Sequence[Obstacle]):
             for o in self.rows
         ]  # fmt: skip
         head = ("a", "b", "buffer", "cause", "bytes saved", "alignment")
-        return Sheet("what keeps operations apart", head, tuple(rows), (self.told,) if self.told else ())
+        return Sheet("obstacles between operations", head, tuple(rows), (self.told,) if self.told else ())
 
     def to_json(self) -> str:
         """The rows as a JSON list."""
         return json.dumps([o.row() for o in self.rows], indent=1)
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.rows)) or "no obstacle: whatever shares a buffer can share its loops"
+        return "\n".join(map(str, self.rows)) or "no obstacle: operations that share a buffer can share their loops"

@@ -23,6 +23,14 @@ class Plan(Printed):
     """``kernels``: the operations of each CUDA kernel after `auto`, by the names of the tensors that they make, in
     launch order. ``before``, ``after``: kernels of the schedule as it was, and then. ``apart``: what keeps kernels that
     share a buffer apart. ``scheduled`` is the copy that was scheduled; it may hold private copies.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = ig.copy(f.input("x", shape=(8, 6)), name="t")
+    >>> u = f.output(t.T + 1.0)
+    >>> p = ig.fuse.plan(f)
+    >>> p.before, p.after, p.kernels, p.to_json()[:1]
+    (3, 1, (('t', 't2', 't3'),), '{')
     """
 
     kernels: tuple[tuple[str, ...], ...]

@@ -41,6 +41,14 @@ class Touch:
 
     ``loads`` names the symbols of the map that are loaded values: symbol -> (index tensor, its coordinates).
     ``path`` are the operations in between, the reader first.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = ig.copy(f.input("x", shape=(8, 6)), name="t")
+    >>> u = f.output(t.T + 1.0)
+    >>> reads = ig.fuse.obstacles(f)[0].accesses[1]
+    >>> reads.is_loaded, reads.sizes, reads.points, str(reads.map)
+    (False, (6, 8), 48, '(i0, i1) -> (i1, i0)')
     """
 
     expr: TensorExpr
@@ -152,8 +160,8 @@ def needs_memory(e: TensorExpr) -> bool:
 
 
 def touches(e: TensorExpr, passes: Callable[[TensorExpr], bool]) -> dict[Tensor, list[Touch]]:
-    """What ``e`` writes, and every buffer that it reads, directly or through operations that ``passes`` lets by. Those
-    passed through are listed too.
+    """The buffer that ``e`` writes, and every buffer that it reads, directly or through operations that ``passes``
+    accepts. Those passed through are listed too.
     """
     loops, start = loops_of(e)
     symbols = tuple(x.symbol for x in loops)

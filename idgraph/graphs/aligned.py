@@ -144,7 +144,16 @@ class AlignedGraph(DomainGraph):
 
     @shortened
     def explain(self, a: IterDomain, b: IterDomain) -> Explanation:
-        """Why two axes have one coordinate; or by what they have one extent only, and how their indices differ."""
+        """Why two axes have one coordinate; or by what they have one extent only, and how their indices differ.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("rotation")
+        >>> t0 = f.input("t0", shape=(64,))
+        >>> t3 = ig.cat([t0[32:], t0[:32]], dim=0)
+        >>> t4 = f.output(t0 + t3)
+        >>> print(ig.IdModel(f).aligned.explain(t0.logical[0], t4.logical[0]))
+        t0.I0 = t4.I9: add -> t4 reads axis 0 of t0 at the same coordinate (<doctest ...)
+        """
         found = super().explain(a, b)
         if found.mapped or not self._exact.same(a, b):
             return found
@@ -160,6 +169,14 @@ class ExtentsGraph(DomainGraph):
     >>> u = t + ig.pad(t, (3, -3))
     >>> print(ig.IdModel(f).extents.explain(t.logical[0], u.definition.inputs[1].logical[0]).note.splitlines()[0])
     same extent by add at line ...; index differs by +3 on [0, 5)
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("rotation")
+    >>> t0 = f.input("t0", shape=(64,))
+    >>> t3 = ig.cat([t0[32:], t0[:32]], dim=0)
+    >>> t4 = f.output(t0 + t3)
+    >>> m = ig.IdModel(f)
+    >>> m.extents.mapped(t0.logical[0], t3.logical[0])
+    True
     """
 
     def __init__(self, fusion: Fusion, graph: ValGraph[IterDomain], aligned: AlignedGraph) -> None:

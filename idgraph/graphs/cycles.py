@@ -37,6 +37,11 @@ class Cycle(Printed, Generic[K]):
     >>> out = f.output(t + ig.pad(t, (3, -3)))
     >>> [(c.kind, c.shift, c.map, c.holds, c.closing.op) for c in ig.IdModel(f).exact.cycles()]
     [('shift', 3, c + 3, c < 5, 'add')]
+    >>> c = ig.IdModel(f).exact.cycles()[0]
+    >>> c.graph, c.changes_index, c.told, c.where, str(c.variable), str(c.modulus)
+    ('exact', True, 'once around adds 3 to the coordinate', '', 'c', 'None')
+    >>> [str(x) for x in c.coordinates], c.domains, [x.name for x in c.tensors]
+    (['c'], (I1[8], I2[8]), ['t', 't1', 't2'])
     """
 
     def __init__(self, finder: _Finder[K], way: Way) -> None:

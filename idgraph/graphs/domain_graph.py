@@ -59,7 +59,16 @@ class DomainGraph(GraphView[IterDomain]):
 
     @shortened
     def group(self, domain: IterDomain) -> Group[IterDomain]:
-        """The group of an axis; raises `IndexingError` for an axis the graph does not hold."""
+        """The group of an axis; raises `IndexingError` for an axis the graph does not hold.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t0 = f.input("t0", shape=(4, 8))
+        >>> t1 = f.output(t0.T)
+        >>> m = ig.IdModel(f)
+        >>> m.exact.group(t0.logical[1])
+        {t0.I1, t1.I3}
+        """
         return self.graph.lookup(_axis(domain))
 
     def __contains__(self, domain: object) -> bool:
@@ -72,7 +81,16 @@ class DomainGraph(GraphView[IterDomain]):
 
     @shortened
     def explain(self, a: IterDomain, b: IterDomain) -> Explanation:
-        """Why two axes are the same (a chain of facts), or where they part."""
+        """Why two axes are the same (a chain of facts), or where they part.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t0 = f.input("t0", shape=(4, 8))
+        >>> t1 = f.output(t0.T)
+        >>> m = ig.IdModel(f)
+        >>> print(m.exact.explain(t0.logical[1], t1.logical[0]))
+        t0.I1 = t1.I3: permute -> t1 reads axis 1 of t0 at the same coordinate (<doctest ...)
+        """
         found = self.graph.chain(_axis(a), _axis(b))
         if found.mapped or not any({a, b} == set(pair) for pair in self.unmappable):
             return found

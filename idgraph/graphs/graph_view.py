@@ -18,7 +18,20 @@ if TYPE_CHECKING:
 
 
 class GraphView(Shown, Generic[K]):
-    """The part that graphs over axes and graphs over (axis, operation) share. Built once, then immutable."""
+    """The part that graphs over axes and graphs over (axis, operation) share. Built once, then immutable.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = f.output(f.input("x", shape=(8,)) + 1.0).split(0, 4)
+    >>> g = ig.IdModel(f).exact
+    >>> g.groups
+    ({x.I0, t1.I1}, {t1.I2}, {t1.I3})
+    >>> x = g.group(t.logical[0])
+    >>> g.uses(x), g.definitions(x), len(g.expr_groups), g.is_cyclic
+    ((Split({x.I0, t1.I1} -> {t1.I2}, {t1.I3}),), (), 1, False)
+    >>> g.to_networkx().number_of_nodes(), g.to_dot()[:7], g.to_svg()[:4]
+    (4, 'digraph', '<svg')
+    """
 
     def __init__(self, name: str, fusion: Fusion, graph: ValGraph[K]) -> None:
         self.name = name

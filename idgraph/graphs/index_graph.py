@@ -46,6 +46,8 @@ class IndexGraph(GraphView[Key]):
     >>> _ = a.inline(1)  # the loop over rows is shared, so the broadcast axis has one coordinate; the columns have two
     >>> [m.index.mapped((d, a.definition), (d, b.definition)) for d in a.logical]
     [True, False]
+    >>> m.index.self_mappings
+    ()
     """
 
     def __init__(
@@ -65,7 +67,16 @@ class IndexGraph(GraphView[Key]):
 
     @shortened
     def group(self, domain: IterDomain, expr: TensorExpr, operand: int | None = None) -> Group[Key]:
-        """The group of an axis as ``expr`` uses it; raises `IndexingError` where it does not."""
+        """The group of an axis as ``expr`` uses it; raises `IndexingError` where it does not.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> a = ig.copy(f.input("a", shape=(8,)))
+        >>> b = f.output(a + 1.0)
+        >>> m = ig.IdModel(f)
+        >>> m.index.group(a.logical[0], b.definition)
+        {(t2.I2, add -> t2), (t1.I1, add -> t2)}
+        """
         return self.graph.lookup(self._key((domain, expr) if operand is None else (domain, expr, operand)))
 
     @shortened
@@ -75,7 +86,16 @@ class IndexGraph(GraphView[Key]):
 
     @shortened
     def explain(self, a: Key, b: Key) -> Explanation:
-        """Why two uses have equal coordinates, or the first place where they part."""
+        """Why two uses have equal coordinates, or the first place where they part.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> a = ig.copy(f.input("a", shape=(8,)))
+        >>> b = f.output(a + 1.0)
+        >>> m, row = ig.IdModel(f), a.logical[0]
+        >>> print(str(m.index.explain((row, a.definition), (row, b.definition))).partition(":")[0])
+        (t1.I1, copy -> t1) and (t1.I1, add -> t2) are not the same
+        """
         return self.graph.chain(self._key(a), self._key(b))
 
     def __contains__(self, key: object) -> bool:

@@ -99,6 +99,8 @@ class Access(Printed):
     >>> a = ig.IdModel(f).access(t.definition, f["t"])
     >>> str(a.coordinates[0]), str(a.address), str(a.predicate)
     ('i0 + 32', 'i0 + 32', 'True')
+    >>> a.is_write, a.index_bits
+    (False, 32)
     """
 
     expr: TensorExpr
@@ -166,32 +168,84 @@ class Access(Printed):
         )
 
     def explain_predicate(self) -> Predicate:
-        """The predicate conjunct by conjunct: axis, end, cause and line; with what is not tested, and why not."""
+        """The predicate conjunct by conjunct: axis, end, cause and line; with what is not tested, and why not.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t = f.output(f.input("t", shape=(60,)) + 1.0).split(0, 8)
+        >>> print(ig.IdModel(f).write(t.definition).explain_predicate())
+        t1 is written by add when i0*8 + i1 < 60; 1 more bounds need no test
+          i0*8 + i1 < 60: stop of t1 axis 0, split of 60 by 8 (<doctest ...)
+        """
         return explain_predicate(self)
 
     @arguments(IndexingError)
     def contiguous(self, loop: str | int | Loop) -> bool:
-        """True when one step of the loop is proved to move the address by one element, wherever the access happens."""
+        """True when one step of the loop is proved to move the address by one element, wherever the access happens.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t0 = f.input("t0", shape=(4, 8))
+        >>> t1 = f.output(t0.T)
+        >>> m = ig.IdModel(f)
+        >>> m.access(t1.definition, t1).contiguous("i1"), m.access(t1.definition, t0).contiguous("i1")
+        (True, False)
+        """
         return explain_contiguous(self, loop).holds
 
     @arguments(IndexingError)
     def explain_contiguous(self, loop: str | int | Loop) -> Contiguity:
-        """`contiguous` with the reason: by what a step moves the address, and a point that shows it."""
+        """`contiguous` with the reason: by what a step moves the address, and a point that shows it.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t0 = f.input("t0", shape=(4, 8))
+        >>> t1 = f.output(t0.T)
+        >>> m = ig.IdModel(f)
+        >>> print(m.access(t1.definition, t0).explain_contiguous("i1"))
+        t0 along i1: not contiguous, a step moves the address by 8
+        """
         return explain_contiguous(self, loop)
 
     @arguments(IndexingError)
     def vector_width(self, loop: str | int | Loop) -> int:
-        """Largest proved number of elements (a power of two, at most 16 bytes) that one aligned access may move."""
+        """Largest proved number of elements (a power of two, at most 16 bytes) that one aligned access may move.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t = f.output(f.input("t", shape=(64,))[32:])
+        >>> a = ig.IdModel(f).access(t.definition, f["t"])
+        >>> a.vector_width("i0")
+        4
+        """
         return vector_width(self, loop)
 
     @arguments(IndexingError)
     def explain_vector_width(self, loop: str | int | Loop, wanted: int | None = None) -> VectorWidth:
-        """`vector_width` with what stops more (up to ``wanted`` elements, default 16 bytes) and what would allow it."""
+        """`vector_width` with what stops more (up to ``wanted`` elements, default 16 bytes) and what would allow it.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t = f.output(f.input("t", shape=(64,))[3:])
+        >>> a = ig.IdModel(f).access(t.definition, f["t"])
+        >>> why = a.explain_vector_width("i0")
+        >>> int(why), why.wanted, why.limit
+        (1, 4, 'extent')
+        """
         return explain_vector_width(self, loop, wanted)
 
     @arguments(IndexingError)
     def suggestions(self, why: VectorWidth) -> tuple[Suggestion, ...]:
-        """See `VectorWidth.suggestions`."""
+        """See `VectorWidth.suggestions`.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t = f.output(f.input("t", shape=(8, 30)) + 1.0)
+        >>> a = ig.IdModel(f).access(t.definition, f["t"])
+        >>> for change in a.suggestions(a.explain_vector_width("i1")):
+        ...     print(change)
+        4 elements if the extent 30 of t is a multiple of 4: 32
+        """
         return suggestions(why)
 
     @property
@@ -226,12 +280,37 @@ class Access(Printed):
 
         ``block`` gives thread dimensions of the kernel that are wider than this operation's (``{"threadIdx.x": 64}``),
         ``symbols`` numbers for symbolic extents. Raises `IndexingError` where the tensor is not in shared memory.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("tile")
+        >>> t = ig.copy(f.input("a", shape=(4, 32, 32)), name="t").set_memory("shared")
+        >>> u = f.output(ig.permute(t, (0, 2, 1)))
+        >>> for x in (t, u):
+        ...     for p, way in enumerate(("blockIdx.x", "threadIdx.y", "threadIdx.x")):
+        ...         _ = x.parallelize(p, way)
+        >>> a = ig.IdModel(f).access(t.inline(1).uses[0], t)
+        >>> a.bank_conflicts().ways
+        32
         """
         return bank_conflicts(self, block, symbols)
 
     @arguments(IndexingError)
     def bank_suggestions(self, found: BankConflicts) -> tuple[BankSuggestion, ...]:
-        """See `BankConflicts.suggestions`."""
+        """See `BankConflicts.suggestions`.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("tile")
+        >>> t = ig.copy(f.input("a", shape=(4, 32, 32)), name="t").set_memory("shared")
+        >>> u = f.output(ig.permute(t, (0, 2, 1)))
+        >>> for x in (t, u):
+        ...     for p, way in enumerate(("blockIdx.x", "threadIdx.y", "threadIdx.x")):
+        ...         _ = x.parallelize(p, way)
+        >>> a = ig.IdModel(f).access(t.inline(1).uses[0], t)
+        >>> for change in a.bank_suggestions(a.bank_conflicts()):
+        ...     print(change)
+        no conflict if axis 2 of t is swizzled (xor) by axis 1
+        no conflict if axis 2 of t is padded by 1, 32 elements more
+        """
         return bank_suggestions(found)
 
     @arguments(IndexingError, first=True)

@@ -77,7 +77,19 @@ class BankConflicts(Printed):
         return self.ways > 1
 
     def suggestions(self) -> tuple[BankSuggestion, ...]:
-        """Paddings and swizzles of the array that take all conflicts away from every access of it, each counted."""
+        """Paddings and swizzles of the array that take all conflicts away from every access of it, each counted.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("tile")
+        >>> t = ig.copy(f.input("a", shape=(4, 32, 32)), name="t").set_memory("shared")
+        >>> u = f.output(ig.permute(t, (0, 2, 1)))
+        >>> for x in (t, u):
+        ...     for p, way in enumerate(("blockIdx.x", "threadIdx.y", "threadIdx.x")):
+        ...         _ = x.parallelize(p, way)
+        >>> a = ig.IdModel(f).access(t.inline(1).uses[0], t)
+        >>> [str(change) for change in a.bank_conflicts().suggestions()][:1]
+        ['no conflict if axis 2 of t is swizzled (xor) by axis 1']
+        """
         return self.access.bank_suggestions(self)
 
     def __str__(self) -> str:

@@ -68,6 +68,12 @@ class IdModel(Printed):
              tensor  coordinates  address    when
       write  t2      (i0, i1)     i0*4 + i1  True
       read   t1      (i0, i1)     i0*4 + i1  True
+    >>> m = ig.IdModel(f)
+    >>> graphs = m.exact, m.extents, m.aligned, m.almost_exact, m.broadcast, m.permissive, m.permissive_resize, m.loop
+    >>> [len(g.groups) for g in graphs], len(m.index.groups)
+    ([2, 2, 2, 2, 2, 2, 2, 6], 4)
+    >>> list(m.ways.values())
+    [('serial', 'serial'), ('serial', 'serial')]
     """
 
     @shortened
@@ -188,7 +194,17 @@ class IdModel(Printed):
 
     @shortened
     def verify(self) -> None:
-        """Raise `ScheduleError` unless every loop nest can be done and every read finds a computed element."""
+        """Raise `ScheduleError` unless every loop nest can be done and every read finds a computed element.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t0 = f.input("t0", shape=(4, 8))
+        >>> t1 = f.output(t0.T)
+        >>> m = ig.IdModel(f)
+        >>> m.verify()
+        >>> _ = t1.split(0, 3)
+        >>> m.verify()
+        """
         self.index  # noqa: B018 - building it checks the nests
         check_cover(self)
 
@@ -200,7 +216,16 @@ class IdModel(Printed):
 
     @arguments(IndexingError)
     def promotion(self, domain: IterDomain) -> IterDomain:
-        """The axis that gives the loop of ``domain`` its extent; itself where nothing is promoted."""
+        """The axis that gives the loop of ``domain`` its extent; itself where nothing is promoted.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> a = ig.copy(f.input("a", shape=(1, 8))).merge(0)
+        >>> b = f.output(a + f.input("b", shape=(4, 8))).merge(0)
+        >>> _ = a.inline(1)
+        >>> ig.IdModel(f).promotion(a.loop[0]), b.loop
+        (I9[32], (I9[32],))
+        """
         known = isinstance(domain, IterDomain)  # pyright: ignore[reportUnnecessaryIsInstance]
         if not known or domain not in self.index.promotion:
             raise IndexingError(
@@ -215,6 +240,14 @@ class IdModel(Printed):
         """Loops of an operation, outermost first; variables are named i0, i1, ... by position.
 
         A serial loop that inlining shares runs as the others that share it say.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t0 = f.input("t0", shape=(4, 8))
+        >>> t1 = f.output(t0.T)
+        >>> m = ig.IdModel(f)
+        >>> [(loop.name, loop.extent, loop.parallel) for loop in m.loops(t1.definition)]
+        [('i0', 8, 'serial'), ('i1', 4, 'serial')]
         """
         self._check(e)
         if e in self._loops:
@@ -230,12 +263,30 @@ class IdModel(Printed):
 
     @arguments(IndexingError)
     def write(self, e: TensorExpr) -> Access:
-        """The access of the output of an operation."""
+        """The access of the output of an operation.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t0 = f.input("t0", shape=(4, 8))
+        >>> t1 = f.output(t0.T)
+        >>> m = ig.IdModel(f)
+        >>> print(m.write(t1.definition))
+        permute writes t1[i0, i1] at i0*4 + i1
+        """
         return self._access(e, None)
 
     @arguments(IndexingError)
     def read(self, e: TensorExpr, operand: int) -> Access:
-        """The access of operand number ``operand``."""
+        """The access of operand number ``operand``.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t0 = f.input("t0", shape=(4, 8))
+        >>> t1 = f.output(t0.T)
+        >>> m = ig.IdModel(f)
+        >>> print(m.read(t1.definition, 0))
+        permute reads t0[i1, i0] at i0 + i1*8
+        """
         self._check(e)
         if not is_int(operand) or not 0 <= operand < len(e.inputs):
             raise IndexingError(f"{e!r} has no operand {operand!r}", where=e.source_line)
@@ -243,7 +294,16 @@ class IdModel(Printed):
 
     @arguments(IndexingError)
     def access(self, e: TensorExpr, t: Tensor, operand: int | None = None) -> Access:
-        """The access of tensor ``t`` by operation ``e``; ``operand`` says which where e reads t in several ways."""
+        """The access of tensor ``t`` by operation ``e``; ``operand`` says which where e reads t in several ways.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t0 = f.input("t0", shape=(4, 8))
+        >>> t1 = f.output(t0.T)
+        >>> m = ig.IdModel(f)
+        >>> print(m.access(t1.definition, t0))
+        permute reads t0[i1, i0] at i0 + i1*8
+        """
         self._check(e)
         if not isinstance(t, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise IndexingError(f"{t!r} is not a tensor", where=user_line(), hint=f"{e!r} touches {_touched(e)}")
@@ -388,7 +448,16 @@ class IdModel(Printed):
 
     @arguments(IndexingError)
     def storage(self, t: Tensor) -> Storage:
-        """Where ``t`` lives: what kernels allocate for it, and by which axes that is laid out."""
+        """Where ``t`` lives: what kernels allocate for it, and by which axes that is laid out.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t0 = f.input("t0", shape=(4, 8))
+        >>> t1 = f.output(t0.T)
+        >>> m = ig.IdModel(f)
+        >>> m.storage(t1).memory.place, m.storage(t1).memory.size
+        ('output', 32)
+        """
         return self._keep("allocator", self._allocate).storage(self._own(t))
 
     @property

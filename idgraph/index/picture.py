@@ -1,4 +1,4 @@
-"""What the threads of a block touch at one step of the other loops, element by element: the data of access pictures.
+"""The elements that the threads of a block touch at one step of the other loops: the data of access pictures.
 
 Every number is counted by looking at every thread: sectors of 32 bytes that each request of a warp asks for, and for
 shared memory the bank conflicts of `idgraph.index.banks`. A buffer is taken to start at a multiple of 128 bytes.
@@ -52,7 +52,7 @@ class Touch:
 
 @dataclass(frozen=True, slots=True)
 class WarpCount:
-    """What one warp asks for at this step.
+    """The requests of one warp at this step.
 
     ``touched`` and ``masked`` are elements, ``bytes`` distinct ones. Of each request the ``sectors`` are counted that
     it asks for, and the ``least`` that could hold its bytes. ``ways`` is the bank conflict (0: not in shared memory).

@@ -146,7 +146,7 @@ def _other_loops(why: VectorWidth) -> Iterator[Suggestion]:
 
 
 def _tried(why: VectorWidth, chosen: Sequence[_Candidate]) -> list[Suggestion]:
-    """The suggestion that these changes are, asked of a changed copy; empty where they are none."""
+    """The suggestion that these changes are, asked of a changed copy; empty where they allow nothing more."""
     access = why.access
     edits = tuple(e for c in chosen for e in c.edits)
     try:

@@ -73,6 +73,8 @@ class VectorWidth(Printed):
       offset 3 is not a multiple of 4
       4 elements if t1 is sliced at 4 instead of 3 (axis 0)
       4 elements if the loop is peeled: 7 accesses of 4 and 4 alone
+    >>> why.bytes, why.alignment, why.run
+    (4, 4, 32)
     """
 
     access: Access = field(repr=False, compare=False)
@@ -113,7 +115,15 @@ class VectorWidth(Printed):
         return consecutive(self.access, self.loop)
 
     def suggestions(self) -> tuple[Suggestion, ...]:
-        """Changes that allow more, each applied to a copy of the fusion and asked again; the mildest first."""
+        """Changes that allow more, each applied to a copy of the fusion and asked again; the mildest first.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> a = f.input("a", shape=(8, 30))
+        >>> t = f.output(a + 1.0)
+        >>> [str(s) for s in ig.IdModel(f).access(t.definition, a).explain_vector_width("i1").suggestions()][:1]
+        ['4 elements if the extent 30 of a is a multiple of 4: 32']
+        """
         return () if self else self.access.suggestions(self)
 
     @property

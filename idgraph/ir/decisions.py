@@ -36,7 +36,11 @@ class Saving:
     not_moved: int
 
     def milliseconds(self, bandwidth: float = BANDWIDTH) -> float:
-        """Time to move them at ``bandwidth`` bytes a second."""
+        """Time to move them at ``bandwidth`` bytes a second.
+
+        >>> Saving(3_000_000_000, 6_000_000_000).milliseconds(bandwidth=1e12)
+        6.0
+        """
         return 1e3 * self.not_moved / bandwidth
 
     def __str__(self) -> str:

@@ -41,6 +41,9 @@ class IterDomain:
     (I0[64], b1[1])
     >>> t.logical[0].kind, t.logical[1].kind
     ('iteration', 'broadcast')
+    >>> u = t[32:]
+    >>> u.logical[0].label, u.logical[0].is_broadcast, u.logical[0].definition
+    ('t1.I4', False, Resize(I2[64] -> I4[32]; -32, 0))
     """
 
     __slots__ = ("definitions", "extent", "kind", "name", "parallel", "tensor")
@@ -82,6 +85,9 @@ class Split:
     >>> t = ig.Fusion("f").input("t", shape=(30,)) + 1
     >>> t.split(0, 8).domain.loop_exprs
     [Split(I1[30] -> I2[4], I3[8]; 8)]
+    >>> e = t.domain.loop_exprs[0]
+    >>> e.inputs, e.outputs, [str(x) for x in e.attributes]
+    ((I1[30],), (I2[4], I3[8]), ['split', '8', 'True'])
     """
 
     source: IterDomain
@@ -119,6 +125,9 @@ class Merge:
     >>> t = ig.Fusion("f").input("t", shape=(4, 6)) + 1
     >>> t.merge(0).domain.loop_exprs
     [Merge(I2[4], I3[6] -> I4[24])]
+    >>> e = t.domain.loop_exprs[0]
+    >>> e.inputs, e.outputs, e.attributes
+    ((I2[4], I3[6]), (I4[24],), ('merge',))
     """
 
     outer: IterDomain
@@ -152,6 +161,9 @@ class Resize:
     >>> import idgraph as ig
     >>> ig.Fusion("f").input("t", shape=(64,))[32:].domain.exprs
     (Resize(I1[64] -> I2[32]; -32, 0),)
+    >>> e = ig.Fusion("f").input("t", shape=(64,))[32:].domain.exprs[0]
+    >>> e.inputs, e.outputs, [str(x) for x in e.attributes]
+    ((I1[64],), (I2[32],), ['resize', '-32', '0'])
     """
 
     source: IterDomain
@@ -186,6 +198,9 @@ class Stride:
     >>> import idgraph as ig
     >>> ig.Fusion("f").input("t", shape=(9,))[1::2].domain.exprs
     (Stride(I1[9] -> I2[4]; 1, 2),)
+    >>> e = ig.Fusion("f").input("t", shape=(9,))[1::2].domain.exprs[0]
+    >>> e.inputs, e.outputs, [str(x) for x in e.attributes]
+    ((I1[9],), (I2[4],), ['stride', '1', '2', '4'])
     """
 
     source: IterDomain
@@ -220,6 +235,9 @@ class Roll:
     >>> import idgraph as ig
     >>> ig.roll(ig.Fusion("f").input("t", shape=(9,)), 2, 0).domain.exprs
     (Roll(I1[9] -> I2[9]; 2),)
+    >>> e = ig.roll(ig.Fusion("f").input("t", shape=(9,)), 2, 0).domain.exprs[0]
+    >>> e.inputs, e.outputs, [str(x) for x in e.attributes]
+    ((I1[9],), (I2[9],), ['roll', '2'])
     """
 
     source: IterDomain
@@ -254,6 +272,9 @@ class Swizzle:
     >>> t = ig.Fusion("f").input("t", shape=(8, 8)) + 1
     >>> t.swizzle("xor", 0, 1).domain.loop_exprs
     [Swizzle(I2[8], I3[8] -> I4[8], I5[8]; xor)]
+    >>> e = t.domain.loop_exprs[0]
+    >>> e.inputs, e.outputs, [str(x) for x in e.attributes]
+    ((I2[8], I3[8]), (I4[8], I5[8]), ['swizzle', 'xor'])
     """
 
     x: IterDomain

@@ -84,6 +84,8 @@ class TensorExpr(Printed):
     t1[I2] = slice(t0[I0]; dims=(0,), starts=(0,), stops=(32,), steps=(1,))
     >>> t1.definition.op, t1.definition.reads
     ('slice', ((Mapped(domain=I1[64]),),))
+    >>> t1.definition.output.name, t1.definition.is_reduction
+    ('t1', False)
     """
 
     __slots__ = ("args", "attrs", "inputs", "name", "op", "outputs", "reads", "source_line")

@@ -68,6 +68,10 @@ class Fusion(Rewrites, ShownFusion):
     't4'
     >>> [e.op for e in f.exprs]
     ['slice', 'slice', 'cat', 'add']
+    >>> [t.name for t in f.tensors], f.inputs, f.outputs, f.symbols
+    (['t0', 't1', 't2', 't3', 't4'], (t0[I0[64]],), (t4[I9[64]],), {})
+    >>> f.to_dot()[:7], f.to_svg()[:4]
+    ('digraph', '<svg')
     """
 
     @shortened
@@ -466,7 +470,13 @@ class Fusion(Rewrites, ShownFusion):
 
     @shortened
     def verify(self) -> None:
-        """Check everything at once: raises `FusionError` with all violations, each with the user's line."""
+        """Check everything at once: raises `FusionError` with all violations, each with the user's line.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t = f.output(f.input("x", shape=(8,)) + 1.0)
+        >>> f.verify()
+        """
         found = violations(self)
         if found:
             hint = "" if self._outputs else "mark what it computes: f.output(tensor)"

@@ -34,7 +34,14 @@ class Limits:
                 raise ParseError(f"limits: {field.name} is {value!r}, not a positive number")
 
     def check(self, what: str, count: int, name: str, counted: str = "") -> None:
-        """Raise unless ``count`` is within the limit called ``name``."""
+        """Raise unless ``count`` is within the limit called ``name``.
+
+        >>> Limits(rank=2).check("the tensor t", 3, "rank", "axes")
+        Traceback (most recent call last):
+            ...
+        idgraph.errors.ParseError: the tensor t has 3 axes, at most 2 are read
+          hint: say limits=Limits(rank=...) if you trust where it comes from
+        """
         most: int = getattr(self, name)
         if count > most:
             raise ParseError(

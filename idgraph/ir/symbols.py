@@ -9,7 +9,9 @@ from idgraph.errors import OperationError, short_repr, user_line
 
 
 def symbol_bound(known: Mapping[str, Expr], name: str, value: object) -> int | Expr:
-    """A bound of the new symbol ``name``; raises `OperationError` for what is none, or names a symbol not ``known``."""
+    """A bound of the new symbol ``name``; raises `OperationError` for another object, or one that names a symbol not
+    ``known``.
+    """
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if not isinstance(value, Expr) or value.is_condition:

@@ -70,6 +70,12 @@ class Tensor(Printed, Foreign):
     >>> u = t * 2.0 + t
     >>> u.shape, u.dtype, u.definition.op
     ((4, 32), 'float32', 'add')
+    >>> u.name, u.ndim, u.root, u.logical, u.allocation, u.axes
+    ('t2', 2, (I4[4], I5[32]), (I4[4], I5[32]), (I4[4], I5[32]), (I4[4], I5[32]))
+    >>> [e.op for e in t.uses], u.T.shape, [step.name for step in u.split(0, 2).log]
+    (['mul', 'add'], (32, 4), ['split'])
+    >>> u.source_line.line
+    1
     """
 
     __slots__ = (
@@ -376,43 +382,85 @@ class Tensor(Printed, Foreign):
 
     @arguments(ScheduleError, keep=_stepping)
     def merge(self, axis: int, other: int | None = None) -> Tensor:
-        """Loop axes ``axis`` and ``other`` (default: the next one) become one, ``axis`` outermost."""
+        """Loop axes ``axis`` and ``other`` (default: the next one) become one, ``axis`` outermost.
+
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("x", shape=(8, 6)) + 1.0
+        >>> t.merge(0).loop
+        (I4[48],)
+        """
         loops.merge(self, axis, axis + 1 if other is None and loops.is_int(axis) and axis != -1 else other)
         return self
 
     @arguments(ScheduleError, keep=_stepping)
     def reorder(self, order: Mapping[int, int] | Sequence[int]) -> Tensor:
-        """Move loop axes: ``{old: new}``, the others keep their order; or a full list of old positions."""
+        """Move loop axes: ``{old: new}``, the others keep their order; or a full list of old positions.
+
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("x", shape=(8, 6)) + 1.0
+        >>> t.reorder({0: 1}).loop
+        (I3[6], I2[8])
+        """
         loops.reorder(self, order)
         return self
 
     @arguments(ScheduleError, keep=_stepping)
     def swizzle(self, kind: str, x: int, y: int) -> Tensor:
-        """Loop axis ``y`` permuted by ``x``: y ^ x ("xor", powers of two) or (x + y) mod extent ("cyclic")."""
+        """Loop axis ``y`` permuted by ``x``: y ^ x ("xor", powers of two) or (x + y) mod extent ("cyclic").
+
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("x", shape=(8, 8)) + 1.0
+        >>> t.swizzle("xor", 0, 1).domain.loop_exprs
+        [Swizzle(I2[8], I3[8] -> I4[8], I5[8]; xor)]
+        """
         loops.swizzle(self, kind, x, y)
         return self
 
     @arguments(ScheduleError, keep=_stepping)
     def resize(self, axis: int, left: int | Expr, right: int | Expr) -> Tensor:
-        """Loop axis ``axis`` grows by ``left`` in front and ``right`` behind (negative: is cut)."""
+        """Loop axis ``axis`` grows by ``left`` in front and ``right`` behind (negative: is cut).
+
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("x", shape=(8, 6)) + 1.0
+        >>> t.resize(0, 2, -1).loop
+        (I4[9], I3[6])
+        """
         loops.resize(self, axis, left, right)
         return self
 
     @arguments(ScheduleError, keep=_stepping)
     def roll(self, axis: int, shift: int | Expr) -> Tensor:
-        """Loop axis ``axis`` is turned: element c stands at (c + shift) mod extent."""
+        """Loop axis ``axis`` is turned: element c stands at (c + shift) mod extent.
+
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("x", shape=(8, 6)) + 1.0
+        >>> t.roll(0, 3).domain.loop_exprs
+        [Roll(I2[8] -> I4[8]; 3)]
+        """
         loops.roll(self, axis, shift)
         return self
 
     @arguments(ScheduleError, keep=_stepping)
     def stride(self, axis: int, start: int | Expr, step: int, extent: int | Expr) -> Tensor:
-        """Loop axis ``axis`` runs over ``extent`` of its elements: start + step * c (step -1 runs backwards)."""
+        """Loop axis ``axis`` runs over ``extent`` of its elements: start + step * c (step -1 runs backwards).
+
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("x", shape=(8, 6)) + 1.0
+        >>> t.stride(0, 7, -1, 8).domain.loop_exprs
+        [Stride(I2[8] -> I4[8]; 7, -1)]
+        """
         loops.stride(self, axis, start, step, extent)
         return self
 
     @arguments(ScheduleError, keep=_stepping)
     def parallelize(self, axis: int, parallel: str) -> Tensor:
-        """Loop axis ``axis`` runs on blocks or threads, or is vectorised or unrolled."""
+        """Loop axis ``axis`` runs on blocks or threads, or is vectorised or unrolled.
+
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("x", shape=(8, 6)) + 1.0
+        >>> t.parallelize(0, "blockIdx.x").parallelize(1, "threadIdx.x").loop
+        (I2[8], I3[6])
+        """
         loops.parallelize(self, axis, parallel)
         return self
 
@@ -421,25 +469,64 @@ class Tensor(Printed, Foreign):
         """Compute at: the loop axes left of ``position`` are shared with every consumer's.
 
         Whether the consumers' loops agree is checked when indices are asked for, when all loops are known.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t = ig.exp(f.input("x", shape=(8, 6)))
+        >>> u = f.output(t * 2.0)
+        >>> print(ig.viz.loop_nest(f))
+        allocate t1: 48 float32, global
+        for i0 < 8:
+          for i1 < 6:
+            t1 = exp(x)
+        for i0 < 8:
+          for i1 < 6:
+            t2 = mul(t1, 2.0)
+        >>> _ = t.inline(1)
+        >>> print(ig.viz.loop_nest(f))
+        for i0 < 8:
+          allocate t1: 6 float32, private
+          for i1 < 6:
+            t1 = exp(x)
+          for i1 < 6:
+            t2 = mul(t1, 2.0)
         """
         loops.inline(self, position)
         return self
 
     @arguments(ScheduleError, keep=_stepping)
     def set_loop(self, domains: Sequence[IterDomain]) -> Tensor:
-        """Take these axes (of this tensor, covering it once) as loops."""
+        """Take these axes (of this tensor, covering it once) as loops.
+
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("x", shape=(8, 6)) + 1.0
+        >>> t.set_loop(t.logical[::-1]).loop
+        (I3[6], I2[8])
+        """
         loops.set_loop(self, domains)
         return self
 
     @arguments(ScheduleError, keep=_stepping)
     def set_allocation(self, domains: Sequence[IterDomain], contiguity: Sequence[bool] | bool = True) -> Tensor:
-        """Lay the tensor out in the order of these axes of it, outermost first."""
+        """Lay the tensor out in the order of these axes of it, outermost first.
+
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("x", shape=(8, 6)) + 1.0
+        >>> t.set_allocation(t.logical[::-1]).allocation
+        (I3[6], I2[8])
+        """
         loops.set_allocation(self, domains, contiguity)
         return self
 
     @arguments(ScheduleError, keep=_stepping)
     def set_memory(self, memory: str) -> Tensor:
-        """Keep an intermediate in "local", "shared" or "global" memory; "auto" lets the emitter choose."""
+        """Keep an intermediate in "local", "shared" or "global" memory; "auto" lets the emitter choose.
+
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("x", shape=(8, 6)) + 1.0
+        >>> t.set_memory("shared").memory
+        'shared'
+        """
         for known in ("auto", "local", "shared", "global"):
             if memory == known:
                 self.memory = known

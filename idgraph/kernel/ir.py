@@ -81,6 +81,9 @@ class Kernel(Printed):
         t0: float32 = buf0[i0 + 4]  @ t1.0(i0)
         t1: float32 = cast(t0)
         buf1[i0] = t1  @ t1(i0)
+    >>> k = ig.emit(f).kernels[0]
+    >>> k.ir is k
+    True
     """
 
     name: str

@@ -29,7 +29,7 @@ _LOCAL = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(\[(?P<at>.*)\])?(:(?P<type>\w+))
 
 @dataclass(slots=True)
 class Parts:
-    """What names mean at the present line: symbols, buffers, and the types that variables were last given."""
+    """The meaning of names at the present line: symbols, buffers, and the types that variables were last given."""
 
     scope: dict[str, Expr] = field(default_factory=dict[str, Expr])
     buffers: dict[str, Buffer] = field(default_factory=dict[str, Buffer])

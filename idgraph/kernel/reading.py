@@ -349,7 +349,7 @@ class _Reader(Parts):
         )
 
     def set(self, left: str, right: str, tail: str) -> Stmt:
-        """What gives variables a value."""
+        """A statement that gives variables a value."""
         source, word, guard = parted_once(right, " if ")
         place = _PLACE.match(source[: -len(" in pairs")] if source.endswith(" in pairs") else source)
         buffer = self.buffers.get(place["name"]) if place is not None else None

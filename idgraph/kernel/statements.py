@@ -90,7 +90,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Serves:
-    """What an access is for: an operation at one of its logical points, those of reduced axes among them.
+    """The purpose of an access: an operation at one of its logical points, those of reduced axes among them.
 
     The operation makes ``tensor`` (t0, t1, ... of the fusion), and reads its ``operand`` here, or writes its result
     (None). ``point`` is in the variables around the access, and in those of ``over``, each of which takes all values

@@ -136,7 +136,7 @@ class Structure:
         return why if any(n in self.threads or n.startswith("ld") for n in e.names) else ""
 
     def reads(self, s: Stmt) -> None:
-        """What a statement reads was set before it, and of the type that it takes."""
+        """Every variable that a statement reads was set before it, and has the type that the statement takes."""
         for e in index_exprs(s):
             free = sorted(n for n in e.names if n not in self.scope and not _is_zero(e, n))
             if free:

@@ -70,7 +70,7 @@ class Formats:
         return _decide(t, self.known[t], self.ended.get(t, ()))
 
     def _reach(self, t: Tensor) -> None:
-        """What ``t`` is offered, after what it is computed from."""
+        """The formats offered to ``t``, those of its operands first."""
         stack = [t]
         while stack:
             u = stack[-1]

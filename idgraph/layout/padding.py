@@ -29,6 +29,14 @@ class PaddedStrides:
     bank when they walk down a column of the tensor in shared memory. ``taken``: the sectors saved outweigh the bytes
     added.
     ``advice``: an input or an output, which only its owner may change.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = ig.copy(f.input("a", shape=(64, 1025)), name="t")
+    >>> u = f.output(t.T + 1.0)
+    >>> for x in ig.layout.pad_strides(f)[:1]:
+    ...     print(x.tensor.name, x.strides, x.extra_bytes, round(x.extra, 3))
+    a (1056, 1) 7812 0.03
     """
 
     tensor: Tensor

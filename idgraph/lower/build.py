@@ -227,11 +227,11 @@ class _Builder:
         return out
 
     def reads(self, e: TensorExpr, operand: int) -> tuple[Serves, ...]:
-        """What a read of an operand is for."""
+        """The purpose of a read of an operand."""
         return (read_for(e, self.maps, self.stored[e.output].value.name, operand),)
 
     def writes(self, e: TensorExpr) -> tuple[Serves, ...]:
-        """What a write of the result is for; a scan's running value is one for its whole axis."""
+        """The purpose of a write of the result; a scan's running value has one for its whole axis."""
         dim = e.attrs.get("dim")
         along = (dim % e.output.ndim,) if e.op in SCANS and isinstance(dim, int) else ()
         return (written_for(e, self.maps, self.stored[e.output].value.name, along),)

@@ -146,7 +146,7 @@ class Value:
         self._outer = [(also(before), condition, site) for before, condition, site in self._outer]
 
     def check(self, sites: Sequence[Site], bounds: Sequence[Expr]) -> None:
-        """Whatever is added from now on runs only where the loaded values are inside ``bounds`` (two for each site)."""
+        """Statements added from now on run only where the loaded values are inside ``bounds`` (two for each site)."""
         for n, site in enumerate(sites):
             condition = and_(*bounds[2 * n : 2 * n + 2])
             self._outer.append((self.body, condition, site))

@@ -1,4 +1,4 @@
-"""What each access is for: the operation, which of its operands, and the logical point, in loop variables."""
+"""The purpose of each access: the operation, which of its operands, and the logical point, in loop variables."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ class Chunk:
             start = simplify(self.by_column(s.address) - column)
             if column.names & start.names:
                 continue
-            # What is the same for all rows is found in caches.
+            # Values that are the same for all rows are found in caches.
             weight = item_size(s.buffer.dtype) * (4 if r.names & start.names else 1)
             weight *= 2 if isinstance(s, Store) else 1  # a part of a sector is read from the cache, but written alone
             like = next((a for a in found if multiple_of(simplify(start - a), self.width)), start)

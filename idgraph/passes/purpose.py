@@ -1,4 +1,4 @@
-"""What accesses are for, when several become one: equal loads, neighbours in a vector, lanes in a loop."""
+"""Purposes of accesses when several become one: equal loads, neighbours in a vector, lanes in a loop."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def for_each(purpose: Purpose, var: Expr, extent: Expr) -> Purpose:
 
 
 def merged(purposes: Sequence[Purpose], var: Expr) -> Purpose:
-    """What a statement is for at ``var`` = n, where it is for ``purposes[n]``.
+    """The purpose of a statement over ``var``, whose purpose at ``var`` = n is ``purposes[n]``.
 
     >>> i, v = symbol("i"), symbol("v", 0, 1)
     >>> merged([(Serves("t0", 0, (i * 4,)),), (Serves("t0", 0, (i * 4 + 1,)),)], v)[0].point

@@ -31,7 +31,15 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class ReportDiff(Printed):
-    """The differences of two reports, totals first; ``rows`` has those that are equal too."""
+    """The differences of two reports, totals first; ``rows`` has those that are equal too.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("half")
+    >>> t = f.output(f.input("x", shape=(8,))[4:])
+    >>> d = ig.reports.diff(ig.report(f), ig.report(f))
+    >>> d.changes, d.to_json()[:1]
+    ((), '[')
+    """
 
     name: str
     rows: tuple[Change, ...]

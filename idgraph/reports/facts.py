@@ -105,6 +105,13 @@ class AccessFacts:
     access of ``vector_bytes``; ``limit`` (of `idgraph.index.VectorWidth`) and ``why`` say what stops a wider one.
     ``points`` is the number of points of its loops, ``bounds`` are what the loaded indices must obey. ``suggestions``
     are changes that would allow more, None where none were tried (`idgraph.reports.report` says of which they are).
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("half")
+    >>> t = f.output(f.input("x", shape=(8,))[4:])
+    >>> a = ig.report(f).segments[0].operations[0].accesses[0]
+    >>> a.contiguous, a.vectorisable, a.data_dependent, a.narrow, a.in_memory, a.where
+    (True, True, False, False, True, 'i0')
     """
 
     kind: Literal["read", "write"]
@@ -237,6 +244,13 @@ class SegmentFacts:
     """One fusion (or none, where nothing is mapped) and the opaque calls after it.
 
     ``kernels`` are those that are emitted for it; ``refused`` says why there are none: then its bytes are not known.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("half")
+    >>> t = f.output(f.input("x", shape=(8,))[4:])
+    >>> s = ig.report(f).segments[0]
+    >>> len(s.accesses), len(s.memory_accesses), s.bytes_read, s.bytes_written, s.bytes_between, s.exact
+    (2, 2, 16, 16, 0, True)
     """
 
     number: int

@@ -72,7 +72,14 @@ class Metrics(Printed):
     tables: Mapping[str, tuple[MetricRow, ...]] = field(default_factory=dict[str, tuple[MetricRow, ...]])
 
     def to_json(self) -> str:
-        """The tables as one JSON object: table -> list of rows."""
+        """The tables as one JSON object: table -> list of rows.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("double")
+        >>> y = f.output(f.input("x", (64, 64)) * 2.0)
+        >>> ig.reports.metrics(f, target="python").to_json().splitlines()[1]
+        ' "model": "double",'
+        """
         return json.dumps(
             {"model": self.model, **{n: [dict(r) for r in rows] for n, rows in self.tables.items()}}, indent=1
         )
@@ -83,6 +90,14 @@ class Metrics(Printed):
 
         Several processes may write to one folder at once, and one that is killed loses or doubles no row. Raises
         `IdGraphError` where the folder cannot be written, or holds tables with other columns.
+
+        >>> import tempfile
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("double")
+        >>> y = f.output(f.input("x", (64, 64)) * 2.0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     print(len(ig.reports.metrics(f, target="python").to_csv(folder)))
+        7
         """
         from idgraph.reports.metric_files import add_rows  # noqa: PLC0415 - this module's columns
 
@@ -100,7 +115,7 @@ class Metrics(Printed):
 
 @dataclass(frozen=True, slots=True)
 class _How:
-    """What is asked for."""
+    """The options of the tables."""
 
     model: str
     target: Target

@@ -37,6 +37,10 @@ class IndexReport(Printed):
     ([('shift', '-32'), ('shift', '32')], 512, 256)
     >>> [(a.tensor, a.coordinates, a.vector_width) for a in r.segments[0].operations[0].accesses]
     [('t1', ('i0',), 4), ('t0', ('i0 + 32',), 4)]
+    >>> len(r.cycles), len(r.kernels), len(r.memory_accesses), len(r.contiguous), len(r.vectorisable)
+    (2, 4, 10, 10, 10)
+    >>> r.data_dependent, r.calls, r.bytes_between, r.exact
+    ((), (), 1024, True)
     """
 
     name: str
@@ -120,23 +124,51 @@ class IndexReport(Printed):
         return Sheet(f"index report of {self.name}, scheduled {self.schedule}", ("", ""), tuple(rows), notes)
 
     def to_dict(self) -> dict[str, object]:
-        """The report as plain lists, mappings, numbers and text; `idgraph.reports.plain` describes every key."""
+        """The report as plain lists, mappings, numbers and text; `idgraph.reports.plain` describes every key.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("half")
+        >>> t = f.output(f.input("x", shape=(8,))[4:])
+        >>> sorted(ig.report(f).to_dict())
+        ['mapped', 'name', 'opaque', 'schedule', 'schema', 'segments', 'totals']
+        """
         return plain_report(self)
 
     @arguments(IdGraphError, first=True)
     def to_json(self, indent: int | None = None) -> str:
-        """The report as JSON text; its keys are described in `idgraph.reports.plain`, "schema" names their version."""
+        """The report as JSON text; its keys are described in `idgraph.reports.plain`, "schema" names their version.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("half")
+        >>> t = f.output(f.input("x", shape=(8,))[4:])
+        >>> ig.report(f).to_json()[:10]
+        '{"schema":'
+        """
         if indent is not None and not 0 <= indent <= 100:
             raise IdGraphError(f"indent is {indent}, not a number of blanks from 0 to 100")
         return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
 
     def to_html(self) -> str:
-        """One self-contained HTML page with pictures: no script, style or image comes from elsewhere."""
+        """One self-contained HTML page with pictures: no script, style or image comes from elsewhere.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("half")
+        >>> t = f.output(f.input("x", shape=(8,))[4:])
+        >>> "</html>" in ig.report(f).to_html()
+        True
+        """
         return render("html", self)
 
     @arguments(IdGraphError, first=True)
     def to_text(self, width: int = 120, rows: int | None = 40) -> str:
-        """Tables as text, ``width`` characters wide, at most ``rows`` rows each (None: all)."""
+        """Tables as text, ``width`` characters wide, at most ``rows`` rows each (None: all).
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("half")
+        >>> t = f.output(f.input("x", shape=(8,))[4:])
+        >>> print(ig.report(f).to_text(width=100).splitlines()[0])
+        half, scheduled as given
+        """
         with LOADING:
             from idgraph.reports.tables import as_text  # noqa: PLC0415 - loads rich
 
@@ -144,7 +176,16 @@ class IndexReport(Printed):
 
     @arguments(IdGraphError, first=True)
     def save(self, path: str | Path) -> Path:
-        """Write ``.html``, ``.json`` or ``.txt``, by the file's name; returns the path."""
+        """Write ``.html``, ``.json`` or ``.txt``, by the file's name; returns the path.
+
+        >>> import tempfile
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("half")
+        >>> t = f.output(f.input("x", shape=(8,))[4:])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     print(ig.report(f).save(f"{folder}/half.json").name)
+        half.json
+        """
         file = Path(path)
         match file.suffix:
             case ".html" | ".htm":

@@ -146,7 +146,7 @@ def _forced(fusion: Fusion, force: Force) -> Mapping[str, Strategy]:
 
 
 def source_of(e: TensorExpr) -> Tensor:
-    """What a gather gathers from."""
+    """The tensor from which a gather reads."""
     return e.inputs[source_operand(e)]
 
 
@@ -261,7 +261,7 @@ def _decide(e: TensorExpr, forced: Strategy | None) -> Decision:
 
 
 def _alone(e: TensorExpr) -> set[TensorExpr]:
-    """What is computed for the gather's source alone."""
+    """The operations that are computed for the gather's source alone."""
     fusion, k = e.output.fusion, source_operand(e)
     wanted = set(fusion.outputs)
     for x in reversed(fusion.exprs):

@@ -56,7 +56,7 @@ def given_array(name: str, value: object) -> Given:
     """A NumPy array (or what NumPy reads as one without changing a type) as `Given`."""
     if not isinstance(value, (np.ndarray, np.generic)):
         raise EmitError(
-            f"input {name} is a {type(value).__name__}, no array",
+            f"input {name} is a {type(value).__name__}, not an array",
             hint="pass NumPy arrays: np.asarray(x), or x.numpy() of a torch tensor",
         )
     if isinstance(value, np.ma.MaskedArray):
@@ -72,7 +72,7 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 
 
 def masked(name: str) -> EmitError:
-    """That an array says of some elements that they are none."""
+    """The array masks some of its elements."""
     return EmitError(
         f"input {name} is a masked array: kernels would read what lies under the mask",
         hint="say what stands there: array.filled(0)",

@@ -35,7 +35,7 @@ _KEYS: dict[type, Callable[[Any], Hashable]] = {}
 
 
 class Route(Protocol):
-    """What a call does."""
+    """The steps of a call."""
 
     def __call__(
         self, values: Sequence[Any], out: Sequence[Any] | None, poison: bool, tell: Tell | None, wait: bool
@@ -131,7 +131,7 @@ class Caller:
         return found.frozen.hold(values, poison)
 
     def route(self, values: Sequence[Any], symbols: Symbols, overlap: bool = True) -> Route:
-        """What a call with arrays like these does."""
+        """The steps of a call with arrays like these."""
         program, names = self.program, [t.name for t in self.program.fusion.inputs]
         values = [self._known(n, v) for n, v in zip(names, values, strict=True)]
         found = [kind_of(v) or NUMPY for v in values]
@@ -156,7 +156,7 @@ class Caller:
 
 
 def kind_of(value: Any) -> Kind | None:
-    """The kind of an array; None for what is none."""
+    """The kind of an array; None for any other object."""
     if isinstance(value, np.ndarray):
         return NUMPY
     if kinds.is_tensor(cast("Any", type(value))):

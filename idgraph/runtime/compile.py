@@ -21,7 +21,7 @@ Checks = bool | Literal["now"]
 
 @runtime_checkable
 class Compilable(Protocol):
-    """What makes callables of itself: an import."""
+    """An object that makes callables of itself: an import."""
 
     def compiled(self, target: Target, **options: Any) -> Callable[..., Any]:
         """See `compile`."""
@@ -78,11 +78,31 @@ class Compiled:
         told(self.program.fusion.name, name, why, self._layout, self._told)
 
     def check(self) -> None:
-        """Wait for the calls so far, and raise the first `IndexingError` that they have left."""
+        """Wait for the calls so far, and raise the first `IndexingError` that they have left.
+
+        >>> import numpy as np
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("rows")
+        >>> t = f.output(ig.gather(f.input("x", shape=(4,)), 0, f.input("i", shape=(2,), dtype="int64")))
+        >>> k = ig.compile(f, "numpy")
+        >>> k(np.arange(4, dtype=np.float32), np.array([1, 3]))
+        array([1., 3.], dtype=float32)
+        >>> k.check()
+        """
         self._caller.check()
 
     def copies(self, *values: Any, **named: Any) -> dict[str, str]:
-        """The inputs that a call with these arrays copies first, and why."""
+        """The inputs that a call with these arrays copies first, and why.
+
+        >>> import numpy as np
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("double")
+        >>> t = f.output(f.input("x", shape=(4,)) * 2.0)
+        >>> ig.compile(f, "numpy").copies(np.arange(4, dtype=np.float32))
+        {}
+        >>> ig.compile(f, "cpu").copies(np.arange(8, dtype=np.float32)[::2])
+        {'x': 'its strides are (2,), not (1,) as declared'}
+        """
         return self._caller.copies(self._ordered(values, named), None)
 
     def __repr__(self) -> str:

@@ -81,7 +81,7 @@ def work(body: Sequence[Stmt], env: Mapping[str, int]) -> int:
 
 
 def body_of(function: Callable[..., Any], kernel: Kernel, checked: bool, parallel: bool) -> Body:
-    """What is compiled of a kernel; a checked one has a last array for what failed."""
+    """The function that is compiled for a kernel; a checked one has a last array for failures."""
     code = function.__code__
     constants = tuple((type(c).__name__, repr(c)) for c in code.co_consts)
     rows = any(isinstance(s, Loop) and s.var.split("_")[0] == COLUMN for s in walk(kernel.body))
@@ -197,7 +197,7 @@ def no_memory(kernel: Kernel) -> EmitError:
 
 @cache
 def processor() -> str:
-    """What machine code is made for: the processor, what it can do, and how many threads numba has."""
+    """The target of machine code: the processor, its features, and the number of numba's threads."""
     llvm: Any = import_module("llvmlite.binding")
     able = sorted(k for k, v in llvm.get_host_cpu_features().items() if v)
     config: Any = import_module("numba.core.config")

@@ -52,7 +52,7 @@ class Launches(Protocol):
 
 
 class Machine(Protocol):
-    """What runs kernels: lays out the launches of a program for these symbols."""
+    """The part that runs kernels: lays out the launches of a program for these symbols."""
 
     def launches(self, program: Program, checked: bool, slots: Mapping[str, Slot], env: Env) -> Launches: ...
 

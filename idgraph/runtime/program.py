@@ -48,6 +48,14 @@ class Program(Printed):
     >>> import numpy as np
     >>> emit(f, target="python").run({"t0": np.arange(4, dtype=np.float32)})
     {'t2': array([2., 4., 6.], dtype=float32)}
+    >>> p = emit(f, target="python")
+    >>> [k.name for k in p.kernels], sorted(p.functions()), p.kernel_source(p.kernels[0]) in p.source
+    (['kernel0', 'kernel1'], ['kernel0', 'kernel1'], True)
+    >>> p.check_sizes({})
+    >>> [x.shape for x in p.ordered({"t0": np.arange(4, dtype=np.float32)})]
+    [(4,)]
+    >>> p.caller() is p.caller()
+    True
     """
 
     __slots__ = (
@@ -86,7 +94,15 @@ class Program(Printed):
 
     @property
     def report(self) -> ProgramReport:
-        """How gathers and scatters get their elements, which ways were rejected and why, and what memory it takes."""
+        """How gathers and scatters get their elements, which ways were rejected and why, and what memory it takes.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("rows")
+        >>> t = f.output(ig.gather(f.input("x", shape=(4,)), 0, f.input("i", shape=(2,), dtype="int64")))
+        >>> print(ig.emit(f, target="python").report)
+        kernels: 1
+        in memory between them: nothing
+        """
         return report_of(self.fusion, self.plan)
 
     @property
@@ -197,7 +213,23 @@ class Program(Printed):
         return {t.name: made[t.name] for t in self.outputs}
 
     def show(self) -> None:
-        """Print the source of the kernels, in colour where standard output is a terminal."""
+        """Print the source of the kernels, in colour where standard output is a terminal.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("double")
+        >>> t = f.output(f.input("x", shape=(4,)) * 2.0)
+        >>> ig.emit(f, target="python").show()
+        # fusion "double": plain Python; ...
+        <BLANKLINE>
+        def kernel0(buf0, buf1):
+            # buf0: float32[4] input "x"
+            # buf1: float32[4] output "t1"
+            for i0 in range(4):  # t1.I1
+                # "t1" = mul("x")  at "<doctest ...>:1"
+                t0 = buf0[i0]
+                t1 = f32(t0 * f32(2.0))
+                buf1[i0] = t1
+        """
         show(self.source)
 
     def sheet(self) -> Sheet:

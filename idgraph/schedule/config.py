@@ -64,11 +64,19 @@ class KernelConfig:
                 raise ScheduleError(f"{f.name}={short_repr(value)} of a KernelConfig", hint="a power of two")
 
     def but(self, **choices: Any) -> KernelConfig:
-        """The same with other choices."""
+        """The same with other choices.
+
+        >>> print(KernelConfig(threads=128).but(rows=2))
+        threads=128 rows=2
+        """
         return replace(self, **choices)
 
     def to_data(self) -> dict[str, int | bool]:
-        """The choices that are made, by name."""
+        """The choices that are made, by name.
+
+        >>> KernelConfig(threads=128, persistent=True).to_data()
+        {'threads': 128, 'persistent': True}
+        """
         return {f.name: v for f in fields(self) if (v := getattr(self, f.name)) is not None}
 
     @staticmethod

@@ -42,7 +42,7 @@ def inline_most(fusion: Fusion, tensors: Sequence[Tensor] | None = None) -> None
     joined = Joined(fusion)
     done, step = 0, 1
     while done < len(rest):
-        # What is legal stays so with less of it inlined, so many tensors can be tried at once.
+        # A legal inlining stays legal when fewer tensors are inlined, so many can be tried at once.
         batch, after = rest[done : done + step], joined.copy()
         positions: dict[Tensor, int] = {}
         for t in batch:

@@ -206,7 +206,7 @@ def _compared(e: TensorExpr) -> int:
 
 
 def _saved(e: TensorExpr) -> Saving | None:
-    """What a scatter that is never stored does not store, and what is then not read; None where sizes are symbols."""
+    """The bytes that a scatter saves when its result is never stored nor read again; None where sizes are symbols."""
     t = e.output
     if not all(d.extent.is_const for d in t.axes):
         return None

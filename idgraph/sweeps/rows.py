@@ -38,6 +38,9 @@ class Row:
     checked, ``totals`` those of `IndexReport.to_dict`, ``opaque`` ATen name -> why, ``cycles`` kind -> count,
     ``checks`` the number of points and values checked; ``settings`` what it was run with. ``metrics`` are its rows of
     the metric tables, where they were asked for. ``seconds`` and ``peak_bytes`` are the process's.
+
+    >>> Row("rope.json", "0" * 64, "ok").good, Row("rope.json", "0" * 64, "failed").good
+    (True, False)
     """
 
     graph: str
@@ -86,7 +89,12 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Sweep(Printed):
-    """The rows of a sweep, in the order of its graphs. True when nothing went wrong; prints as a table."""
+    """The rows of a sweep, in the order of its graphs. True when nothing went wrong; prints as a table.
+
+    >>> s = Sweep((Row("rope.json", "0" * 64, "ok"),))
+    >>> s.ok, s.counts, len(s)
+    (True, {'ok': 1}, 1)
+    """
 
     rows: tuple[Row, ...]
     fresh: int = 0
@@ -112,6 +120,11 @@ class Sweep(Printed):
     def to_csv(self, folder: str | Path) -> tuple[Path, ...]:
         """Write the metric tables of all graphs into ``folder``, each graph a model; rows that it has of them are
         replaced. Raises `IdGraphError` where the sweep ran without ``metrics``, or the folder cannot be written.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     print([path.name for path in Sweep(()).to_csv(folder)][:2])
+        ['models.csv', 'graph_stats.csv']
         """
         if self.rows and not any(r.metrics for r in self.rows):
             raise IdGraphError("the sweep has no metric tables", hint="sweep(..., metrics=True)")

@@ -1,4 +1,4 @@
-"""What the accesses of one operation should be, at one concrete size: elements and addresses, by the oracle."""
+"""The accesses that one operation should have, at one concrete size: elements and addresses, by the oracle."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def check_kernels(
 
 
 def _names(program: Program) -> list[str]:
-    """What accesses serve, in the order of the fusion."""
+    """The operations that accesses serve, in the order of the fusion."""
     bodies = (s for k in program.kernels for s in walk(k.body))
     found = [
         *(n for n, _ in program.plan.needed),

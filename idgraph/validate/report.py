@@ -93,6 +93,13 @@ class AddressReport:
     (inlined where a consumer's axis gives the extent): those visit an element at least once, all others exactly once.
     Of the ``seconds``, ``looking`` were spent at points, the rest on the oracle's tables (on a GPU also on compiling
     and copying).
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = f.output(ig.roll(f.input("x", shape=(8,)), 3, 0))
+    >>> r = ig.validate(f, target="python").addresses
+    >>> r.ok, r.exhaustive, r.points
+    (True, True, 16)
     """
 
     mismatch: AddressMismatch | None
@@ -128,6 +135,13 @@ class KernelReport:
     ``served`` counts, for each operation that reads or writes memory, the logical points that accesses served.
     ``points`` counts (access, purpose, step of its loops); ``sampled`` names operations that were looked at in part,
     ``untraced`` those that the check could not follow, and why.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = f.output(ig.roll(f.input("x", shape=(8,)), 3, 0))
+    >>> r = ig.validate(f, target="python").kernels
+    >>> r.ok, r.exhaustive, r.served
+    (True, True, {'roll0': 8})
     """
 
     mismatch: AddressMismatch | None
@@ -169,7 +183,15 @@ class TensorError:
 
 @dataclass(frozen=True, slots=True)
 class ValueReport:
-    """The value check: a kernel run on random data against the float64 oracle. True when all values were right."""
+    """The value check: a kernel run on random data against the float64 oracle. True when all values were right.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = f.output(ig.roll(f.input("x", shape=(8,)), 3, 0))
+    >>> r = ig.validate(f, target="python").values
+    >>> r.ok, r.elements
+    (True, 8)
+    """
 
     mismatch: ValueMismatch | None
     target: str
@@ -204,6 +226,8 @@ class Report(Printed):
     >>> r = validate(f, target="python")
     >>> r.ok, r.points, r.counterexample
     (True, 16, None)
+    >>> r.served
+    {'roll0': 8}
     """
 
     fusion: str

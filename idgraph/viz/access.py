@@ -52,7 +52,7 @@ class _Sheet:
         self.text(text, size=13, weight="bold", below=20)
 
     def left(self, text: str, y: float) -> None:
-        """What stands in front of a row."""
+        """The text in front of a row."""
         self.parts.append(label(clip(text, 12), MARGIN + LEFT - 10, y + 15, size=10.5, fill=DIM, anchor="end"))
 
     def fold(self, text: str) -> None:
@@ -187,7 +187,7 @@ def _grid(
 
 
 def _tile(sheet: _Sheet, p: AccessPicture) -> None:
-    """Who touches each element, by the two innermost coordinates that vary; nothing where fewer do."""
+    """The threads that touch each element, by the two innermost coordinates that vary; nothing where fewer do."""
     live = [t for t in p.drawn() if t.happens]
     rank = len(live[0].coordinates) if live else 0
     axes = [n for n in range(rank) if len({t.coordinates[n] for t in live}) > 1]

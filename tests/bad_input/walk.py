@@ -13,6 +13,7 @@ import sympy
 
 import idgraph as ig
 from idgraph import viz
+from tools.checks import public_docs
 
 
 class Case:
@@ -95,13 +96,9 @@ RIGHT: dict[str, Value] = {  # by the parameter's name, or by "callable.paramete
     "bitwise_not.x": lambda c: c.i, "plan": lambda c: (), "IdModel.output_to_input.output": lambda c: c.u,
     "IdModel.output_to_input.source": lambda c: c.x, "kernel.parse.text": lambda c: "kernel k():\n",
 }  # fmt: skip
-# Names that builders, front ends and notebooks call; a user has no use for them.
+# Names that a user has no use for, or that other tests call.
 INSIDE = {
-    "Fusion": {"adopt", "at_line", "building", "check_args", "emit", "extent", "free_strides", "index", "input_line",
-               "new_domain", "note_name", "remove", "replace", "replace_operand", "restore", "touch", "trying", "undo"},
-    "Tensor": {"add_use", "drop_use", "read_by", "readers", "state"}, "IdModel": {"solver"},
-    "AlignedGraph": {"apart"},
-    "TensorExpr": {"operands_of"}, "viz": {"drawable"},
+    **public_docs.INSIDE, "viz": {"drawable"},
     "check": {"inductor"},  # compiles what it is given: tests/check
     "ig": {"from_torch", "sweep"},  # take programs and files: tests/frontends, tests/sweeps
 }  # fmt: skip

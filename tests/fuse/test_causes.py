@@ -22,7 +22,7 @@ Step = tuple[str, Any]
 
 
 def listed(t: Touch) -> Elements:
-    """What an access says: the number of the element at each point of its loops; -1 where it touches none."""
+    """The number of the element at each point of an access's loops; -1 where it touches none."""
     sizes = t.sizes
     assert sizes is not None
     out = np.full(sizes, -1, np.int64)

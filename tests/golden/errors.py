@@ -139,7 +139,7 @@ CASES = (
 
 
 def run(lines: str) -> ig.IdGraphError | None:
-    """What a program that begins with `HEAD` raises; its lines can be quoted as those of a file."""
+    """The error of a program that begins with `HEAD`; its lines can be quoted as those of a file."""
     source = HEAD + lines
     linecache.cache["case.py"] = (len(source), None, source.splitlines(keepends=True), "case.py")
     try:

@@ -21,7 +21,7 @@ LONG = (101, 515, 1003, 1024)
 
 @dataclass(slots=True)
 class Spec:
-    """What a fusion is made of: inputs as (shape, strides, offset), and how they are put together."""
+    """The parts of a fusion: inputs as (shape, strides, offset), and how they are put together."""
 
     seed: int
     dtype: DType

@@ -99,6 +99,45 @@ def test_public_docs_names_each_gap() -> None:
     assert "does not exist" in findings["sample.e"]
 
 
+def test_public_docs_finds_methods_that_no_example_uses() -> None:
+    class Thing:
+        """A thing.
+
+        >>> Thing().shown
+        1
+        """
+
+        @property
+        def shown(self) -> int:
+            """In the example of the class."""
+            return 1
+
+        def has_its_own(self) -> int:
+            """Two.
+
+            >>> Thing().has_its_own()
+            2
+            """
+            return 2
+
+        def bare(self) -> None:
+            """Nothing."""
+
+        def silent(self) -> None:
+            pass
+
+    found = {f.path.rpartition(".")[2]: f.what for f in public_docs.bare_methods(Thing)}
+    assert found.keys() == {"bare", "silent"}
+    assert "no example" in found["bare"]
+    assert "no docstring" in found["silent"]
+
+
+def test_length_counts_no_examples() -> None:
+    source = 'def f():\n    """Do.\n\n' + "    >>> f()\n" * 300 + '    """\n' + "x = 1\n" * 400
+    assert not length.long_places("m.py", source)
+    assert length.long_places("m.py", source + "x = 1\n" * 101)
+
+
 def test_public_docs_wants_an_export_list() -> None:
     (found,) = public_docs.undocumented(types.ModuleType("sample"))
     assert "__all__" in found.what

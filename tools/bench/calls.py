@@ -1,4 +1,4 @@
-"""What a call costs on the host, in microseconds: idgraph's callable beside torch's eager call and torch.compile's.
+"""The cost of a call on the host, in microseconds: idgraph's callable beside torch's eager call and torch.compile's.
 
     python -m tools.bench.calls --device cpu
     python -m tools.bench.calls --device cuda --json calls.json

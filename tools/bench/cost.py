@@ -28,7 +28,7 @@ from tools.bench import cpu_rows, gpu_rows
 
 RESULTS = Path(__file__).resolve().parent / "results"
 LOW, HIGH = 0.8, 1.25
-# What the model leaves out, of the rows where that shows.
+# The parts that the model leaves out, of the rows where that shows.
 OUTLIERS = {
     ("H200", "gather"): "rows of 16 KiB stay in the multiprocessors' own caches, the model has only the device's",
     ("H200", "take_along"): "repeated launches of 1 MiB: all of it lies in the cache, the model starts with it empty",

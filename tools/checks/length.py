@@ -1,4 +1,7 @@
-"""A module over 500 lines or a function over 60 says why in its docstring, in a line that begins with `Long:`."""
+"""A module over 500 lines or a function over 60 says why in its docstring, in a line that begins with `Long:`.
+
+Examples in docstrings do not count.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ def rule(root: Path) -> list[Finding]:
 def long_places(name: str, source: str) -> list[Finding]:
     """The long places of one module."""
     module = ast.parse(source)
-    lines = len(source.splitlines())
+    lines = len(source.splitlines()) - _example_lines(module)
     findings: list[Finding] = []
     if lines > MODULE_LINES and not _explained(module):
         findings.append(Finding(name, 0, f"{lines} lines (over {MODULE_LINES}): is it one concept?"))
@@ -36,6 +39,20 @@ def long_places(name: str, source: str) -> list[Finding]:
 
 def _explained(node: Documented) -> bool:
     return any(line.strip().startswith("Long:") for line in (ast.get_docstring(node) or "").splitlines())
+
+
+def _example_lines(module: ast.Module) -> int:
+    """Lines of the examples in all docstrings: from the first `>>>` of each to its end or to an empty line."""
+    documented = [node for node in ast.walk(module) if isinstance(node, Documented | ast.ClassDef)]
+    return sum(_in_examples(ast.get_docstring(node) or "") for node in documented)
+
+
+def _in_examples(text: str) -> int:
+    count, inside = 0, False
+    for line in text.splitlines():
+        inside = line.startswith(">>>") or (inside and bool(line.strip()))
+        count += inside
+    return count
 
 
 def _docstring_lines(node: Documented) -> int:

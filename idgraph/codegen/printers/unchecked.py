@@ -16,7 +16,7 @@ from idgraph.kernel.ir import Checked, Index, Let
 
 @dataclass(slots=True)
 class Inside:
-    """What must hold for addresses made of these names.
+    """The conditions on addresses made of these names.
 
     >>> from idgraph.arith import symbol
     >>> known = Inside({"ld0": symbol("ld0") < 4})
@@ -41,6 +41,6 @@ class Inside:
             self.known[s.name] = held
 
     def of(self, address: Expr) -> Expr:
-        """What must hold for an access at ``address``."""
+        """The condition on an access at ``address``."""
         found = [self.known[n] for n in sorted(address.names & self.known.keys())] if self.known else []
         return and_(*found) if found else TRUE

@@ -1,4 +1,4 @@
-"""What is the same for every column in front of a sweep, and cheaper forms of what is not."""
+"""Loop-invariant values of a row sweep are moved in front of it; the others get cheaper forms."""
 
 from __future__ import annotations
 

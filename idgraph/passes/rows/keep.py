@@ -126,7 +126,7 @@ class _Found:
         return isinstance(x, Load)
 
     def serves(self, place: Place) -> Purpose:
-        """What the load at ``place`` is for, with those that are left out for it."""
+        """The purposes of the load at ``place``, with those of the loads that it replaces."""
         gone = [p for p, q in self.first.items() if q == place != p and (p in self.taken or p in self.dropped)]
         found = [x for x in map(self.value, (place, *gone)) if isinstance(x, Load)]
         return tuple(y for x in found for y in x.serves)

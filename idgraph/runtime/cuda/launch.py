@@ -58,8 +58,9 @@ def check_limits(kernels: Sequence[Kernel]) -> None:
 
 
 class Device:
-    """What launches ask of a device: the caller's stream, and memory for what failed. ``torch``: its tensors are the
-    arguments, and its current stream is the caller's."""
+    """The parts of a device that launches need: the caller's stream, and memory for failures. ``torch``: its tensors
+    are the arguments, and its current stream is the caller's.
+    """
 
     def __init__(self, driver: Any, number: int, torch: Any = None) -> None:
         self.driver, self.number = driver, number
@@ -258,7 +259,7 @@ _TO_LOOK_AT: WeakSet[CudaLaunches] = WeakSet()
 
 @atexit.register
 def _look() -> None:
-    """Whatever nobody has asked about when the process ends."""
+    """Failures that nobody has asked about when the process ends."""
     for launches in list(_TO_LOOK_AT):
         try:
             launches.check()

@@ -46,6 +46,9 @@ class Tuned(Printed):
     config    us  of the fastest  note
     block=64  2.0            1.00
     rule      3.0            1.50
+    >>> tuned = ig.Tuned(program, found[0].config, found, "measured")
+    >>> tuned.us, tuned.dropped
+    (2.0, ())
     """
 
     program: Program
@@ -64,7 +67,14 @@ class Tuned(Printed):
         return tuple(m for m in self.measured if math.isnan(m.us))
 
     def to_data(self) -> dict[str, Any]:
-        """Data for `json.dumps`."""
+        """Data for `json.dumps`.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("double")
+        >>> t = f.output(f.input("x", shape=(8,)) * 2.0)
+        >>> sorted(ig.Tuner(timer=lambda work, target: 1.0).tune(f, "cpu").to_data())
+        ['config', 'fusion', 'measured', 'source', 'target']
+        """
         rows = [
             {"config": m.config.to_data(), "us": None if math.isnan(m.us) else m.us, "note": m.note}
             for m in self.measured
@@ -151,7 +161,14 @@ class Tuner:
         return Tuned(self.program(fusion, target, record.best), record.best, record.measured, "measured")
 
     def program(self, fusion: Fusion, target: Where, config: KernelConfig) -> Program:
-        """The fusion scheduled and emitted."""
+        """The fusion scheduled and emitted.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("double")
+        >>> t = f.output(f.input("x", shape=(8,)) * 2.0)
+        >>> ig.Tuner().program(f, "cpu", ig.schedule.KernelConfig(block=64)).target
+        'cpu'
+        """
         auto(fusion, config=config)
         return emit(fusion, target, cache=self.cache, config=config)
 
@@ -206,7 +223,7 @@ class _Search:
                 return
             found, us = self.run(program)
             wrong = difference(program.fusion, found, self.wanted)
-        except Exception as error:  # a compiler or a driver may raise anything: that config is none
+        except Exception as error:  # a compiler or a driver may raise anything: that config is left out
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             self.measured.append(Measured(config, math.nan, f"dropped: {reason[:200]}"))
             return

@@ -35,7 +35,14 @@ class Explorer:
         self.data = data
 
     def to_html(self) -> str:
-        """A page of its own, with nothing loaded from elsewhere; the browser is told to run no other script."""
+        """A page of its own, with nothing loaded from elsewhere; the browser is told to run no other script.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("half")
+        >>> t = f.output(f.input("x", shape=(8,))[4:])
+        >>> ig.viz.explore(f).to_html().startswith("<!DOCTYPE html>")
+        True
+        """
         code = f"{script()}{START}"
         return (
             f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">{policy(code)}'
@@ -46,7 +53,16 @@ class Explorer:
 
     @arguments(IdGraphError)
     def save(self, path: str | Path) -> Path:
-        """Write the page to a ``.html`` file; returns the path."""
+        """Write the page to a ``.html`` file; returns the path.
+
+        >>> import tempfile
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("half")
+        >>> t = f.output(f.input("x", shape=(8,))[4:])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     print(ig.viz.explore(f).save(f"{folder}/half.html").name)
+        half.html
+        """
         target = Path(path)
         if target.suffix != ".html":
             raise IdGraphError(f"{target.name} is not an .html file", hint="explore(f).save('explorer.html')")
@@ -54,7 +70,14 @@ class Explorer:
         return target
 
     def widget(self) -> Any:
-        """The explorer as a notebook widget; raises `IdGraphError` where anywidget is not installed."""
+        """The explorer as a notebook widget; raises `IdGraphError` where anywidget is not installed.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("half")
+        >>> t = f.output(f.input("x", shape=(8,))[4:])
+        >>> type(ig.viz.explore(f).widget()).__name__
+        'ExplorerWidget'
+        """
         with LOADING:
             from idgraph.viz.explorer.widget import widget  # noqa: PLC0415 - loads anywidget
 
