@@ -217,14 +217,11 @@ def build_aligned(exact: DomainGraph, builder: GraphBuilder[IterDomain], plans: 
 
 def _wrong_groups(exact: DomainGraph, builder: GraphBuilder[IterDomain]) -> set[int]:
     """Groups on index-changing cycles, and those that one operation touches at different coordinates."""
-    number, found = exact.graph.number, set[int]()
+    found = set(exact.changed_groups)
 
     def of(d: IterDomain) -> int:
         return builder.sets.find(builder.key_number(d))
 
-    for c in exact.cycles():
-        if c.changes_index:
-            found.update(number(g.first) for g in c.groups)
     for e in exact.fusion.exprs:
         seen: dict[int, frozenset[At]] = {}
         for d, at in touched_by(e):

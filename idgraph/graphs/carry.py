@@ -46,6 +46,20 @@ class Formula:
 
 
 Carried = Span | Formula
+Move = tuple[int, int, int]  # an amount that is added, and the extents before and after
+
+
+def along(at: Span, move: Move) -> Span | None:
+    """A coordinate one step on, where some element goes on."""
+    by, one, two = move
+    low, high = max(at.low, -at.add, -at.add - by), min(at.high, one - at.add, two - at.add - by)
+    return Span(low, high, at.add + by) if low < high else None
+
+
+def back(at: Span, move: Move) -> Span | None:
+    """A coordinate one step before, where some element comes from there."""
+    by, one, two = move
+    return along(at, (-by, two, one))
 
 
 class Place:
@@ -86,6 +100,14 @@ def translation(e: DomainExpr) -> Expr | None:
             return None
 
 
+def moved(net: Net, node: int) -> Move | None:
+    """The amount that an expression adds, and its extents before and after, where all are numbers."""
+    e = net.expr(node)
+    parts = (translation(e), e.inputs[0].extent, e.outputs[0].extent)
+    by, one, two = (int(x) if x is not None and x.is_const else None for x in parts)
+    return None if by is None or one is None or two is None else (by, one, two)
+
+
 class Carrier:
     """Carries a coordinate from a group of one net, whose extent is that of the axis that the first step reads."""
 
@@ -94,7 +116,7 @@ class Carrier:
         self.c = variable(extent)
         self._extent = extent
         self._start = 0
-        self._moves: dict[int, tuple[int, int, int] | None] = {}
+        self._moves: dict[int, Move | None] = {}
 
     def begin(self, group: int) -> Place:
         """A way of no step."""
@@ -111,22 +133,16 @@ class Carrier:
     def on(self, place: Place, step: Step) -> Iterator[Carried]:
         """The coordinate one step on, by each way in which sides come about; nothing where no element goes on."""
         at = place.carried
-        move = self._move(step.node) if isinstance(at, Span) else None
+        move = self.move(step.node) if isinstance(at, Span) else None
         if move is None or not isinstance(at, Span):
             yield from self._formulas(place, step)
-            return
-        by, one, two = move
-        low, high = max(at.low, -at.add, -at.add - by), min(at.high, one - at.add, two - at.add - by)
-        if low < high:
-            yield Span(low, high, at.add + by)
+        elif (gone := along(at, move)) is not None:
+            yield gone
 
-    def _move(self, node: int) -> tuple[int, int, int] | None:
+    def move(self, node: int) -> Move | None:
         """The amount that an expression adds, and its extents before and after, where all are numbers."""
         if node not in self._moves:
-            e = self._net.expr(node)
-            parts = (translation(e), e.inputs[0].extent, e.outputs[0].extent)
-            by, one, two = (int(x) if x is not None and x.is_const else None for x in parts)
-            self._moves[node] = None if by is None or one is None or two is None else (by, one, two)
+            self._moves[node] = moved(self._net, node)
         return self._moves[node]
 
     def formula(self, place: Place) -> Formula:

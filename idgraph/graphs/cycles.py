@@ -12,12 +12,13 @@ from typing import Generic, TypeVar
 
 from idgraph.arith import TRUE, Expr, and_, as_expr, simplify
 from idgraph.display import Printed
-from idgraph.errors import SourceLine
-from idgraph.graphs.keys import axis_of
+from idgraph.errors import IndexingError, SourceLine, user_line
+from idgraph.graphs.keys import axis_of, key_text
 from idgraph.graphs.net import GraphNet, Step
+from idgraph.graphs.rings import Ring
 from idgraph.graphs.rounds import CycleKind, Round, around
 from idgraph.graphs.valgraph import Group, ValGraph
-from idgraph.graphs.ways import Way, cyclic, empty_ways, find_ways
+from idgraph.graphs.ways import Way, cyclic, empty_ways, find_ways, placed
 from idgraph.ir import IterDomain, Tensor, TensorExpr
 from idgraph.ir.domains import DomainExpr
 
@@ -44,7 +45,7 @@ class Cycle(Printed, Generic[K]):
     (['c'], (I1[8], I2[8]), ['t', 't1', 't2'])
     """
 
-    def __init__(self, finder: _Finder[K], way: Way) -> None:
+    def __init__(self, finder: _Finder[K], way: Way | Ring) -> None:
         self._finder = finder
         self._way = way
 
@@ -123,6 +124,47 @@ class Cycle(Printed, Generic[K]):
         if self.closing is not None and self.closing.source_line is not None:
             lines[self.closing.source_line] = None
         return tuple(lines)
+
+    def at(self, axis: K) -> Cycle[K]:
+        """The same ring looked at from another of its groups: its map and the coordinates for which it holds there.
+
+        Around a ring that moves coordinates one may get from one group where from another one cannot: the kind is then
+        ``empty`` there.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t = f.input("t", shape=(8,))
+        >>> u = ig.pad(t, (5, 0))
+        >>> _ = f.output(t + u[:8])
+        >>> (c,) = ig.IdModel(f).exact.cycles()
+        >>> there = c.at(u.logical[0])
+        >>> [(x.kind, x.map, x.holds) for x in (c, there)]
+        [('shift', c + 5, c < 3), ('shift', c + 5, c < 8)]
+        """
+        k = next((k for k, g in enumerate(self.groups) if axis in g), None)
+        if k is None:
+            raise IndexingError(
+                f"{key_text(axis)} is in no group of this cycle", where=user_line(), hint="an axis of one of c.groups"
+            )
+        return self._turned(k)
+
+    def _turned(self, k: int) -> Cycle[K]:
+        return Cycle(self._finder, placed(self._steps[k:] + self._steps[:k])) if k else self
+
+    def mark(self, groups: set[int], seen: set[object]) -> None:
+        """Add the numbers of its groups; ``seen`` are the beginnings of ways whose groups are among them already."""
+        ends = (self._way.out, self._way.home) if isinstance(self._way, Ring) else (self._way.end,)
+        for end in ends:
+            at = end
+            while at is not None and at not in seen:
+                seen.add(at)
+                groups.add(at.group)
+                at = at.before
+
+    @property
+    def is_empty(self) -> bool:
+        """True where no coordinate goes all the way round, from whichever group."""
+        return all(self._turned(k).kind == "empty" for k in range(len(self._steps)))
 
     @property
     def domains(self) -> tuple[IterDomain, ...]:
@@ -207,12 +249,21 @@ class Cycles(Generic[K]):
         return tuple(c for c in made if c.kind != "empty")
 
     @cached_property
+    def changed(self) -> frozenset[int]:
+        """The numbers of the groups that lie on index-changing cycles."""
+        found, seen = set[int](), set[object]()
+        for c in self.true:
+            if c.changes_index:
+                c.mark(found, seen)
+        return frozenset(found)
+
+    @cached_property
     def empty(self) -> tuple[Cycle[K], ...]:
         """Ways around that no coordinate goes: one through each expression of such a way, the shortest."""
         if not self.any:
             return ()
         made = (Cycle(self._finder, way) for way in empty_ways(self._finder.net))
-        return tuple(c for c in made if c.kind == "empty")
+        return tuple(c for c in made if c.is_empty)
 
 
 class _Finder(Generic[K]):

@@ -79,7 +79,9 @@ class GraphView(Shown, Generic[K]):
 
     @arguments(IndexingError)
     def cycles(self, empty: bool = False) -> tuple[Cycle[K], ...]:
-        """Every cause of a cycle once, with kind, map and witness. Of a legal schedule's index graph: only identities.
+        """Every ring that some coordinate goes round, once, with kind, map and witness; `Cycle.at` tells it elsewhere.
+
+        Of a legal schedule's index graph: only identities. Of ways from group to group with one map the widest counts.
 
         ``empty`` adds ways around that no coordinate goes, which change nothing.
 
@@ -97,6 +99,11 @@ class GraphView(Shown, Generic[K]):
                 f"empty is {short_repr(empty)}, neither True nor False", where=user_line(), hint="g.cycles(empty=True)"
             )
         return self._cycles.true + self._cycles.empty if empty else self._cycles.true
+
+    @property
+    def changed_groups(self) -> frozenset[int]:
+        """The numbers of the groups on cycles that change an index."""
+        return self._cycles.changed
 
     @property
     def is_cyclic(self) -> bool:

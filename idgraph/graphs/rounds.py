@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace as replaced
 from functools import reduce
+from itertools import combinations
 from typing import Literal
 
 from idgraph.arith import (
@@ -92,21 +93,27 @@ def carried_along(carrier: Carrier, way: Sequence[Step]) -> list[Place]:
 def composed(carrier: Carrier, ends: Sequence[Place], extent: Expr) -> Round:
     """One round of what comes about in several ways."""
     c = carrier.c
-    told = [_told(carrier.formula(p), c, extent, p) for p in ends]
+    formulas = [carrier.formula(p) for p in ends]
+    told = [_told(at, c, extent, p) for at, p in zip(formulas, ends, strict=True)]
+    insides = [at.inside for at in formulas]
     holds = simplify(or_(*(r.holds for r in told)))
     if len({(r.kind, r.shift, r.modulus) for r in told}) == 1:
         first = told[0]
-        net = first.map if first.kind != "reorder" else _either(told)
+        net = first.map if first.kind != "reorder" else _either(told, insides)
         return Round(first.kind, first.shift, first.modulus, c, net, holds)
     shifts = {simplify((r.shift or _ZERO) % extent) for r in told}
     if len(shifts) == 1 and all(r.kind != "reorder" for r in told):
         by = shifts.pop()
         return Round("shift", by, extent, c, simplify((c + by) % extent), holds)
-    return Round("reorder", None, None, c, _either(told), holds)
+    return Round("reorder", None, None, c, _either(told, insides), holds)
 
 
-def _either(told: Sequence[Round]) -> Expr:
-    return simplify(reduce(lambda rest, r: where(r.holds, r.map, rest), told[-2::-1], told[-1].map))
+def _either(told: Sequence[Round], insides: Sequence[Expr]) -> Expr:
+    """One map of several: an axis beside the way stays in what decides where the coordinate alone does not."""
+    apart = all(simplify(and_(a.holds, b.holds)) is FALSE for a, b in combinations(told, 2))
+    cases = [r.holds for r in told] if apart else insides
+    parts = list(zip(cases, (r.map for r in told), strict=True))
+    return simplify(reduce(lambda rest, part: where(*part, rest), parts[-2::-1], parts[-1][1]))
 
 
 def _told(at: Formula, c: Expr, extent: Expr, end: Place) -> Round:

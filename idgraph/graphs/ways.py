@@ -9,12 +9,13 @@ map on no smaller a set. Then the group is taken out, and what is left is looked
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from idgraph.arith import FALSE
-from idgraph.graphs.carry import Carried, Carrier, Formula, Place, Span
+from idgraph.graphs.carry import Carried, Carrier, Formula, Place, Span, moved
 from idgraph.graphs.net import GraphNet, Net, Step, keeps
+from idgraph.graphs.rings import Ring, Rings
 
 MANY = 100_000  # places of one search; beyond, only groups that no way has come to yet are gone on from
 MORE = 5_000  # places of searches from other groups of a component
@@ -183,20 +184,22 @@ class Way:
         return self.end.carried.add if isinstance(self.end.carried, Span) else None
 
 
-def find_ways(net: GraphNet) -> list[Way]:
-    """Every cause of a cycle once, none that no coordinate goes.
+def find_ways(net: GraphNet) -> list[Way | Ring]:
+    """Every ring that some coordinate goes round, from whichever of its groups; each once, from an early group.
 
-    Around a cycle that moves coordinates one may get from one of its groups where from another one cannot, so the
-    others are started from too, as far as `MORE` places suffice.
+    Rings of translations by numbers are whole (`idgraph.graphs.rings`). Others are looked for from the other groups of
+    a component as well, as far as `MORE` places suffice.
     """
-    found: list[Way] = []
+    found: list[Way | Ring] = []
     for members in cyclic(net):
         among = dict.fromkeys(sorted(members, key=net.first))
         ways = _taken_out(net, among)
-        told = {frozenset(s.node for s in w.steps()) for w in ways} if len(among) <= SMALL else set[frozenset[int]]()
         found += ways
+        if len(among) > SMALL or moves_only(net, among):
+            continue
+        told = {frozenset(s.node for s in w.steps()) for w in ways}
         left = MORE
-        for start in among if len(among) <= SMALL else ():
+        for start in among:
             reached = Reached()
             for _, end in follow(net, start, start, among.__contains__, reached=reached) if left > 0 else ():
                 key = frozenset(s.node for s in end.steps())
@@ -207,20 +210,26 @@ def find_ways(net: GraphNet) -> list[Way]:
     return found
 
 
-def _taken_out(net: GraphNet, component: dict[int, None]) -> list[Way]:
-    """Ways around through the first group, then those of what is left without it."""
-    found: list[Way] = []
+def moves_only(net: Net, among: Mapping[int, None]) -> bool:
+    """True where every expression between these groups adds a number to a coordinate of known bounds."""
+    inner = (n for g in among for n in net.readers(g) if not keeps(net, n) and any(to in among for to in net.outs(n)))
+    return all(moved(net, n) is not None for n in inner)
+
+
+def _taken_out(net: GraphNet, component: dict[int, None]) -> list[Way | Ring]:
+    """Rings through the first group, then those of what is left without it."""
+    found: list[Way | Ring] = []
     pending = [component]
     while pending:
         among = pending.pop()
         root = next(iter(among))
         told: set[object] = set()
-        for _, end in follow(net, root, root, among.__contains__):
-            by_formula = not isinstance(end.carried, Span)
-            key = frozenset(s.node for s in end.steps()) if by_formula else None
-            if key is None or key not in told:
+        for _, end in () if moves_only(net, among) else follow(net, root, root, among.__contains__):
+            key = frozenset(s.node for s in end.steps()) if not isinstance(end.carried, Span) else None
+            if key is not None and key not in told:
                 told.add(key)
                 found.append(Way(end))
+        found += Rings(net, root, among).all()
         rest = {g: None for g in among if g != root}
         pending += [dict.fromkeys(sorted(x, key=net.first)) for x in components(net, rest)[::-1]]
     return found
@@ -239,7 +248,7 @@ def empty_ways(net: GraphNet) -> list[Way]:
                 for b in () if keeps(net, n) else dict.fromkeys(net.outs(n)):
                     if b in among:
                         steps = [Step(a, n, b), *_shortest(net, b, a, among)]
-                        found.setdefault(frozenset(s.node for s in steps), Way(_placed(steps)))
+                        found.setdefault(frozenset(s.node for s in steps), placed(steps))
     return list(found.values())
 
 
@@ -261,13 +270,13 @@ def _shortest(net: Net, start: int, goal: int, among: frozenset[int]) -> list[St
     return found[::-1]
 
 
-def _placed(steps: list[Step]) -> Place:
-    """A way as its last place; nothing is carried along."""
+def placed(steps: list[Step]) -> Way:
+    """A way of these steps; nothing is carried along."""
     nothing = Formula(FALSE, FALSE, {})
     at = Place(steps[0].source, nothing, None, None, 0)
     for step in steps:
         at = Place(step.to, nothing, step, at, 0)
-    return at
+    return Way(at)
 
 
 def cyclic(net: GraphNet) -> list[list[int]]:
