@@ -35,7 +35,9 @@ GRAPHS = ("exact", "aligned", "extents", "index")
 
 file_argument = click.argument("file", type=click.Path())
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-target_option = click.option("--target", type=click.Choice(TARGETS), default="cpu", show_default=True)
+target_option = click.option(
+    "--target", type=click.Choice(TARGETS), default="cpu", show_default=True, help="The target of the kernels."
+)
 auto_option = click.option("--auto/--as-scheduled", "automatic", default=False, help="Schedule automatically first.")
 
 
@@ -95,9 +97,11 @@ def report(
     show_default=True,
     help="One JSON line for each graph; a sweep that was stopped goes on from it.",
 )
-@click.option("--target", type=click.Choice(TARGETS), default="numpy", show_default=True)
+@click.option(
+    "--target", type=click.Choice(TARGETS), default="numpy", show_default=True, help="The target that values run on."
+)
 @auto_option
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random inputs.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes at a time.  [default: one for each core]")
 @click.option("--cluster", "address", help="tcp://host:8786 (dask), ray://host:10001, or dask or ray for one here.")
 @click.option(
@@ -159,7 +163,7 @@ def demo(name: str, target: Target | None, out: Path, small: bool, verbose: bool
 @file_argument
 @target_option
 @auto_option
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random inputs.")
 @click.option("--sample/--exhaustive", default=False, help="Check a sample of the points (for very large spaces).")
 @click.option(
     "--symbol", "symbols", multiple=True, metavar="NAME=VALUE", help="The value of a symbol; may be repeated."
@@ -216,8 +220,13 @@ def _symbols(given: tuple[str, ...]) -> dict[str, int]:
 
 @cli.command()
 @file_argument
-@click.option("--graph", type=click.Choice(("fusion", *GRAPHS)), default="fusion", show_default=True)
-@click.option("--form", type=click.Choice(("text", "table", "loops", "dot", "svg")), default="table", show_default=True)
+@click.option(
+    "--graph", type=click.Choice(("fusion", *GRAPHS)), default="fusion", show_default=True, help="The graph to show."
+)
+@click.option(
+    "--form", type=click.Choice(("text", "table", "loops", "dot", "svg")), default="table", show_default=True,
+    help="The form to show it in.",
+)  # fmt: skip
 @click.option("--output", type=click.Path(path_type=Path), help="Write to a file instead of standard output.")
 @json_option
 def show(file: str, graph: str, form: str, output: Path | None, as_json: bool) -> None:
@@ -240,7 +249,9 @@ def show(file: str, graph: str, form: str, output: Path | None, as_json: bool) -
 
 @cli.command()
 @file_argument
-@click.option("--output", type=click.Path(path_type=Path), default=Path("explorer.html"), show_default=True)
+@click.option(
+    "--output", type=click.Path(path_type=Path), default=Path("explorer.html"), show_default=True, help="The page."
+)
 @target_option
 @auto_option
 def explore(file: str, output: Path, target: Target, automatic: bool) -> None:
@@ -289,7 +300,7 @@ def index(file: str, tensor: str | None, automatic: bool, as_json: bool) -> None
 
 @cli.command()
 @file_argument
-@click.option("--graph", type=click.Choice(GRAPHS), default="exact", show_default=True)
+@click.option("--graph", type=click.Choice(GRAPHS), default="exact", show_default=True, help="The graph to look at.")
 @json_option
 def cycles(file: str, graph: str, as_json: bool) -> None:
     """Report the cycles of a graph and their causes.

@@ -174,7 +174,7 @@ class Access(Printed):
         >>> f = ig.Fusion("f")
         >>> t = f.output(f.input("t", shape=(60,)) + 1.0).split(0, 8)
         >>> print(ig.IdModel(f).write(t.definition).explain_predicate())
-        t1 is written by add when i0*8 + i1 < 60; 1 more bounds need no test
+        t1 is written by add when i0*8 + i1 < 60; 1 more bound holds by proof
           i0*8 + i1 < 60: stop of t1 axis 0, split of 60 by 8 (<doctest ...)
         """
         return explain_predicate(self)

@@ -113,7 +113,13 @@ class Predicate(Printed):
 
     def __str__(self) -> str:
         when = "always" if self.condition == TRUE else f"when {self.condition}"
-        rest = f"; {len(self.dropped)} more bounds need no test" if self.dropped else ""
+        match len(self.dropped):
+            case 0:
+                rest = ""
+            case 1:
+                rest = "; 1 more bound holds by proof"
+            case n:
+                rest = f"; {n} more bounds hold by proof"
         return "\n".join([f"{self.what} {when}{rest}", *(f"  {c}" for c in self.conjuncts)])
 
 

@@ -41,7 +41,7 @@ def test_wrong_dtype_shape_and_kind() -> None:
     refused(doubled(), {"x": np.zeros((3, 4), ">f4")}, "foreign byte order")
     refused(doubled(), {"x": np.zeros((3, 5), np.float32)}, r"axis 1 is declared 4, the array has 5")
     refused(doubled(), {"x": np.zeros(12, np.float32)}, "2 axes declared, the array has 1")
-    refused(doubled(), {"x": [[0.0] * 4] * 3}, "is a list, no array")
+    refused(doubled(), {"x": [[0.0] * 4] * 3}, "is a list, not an array")
 
 
 def test_symbols() -> None:

@@ -7,6 +7,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from tools.docs import generated
+
+generated.write()
+
 project = "idgraph"
 author = "The idgraph authors"
 copyright = "2026, the idgraph authors"

@@ -1,0 +1,154 @@
+"""Pages that the docs build writes itself: the command line, words that arguments take, benchmarks, notebooks.
+
+`tools/docs/conf.py` calls `write` before Sphinx looks for pages; nothing of it is kept in the repository.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+
+from idgraph.cli.commands import cli
+from tools.bench import series
+
+HERE = Path(__file__).resolve().parent
+FOLDER = HERE / "_generated"
+NOTEBOOKS = HERE.parent.parent / "notebooks"
+
+WORDS = (  # (module, name, where it is an argument or a field)
+    ("idgraph.ir.dtypes", "DType", "the type of a tensor's elements: `f.input(dtype=...)`, `ig.cast`"),
+    ("idgraph.ir.domains", "Kind", "the kind of an axis: `IterDomain.kind`"),
+    ("idgraph.ir.domains", "Parallel", "the way that a loop runs: `t.parallelize(axis, ...)`"),
+    ("idgraph.ir.domains", "SwizzleKind", "`t.swizzle(kind, x, y)`"),
+    ("idgraph.ir.tensor", "Memory", "`t.set_memory(...)`"),
+    ("idgraph.runtime", "Target", "`ig.emit`, `ig.compile`, `ig.validate`: target"),
+    (
+        "idgraph.runtime.compile",
+        "Layout",
+        "`ig.compile(layout=...)`: an array with other strides is copied, or refused",
+    ),
+    (
+        "idgraph.runtime.compile",
+        "Checks",
+        "`ig.compile(checked=...)`: failures are raised later, at once, or not looked for",
+    ),
+    ("idgraph.graphs.rounds", "CycleKind", "`Cycle.kind`"),
+    ("idgraph.graphs.reasons", "Because", "`Reason.because`: the fact behind a union of two axes"),
+    ("idgraph.index.storage", "Place", "`Buffer.place`: the memory in which a tensor lives"),
+    ("idgraph.index.vector", "Limit", "`VectorWidth.limit`: the obstacle to a wider access"),
+    ("idgraph.rewrite.gathers", "Strategy", "`ig.schedule.gather_plan`: the way of a gather"),
+    ("idgraph.fuse.causes", "Cause", "`Obstacle.cause`"),
+    ("idgraph.check.report", "Verdict", "`idgraph.check` rows: the verdict"),
+    ("idgraph.cost.model", "Bound", "`KernelCost.bound`: the largest part of the time"),
+    ("idgraph.reports.facts", "Pattern", "`AccessFacts.pattern`"),
+    ("idgraph.sweeps.rows", "Status", "`Row.status` of a sweep"),
+    ("idgraph.validate.addresses", "Engine", "`ig.validate(engine=...)`: what enumerates the addresses"),
+    ("idgraph.arith.source", "Dialect", "`idgraph.arith.to_source`"),
+)
+
+
+def command_line() -> str:
+    """One section for each command of ``idgraph``, with its help and all of its options, read from click."""
+    context = click.Context(cli, info_name="idgraph")
+    parts = ["# The command line", "", *_paragraphs(cli), *_options(cli, context), ""]
+    for name in cli.list_commands(context):
+        command = cli.get_command(context, name)
+        if command is not None:
+            inner = click.Context(command, info_name=name, parent=context)
+            usage = " ".join(command.collect_usage_pieces(inner))
+            parts += [f"## idgraph {name}", "", f"`idgraph {name} {usage}`", "", *_paragraphs(command)]
+            parts += [*_options(command, inner), ""]
+    return "\n".join(parts)
+
+
+def _paragraphs(command: click.Command) -> Iterator[str]:
+    for text in (command.help or "").replace("\b", "").split("\n\n"):
+        yield from (re.sub(r"(--[a-z]+)", r"`\1`", " ".join(text.split())), "")
+
+
+def _options(command: click.Command, context: click.Context) -> list[str]:
+    lines = ["| option | effect |", "|---|---|"]
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is not None:
+            names, text = (part.replace("|", r"\|") for part in record)
+            lines.append(f"| `{names}` | {text} |")
+    return lines
+
+
+def words() -> str:
+    """Every closed set of words that an argument takes or a result holds."""
+    parts = ["# Words that arguments and results take", "", "Sizes are counted in elements where bytes are not said."]
+    parts += ["", "| type | words | where |", "|---|---|---|"]
+    for module, name, where in WORDS:
+        held = getattr(importlib.import_module(module), name)
+        parts.append(f"| `{module}.{name}` | {', '.join(_values(held))} | {where} |")
+    return "\n".join([*parts, ""])
+
+
+def _values(held: Any) -> list[str]:
+    return [text for arg in get_args(held) for text in (_values(arg) or [_word(arg)])]
+
+
+def _word(arg: object) -> str:
+    return f"`{arg.__name__}`" if isinstance(arg, type) else f"`{arg!r}`"
+
+
+def benchmarks() -> str:
+    """The series of `tools/bench/results/series.jsonl`, drawn."""
+    head = (
+        "# Benchmarks over time\n\nEach run of a table in `tools/bench/results` is one point, with its date, commit and"
+        " machine\n(`python -m tools.bench.series add TABLE` adds the present one). Point at a dot to read it.\n\n"
+    )
+    return head + series.page(series.read())
+
+
+def notebook(path: Path) -> str:
+    """A stored notebook as a page: text, sources, and the outputs that its last run left."""
+    cells: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    parts: list[str] = []
+    for cell in cells:
+        source = "".join(cell["source"]).strip()
+        if cell["cell_type"] == "markdown":
+            parts += [source, ""]
+        elif cell["cell_type"] == "code" and source:
+            parts += ["```python", source, "```", ""]
+            parts += [line for output in cell["outputs"] for line in _output(output)]
+    return "\n".join(parts)
+
+
+def _output(output: dict[str, Any]) -> list[str]:
+    data = output.get("data", {})
+    for kind in ("text/html", "image/svg+xml"):
+        if kind in data:
+            return ["````{raw} html", '<div class="notebook-output">', "".join(data[kind]), "</div>", "````", ""]
+    if "image/png" in data:
+        png = "".join(data["image/png"]).replace("\n", "")
+        return ["````{raw} html", f'<img alt="" src="data:image/png;base64,{png}">', "````", ""]
+    text = "".join(output.get("text", data.get("text/plain", "")))
+    return ["````text", text.rstrip(), "````", ""] if text.strip() else []
+
+
+def pages() -> dict[str, str]:
+    """All generated pages by file name."""
+    made = {"command_line.md": command_line(), "words.md": words(), "benchmarks.md": benchmarks()}
+    return made | {f"{path.stem}.md": notebook(path) for path in sorted(NOTEBOOKS.glob("*.ipynb"))}
+
+
+def write(folder: Path = FOLDER) -> None:
+    """Write the pages that changed, and remove those that are gone."""
+    folder.mkdir(exist_ok=True)
+    made = pages()
+    for path in folder.glob("*.md"):
+        if path.name not in made:
+            path.unlink()
+    for name, text in made.items():
+        path = folder / name
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
