@@ -103,7 +103,6 @@ def capture(
         found = _captured(source, args, kwargs, title, strict, dynamic_shapes)
     program, operations = read_graph(found)
     imported = import_program(program, found.bound, operations)
-    imported.mutated = tuple(found.mutated)
     imported.flatten, imported.unflatten = found.flatten, found.unflatten
     return imported
 
@@ -370,7 +369,7 @@ def read_graph(found: Captured) -> tuple[Program, dict[str, Callable[..., object
         if kind == "call" and target != GETITEM:
             operations[n.name] = n.target
         nodes.append(node)
-    return Program(found.name[:200], tuple(nodes), results, sizes.sizes), operations
+    return Program(found.name[:200], tuple(nodes), results, sizes.sizes, tuple(found.mutated)), operations
 
 
 def _line_of_users(node: Any) -> SourceLine | None:

@@ -78,7 +78,6 @@ class Import(Printed):
     plan: Plan
     bound: dict[str, object] = field(default_factory=dict[str, object])
     operations: Mapping[str, Operation] = field(default_factory=dict[str, Operation])
-    mutated: tuple[str, ...] = ()
     flatten: Callable[[Sequence[object], Mapping[str, object]], list[object]] | None = None
     unflatten: Callable[[list[object]], object] | None = None
     kernels: dict[KernelKey, Kernels] = field(default_factory=dict[KernelKey, Kernels], repr=False)
@@ -257,7 +256,7 @@ class Import(Printed):
                 raise FrontendError(f"{self.program.name} takes no {short(unknown)}", hint=", ".join(names))
             args = [*args, *(kwargs[n] for n in names[len(args) :] if n in kwargs)]
         flat = list(args) if self.flatten is None else self.flatten(args, kwargs)
-        found = runner(flat)[len(self.mutated) :]
+        found = runner(flat)[len(self.program.mutated) :]
         return tuple(found) if self.unflatten is None else self.unflatten(found)
 
 

@@ -9,6 +9,7 @@ from typing import cast
 
 from idgraph.arith import Expr
 from idgraph.errors import FrontendError, IdGraphError, OperationError
+from idgraph.frontends.aliases import GETITEM, VIEWS
 from idgraph.frontends.nodes import (
     Meta,
     Node,
@@ -35,21 +36,11 @@ Handler = Callable[["Call"], Result]
 HANDLERS: dict[str, Handler] = {}
 COMPLEX: dict[str, Handler] = {}  # for calls that read or make complex tensors
 OPAQUE: dict[str, str] = {}
-GETITEM = "_operator.getitem"
 
 # These say where a tensor lives and how its memory is ordered, not what its elements are.
 _PLACEMENT = frozenset(
     {"layout", "device", "pin_memory", "memory_format", "non_blocking", "requires_grad", "generator"}
 )
-# Their results lie in the memory of their first operand.
-_VIEWS = frozenset(
-    f"aten.{name}"
-    for name in (
-        "alias.default", "as_strided.default", "detach.default", "diagonal.default", "expand.default",
-        "permute.default", "select.int", "slice.Tensor", "squeeze.default", "squeeze.dim", "squeeze.dims", "t.default",
-        "transpose.int", "unfold.default", "unsqueeze.default", "view.default",
-    )
-)  # fmt: skip
 _MISSING = object()
 
 
@@ -412,7 +403,7 @@ class Builder:
         offset = meta.offset if isinstance(meta, TensorMeta) else 0
         while isinstance(source, Ref):
             made = self.program[source.name]
-            if made.kind == "call" and made.target in _VIEWS:
+            if made.kind == "call" and made.target in VIEWS:
                 source = made.args[0] if made.args else None
                 continue
             order = made.meta.dense_order if isinstance(made.meta, TensorMeta) and made.meta.offset == 0 else None

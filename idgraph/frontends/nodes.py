@@ -172,6 +172,9 @@ def show(value: Value) -> str:
 class Program:
     """A captured program: ``nodes`` in execution order and ``results``, what the output node returns.
 
+    The first results are the new values of ``mutated``, placeholders that the program changes in place. ``claimed``:
+    the nodes are read from a file, so that what they say of memory is not certain.
+
     >>> meta = TensorMeta((4,), "float32", (1,))
     >>> x = Node("x", "placeholder", "x", meta=meta)
     >>> y = Node("y", "call", "aten.neg.default", (Ref("x"),), meta=meta)
@@ -184,6 +187,8 @@ class Program:
     nodes: tuple[Node, ...]
     results: tuple[Value, ...]
     sizes: Sizes = field(default_factory=Sizes, repr=False, compare=False)
+    mutated: tuple[str, ...] = ()
+    claimed: bool = False
     table: dict[str, Node] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -109,7 +109,8 @@ def _program(rows: list[object], name: str) -> Program:
             nodes.append(node)
     if results is None:
         raise ParseError("no output node: the graph is cut short")
-    return Program(Path(name).stem[:200] if Path(name).stem.isprintable() else "graph", tuple(nodes), results)
+    title = Path(name).stem[:200] if Path(name).stem.isprintable() else "graph"
+    return Program(title, tuple(nodes), results, claimed=True)
 
 
 def _no_constant(text: str) -> NoReturn:

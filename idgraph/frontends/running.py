@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
-import numpy as np
-
 from idgraph.arith import Expr
 from idgraph.errors import FrontendError
-from idgraph.frontends.arrays import is_torch, to_numpy, to_torch
+from idgraph.frontends.arrays import is_torch
 from idgraph.frontends.nodes import Node, Ref, TensorMeta, short, where_of
 from idgraph.frontends.reference import RunValue, call_reference
+from idgraph.frontends.returned import Returned, memory_of
 from idgraph.frontends.segments import Segment, is_projection, last_reads
 from idgraph.frontends.sizes import Size
 from idgraph.frontends.spaces import Space, space_of
@@ -39,7 +38,6 @@ class How:
     device: str | None = None
     cache: str | Path | None = None
     tuner: Tuner | None = None
-    passing: bool = False  # an argument that is a result is returned itself
 
 
 class Runner:
@@ -50,7 +48,6 @@ class Runner:
         self.program = imported.program
         self._names = [n.name for n in imported.parameters]
         self._known: dict[Hashable, dict[str, int]] = {}
-        self._mutated = tuple(imported.mutated)
         self._tensors = [n for n in self._names if isinstance(self.program[n].meta, TensorMeta)]
         self._spent: dict[int, list[str]] = {}
         for name, number in last_reads(imported.plan).items():
@@ -71,30 +68,18 @@ class Runner:
         values = {name: space.taken(value) for name, value in given.items()}
         env = dict(self._sizes(given, values, space))
         values = {name: a for name, a in values.items() if a is not None}
-        theirs = {_memory(a) for a in values.values()}
+        theirs = {memory_of(a) for a in values.values()}
         for number, segment in enumerate(self.imported.segments):
             self._run_segment(number, segment, values, space, env)
             for name in self._spent.get(number, ()):  # memory of large programs: nothing is kept that nobody reads
                 values.pop(name, None)
-        found: list[object] = []
-        for v in self.program.results:
-            result = self._result(v, values, env)
-            if self.how.passing and isinstance(v, Ref) and v.name in given:
-                result = given[v.name]
-            elif is_torch(result) or isinstance(result, np.ndarray):
-                mine = _memory(result) not in theirs
-                result = space.returned(result, self._meta(v, env), mine)
-                theirs.add(_memory(result))
-            found.append(result)
-        for name, value in zip(self._mutated, found, strict=False):
-            _write_back(given[name], value, self.program[name])
-        return found
+        return Returned(self.program, self.imported.plan.aliases, given, values, space, env, theirs).results()
 
     def prepare(self) -> None:
         """Emit all kernels before the first call, so that what cannot be is known now."""
         for number, segment in enumerate(self.imported.segments):
-            if segment.fusion is not None:
-                self._kernels(number, segment.fusion, segment, (), {})
+            if segment.scheduled is not None and segment.outputs:
+                self._kernels(number, segment.scheduled, segment, {}, {})
 
     def _check_device(self, given: Mapping[str, object]) -> None:
         for name, value in given.items():
@@ -118,34 +103,19 @@ class Runner:
                 self._known[key] = found
         return found
 
-    def _result(self, value: object, values: Mapping[str, RunValue], env: Mapping[str, int]) -> object:
-        """The results of the program, by name; a size as a number."""
-        if isinstance(value, Ref):
-            meta = self.program[value.name].meta
-            if isinstance(meta, Expr):
-                return meta.evaluate(env)
-            return values.get(value.name, meta)
-        return value.evaluate(env) if isinstance(value, Expr) else value
-
-    def _meta(self, value: object, env: Mapping[str, int]) -> TensorMeta | None:
-        """Shape and strides of a result, as captured."""
-        meta = self.program[value.name].meta if isinstance(value, Ref) else None
-        return meta.at(env) if isinstance(meta, TensorMeta) else None
-
     def _run_segment(
         self, number: int, segment: Segment, values: dict[str, Any], space: Space, env: dict[str, int]
     ) -> None:
-        fusion = segment.fusion
-        if fusion is not None:
-            inputs = [space.reals(values[name]) for name in segment.inputs]
+        fusion = segment.scheduled
+        if fusion is not None and segment.outputs:
+            inputs = {t.name: space.reals(values[t.name]) for t in fusion.inputs}
             sizes = {s: env[s] for s in fusion.symbols}
             kernels = self._kernels(number, fusion, segment, inputs, sizes)
             if isinstance(kernels, Program):
                 caller = kernels.caller(bool(self.how.checked), self.how.device)
                 tell = None if self.how.layout is None else self._tell
-                named = dict(zip(segment.inputs, inputs, strict=True))
                 found = caller(
-                    [named[t.name] for t in kernels.fusion.inputs],
+                    [inputs[t.name] for t in kernels.fusion.inputs],
                     sizes or None,
                     None,
                     False,
@@ -154,7 +124,7 @@ class Runner:
                 )
                 out: Mapping[str, Any] = {t.name: x for t, x in zip(kernels.fusion.outputs, found, strict=True)}
             else:
-                arrays = {n: as_numpy(a, "float32") for n, a in zip(segment.inputs, inputs, strict=True)}
+                arrays = {n: as_numpy(a, "float32") for n, a in inputs.items()}
                 out = kernels.run(arrays, sizes, checked=bool(self.how.checked))
                 out = {n: space.taken(a) for n, a in out.items()}
             for name in segment.outputs:
@@ -167,7 +137,7 @@ class Runner:
                 values[node.name] = call_reference(self.program, node, values, operation, env, space)
 
     def _kernels(
-        self, number: int, fusion: Fusion, segment: Segment, inputs: Sequence[Any], sizes: Mapping[str, int]
+        self, number: int, fusion: Fusion, segment: Segment, inputs: Mapping[str, Any], sizes: Mapping[str, int]
     ) -> Kernels:
         """The fusion's kernels: scheduled as the target needs it, or by measurement; a schedule step makes new ones."""
         how, known = self.how, self.imported.kernels
@@ -175,12 +145,12 @@ class Runner:
         found = known.get(key)
         if found is None:
             target = known_target(how.target)
+            made = fusion if fusion is segment.fusion else rebuild(fusion, outputs=segment.outputs)
             if how.tuner is not None and target in ("cpu", "cuda") and not is_scheduled(fusion):
-                arrays = dict(zip(segment.inputs, inputs, strict=True))
                 where: Any = target
-                found = how.tuner.tune(rebuild(fusion), where, arrays, symbols=sizes).program
+                found = how.tuner.tune(rebuild(made), where, inputs, symbols=sizes).program
             else:
-                found = scheduled(fusion, target, how.cache)
+                found = scheduled(made, target, how.cache)
             known[key] = found
         return found
 
@@ -246,16 +216,6 @@ def check_argument(node: Node, value: object, taken: Any, space: Space) -> None:
         )
 
 
-def _memory(value: Any) -> int:
-    """The key by which two arrays are known to share memory."""
-    if is_torch(value):
-        return value.untyped_storage().data_ptr()
-    base: Any = value
-    while isinstance(getattr(base, "base", None), np.ndarray):
-        base = base.base
-    return id(base)
-
-
 def _part(node: Node, values: Mapping[str, RunValue]) -> RunValue:
     """One of several results of an opaque node."""
     source, index = node.args[0], node.args[1]
@@ -264,13 +224,3 @@ def _part(node: Node, values: Mapping[str, RunValue]) -> RunValue:
     if not isinstance(index, int) or not -len(parts) <= index < len(parts):
         raise FrontendError(f"{where_of(node)}: there is no such result")
     return parts[index]
-
-
-def _write_back(given: object, value: object, node: Node) -> None:
-    """Tensors that the program changes in place are changed in the tensor given."""
-    if isinstance(given, np.ndarray):
-        given[...] = to_numpy(value) if is_torch(value) else value
-    elif is_torch(given):
-        given.detach().copy_(value if is_torch(value) else to_torch(np.asarray(value)))
-    else:
-        raise FrontendError(f"{where_of(node)}: the program changes it, and it is not a tensor")

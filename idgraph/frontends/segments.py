@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from idgraph.arith import Expr
 from idgraph.errors import FrontendError
+from idgraph.frontends.aliases import Shared, shared_results
 from idgraph.frontends.aten import EFFECTS, HANDLERS, OPAQUE
 from idgraph.frontends.importer import COMPLEX, GETITEM, Builder, Unmapped
 from idgraph.frontends.nodes import Node, Program, Ref, TensorMeta, program_line, refs_of, where_of
@@ -15,7 +16,7 @@ from idgraph.frontends.pairs import PARTS, Pair
 from idgraph.ir import DTYPES, Fusion, Tensor
 
 # Views whatever the strides of their source; ``aten.view`` may need a copy where a kernel laid the source out anew.
-VIEWS = frozenset({
+PLAIN_VIEWS = frozenset({
     "aten.permute.default", "aten.t.default", "aten.transpose.int", "aten.unsqueeze.default", "aten.squeeze.dim",
     "aten.squeeze.dims", "aten.expand.default", "aten.slice.Tensor", "aten.select.int", "aten.alias.default",
 })  # fmt: skip
@@ -25,30 +26,52 @@ VIEWS = frozenset({
 class Segment:
     """One fusion (None where nothing is mapped), then opaque calls and the picking of their results, in order.
 
-    ``inputs`` and ``outputs`` are names of nodes: what the fusion reads from before, and what is needed after.
+    ``inputs`` and ``outputs`` are names of nodes: what the fusion reads from before, and what is needed after. Of a
+    program whose results are views, ``whole`` is the fusion with these too, as it was when it had ``version``.
     """
 
     fusion: Fusion | None
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     calls: tuple[Node, ...]
+    whole: Fusion | None = None
+    version: int = 0
+
+    @property
+    def scheduled(self) -> Fusion | None:
+        """The fusion that kernels are made for: the one with the views in it where somebody has scheduled that."""
+        return self.fusion if self.whole is None or self.whole.version == self.version else self.whole
 
 
 @dataclass(slots=True)
 class Plan:
-    """The fate of each node: ``reasons`` why a node is opaque, ``stage`` in which segment a node is computed."""
+    """The fate of each node: ``reasons`` why a node is opaque, ``stage`` in which segment a node is computed.
+
+    ``aliases``: results that lie in the memory of an argument, or of other results.
+    """
 
     program: Program
     fusion: Fusion
     reasons: dict[str, str] = field(default_factory=dict[str, str])
     stage: dict[str, int] = field(default_factory=dict[str, int])
     mapped: Counter[str] = field(default_factory=Counter[str])
+    aliases: dict[str, Shared] = field(default_factory=dict[str, Shared])
     segments: tuple[Segment, ...] = ()
 
     @property
     def opaque(self) -> dict[str, str]:
         """Operation name -> why it is opaque."""
         return {self.program[name].target: reason for name, reason in reversed(self.reasons.items())}
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """The nodes that are computed for the results: these, or what they are views of."""
+        changed = [v.name for v in self.program.results[: len(self.program.mutated)] if isinstance(v, Ref)]
+        rest = [
+            self.aliases[n].root if n in self.aliases else n
+            for n in refs_of(self.program.results[len(self.program.mutated) :])
+        ]
+        return tuple(n for n in dict.fromkeys((*changed, *rest)) if self.program[n].kind == "call")
 
 
 def plan(program: Program, opaque: Mapping[str, str] | None = None) -> Plan:
@@ -64,7 +87,7 @@ def plan(program: Program, opaque: Mapping[str, str] | None = None) -> Plan:
     for node in program.nodes:
         if node.kind == "call" and node.name not in live:
             _count_dead(clean, node)
-    clean.segments = _segments(clean, live) if clean.reasons else _whole(clean)
+    clean.segments = _segments(clean, _needed(clean)) if clean.reasons else _whole(clean)
     return clean
 
 
@@ -72,6 +95,16 @@ def _live(program: Program) -> frozenset[str]:
     """Nodes whose values reach a result or an effect."""
     wanted = set(refs_of(program.results))
     for node in reversed(program.nodes):
+        if node.name in wanted or node.target in EFFECTS or node.kind != "call":
+            wanted.add(node.name)
+            wanted.update(node.refs())
+    return frozenset(wanted)
+
+
+def _needed(plan: Plan) -> frozenset[str]:
+    """Nodes whose values are read to compute what is stored, or that have an effect."""
+    wanted = set(plan.stored)
+    for node in reversed(plan.program.nodes):
         if node.name in wanted or node.target in EFFECTS or node.kind != "call":
             wanted.add(node.name)
             wanted.update(node.refs())
@@ -109,7 +142,8 @@ def _attempt(program: Program, live: frozenset[str], known: Mapping[str, str]) -
             if not isinstance(node.meta, tuple):
                 _declare(builder, node)
         made.stage[node.name] = at
-    _mark_outputs(builder, refs_of(program.results))
+    made.aliases = shared_results(program, builder.values)
+    _mark_outputs(builder, (*refs_of(program.results), *made.stored))
     return made
 
 
@@ -177,9 +211,14 @@ def _declare(builder: Builder, node: Node) -> None:
 
 
 def _whole(plan: Plan) -> tuple[Segment, ...]:
-    fusion = plan.fusion if plan.fusion.outputs else None
-    inputs = tuple(t.name for t in plan.fusion.inputs)
-    return (Segment(fusion, inputs, tuple(t.name for t in plan.fusion.outputs), ()),)
+    if not plan.aliases:
+        fusion = plan.fusion if plan.fusion.outputs else None
+        inputs = tuple(t.name for t in plan.fusion.inputs)
+        return (Segment(fusion, inputs, tuple(t.name for t in plan.fusion.outputs), ()),)
+    needed = _needed(plan)
+    nodes = [n for n in plan.program.nodes if n.kind == "call" and n.name in needed]
+    made = _segment(plan, plan.program.name, nodes, frozenset(plan.stored), ())
+    return (replace(made, whole=plan.fusion, version=plan.fusion.version),)
 
 
 def _segments(plan: Plan, live: frozenset[str]) -> tuple[Segment, ...]:
@@ -200,7 +239,7 @@ def _segments(plan: Plan, live: frozenset[str]) -> tuple[Segment, ...]:
             outer[plan.stage[n.name] - (n.meta is not None)].append(n)
     wanted = _wanted(plan, mapped, [*outside, *(n for n in mapped if n.name in views)]) - views
     wanted |= _crossing(plan, mapped)
-    made = [_segment(plan, k, inner[k], wanted, tuple(outer[k])) for k in range(last + 1)]
+    made = [_segment(plan, f"{plan.program.name}.{k}", inner[k], wanted, tuple(outer[k])) for k in range(last + 1)]
     return tuple(s for s in made if s.fusion is not None or s.calls)
 
 
@@ -210,14 +249,14 @@ def last_reads(plan: Plan) -> dict[str, int]:
     for number, segment in enumerate(plan.segments):
         for name in (*segment.inputs, *segment.outputs, *(r for n in segment.calls for r in (n.name, *n.refs()))):
             found[name] = number
-    for name in refs_of(plan.program.results):
+    for name in (*refs_of(plan.program.results), *(s.root for s in plan.aliases.values())):
         found.pop(name, None)
     return found
 
 
 def _wanted(plan: Plan, mapped: Sequence[Node], outside: Sequence[Node]) -> frozenset[str]:
     """Names that something outside of their own segment reads."""
-    found = set(refs_of(plan.program.results)) | _crossing(plan, mapped)
+    found = set(plan.stored) | _crossing(plan, mapped)
     for node in outside:
         found.update(node.refs())
     return frozenset(found)
@@ -234,10 +273,10 @@ def _views(plan: Plan, calls: Sequence[Node]) -> frozenset[str]:
     named = {n.name: n for n in calls}
     found: set[str] = set()
     work = [r for n in calls if n.name in plan.reasons for r in n.refs()]
-    work += refs_of(plan.program.results)
+    work += plan.stored
     while work:
         n = named.get(work.pop())
-        if n is None or n.name in found or n.name in plan.reasons or n.target not in VIEWS:
+        if n is None or n.name in found or n.name in plan.reasons or n.target not in PLAIN_VIEWS:
             continue
         if isinstance(n.meta, TensorMeta) and n.meta.dtype in DTYPES:
             found.add(n.name)
@@ -245,12 +284,12 @@ def _views(plan: Plan, calls: Sequence[Node]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _segment(plan: Plan, stage: int, nodes: Sequence[Node], wanted: frozenset[str], calls: tuple[Node, ...]) -> Segment:
+def _segment(plan: Plan, title: str, nodes: Sequence[Node], wanted: frozenset[str], calls: tuple[Node, ...]) -> Segment:
     names = {n.name for n in nodes}
     outputs = tuple(n.name for n in nodes if n.name in wanted and isinstance(n.meta, TensorMeta))
     if not outputs:
         return Segment(None, (), (), calls)
-    builder = Builder(plan.program, Fusion(f"{plan.program.name}.{stage}"[:200]))
+    builder = Builder(plan.program, Fusion(title[:200]))
     inputs: list[str] = []
     for ref in dict.fromkeys(r for n in nodes for r in n.refs() if r not in names):
         _declare(builder, plan.program[ref])

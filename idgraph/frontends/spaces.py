@@ -15,6 +15,7 @@ from idgraph.frontends.arrays import Array, dtype_name, is_torch, laid_out, load
 from idgraph.frontends.nodes import TensorMeta
 from idgraph.frontends.pairs import PARTS, as_complex, as_reals
 from idgraph.frontends.sizes import values_of
+from idgraph.runtime.views import strided
 
 
 class Space(Protocol):
@@ -48,6 +49,14 @@ class Space(Protocol):
         """A result with the strides captured; ``mine``: in memory that nobody else has."""
         ...
 
+    def lying(self, value: Any, meta: TensorMeta) -> Any:
+        """The array itself where it has the strides captured, else a copy that has them."""
+        ...
+
+    def view(self, base: Any, of: TensorMeta, meta: TensorMeta) -> Any:
+        """A view of an array that lies as ``of`` says: where ``meta`` says that it lies in the same memory."""
+        ...
+
 
 class NumPySpace:
     """NumPy's arrays."""
@@ -75,6 +84,12 @@ class NumPySpace:
             return value if mine and value.flags.owndata else value.copy(order="K")
         strides = tuple(s * value.itemsize for s in values_of(meta.strides, {}))
         return value if mine and value.strides == strides else with_strides(value, meta)
+
+    def lying(self, value: Any, meta: TensorMeta) -> Any:
+        return laid_out(value, meta)
+
+    def view(self, base: Any, of: TensorMeta, meta: TensorMeta) -> Any:
+        return strided(base, *_place(of, meta))
 
 
 class TorchSpace:
@@ -114,6 +129,13 @@ class TorchSpace:
             return value
         return self._laid_out(value, meta)
 
+    def lying(self, value: Any, meta: TensorMeta) -> Any:
+        return self.tensor(value, meta)
+
+    def view(self, base: Any, of: TensorMeta, meta: TensorMeta) -> Any:
+        shape, steps, start = _place(of, meta)
+        return base.as_strided(shape, steps, base.storage_offset() + start)
+
     def _laid_out(self, value: Any, meta: TensorMeta) -> Any:
         """A copy with these strides; an axis of stride 0 must repeat one element."""
         shape, strides = values_of(meta.shape, {}), values_of(meta.strides, {})
@@ -123,6 +145,12 @@ class TorchSpace:
         if 0 in strides and not bool(self.torch.equal(made.nan_to_num(), value.nan_to_num())):
             raise FrontendError(f"a tensor of shape {shape} holds different elements where strides {strides} share one")
         return made
+
+
+def _place(of: TensorMeta, meta: TensorMeta) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    """Shape and strides of a view, and the elements from where its base begins to where it does."""
+    start, first = values_of((meta.offset, of.offset), {})
+    return values_of(meta.shape, {}), values_of(meta.strides, {}), start - first
 
 
 def _same(shape: Sequence[int], strides: Sequence[int], meta: TensorMeta) -> bool:

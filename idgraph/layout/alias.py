@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from idgraph.arith import Expr, Proof, as_expr, prove_equal, simplify
@@ -60,32 +60,63 @@ def alias(fusion: Fusion, tensor: Tensor) -> Alias | NoAlias:
     """
     if tensor not in fusion:
         raise OperationError(f"layout.alias: {tensor.name} is not a tensor of fusion {fusion.name}")
-    chain: list[TensorExpr] = []
     source = tensor
     while source.definition is not None:
         e = source.definition
         if e.op not in MOVES or len(e.inputs) != 1:
-            line = f" at {e.source_line}" if e.source_line else ""
-            return NoAlias(f"{e.op}{line} makes new values", e)
-        chain.append(e)
+            return _no_view(e)
         source = e.inputs[0]
-    if not chain:
+    if source is tensor:
         return Alias(source, _strides_of(source), _number(as_expr(source.offset)))
+    if not set(source.allocation) <= set(source.axes):
+        return NoAlias(f"{source.name} is laid out by axes that are split or merged", None)
+    return view_of(tensor, source, _strides_of(source), source.offset)
+
+
+def view_of(tensor: Tensor, source: Tensor, strides: Sequence[int | Expr], offset: int | Expr) -> Alias | NoAlias:
+    """The view that ``tensor`` is of ``source``, which lies in memory with these strides, from ``offset`` on.
+
+    Copies between the two count as the memory that they copy: the caller knows that they are none.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = f.input("x", shape=(4, 6)) * 2.0
+    >>> print(view_of(t.T[1:], t, (1, 4), 0))
+    a view of t1: strides (4, 1), offset 4
+    """
+    chain: list[TensorExpr] = []
+    while (t := chain[-1].inputs[0] if chain else tensor) is not source:
+        e = t.definition
+        if e is None:
+            return NoAlias(f"{tensor.name} is not made of {source.name} alone")
+        if (e.op not in MOVES and e.op != "copy") or len(e.inputs) != 1:
+            return _no_view(e)
+        chain.append(e)
     try:
         found = output_to_input(tensor, source)
     except IndexingError as error:
         return NoAlias(error.what, chain[0])
     start = found.symbols[: len(tensor.axes)]
-    place = dict(zip(source.axes, found.results, strict=True))
-    if not set(source.allocation) <= set(place):
-        return NoAlias(f"{source.name} is laid out by axes that are split or merged", None)
-    address = address_of(source, [place[d] for d in source.allocation])
+    address = as_expr(offset)
+    for x, step in zip(found.results, strides, strict=True):
+        address = address + x * step
+    return _linear(tensor, source, start, simplify(address), chain)
+
+
+def _no_view(e: TensorExpr) -> NoAlias:
+    line = f" at {e.source_line}" if e.source_line else ""
+    return NoAlias(f"{e.op}{line} makes new values", e)
+
+
+def _linear(
+    tensor: Tensor, source: Tensor, start: tuple[Expr, ...], address: Expr, chain: Sequence[TensorExpr]
+) -> Alias | NoAlias:
+    """The address as a sum over the axes, where it is one."""
     zero = {x: as_expr(0) for x in start}
     offset = simplify(address.substitute(zero))
     steps: list[Expr] = []
-    rest = address
     for k, x in enumerate(start):
-        step = simplify(rest.substitute({x: as_expr(1)}) - rest.substitute({x: as_expr(0)}))
+        step = simplify(address.substitute({x: as_expr(1)}) - address.substitute({x: as_expr(0)}))
         one = tensor.axes[k].extent == 1
         linear = simplify(offset + x * _at_zero(step, start))
         if not one and not isinstance(prove_equal(address.substitute({**zero, x: x}), linear), Proof):

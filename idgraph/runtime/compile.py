@@ -192,12 +192,15 @@ def scheduled(fusion: Fusion, target: Target, cache: str | Path | None = None) -
 def is_scheduled(fusion: Fusion) -> bool:
     """True where somebody has made schedule steps; axes that operations split by themselves are none.
 
+    Where a tensor lies in memory is no schedule: a captured program says so of its results, and `auto` keeps it.
+
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
     >>> t = f.output(f.input("x", shape=(8,)) + 1.0)
+    >>> _ = t.set_allocation(t.logical)
     >>> before = is_scheduled(f)
     >>> _ = t.split(0, 4)
     >>> before, is_scheduled(f)
     (False, True)
     """
-    return any(t.log for t in fusion.tensors)
+    return any(step.name != "set_allocation" for t in fusion.tensors for step in t.log)

@@ -53,11 +53,7 @@ def view(t: Tensor, v: Alias, given: Any) -> Any:
         array = cast("npt.NDArray[Any]", given)
         size = array.dtype.itemsize
         _check(v.of, declared, tuple(s // size for s in array.strides))
-        if 0 in shape:
-            return np.empty(shape, array.dtype)
-        first = np.lib.stride_tricks.as_strided(array, (1,), (size,))
-        whole = np.lib.stride_tricks.as_strided(first, (start + 1,), (size,))
-        return np.lib.stride_tricks.as_strided(whole[start:], shape, tuple(s * size for s in steps))
+        return strided(array, shape, steps, start)
     if hasattr(given, "as_strided") and hasattr(given, "storage_offset"):
         _check(v.of, declared, tuple(given.stride()))
         return given.as_strided(shape, steps, given.storage_offset() + start)
@@ -66,6 +62,20 @@ def view(t: Tensor, v: Alias, given: Any) -> Any:
         where=t.source_line,
         hint="NumPy arrays and torch tensors do; or emit(..., views=False)",
     )
+
+
+def strided(array: npt.NDArray[Any], shape: tuple[int, ...], steps: tuple[int, ...], start: int) -> npt.NDArray[Any]:
+    """A view of the memory of an array, ``start`` elements behind where the array begins; strides in elements.
+
+    >>> strided(np.arange(6.0), (2, 2), (1, 2), 1).tolist()
+    [[1.0, 3.0], [2.0, 4.0]]
+    """
+    if 0 in shape:
+        return np.empty(shape, array.dtype)
+    size = array.dtype.itemsize
+    first = np.lib.stride_tricks.as_strided(array, (1,), (size,))
+    whole = np.lib.stride_tricks.as_strided(first, (start + 1,), (size,))
+    return np.lib.stride_tricks.as_strided(whole[start:], shape, tuple(s * size for s in steps))
 
 
 def _check(t: Tensor, declared: tuple[int, ...], found: tuple[int, ...]) -> None:
