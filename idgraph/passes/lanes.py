@@ -110,17 +110,17 @@ def with_lanes(kernel: Kernel) -> Kernel:
 
 def _unrolled(body: Body, read_only: frozenset[str], after: frozenset[str] = frozenset()) -> Body:
     """``body`` with its lanes; ``after``: names that are read behind it. Lanes keep what they set to themselves."""
-    made: list[Stmt] = []
-    for n, s in enumerate(body):
-        later = after | all_reads(body[n + 1 :])
+    made: list[Sequence[Stmt]] = []
+    for s in reversed(body):
         match s:
-            case Loop() if _can_unroll(s) and not (_is_single(s) and all_sets(s.body) & later):
-                made += _sides(s, read_only | _still(s), ())
+            case Loop() if _can_unroll(s) and not (_is_single(s) and all_sets(s.body) & after):
+                made.append(_sides(s, read_only | _still(s), ()))
             case Loop() | If() | Single() | Checked():
-                made.append(replace(s, body=_unrolled(s.body, read_only, later)))
+                made.append((replace(s, body=_unrolled(s.body, read_only, after)),))
             case _:
-                made.append(s)
-    return tuple(made)
+                made.append((s,))
+        after |= all_reads((s,))
+    return tuple(s for some in reversed(made) for s in some)
 
 
 def _sides(s: Loop, read_only: frozenset[str], facts: tuple[Expr, ...]) -> list[Stmt]:

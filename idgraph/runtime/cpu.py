@@ -33,7 +33,7 @@ def namespace() -> dict[str, Any]:
         "atan2": math.atan2, "exp": math.exp, "fast_exp": math.exp, "exp2": np.exp2, "expm1": math.expm1,
         "log": math.log,
         "log2": math.log2, "log1p": math.log1p, "sqrt": math.sqrt, "sin": math.sin, "cos": math.cos, "tan": math.tan,
-        "tanh": math.tanh, "erf": math.erf, "prange": numba.prange,
+        "tanh": math.tanh, "erf": math.erf,
         "float_bits": jit(_float_bits), "bits_float": jit(_bits_float),
     }  # fmt: skip
     return {**rebound(base, jit), **row_functions(jit)}

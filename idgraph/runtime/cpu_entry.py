@@ -1,18 +1,21 @@
 """Compiled CPU kernels as machine code that takes one block of 64-bit words: addresses and sizes, then integers.
 
 numba's own way into a compiled function looks at the type of every argument of every call. Here the types are known,
-so that a call is one jump. Kernels that differ in the names of their variables only, as those of the layers of a model
-do, are compiled once; machine code is kept on disk where the program has a cache.
+so that a call is one jump. A kernel whose outermost loop stands for blocks takes the first and the last of them, and
+one machine code serves small work on one core and large work on all (`idgraph.runtime.cpu_jump`). Kernels that
+differ in the names of their variables only, as those of the layers of a model do, are compiled once; machine code is
+kept on disk where the program has a cache.
 """
 
 from __future__ import annotations
 
 import base64
-import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
+from hashlib import sha256
 from importlib import import_module
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from idgraph.codegen.printers.scalar import runs_parallel
@@ -23,12 +26,12 @@ from idgraph.passes.rows.sweep import COLUMN
 from idgraph.runtime.binding import scalars_of
 from idgraph.runtime.cache import KernelCache, kernel_key
 from idgraph.runtime.cpu import load_numba
+from idgraph.runtime.cpu_jump import Entry, jump
 
 if TYPE_CHECKING:
     from idgraph.runtime.program import Program
 
 SMALL = 1 << 15  # loop points up to which one core is done before others have begun
-Entry = Callable[[Any], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +40,14 @@ class Body:
 
     code: tuple[object, ...]
     types: tuple[DType, ...]  # of its buffers
-    integers: int
-    parallel: bool
+    integers: int  # the first block and the one behind the last among them, where it has blocks
     rows: bool
+    checked: bool
     function: Callable[..., Any] = field(compare=False)
 
 
 class Compiling:
-    """A kernel that is compiled when a call first wants it: for all cores, or for one where the work is small."""
+    """A kernel that is compiled when a call first wants it, and run on all cores, or on one where the work is small."""
 
     __slots__ = ("_checked", "_entries", "_function", "_kernel", "_program")
 
@@ -55,19 +58,29 @@ class Compiling:
     def entry(self, env: Mapping[str, int]) -> Entry:
         """The machine code for these sizes."""
         always = self._program.config.parallel is True
-        named = {**env, **dict(zip(self._kernel.scalars, scalars_of(self._kernel, env), strict=True))}
-        parallel = runs_parallel(self._kernel) and (always or work(self._kernel.body, named) > SMALL)
-        found = self._entries.get(parallel)
+        named = _named(self._kernel, env)
+        spread = runs_parallel(self._kernel) and (always or work(self._kernel.body, named) > SMALL)
+        found = self._entries.get(spread)
         if found is None:
-            body = body_of(self._function, self._kernel, self._checked, parallel)
+            body = body_of(self._function, self._kernel, self._checked)
             kept = self._program.cache
             if kept is None:
-                found = entry(body)
+                found = entry(body, spread)
             else:
-                key = f"{processor()}\n{kernel_key(self._program, self._kernel, self._checked, (0, 0))}\n{parallel}"
-                found = entry(body, replace(kept, suffix=".obj"), key)
-            self._entries[parallel] = found
+                key = f"{processor()}\n{kernel_key(self._program, self._kernel, self._checked, (0, 0))}\n{body.rows}"
+                found = entry(body, spread, replace(kept, suffix=".obj"), key)
+            self._entries[spread] = found
         return found
+
+
+def blocks(kernel: Kernel, env: Mapping[str, int]) -> int:
+    """Steps of the outermost loop of a kernel that runs on all cores."""
+    return next(int(s.extent.evaluate(_named(kernel, env))) for s in kernel.body if isinstance(s, Loop))
+
+
+def _named(kernel: Kernel, env: Mapping[str, int]) -> dict[str, int]:
+    """The values of the symbols and of the kernel's own integers."""
+    return {**env, **dict(zip(kernel.scalars, scalars_of(kernel, env), strict=True))}
 
 
 def work(body: Sequence[Stmt], env: Mapping[str, int]) -> int:
@@ -80,41 +93,52 @@ def work(body: Sequence[Stmt], env: Mapping[str, int]) -> int:
     return max(inner, sum(work(bodies(s), env) for s in body if not isinstance(s, Loop) and bodies(s)), 1)
 
 
-def body_of(function: Callable[..., Any], kernel: Kernel, checked: bool, parallel: bool) -> Body:
+def body_of(function: Callable[..., Any], kernel: Kernel, checked: bool) -> Body:
     """The function that is compiled for a kernel; a checked one has a last array for failures."""
     code = function.__code__
     constants = tuple((type(c).__name__, repr(c)) for c in code.co_consts)
     rows = any(isinstance(s, Loop) and s.var.split("_")[0] == COLUMN for s in walk(kernel.body))
     types: tuple[DType, ...] = tuple(b.dtype for b in kernel.buffers)
     key = (code.co_code, constants, code.co_names, code.co_argcount)
-    return Body((*key, checked), types, len(kernel.scalars), parallel, rows, function)
+    return Body(key, types, len(kernel.scalars) + 2 * runs_parallel(kernel), rows, checked, function)
 
 
-def entry(body: Body, kept: KernelCache | None = None, key: str = "") -> Entry:
+def entry(body: Body, spread: bool = False, kept: KernelCache | None = None, key: str = "") -> Entry:
     """The kernel as a function of a block of words: for each buffer its address and its elements, then the integers,
-    then the same two of what failed. It returns 0, or another number where there was no memory."""
+    then the same two of what failed. It returns 0, or another number where there was no memory. ``spread``: its blocks
+    on all cores."""
     load_numba()
     with import_module("numba.core.compiler_lock").global_compiler_lock:
-        return _entry(body, kept, key)
+        return _entry(body, spread, kept, key)
 
 
 @lru_cache(maxsize=1024)
-def _entry(body: Body, kept: KernelCache | None, key: str) -> Entry:
-    types: Any = import_module("numba.core.types")
-    known = _arrays()
-    arrays = [known[t] for t in body.types]
-    checks = [known["int64"]] if body.code[-1] else []
-    signature = (*arrays, *(types.int64 for _ in range(body.integers)), *checks)
+def _entry(body: Body, spread: bool, kept: KernelCache | None, key: str) -> Entry:
+    name, library = _machine_code(body, kept, key)
+    last = 2 * len(body.types) + body.integers - 1
+    return jump(library.get_pointer_to_function(name), _signature(body), library, last if spread else None)
+
+
+@lru_cache(maxsize=1024)
+def _machine_code(body: Body, kept: KernelCache | None, key: str) -> tuple[str, Any]:
+    """The function's name and the library that holds it."""
     found = None if kept is None else kept.find(key)
     if found is not None:
-        name, library = _loaded(found)
-    else:
-        if kept is not None:
-            kept.check()
-        name, library = _compiled(body, signature)
-        if kept is not None:
-            kept.put(key, f"{name}\n{base64.b64encode(library._get_compiled_object()).decode()}")
-    return _jump(library.get_pointer_to_function(name), signature, library)
+        return _loaded(found)
+    if kept is not None:
+        kept.check()
+    # Machine code of several processes meets in one: each has a name of its own, by what it follows from.
+    title = "kernel" if kept is None else f"kernel_{sha256(key.encode()).hexdigest()}"
+    name, library = _compiled(body, _signature(body), title)
+    if kept is not None:
+        kept.put(key, f"{name}\n{base64.b64encode(library._get_compiled_object()).decode()}")
+    return name, library
+
+
+def _signature(body: Body) -> tuple[Any, ...]:
+    known, types = _arrays(), import_module("numba.core.types")
+    checks = [known["int64"]] if body.checked else []
+    return (*(known[t] for t in body.types), *(types.int64 for _ in range(body.integers)), *checks)
 
 
 @cache
@@ -129,10 +153,11 @@ def _arrays() -> dict[DType, Any]:
     return {d: types.Array(getattr(types, names.get(d, d)), 1, "C") for d in dtypes}
 
 
-def _compiled(body: Body, signature: tuple[Any, ...]) -> tuple[str, Any]:
+def _compiled(body: Body, signature: tuple[Any, ...], title: str) -> tuple[str, Any]:
+    function = FunctionType(body.function.__code__, body.function.__globals__, title)
     # Sums over a row may be taken in any order, so that they run as vectors; nothing else is allowed to change.
     order = {"reassoc"} if body.rows else False
-    dispatcher: Any = load_numba().njit(body.function, error_model="numpy", parallel=body.parallel, fastmath=order)
+    dispatcher: Any = load_numba().njit(function, error_model="numpy", fastmath=order)
     dispatcher.compile(signature)
     made = dispatcher.overloads[signature]
     return str(made.fndesc.llvm_func_name), made.library
@@ -143,51 +168,11 @@ def _loaded(text: str) -> tuple[str, Any]:
     load_numba()
     name, code = text.split("\n", 1)
     target: Any = import_module("numba.core.registry").cpu_target.target_context
-    import_module("numba.np.ufunc.parallel")._launch_threads()
-    empty: Any = import_module("llvmlite.binding").parse_assembly("")
-    state = (name[:60], "object", (base64.b64decode(code), empty.as_bitcode()))
+    import_module("numba.core.runtime").rtsys.initialize(target)  # what allocates, which compiling would have brought
+    # numba finds a function of machine code only where a module defines the name.
+    names: Any = import_module("llvmlite.binding").parse_assembly(f'define void @"{name}"() {{ unreachable }}')
+    state = (name[:60], "object", (base64.b64decode(code), names.as_bitcode()))
     return name, target.codegen().unserialize_library(state)
-
-
-def _jump(address: int, signature: Sequence[Any], library: Any) -> Entry:
-    """A function of one pointer that calls the kernel at ``address`` with what the words say."""
-    registry, types = import_module("numba.core.registry"), import_module("numba.core.types")
-    ir: Any = import_module("llvmlite.ir")
-    context: Any = registry.cpu_target.target_context
-    call: Any = context.call_conv.get_function_type(types.none, signature)
-    word, byte = ir.IntType(64), ir.IntType(8)
-    made: Any = context.codegen().create_library(f"idgraph_jump_{address:x}")
-    module: Any = made.create_ir_module("jump")
-    function: Any = ir.Function(
-        module, ir.FunctionType(ir.IntType(32), [word.as_pointer()]), f"idgraph_jump_{address:x}"
-    )
-    builder: Any = ir.IRBuilder(function.append_basic_block())
-    at = 0
-
-    def take() -> Any:
-        nonlocal at
-        at += 1
-        return builder.load(builder.gep(function.args[0], [ir.Constant(word, at - 1)]))
-
-    result, exception = (builder.alloca(t.pointee) for t in call.args[:2])
-    values: list[Any] = [result, exception]
-    for t in signature:
-        if not isinstance(t, types.Array):
-            values.append(take())
-            continue
-        data, size = take(), take()
-        null, item = ir.Constant(byte.as_pointer(), None), t.dtype.bitwidth // 8 if hasattr(t.dtype, "bitwidth") else 1
-        pointer = builder.inttoptr(data, call.args[len(values) + 4])
-        values += [null, null, size, ir.Constant(word, item), pointer, size, ir.Constant(word, item)]
-    kernel = builder.inttoptr(ir.Constant(word, address), call.as_pointer())
-    builder.ret(builder.call(kernel, values))
-    made.add_ir_module(module)
-    made.finalize()
-    place = made.get_pointer_to_function(function.name)
-    # The interpreter's lock is held: numba's threads take one parallel kernel at a time.
-    start = ctypes.PYFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(place)
-    start.libraries = (library, made)  # type: ignore[attr-defined]
-    return start
 
 
 def no_memory(kernel: Kernel) -> EmitError:
@@ -197,10 +182,10 @@ def no_memory(kernel: Kernel) -> EmitError:
 
 @cache
 def processor() -> str:
-    """The target of machine code: the processor, its features, and the number of numba's threads."""
+    """The target of machine code: the processor, its features, and numba's settings."""
     llvm: Any = import_module("llvmlite.binding")
     able = sorted(k for k, v in llvm.get_host_cpu_features().items() if v)
     config: Any = import_module("numba.core.config")
-    names = ("OPT", "CPU_NAME", "CPU_FEATURES", "THREADING_LAYER", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK")
+    names = ("OPT", "CPU_NAME", "CPU_FEATURES", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK")
     told = [f"{n}={getattr(config, n, None)}" for n in names]
     return "\n".join([llvm.get_process_triple(), llvm.get_host_cpu_name(), ",".join(able), *told])

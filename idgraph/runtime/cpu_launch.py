@@ -6,10 +6,10 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from idgraph.codegen.printers.scalar import site_numbers
+from idgraph.codegen.printers.scalar import runs_parallel, site_numbers
 from idgraph.kernel.ir import Kernel
 from idgraph.runtime.binding import Env, scalars_of
-from idgraph.runtime.cpu_entry import no_memory
+from idgraph.runtime.cpu_entry import blocks, no_memory
 from idgraph.runtime.faults import fault_size, raise_fault
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ class _Start:
             places.append((len(template), slots[b.name].number))
             template += [0, slots[b.name].size]
         template += scalars_of(kernel, env)
+        if runs_parallel(kernel):
+            template += [0, blocks(kernel, env)]
         size = fault_size(kernel)
         self._fault: Any = None
         if checked:

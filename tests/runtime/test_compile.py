@@ -252,25 +252,31 @@ def test_ten_thousand_calls_leak_nothing() -> None:
     assert grown < 20_000
 
 
-def test_a_second_process_compiles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machine_code_is_kept_and_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from idgraph.runtime import cpu_entry
 
     x, y = torch.randn(4, 6), torch.randn(4, 6)
     folder = tmp_path / "kernels"
     wanted = ig.compile(two(), cache=folder)(x, y)
     assert list(folder.glob("*.obj"))
-    cpu_entry._entry.cache_clear()  # as another process begins
+
+    def begin() -> None:
+        """As another process does."""
+        cpu_entry._entry.cache_clear()
+        cpu_entry._machine_code.cache_clear()
+
+    begin()
     monkeypatch.setattr(cpu_entry, "_compiled", None)
     found = ig.compile(two(), cache=folder)(x, y)
     assert all(bool(torch.equal(a, b)) for a, b in zip(found, wanted, strict=True))
-    cpu_entry._entry.cache_clear()
+    begin()
     for kept in folder.glob("*.obj"):
         kept.write_text(kept.read_text()[:-9])  # cut short: it is made anew
     monkeypatch.undo()
     found = ig.compile(two(), cache=folder)(x, y)
     assert all(bool(torch.equal(a, b)) for a, b in zip(found, wanted, strict=True))
     folder.chmod(0o777)
-    cpu_entry._entry.cache_clear()
+    begin()
     with pytest.raises(ig.EmitError, match="others may write to the kernel cache"):
         ig.compile(two(), cache=folder)(x, y)
 

@@ -59,6 +59,7 @@ from idgraph.kernel.ir import (
 from idgraph.kernel.shared import shared_layout
 
 _CHOOSE = "({1} if {0} else {2})"
+BLOCKS = ("first_block", "last_block")  # the second is the one behind the last
 SHORT: dict[DType, str] = {"bfloat16": "bf16", "float16": "f16"}
 
 
@@ -69,6 +70,8 @@ def scalar_kernel(kernel: Kernel, plan: Plan, target: str, checked: bool) -> str
     lanes = frozenset(s.var for s in walk(kernel.body) if isinstance(s, Loop) and s.parallel == "unroll")
     printer = _Scalar(kernel, plan, target, checked, Narrow(plan.names, short), lanes, offsets)
     params = [b.name for b in kernel.buffers] + [plan.names[s] for s in kernel.scalars]
+    if target == "cpu" and runs_parallel(kernel):
+        params += BLOCKS
     if checked and target != "python":
         params.append("fault")
     head = [f"def {kernel.name}({', '.join(params)}):"]
@@ -304,7 +307,10 @@ class _Scalar:
             self.put(depth, f"if {s.var} < {f'u32({extent})' if fits(s.extent) else extent}:")
         else:
             spread = outermost and self.target == "cpu" and runs_parallel(self.kernel)
-            self.put(depth, f"for {s.var} in {'prange' if spread else 'range'}({extent}):{note}")
+            # A part of the blocks, on one core; each core has its own.
+            points = ", ".join(BLOCKS) if spread else extent
+            note = f"  # of {extent}, a part on each core{f'; {s.note}' if s.note else ''}" if spread else note
+            self.put(depth, f"for {s.var} in range({points}):{note}")
             self.around += 1
             self.block(s.body, depth + 1)
             self.around -= 1
