@@ -18,13 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from idgraph.arith import Proof, prove_equal
 from idgraph.graphs.builder import GraphBuilder
-from idgraph.graphs.carry import Carrier, Place, Span
 from idgraph.graphs.keys import axis_of
 from idgraph.graphs.net import frame_of
 from idgraph.graphs.touched import Touched, conflict, touches
-from idgraph.graphs.ways import Reached, follow
+from idgraph.graphs.ways import Reached, follow, gives_back
 from idgraph.ir import DomainExpr, Fusion, IterDomain, Mapped, Tensor, TensorExpr
 
 _PLACES = 2_000  # places of the searches for one union; where they do not suffice, the union is an edge
@@ -282,10 +280,3 @@ class Aligner:
                     )
         found.pop(group, None)
         return list(found)
-
-
-def gives_back(carrier: Carrier, end: Place) -> bool:
-    """True of a way around after which every coordinate that goes it is what it was, by proof."""
-    if isinstance(end.carried, Span):
-        return end.carried.add == 0
-    return isinstance(prove_equal(end.carried.value, carrier.c, facts=(end.carried.inside,)), Proof)

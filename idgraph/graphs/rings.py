@@ -119,7 +119,7 @@ class Rings:
                 step = Step(at.group, n, to) if forwards else Step(to, n, at.group)
                 made = Reach(to, span, step, at, at.groups | bit, at.nodes | self._bit("node", n))
                 held = alike.setdefault((to, span.add), [])
-                if any(_covers(x, made) for x in held):
+                if to != self._first and any(_covers(x, made) for x in held):
                     continue
                 held.append(made)
                 found.setdefault(to, []).append(made)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from idgraph.arith import FALSE
+from idgraph.arith import FALSE, Proof, prove_equal
 from idgraph.graphs.carry import Carried, Carrier, Formula, Place, Span, moved
 from idgraph.graphs.net import GraphNet, Net, Step, keeps
 from idgraph.graphs.rings import Ring, Rings
@@ -184,30 +184,39 @@ class Way:
         return self.end.carried.add if isinstance(self.end.carried, Span) else None
 
 
-def find_ways(net: GraphNet) -> list[Way | Ring]:
-    """Every ring that some coordinate goes round, from whichever of its groups; each once, from an early group.
+Told = tuple[Way, bool]  # and whether every coordinate that goes it comes back
 
-    Rings of translations by numbers are whole (`idgraph.graphs.rings`). Others are looked for from the other groups of
-    a component as well, as far as `MORE` places suffice.
+
+def find_ways(net: GraphNet) -> list[Way | Ring]:
+    """Every ring that some coordinate goes round, from whichever of its groups; each once.
+
+    That is from an early group, or from one from where it changes coordinates if it does from some: what an axis beside
+    it is follows from one group and not from another. Rings of translations by numbers are whole (`Rings`), others are
+    looked for from all groups of a component as far as `MORE` places suffice.
     """
     found: list[Way | Ring] = []
     for members in cyclic(net):
         among = dict.fromkeys(sorted(members, key=net.first))
-        ways = _taken_out(net, among)
-        found += ways
-        if len(among) > SMALL or moves_only(net, among):
-            continue
-        told = {frozenset(s.node for s in w.steps()) for w in ways}
-        left = MORE
-        for start in among:
-            reached = Reached()
-            for _, end in follow(net, start, start, among.__contains__, reached=reached) if left > 0 else ():
-                key = frozenset(s.node for s in end.steps())
-                if key not in told:
-                    told.add(key)
-                    found.append(Way(end))
-            left -= reached.places
+        rings, ways = _taken_out(net, among)
+        if len(among) <= SMALL and not moves_only(net, among):
+            left = MORE
+            for start in among:
+                reached = Reached()
+                for carrier, end in follow(net, start, start, among.__contains__, reached=reached) if left > 0 else ():
+                    key = frozenset(s.node for s in end.steps())
+                    if key not in ways or (ways[key][1] and not gives_back(carrier, end)):
+                        ways[key] = Way(end), gives_back(carrier, end)
+                left -= reached.places
+        found += [way for way, _ in ways.values()] + rings
     return found
+
+
+def gives_back(carrier: Carrier, end: Place) -> bool:
+    """True of a way around after which every coordinate that goes it is what it was, by proof."""
+    if isinstance(end.carried, Span):
+        return end.carried.add == 0
+    value, c = end.carried.value, carrier.c
+    return value is c or isinstance(prove_equal(value, c, facts=(end.carried.inside,)), Proof)
 
 
 def moves_only(net: Net, among: Mapping[int, None]) -> bool:
@@ -216,23 +225,24 @@ def moves_only(net: Net, among: Mapping[int, None]) -> bool:
     return all(moved(net, n) is not None for n in inner)
 
 
-def _taken_out(net: GraphNet, component: dict[int, None]) -> list[Way | Ring]:
-    """Rings through the first group, then those of what is left without it."""
-    found: list[Way | Ring] = []
+def _taken_out(net: GraphNet, component: dict[int, None]) -> tuple[list[Way | Ring], dict[frozenset[int], Told]]:
+    """Rings through the first group, then those of what is left without it: of translations, and others by nodes."""
+    rings: list[Way | Ring] = []
+    ways: dict[frozenset[int], Told] = {}
     pending = [component]
     while pending:
         among = pending.pop()
         root = next(iter(among))
-        told: set[object] = set()
-        for _, end in () if moves_only(net, among) else follow(net, root, root, among.__contains__):
-            key = frozenset(s.node for s in end.steps()) if not isinstance(end.carried, Span) else None
-            if key is not None and key not in told:
-                told.add(key)
-                found.append(Way(end))
-        found += Rings(net, root, among).all()
+        for carrier, end in () if moves_only(net, among) else follow(net, root, root, among.__contains__):
+            if isinstance(end.carried, Span):
+                continue
+            key = frozenset(s.node for s in end.steps())
+            if key not in ways or (ways[key][1] and not gives_back(carrier, end)):
+                ways[key] = Way(end), gives_back(carrier, end)
+        rings += Rings(net, root, among).all()
         rest = {g: None for g in among if g != root}
         pending += [dict.fromkeys(sorted(x, key=net.first)) for x in components(net, rest)[::-1]]
-    return found
+    return rings, ways
 
 
 def empty_ways(net: GraphNet) -> list[Way]:

@@ -230,22 +230,22 @@ def test_the_laws_of_residuals(f: Fusion) -> None:
     check_laws(f)
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(150))
 @given(residuals())
 def test_nothing_is_left_out_without_need(f: Fusion) -> None:
-    """Each union that is left out would break the law beside those that are kept.
+    """Unions that are left out would break the law beside those that are kept: each of them, and any of them together.
 
-    Of ways along one axis: what an axis beside a way is may follow only from unions that are taken later.
+    Two may keep it where either alone does not: of axes cut out of one, either leaves the other open beside it.
     """
-    if any(isinstance(x, (Split, Merge)) for t in f.tensors for x in own_exprs(t)):
-        return
     note(str(f))
     m = ig.IdModel(f)
     left_out = frozenset((u.left, u.right) for u in m.aligned.left_out)
     assert bool(left_out) == breaks_the_law(f, m.exact)
-    for pair in left_out:
-        more = DomainGraph("more", f, exact_builder(f, None, "more", left_out - {pair}).build())
-        assert breaks_the_law(f, more), f"{pair}"
+    tried = sorted(left_out)[:5]
+    for count in range(1, len(tried) + 1):
+        for some in itertools.combinations(tried, count):
+            more = DomainGraph("more", f, exact_builder(f, None, "more", left_out - set(some)).build())
+            assert breaks_the_law(f, more), f"{some}"
 
 
 @settings(max_examples=examples(100))
