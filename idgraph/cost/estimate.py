@@ -19,20 +19,11 @@ from idgraph.cost.sites import KernelSites, Site, Work, sites_of
 from idgraph.cost.traffic import Block, Distinct, distinct, site_points, touched, warp_sectors
 from idgraph.errors import IdGraphError, short_repr
 from idgraph.ir import is_float, item_size
+from idgraph.ir.optable import OPERATIONS
 from idgraph.kernel.ir import Buffer, Kernel
 from idgraph.kernel.shared import shared_layout
 from idgraph.runtime.binding import Given, bind_strides, flat_input, given_array
 from idgraph.runtime.program import Program
-
-# Operations that take many cycles; those of a library, which no vector unit does, are slower still on a CPU.
-_LIBM = frozenset(
-    ("exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "tanh", "sigmoid", "erf", "pow", "atan2")
-)
-SPECIAL = _LIBM | {
-    "exp32", "fast_exp", "fast_exp_sub", "sqrt", "rsqrt", "div", "reciprocal", "remainder", "fmod", "floor_divide",
-}  # fmt: skip
-_FREE = frozenset(("cast", "where", "copy", "any", "all"))  # moves and choices are not arithmetic
-_TWICE = {"fma": 2, "fast_exp_sub": 2, "sigmoid": 3, "rsqrt": 2}
 
 
 def program_cost(
@@ -223,14 +214,16 @@ class _Kernel:
             key = (w.around, w.conditions)
             if key not in counts:
                 counts[key] = count_points(w.around, w.conditions, self.found.data, self.arrays).points
-            if w.op in _FREE:
+            row = OPERATIONS[w.op]
+            if row.cycles == "free":
                 continue
-            many = counts[key] * w.count * _TWICE.get(w.op, 1)
+            many = counts[key] * w.count * row.steps
+            special_op = row.cycles in ("special", "library")
             if is_float(w.dtype):
                 flops += many
                 by_type[w.dtype] = by_type.get(w.dtype, 0) + many
-                special += counts[key] * w.count if w.op in SPECIAL else 0
-            if w.op in SPECIAL:
+                special += counts[key] * w.count if special_op else 0
+            if special_op:
                 special_time += counts[key] * w.count / self._special(w)
             plain_time += many / self.device.rate(w.dtype, special=False)
         share = self._share()
@@ -239,7 +232,7 @@ class _Kernel:
     def _special(self, w: Work) -> float:
         """Special operations a second; a function of the library has a rate of its own where the device tells one."""
         rate = self.device.rate(w.dtype, special=True)
-        return min(rate, self.device.special.get("libm", rate)) if w.op in _LIBM else rate
+        return min(rate, self.device.special.get("libm", rate)) if OPERATIONS[w.op].cycles == "library" else rate
 
     def _share(self) -> float:
         """The part of the device that the kernel's blocks keep busy."""

@@ -11,6 +11,7 @@ from idgraph.display import Printed, Sheet
 from idgraph.errors import OperationError, SourceLine, arguments
 from idgraph.ir.domains import IterDomain
 from idgraph.ir.dtypes import Scalar
+from idgraph.ir.optable import SCANS_OF
 
 if TYPE_CHECKING:
     from idgraph.ir.tensor import Tensor
@@ -45,7 +46,7 @@ class Loaded:
 AxisRead = Mapped | Fixed | Loaded
 SCATTERS = frozenset({"scatter", "scatter_add", "index_put"})
 """Operations whose loops run over index tensors and that write at the values of these."""
-SCANS = frozenset({"cumsum", "cumprod", "cummax", "cummin"})
+SCANS = frozenset(SCANS_OF)
 Attr: TypeAlias = "bool | int | float | str | Expr | tuple[Attr, ...] | None"
 
 

@@ -8,6 +8,7 @@ from idgraph.arith import Expr
 from idgraph.errors import OperationError, arguments, user_line
 from idgraph.ir.dtypes import DTypeLike, Scalar, check_dtype
 from idgraph.ir.fusion import apply_op
+from idgraph.ir.optable import OPERATIONS
 from idgraph.ir.tensor import Tensor
 
 Operand = Tensor | Scalar | Expr
@@ -23,12 +24,14 @@ def checked(x: object, op: str) -> Tensor:
 # pointwise ------------------------------------------------------------------------------------------------------------
 
 
-def _unary(op: str, what: str) -> Callable[..., Tensor]:
+def _unary(op: str) -> Callable[..., Tensor]:
     def f(x: Tensor, *, name: str | None = None) -> Tensor:
         return apply_op(op, checked(x, op), name=name)
 
     f.__name__ = f.__qualname__ = op
-    f.__doc__ = f"""{what}, elementwise; same shape as ``x``. Raises `OperationError` for a non-tensor.
+    f.__doc__ = f"""{OPERATIONS[op].meaning}, elementwise; same shape as ``x``.
+
+    Raises `OperationError` for a non-tensor.
 
     >>> import idgraph as ig
     >>> x = ig.Fusion("f").input("x", shape=(4,))
@@ -38,13 +41,14 @@ def _unary(op: str, what: str) -> Callable[..., Tensor]:
     return arguments(OperationError)(f)
 
 
-def _binary(op: str, what: str) -> Callable[..., Tensor]:
+def _binary(op: str) -> Callable[..., Tensor]:
     def f(a: Operand, b: Operand, *, name: str | None = None) -> Tensor:
         return apply_op(op, a, b, name=name)
 
     f.__name__ = f.__qualname__ = op
-    f.__doc__ = f"""{what}, elementwise; shapes broadcast from the last axis, a number is an operand too.
+    f.__doc__ = f"""{OPERATIONS[op].meaning}, elementwise.
 
+    Shapes broadcast from the last axis, a number is an operand too.
     Raises `OperationError` where two extents differ and neither is 1.
 
     >>> import idgraph as ig
@@ -56,58 +60,58 @@ def _binary(op: str, what: str) -> Callable[..., Tensor]:
     return arguments(OperationError)(f)
 
 
-neg = _unary("neg", "-x")
-abs = _unary("abs", "``|x|``")
-relu = _unary("relu", "max(x, 0)")
-sign = _unary("sign", "-1, 0 or 1")
-square = _unary("square", "x * x")
-floor = _unary("floor", "Largest integer not above x")
-ceil = _unary("ceil", "Smallest integer not below x")
-round = _unary("round", "Nearest integer, halves to even")
-trunc = _unary("trunc", "Integer part toward zero")
-exp = _unary("exp", "e ** x")
-exp2 = _unary("exp2", "2 ** x")
-expm1 = _unary("expm1", "e ** x - 1")
-log = _unary("log", "Natural logarithm")
-log2 = _unary("log2", "Logarithm to base 2")
-log1p = _unary("log1p", "log(1 + x)")
-sqrt = _unary("sqrt", "Square root")
-rsqrt = _unary("rsqrt", "1 / sqrt(x)")
-sin = _unary("sin", "Sine")
-cos = _unary("cos", "Cosine")
-tan = _unary("tan", "Tangent")
-tanh = _unary("tanh", "Hyperbolic tangent")
-sigmoid = _unary("sigmoid", "1 / (1 + exp(-x))")
-erf = _unary("erf", "Error function")
-reciprocal = _unary("reciprocal", "1 / x")
-logical_not = _unary("logical_not", "True where x is zero or False")
-bitwise_not = _unary("bitwise_not", "All bits inverted")
-isnan = _unary("isnan", "True where x is not a number")
-isinf = _unary("isinf", "True where x is infinite")
+neg = _unary("neg")
+abs = _unary("abs")
+relu = _unary("relu")
+sign = _unary("sign")
+square = _unary("square")
+floor = _unary("floor")
+ceil = _unary("ceil")
+round = _unary("round")
+trunc = _unary("trunc")
+exp = _unary("exp")
+exp2 = _unary("exp2")
+expm1 = _unary("expm1")
+log = _unary("log")
+log2 = _unary("log2")
+log1p = _unary("log1p")
+sqrt = _unary("sqrt")
+rsqrt = _unary("rsqrt")
+sin = _unary("sin")
+cos = _unary("cos")
+tan = _unary("tan")
+tanh = _unary("tanh")
+sigmoid = _unary("sigmoid")
+erf = _unary("erf")
+reciprocal = _unary("reciprocal")
+logical_not = _unary("logical_not")
+bitwise_not = _unary("bitwise_not")
+isnan = _unary("isnan")
+isinf = _unary("isinf")
 
-add = _binary("add", "a + b")
-sub = _binary("sub", "a - b")
-mul = _binary("mul", "a * b")
-div = _binary("div", "a / b as floating point")
-floor_divide = _binary("floor_divide", "a / b rounded down")
-remainder = _binary("remainder", "a mod b with the sign of b")
-fmod = _binary("fmod", "a mod b with the sign of a")
-pow = _binary("pow", "a ** b")
-maximum = _binary("maximum", "The larger (NaN wins)")
-minimum = _binary("minimum", "The smaller (NaN wins)")
-atan2 = _binary("atan2", "Angle of the point (b, a)")
-eq = _binary("eq", "a == b")
-ne = _binary("ne", "a != b")
-lt = _binary("lt", "a < b")
-le = _binary("le", "a <= b")
-gt = _binary("gt", "a > b")
-ge = _binary("ge", "a >= b")
-logical_and = _binary("logical_and", "Both true")
-logical_or = _binary("logical_or", "At least one true")
-logical_xor = _binary("logical_xor", "Exactly one true")
-bitwise_and = _binary("bitwise_and", "Common bits")
-bitwise_or = _binary("bitwise_or", "Bits of either")
-bitwise_xor = _binary("bitwise_xor", "Bits of one only")
+add = _binary("add")
+sub = _binary("sub")
+mul = _binary("mul")
+div = _binary("div")
+floor_divide = _binary("floor_divide")
+remainder = _binary("remainder")
+fmod = _binary("fmod")
+pow = _binary("pow")
+maximum = _binary("maximum")
+minimum = _binary("minimum")
+atan2 = _binary("atan2")
+eq = _binary("eq")
+ne = _binary("ne")
+lt = _binary("lt")
+le = _binary("le")
+gt = _binary("gt")
+ge = _binary("ge")
+logical_and = _binary("logical_and")
+logical_or = _binary("logical_or")
+logical_xor = _binary("logical_xor")
+bitwise_and = _binary("bitwise_and")
+bitwise_or = _binary("bitwise_or")
+bitwise_xor = _binary("bitwise_xor")
 
 
 @arguments(OperationError)

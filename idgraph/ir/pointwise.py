@@ -10,25 +10,12 @@ from idgraph.errors import OperationError
 from idgraph.ir.domains import IterDomain
 from idgraph.ir.dtypes import DType, Scalar, check_dtype, is_float, promote, scalar_dtype
 from idgraph.ir.exprs import Attr, AxisRead, Fixed, Mapped
+from idgraph.ir.optable import OPERATIONS, Result
 from idgraph.ir.registry import primitive
 from idgraph.ir.tensor import Tensor, TensorDomain
 
 if TYPE_CHECKING:
     from idgraph.ir.fusion import Fusion
-
-
-UNARY_NUMBER = ("neg", "abs", "relu", "square", "floor", "ceil", "round", "trunc")
-UNARY_SAME = (*UNARY_NUMBER, "sign", "copy", "bitwise_not")
-UNARY_FLOAT = (
-    "exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh", "sigmoid", "erf",
-    "reciprocal",
-)  # fmt: skip
-UNARY_BOOL = ("logical_not", "isnan", "isinf")
-BINARY_SAME = ("add", "sub", "mul", "maximum", "minimum", "remainder", "fmod", "floor_divide", "pow")
-BINARY_BITS = ("bitwise_and", "bitwise_or", "bitwise_xor")
-BINARY_FLOAT = ("div", "atan2")
-COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
-BINARY_BOOL = ("logical_and", "logical_or", "logical_xor")
 
 
 def same_extent(a: Expr, b: Expr) -> bool:
@@ -173,35 +160,25 @@ def _as_bool(args: Sequence[Tensor | Scalar | Expr]) -> DType:
     return "bool"
 
 
-def _register(names: Sequence[str], count: int, rule: Callable[[Sequence[Tensor | Scalar | Expr]], DType]) -> None:
-    for op in names:
-
-        def build(
-            fusion: Fusion,
-            args: tuple[Tensor | Scalar | Expr, ...],
-            attrs: Mapping[str, Attr],
-            name: str | None,
-            op: str = op,
-        ) -> Tensor:
-            _need(op, args, count)
-            return emit_pointwise(fusion, op, args, rule(args), name, attrs)
-
-        primitive(op)(build)
+_RULES: Mapping[Result, Callable[[Sequence[Tensor | Scalar | Expr]], DType]] = {
+    "number": _as_number, "same": _as_same, "difference": _as_difference, "bits": _as_bits, "float": _as_float,
+    "bool": _as_bool,
+}  # fmt: skip
 
 
-_register(UNARY_NUMBER, 1, _as_number)
-_register(("sign", "copy"), 1, _as_same)
-_register(("bitwise_not",), 1, _as_bits)
-_register(UNARY_FLOAT, 1, _as_float)
-_register(UNARY_BOOL, 1, _as_bool)
-_register(("add", "mul", "maximum", "minimum", "pow"), 2, _as_same)
-_register(("sub",), 2, _as_difference)
-_register(("remainder", "fmod", "floor_divide"), 2, _as_number)
-_register(BINARY_FLOAT, 2, _as_float)
-_register(BINARY_BITS, 2, _as_bits)
-_register(COMPARE, 2, _as_bool)
-_register(BINARY_BOOL, 2, _as_bool)
-_register(("fma",), 3, _as_same)
+def _register(op: str, count: int, rule: Callable[[Sequence[Tensor | Scalar | Expr]], DType]) -> None:
+    def build(
+        fusion: Fusion, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
+    ) -> Tensor:
+        _need(op, args, count)
+        return emit_pointwise(fusion, op, args, rule(args), name, attrs)
+
+    primitive(op)(build)
+
+
+for _row in OPERATIONS.values():
+    if _row.result is not None:
+        _register(_row.name, _row.operands, _RULES[_row.result])
 
 
 @primitive("cast")

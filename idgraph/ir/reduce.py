@@ -10,6 +10,7 @@ from idgraph.errors import OperationError
 from idgraph.ir.domains import IterDomain
 from idgraph.ir.dtypes import DType, Scalar, check_dtype, is_float, promote
 from idgraph.ir.exprs import Attr, AxisRead, Mapped
+from idgraph.ir.optable import names
 from idgraph.ir.pointwise import flat_domain, read_of, same_extent
 from idgraph.ir.registry import primitive
 from idgraph.ir.tensor import Tensor
@@ -17,7 +18,7 @@ from idgraph.ir.tensor import Tensor
 if TYPE_CHECKING:
     from idgraph.ir.fusion import Fusion
 
-REDUCTIONS = ("sum", "prod", "amax", "amin", "any", "all")
+REDUCTIONS = names(kind="reduction")
 
 
 def one_tensor(args: tuple[Tensor | Scalar | Expr, ...], count: int = 1) -> tuple[Tensor, ...]:

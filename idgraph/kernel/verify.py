@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from idgraph.arith import Expr, is_true, simplify
-from idgraph.ir import DType, item_size
+from idgraph.ir import DType, is_float, item_size
+from idgraph.ir.optable import OPERATIONS
 from idgraph.kernel.broken import broken
 from idgraph.kernel.defuse import index_exprs, made_by, operands_of, updated_by
 from idgraph.kernel.statements import (
@@ -20,6 +21,7 @@ from idgraph.kernel.statements import (
     Buffer,
     Checked,
     Combine,
+    Compute,
     If,
     Let,
     Load,
@@ -144,8 +146,21 @@ class Structure:
         for x in (*operands_of(s), *updated_by(s)):
             if isinstance(x, Local):
                 self.local(s, x)
+        if isinstance(s, Compute):
+            self.operation(s)
         if isinstance(s, PairCompute) and any(o.dtype not in SHORT for o in s.operands) and s.op != "pack":
             raise broken(self.name, "words hold 16-bit floats", s)
+
+    def operation(self, s: Compute) -> None:
+        """The table of operations has it, with as many operands, for the type that it computes in."""
+        row = OPERATIONS.get(s.op)
+        if row is None or row.kind == "reduction":
+            raise broken(self.name, f"{s.op} is not an operation", s)
+        if len(s.operands) != row.operands:
+            raise broken(self.name, f"{s.op} has {len(s.operands)} operands, not {row.operands}", s)
+        text = row.truth or (row.floats if is_float(s.compute) or row.kind == "key" else row.integers)
+        if text is None and s.op not in ("cast", "where"):
+            raise broken(self.name, f"{s.op} has no meaning for {s.compute}", s)
 
     def local(self, s: Stmt, x: Local) -> None:
         """A variable is set on the way to where it is read."""

@@ -11,36 +11,14 @@ from collections.abc import Sequence
 from idgraph.errors import OperationError
 from idgraph.index.layout import strides as allocated
 from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Merge, Resize, Split, Stride, Tensor, TensorExpr
-from idgraph.ir.pointwise import (
-    BINARY_BITS,
-    BINARY_BOOL,
-    BINARY_FLOAT,
-    BINARY_SAME,
-    COMPARE,
-    UNARY_BOOL,
-    UNARY_FLOAT,
-    UNARY_SAME,
-    result_dtype,
-)
+from idgraph.ir.optable import POINTWISE, names
+from idgraph.ir.pointwise import result_dtype
 
 Ints = tuple[int, ...]
 VIEWS = frozenset({"permute", "transpose", "unsqueeze", "squeeze", "expand", "slice", "select", "broadcast"})
 LIKE_OPERAND = frozenset({"cast", "copy", "flip"})  # ``empty_like`` with the preserved format
-ELEMENTWISE = frozenset(
-    (
-        *UNARY_SAME,
-        *UNARY_FLOAT,
-        *UNARY_BOOL,
-        *BINARY_SAME,
-        *BINARY_BITS,
-        *BINARY_FLOAT,
-        *COMPARE,
-        *BINARY_BOOL,
-        "fma",
-        "where",
-    )
-)
-COMPUTED_IN_RESULT = frozenset((*UNARY_FLOAT, *BINARY_FLOAT))  # integers become floats before
+ELEMENTWISE = POINTWISE - {"cast"}
+COMPUTED_IN_RESULT = frozenset(names(result=("float",)))  # integers become floats before
 _CHANNELS_LAST = {4: (1, 3, 2, 0), 5: (1, 4, 3, 2, 0)}  # innermost first
 
 

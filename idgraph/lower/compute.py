@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import get_args
 
 from idgraph.arith import FALSE, TRUE, Expr, and_
 from idgraph.errors import EmitError
 from idgraph.index.live import COUNTED
 from idgraph.ir import SCATTERS, DType, Scalar, Tensor, TensorExpr, is_float
+from idgraph.ir.optable import OPERATIONS, POINTWISE, SCANS_OF
 from idgraph.ir.pointwise import result_dtype
+from idgraph.ir.reduce import REDUCTIONS
 from idgraph.kernel.ir import (
     AccumulateOp,
     Checked,
@@ -27,24 +30,12 @@ from idgraph.kernel.ir import (
 )
 from idgraph.lower.nest import IndexMaps
 
-COMPARE = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
-LOGIC = frozenset({"logical_not", "logical_and", "logical_or", "logical_xor"})
-ARITHMETIC = frozenset(
-    {
-        "add", "sub", "mul", "div", "maximum", "minimum", "remainder", "fmod", "floor_divide", "pow", "atan2", "fma",
-        "neg", "abs", "relu", "sign", "square", "floor", "ceil", "round", "trunc", "bitwise_not", "bitwise_and",
-        "bitwise_or", "bitwise_xor", "exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "rsqrt", "sin", "cos",
-        "tan", "tanh", "sigmoid", "erf", "reciprocal",
-    }
-)  # fmt: skip
 MOVES = frozenset(
     {
         "copy", "unsqueeze", "squeeze", "expand", "permute", "reshape", "slice", "select", "flip", "roll",
         "gather", "take_along_dim", "index_select", "index",
     }
 )  # fmt: skip
-REDUCTIONS: tuple[AccumulateOp, ...] = ("sum", "prod", "amax", "amin", "any", "all")
-RUNNING: Mapping[str, AccumulateOp] = {"cumsum": "sum", "cumprod": "prod", "cummax": "amax", "cummin": "amin"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +57,8 @@ def accumulator(e: TensorExpr) -> Accumulator:
     >>> accumulator(ig.sum(ig.Fusion("f").input("x", shape=(4,), dtype="bfloat16")).definition)
     Accumulator(op='sum', dtype='float64')
     """
-    found: list[AccumulateOp] = [r for r in REDUCTIONS if r == e.op]
-    op: AccumulateOp = found[0] if found else RUNNING.get(e.op, "sum")
+    wanted = SCANS_OF.get(e.op, e.op if e.op in REDUCTIONS else "sum")
+    op: AccumulateOp = next(r for r in _ACCUMULATED if r == wanted)
     dtype = e.output.dtype
     match op:
         case "sum" | "prod":
@@ -78,6 +69,7 @@ def accumulator(e: TensorExpr) -> Accumulator:
             return Accumulator(op, "bool")
 
 
+_ACCUMULATED: tuple[AccumulateOp, ...] = get_args(AccumulateOp)
 _LIMITS: Mapping[DType, tuple[int, int]] = {
     "uint8": (0, 255), "int8": (-128, 127), "int16": (-(2**15), 2**15 - 1),
     "int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1),
@@ -90,22 +82,14 @@ def identity(a: Accumulator) -> Scalar:
     >>> identity(Accumulator("amax", "float32")), identity(Accumulator("amin", "uint8"))
     (-inf, 255)
     """
-    match a.op:
-        case "sum":
-            return 0
-        case "prod":
-            return 1
-        case "any":
-            return False
-        case "all":
-            return True
-        case "amax" | "amin":
-            low = a.op == "amax"
-            if a.dtype == "bool":
-                return not low
-            if is_float(a.dtype):
-                return -math.inf if low else math.inf
-            return _LIMITS[a.dtype][0 if low else 1]
+    end = OPERATIONS[a.op].identity
+    if end != "low" and end != "high":
+        return end
+    if a.dtype == "bool":
+        return end == "high"
+    if is_float(a.dtype):
+        return -math.inf if end == "low" else math.inf
+    return _LIMITS[a.dtype][0 if end == "low" else 1]
 
 
 _ZERO = Number(0)
@@ -164,7 +148,7 @@ def statement_value(v: Value, operands: Mapping[int, Operand], maps: IndexMaps) 
     """Add the statements that compute ``v.expr`` and set ``v.result``."""
     e, dtype = v.expr, v.expr.output.dtype
     op = e.op
-    if op in REDUCTIONS or op in RUNNING:
+    if op in REDUCTIONS or op in SCANS_OF:
         v.result = _term(v, operands[0], accumulator(e))
     elif op == "matmul":
         wide = accumulator(e).dtype
@@ -212,20 +196,19 @@ def _all_operands(e: TensorExpr, operands: Mapping[int, Operand]) -> tuple[Opera
 
 def _pointwise(v: Value, operands: tuple[Operand, ...]) -> Compute:
     e, dtype = v.expr, v.expr.output.dtype
-    if e.op in COMPARE:
-        compute = result_dtype(e.args)
-    elif e.op in LOGIC:
-        compute = "bool"
-    elif e.op in ("isnan", "isinf"):
-        compute = result_dtype(e.args)
-    elif e.op in ARITHMETIC or e.op in ("cast", "where"):
-        compute = dtype
-    else:
+    if e.op not in POINTWISE:
         raise EmitError(
             f"operation {e.op} of {e.output.name} has no kernel",
             where=e.source_line,
             hint="it is kept as an opaque expression; cut the fusion around it",
         )
+    match OPERATIONS[e.op].kind:
+        case "compare" | "test":
+            compute = result_dtype(e.args)
+        case "logic":
+            compute = "bool"
+        case _:
+            compute = dtype
     return Compute(v.local, e.op, operands, compute)
 
 

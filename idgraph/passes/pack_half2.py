@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from idgraph.ir import DType, is_float, item_size
+from idgraph.ir.optable import OPERATIONS
 from idgraph.kernel.defuse import defined_once
 from idgraph.kernel.ir import (
     Checked,
@@ -26,8 +27,6 @@ from idgraph.kernel.ir import (
     walk,
 )
 from idgraph.passes.dead_code import without_dead
-
-PAIR_OPS = frozenset({"add", "sub", "mul", "neg", "abs"})
 
 
 def pair_up(body: Sequence[Stmt]) -> list[Stmt]:
@@ -88,7 +87,7 @@ class _Pairs:
         x, y = self.defined.get(a.name), self.defined.get(b.name)
         if isinstance(x, VectorLoad) and isinstance(y, VectorLoad) and x.buffer.dtype == y.buffer.dtype == dtype:
             return self.picked(x, x.locals.index(a), y, y.locals.index(b), dtype)
-        if not (isinstance(x, Compute) and isinstance(y, Compute)) or x.op != y.op or x.op not in PAIR_OPS:
+        if not (isinstance(x, Compute) and isinstance(y, Compute)) or x.op != y.op or not OPERATIONS[x.op].pairs:
             return None
         if {x.compute, y.compute, a.dtype, b.dtype} != {dtype}:
             return None

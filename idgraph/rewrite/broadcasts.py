@@ -10,10 +10,10 @@ from functools import partial
 from typing import Final
 
 from idgraph.ir import Fusion, Mapped, Tensor, TensorExpr
+from idgraph.ir.optable import POINTWISE
 from idgraph.ir.pointwise import aligned_reads
 from idgraph.ir.registry import apply
 from idgraph.rewrite.gathers import rewrite
-from idgraph.rewrite.read_at import POINTWISE
 
 CHEAP: Final = frozenset({"cast", "copy", "neg", "add", "sub", "mul"})  # with numbers: cheaper than a load
 

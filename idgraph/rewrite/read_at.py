@@ -20,24 +20,11 @@ from idgraph.errors import OperationError
 from idgraph.ir import Fusion, Loaded, Mapped, Scalar, Tensor, TensorExpr, movement, ops
 from idgraph.ir.exprs import Attr
 from idgraph.ir.indexing import attr
-from idgraph.ir.pointwise import (
-    BINARY_BITS,
-    BINARY_BOOL,
-    BINARY_FLOAT,
-    BINARY_SAME,
-    COMPARE,
-    UNARY_BOOL,
-    UNARY_FLOAT,
-    UNARY_SAME,
-    same_extent,
-)
+from idgraph.ir.optable import POINTWISE
+from idgraph.ir.pointwise import same_extent
 from idgraph.ir.reduce import REDUCTIONS
 from idgraph.ir.registry import apply
 
-POINTWISE = frozenset(
-    {*UNARY_SAME, *UNARY_FLOAT, *UNARY_BOOL, *BINARY_SAME, *BINARY_BITS, *BINARY_FLOAT, *COMPARE, *BINARY_BOOL,
-     "cast", "where", "fma"}
-)  # fmt: skip
 GATHERS = frozenset({"gather", "take_along_dim", "index_select", "embedding", "index"})
 MAX_READS = 256  # reads of one gather's operand after which it is not worth while
 

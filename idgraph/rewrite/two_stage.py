@@ -14,6 +14,7 @@ from typing import Final
 from idgraph.ir import Fusion, Tensor, TensorExpr, movement, ops
 from idgraph.ir.dtypes import is_float
 from idgraph.ir.exprs import Attr
+from idgraph.ir.optable import OPERATIONS
 from idgraph.ir.reduce import REDUCTIONS, int_tuple
 from idgraph.ir.registry import apply
 from idgraph.rewrite.gathers import rewrite
@@ -23,9 +24,6 @@ LONG: Final = 1 << 16  # elements of one result that are worth a second launch
 PARTS: Final = 1024  # of one result, about; a second stage reads as many
 LEAST: Final = 256  # elements of a part
 ALIGNED: Final = 16  # elements that parts are multiples of, so that each starts aligned
-_BOTH: Final = {
-    "sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum", "any": "logical_or", "all": "logical_and",
-}  # fmt: skip
 
 
 def two_stages(fusion: Fusion) -> None:
@@ -106,4 +104,4 @@ def _with_rest(e: TensorExpr, x: Tensor, count: int, parts: int, whole: int) -> 
     at = flat.ndim - 1
     first = _by_parts(e, movement.slice(flat, at, 0, whole), 1, parts, whole)
     rest = _reduce(e, movement.slice(flat, at, whole, None), (at,))
-    return apply(x.fusion, _BOTH[e.op], (first, rest), {}, None)
+    return apply(x.fusion, OPERATIONS[e.op].combine, (first, rest), {}, None)

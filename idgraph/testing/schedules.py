@@ -8,14 +8,13 @@ from typing import Final
 from hypothesis import strategies as st
 
 from idgraph.ir import Fusion, Mapped, Resize, Tensor
-from idgraph.ir.pointwise import BINARY_BOOL, BINARY_SAME, COMPARE, UNARY_SAME
+from idgraph.ir.optable import POINTWISE
 from idgraph.schedule import inline_most, like
 from idgraph.testing.fusions import fusions
 
 Draw = st.DrawFn
 Change = Callable[[Tensor], object]
 
-_POINTWISE: Final = frozenset({*UNARY_SAME, *BINARY_SAME, *BINARY_BOOL, *COMPARE, "where", "cast", "div"})
 _LOOPS: Final = 6  # loops of one tensor, at most
 
 
@@ -95,7 +94,7 @@ def _can_follow(t: Tensor, together: set[Tensor]) -> bool:
         return False
     if not all(len(e.output.logical) == len(t.loop) for e in t.uses):
         return False
-    if all(e.op in _POINTWISE for e in t.uses):
+    if all(e.op in POINTWISE for e in t.uses):
         return all(e.output.log == t.uses[0].output.log for e in t.uses)
     e = t.uses[0]
     alone = len(t.uses) == 1 and e.inputs.count(t) == 1 and t not in t.fusion.outputs
@@ -105,7 +104,7 @@ def _can_follow(t: Tensor, together: set[Tensor]) -> bool:
 def _follow(t: Tensor) -> None:
     """Resize ``t``'s loops to those of its consumers, where these cut, pad or join it, or were themselves resized."""
     e = t.uses[0]
-    if e.op not in _POINTWISE:
+    if e.op not in POINTWISE:
         operand = e.reads[e.inputs.index(t)]
         read = {r.domain: p for p, r in enumerate(operand) if isinstance(r, Mapped)}
         for x in e.output.domain.exprs:

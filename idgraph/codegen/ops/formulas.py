@@ -1,4 +1,4 @@
-"""Source text of values: conversions, literals and one formula for each operation.
+"""Source text of values: conversions, literals, and the formulas of `idgraph.ir.optable` over operands.
 
 Values have one of four types: bool, int (64 bits, kept in the range of their dtype), float32 (also for float16 and
 bfloat16, rounded to their grid) and float64. The functions named here (``f32``, ``i8``, ``maximum``, ...) exist for
@@ -14,8 +14,8 @@ from typing import Final, Literal
 from idgraph.arith import Expr
 from idgraph.errors import EmitError
 from idgraph.ir import DType, Scalar, is_float, is_integer
+from idgraph.ir.optable import OPERATIONS
 from idgraph.kernel.ir import Compute, Index, Local, Number, Operand
-from idgraph.lower.compute import COMPARE, LOGIC
 
 ValueType = Literal["bool", "int", "f32", "f64"]
 IndexText = Callable[[Expr], str]
@@ -25,40 +25,6 @@ _BITS: Final[Mapping[DType, tuple[str, int, bool]]] = {
     "int32": ("i32", 32, True), "int64": ("i64", 64, True),
 }  # fmt: skip
 _FLOATS: Final[Mapping[DType, str]] = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
-
-# {0}, {1}, {2} are operands, {one} and {zero} literals of the computing type.
-FLOAT: Final[Mapping[str, str]] = {
-    "add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}", "div": "div({0}, {1})", "neg": "-{0}",
-    "abs": "abs({0})", "relu": "maximum({0}, {zero})", "sign": "sign({0})", "square": "{0} * {0}",
-    "floor": "floor({0})", "ceil": "ceil({0})", "round": "rint({0})", "trunc": "trunc({0})",
-    "maximum": "maximum({0}, {1})", "minimum": "minimum({0}, {1})", "remainder": "remainder({0}, {1})",
-    "fmod": "fmod({0}, {1})", "floor_divide": "floor_divide({0}, {1})", "pow": "power({0}, {1})",
-    "atan2": "atan2({0}, {1})", "fma": "{0} * {1} + {2}", "exp": "exp({0})", "fast_exp": "fast_exp({0})",
-    "exp32": "exp32({0})",
-    "fast_exp_sub": "fast_exp_sub({0}, {1})",
-    "exp2": "exp2({0})",
-    "expm1": "expm1({0})", "log": "log({0})", "log2": "log2({0})", "log1p": "log1p({0})", "sqrt": "sqrt({0})",
-    "rsqrt": "div({one}, sqrt({0}))", "sin": "sin({0})", "cos": "cos({0})", "tan": "tan({0})", "tanh": "tanh({0})",
-    "sigmoid": "div({one}, {one} + exp(-{0}))", "erf": "erf({0})", "reciprocal": "div({one}, {0})",
-}  # fmt: skip
-INTEGER: Final[Mapping[str, str]] = {
-    "add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}", "neg": "-{0}", "abs": "abs({0})",
-    "relu": "maximum({0}, 0)", "sign": "sign({0})", "square": "{0} * {0}", "floor": "{0}", "ceil": "{0}",
-    "round": "{0}", "trunc": "{0}", "maximum": "maximum({0}, {1})", "minimum": "minimum({0}, {1})",
-    "remainder": "int_remainder({0}, {1})", "fmod": "int_fmod({0}, {1})",
-    "floor_divide": "int_floor_divide({0}, {1})", "pow": "int_power({0}, {1})", "fma": "{0} * {1} + {2}",
-    "bitwise_not": "~{0}", "bitwise_and": "{0} & {1}", "bitwise_or": "{0} | {1}", "bitwise_xor": "{0} ^ {1}",
-}  # fmt: skip
-TRUTH: Final[Mapping[str, str]] = {
-    "eq": "({0} == {1})", "ne": "({0} != {1})", "lt": "({0} < {1})", "le": "({0} <= {1})", "gt": "({0} > {1})",
-    "ge": "({0} >= {1})", "logical_not": "logical_not({0})", "logical_and": "logical_and({0}, {1})",
-    "logical_or": "logical_or({0}, {1})", "logical_xor": "({0} != {1})", "isnan": "({0} != {0})",
-    "isinf": "(abs({0}) == inf)",
-}  # fmt: skip
-COMBINE: Final[Mapping[str, str]] = {
-    "sum": "{0} + {1}", "prod": "{0} * {1}", "amax": "maximum({0}, {1})", "amin": "minimum({0}, {1})",
-    "any": "logical_or({0}, {1})", "all": "logical_and({0}, {1})",
-}  # fmt: skip
 
 
 def value_type(dtype: DType) -> ValueType:
@@ -190,28 +156,45 @@ def formula(s: Compute, index: IndexText, choose: str) -> str:
     to, c = s.local.dtype, s.compute
     if s.op == "cast":
         return operand_text(s.operands[0], to, index, exact=True)
-    if s.op in ("order_key", "order_value", "larger_key", "lowest_key"):
-        return f"{s.op}({', '.join(operand_text(o, c, index) for o in s.operands)})"
+    row = OPERATIONS.get(s.op)
+    if row is None:
+        raise EmitError(f"{s.op} is not in the table of operations")
+    if row.kind == "key":
+        return _pattern(row.floats, s.op, c).format(*(operand_text(o, c, index) for o in s.operands))
     if s.op == "where":
         texts = [inner_text(o, "bool" if k == 0 else to, index) for k, o in enumerate(s.operands)]
         chosen = choose.format(*texts)
         return chosen if to == "bool" else rounded(chosen, to)
-    if s.op in COMPARE or s.op in LOGIC or s.op in ("isnan", "isinf"):
+    if row.truth is not None:
         # Conditions compare as the integers 0 and 1.
-        kind: DType = "int64" if c == "bool" and s.op not in LOGIC else c
-        return TRUTH[s.op].format(*(inner_text(o, kind, index) for o in s.operands))
+        kind: DType = "int64" if c == "bool" and row.kind != "logic" else c
+        return row.truth.format(*(inner_text(o, kind, index) for o in s.operands))
     if c == "bool":
         if s.op == "bitwise_not":
             return f"logical_not({operand_text(s.operands[0], 'bool', index)})"
-        whole = _arithmetic(s, INTEGER, "int64", index)
-        return f"(({whole}) != 0)"
-    table = INTEGER if is_integer(c) else FLOAT
-    return rounded(_arithmetic(s, table, c, index), to)
+        return f"(({_arithmetic(s, 'int64', index)}) != 0)"
+    return rounded(_arithmetic(s, c, index), to)
 
 
-def _arithmetic(s: Compute, table: Mapping[str, str], c: DType, index: IndexText) -> str:
-    pattern = table.get(s.op)
-    if pattern is None:
-        raise EmitError(f"operation {s.op} has no meaning for {c}")
+def _arithmetic(s: Compute, c: DType, index: IndexText) -> str:
+    row = OPERATIONS[s.op]
+    pattern = _pattern(row.integers if is_integer(c) else row.floats, s.op, c)
     texts = [inner_text(o, c, index) for o in s.operands]
     return pattern.format(*texts, one=literal(1, c), zero=literal(0, c))
+
+
+def _pattern(found: str | None, op: str, c: DType) -> str:
+    if found is None:
+        raise EmitError(f"operation {op} has no meaning for {c}")
+    return found
+
+
+def combined_text(op: str, a: str, b: str, dtype: DType) -> str:
+    """Two values of ``dtype`` combined as the reduction ``op`` does.
+
+    >>> combined_text("amax", "a", "b", "float32"), combined_text("any", "a", "b", "bool")
+    ('maximum(a, b)', 'logical_or(a, b)')
+    """
+    row = OPERATIONS[OPERATIONS[op].combine]
+    text = row.truth if row.truth is not None else row.integers if is_integer(dtype) else row.floats
+    return _pattern(text, op, dtype).format(a, b)

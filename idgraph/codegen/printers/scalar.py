@@ -10,7 +10,7 @@ from typing import assert_never
 from idgraph.arith import TRUE, Expr, as_expr, is_true, simplify, symbol, to_source
 from idgraph.codegen.exchange import by_shuffles
 from idgraph.codegen.ops.formulas import (
-    COMBINE,
+    combined_text,
     enclosed,
     formula,
     inner_text,
@@ -368,7 +368,7 @@ class _Scalar:
         before = s.acc.name
         if s.buffer is not None and s.address is not None:
             before = self.loaded(s.buffer, s.address)
-        text = COMBINE[s.op].format(before, value)
+        text = combined_text(s.op, before, value, s.acc.dtype)
         if s.acc.dtype in ("int64", "int32"):
             text = f"i{s.acc.dtype[3:]}({text})"
         if s.buffer is not None and s.address is not None:

@@ -9,6 +9,7 @@ from idgraph.frontends.importer import Call, Unmapped, handles
 from idgraph.ir import DType, Scalar, Tensor, is_float, ops
 from idgraph.ir.dtypes import promote, scalar_dtype
 from idgraph.ir.fusion import apply_op
+from idgraph.ir.optable import OPERATIONS
 
 Operand = Tensor | Scalar | Expr
 
@@ -44,21 +45,9 @@ def _binary(f: Callable[[Operand, Operand], Tensor]) -> Callable[[Call], Tensor]
     return handler
 
 
-for _name in (
-    "neg", "abs", "relu", "sign", "floor", "ceil", "round", "trunc", "exp", "exp2", "expm1", "log", "log2", "log1p",
-    "sqrt", "rsqrt", "sin", "cos", "tan", "tanh", "sigmoid", "erf", "reciprocal", "logical_not", "bitwise_not", "isnan",
-    "isinf",
-):  # fmt: skip
-    handles(f"aten.{_name}.default")(_unary(getattr(ops, _name)))
-
-for _name in ("eq", "ne", "lt", "le", "gt", "ge", "fmod", "remainder", "bitwise_and", "bitwise_or", "bitwise_xor"):
-    handles(f"aten.{_name}.Tensor", f"aten.{_name}.Scalar")(_binary(getattr(ops, _name)))
-
-for _name in ("remainder", "bitwise_and", "bitwise_or", "bitwise_xor"):
-    handles(f"aten.{_name}.Scalar_Tensor")(_binary(getattr(ops, _name)))
-
-for _name in ("logical_and", "logical_or", "logical_xor", "maximum", "minimum", "atan2"):
-    handles(f"aten.{_name}.default")(_binary(getattr(ops, _name)))
+for _row in OPERATIONS.values():
+    for _overload in _row.aten:
+        handles(f"aten.{_row.name}.{_overload}")((_unary if _row.operands == 1 else _binary)(getattr(ops, _row.name)))
 
 
 def _scaled(c: Call, value: Operand) -> Operand:

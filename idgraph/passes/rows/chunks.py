@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 from idgraph.arith import TRUE, Expr, as_expr, ceildiv, is_true, maximum, multiple_of, simplify, symbol, where
 from idgraph.ir import DType
+from idgraph.ir.optable import OPERATIONS
 from idgraph.kernel.defuse import all_reads, rewritten
 from idgraph.kernel.ir import (
     Accumulate,
-    AccumulateOp,
     Combine,
     Compute,
     Declare,
@@ -42,9 +42,6 @@ UNROLLED = 16  # elements whose loads a thread has under way, where a kernel onl
 UNROLLED_BESIDE = 32  # the same in a kernel that also writes a row: fewer of its blocks run at a time
 UNROLLED_STORES = 16  # where a sweep keeps as many results too
 SERIAL_CHUNK = 4  # columns of one step where a thread runs all of a row and sums follow a maximum
-_PAIRS: dict[AccumulateOp, str] = {
-    "sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum", "any": "logical_or", "all": "logical_and",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +291,7 @@ def _gathered(
         for a, b in zip(values[::2], values[1::2], strict=False):
             local = Local(f"{x.acc.name}_{number}", dtype)
             number += 1
-            made.append(Compute(local, _PAIRS[x.op], (a, b), dtype))
+            made.append(Compute(local, OPERATIONS[x.op].combine, (a, b), dtype))
             paired.append(local)
         values = paired + ([values[-1]] if len(values) % 2 else [])
     return [*made, replace(x, acc=_target(x, value, sums), value=values[0])]

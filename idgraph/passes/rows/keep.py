@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from idgraph.arith import Expr
+from idgraph.ir.optable import OPERATIONS
 from idgraph.kernel.defuse import all_sets, definitions, index_exprs, reads
 from idgraph.kernel.ir import (
     Accumulate,
@@ -28,10 +29,6 @@ from idgraph.passes.rows.join import Part
 from idgraph.passes.rows.sweep import Plain, Sweep
 
 KEPT = "kept"
-# Operations that cost more to compute than to keep.
-DEAR = frozenset({
-    "exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "tanh", "erf", "pow", "atan2", "sigmoid",
-})  # fmt: skip
 Place = tuple[int, int]  # (number of the part, number of the statement in it)
 
 
@@ -117,7 +114,7 @@ class _Found:
         """True of what is worth keeping: dear, or (a cast of) a load, where those are kept; of each column another."""
         if x.local.dtype == "bool" or not _varies(s, x):
             return False
-        if isinstance(x, Compute) and x.op in DEAR:
+        if isinstance(x, Compute) and OPERATIONS[x.op].cycles == "library":  # it costs more to compute than to keep
             return True
         if not self.loads:
             return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from idgraph.ir.optable import OPERATIONS
 from idgraph.kernel.defuse import definitions, reads
 from idgraph.kernel.ir import Accumulate, Compute, Local, Number, Operand
 from idgraph.passes.rows.sweep import Plain
@@ -39,16 +40,9 @@ def of_one_sign(body: Sequence[Plain], term: Local) -> bool:
         x = made.get(o.name) if isinstance(o, Local) else None
         if not isinstance(x, Compute):
             return isinstance(o, Number) and o.value >= 0
-        match x.op:
-            case (
-                "exp" | "exp2" | "exp32" | "fast_exp" | "fast_exp_sub" | "square" | "abs" | "relu" | "sigmoid" | "sqrt"
-            ):
-                return True
-            case "mul" if x.operands[0] == x.operands[1]:
-                return True
-            case "mul" | "div" | "add" | "maximum" | "cast":
-                return all(map(sure, x.operands))
-            case _:
-                return False
+        row = OPERATIONS[x.op]
+        if row.above_zero is True or (x.op == "mul" and x.operands[0] == x.operands[1]):
+            return True
+        return row.above_zero == "operands" and all(map(sure, x.operands))
 
     return sure(term)
