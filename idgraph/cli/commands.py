@@ -20,6 +20,7 @@ from idgraph.errors import VERSION, IdGraphError, IndexingError
 from idgraph.frontends.files import load
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, IterDomain, Tensor
+from idgraph.ir.targets import TARGETS
 from idgraph.kernel.ir import walk
 from idgraph.runtime import Target
 from idgraph.runtime import emit as emit_program
@@ -30,13 +31,12 @@ from idgraph.validate import validate
 from idgraph.viz import draw, loop_nest
 from idgraph.viz import explore as explore_fusion
 
-TARGETS = ("python", "numpy", "cpu", "cuda")
 GRAPHS = ("exact", "aligned", "extents", "index")
 
 file_argument = click.argument("file", type=click.Path())
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 target_option = click.option(
-    "--target", type=click.Choice(TARGETS), default="cpu", show_default=True, help="The target of the kernels."
+    "--target", type=click.Choice(tuple(TARGETS)), default="cpu", show_default=True, help="The target of the kernels."
 )
 auto_option = click.option("--auto/--as-scheduled", "automatic", default=False, help="Schedule automatically first.")
 
@@ -98,7 +98,11 @@ def report(
     help="One JSON line for each graph; a sweep that was stopped goes on from it.",
 )
 @click.option(
-    "--target", type=click.Choice(TARGETS), default="numpy", show_default=True, help="The target that values run on."
+    "--target",
+    type=click.Choice(tuple(TARGETS)),
+    default="numpy",
+    show_default=True,
+    help="The target that values run on.",
 )
 @auto_option
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the random inputs.")
@@ -143,7 +147,7 @@ def sweep(
 
 @cli.command()
 @click.argument("name", type=click.Choice(["rope"]))
-@click.option("--target", type=click.Choice(TARGETS), help="Default: cuda where there is a device, else cpu.")
+@click.option("--target", type=click.Choice(tuple(TARGETS)), help="Default: cuda where there is a device, else cpu.")
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("out"), show_default=True, help="Folder for pictures."
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-WARP = 32
+from idgraph.ir.targets import GPU
+
+WARP = GPU.warp
 
 
 def by_shuffles(count: int, block: int) -> bool:

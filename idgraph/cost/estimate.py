@@ -20,6 +20,7 @@ from idgraph.cost.traffic import Block, Distinct, distinct, site_points, touched
 from idgraph.errors import IdGraphError, short_repr
 from idgraph.ir import is_float, item_size
 from idgraph.ir.optable import OPERATIONS
+from idgraph.ir.targets import TARGETS
 from idgraph.kernel.ir import Buffer, Kernel
 from idgraph.kernel.shared import shared_layout
 from idgraph.runtime.binding import Given, bind_strides, flat_input, given_array
@@ -104,7 +105,7 @@ class _Kernel:
         self.kernel, self.device, self.arrays, self.assembly = kernel, device, arrays, assembly
         self.found: KernelSites = sites_of(kernel, sizes)
         sides = {d: max(1, max(int(e.evaluate(sizes)) for e in es)) for d, es in kernel.launch.items()}
-        on_gpu = program.target == "cuda"
+        on_gpu = TARGETS[program.target].threads
         x, y, z = (sides.get(f"threadIdx.{a}", 1) if on_gpu else 1 for a in "xyz")
         self.block = Block(x, y, z, on_gpu)
         self.blocks = self._blocks(kernel, sizes)

@@ -12,11 +12,12 @@ from idgraph.arith import Expr, as_expr, multiple_of, simplify
 from idgraph.errors import IndexingError, user_line
 from idgraph.index.loop import Loop
 from idgraph.ir import item_size
+from idgraph.ir.targets import GPU
 
 if TYPE_CHECKING:
     from idgraph.index.access import Access
 
-WARP = 32  # threads
+WARP = GPU.warp  # threads
 BANKS = 32
 WORD = 4  # bytes that a bank of shared memory serves at a time
 SECTOR = 32  # bytes that global memory moves at least

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from idgraph.errors import ScheduleError
 from idgraph.ir import item_size
+from idgraph.ir.targets import GPU
 from idgraph.kernel.ir import Alloc, Buffer, Combine, Stmt, walk
 
-STATIC_LIMIT = 48 * 1024
-LIMIT = 227 * 1024
+STATIC_LIMIT, LIMIT = GPU.static_shared, GPU.shared_bytes
 EXCHANGE = 8 * 1024  # bytes, at most, in which the threads of a block combine values of one type by one operation
 ALIGNMENT = 16
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from idgraph.arith import Expr, is_true, simplify
 from idgraph.ir import DType, is_float, item_size
 from idgraph.ir.optable import OPERATIONS
+from idgraph.ir.targets import GPU
 from idgraph.kernel.broken import broken
 from idgraph.kernel.defuse import index_exprs, made_by, operands_of, updated_by
 from idgraph.kernel.statements import (
@@ -40,7 +41,6 @@ from idgraph.kernel.statements import (
 )
 from idgraph.loading import LOADING
 
-VECTOR_BYTES = 16
 SHORT: tuple[DType, ...] = ("float16", "bfloat16")
 
 
@@ -186,7 +186,7 @@ class Structure:
             raise broken(self.name, f"{b.name} is not an array of this kernel", s)
         if isinstance(s, (VectorLoad, VectorStore, VectorAdd)):
             width = elements_of(s)
-            if width & (width - 1) or width * item_size(b.dtype) > VECTOR_BYTES:
+            if width & (width - 1) or width * item_size(b.dtype) > GPU.vector_bytes:
                 raise broken(self.name, f"{width} elements of {b.dtype} are not one access", s)
         if isinstance(s, Load) and s.local.dtype != b.dtype and not (b.dtype == "float32" and s.local.dtype in SHORT):
             raise broken(self.name, f"{b.name} holds {b.dtype}, loaded as {s.local.dtype}", s)

@@ -11,12 +11,12 @@ from idgraph.index.maps import IndexMaps
 from idgraph.index.order import entries, meeting_loops
 from idgraph.index.storage import is_thread, product, row_major
 from idgraph.ir import Tensor, TensorExpr, combines, item_size
+from idgraph.ir.targets import GPU
 from idgraph.kernel.ir import Accumulate, Buffer, If, Load, Local, Loop, Note, Operand, Serves, Site, Stmt, Store, quote
 from idgraph.lower.purpose import START
 from idgraph.lower.titles import index_title
 
 _BLOCK = 256
-_BYTES = 16
 
 
 def copied(e: TensorExpr, source: Buffer, to: Buffer, name: str) -> tuple[Stmt, ...]:
@@ -26,7 +26,7 @@ def copied(e: TensorExpr, source: Buffer, to: Buffer, name: str) -> tuple[Stmt, 
     count = product(extents)
     width = 1
     if row_major(x) and row_major(t):
-        width = _BYTES // item_size(t.dtype)
+        width = GPU.vector_bytes // item_size(t.dtype)
         while width > 1 and not is_true((count % width).eq(0)):
             width //= 2
     blocks = simplify(ceildiv(ceildiv(count, width), _BLOCK))

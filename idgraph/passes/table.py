@@ -8,34 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
 
+from idgraph.ir.targets import TARGETS, TargetName
 from idgraph.kernel.ir import Kernel, Plan
 from idgraph.passes import collapse, fuse_lanes, fuse_launches, init, interchange, lanes, peel, roll, rows
 from idgraph.passes.rows import symbols
 from idgraph.schedule.config import RULE, KernelConfig
-
-Name = Literal[
-    "serial",
-    "rename_columns",
-    "fuse_launches",
-    "rows",
-    "init",
-    "collapse",
-    "interchange",
-    "peel",
-    "unroll",
-    "roll",
-    "fuse_lanes",
-    "scalar_replacement",
-]
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
     """``run`` makes kernels of kernels; ``about`` says in one line what it does."""
 
-    name: Name
+    name: str
     about: str
     run: Callable[[Plan, KernelConfig], Plan]
 
@@ -53,33 +38,31 @@ def _rows(plan: Plan, config: KernelConfig, threads: bool) -> Plan:
     return rows.with_rows(plan, threads=threads, config=config)
 
 
-_APART = Pass("rename_columns", "symbols called like the columns of a row get a prime", lambda p, _: symbols.apart(p))
-
-TABLE: Mapping[str, tuple[Pass, ...]] = {
-    "python": (),
-    "numpy": (),
-    "cpu": (
+PASSES: Mapping[str, Pass] = {
+    p.name: p
+    for p in (
         Pass("serial", "one core only, where the configuration says so", fuse_launches.serial),
+        Pass("fuse_launches", "independent kernels in one launch", lambda p, _: fuse_launches.together(p)),
         Pass("collapse", "blocks, threads and lanes of a cut row as one loop", _each(collapse.collapsed)),
-        _APART,
-        Pass("rows", "loops over columns joined, what was dear kept for the next", partial(_rows, threads=False)),
+        Pass("rename_columns", "symbols called like the columns of a row get a prime", lambda p, _: symbols.apart(p)),
+        Pass(
+            "rows_of_core", "loops over columns joined, what was dear kept for the next", partial(_rows, threads=False)
+        ),
+        Pass("rows", "rows read once: in registers, in chunks, under a running maximum", partial(_rows, threads=True)),
         Pass("interchange", "rows side by side in memory reduced together", _each(interchange.interchanged)),
         Pass("init", "first values for what one path only sets", _each(init.with_first_values)),
-    ),
-    "cuda": (
-        Pass("fuse_launches", "independent kernels in one launch", lambda p, _: fuse_launches.together(p)),
-        _APART,
-        Pass("rows", "rows read once: in registers, in chunks, under a running maximum", partial(_rows, threads=True)),
         Pass("peel", "lanes across an end as a vector body and scalar ends", _each(peel.peeled)),
         Pass("unroll", "lanes as straight code, split where they differ, accesses joined", _each(lanes.with_lanes)),
         Pass("roll", "straight code of lanes as loops over registers", _each(roll.rolled)),
         Pass("fuse_lanes", "loops over as many lanes side by side as one", _each(fuse_lanes.fused_lanes)),
         Pass("scalar_replacement", "registers that one step uses as variables", _each(fuse_lanes.scalars)),
-    ),
+    )
 }
+TABLE: Mapping[TargetName, tuple[Pass, ...]] = {name: tuple(PASSES[p] for p in t.passes) for name, t in TARGETS.items()}
+"""The passes of each target, in the order that its record names them in."""
 
 
-def chosen(names: Iterable[Name], target: str = "cuda") -> tuple[Pass, ...]:
+def chosen(names: Iterable[str], target: TargetName = "cuda") -> tuple[Pass, ...]:
     """Passes of one target by name, in the order of its table.
 
     >>> [p.name for p in chosen(("roll", "unroll"))]

@@ -9,6 +9,7 @@ from itertools import count
 
 from idgraph.arith import TRUE, Expr, and_, divisible, simplify, symbol
 from idgraph.ir import item_size
+from idgraph.ir.targets import GPU
 from idgraph.kernel.defuse import all_sets, everywhere, made_by, names, rewritten
 from idgraph.kernel.ir import (
     Accumulate,
@@ -37,7 +38,6 @@ from idgraph.passes.cse import once_each
 from idgraph.passes.purpose import merged, where
 from idgraph.schedule.blocks import ADDED_TOGETHER
 
-BYTES = 16
 # Types whose bits travel as integer words; truth values are bytes.
 VECTOR_TYPES = ("bfloat16", "float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64", "bool")
 
@@ -104,7 +104,7 @@ def _chunks(offsets: set[int], rest: Expr, buffer: Buffer) -> list[tuple[int, in
     if buffer.dtype not in VECTOR_TYPES:
         return found
     left = set(offsets)
-    width = BYTES // item_size(buffer.dtype)
+    width = GPU.vector_bytes // item_size(buffer.dtype)
     while width > 1:
         if buffer.alignment % (width * item_size(buffer.dtype)) == 0 and divisible(rest, width):
             for first in sorted(left):

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from idgraph.errors import EmitError, arguments
 from idgraph.ir import Fusion
+from idgraph.ir.targets import TargetName as Target
 from idgraph.loading import LOADING, load
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Kernel", "Plan", "Program", "Target", "compile_ptx", "cuda_available", "emit"]
 
-Target = Literal["python", "numpy", "cpu", "cuda"]
 _LATER = {
     "Kernel": ("kernel.ir", "Kernel"), "Plan": ("kernel.ir", "Plan"), "Program": ("runtime.program", "Program"),
     "compile_ptx": ("runtime.cuda.compile", "compile_ptx"), "cuda_available": ("runtime.cuda.device", "available"),

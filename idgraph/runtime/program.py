@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from idgraph.codegen.printers import kernel_source
 from idgraph.display import Printed, Sheet, show
@@ -12,6 +12,8 @@ from idgraph.errors import EmitError, arguments, did_you_mean
 from idgraph.index import IdModel
 from idgraph.index.sizes import Size, check_sizes, open_sizes
 from idgraph.ir import Fusion, Tensor, check_fusion
+from idgraph.ir.targets import TARGETS
+from idgraph.ir.targets import TargetName as Target
 from idgraph.kernel.ir import Kernel, Plan, quote
 from idgraph.layout.alias import Alias
 from idgraph.loading import LOADING
@@ -26,15 +28,6 @@ from idgraph.schedule.config import RULE, KernelConfig
 
 if TYPE_CHECKING:
     from idgraph.runtime.caller import Caller
-
-Target = Literal["python", "numpy", "cpu", "cuda"]
-
-_ABOUT = {
-    "python": "plain Python; names such as f32 and maximum are those of idgraph.codegen.ops.scalars",
-    "numpy": "NumPy, whole grids at once; names such as f32 and chunks are those of idgraph.codegen.ops.arrays",
-    "cpu": "numba for the CPU; names such as f32 and maximum are those of idgraph.codegen.ops.compiled",
-    "cuda": "numba.cuda; names such as f32 and maximum are those of idgraph.codegen.ops.compiled",
-}
 
 
 class Program(Printed):
@@ -108,7 +101,7 @@ class Program(Printed):
     @property
     def source(self) -> str:
         """The kernels as text (without the checks of ``run(..., checked=True)``)."""
-        head = f"# fusion {quote(self.fusion.name)}: {_ABOUT[self.target]}"
+        head = f"# fusion {quote(self.fusion.name)}: {TARGETS[self.target].about}"
         return "\n\n".join([head, *(self.kernel_source(k) for k in self.kernels)])
 
     @arguments(EmitError)
@@ -138,7 +131,7 @@ class Program(Printed):
     @arguments(EmitError)
     def kernel_source(self, kernel: Kernel, checked: bool = False) -> str:
         """One kernel as text."""
-        return kernel_source(kernel, self.plan, self.target, checked)
+        return kernel_source(kernel, self.plan, TARGETS[self.target], checked)
 
     @arguments(EmitError)
     def functions(self, checked: bool = True, device: int = 0) -> dict[str, Callable[..., Any]]:
@@ -288,7 +281,7 @@ def emit(
     maps, plan = _lowered(fusion, target, model)
     sizes = open_sizes(fusion, maps)
     plan = table.run(plan, table.TABLE[target], config)
-    if target == "cuda":
+    if TARGETS[target].threads:
         check_limits(plan.kernels)
     return Program(fusion, target, plan, kept, config, sizes, outputs, found)
 
@@ -305,7 +298,7 @@ def _lowered(fusion: Fusion, target: Target, model: IndexMaps | None) -> tuple[I
     if maps is None:
         maps = IdModel(fusion)
         maps.verify()
-    return maps, build_plan(fusion, maps, threads=target == "cuda")
+    return maps, build_plan(fusion, maps, threads=TARGETS[target].threads)
 
 
 def stages(fusion: Fusion, target: Target = "python", config: KernelConfig = RULE) -> Iterator[tuple[str, Plan]]:

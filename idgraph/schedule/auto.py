@@ -13,6 +13,7 @@ from functools import partial
 from math import gcd
 
 from idgraph.errors import ScheduleError, arguments
+from idgraph.index.warps import WARP
 from idgraph.ir import (
     SCANS,
     SCATTERS,
@@ -48,7 +49,6 @@ from idgraph.schedule.transpose import Nest, tile_transposes
 BLOCK = 128
 GATHER_BLOCK = 1024  # elements gathered from one row by many threads of a block are found in its cache
 FEW = 4  # operations for which 1024 threads have registers enough
-WARP = 32
 STEPS = 2
 MAX_VECTORS = 4  # that one thread loads for the parts of a rotation
 ROWS_BY_INDEX = frozenset({"embedding", "index_select"})

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from idgraph.ir import Tensor
+from idgraph.ir.targets import GPU
 
-VECTOR_BYTES: Final = 16  # of one access
+VECTOR_BYTES: Final = GPU.vector_bytes  # of one access
 ADDED_TOGETHER: Final = ("float32",)  # types of which a device adds several elements of memory at once
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from idgraph.errors import ScheduleError, short_repr
+from idgraph.ir.targets import GPU
 
-MAX_THREADS = 1024
+MAX_THREADS = GPU.max_threads
 MAX_ELEMENTS = 1 << 12
 MAX_VECTORS = 16
 

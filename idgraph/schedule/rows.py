@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from idgraph.arith import Expr
+from idgraph.index.warps import WARP
 from idgraph.ir import (
     SCANS,
     SCATTERS,
@@ -36,7 +37,6 @@ from idgraph.schedule.inline import recompute, sharing
 from idgraph.schedule.legal import nest_conflict
 
 Labels = dict[IterDomain, int]
-WARP = 32
 REDUCING_THREADS = 256  # threads of a block that reduces one long row
 WRITING_THREADS = 512  # the same where it also writes a row
 CHUNKS = 4  # pieces of 16 bytes that each thread takes of a row, where there are enough rows for all processors

@@ -15,6 +15,7 @@ from math import gcd, prod
 
 from idgraph.arith import Expr, as_expr, simplify
 from idgraph.index.layout import strides
+from idgraph.index.warps import WARP
 from idgraph.ir import IterDomain, Mapped, Merge, Tensor, TensorExpr, item_size
 from idgraph.ir.loops import reset
 from idgraph.ir.registry import apply
@@ -27,7 +28,6 @@ BANK_BYTES = 128  # all 32 banks of shared memory once
 # Bytes of a tile's row and column: on an H200 256 moved at 0.96 of a copy's speed, 128 at 0.92, 64 at 0.78.
 SIDE_BYTES = ((256, 256), (256, 128), (128, 128))
 WASTE = 1.1  # threads of tiles that lie across the end of an axis, beside those with work
-WARP = 32
 STEPS = 4  # vectors that one thread moves at most, so that several loads are on their way
 LANES = 32  # elements that one thread moves at most: more take long to compile
 THREADS = 512

@@ -17,6 +17,7 @@ import numpy as np
 
 from idgraph.index import IdModel
 from idgraph.ir import TensorExpr
+from idgraph.ir.targets import TARGETS
 from idgraph.kernel.ir import Kernel, Loop, Serves, bodies, walk
 from idgraph.kernel.statements import Access, elements_of
 from idgraph.kernel.text import statement_text
@@ -135,7 +136,7 @@ class _Check:
             part = self.part(name, case, steps)
             whole &= part is None
             compiled = steps > PLAIN
-            dialect, parallel = "numba" if compiled else "python", self.program.target == "cuda"
+            dialect, parallel = "numba" if compiled else "python", TARGETS[self.program.target].threads
             source = CheckSource(kernel, name, self.expected, self.symbols, dialect, parallel, part)
             try:
                 text = source.build()

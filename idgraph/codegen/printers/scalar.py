@@ -24,6 +24,7 @@ from idgraph.codegen.printers.unchecked import Inside
 from idgraph.errors import EmitError
 from idgraph.index.storage import is_thread
 from idgraph.ir import DType, item_size
+from idgraph.ir.targets import Target
 from idgraph.kernel.ir import (
     ZERO,
     Accumulate,
@@ -63,20 +64,20 @@ BLOCKS = ("first_block", "last_block")  # the second is the one behind the last
 SHORT: dict[DType, str] = {"bfloat16": "bf16", "float16": "f16"}
 
 
-def scalar_kernel(kernel: Kernel, plan: Plan, target: str, checked: bool) -> str:
+def scalar_kernel(kernel: Kernel, plan: Plan, target: Target, checked: bool) -> str:
     """A function of flat buffers and integers, one statement for each of the plan."""
-    short = {s.var for s in walk(kernel.body) if isinstance(s, Loop) and target == "cuda" and is_thread(s.parallel)}
-    offsets = shared_layout(kernel.body).offsets if target == "cuda" else {}
+    short = {s.var for s in walk(kernel.body) if isinstance(s, Loop) and target.threads and is_thread(s.parallel)}
+    offsets = shared_layout(kernel.body).offsets if target.threads else {}
     lanes = frozenset(s.var for s in walk(kernel.body) if isinstance(s, Loop) and s.parallel == "unroll")
     printer = _Scalar(kernel, plan, target, checked, Narrow(plan.names, short), lanes, offsets)
     params = [b.name for b in kernel.buffers] + [plan.names[s] for s in kernel.scalars]
-    if target == "cpu" and runs_parallel(kernel):
+    if target.cores and runs_parallel(kernel):
         params += BLOCKS
-    if checked and target != "python":
+    if checked and target.typed:
         params.append("fault")
     head = [f"def {kernel.name}({', '.join(params)}):"]
     head += [f"    # {b.name}: {b.dtype}[{b.size}] {b.place} {quote(b.title)}" for b in kernel.buffers]
-    if target == "cuda":
+    if target.threads:
         head.append("    in_stream_order()")
     printer.block(kernel.body, 1, outermost=True)
     return "\n".join([*head, *(printer.lines or ["    pass"])]) + "\n"
@@ -100,7 +101,7 @@ def site_numbers(kernel: Kernel) -> list[Checked]:
 class _Scalar:
     kernel: Kernel
     plan: Plan
-    target: str
+    target: Target
     checked: bool
     narrow: Narrow
     lanes: frozenset[str]  # variables of loops that are unrolled
@@ -116,23 +117,23 @@ class _Scalar:
         self.lines.append("    " * depth + text)
 
     def index(self, e: Expr) -> str:
-        if self.target == "cuda":
+        if self.target.short_indices:
             text = self.narrow.wide(e)
         else:
-            text = to_source(e, "python" if self.target == "python" else "numba", self.plan.names)
+            text = to_source(e, self.target.dialect, self.plan.names)
         return text[1:-1] if enclosed(text) else text
 
     def condition(self, e: Expr) -> str:
-        if self.target != "cuda":
+        if not self.target.short_indices:
             return self.index(e)
         text = self.narrow.text(e)
         return text[1:-1] if enclosed(text) else text
 
     def address(self, b: Buffer, e: Expr) -> str:
         """The place of an element of ``b``; a constant stands apart, for the access to add it for nothing."""
-        if self.target == "python" or e.is_const:
+        if not self.target.typed or e.is_const:
             return self.index(e)
-        if self.target == "cuda" and fits(b.size, LIMIT + 1):
+        if self.target.short_indices and fits(b.size, LIMIT + 1):
             rest, apart = self.split(e)
             if apart is not None and fits(rest) and not rest.is_const:
                 return f"u64({self.narrow.text(rest)}) + u64({self.index(apart)})"
@@ -154,7 +155,7 @@ class _Scalar:
 
     def decoded(self, b: Buffer, text: str) -> str:
         """The value of an element as the buffer holds it."""
-        if self.target == "python":
+        if not self.target.typed:
             return text
         if b.dtype == "bfloat16":
             return f"bf16_load({text})"
@@ -164,7 +165,7 @@ class _Scalar:
 
     def encoded(self, b: Buffer, value: str) -> str:
         """A value as the buffer holds it."""
-        if self.target != "python" and b.dtype in ("bfloat16", "float16"):
+        if self.target.typed and b.dtype in ("bfloat16", "float16"):
             return f"{'bf16' if b.dtype == 'bfloat16' else 'f16'}_word({value})"
         return value
 
@@ -188,7 +189,7 @@ class _Scalar:
                 self.put(depth, f"if {self.condition(condition)}:")
                 self.block(body, depth + 1)
             case Single(dims, body):
-                if self.target == "cuda":
+                if self.target.threads:
                     self.put(depth, f"if {' and '.join(f'cuda.{d} == 0' for d in dims)}:")
                     self.block(body, depth + 1)
                 else:
@@ -203,7 +204,7 @@ class _Scalar:
                 text = self.registers(s) if isinstance(s, Registers) else self.array(s.buffer)
                 self.put(depth, f"{s.name if isinstance(s, Registers) else s.buffer.name} = {text}")
             case Barrier(why):
-                self.put(depth, f"cuda.syncthreads()  # {why}" if self.target == "cuda" else f"# barrier: {why}")
+                self.put(depth, f"cuda.syncthreads()  # {why}" if self.target.threads else f"# barrier: {why}")
             case Let(name, value):
                 self.inside.let(s)
                 self.put(depth, f"{name} = {operand_text(value, 'int64', self.index)}")
@@ -241,14 +242,14 @@ class _Scalar:
 
     def place(self, b: Buffer, e: Expr) -> str:
         text = self.address(b, e)
-        return text if self.target == "python" or text.startswith("u64(") else f"u64({text})"
+        return text if not self.target.typed or text.startswith("u64(") else f"u64({text})"
 
     def local(self, x: Local) -> str:
         return local_text(x, self.index)
 
     def registers(self, s: Registers) -> str:
         """An array of registers; a pair of 16-bit floats is a 32-bit word, in the simulator a tuple."""
-        if self.target == "python":
+        if not self.target.typed:
             return f"[None] * {s.count}"
         kind = "float32" if value_type(s.dtype) == "f32" else _np(s.dtype)
         return f"cuda.local.array({s.count}, {'word' if s.words else f'np.{kind}'})"
@@ -293,7 +294,7 @@ class _Scalar:
     def loop(self, s: Loop, depth: int, outermost: bool) -> None:
         note = f"  # {s.note}" if s.note else ""
         extent = self.index(s.extent)
-        if self.target == "cuda" and is_thread(s.parallel):
+        if self.target.threads and is_thread(s.parallel):
             first = "" if s.first == ZERO else f" - {self.narrow.text(s.first)}"
             value = f"u32(cuda.{s.parallel})"
             # Below the first block the difference wraps to a number that no extent reaches.
@@ -306,7 +307,7 @@ class _Scalar:
                 return
             self.put(depth, f"if {s.var} < {f'u32({extent})' if fits(s.extent) else extent}:")
         else:
-            spread = outermost and self.target == "cpu" and runs_parallel(self.kernel)
+            spread = outermost and self.target.cores and runs_parallel(self.kernel)
             # A part of the blocks, on one core; each core has its own.
             points = ", ".join(BLOCKS) if spread else extent
             note = f"  # of {extent}, a part on each core{f'; {s.note}' if s.note else ''}" if spread else note
@@ -335,17 +336,17 @@ class _Scalar:
                 self.block(s.body, depth)
             return
         loops = [self.index(x) for x in s.point] or list(s.site.loops)
-        if self.target == "python":
+        if not self.target.typed:
             self.put(depth, f"if not ({condition}):")
             self.put(depth + 1, f"out_of_range({', '.join([str(number), s.value, *loops])})")
             self.block(s.body, depth)
             return
         self.put(depth, f"if {condition}:")
         self.block(s.body, depth + 1)
-        first = "cuda.atomic.compare_and_swap(fault, 0, %d) == 0" if self.target == "cuda" else "fault[0] == 0"
+        first = "cuda.atomic.compare_and_swap(fault, 0, %d) == 0" if self.target.threads else "fault[0] == 0"
         self.put(depth, f"elif {first % number if '%' in first else first}:")
         for k, text in enumerate([str(number), s.value, *loops]):
-            if k or self.target != "cuda":
+            if k or not self.target.threads:
                 self.put(depth + 1, f"fault[{k}] = {text}")
 
     def choose(self, s: Choose, depth: int) -> None:
@@ -358,7 +359,7 @@ class _Scalar:
 
     def accumulate(self, s: Accumulate, depth: int) -> None:
         value = inner_text(s.value, s.acc.dtype, self.index)
-        if s.shared and self.target == "cuda" and s.buffer is not None and s.address is not None:
+        if s.shared and self.target.threads and s.buffer is not None and s.address is not None:
             step = {"sum": "add", "amax": "max"}[s.op]
             kind = {"float32": "f32", "float64": "f64", "int32": "np.int32", "int64": "i64"}[s.buffer.dtype]
             self.put(
@@ -381,14 +382,14 @@ class _Scalar:
 
     def combine(self, s: Combine, depth: int) -> None:
         """The threads of a block exchange their values; other targets run the same loops one after the other."""
-        if self.target != "cuda":
+        if not self.target.threads:
             return
         sizes = {d: self.threads(d) for d in (f"threadIdx.{a}" for a in "xyz")}
         count, block = math.prod(sizes[d] for d in s.dims), math.prod(sizes.values())
         # Truth is the largest or the smallest of integers.
         op, kind = {"any": ("amax", "int"), "all": ("amin", "int")}.get(s.op, (s.op, value_type(s.acc.dtype)))
         value = f"i64({s.acc.name})" if value_type(s.acc.dtype) == "bool" else s.acc.name
-        if s.dims == ("threadIdx.x",) and by_shuffles(count, block):
+        if s.dims == ("threadIdx.x",) and self.target.shuffles and by_shuffles(count, block):
             text = f"block_{op}_{kind}({value}, {count}, {self.around > 0})"
         else:
             others = tuple(d for d in sizes if d not in s.dims)
@@ -407,24 +408,22 @@ class _Scalar:
 
     def typed(self, value: bool | int | float, dtype: DType) -> str:
         text = literal(value, dtype)
-        return f"i64({text})" if value_type(dtype) == "int" and self.target != "python" else text
+        return f"i64({text})" if value_type(dtype) == "int" and self.target.typed else text
 
     def array(self, b: Buffer) -> str:
         size = self.index(b.size)
-        match self.target:
-            case "python":
-                return f"private({size}, {quote(b.dtype)}, {quote(b.title)})"
-            case "cpu":
-                return f"np.empty({size}, np.{_np(b.dtype)})"
-            case _:
-                kind = "float16" if b.dtype == "float16" else _np(b.dtype)
-                count = max(1, int(b.size))
-                if b.place == "shared" and b.name in self.offsets:
-                    at = self.offsets[b.name] // item_size(b.dtype)
-                    return f"cuda.shared.array(0, dynamic_{kind}, shared_alignment)[{at} : {at + count}]"
-                if b.place == "shared":
-                    return f"cuda.shared.array({count}, np.{kind}, shared_alignment)"
-                return f"cuda.local.array({max(1, int(b.size))}, np.{kind})"
+        if not self.target.typed:
+            return f"private({size}, {quote(b.dtype)}, {quote(b.title)})"
+        if not self.target.threads:
+            return f"np.empty({size}, np.{_np(b.dtype)})"
+        kind = "float16" if b.dtype == "float16" else _np(b.dtype)
+        count = max(1, int(b.size))
+        if b.place == "shared" and b.name in self.offsets:
+            at = self.offsets[b.name] // item_size(b.dtype)
+            return f"cuda.shared.array(0, dynamic_{kind}, shared_alignment)[{at} : {at + count}]"
+        if b.place == "shared":
+            return f"cuda.shared.array({count}, np.{kind}, shared_alignment)"
+        return f"cuda.local.array({count}, np.{kind})"
 
 
 def tested(body: Sequence[Stmt], condition: Expr) -> tuple[Stmt, ...]:

@@ -15,6 +15,7 @@ from weakref import WeakSet
 from idgraph.codegen.ops.memory import storage_dtype
 from idgraph.codegen.printers.scalar import site_numbers
 from idgraph.errors import EmitError, IndexingError
+from idgraph.ir.targets import GPU
 from idgraph.kernel.ir import Kernel
 from idgraph.kernel.shared import shared_layout
 from idgraph.runtime.binding import Env, scalars_of
@@ -25,11 +26,6 @@ if TYPE_CHECKING:
     from idgraph.runtime.frozen import Addresses, Slot
     from idgraph.runtime.program import Program
 
-LIMITS = {
-    "blockIdx.x": 2**31 - 1, "blockIdx.y": 65535, "blockIdx.z": 65535,
-    "threadIdx.x": 1024, "threadIdx.y": 1024, "threadIdx.z": 64,
-}  # fmt: skip
-MOST_THREADS = 1024
 _PORTABLE, _MAPPED = 1, 2  # memory of the host for all contexts, in the device's address space
 _AT_ONCE = 8
 
@@ -39,14 +35,14 @@ def launch_shape(kernel: Kernel, env: Mapping[str, int]) -> tuple[tuple[int, ...
     sizes: dict[str, int] = {}
     for dim, found in kernel.launch.items():
         sizes[dim] = max(1, *(int(e.evaluate(env)) for e in found))
-        if sizes[dim] > LIMITS[dim]:
+        if sizes[dim] > GPU.limits[dim]:
             raise EmitError(
-                f"{sizes[dim]} is more than the {LIMITS[dim]} that {dim} can count",
+                f"{sizes[dim]} is more than the {GPU.limits[dim]} that {dim} can count",
                 hint="split the axis and put the outer part on blockIdx.x",
             )
     threads = tuple(sizes.get(f"threadIdx.{d}", 1) for d in "xyz")
-    if math.prod(threads) > MOST_THREADS:
-        raise EmitError(f"{threads} are {math.prod(threads)} threads in a block, of at most {MOST_THREADS}")
+    if math.prod(threads) > GPU.max_threads:
+        raise EmitError(f"{threads} are {math.prod(threads)} threads in a block, of at most {GPU.max_threads}")
     return tuple(sizes.get(f"blockIdx.{d}", 1) for d in "xyz"), threads
 
 

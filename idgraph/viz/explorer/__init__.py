@@ -7,10 +7,11 @@ One script draws it, in the report page and as a notebook widget. dagre (MIT) pl
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from idgraph.errors import IdGraphError, arguments
 from idgraph.ir import Fusion, copy_fusion
+from idgraph.ir.targets import TargetName as Target
 from idgraph.loading import LOADING
 from idgraph.reports import report
 from idgraph.runtime import emit
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from idgraph.runtime import Program
 
 __all__ = ["Explorer", "explore"]
-Target = Literal["python", "numpy", "cpu", "cuda"]
 
 
 class Explorer:
