@@ -824,6 +824,7 @@ for _op, _threads, _rows in (
 ):  # fmt: skip
     CASES[f"block_{_op}"] = partial(_reduced, _op, _threads, _rows)
 CASES["block_sum_of_ints"] = partial(_reduced, "sum", 8, 1, "int32")
+CASES["block_amax_of_bools"] = partial(_reduced, "amax", 16, 2, "bool")
 
 
 @case

@@ -225,6 +225,7 @@ CASES: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "bucketize": (aten.bucketize.Tensor, (N.float(), torch.tensor([-1.0, 3.0, 6.0])), {"right": True}),
     "searchsorted": (aten.searchsorted.Tensor, (torch.sort(X)[0], Y), {"out_int32": True}),
     "masked_scatter": (aten.masked_scatter.default, (X, B[:1], Y), {}),
+    "masked_scatter of a row": (aten.masked_scatter.default, (X[0], B, Y), {}),
     "put": (aten.put.default, (X, SIGNED, P[0], True), {}),
     "im2col": (aten.im2col.default, (WIDE, [2, 3], [1, 2], [1, 0], [2, 1]), {}),
     "col2im": (aten.col2im.default, (CUBE.reshape(1, 4, 6), [3, 4], [2, 2], [1, 1], [0, 0], [1, 1]), {}),

@@ -387,14 +387,15 @@ class _Scalar:
         sizes = {d: self.threads(d) for d in (f"threadIdx.{a}" for a in "xyz")}
         count, block = math.prod(sizes[d] for d in s.dims), math.prod(sizes.values())
         # Truth is the largest or the smallest of integers.
-        op, kind = {"any": ("amax", "int"), "all": ("amin", "int")}.get(s.op, (s.op, value_type(s.acc.dtype)))
-        value = f"i64({s.acc.name})" if value_type(s.acc.dtype) == "bool" else s.acc.name
+        truth = value_type(s.acc.dtype) == "bool"
+        op = {"any": "amax", "all": "amin"}.get(s.op, s.op)
+        kind, value = ("int", f"i64({s.acc.name})") if truth else (value_type(s.acc.dtype), s.acc.name)
         if s.dims == ("threadIdx.x",) and self.target.shuffles and by_shuffles(count, block):
             text = f"block_{op}_{kind}({value}, {count}, {self.around > 0})"
         else:
             others = tuple(d for d in sizes if d not in s.dims)
             text = f"tree_{op}_{kind}({value}, {_linear(s.dims, sizes)}, {_linear(others, sizes)}, {count})"
-        self.put(depth, f"{s.acc.name} = {text}{' != 0' if value_type(s.acc.dtype) == 'bool' else ''}")
+        self.put(depth, f"{s.acc.name} = {text}{' != 0' if truth else ''}")
 
     def threads(self, dim: str) -> int:
         """Threads of a block along ``dim``; they must be known where threads exchange values."""

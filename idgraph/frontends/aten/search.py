@@ -83,7 +83,8 @@ def buckets(c: Call) -> Tensor:
 def masked_scatter(c: Call) -> Tensor:
     """self where the mask does not hold; there the elements of source in their order."""
     x, mask, source = c.tensor(0, "self"), c.tensor(1, "mask"), c.tensor(2, "source")
-    wide = movement.expand(mask, x.shape) if mask.shape != x.shape else mask
+    shape = c.meta.shape  # of both, broadcast
+    x, wide = (movement.expand(t, *shape) if t.shape != shape else t for t in (x, mask))
     if not x.ndim or 0 in source.shape:
         raise Unmapped("a masked scatter of no axis or from no element")
     flat = movement.reshape(ops.cast(wide, "int64"), -1)
