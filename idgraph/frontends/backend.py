@@ -27,6 +27,7 @@ LOG = logging.getLogger("idgraph.backend")
 # A library multiplies matrices far faster than a loop nest; convolutions have no kernels here at all.
 PRODUCTS = ("aten.mm.default", "aten.bmm.default", "aten.addmm.default", "aten.baddbmm.default", "aten.dot.default",
             "aten.mv.default", "aten.addmv.default")  # fmt: skip
+FARTHER = 4  # times as far from float64 as eager's may a result be, where the sizes of both say nothing
 # Relative to the magnitudes of both, and to the largest one: eager and kernels may each round once for each step.
 NEAR = {"float64": 1e-9, "float32": 1e-4, "float16": 2.0**-6, "bfloat16": 2.0**-4}
 
@@ -163,8 +164,12 @@ def checked(imported: Import, runner: Runner, graph: Any, args: Sequence[Any]) -
     wanted = graph.forward(*(a.clone() if isinstance(a, torch.Tensor) else a for a in args))
     torch.set_rng_state(state)
     found: list[Any] = runner(args)
+    exact: Any = None
     for number, (x, y) in enumerate(zip(found, wanted, strict=True)):
         if isinstance(y, torch.Tensor) and not _near(torch, x, y):
+            exact = _exact(torch, graph, args) if exact is None else exact
+            if _no_farther(torch, x, y, exact[number] if exact else None):
+                continue
             raise FrontendError(
                 f"{imported.program.name}: result {number} is not eager's",
                 because=[f"the largest difference is {float((x.double() - y.double()).abs().max()):.3g}"],
@@ -188,6 +193,27 @@ def _near(torch: Any, x: Any, y: Any) -> bool:
     a, b = x.double(), y.double()
     size = float(b[b.isfinite()].abs().max()) if bool(b.isfinite().any()) else 0.0
     return bool(torch.allclose(a, b, rtol=near, atol=near * size, equal_nan=True))
+
+
+def _exact(torch: Any, graph: Any, args: Sequence[Any]) -> Sequence[Any]:
+    """The graph's results in float64; none where it is one of single precision only, as some operations are."""
+    wide = [a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args]
+    state = torch.get_rng_state()
+    try:
+        return graph.forward(*(a.clone() if isinstance(a, torch.Tensor) else a for a in wide))
+    except (RuntimeError, TypeError):
+        return ()
+    finally:
+        torch.set_rng_state(state)
+
+
+def _no_farther(torch: Any, x: Any, y: Any, exact: Any) -> bool:
+    """A sum of terms that cancel is rounding alone, the gradient of a key's bias in attention, say: no judgement by its
+    own size holds. It is as right as eager's where it is about as near to what float64 gives."""
+    floats = isinstance(exact, torch.Tensor) and x.is_floating_point() and (x.shape, x.dtype) == (y.shape, y.dtype)
+    if not floats or x.stride() != y.stride() or exact.shape != x.shape:
+        return False
+    return float((x.double() - exact).abs().max()) <= FARTHER * float((y.double() - exact).abs().max())
 
 
 def _by_inductor(operation: Callable[..., Any]) -> Callable[..., Any]:

@@ -96,6 +96,8 @@ def _flat(block: Loop, thread: Loop, step: Loop) -> Stmt | None:
         if not all_guarded(body, cut):
             return None
         n, body = int(cut.args[1]) * scale, without(body, cut)
+    if n < 1:  # a tensor without elements
+        return None
     number = symbol("collapse_number", 0, n - 1)
     place = {b: number // (threads * steps)}
     inside = number % (threads * steps)

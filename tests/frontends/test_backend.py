@@ -79,6 +79,35 @@ class GPT(nn.Module):  # type: ignore[misc]
         return (x + self.down(F.gelu(self.up(self.b(x)), approximate="tanh"))) @ self.table.weight.T
 
 
+class Bert(nn.Module):  # type: ignore[misc]
+    """Words, places and kinds added up; attention with a mask of what is padded; norms after the sums; exact gelu."""
+
+    def __init__(self, d: int = 16, heads: int = 2) -> None:
+        super().__init__()
+        self.heads, self.words, self.places, self.kinds = (
+            heads,
+            nn.Embedding(11, d),
+            nn.Embedding(9, d),
+            nn.Embedding(2, d),
+        )
+        self.first, self.a, self.b, self.c = (nn.LayerNorm(d, eps=1e-12) for _ in range(4))
+        self.q, self.k, self.v, self.o = (nn.Linear(d, d) for _ in range(4))
+        self.up, self.down, self.change = nn.Linear(d, 4 * d), nn.Linear(4 * d, d), nn.Linear(d, d)
+        self.bias = nn.Parameter(torch.zeros(11))
+
+    def forward(self, ids: T) -> T:
+        padded = (ids == 0)[:, None, None, :]
+        x = self.words(ids) + self.places(torch.arange(ids.shape[1])) + self.kinds((ids > 5).long())
+        x = self.first(x)
+        n, t, d = x.shape
+        q, k, v = (p(x).view(n, t, self.heads, -1).transpose(1, 2) for p in (self.q, self.k, self.v))
+        scores = (q @ k.transpose(-1, -2)) / (d // self.heads) ** 0.5 + padded * -1e4
+        x = self.a(x + self.o((scores.softmax(-1) @ v).permute(0, 2, 1, 3).reshape(n, t, d)))
+        x = self.b(x + self.down(F.gelu(self.up(x))))
+        pooled = torch.tanh(x[:, :1])
+        return self.c(F.gelu(self.change(x + pooled))) @ self.words.weight.T + self.bias
+
+
 class Swin(nn.Module):  # type: ignore[misc]
     """Shifted windows of a picture."""
 
@@ -99,7 +128,8 @@ class Swin(nn.Module):  # type: ignore[misc]
 
 IDS = torch.arange(12).view(2, 6) % 11
 MODELS: dict[str, tuple[Callable[[], T], T]] = {
-    "llama": (Llama, IDS), "gpt2": (GPT, IDS), "swin": (Swin, torch.linspace(-1, 1, 2 * 3 * 64).view(2, 3, 8, 8)),
+    "llama": (Llama, IDS), "gpt2": (GPT, IDS), "bert": (Bert, IDS),
+    "swin": (Swin, torch.linspace(-1, 1, 2 * 3 * 64).view(2, 3, 8, 8)),
 }  # fmt: skip
 
 

@@ -224,6 +224,31 @@ def test_dynamic_sizes_and_scheduled_copies() -> None:
     assert str(f) == before
 
 
+def nothing(kind: str) -> ig.Fusion:
+    f = ig.Fusion(kind)
+    x = f.input("x", (0, 5) if kind != "square" else (0, 0))
+    if kind == "scaled":
+        f.output(x * 2.0)
+    elif kind == "square":
+        f.output(ig.transpose(x, 0, 1) + x)
+    else:
+        f.output(ig.transpose(x, 0, 1) * 2.0, ig.sum(x, 0))
+    return f
+
+
+@TARGETS
+@pytest.mark.parametrize("kind", ["scaled", "square", "turned and summed"])
+def test_tensors_without_elements(target: Any, kind: str) -> None:
+    f = nothing(kind)
+    x = torch.empty(tuple(int(n) for n in f.inputs[0].shape))
+    found = ig.compile(f, target)(x)
+    if kind == "turned and summed":
+        assert found[0].shape == (5, 0) and not found[1].any() and found[1].shape == (5,)
+    else:
+        assert found.shape == x.shape
+    scheduled(nothing(kind), "cuda")
+
+
 def test_many_threads_call_at_once() -> None:
     k: Any = ig.compile(two())
 

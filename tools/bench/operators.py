@@ -85,12 +85,13 @@ def no_farther(call: Callable[..., Any], tensors: Sequence[Tensor], found: Any, 
     )
 
 
-class _Slow(BaseException):  # no wrapper of errors takes it for one
+class Slow(BaseException):  # no wrapper of errors takes it for one
     """A sample took longer than its limit."""
 
 
-def _stop(_number: int, _frame: object) -> None:
-    raise _Slow
+def stop(_number: int, _frame: object) -> None:
+    """Ends what takes too long: the handler of SIGALRM."""
+    raise Slow
 
 
 def tried(
@@ -119,7 +120,7 @@ def tried(
         return "differs", f"{target}: {error}"[:400]
     except ig.IdGraphError as error:
         return "refused", str(error)[:300]
-    except _Slow:
+    except Slow:
         return "slow", f"over {seconds:g} s"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -149,7 +150,7 @@ def main() -> int:
         return written(
             given.out, [json.loads(x) for p in given.join for x in p.read_text().splitlines()], given.samples
         )
-    signal.signal(signal.SIGALRM, _stop)
+    signal.signal(signal.SIGALRM, stop)
     targets, began, rows = given.targets.split(","), time.monotonic(), list[dict[str, Any]]()
     chosen = [o for o in op_db if given.only in o.name and not any(w in o.name for w in NO_FUNCTIONS)][
         given.first :: given.every
