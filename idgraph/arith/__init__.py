@@ -46,6 +46,7 @@ from idgraph.arith.ranges import congruence, interval, multiple_of
 from idgraph.arith.simplify import simplify, trace
 from idgraph.arith.source import C_PRELUDE, to_source
 from idgraph.arith.sympy_bridge import from_sympy, to_sympy
+from idgraph.arith.tape import Tape
 from idgraph.arith.text import RangeLike, parse, ranged_symbols, symbol_text
 
 __all__ = [
@@ -72,6 +73,7 @@ __all__ = [
     "RangeLike",
     "Rule",
     "Step",
+    "Tape",
     "Undecided",
     "Unknown",
     "Verdict",

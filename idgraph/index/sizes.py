@@ -10,7 +10,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from idgraph.arith import ArithZeroDivisionError, Expr, as_expr, closure, fits, interval, postorder, reduce_strength
+from idgraph.arith import (
+    ArithZeroDivisionError,
+    Expr,
+    as_expr,
+    closure,
+    fits,
+    interval,
+    postorder,
+    reduce_strength,
+    symbol,
+)
 from idgraph.errors import EmitError, SourceLine
 from idgraph.index.lanes import Loading, bounded_loads
 from idgraph.index.layout import buffer_size
@@ -97,6 +107,47 @@ def check_sizes(sizes: Sequence[Size], env: Mapping[str, int]) -> None:
             continue
         if not (_unknown(value) or _narrow(value) or fits(value, "int64")):
             raise s.error(value, env)
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """A box of values of symbols in which every number fits 64 bits: name, least, most."""
+
+    box: tuple[tuple[str, int, int], ...]
+
+    def holds(self, env: Mapping[str, int]) -> bool:
+        """Whether these values are in it."""
+        return all(low <= env.get(name, low - 1) <= high for name, low, high in self.box)
+
+
+def fitting(sizes: Sequence[Size], env: Mapping[str, int]) -> Fitting | None:
+    """A box around these values, as wide as a byte more of each, in which all numbers are proved to fit; or None.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> n = f.symbol("n", min=1)
+    >>> y = f.output(f.input("x", (n, n)) + 1.0)
+    >>> sizes = open_sizes(f, ig.IdModel(f))
+    >>> fitting(sizes, {"n": 300}), fitting(sizes, {"n": 2**40})
+    (Fitting(box=(('n', 1, 65535),)), None)
+    """
+    known = {s.name: s for size in sizes for s in closure(size.value) if s.name in env}
+    box: list[tuple[str, int, int]] = []
+    for name, s in sorted(known.items()):
+        low = interval(s)[0]
+        if env[name] < 0:
+            return None
+        least = low if low is not None and 0 <= low <= env[name] else 0
+        box.append((name, least, (1 << -(-max(env[name].bit_length(), 1) // 8) * 8) - 1))
+    widened = {name: symbol(name, low, high) for name, low, high in box}
+    for size in sizes:
+        try:
+            value = size.value.substitute({k: e for k, e in widened.items() if k in _parameters(size.value)})
+        except ArithZeroDivisionError:
+            return None
+        if _unknown(value) or not (_narrow(value) or fits(value, "int64")):
+            return None
+    return Fitting(tuple(box))
 
 
 def _inside(e: Expr) -> bool:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 Symbols = Mapping[str, int] | None
 ROUTES = 512  # kept for a program; more shapes than these are found again
 _CPU = CpuMachine()
+_ON_HOST = {HOST}
 _KEYS: dict[type, Callable[[Any], Hashable]] = {}
 
 
@@ -67,7 +68,7 @@ class Caller:
             key: Hashable = tuple([_KEYS[type(v)](v) for v in values])
         except KeyError:
             strange = next((v for v in values if hasattr(v, "__array_namespace__") and kind_of(v) is not NUMPY), None)
-            values = [self._known(t.name, v) for t, v in zip(self.program.fusion.inputs, values, strict=True)]
+            values = [self._known(n, v) for n, v in zip(self.program.mold.input_names, values, strict=True)]
             key = tuple([(kind_of(v) or NUMPY).key(v) for v in values])
         except RuntimeError:  # a tensor without strides
             key = tuple(map(id, values))
@@ -132,16 +133,20 @@ class Caller:
 
     def route(self, values: Sequence[Any], symbols: Symbols, overlap: bool = True) -> Route:
         """The steps of a call with arrays like these."""
-        program, names = self.program, [t.name for t in self.program.fusion.inputs]
-        values = [self._known(n, v) for n, v in zip(names, values, strict=True)]
+        program = self.program
+        names = program.mold.input_names
+        values = [v if type(v) in _KEYS else self._known(n, v) for n, v in zip(names, values, strict=True)]
         found = [kind_of(v) or NUMPY for v in values]
         kind = next((k for k in found if k is not NUMPY), NUMPY)
-        if any(k is not kind for k in found) or _has_lone_numbers(kind, values):
+        if any(k is not kind for k in found):
             return _Alike(self, symbols, kind)
         given = {n: kind.given(n, v) for n, v in zip(names, values, strict=True)}
+        devices = {g.device for g in given.values()}
+        if len(devices) > 1 and _has_lone_numbers(kind, values):
+            return _Alike(self, symbols, kind)
         if self.device is not None:
             _check_device(given, self.device)
-        on_host = all(g.device == HOST for g in given.values())
+        on_host = devices <= _ON_HOST
         if program.target in ("python", "numpy") or (program.target == "cuda" and simulated()):
             return _Interpreted(self, symbols, kind)
         if program.target == "cpu":

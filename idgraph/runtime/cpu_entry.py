@@ -10,7 +10,7 @@ kept on disk where the program has a cache.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from hashlib import sha256
@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any
 from idgraph.codegen.printers.scalar import runs_parallel
 from idgraph.errors import EmitError
 from idgraph.ir import DType
-from idgraph.kernel.ir import Kernel, Loop, Stmt, bodies, walk
+from idgraph.kernel.ir import Kernel, Loop, walk
 from idgraph.passes.rows.sweep import COLUMN
-from idgraph.runtime.binding import scalars_of
 from idgraph.runtime.cache import KernelCache, kernel_key
 from idgraph.runtime.cpu import load_numba
 from idgraph.runtime.cpu_jump import Entry, jump
@@ -49,17 +48,16 @@ class Body:
 class Compiling:
     """A kernel that is compiled when a call first wants it, and run on all cores, or on one where the work is small."""
 
-    __slots__ = ("_checked", "_entries", "_function", "_kernel", "_program")
+    __slots__ = ("_always", "_checked", "_entries", "_function", "_kernel", "_program", "_several")
 
     def __init__(self, program: Program, kernel: Kernel, function: Callable[..., Any], checked: bool) -> None:
         self._program, self._kernel, self._function, self._checked = program, kernel, function, checked
         self._entries: dict[bool, Entry] = {}
+        self._several, self._always = runs_parallel(kernel), program.config.parallel is True
 
-    def entry(self, env: Mapping[str, int]) -> Entry:
-        """The machine code for these sizes."""
-        always = self._program.config.parallel is True
-        named = _named(self._kernel, env)
-        spread = runs_parallel(self._kernel) and (always or work(self._kernel.body, named) > SMALL)
+    def entry(self, points: int) -> Entry:
+        """The machine code for loops of so many points."""
+        spread = self._several and (self._always or points > SMALL)
         found = self._entries.get(spread)
         if found is None:
             body = body_of(self._function, self._kernel, self._checked)
@@ -71,26 +69,6 @@ class Compiling:
                 found = entry(body, spread, replace(kept, suffix=".obj"), key)
             self._entries[spread] = found
         return found
-
-
-def blocks(kernel: Kernel, env: Mapping[str, int]) -> int:
-    """Steps of the outermost loop of a kernel that runs on all cores."""
-    return next(int(s.extent.evaluate(_named(kernel, env))) for s in kernel.body if isinstance(s, Loop))
-
-
-def _named(kernel: Kernel, env: Mapping[str, int]) -> dict[str, int]:
-    """The values of the symbols and of the kernel's own integers."""
-    return {**env, **dict(zip(kernel.scalars, scalars_of(kernel, env), strict=True))}
-
-
-def work(body: Sequence[Stmt], env: Mapping[str, int]) -> int:
-    """Points of the loops, those of other loops added up.
-
-    >>> work((), {})
-    1
-    """
-    inner = sum(int(s.extent.evaluate(env)) * work(s.body, {**env, s.var: 0}) for s in body if isinstance(s, Loop))
-    return max(inner, sum(work(bodies(s), env) for s in body if not isinstance(s, Loop) and bodies(s)), 1)
 
 
 def body_of(function: Callable[..., Any], kernel: Kernel, checked: bool) -> Body:

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
-from idgraph.codegen.printers.scalar import runs_parallel, site_numbers
-from idgraph.kernel.ir import Kernel
-from idgraph.runtime.binding import Env, scalars_of
-from idgraph.runtime.cpu_entry import blocks, no_memory
-from idgraph.runtime.faults import fault_size, raise_fault
+from idgraph.runtime.cpu_entry import no_memory
+from idgraph.runtime.faults import raise_fault
 
 if TYPE_CHECKING:
-    from idgraph.runtime.frozen import Addresses, Slot
+    from idgraph.runtime.frozen import Addresses
+    from idgraph.runtime.mold import KernelMold, Sizes
     from idgraph.runtime.program import Program
 
 
 class CpuMachine:
     """The processors of this machine."""
 
-    def launches(self, program: Program, checked: bool, slots: Mapping[str, Slot], env: Env) -> CpuLaunches:
+    def launches(self, program: Program, checked: bool, sizes: Sizes) -> CpuLaunches:
         """See `idgraph.runtime.frozen.Machine`."""
-        entries: dict[str, Any] = dict(program.functions(checked))
-        return CpuLaunches([_Start(k, entries[k.name].entry(env), slots, env, checked) for k in program.plan.kernels])
+        entries: dict[str, Any] = program.functions(checked)
+        numbers = sizes.numbers
+        return CpuLaunches(
+            [
+                _Start(k, entries[k.kernel.name].entry(numbers[k.points] or 1), sizes, checked)
+                for k in program.mold.kernels
+            ]
+        )
 
 
 class CpuLaunches:
@@ -47,25 +51,21 @@ class _Start:
 
     __slots__ = ("_entry", "_env", "_fault", "_kernel", "_places", "_template", "_words")
 
-    def __init__(
-        self, kernel: Kernel, entry: Callable[[Any], int], slots: Mapping[str, Slot], env: Env, checked: bool
-    ) -> None:
-        self._kernel, self._entry, self._env = kernel, entry, env
-        template: list[int] = []
-        places: list[tuple[int, int]] = []
-        for b in kernel.buffers:
-            places.append((len(template), slots[b.name].number))
-            template += [0, slots[b.name].size]
-        template += scalars_of(kernel, env)
-        if runs_parallel(kernel):
-            template += [0, blocks(kernel, env)]
-        size = fault_size(kernel)
+    def __init__(self, mold: KernelMold, entry: Callable[[Any], int], sizes: Sizes, checked: bool) -> None:
+        self._kernel, self._entry, self._env = mold.kernel, entry, sizes.env
+        slots, template = sizes.slots, list[int]()
+        for number in mold.buffers:
+            template += 0, slots[number].size
+        self._places = tuple([(2 * n, number) for n, number in enumerate(mold.buffers)])
+        template += sizes.scalars(mold)
+        if mold.blocks is not None:
+            template += 0, cast("int", sizes.numbers[mold.blocks])
         self._fault: Any = None
         if checked:
-            if site_numbers(kernel):
-                self._fault = ctypes.c_int64 * size
-            template += [0, size]
-        self._places, self._template = tuple(places), tuple(template)
+            if mold.sites:
+                self._fault = ctypes.c_int64 * mold.fault_size
+            template += 0, mold.fault_size
+        self._template = tuple(template)
         self._words: Any = ctypes.c_int64 * len(template)
 
     def __call__(self, addresses: Addresses) -> None:

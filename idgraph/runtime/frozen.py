@@ -7,30 +7,17 @@ made here), and hands the addresses to the launches, which have everything else 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
 from idgraph.codegen.ops.memory import storage_dtype
 from idgraph.errors import EmitError
-from idgraph.index import buffer_size
 from idgraph.ir import DType, Tensor
-from idgraph.kernel.ir import Buffer
-from idgraph.runtime.binding import (
-    Array,
-    Env,
-    Given,
-    bind,
-    bind_strides,
-    element_strides,
-    extents,
-    fits,
-    logical_strides,
-    places,
-)
+from idgraph.runtime.binding import Array, Given, element_strides, extents, fits, places
 from idgraph.runtime.kinds import HOST, Kind
+from idgraph.runtime.mold import InputMold, Layout, MadeMold, Number, Sizes, Slot
 
 if TYPE_CHECKING:
     from idgraph.runtime.program import Program
@@ -52,22 +39,12 @@ class Launches(Protocol):
 
 
 class Machine(Protocol):
-    """The part that runs kernels: lays out the launches of a program for these symbols."""
+    """The part that runs kernels: lays out the launches of a program for these sizes."""
 
-    def launches(self, program: Program, checked: bool, slots: Mapping[str, Slot], env: Env) -> Launches: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """A buffer: its number and its elements."""
-
-    number: int
-    size: int
-    dtype: DType
+    def launches(self, program: Program, checked: bool, sizes: Sizes) -> Launches: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _In:
+class _In(NamedTuple):
     """An input in memory: taken as it lies, ``before`` bytes ahead of its first element, or copied because ``why``."""
 
     tensor: Tensor
@@ -79,23 +56,21 @@ class _In:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
+class Made(NamedTuple):
     """Memory that kernels write; an output has a shape, and strides or the places of its elements."""
 
     name: str
     number: int
     size: int
     dtype: DType
+    title: str
     shape: tuple[int, ...] | None = None
     strides: tuple[int, ...] | None = None
     at: Array | None = None
     whole: bool = False  # the array is the memory: it has no gaps, and ends where it ends
-    title: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Passed:
+class _Passed(NamedTuple):
     """An output that is an input: a copy of it."""
 
     position: int
@@ -104,7 +79,7 @@ class _Passed:
 class Frozen:
     """See the module; made once for each key of `idgraph.runtime.kinds.Kind.key`."""
 
-    __slots__ = ("_inputs", "_outputs", "device", "env", "kind", "launches", "made", "program", "slots")
+    __slots__ = ("_inputs", "_outputs", "count", "device", "env", "kind", "launches", "made", "program")
 
     def __init__(
         self,
@@ -115,61 +90,50 @@ class Frozen:
         symbols: Mapping[str, int] | None,
         checked: bool,
     ) -> None:
-        fusion = program.fusion
+        mold = program.mold
         self.program, self.kind = program, kind
         self.device = _one_device(given)
-        self.env = bind(fusion, given, symbols)
-        program.check_sizes(self.env)  # and again when arrays have told free strides
-        self.slots: dict[str, Slot] = {}
-        self._inputs: list[_In] = []
-        self.made: list[_Made] = []
-        homes = {b.title: b for b in program.plan.buffers if b.place != "private"}
-        for position, t in enumerate(fusion.inputs):
-            if t.name in homes:
-                self._inputs.append(self._input(t, position, given[t.name], homes[t.name]))
-        names = program.fusion_names
-        for b in program.plan.buffers:
-            if b.place in ("output", "global"):
-                self.made.append(self._memory(b, fusion[b.title] if b.title in names and b.name[:3] == "buf" else None))
+        self.env, numbers = mold.bind(given, symbols)
         program.check_sizes(self.env)
-        by_name = {m.name: m for m in self.made}
-        positions = {t.name: n for n, t in enumerate(fusion.inputs)}
-        self._outputs: tuple[_Made | _Passed, ...] = tuple(
-            by_name[homes[t.name].name] if t.definition is not None else _Passed(positions[t.name])
-            for t in fusion.outputs
+        self.count = len(mold.names)
+        slots: list[Slot] = [Slot(0, 0, "bool")] * self.count
+        self._inputs: list[_In] = []
+        for i in mold.inputs:
+            if i.number is not None:
+                made = self._input(i, i.number, given[i.tensor.name], numbers)
+                slots[i.number] = Slot(i.number, made.size, i.tensor.dtype)
+                self._inputs.append(made)
+        self.made = [self._memory(m, numbers) for m in mold.made]
+        for m in self.made:
+            slots[m.number] = Slot(m.number, m.size, m.dtype)
+        by_number = {m.number: m for m in self.made}
+        self._outputs: tuple[Made | _Passed, ...] = tuple(
+            by_number[o] if o >= 0 else _Passed(-1 - o) for o in mold.outputs
         )
-        self.launches = machine.launches(program, checked, self.slots, self.env)
+        self.launches = machine.launches(program, checked, Sizes(self.env, slots, numbers))
 
-    def _slot(self, b: Buffer, size: int, dtype: DType) -> int:
-        self.slots[b.name] = Slot(len(self.slots), size, dtype)
-        return self.slots[b.name].number
+    def _input(self, i: InputMold, number: int, g: Given, numbers: Sequence[Number]) -> _In:
+        t, layout = i.tensor, i.layout
+        size, offset = cast("tuple[int, int]", (numbers[layout.size], numbers[layout.offset]))
+        why = "it is empty" if 0 in g.shape else why_not(g, _strides(layout, numbers))
+        return _In(t, i.position, number, 1 if 0 in g.shape else size, offset * i.item, t.alignment, why)
 
-    def _input(self, t: Tensor, position: int, g: Given, b: Buffer) -> _In:
-        bind_strides(t, self.env, g.shape, g.strides)
-        empty = 0 in g.shape
-        size = 1 if empty else int(buffer_size(t).evaluate(self.env))
-        offset = int(t.offset.evaluate(self.env)) if not isinstance(t.offset, int) else t.offset
-        why = "" if empty else why_not(t, g, self.env)
-        number = self._slot(b, size, t.dtype)
-        before = offset * storage_dtype(t.dtype).itemsize
-        return _In(t, position, number, size, before, t.alignment, "it is empty" if empty else why)
-
-    def _memory(self, b: Buffer, t: Tensor | None) -> _Made:
-        if t is None:
-            size = max(1, int(b.size.evaluate(self.env)))
-            return _Made(b.name, self._slot(b, size, b.dtype), size, b.dtype, title=b.title)
-        shape = extents(t, self.env)
-        bind_strides(t, self.env, shape, None)
-        size = max(1, int(buffer_size(t).evaluate(self.env))) if 0 not in shape else 1
-        made = _Made(b.name, self._slot(b, size, t.dtype), size, t.dtype, title=b.title)
-        if b.place != "output":
-            return made
+    def _memory(self, m: MadeMold, numbers: Sequence[Number]) -> Made:
+        size = max(1, cast("int", numbers[m.size] or 0))
+        name, title, layout = m.buffer.name, m.buffer.title, m.layout
+        if m.tensor is None or layout is None:
+            return Made(name, m.number, size, m.dtype, title)
+        shape = cast("tuple[int, ...]", tuple(numbers[layout.shape]))
+        size = 1 if 0 in shape else size
+        if m.buffer.place != "output":
+            return Made(name, m.number, size, m.dtype, title)
         if 0 in shape:
-            return replace(made, shape=shape, strides=element_strides(shape, None, 1))
-        want = logical_strides(t, self.env)
+            return Made(name, m.number, size, m.dtype, title, shape, element_strides(shape, None, 1))
+        want = _strides(layout, numbers)
         if want is None:
-            return replace(made, shape=shape, at=np.array(places(t, self.env)))
-        return replace(made, shape=shape, strides=want, whole=prod(shape) == size == _reach(shape, want))
+            return Made(name, m.number, size, m.dtype, title, shape, at=np.array(places(m.tensor, self.env)))
+        whole = prod(shape) == size == _reach(shape, want)
+        return Made(name, m.number, size, m.dtype, title, shape, want, None, whole)
 
     # one call ---------------------------------------------------------------------------------------------------------
 
@@ -182,7 +146,7 @@ class Frozen:
         wait: bool = True,
     ) -> list[Any]:
         """Outputs for these arrays, in the order of the fusion's; ``out`` are arrays of theirs to write."""
-        kind, addresses = self.kind, [0] * len(self.slots)
+        kind, addresses = self.kind, [0] * self.count
         kept = self.take(values, addresses, tell)
         flat: dict[str, Any] = {}
         if out is not None:
@@ -197,7 +161,7 @@ class Frozen:
         del kept
         return self.results(values, out, flat)
 
-    def memory(self, m: _Made) -> Any:
+    def memory(self, m: Made) -> Any:
         """New memory of a buffer."""
         try:
             if m.whole and m.shape is not None and m.strides is not None:
@@ -245,7 +209,7 @@ class Frozen:
             raise EmitError(f"{fusion.name} has {len(self._outputs)} outputs, out has {len(out)}")
         for t, made, target in zip(fusion.outputs, self._outputs, out, strict=True):
             g = kind.given(f"out of {t.name}", target)
-            wanted = made.shape if isinstance(made, _Made) else extents(t, self.env)
+            wanted = made.shape if isinstance(made, Made) else extents(t, self.env)
             if (g.shape, g.dtype, g.device) != (wanted, t.dtype, self.device):
                 raise EmitError(
                     f"out of {t.name} is {g.dtype}{g.shape} on {g.device}, "
@@ -259,7 +223,7 @@ class Frozen:
                         f"out of {t.name} shares memory with input {i.name}, which kernels may still have to read",
                         hint="give memory of its own, and copy",
                     )
-            if isinstance(made, _Made) and made.whole and made.name not in flat:
+            if isinstance(made, Made) and made.whole and made.name not in flat:
                 address = kind.address(target)
                 if address % t.alignment == 0 and fits(g.shape, g.strides, made.strides or ()):
                     flat[made.name] = target
@@ -295,7 +259,7 @@ class Frozen:
     def reasons(self, values: Sequence[Any]) -> dict[str, str]:
         """The inputs that a call with these copies, and why."""
         found: dict[str, str] = {}
-        self.take(values, [0] * len(self.slots), found.__setitem__)
+        self.take(values, [0] * self.count, found.__setitem__)
         return found
 
 
@@ -306,7 +270,7 @@ class Held:
 
     def __init__(self, frozen: Frozen, values: Sequence[Any], poison: bool) -> None:
         kind = frozen.kind
-        self._frozen, self._values, self._addresses = frozen, values, [0] * len(frozen.slots)
+        self._frozen, self._values, self._addresses = frozen, values, [0] * frozen.count
         self._kept = frozen.take(values, self._addresses)
         self._flat: dict[str, Any] = {}
         for m in frozen.made:
@@ -326,9 +290,15 @@ class Held:
         return {t.name: x for t, x in zip(self._frozen.program.fusion.outputs, found, strict=True)}
 
 
-def why_not(t: Tensor, g: Given, env: Env) -> str:
-    """Why an array does not lie in memory as ``t`` is declared, or ""; calls differ in where it begins."""
-    want = logical_strides(t, env)
+def _strides(layout: Layout, numbers: Sequence[Number]) -> tuple[int, ...] | None:
+    """Elements between neighbours along each axis; None where memory is not a strided view of it."""
+    return None if layout.strides is None else cast("tuple[int, ...]", tuple(numbers[layout.strides]))
+
+
+def why_not(g: Given, want: tuple[int, ...] | None) -> str:
+    """Why an array does not lie in memory as declared, with ``want``, or ""; calls differ in where it begins."""
+    if want is not None and g.strides == want:
+        return ""
     if want is None:
         return "its memory is laid out by axes that the schedule made"
     if g.strides is None:
@@ -357,12 +327,12 @@ def storage_dtype_size(dtype: str) -> int:
 
 def _one_device(given: Mapping[str, Given]) -> Any:
     """The device of all arrays."""
-    names = list(given)
-    found = [given[n].device for n in names]
-    for name, device in zip(names, found, strict=True):
-        if device != found[0]:
-            raise EmitError(
-                f"input {names[0]} is on {found[0]}, input {name} on {device}",
-                hint=f"one device for all: {name}.to({str(found[0])!r})",
-            )
-    return found[0] if found else HOST
+    found = {g.device for g in given.values()}
+    if len(found) > 1:
+        (first, g), *rest = given.items()
+        name, other = next((n, x.device) for n, x in rest if x.device != g.device)
+        raise EmitError(
+            f"input {first} is on {g.device}, input {name} on {other}",
+            hint=f"one device for all: {name}.to({str(g.device)!r})",
+        )
+    return found.pop() if found else HOST

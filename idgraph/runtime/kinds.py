@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Hashable
-from functools import cache
+from functools import cache, lru_cache
 from math import prod
 from typing import Any, Protocol, get_args
 
@@ -146,6 +146,7 @@ class Torch:
         self.torch = torch
         self._plain = (torch.Tensor, torch.nn.Parameter)
         self._types = {d: getattr(torch, d) for d in get_args(DType)}
+        self._names = {t: d for d, t in self._types.items()}
 
     def key(self, value: Any) -> Hashable:
         return value.dtype, value.device, value.shape, value.stride(), value.is_neg()
@@ -163,11 +164,11 @@ class Torch:
                 f"input {name} is {what}: its elements have no address",
                 hint="x.to_dense(), x.to('cpu') or x.to('cuda')",
             )
-        dtype = str(value.dtype).removeprefix("torch.")
+        dtype = self._names.get(value.dtype) or str(value.dtype).removeprefix("torch.")
         device = HOST if value.device.type == "cpu" else str(value.device)
-        plain = value.resolve_neg() if value.is_neg() else value
-        strides = None if value.is_neg() else tuple(value.stride())  # a negated view is one that must be copied
-        return Given(tuple(value.shape), dtype, strides, plain, device)
+        if value.is_neg():  # a view that must be copied
+            return Given(tuple(value.shape), dtype, None, value.resolve_neg(), device)
+        return Given(tuple(value.shape), dtype, value.stride(), value, device)
 
     def address(self, value: Any) -> int:
         return value.data_ptr()
@@ -235,6 +236,7 @@ def torch_kind() -> Torch:
     return Torch(sys.modules["torch"])
 
 
+@lru_cache(256)
 def is_tensor(kind: type) -> bool:
     """True of torch's tensors and what is derived of them; does not load torch."""
     return any(c.__module__.partition(".")[0] == "torch" and c.__name__ == "Tensor" for c in kind.__mro__)

@@ -10,7 +10,7 @@ from idgraph.codegen.printers import kernel_source
 from idgraph.display import Printed, Sheet, show
 from idgraph.errors import EmitError, arguments, did_you_mean
 from idgraph.index import IdModel
-from idgraph.index.sizes import Size, check_sizes, open_sizes
+from idgraph.index.sizes import Fitting, Size, check_sizes, fitting, open_sizes
 from idgraph.ir import Fusion, Tensor, check_fusion
 from idgraph.ir.targets import TARGETS
 from idgraph.ir.targets import TargetName as Target
@@ -28,6 +28,7 @@ from idgraph.schedule.config import RULE, KernelConfig
 
 if TYPE_CHECKING:
     from idgraph.runtime.caller import Caller
+    from idgraph.runtime.mold import Mold
 
 
 class Program(Printed):
@@ -52,8 +53,8 @@ class Program(Printed):
     """
 
     __slots__ = (
-        "_callers", "_fitting", "_functions", "_sizes", "cache", "config", "fusion", "fusion_names", "outputs", "plan",
-        "target", "views",
+        "_callers", "_fitting", "_functions", "_mold", "_sizes", "cache", "config", "fusion", "fusion_names", "outputs",
+        "plan", "target", "views",
     )  # fmt: skip
 
     def __init__(
@@ -70,7 +71,8 @@ class Program(Printed):
         self.outputs = fusion.outputs if outputs is None else outputs
         self.views = {} if views is None else dict(views)
         self._sizes = sizes
-        self._fitting: set[tuple[tuple[str, int], ...]] = set()
+        self._fitting: list[Fitting] = []
+        self._mold: Mold | None = None
         self.fusion = fusion
         self.target: Target = target
         self.plan = plan
@@ -123,10 +125,12 @@ class Program(Printed):
     @arguments(EmitError)
     def check_sizes(self, env: Mapping[str, int]) -> None:
         """Raise `EmitError` where some number does not fit 64 bits when the symbols have these values."""
-        key = tuple(sorted(env.items()))
-        if self._sizes and key not in self._fitting:
-            check_sizes(self._sizes, env)
-            self._fitting.add(key)
+        if self._sizes and not any(f.holds(env) for f in self._fitting):
+            found = fitting(self._sizes, env)
+            if found is None:
+                check_sizes(self._sizes, env)
+            else:
+                self._fitting.append(found)
 
     @arguments(EmitError)
     def kernel_source(self, kernel: Kernel, checked: bool = False) -> str:
@@ -155,6 +159,16 @@ class Program(Printed):
 
             found = self._callers[checked, device] = caller.Caller(self, checked, device)
         return found
+
+    @property
+    def mold(self) -> Mold:
+        """The parts of its calls that no size changes."""
+        if self._mold is None:
+            with LOADING:
+                from idgraph.runtime.mold import Mold  # noqa: PLC0415  # NumPy
+
+            self._mold = Mold(self)
+        return self._mold
 
     @arguments(EmitError)
     def ordered(self, inputs: Mapping[str, Any]) -> list[Any]:

@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from idgraph.codegen.ops.memory import storage_dtype
-from idgraph.codegen.printers.scalar import site_numbers
 from idgraph.errors import EmitError, IndexingError
 from idgraph.ir.targets import GPU
 from idgraph.kernel.ir import Kernel
-from idgraph.kernel.shared import shared_layout
-from idgraph.runtime.binding import Env, scalars_of
+from idgraph.runtime.binding import Env
 from idgraph.runtime.cuda.driver import ADDRESS, Launch, array_words
-from idgraph.runtime.faults import fault_size, raise_fault
+from idgraph.runtime.faults import raise_fault
 
 if TYPE_CHECKING:
-    from idgraph.runtime.frozen import Addresses, Slot
+    from idgraph.runtime.frozen import Addresses
+    from idgraph.runtime.mold import KernelMold, Sizes
     from idgraph.runtime.program import Program
 
 _PORTABLE, _MAPPED = 1, 2  # memory of the host for all contexts, in the device's address space
@@ -32,18 +31,21 @@ _AT_ONCE = 8
 
 def launch_shape(kernel: Kernel, env: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Blocks and threads of a launch: each dimension as large as the largest loop that runs on it."""
-    sizes: dict[str, int] = {}
-    for dim, found in kernel.launch.items():
-        sizes[dim] = max(1, *(int(e.evaluate(env)) for e in found))
-        if sizes[dim] > GPU.limits[dim]:
+    return launch_of({dim: max(1, *(int(e.evaluate(env)) for e in found)) for dim, found in kernel.launch.items()})
+
+
+def launch_of(sizes: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Blocks and threads of a launch from the sizes of its dimensions; raises `EmitError` for one that is none."""
+    for dim, size in sizes.items():
+        if size > GPU.limits[dim]:
             raise EmitError(
-                f"{sizes[dim]} is more than the {GPU.limits[dim]} that {dim} can count",
+                f"{size} is more than the {GPU.limits[dim]} that {dim} can count",
                 hint="split the axis and put the outer part on blockIdx.x",
             )
-    threads = tuple(sizes.get(f"threadIdx.{d}", 1) for d in "xyz")
+    threads = tuple([sizes.get(f"threadIdx.{d}", 1) for d in "xyz"])
     if math.prod(threads) > GPU.max_threads:
         raise EmitError(f"{threads} are {math.prod(threads)} threads in a block, of at most {GPU.max_threads}")
-    return tuple(sizes.get(f"blockIdx.{d}", 1) for d in "xyz"), threads
+    return tuple([sizes.get(f"blockIdx.{d}", 1) for d in "xyz"]), threads
 
 
 def check_limits(kernels: Sequence[Kernel]) -> None:
@@ -124,16 +126,16 @@ class CudaMachine:
     def __init__(self, device: Device, overlap: bool = True) -> None:
         self.device, self._overlap = device, overlap
 
-    def launches(self, program: Program, checked: bool, slots: Mapping[str, Slot], env: Env) -> CudaLaunches:
+    def launches(self, program: Program, checked: bool, sizes: Sizes) -> CudaLaunches:
         """See `idgraph.runtime.frozen.Machine`."""
         before = self.device.enter()
         try:
             kernels = program.functions(checked, self.device.number)
-            starts = [_Start(k, kernels[k.name], slots, env, checked, self._overlap) for k in program.plan.kernels]
+            starts = [_Start(k, kernels[k.kernel.name], sizes, checked, self._overlap) for k in program.mold.kernels]
         finally:
             if before is not None:
                 self.device.leave(before)
-        return CudaLaunches(self.device, starts, env)
+        return CudaLaunches(self.device, starts, sizes.env)
 
 
 class _Start:
@@ -141,24 +143,19 @@ class _Start:
 
     __slots__ = ("fault_size", "fault_word", "kernel", "launch", "places")
 
-    def __init__(
-        self, kernel: Kernel, loaded: Any, slots: Mapping[str, Slot], env: Env, checked: bool, overlap: bool
-    ) -> None:
-        self.kernel = kernel
-        words: list[int] = []
-        places: list[tuple[int, int]] = []
-        for b in kernel.buffers:
-            places.append((len(words) + ADDRESS, slots[b.name].number))
-            words += array_words(0, slots[b.name].size, storage_dtype(b.dtype).itemsize)
-        words += scalars_of(kernel, env)
-        self.fault_word, self.fault_size = len(words) + ADDRESS, fault_size(kernel)
+    def __init__(self, mold: KernelMold, loaded: Any, sizes: Sizes, checked: bool, overlap: bool) -> None:
+        self.kernel = mold.kernel
+        slots, words = sizes.slots, list[int]()
+        for number in mold.buffers:
+            words += array_words(0, slots[number].size, storage_dtype(slots[number].dtype).itemsize)
+        self.places = tuple([(7 * n + ADDRESS, number) for n, number in enumerate(mold.buffers)])
+        words += sizes.scalars(mold)
+        self.fault_word = len(words) + ADDRESS
         if checked:
-            words += array_words(0, self.fault_size, 8)
-        if not (checked and site_numbers(kernel)):
-            self.fault_size = 0
-        self.places = tuple(places)
-        blocks, threads = launch_shape(kernel, env)
-        self.launch: Launch = loaded.prepared(blocks, threads, words, shared_layout(kernel.body).dynamic, overlap)
+            words += array_words(0, mold.fault_size, 8)
+        self.fault_size = mold.fault_size if checked and mold.sites else 0
+        blocks, threads = launch_of(sizes.launch(mold))
+        self.launch: Launch = loaded.prepared(blocks, threads, words, mold.shared, overlap)
 
 
 class CudaLaunches:

@@ -1,0 +1,244 @@
+"""The parts of a program's calls that no size changes, and every number that sizes do, as one tape.
+
+A call with sizes that were never seen asks for extents, strides, memory and launches of all arrays and kernels. The
+expressions of all of them are found here once; `Mold.numbers` gives their values in microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from idgraph.arith import Expr, Tape, as_expr, maximum, symbol
+from idgraph.codegen.ops.memory import storage_dtype
+from idgraph.codegen.printers.scalar import runs_parallel, site_numbers
+from idgraph.index import buffer_size, strides
+from idgraph.ir import DType, Fusion, Tensor
+from idgraph.kernel.ir import PRIME, Buffer, Kernel, Loop, Stmt, bodies
+from idgraph.kernel.shared import shared_layout
+from idgraph.runtime.binding import Env, Given, bind, bind_strides
+from idgraph.runtime.faults import fault_size
+
+if TYPE_CHECKING:
+    from idgraph.runtime.program import Program
+
+Number = int | bool | None
+Cut = slice  # of the numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the numbers of a tensor stand: its extents, its strides by axis (None where no strides say where its
+    elements lie), its memory, its offset."""
+
+    shape: Cut
+    strides: Cut | None
+    size: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class InputMold:
+    """An input; ``number`` is that of its buffer, None where no kernel reads it."""
+
+    tensor: Tensor
+    position: int
+    number: int | None
+    layout: Layout
+    item: int
+    symbols: tuple[tuple[int, str], ...]  # axes whose extent is a symbol, which the array gives a value
+
+
+@dataclass(frozen=True, slots=True)
+class MadeMold:
+    """Memory that kernels write; ``tensor`` is None for what no tensor has."""
+
+    buffer: Buffer
+    number: int
+    tensor: Tensor | None
+    layout: Layout | None
+    size: int
+    dtype: DType
+
+
+class KernelMold(NamedTuple):
+    """A kernel: numbers of its buffers, where its integers, its launch and the points of its loops stand."""
+
+    kernel: Kernel
+    buffers: tuple[int, ...]
+    scalars: Cut
+    launch: tuple[tuple[str, Cut], ...]
+    points: int
+    blocks: int | None  # of a kernel that runs on all cores
+    sites: bool
+    fault_size: int
+    shared: int  # bytes of dynamic shared memory
+
+
+class Slot(NamedTuple):
+    """A buffer: its number and its elements."""
+
+    number: int
+    size: int
+    dtype: DType
+
+
+class _Listed:
+    """Expressions, each once."""
+
+    def __init__(self) -> None:
+        self.exprs: list[Expr] = []
+
+    def one(self, e: Expr | int) -> int:
+        self.exprs.append(as_expr(e))
+        return len(self.exprs) - 1
+
+    def many(self, found: Iterable[Expr | int]) -> Cut:
+        first = len(self.exprs)
+        self.exprs += [as_expr(e) for e in found]
+        return slice(first, len(self.exprs))
+
+
+class Mold:
+    """See the module; made once for a program."""
+
+    def __init__(self, program: Program) -> None:
+        fusion = program.fusion
+        listed = _Listed()
+        homes = {b.title: b for b in program.plan.buffers if b.place != "private"}
+        self.fusion = fusion
+        self.names: dict[str, int] = {}  # of buffers
+        inputs: list[InputMold] = []
+        for position, t in enumerate(fusion.inputs):
+            number = None if t.name not in homes else self.names.setdefault(homes[t.name].name, len(self.names))
+            symbols = tuple((p, d.extent.name) for p, d in enumerate(t.axes) if d.extent.op == "sym")
+            inputs.append(InputMold(t, position, number, _layout(listed, t), storage_dtype(t.dtype).itemsize, symbols))
+        self.inputs = tuple(inputs)
+        self.input_names = tuple(t.name for t in fusion.inputs)
+        self.made = tuple(
+            self._made(listed, b, fusion, program.fusion_names)
+            for b in program.plan.buffers
+            if b.place in ("output", "global")
+        )
+        self.kernels = tuple(self._kernel(listed, k, program.target) for k in program.plan.kernels)
+        # Of each output the number of its buffer, or -1 less the position of the input that it is.
+        positions = {t.name: n for n, t in enumerate(fusion.inputs)}
+        self.outputs = tuple(
+            self.names[homes[t.name].name] if t.definition is not None else -1 - positions[t.name]
+            for t in fusion.outputs
+        )
+        # Strides that follow from arrays: their tensors are bound one after another before any number is known.
+        used = [*(i.tensor for i in inputs), *(m.tensor for m in self.made if m.tensor is not None)]
+        self.free = tuple(t for t in used if _has_free_strides(t))
+        self._tape = Tape(listed.exprs)
+
+    def _made(self, listed: _Listed, b: Buffer, fusion: Fusion, names: frozenset[str]) -> MadeMold:
+        number = self.names.setdefault(b.name, len(self.names))
+        if b.title in names and b.name[:3] == "buf":
+            t = fusion[b.title]
+            layout = _layout(listed, t)
+            return MadeMold(b, number, t, layout, layout.size, t.dtype)
+        return MadeMold(b, number, None, None, listed.one(b.size), b.dtype)
+
+    def _kernel(self, listed: _Listed, k: Kernel, target: str) -> KernelMold:
+        names = {s: symbol(s.removesuffix(PRIME)) for s in k.scalars}
+        known = listed.many(names.values())
+        renamed = {s: e for s, e in names.items() if s != e.name}
+        several = target == "cpu" and runs_parallel(k)  # then the work decides whether all cores share it
+        loops = points(k.body).substitute(renamed) if several else 1
+        outer = next((s.extent.substitute(renamed) for s in k.body if isinstance(s, Loop) and several), None)
+        launch = tuple((dim, listed.many(found)) for dim, found in k.launch.items())
+        sites = bool(site_numbers(k))
+        return KernelMold(
+            k, tuple(self.names[b.name] for b in k.buffers), known, launch, listed.one(loops),
+            None if outer is None else listed.one(outer), sites,
+            fault_size(k), shared_layout(k.body).dynamic,
+        )  # fmt: skip
+
+    @cached_property
+    def _symbols(self) -> tuple[tuple[str, int, int | None], ...] | None:
+        """Names and bounds of all symbols; None where one has bounds that must be computed."""
+        found: list[tuple[str, int, int | None]] = []
+        for name, e in self.fusion.symbols.items():
+            low, high, step, _ = e.symbol_bounds
+            if isinstance(low, Expr) or isinstance(high, Expr) or step != 1 or low is None:
+                return None
+            found.append((name, low, high))
+        return tuple(found)
+
+    def bind(self, given: Mapping[str, Given], symbols: Mapping[str, int] | None) -> tuple[Env, list[Number]]:
+        """The values of all symbols, and all numbers; raises `EmitError` for arrays that do not fit."""
+        env = None if symbols else self._quickly(given)
+        if env is not None and not self.free:
+            numbers = self._tape(env)
+            if all(tuple(numbers[i.layout.shape]) == given[i.tensor.name].shape for i in self.inputs):
+                return env, numbers
+        env = bind(self.fusion, given, symbols)
+        for t in self.free:
+            g = given.get(t.name)
+            shape = g.shape if g is not None else tuple(int(d.extent.evaluate(env)) for d in t.axes)
+            bind_strides(t, env, shape, None if g is None else g.strides)
+        return env, self._tape(env)
+
+    def _quickly(self, given: Mapping[str, Given]) -> Env | None:
+        """The symbols of arrays that fit; None where something is to be looked at, which `bind` does with words."""
+        bounds = self._symbols
+        if bounds is None or len(given) != len(self.inputs):
+            return None
+        env: Env = {}
+        for i in self.inputs:
+            g = given[i.tensor.name]
+            if g.dtype != i.tensor.dtype or len(g.shape) != i.layout.shape.stop - i.layout.shape.start:
+                return None
+            for p, name in i.symbols:
+                env.setdefault(name, g.shape[p])
+        for name, low, high in bounds:
+            value = env.get(name)
+            if value is None or value < low or (high is not None and value > high):
+                return None
+        return env
+
+
+class Sizes(NamedTuple):
+    """The numbers of one call for the launches: elements by number of buffer, and the values that a tape gave."""
+
+    env: Env
+    slots: Sequence[Slot]
+    numbers: Sequence[Number]
+
+    def scalars(self, k: KernelMold) -> list[int]:
+        """The kernel's integers."""
+        return cast("list[int]", self.numbers[k.scalars])
+
+    def launch(self, k: KernelMold) -> dict[str, int]:
+        """Blocks and threads by dimension: each as large as the largest loop that runs on it."""
+        return {dim: max(1, *cast("list[int]", self.numbers[cut])) for dim, cut in k.launch}
+
+
+def _has_free_strides(t: Tensor) -> bool:
+    return any(s.op == "sym" and s.name.startswith("stride") for s in strides(t))
+
+
+def _layout(listed: _Listed, t: Tensor) -> Layout:
+    axes = t.axes
+    found = dict(zip(t.allocation, strides(t), strict=True))
+    strange = any(d not in axes for d in found) or any(d not in found and not d.is_broadcast for d in axes)
+    steps = None if strange else listed.many(found.get(d, 0) for d in axes)
+    return Layout(listed.many(d.extent for d in axes), steps, listed.one(buffer_size(t)), listed.one(t.offset))
+
+
+def points(body: Sequence[Stmt]) -> Expr:
+    """Points of the loops, those of other loops added up; of inner loops at the first point of those around.
+
+    >>> points(())
+    1
+    """
+    inner, beside = as_expr(0), as_expr(0)
+    for s in body:
+        if isinstance(s, Loop):
+            inner = inner + s.extent * points(s.body).substitute({s.var: 0})
+        elif bodies(s):
+            beside = beside + points(bodies(s))
+    return maximum(inner, beside, as_expr(1))
