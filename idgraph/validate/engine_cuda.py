@@ -1,4 +1,4 @@
-"""The address check on a GPU: the same point function as on the CPU, one thread for many points."""
+"""The address checks on a GPU: index maps by the point function of the CPU, kernels by kernels of their own IR."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ import numpy as np
 from idgraph.runtime.cuda.compile import inlined, ptx_of
 from idgraph.runtime.cuda.device import load_cuda, need_device, simulated
 from idgraph.validate.codegen import grid_source, point_source
+from idgraph.validate.device_source import VIEW_BYTES, DeviceSource
 from idgraph.validate.engine_numba import arrays_of, load_source, scan_numba
 from idgraph.validate.engine_numpy import check_points, scan_numpy
+from idgraph.validate.kernel_source import OUT
 from idgraph.validate.oracle.moves import Array
 from idgraph.validate.scan import Scan
 from idgraph.validate.sites import Case
 from idgraph.validate.tables import Tables
 
 _PIECE: Final = 1 << 28  # points of one launch, so that progress shows
-_VIEW_BYTES: Final = 1 << 32  # a table that is a view must be written out for the device
 
 
 def _kernel(source: str) -> Any:
@@ -53,7 +54,7 @@ def scan_cuda(case: Case, tables: Tables, advance: Callable[[int], None]) -> Sca
     if not case.loops or case.points == 0 or any(0 in a.shape for a in tables.wanted):
         return scan_numpy(case, tables, advance)
     arrays = arrays_of(case, tables)
-    if any(not a.flags.c_contiguous and a.nbytes > _VIEW_BYTES for a in arrays):
+    if any(not a.flags.c_contiguous and a.nbytes > VIEW_BYTES for a in arrays):
         return scan_numba(case, tables, advance)
     run = _compiled(_source(case, tables))
     device = [cuda.to_device(np.ascontiguousarray(a)) for a in arrays]
@@ -78,6 +79,39 @@ def scan_cuda(case: Case, tables: Tables, advance: Callable[[int], None]) -> Sca
         return Scan(writes, None, seconds=seconds)
     code, where = check_points(case, tables, np.asarray([bad], np.int64))
     return Scan(writes, bad, int(code[0]), int(where[0]), seconds)
+
+
+@lru_cache(maxsize=512)
+def _check(source: str) -> Any:
+    """The kernel of `idgraph.validate.device_source`."""
+    module = load_source(source, "kernel_check_cuda")
+    module.cuda, module.np = load_cuda(), np
+    return module.check
+
+
+@lru_cache(maxsize=512)
+def _compiled_check(source: str) -> Any:
+    return need_device().jit(_check(source))
+
+
+def kernel_check_ptx(source: DeviceSource, text: str, cc: tuple[int, int] = (9, 0)) -> str:
+    """PTX of the check of one operation in one kernel; needs the CUDA compiler libraries but no device."""
+    return ptx_of(_check(text), (np.zeros(OUT, np.int64), *source.arrays.values()), cc)
+
+
+def run_kernel_check(source: DeviceSource, text: str, out: Array) -> None:
+    """Run it on the device; ``out`` and the marks in ``source.arrays`` are what it left."""
+    cuda = need_device()
+    marks = set(source.seen.values())
+    given = {n: cuda.to_device(np.ascontiguousarray(a)) for n, a in source.arrays.items()}
+    found = cuda.to_device(out)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # few threads are what small shapes need
+        _compiled_check(text)[(source.blocks,), source.block](found, *given.values())
+        cuda.synchronize()
+    out[...] = found.copy_to_host()
+    for name in marks:
+        _fetch(source.arrays[name], given[name])
 
 
 def _fetch(marks: Array, device: Any) -> None:

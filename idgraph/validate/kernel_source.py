@@ -101,16 +101,18 @@ class CheckSource:
 
     def build(self) -> str:
         """The source."""
-        accesses = [s for s in walk(self.kernel.body) if isinstance(s, Access) and self.mine(s)]
-        self.slots = {b.name: b for s in accesses if (b := s.buffer) is not None and memory_of(b) is None}
+        self.find_slots()
         resets = self.resets()
         for b in self.slots.values():
             self.arrays[f"slot_{b.name}"] = np.full(max(1, self.size(b) * self.copies(b)), -1, np.int64)
-        kept = self.kept()
-        body, depth = self.kernel.body, 1
-        self.block(body, kept, depth, resets)
+        self.level(self.kernel.body, self.kept(), 1, resets)
         head = f"def check(out, {', '.join(self.arrays)}):"
         return "\n".join([NOTE, head, "    n = 0", *self.lines, "    out[4] = n"])
+
+    def find_slots(self) -> None:
+        """The arrays of blocks and threads that accesses of this operation touch."""
+        accesses = [s for s in walk(self.kernel.body) if isinstance(s, Access) and self.mine(s)]
+        self.slots = {b.name: b for s in accesses if (b := s.buffer) is not None and memory_of(b) is None}
 
     # what is part of it -------------------------------------------------------------------------------------------
 
@@ -169,7 +171,7 @@ class CheckSource:
         made: dict[int, list[str]] = {}
         for name in self.slots:
             chains: list[list[Loop]] = []
-            _chains(self.kernel.body, name, [], chains)
+            loop_chains(self.kernel.body, name, [], chains)
             shared = list[Loop]()
             for column in zip(*chains, strict=False):
                 if any(x is not column[0] for x in column):
@@ -199,6 +201,10 @@ class CheckSource:
         for d in self.dims(b):
             made *= self.launched(d)
         return made
+
+    def others(self, b: Buffer) -> list[str]:
+        """The dimensions that no loop here runs along: what stands here is done at each point of them."""
+        return [d for d in self.dims(b) if d not in self.threads and self.launched(d) > 1]
 
     def slot(self, b: Buffer, address: str, others: Mapping[str, str]) -> str:
         """The element of the array that this thread has."""
@@ -233,31 +239,33 @@ class CheckSource:
     def text(self, e: Expr) -> str:
         return to_source(self.bound(e), "python" if self.dialect == "python" else "numba", self.scope)
 
-    def block(
+    def level(
         self, body: Sequence[Stmt], kept: set[int], depth: int, resets: Mapping[int, list[str]], of: int = 0
     ) -> None:
         before = len(self.lines)
         for name in resets.get(of, ()):
             self.put(depth, f"slot_{name}[:] = -1")
         for s in body:
-            if id(s) not in kept:
-                continue
-            match s:
-                case Loop():
-                    self.loop(s, kept, depth, resets)
-                case If(condition) | Checked(condition):
-                    self.put(depth, f"if {self.text(condition)}:")
-                    self.block(s.body, kept, depth + 1, resets, -1)
-                case Single():
-                    self.block(s.body, kept, depth, resets, -1)
-                case Let():
-                    self.let(s, depth)
-                case _ if isinstance(s, Access):
-                    self.access(s, depth)
-                case _:
-                    pass
+            if id(s) in kept:
+                self.statement(s, kept, depth, resets)
         if len(self.lines) == before:
             self.put(depth, "pass")
+
+    def statement(self, s: Stmt, kept: set[int], depth: int, resets: Mapping[int, list[str]]) -> None:
+        match s:
+            case Loop():
+                self.loop(s, kept, depth, resets)
+            case If(condition) | Checked(condition):
+                self.put(depth, f"if {self.text(condition)}:")
+                self.level(s.body, kept, depth + 1, resets, -1)
+            case Single():
+                self.level(s.body, kept, depth, resets, -1)
+            case Let():
+                self.let(s, depth)
+            case _ if isinstance(s, Access):
+                self.access(s, depth)
+            case _:
+                pass
 
     def loop(self, s: Loop, kept: set[int], depth: int, resets: Mapping[int, list[str]]) -> None:
         name, extent = source_name(s.var), self.text(s.extent)
@@ -269,7 +277,7 @@ class CheckSource:
         self.scope = {**scope, s.var: name}
         if is_thread(s.parallel) or s.parallel.startswith("blockIdx"):
             self.threads = {**threads, s.parallel: name}
-        self.block(s.body, kept, depth + 1, resets, id(s))
+        self.level(s.body, kept, depth + 1, resets, id(s))
         self.scope, self.threads = scope, threads
 
     def let(self, s: Let, depth: int) -> None:
@@ -388,11 +396,10 @@ class CheckSource:
             self.fail(depth, f"{self.slot(b, 'address', {})} != w", SLOT, "address", "w", point)
             return
         others: dict[str, str] = {}
-        for d in self.dims(b):
-            if d not in self.threads and self.launched(d) > 1:
-                others[d] = f"z_{d.replace('.', '_')}"
-                self.put(depth, f"for {others[d]} in range({self.launched(d)}):")
-                depth += 1
+        for d in self.others(b):
+            others[d] = f"z_{d.replace('.', '_')}"
+            self.put(depth, f"for {others[d]} in range({self.launched(d)}):")
+            depth += 1
         self.put(depth, f"{self.slot(b, 'address', others)} = w")
 
     def read(self, x: Serves, k: int, b: Buffer, point: list[str], depth: int) -> None:
@@ -438,12 +445,12 @@ class CheckSource:
         self.put(depth + 1, f"{at} += 1")
 
 
-def _chains(body: Sequence[Stmt], name: str, chain: list[Loop], found: list[list[Loop]]) -> None:
+def loop_chains(body: Sequence[Stmt], name: str, chain: list[Loop], found: list[list[Loop]]) -> None:
     """The loops around each access of an array."""
     for s in body:
         if isinstance(s, Access) and s.buffer is not None and s.buffer.name == name:
             found.append(chain)
-        _chains(bodies(s), name, [*chain, s] if isinstance(s, Loop) else chain, found)
+        loop_chains(bodies(s), name, [*chain, s] if isinstance(s, Loop) else chain, found)
 
 
 def source_name(name: str) -> str:

@@ -23,7 +23,10 @@ from idgraph.kernel.statements import Access, elements_of
 from idgraph.kernel.text import statement_text
 from idgraph.loading import LOADING
 from idgraph.lower.purpose import START
+from idgraph.runtime.cuda.device import available as cuda_available
 from idgraph.runtime.program import Program
+from idgraph.validate.addresses import Engine
+from idgraph.validate.device_source import DeviceSource, fits_device
 from idgraph.validate.expected import Expected
 from idgraph.validate.kernel_source import LOOPS, OUT, POINT, TEXT, CheckSource, UntracedError
 from idgraph.validate.layout import free_strides
@@ -32,6 +35,7 @@ from idgraph.validate.report import AddressMismatch, KernelReport
 from idgraph.validate.sites import Case, build_case
 from idgraph.validate.tables import table_bytes
 
+DEVICE = 1 << 24  # checks of one operation from which a device, where there is one, is sooner done
 PLAIN = 200_000  # checks of one operation below which compiling takes longer than Python
 LARGEST = 1 << 32  # checks of one operation; of more, a part of the outermost loop is looked at
 SAMPLED = 1 << 24
@@ -47,9 +51,13 @@ def check_kernels(
     seed: int = 0,
     exhaustive: bool = True,
     table_limit: int = 5 << 30,
+    engine: Engine = "auto",
     advance: Callable[[int], None] | None = None,
 ) -> KernelReport:
     """Check every access of the kernels of ``program``; ``values`` are those of the index tensors, by name.
+
+    ``engine`` "cuda" runs the checks of a CUDA program as kernels on the device, as "auto" does where there is one and
+    much to do; "numba" and "numpy" run them on the CPU.
 
     Stops at the first wrong access. An operation of more than `LARGEST` checks, or whose tables would not fit, is
     looked at in part, and the report says so.
@@ -66,7 +74,7 @@ def check_kernels(
     f, started = program.fusion, time.perf_counter()
     at = {**symbols, **free_strides(f, symbols)}
     maps = model if model is not None else IdModel(f)
-    check = _Check(program, Expected(f, at, values), at, exhaustive, table_limit, np.random.default_rng(seed))
+    check = _Check(program, Expected(f, at, values), at, exhaustive, table_limit, np.random.default_rng(seed), engine)
     served: dict[str, int] = {}
     accesses = points = 0
     for name in _names(program):
@@ -110,6 +118,7 @@ class _Check:
     exhaustive: bool
     table_limit: int
     rng: np.random.Generator
+    engine: Engine = "auto"
     engines: set[str] = field(default_factory=set[str])
     sampled: list[str] = field(default_factory=list[str])
     untraced: list[str] = field(default_factory=list[str])
@@ -128,6 +137,7 @@ class _Check:
         marks: dict[int | None, Array] = {}
         accesses = points = 0
         whole = True
+        on_device = self.on_device(name)
         for kernel in self.program.kernels:
             mine = [s for s in walk(kernel.body) if isinstance(s, Access) and any(x.tensor == name for x in s.serves)]
             if not mine:
@@ -135,19 +145,18 @@ class _Check:
             steps = _steps(kernel, name, self.symbols)
             part = self.part(name, case, steps)
             whole &= part is None
-            compiled = steps > PLAIN
-            dialect, parallel = "numba" if compiled else "python", TARGETS[self.program.target].threads
-            source = CheckSource(kernel, name, self.expected, self.symbols, dialect, parallel, part)
             try:
-                text = source.build()
+                source, text, engine = self.source(kernel, name, part, steps, on_device)
             except UntracedError as problem:
                 self.untraced.append(f"{name} in {kernel.name}: {problem}")
                 return _Found(None)
-            for operand, key in source.seen.items():
-                source.arrays[key] = marks.setdefault(operand, source.arrays[key])
             out = np.zeros(OUT, np.int64)
-            self.engines.add("numba" if compiled else "python")
-            _function(text, compiled)(out, *source.arrays.values())
+            self.engines.add(engine)
+            _run(source, text, engine, out)
+            for operand, key in source.seen.items():
+                served_here = source.arrays[key]
+                known = marks.get(operand)
+                marks[operand] = served_here if known is None else np.add(known, served_here, dtype=np.int32)
             accesses += len(mine)
             points += int(out[4])
             if out[0]:
@@ -160,6 +169,28 @@ class _Check:
         missing = self.coverage(name, case, marks)
         served = max((int(np.count_nonzero(m)) for m in marks.values()), default=0)
         return _Found(missing, accesses, points, served)
+
+    def source(
+        self, kernel: Kernel, name: str, part: tuple[int, int] | None, steps: int, on_device: bool
+    ) -> tuple[CheckSource, str, str]:
+        """(the check of an operation in a kernel, its text, the engine that runs it)."""
+        threads = TARGETS[self.program.target].threads
+        if on_device:
+            made = DeviceSource(kernel, name, self.expected, self.symbols, "numba", threads, part)
+            text = made.build()
+            if fits_device(made):
+                return made, text, "cuda"
+        engine = "numba" if steps > PLAIN else "python"
+        source = CheckSource(kernel, name, self.expected, self.symbols, engine, threads, part)
+        return source, source.build(), engine
+
+    def on_device(self, name: str) -> bool:
+        """Whether the checks of an operation run on the device: it has the same threads, and there is much to do."""
+        if not TARGETS[self.program.target].threads or self.engine not in ("auto", "cuda"):
+            return False
+        return self.engine == "cuda" or (
+            sum(_steps(k, name, self.symbols) for k in self.program.kernels) > DEVICE and cuda_available()
+        )
 
     def part(self, name: str, case: Case | None, steps: int) -> tuple[int, int] | None:
         """Which part of the outermost loops is looked at, None for all."""
@@ -235,8 +266,16 @@ def _steps(kernel: Kernel, name: str, symbols: Mapping[str, int]) -> int:
     return total
 
 
-def _function(source: str, compiled: bool) -> Callable[..., None]:
+def _run(source: CheckSource, text: str, engine: str, out: Array) -> None:
+    """Run a check; its marks and what it found are in ``source.arrays`` and ``out`` then."""
     with LOADING:
         from idgraph.validate.engine_numba import compiled_check, load_source  # noqa: PLC0415
 
-    return compiled_check(source) if compiled else load_source(source, "kernel_check").check
+    if isinstance(source, DeviceSource):
+        with LOADING:
+            from idgraph.validate.engine_cuda import run_kernel_check  # noqa: PLC0415
+
+        run_kernel_check(source, text, out)
+        return
+    check = compiled_check(text) if engine == "numba" else load_source(text, "kernel_check").check
+    check(out, *source.arrays.values())

@@ -50,7 +50,9 @@ def run_checks(
         program = emit(f, target, model=model)
         with terminal(f"kernels of {f.name}", len(program.kernels)) as advance:
             known = index_values(f, at, given, seed)
-            kernels = check_kernels(program, at, known, model=m, seed=seed, exhaustive=exhaustive, advance=advance)
+            kernels = check_kernels(
+                program, at, known, model=m, seed=seed, exhaustive=exhaustive, engine=engine, advance=advance
+            )
     if program is not None and kernels is not None and kernels.ok:
         with busy(f"values of {f.name}: compiling and running {len(f.exprs)} operations for {target}"):
             values = check_values(f, target, program=program, inputs=given, symbols=at, seed=seed)

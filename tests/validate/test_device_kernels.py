@@ -1,0 +1,85 @@
+"""The address check of the last IR as kernels of a device: it finds what the check on the CPU finds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+import idgraph as ig
+from idgraph.runtime import cuda_available
+from idgraph.validate.addresses import index_values
+from idgraph.validate.device_source import DeviceSource, fits_device
+from idgraph.validate.engine_cuda import kernel_check_ptx
+from idgraph.validate.expected import Expected
+from idgraph.validate.kernels import check_kernels
+from tests.emit.cases import CASES
+from tests.validate.test_kernels import BUILT, program
+
+SOME = (
+    "rotation_auto", "gather", "scatter_add", "pairs_float16", "tile_xor", "softmax_one_kernel", "split_reduction",
+    "row_sums_on_blocks", "reduction_outside_threads", "inlined_at_2_on_threads", "symbolic_on_threads",
+    "large_private_array", "move_zero_size",
+)  # fmt: skip
+
+
+def outcomes(names: Sequence[str], simulate: bool) -> dict[str, str]:
+    """What the device finds otherwise than the CPU; the simulator has to be chosen before numba is imported."""
+    env = {**os.environ, **({"NUMBA_ENABLE_CUDASIM": "1"} if simulate else {})}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.validate.simulate_kernels", *names],
+        env=env, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+def test_the_simulated_device_finds_what_the_cpu_finds() -> None:
+    found = outcomes([n for n in SOME if n in CASES], simulate=True)
+    assert not any(found.values()), found
+
+
+@pytest.mark.slow
+def test_the_simulated_device_finds_each_change() -> None:
+    found = outcomes([str(n) for n in range(len(BUILT))], simulate=True)
+    assert not any(found.values()), found
+
+
+@pytest.mark.gpu
+def test_the_device_finds_what_the_cpu_finds() -> None:
+    if not cuda_available():
+        pytest.skip("no CUDA device")
+    found = outcomes([*(n for n in SOME if n in CASES), *(str(n) for n in range(len(BUILT)))], simulate=False)
+    assert not any(found.values()), found
+
+
+@pytest.mark.parametrize("build", BUILT)
+def test_checks_compile_for_a_device(build: object) -> None:
+    p, arrays = program(build, "cuda")  # pyright: ignore[reportArgumentType]
+    expected = Expected(p.fusion, {}, index_values(p.fusion, {}, arrays, 0))
+    k = p.kernels[0]
+    (name, *_) = (n for n, _ in sorted(p.plan.needed, key=str))
+    source = DeviceSource(k, name, expected, {}, "numba", True)
+    text = source.build()
+    assert fits_device(source)
+    assert "cuda.atomic" in text and ".visible .entry" in kernel_check_ptx(source, text)
+
+
+def test_a_barrier_of_the_kernel_is_one_of_the_check() -> None:
+    """Threads wait in the check where they wait in the kernel: else a tile would be read before it is there."""
+    f = CASES["tile_plain"]().fusion
+    p = ig.emit(f, "cuda")
+    texts = [
+        DeviceSource(k, n, Expected(f, {}, {}), {}, "numba", True).build() for k in p.kernels for n, _ in p.plan.needed
+    ]
+    assert p.source.count("cuda.syncthreads()") >= 1
+    assert any("cuda.syncthreads()" in t and "slot_tile" in t for t in texts)
+
+
+def test_the_cpu_checks_where_there_is_no_device() -> None:
+    p, _ = program(BUILT[0], "cuda")
+    assert check_kernels(p, {}, {}, engine="numba").engine == "python"
