@@ -1,4 +1,5 @@
-"""The common part of all tests: the hypothesis profiles, and skipping GPU tests where there is no GPU."""
+"""The common part of all tests: the hypothesis profiles, kernels kept between runs, slow tests first, and
+skipping GPU tests where there is no GPU."""
 
 from __future__ import annotations
 
@@ -6,13 +7,15 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from idgraph.errors import full_tracebacks
-from tools.env import CUDA_DRIVER, cuda_driver
+from idgraph.runtime.cache import keep_in
+from tools.env import CUDA_DRIVER, ROOT, cuda_driver
 
 # A deadline per example measures the machine, not the code; the slow-data check does too.
-settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+# Each run tries new examples, so that one run may try few; those of `ci` are the same on every run of one commit.
 settings.register_profile(
-    "ci", settings.get_profile("default"), derandomize=True
-)  # the same verdict on the same commit
+    "default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, max_examples=40
+)
+settings.register_profile("ci", settings.get_profile("default"), derandomize=True, max_examples=100)
 settings.register_profile("nightly", settings.get_profile("default"), max_examples=2000)
 settings.register_profile(  # tools/mutation.py asks whether anything fails, not for the smallest example
     "first", settings.get_profile("ci"), phases=(Phase.explicit, Phase.generate)
@@ -22,8 +25,24 @@ settings.load_profile("default")
 full_tracebacks()  # a test that fails shows where; tests/golden/test_errors.py asks for what users see
 
 
+KERNELS = ROOT / ".venv" / "kernels"
+MOST = 256 << 20  # bytes of kernels that are kept
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Kernels that a run has compiled are there in the next; random tests leave ever new ones, so all go at times."""
+    KERNELS.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not hasattr(config, "workerinput") and sum(f.stat().st_size for f in KERNELS.iterdir()) > MOST:
+        for f in KERNELS.iterdir():
+            f.unlink(missing_ok=True)
+    keep_in(KERNELS)
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where there is none, with the reason."""
+    """Slow tests come first, so that none of them is the last of a worker; what needs a GPU is skipped where there is
+    none, with the reason."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     wanting = [item for item in items if item.get_closest_marker("gpu")]
     if not wanting:
         return

@@ -114,6 +114,19 @@ class KernelCache:
                         left.unlink()
 
 
+_FALLBACK: list[KernelCache] = []
+
+
+def keep_in(folder: Path | None) -> None:
+    """Kernels of programs that name no folder are kept in this one, for the rest of the process; None: nowhere."""
+    _FALLBACK[:] = [] if folder is None else [KernelCache(folder)]
+
+
+def cache_of(program: Program) -> KernelCache | None:
+    """Where the kernels of ``program`` are kept."""
+    return program.cache or next(iter(_FALLBACK), None)
+
+
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 

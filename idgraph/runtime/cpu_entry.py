@@ -23,7 +23,7 @@ from idgraph.errors import EmitError
 from idgraph.ir import DType
 from idgraph.kernel.ir import Kernel, Loop, walk
 from idgraph.passes.rows.sweep import COLUMN
-from idgraph.runtime.cache import KernelCache, kernel_key
+from idgraph.runtime.cache import KernelCache, cache_of, kernel_key
 from idgraph.runtime.cpu import load_numba
 from idgraph.runtime.cpu_jump import Entry, jump
 
@@ -61,7 +61,7 @@ class Compiling:
         found = self._entries.get(spread)
         if found is None:
             body = body_of(self._function, self._kernel, self._checked)
-            kept = self._program.cache
+            kept = cache_of(self._program)
             if kept is None:
                 found = entry(body, spread)
             else:
@@ -135,7 +135,9 @@ def _compiled(body: Body, signature: tuple[Any, ...], title: str) -> tuple[str, 
     function = FunctionType(body.function.__code__, body.function.__globals__, title)
     # Sums over a row may be taken in any order, so that they run as vectors; nothing else is allowed to change.
     order = {"reassoc"} if body.rows else False
-    dispatcher: Any = load_numba().njit(function, error_model="numpy", fastmath=order)
+    # Nothing calls it but a jump, so that it needs no wrapper.
+    jit: Any = load_numba().njit(error_model="numpy", fastmath=order, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    dispatcher: Any = jit(function)
     dispatcher.compile(signature)
     made = dispatcher.overloads[signature]
     return str(made.fndesc.llvm_func_name), made.library

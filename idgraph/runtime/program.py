@@ -54,7 +54,7 @@ class Program(Printed):
 
     __slots__ = (
         "_callers", "_fitting", "_functions", "_mold", "_sizes", "cache", "config", "fusion", "fusion_names", "outputs",
-        "plan", "target", "views",
+        "plan", "target", "texts", "views",
     )  # fmt: skip
 
     def __init__(
@@ -81,6 +81,7 @@ class Program(Printed):
         self.fusion_names = frozenset(t.name for t in fusion.tensors)
         self._functions: dict[tuple[bool, int], dict[str, Callable[..., Any]]] = {}
         self._callers: dict[tuple[bool, str | None], Caller] = {}
+        self.texts: dict[tuple[bool, tuple[int, int]], tuple[str, ...]] = {}  # PTX, by checked and by device
 
     @property
     def kernels(self) -> Kernels:

@@ -36,6 +36,7 @@ def outcomes() -> dict[str, str]:
     return simulated("plain")
 
 
+@pytest.mark.xdist_group("simulator")
 @pytest.mark.parametrize("name", CASES)
 def test_value_in_the_simulator(name: str, outcomes: dict[str, str]) -> None:
     assert outcomes[name] == ""

@@ -36,6 +36,7 @@ from idgraph.testing import fusions
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
 from tests.emit.statements import repeated
+from tests.property.budget import examples
 
 NO_ROWS = tuple(p for p in table.TABLE["cuda"] if p.name != "rows")
 
@@ -201,7 +202,7 @@ CONFIGS = st.builds(
 
 
 @given(fusions(), CONFIGS)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_random_fusions_scheduled_automatically(f: ig.Fusion, config: KernelConfig) -> None:
     inputs: dict[str, Any] = random_inputs(f, 0, {})  # before `auto`, which may change what an index points into
     ig.schedule.auto(f, config=config)

@@ -15,6 +15,7 @@ from idgraph.codegen.ops import scalars
 from idgraph.codegen.printers.narrow import Narrow, fits
 from idgraph.runtime.functions import function_of
 from idgraph.runtime.program import emit
+from tests.property.budget import examples
 
 SYMBOLS = [symbol("i0", 0, 4095), symbol("i1", 0, 255), symbol("i2", 0, 2**20), symbol("m", -5, 100), symbol("ld0")]
 
@@ -51,7 +52,7 @@ def value(text: str, at: dict[str, int], short: bool) -> int:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_text_is_the_value_modulo_32_bits(seed: int) -> None:
     rng = random.Random(seed)
     e = grown(rng, rng.randrange(1, 5))

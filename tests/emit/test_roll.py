@@ -38,6 +38,7 @@ from idgraph.passes import table
 from idgraph.passes.affine import along
 from idgraph.passes.fuse_lanes import is_lanes
 from idgraph.runtime import compile_ptx
+from tests.property.budget import examples
 from tools.bench.class_rows import CLASSES
 from tools.bench.gpu import ptx_facts
 from tools.bench.gpu_rows import CASES
@@ -189,7 +190,7 @@ def in_kernel(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
 
 
 @given(programs())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_rolled_code_leaves_the_same_memory(body: list[Stmt]) -> None:
     found = in_kernel(body)
     for s in walk(found):

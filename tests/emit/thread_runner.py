@@ -10,7 +10,8 @@ import itertools
 import operator
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +19,6 @@ import numpy as np
 
 from idgraph.codegen.ops import scalars
 from idgraph.codegen.ops.plain import plain_pairs, plain_vectors
-from idgraph.kernel.ir import Kernel
 from idgraph.kernel.shared import shared_layout
 from idgraph.runtime import Program
 from idgraph.runtime.binding import bind, flat_input, given_array, global_buffer, output_array, scalars_of
@@ -96,16 +96,24 @@ def _answers(asked: list[Any]) -> list[Any]:
     return [groups[(op, *map(int, group))] for op, _, *group in asked]
 
 
-def _thread(code: Any, kernel: Kernel, arguments: list[Any], cuda: SimpleNamespace) -> Iterator[None]:
+@cache
+def _names() -> Mapping[str, Any]:
+    """What a kernel's source may use, but for ``cuda``."""
     plain = {k: v for k, v in vars(scalars).items() if not k.startswith("__")}
-    names: dict[str, Any] = {
-        **plain, "cuda": cuda, "np": np, "f16_load": float, "f16_word": np.float16, "shared_alignment": None,
+    return {
+        **plain, "np": np, "f16_load": float, "f16_word": np.float16, "shared_alignment": None,
         "in_stream_order": _nothing, "word": object,
         "bf16_load": _word_value, **plain_vectors(simulated_value, simulated_element), **dynamic_types(scalar=False),
         **plain_pairs({"bf16": _word_value, "f16": float}, {"bf16": _value_word, "f16": np.float16}),
     }  # fmt: skip
-    exec(code, names)
-    return names[kernel.name](*arguments)
+
+
+def _threads(source: str, name: str) -> Callable[..., Iterator[Any]]:
+    """The kernel as a generator that takes what ``cuda`` is for its thread before its arguments."""
+    names = dict(_names())
+    source = source.replace(f"def {name}(", f"def {name}(cuda, ", 1).replace("(cuda, )", "(cuda)", 1)
+    exec(compile(source + "    return\n    yield\n", name, "exec"), names)
+    return names[name]
 
 
 def _next(thread: Any, answer: Any) -> Any:
@@ -138,7 +146,7 @@ def run_threads(program: Program, inputs: Mapping[str, Any], seed: int = 0) -> d
         source = _EXCHANGE.sub(_request, source)
         places = itertools.count()
         source = re.sub(r"shared\.array\(", lambda _, k=places: f"shared.array({next(k)}, ", source)
-        code = compile(source + "    return\n    yield\n", kernel.name, "exec")
+        thread = _threads(source, kernel.name)
         arguments = [*(flat[b.name] for b in kernel.buffers), *scalars_of(kernel, env)]
         blocks, threads = launch_shape(kernel, env)
         shared = shared_layout(kernel.body).dynamic
@@ -150,7 +158,7 @@ def run_threads(program: Program, inputs: Mapping[str, Any], seed: int = 0) -> d
                 "atomic": _ATOMIC,
             }
             waiting: list[Any] = [
-                _thread(code, kernel, arguments, SimpleNamespace(threadIdx=SimpleNamespace(**t), **cuda))
+                thread(SimpleNamespace(threadIdx=SimpleNamespace(**t), **cuda), *arguments)
                 for t in _shuffled(threads, order)
             ]
             told: list[Any] = [None] * len(waiting)

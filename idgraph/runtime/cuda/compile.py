@@ -13,7 +13,7 @@ import numpy.typing as npt
 from idgraph.codegen.ops.memory import storage_dtype
 from idgraph.errors import EmitError
 from idgraph.kernel.ir import Kernel
-from idgraph.runtime.cache import kernel_key
+from idgraph.runtime.cache import cache_of, kernel_key
 from idgraph.runtime.cuda.device import load_cuda, need_device, simulated
 from idgraph.runtime.cuda.driver import DeviceKernel
 from idgraph.runtime.cuda.names import namespace
@@ -41,6 +41,9 @@ def compile_ptx(program: Program, *, checked: bool = False, cc: tuple[int, int] 
         raise EmitError(f"PTX is made of cuda programs, this one is for {program.target}")
     if simulated():
         raise EmitError("the simulator compiles no PTX", hint="unset NUMBA_ENABLE_CUDASIM")
+    known = program.texts.get((checked, cc))
+    if known is not None:
+        return list(known)
     functions: dict[str, Any] = {}
 
     def make(kernel: Kernel) -> str:
@@ -50,10 +53,13 @@ def compile_ptx(program: Program, *, checked: bool = False, cc: tuple[int, int] 
         fault = [np.empty(0, np.int64)] if checked else []
         return ptx_of(functions[kernel.name], [*flat, *(0 for _ in kernel.scalars), *fault], cc)
 
-    if program.cache is None:
-        return [make(k) for k in program.plan.kernels]
-    kept = program.cache
-    return [kept.text(kernel_key(program, k, checked, cc), partial(make, k)) for k in program.plan.kernels]
+    kept = cache_of(program)
+    if kept is None:
+        found = [make(k) for k in program.plan.kernels]
+    else:
+        found = [kept.text(kernel_key(program, k, checked, cc), partial(make, k)) for k in program.plan.kernels]
+    program.texts[checked, cc] = tuple(found)
+    return found
 
 
 def ptx_of(function: Callable[..., Any], given: Sequence[npt.NDArray[Any] | int], cc: tuple[int, int]) -> str:
