@@ -194,18 +194,6 @@ def test_search_opens_and_folds_close(opened: Any) -> None:
     assert len(b.execute_script(STATE)) == len(layers(12).tensors)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("count", [1, 10, 90])
-def test_legible_at_any_size(opened: Any, count: int) -> None:
-    b = opened(layers(count))
-    boxes = b.execute_script(STATE)
-    assert 0 < len(boxes) <= 60
-    assert b.execute_script(LETTER) >= 7
-    for n, (_, x, y, w, h) in enumerate(boxes):
-        for _, x2, y2, w2, h2 in boxes[:n]:
-            assert x + w <= x2 or x2 + w2 <= x or y + h <= y2 or y2 + h2 <= y
-
-
 def test_a_widget_has_the_same_data() -> None:
     pytest.importorskip("anywidget", reason="the widget needs anywidget, which the extra viz brings")
     e = ig.viz.explore(rope())

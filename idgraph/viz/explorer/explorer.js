@@ -120,11 +120,12 @@ function idgraphExplorer(root, data) {
     }
     return d;
   }
-  function write(group, lines, x, y, middle) {
+  function write(group, lines, x, y, middle, room) {
     lines.forEach((l, i) => {
-      const chips = l[2] || [];
+      const chips = l[2] || [], most = room ? Math.max(4, Math.floor(room / CELL)) : Infinity;
+      const text = l[0].length > most ? l[0].slice(0, most - 1) + "\u2026" : l[0];
       chips.forEach((c, k) => group.append(svg("rect", { x: x + k * 14, y: y + i * ROW - 10, width: 11, height: 11, fill: c[0], stroke: c[1] })));
-      group.append(svg("text", { x: x + chips.length * 14, y: y + i * ROW, class: l[1] === "head" ? "ig-head" : l[1] === "plain" ? null : "ig-faint", "text-anchor": middle ? "middle" : null }, l[0]));
+      group.append(svg("text", { x: x + chips.length * 14, y: y + i * ROW, class: l[1] === "head" ? "ig-head" : l[1] === "plain" ? null : "ig-faint", "text-anchor": middle ? "middle" : null }, text));
     });
   }
   function draw() {
@@ -142,7 +143,7 @@ function idgraphExplorer(root, data) {
     for (const [id, f] of [...shown.frames].sort((a, b) => depth(a[0]) - depth(b[0]))) {
       const n = graph.node(id), top = head.get(id), g = svg("g", { class: "ig-frame" + (f.marked ? " ig-marked" : ""), "data-id": id });
       g.append(svg("rect", { x: n.x - n.width / 2, y: n.y - n.height / 2 - top, width: n.width, height: n.height + top, rx: 7 }));
-      write(g, f.lines, n.x - n.width / 2 + 8, n.y - n.height / 2 - top + 16, false);
+      write(g, f.lines, n.x - n.width / 2 + 8, n.y - n.height / 2 - top + 16, false, n.width - 16);
       g.append(svg("title", {}, f.title || ""));
       g.addEventListener("click", (event) => { event.stopPropagation(); setOpen(view, id, false); draw(); if (f.op) choose(f.op, id); else mark(); });
       world.append(g);
@@ -168,10 +169,11 @@ function idgraphExplorer(root, data) {
     caption.replaceChildren(...view.alarm.map((t) => html("div", { class: "ig-alarm" }, t)), ...view.caption.map((t) => html("div", {}, t)));
   }
   function fit() {
-    const w = canvas.clientWidth || 900, h = canvas.clientHeight || 600, size = graph.graph();
-    const whole = Math.min(w / (size.width + 20), h / (size.height + 40), 1.4), k = Math.max(whole, 0.6); // never too small to read
-    const from = (room, length) => (length * k > room ? 8 : (room - length * k) / 2);
-    select(picture).call(pan.transform, zoomIdentity.translate(from(w, size.width), from(h - 24, size.height)).scale(k));
+    const w = canvas.clientWidth || 900, h = (canvas.clientHeight || 600) - caption.offsetHeight;
+    const b = canvas.clientWidth ? world.getBBox() : { x: 0, y: 0, ...graph.graph() }; // frames and titles too
+    const whole = Math.min((w - 16) / b.width, (h - 16) / b.height, 1.4), k = Math.max(whole, 0.6); // never too small to read
+    const from = (room, start, length) => (length * k > room ? 8 : (room - length * k) / 2) - start * k;
+    select(picture).call(pan.transform, zoomIdentity.translate(from(w, b.x, b.width), from(h, b.y, b.height)).scale(k));
   }
   function centre(id) {
     const n = graph.hasNode(id) ? graph.node(id) : null;
@@ -276,7 +278,7 @@ function idgraphExplorer(root, data) {
   // the bar -----------------------------------------------------------------------------------------------------------
   const views = html("select", { "aria-label": "view", onchange: (e) => { state.view = Number(e.target.value); draw(); fit(); mark(); } }, ...data.views.map((v, i) => html("option", { value: i }, v.title)));
   const found = html("span", { class: "ig-found", "aria-live": "polite" });
-  const search = html("input", { type: "search", placeholder: "operation, tensor, line of code", "aria-label": "search", oninput: () => look(), onkeydown: (e) => { if (e.key === "Enter" && state.found.length) next(); } });
+  const search = html("input", { type: "search", placeholder: "tensor, operation, code", "aria-label": "search", oninput: () => look(), onkeydown: (e) => { if (e.key === "Enter" && state.found.length) next(); } });
   let at = -1;
   function look() {
     const wanted = search.value.toLowerCase().split(/\s+/).filter(Boolean);

@@ -9,6 +9,7 @@ from idgraph.ir import Fusion, Tensor, TensorExpr
 from idgraph.viz.words import category
 
 LONGEST = 64  # nests of one period
+FEWEST = 6  # operations of a repetition: fewer are easier to read as they are
 
 
 @dataclass(slots=True)
@@ -39,6 +40,8 @@ def folds_of(fusion: Fusion) -> list[Fold]:
     at = 0
     while at < len(nests):
         period, times = _period(keys, at)
+        if sum(map(len, nests[at : at + period * times])) < FEWEST:
+            period, times = 1, 1
         if times > 1:
             rounds = [nests[at + r * period : at + (r + 1) * period] for r in range(times)]
             parts = [_round(n, part) for n, part in enumerate(rounds)]
