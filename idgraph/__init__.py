@@ -210,7 +210,10 @@ def __getattr__(name: str) -> object:
         return load(f"{__name__}.{name}")
     if name not in _HOME:
         # Python suggests the nearest name where it knows who was asked.
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+        hint = "" if name.startswith("_") else "; ig.from_torch imports what torch has and this module has not"
+        raise AttributeError(
+            f"module {__name__!r} has no attribute {name!r}{hint}", name=name, obj=sys.modules[__name__]
+        )
     found = getattr(load(f"{__name__}.{_HOME[name]}"), name)
     globals()[name] = found
     return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from idgraph.errors import shortened
 from idgraph.loading import LOADING, load
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["from_torch", "fx"]
 
 
+@shortened
 def from_torch(
     source: object,
     example_args: Sequence[object] | None = None,

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
-from idgraph.errors import FrontendError, SourceLine
+from idgraph.errors import FrontendError, SourceLine, user_line
 from idgraph.frontends.arrays import is_torch, load_torch
 from idgraph.frontends.aten import HANDLERS, OPAQUE
 from idgraph.frontends.callables import arguments_of, as_module
@@ -28,6 +28,8 @@ from idgraph.frontends.sizes import Reader
 _FRAME = re.compile(r'File "([^"\n]*)", line (\d+), in [^\n]*(?:\n(?!  File)\s*([^\n]*))?')
 _HERE = str(Path(__file__).parent)
 _KINDS: dict[str, Kind] = {"placeholder": "placeholder", "get_attr": "constant", "call_function": "call"}
+
+BRANCH = "a branch on values is not captured: torch.where(condition, a, b) instead of if"
 
 
 Args = tuple[object, ...]
@@ -98,7 +100,9 @@ def capture(
     else:
         if args is None:
             raise FrontendError(
-                "from_torch needs example arguments to capture this program", hint="from_torch(f, (x,))"
+                "from_torch needs example arguments to capture this program",
+                where=user_line(),
+                hint="from_torch(f, (x,))",
             )
         found = _captured(source, args, kwargs, title, strict, dynamic_shapes)
     program, operations = read_graph(found)
@@ -164,6 +168,7 @@ def _captured(
                 f"{title} cannot be captured: {_first_line(error)}",
                 where=_raised_at(refused) or _raised_at(error),
                 because=[f"torch.export: {_first_line(refused)}", f"make_fx: {_first_line(error)}"],
+                hint=BRANCH if "data-dependent" in f"{refused}{error}" else "",
             ) from None
 
 

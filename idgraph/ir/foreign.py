@@ -9,13 +9,16 @@ from typing import Any, NoReturn
 from idgraph.errors import OperationError, nearest, user_line
 
 _ELSEWHERE = {
-    "view": "ig.reshape(x, ...)", "size": "x.shape", "dim": "x.ndim", "t": "x.T", "to": "ig.cast(x, dtype)",
+    "view": "ig.reshape(x, shape)", "size": "x.shape", "dim": "x.ndim", "t": "x.T", "to": "ig.cast(x, dtype)",
     "astype": "ig.cast(x, dtype)", "type": "ig.cast(x, dtype)", "float": 'ig.cast(x, "float32")',
     "half": 'ig.cast(x, "float16")', "int": 'ig.cast(x, "int32")', "clone": "ig.copy(x)", "contiguous": "ig.copy(x)",
     "numpy": "ig.emit(f).run(...)", "item": "ig.emit(f).run(...)", "tolist": "ig.emit(f).run(...)",
     "concatenate": "ig.cat([x, ...], dim=0)", "swapaxes": "ig.transpose(x, 0, 1)", "max": "ig.amax(x)",
     "min": "ig.amin(x)", "moveaxis": "ig.permute(x, dims)", "power": "ig.pow(x, y)", "absolute": "ig.abs(x)",
     "arctan2": "ig.atan2(x, y)", "less": "ig.lt(x, y)", "greater": "ig.gt(x, y)", "clip": "ig.maximum(x, y)",
+    "clamp": "ig.minimum(ig.maximum(x, low), high)", "masked_fill": "ig.where(mask, value, x)", "numel": "x.shape",
+    "backward": "ig.from_torch(function, args), which imports the backward too", "detach": "ig.copy(x)",
+    "cpu": "ig.emit(f, target=...)", "cuda": "ig.emit(f, target=...)", "device": "ig.emit(f, target=...)",
 }  # fmt: skip
 """Names of torch and NumPy whose meaning has another name here, as it is written for a tensor x."""
 
@@ -48,20 +51,28 @@ class MissingAttribute(OperationError, AttributeError):
 def _functions() -> dict[str, Callable[..., object]]:
     """The operations of the package by name, as far as it is loaded."""
     package = sys.modules[__name__.partition(".")[0]]
-    names: list[str] = getattr(package, "__all__", [])
+    names: list[str] = [*getattr(package, "__all__", ()), *getattr(package, "BUILTIN_NAMES", ())]
     return {n: vars(package)[n] for n in names if n.islower() and callable(vars(package).get(n))}
+
+
+def _shown(tensor: str) -> str:
+    return tensor if tensor.isidentifier() else "x"
 
 
 def written(word: str, tensor: str, own: tuple[str, ...] = ()) -> str:
     """How ``word`` of another library is written for a tensor here; "" where nothing like it is known."""
     known = _functions()
-    shown = tensor if tensor.isidentifier() else "x"
+    shown = _shown(tensor)
     if word in _ELSEWHERE:
         return _ELSEWHERE[word].replace("[x", f"[{shown}").replace("(x", f"({shown}").replace("x.", f"{shown}.")
     if word in known:
         function: Any = known[word]
         code = getattr(function, "__wrapped__", function).__code__
-        return f"ig.{word}({shown}{', ...' if code.co_argcount > 1 else ''})"
+        inner = getattr(function, "__wrapped__", function)
+        needed = list(code.co_varnames[1 : code.co_argcount - len(inner.__defaults__ or ())])
+        if code.co_flags & 4:  # inspect.CO_VARARGS
+            needed.append(code.co_varnames[code.co_argcount + code.co_kwonlyargcount])
+        return f"ig.{word}({', '.join((shown, *needed))})"
     near = nearest(word, (*known, *own))
     return f"did you mean {shown}.{near}?" if near in own else f"did you mean ig.{near}({shown})?" if near else ""
 
@@ -94,6 +105,13 @@ class Foreign:
     def __delitem__(self, index: object) -> NoReturn:
         raise OperationError(
             f"tensor {_name(self)} cannot be cut in place", where=user_line(), hint="take slices and join: ig.cat"
+        )
+
+    def __len__(self) -> NoReturn:
+        raise OperationError(
+            f"tensor {_name(self)} has no length while a fusion is built",
+            where=user_line(),
+            hint=f"{_shown(_name(self))}.shape[0] is the extent of its first axis",
         )
 
     def __float__(self) -> NoReturn:

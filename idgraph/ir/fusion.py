@@ -201,7 +201,7 @@ class Fusion(Rewrites, ShownFusion):
         check_name(name, "tensor")
         where = user_line()
         if name in self._tensors:
-            raise OperationError(f"fusion {self.name} already has a tensor {name!r}", where=where)
+            raise OperationError(f"fusion {self.name} already has a tensor {name!r}", where=where, hint="another name")
         extents = [self._extent(name, p, e) for p, e in enumerate(listed(shape, f"{name}: shape"))]
         kind = check_dtype(dtype)
         if not is_int(alignment) or alignment < 1 or alignment & (alignment - 1):
@@ -335,8 +335,10 @@ class Fusion(Rewrites, ShownFusion):
                         hint="one operation takes tensors of one fusion",
                     )
             elif not isinstance(a, (bool, int, float, Expr)):
+                held = type(a).__module__.partition(".")[0]
+                what = f"an array of {held}" if hasattr(a, "shape") else "neither a tensor nor a number"
                 raise OperationError(
-                    f"{op}: operand {short_repr(a)} is neither a tensor nor a number",
+                    f"{op}: operand {short_repr(a)} is {what}{', not a tensor of this fusion' * hasattr(a, 'shape')}",
                     where=user_line(),
                     hint="a number of Python, or an input that is declared: f.input(name, shape, dtype)",
                 )
@@ -456,10 +458,11 @@ class Fusion(Rewrites, ShownFusion):
                 where=user_line(),
                 hint=f'n = f.symbol("{strange[0]}", min=1)',
             )
+        said = "a non-negative int, or an expression of this fusion's symbols that is never negative"
         raise OperationError(
             f"{name}: extent {extent!r} of axis {axis} is not a number of elements",
             where=user_line(),
-            hint="a non-negative int, or an expression of this fusion's symbols that is never negative",
+            hint=f'n = f.symbol("{extent}"), then n in the shape' if isinstance(extent, str) else said,
         )
 
     def extent(self, op: str, axis: int, extent: object) -> Expr:

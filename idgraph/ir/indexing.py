@@ -30,7 +30,11 @@ def attr(e: Expr | int) -> int | Expr:
     if isinstance(value, Expr):
         return int(value) if value.is_const else value
     if isinstance(value, bool) or not isinstance(value, int):
-        raise OperationError(f"{short_repr(value)} is neither an int nor an integer expression", where=user_line())
+        raise OperationError(
+            f"{short_repr(value)} is neither an int nor an integer expression",
+            where=user_line(),
+            hint="an int, n // 2 instead of n / 2, or an f.symbol(...)",
+        )
     return value
 
 
@@ -44,7 +48,11 @@ def listed(values: object, what: str) -> Sequence[Any]:
         if len(found) > MOST_LISTED:
             raise OperationError(f"{what}: a list of more than {MOST_LISTED} values", where=user_line())
         return found
-    raise OperationError(f"{what}: {type(values).__name__} is not a list or tuple", where=user_line())
+    raise OperationError(
+        f"{what}: {type(values).__name__} is not a list or tuple",
+        where=user_line(),
+        hint="put them into a list: [x, y]",
+    )
 
 
 def flags(values: object, count: int, what: str) -> Sequence[bool]:
@@ -86,7 +94,10 @@ def resolve_slice(n: Expr, start: object, stop: object, step: object) -> tuple[E
     """(start, stop, step) inside an axis of ``n`` elements, as NumPy means them."""
     start, stop, step = plain(start), plain(stop), 1 if step is None else plain(step)
     if isinstance(step, bool) or not isinstance(step, int) or step == 0:
-        raise OperationError(f"slice step {short_repr(step)} is not a non-zero int")
+        raise OperationError(
+            f"slice step {short_repr(step)} is not a non-zero int",
+            hint="1 takes every element, 2 every other, -1 backwards",
+        )
     if step > 0:
         first = _clamp(start, n, 0, as_expr(0))
         last = _clamp(stop, n, 0, n)
@@ -123,7 +134,10 @@ def slice_dims(tensor: Tensor, wanted: Sequence[tuple[int, object, object, objec
 def _expand_ellipsis(tensor: Tensor, items: tuple[object, ...]) -> list[object]:
     used = sum(1 for i in items if i is not None and i is not Ellipsis)
     if used > tensor.ndim:
-        raise OperationError(f"{used} indices for tensor {tensor.name} of shape {shape_text(tensor)}")
+        raise OperationError(
+            f"{used} indices for tensor {tensor.name} of shape {shape_text(tensor)}",
+            hint=f"at most {tensor.ndim}: one for each axis",
+        )
     dots = [p for p, i in enumerate(items) if i is Ellipsis]
     if len(dots) > 1:
         raise OperationError("an index may hold one ellipsis")

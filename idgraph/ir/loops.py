@@ -87,6 +87,7 @@ def _amount(tensor: Tensor, value: object, step: str) -> Expr:
     if not is_int(value):
         raise ScheduleError(
             f"{step}: {short_repr(value)} for tensor {tensor.name} is neither an int nor an integer expression",
+            hint="an int (n // 2, not n / 2), or an expression of this fusion's symbols",
             where=user_line(),
         )
     return as_expr(cast("int", value))

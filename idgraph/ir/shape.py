@@ -139,7 +139,10 @@ def build_permute(
     (x,) = one_tensor(args)
     dims = [check_axis(x, d) for d in int_tuple(attrs, "dims")]
     if sorted(dims) != list(range(x.ndim)):
-        raise OperationError(f"dims {tuple(dims)} are not a permutation of the {x.ndim} axes of {x.name}")
+        raise OperationError(
+            f"dims {tuple(dims)} are not a permutation of the {x.ndim} axes of {x.name}",
+            hint=f"each of 0 to {x.ndim - 1} once" if x.ndim else "no dims: it has no axes",
+        )
     root = _copy_axes(fusion, x)
     domain = moved_domain(root, [root[d] for d in dims])
     return fusion.emit("permute", args, dict(attrs), [[Mapped(d) for d in root]], x.dtype, domain, name)
@@ -204,7 +207,10 @@ def build_select(
     (index,) = expr_tuple({"index": (attrs.get("index"),)}, "index")
     n = x.axes[dim].extent
     if not (is_true(index >= 0) and is_true(index < n)):
-        raise OperationError(f"index {index} is not provably inside axis {dim} of {x.name}, of extent {n}")
+        raise OperationError(
+            f"index {index} is not provably inside axis {dim} of {x.name}, of extent {n}",
+            hint=f"0 to {simplify(n - 1)}, or -1 and below from the end",
+        )
     reads: list[AxisRead] = []
     logical: list[IterDomain] = []
     for p, d in enumerate(x.axes):

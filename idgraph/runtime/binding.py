@@ -93,7 +93,8 @@ def bind(fusion: Fusion, given: Mapping[str, Given], symbols: Mapping[str, int] 
     for t in fusion.inputs:
         g = given[t.name]
         if g.dtype != t.dtype:
-            hint = "array.astype(array.dtype.newbyteorder('=')) turns the bytes round" if FOREIGN in g.dtype else ""
+            turned = "array.astype(array.dtype.newbyteorder('=')) turns the bytes round"
+            hint = turned if FOREIGN in g.dtype else f"convert the array, or declare dtype={g.dtype!r} for {t.name}"
             raise EmitError(
                 f"input {t.name} is declared {t.dtype}, the array is {g.dtype}", where=t.source_line, hint=hint
             )
@@ -135,7 +136,11 @@ def _chosen(fusion: Fusion, symbols: Mapping[str, Any] | None) -> Env:
 
 def _misfit(t: Tensor, g: Given, why: str) -> EmitError:
     declared = ", ".join(map(str, t.shape))
-    return EmitError(f"input {t.name} of shape {g.shape} does not fit ({declared}): {why}", where=t.source_line)
+    return EmitError(
+        f"input {t.name} of shape {g.shape} does not fit ({declared}): {why}",
+        where=t.source_line,
+        hint=f"pass an array of shape ({declared}), or declare an axis of any extent: f.symbol(name)",
+    )
 
 
 def _check_symbol(name: str, e: Expr, env: Env) -> None:

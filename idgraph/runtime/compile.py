@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
-from idgraph.errors import EmitError, ScheduleError, arguments, warn_user
+from idgraph.errors import EmitError, IdGraphError, ScheduleError, arguments, trimmed, warn_user
 from idgraph.ir import Fusion
 from idgraph.ir.rebuild import rebuild
 from idgraph.runtime.program import Program, Target, emit
@@ -55,18 +55,22 @@ class Compiled:
 
     def __call__(self, *values: Any, out: Any = None, symbols: Mapping[str, int] | None = None, **named: Any) -> Any:
         """The outputs for these inputs: one array, or a tuple where the fusion has several outputs."""
-        if named or len(values) != self._count:
-            values = self._ordered(values, named)
-        if out is not None and self._single:
-            out = (out,)
-        found = self._caller(values, symbols, out, False, self._tell, self._wait)
+        try:
+            if named or len(values) != self._count:
+                values = self._ordered(values, named)
+            if out is not None and self._single:
+                out = (out,)
+            found = self._caller(values, symbols, out, False, self._tell, self._wait)
+        except IdGraphError as failure:
+            raise trimmed(failure) from failure.__cause__
         return found[0] if self._single else tuple(found)
 
     def _ordered(self, values: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
         name = self.program.fusion.name
         if len(values) > self._count:
             raise EmitError(
-                f"{name} takes {self._count} inputs, got {len(values)}", hint=f"inputs: {', '.join(self._names)}"
+                f"{name} takes {self._count} input{'s' * (self._count != 1)}, got {len(values)}",
+                hint=f"inputs: {', '.join(self._names)}",
             )
         given = dict(zip(self._names, values, strict=False))
         twice = next((n for n in named if n in given), None)

@@ -1,4 +1,4 @@
-"""The explorer's two homes in a real browser: the page and the notebook widget draw one picture; sliders, source, sizes."""
+"""The explorer in a real browser: page and notebook widget draw one picture; sliders, source, sizes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 import idgraph as ig
 from idgraph.viz.explorer.data import Data
 from tests.viz.test_explorer import LETTER, STATE, click, layers, rope, text_of
-from tests.viz.test_page import browser
+from tests.viz.test_page import browser, started
 
 __all__ = ["browser"]
 
@@ -79,9 +79,10 @@ def picture(b: Any) -> npt.NDArray[np.float64]:
     from matplotlib.image import imread
 
     pixels = np.asarray(imread(io.BytesIO(b.get_screenshot_as_png())), dtype=np.float64)[:, :, :3].mean(axis=2)
-    rows, columns = (np.linspace(0, n, k + 1).astype(int) for n, k in zip(pixels.shape, GRID, strict=True))
-    sums = np.add.reduceat(np.add.reduceat(pixels, rows[:-1], axis=0), columns[:-1], axis=1)
-    return sums / np.outer(np.diff(rows), np.diff(columns))
+    rows, columns = GRID
+    tall, wide = (pixels.shape[0] // rows, pixels.shape[1] // columns)
+    whole = pixels[: tall * rows, : wide * columns]
+    return whole.reshape(rows, tall, columns, wide).mean(axis=(1, 3))
 
 
 @pytest.mark.slow
@@ -168,14 +169,13 @@ def store() -> None:
     """Draw the stored pictures again."""
     import tempfile
 
-    held = browser.__wrapped__()  # pyright: ignore[reportFunctionMemberAccess, reportUnknownMemberType]
-    b: Any = next(held)
+    b = started()
     with tempfile.TemporaryDirectory() as folder:
         for count in (1, 9, 91):
             f = layers(count)
             b.get(ig.viz.explore(f, target="python").save(Path(folder) / "explorer.html").as_uri())
             np.savetxt(GOLDEN / f"explorer_{len(f.exprs)}.txt", picture(b), fmt="%.2f")
-    next(held, None)
+    b.quit()
 
 
 if __name__ == "__main__":

@@ -136,6 +136,13 @@ def missing() -> str:
 def browser() -> Generator[Any]:
     if missing():
         pytest.skip(missing())
+    driver = started()
+    yield driver
+    driver.quit()
+
+
+def started() -> Any:
+    """A browser without a window, 1400 x 1000 pixels."""
     from selenium import webdriver
     from selenium.webdriver.chrome.options import Options
     from selenium.webdriver.chrome.service import Service
@@ -148,8 +155,7 @@ def browser() -> Generator[Any]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
     driver.set_page_load_timeout(60)
-    yield driver
-    driver.quit()
+    return driver
 
 
 def opened(browser: Any, report: IndexReport, folder: Path) -> Any:
