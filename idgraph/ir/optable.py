@@ -147,7 +147,7 @@ _ROWS: Final = (
     _float("cos", "Cosine"),
     _float("tan", "Tangent"),
     _float("tanh", "Hyperbolic tangent"),
-    _float("sigmoid", "1 / (1 + exp(-x))", "div({one}, {one} + exp(-{0}))", steps=3, above_zero=True),
+    _float("sigmoid", "1 / (1 + exp(-x))", "inverse({one} + exp(-{0}))", steps=3, above_zero=True),
     _float("erf", "Error function"),
     _float("reciprocal", "1 / x", "div({one}, {0})", cycles="special"),
     # truth

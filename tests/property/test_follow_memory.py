@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,10 +100,17 @@ def check(seed: int) -> None:
     found = run_threads(ig.emit(f, "cuda"), arrays, seed=seed)
     for name, x in want.items():
         assert np.allclose(np.asarray(found[name], np.float64), np.asarray(x, np.float64), rtol=1e-2), (seed, name)
-    mine = [d.strides for d in ig.layout.infer(plain).values()]
-    renamed = ig.layout.infer(build(s, {n: f"other_{n}" for n in s.inputs}))
-    assert [d.strides for d in renamed.values()] == mine
-    assert [d.strides for d in ig.layout.infer(build(s, backwards=True)).values()] == mine
+    mine, loops = [d.strides for d in ig.layout.infer(plain).values()], _scheduled(f)
+    for other in (build(s, {n: f"other_{n}" for n in s.inputs}), build(s, backwards=True)):
+        assert [d.strides for d in ig.layout.infer(other).values()] == mine, seed
+        ig.schedule.auto(other)
+        assert _scheduled(other) == loops, seed
+
+
+def _scheduled(f: ig.Fusion) -> list[list[tuple[str, str]]]:
+    """The loops of each output, and the order in which its axes lie."""
+    loops = [[(str(d.extent), d.parallel) for d in t.loop] for t in f.outputs]
+    return [*loops, *([(str(t.axes.index(d)), "") for d in t.allocation if d in t.axes] for t in f.outputs)]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -113,3 +122,9 @@ def test_values_and_decisions(seed: int) -> None:
 def test_two_thousand() -> None:
     for seed in range(12, 2000):
         check(seed)
+
+
+if __name__ == "__main__":  # on all cores: python -m tests.property.test_follow_memory FIRST LAST
+    first, last = map(int, sys.argv[1:3])
+    with ProcessPoolExecutor() as pool:
+        print(sum(1 for _ in pool.map(check, range(first, last), chunksize=8)), "fusions agree")

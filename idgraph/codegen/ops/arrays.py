@@ -71,7 +71,7 @@ def choose(condition: Array, a: Array, b: Array) -> Array:
     return np.where(condition, a, b)
 
 
-div = np.divide
+div, inverse = np.divide, np.reciprocal
 
 
 def maximum(a: Any, b: Any) -> Array:

@@ -22,6 +22,10 @@ def div(a, b):
     return a / b
 
 
+def inverse(a):
+    return f32(1.0) / a
+
+
 def sign(a):
     return i64(a > 0) - i64(a < 0)
 
@@ -178,7 +182,7 @@ def f16(x):
 
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    div, fast_exp_sub,
+    div, inverse, fast_exp_sub,
     sign, maximum, minimum, logical_not, logical_and, logical_or, int_floor_divide, int_remainder, int_fmod,
     int_power, rint, remainder, floor_divide, u8, i8, i16, i32, toint, bf16_word, bf16_load, bf16, f16_word, f16_load,
     f16,

@@ -38,6 +38,7 @@ from idgraph.kernel.ir import (
     Declare,
     Half,
     If,
+    Index,
     Kernel,
     Let,
     Load,
@@ -205,6 +206,9 @@ class _Scalar:
                 self.put(depth, f"{s.name if isinstance(s, Registers) else s.buffer.name} = {text}")
             case Barrier(why):
                 self.put(depth, f"cuda.syncthreads()  # {why}" if self.target.threads else f"# barrier: {why}")
+            case Let(name, Index(e)) if self.target.short_indices and fits(e):
+                self.inside.let(s)
+                self.put(depth, f"{name} = i64({self.narrow.text(e)})")
             case Let(name, value):
                 self.inside.let(s)
                 self.put(depth, f"{name} = {operand_text(value, 'int64', self.index)}")

@@ -11,7 +11,7 @@ import numpy as np
 from idgraph.codegen.ops import scalars
 from idgraph.codegen.ops.compiled import rebound
 from idgraph.codegen.ops.plain import plain_pairs, plain_vectors
-from idgraph.runtime.cuda.arithmetic import extrema, short_exp
+from idgraph.runtime.cuda.arithmetic import extrema, short_exp, short_inverse
 from idgraph.runtime.cuda.atomics import additions
 from idgraph.runtime.cuda.blocks import exchanges
 from idgraph.runtime.cuda.device import load_cuda, simulated
@@ -105,6 +105,7 @@ def namespace(cc: tuple[int, int]) -> dict[str, Any]:
         **additions(cc, cuda, jit),
         **pair_functions(cc),
         **short_exp(),
+        **short_inverse(),
         **stream_order(cc),
     )
     if cc >= (8, 0):
