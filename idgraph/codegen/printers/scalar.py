@@ -206,12 +206,9 @@ class _Scalar:
                 self.put(depth, f"{s.name if isinstance(s, Registers) else s.buffer.name} = {text}")
             case Barrier(why):
                 self.put(depth, f"cuda.syncthreads()  # {why}" if self.target.threads else f"# barrier: {why}")
-            case Let(name, Index(e)) if self.target.short_indices and fits(e):
-                self.inside.let(s)
-                self.put(depth, f"{name} = i64({self.narrow.text(e)})")
             case Let(name, value):
                 self.inside.let(s)
-                self.put(depth, f"{name} = {operand_text(value, 'int64', self.index)}")
+                self.put(depth, f"{name} = {self.whole(value)}")
             case Load():
                 self.load(s, depth)
             case Compute():
@@ -234,6 +231,12 @@ class _Scalar:
                 self.put(depth, self.pair(s))
             case _:
                 assert_never(s)
+
+    def whole(self, o: Operand) -> str:
+        """An operand as an int64; computed in 32 bits where an index is proved short."""
+        if isinstance(o, Index) and self.target.short_indices and fits(o.value):
+            return f"i64({self.narrow.text(o.value)})"
+        return operand_text(o, "int64", self.index)
 
     def load(self, s: Load, depth: int) -> None:
         held = self.inside.of(s.address)
