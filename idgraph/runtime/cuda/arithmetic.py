@@ -43,7 +43,7 @@ def extrema() -> dict[str, Any]:
 
 
 def short_inverse() -> dict[str, Any]:
-    """``inverse``: 1 / x, in float32 off by one unit in the last place; a division takes ten instructions and a jump."""
+    """``inverse``: 1 / x, in float32 off by one unit in the last place; a division takes ten times as long."""
     intrinsic: Any = import_module("numba.cuda.extending").intrinsic
     types: Any = import_module("numba.cuda.types")
     ir: Any = import_module("llvmlite.ir")
