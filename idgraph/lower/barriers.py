@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from idgraph.arith import Expr, simplify
+from idgraph.errors import ScheduleError
+from idgraph.index.nest import Nest, Node
+from idgraph.index.races import Crossing
 from idgraph.index.storage import is_thread
 from idgraph.ir import TensorExpr
-from idgraph.kernel.ir import quote
-from idgraph.lower.nest import Nest, Node
-from idgraph.lower.races import Crossing
+from idgraph.kernel.ir import Checked, Combine, If, Kernel, Loop, Single, Stmt, quote
 
 
 def barriers(nodes: Sequence[Node], crossings: Iterable[Crossing], around: Sequence[Nest]) -> Mapping[int, list[str]]:
@@ -38,3 +40,36 @@ def barriers(nodes: Sequence[Node], crossings: Iterable[Crossing], around: Seque
             if not any(n > read or n <= write for n in made):
                 made[len(nodes)] = [f"{quote(c.tensor.name)} has been read"]
     return made
+
+
+def check_barriers(kernel: Kernel) -> None:
+    """Raise `ScheduleError` where threads combine values under a condition that only some of them meet."""
+
+    def visit(body: Sequence[Stmt], threads: frozenset[str], why: str) -> None:
+        for s in body:
+            match s:
+                case Combine(acc, _, dims) if why:
+                    raise ScheduleError(
+                        f"{acc.name} is combined over {', '.join(dims)} where not every thread of the block comes",
+                        because=[why, "threads that combine values wait for all others"],
+                        hint="let the loops around the reduction fill their threads: split without a rest",
+                    )
+                case Loop(var, extent, way, inner):
+                    on_threads = way.startswith("threadIdx")
+                    part = on_threads and any(simplify(e - extent) != 0 for e in kernel.launch[way])
+                    uneven = "" if on_threads else _only_some(extent, threads, f"loop {var} ends at {extent}")
+                    mine = f"loop {var} leaves threads of {way} idle" if part else uneven
+                    visit(inner, threads | {var} if on_threads else threads, why or mine)
+                case If(condition, inner):
+                    visit(inner, threads, why or _only_some(condition, threads, f"the condition {condition}"))
+                case Single() | Checked():
+                    visit(s.body, threads, why or "a part for some threads only")
+                case _:
+                    pass
+
+    visit(kernel.body, frozenset(), "")
+
+
+def _only_some(e: Expr, threads: frozenset[str], why: str) -> str:
+    """``why`` where the value of ``e`` may differ between the threads of a block."""
+    return why if any(n in threads or n.startswith("ld") for n in e.names) else ""

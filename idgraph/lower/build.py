@@ -9,7 +9,21 @@ from idgraph.arith import FALSE, TRUE, Expr, and_
 from idgraph.errors import EmitError
 from idgraph.index import strides
 from idgraph.index.live import needed
-from idgraph.index.storage import Allocator, flatten, is_block, is_thread
+from idgraph.index.nest import (
+    IndexMaps,
+    Leaf,
+    LoopVar,
+    Nest,
+    Node,
+    build_tree,
+    exprs_of,
+    folded,
+    launch_dims,
+    launches,
+    reduced,
+)  # fmt: skip
+from idgraph.index.races import Crossing, check_races
+from idgraph.index.storage import Allocator, flatten, is_thread
 from idgraph.ir import SCANS, SCATTERS, Fusion, Loaded, Tensor, TensorExpr
 from idgraph.kernel.defuse import index_exprs
 from idgraph.kernel.ir import (
@@ -40,21 +54,10 @@ from idgraph.kernel.ir import (
 )
 from idgraph.kernel.shared import check_shared_total
 from idgraph.kernel.statements import Access
-from idgraph.lower.barriers import barriers
+from idgraph.lower.barriers import barriers, check_barriers
 from idgraph.lower.compute import Value, accumulator, finish, identity, made_in_place, statement_value
 from idgraph.lower.merge_guards import joined
-from idgraph.lower.nest import (
-    IndexMaps,
-    Leaf,
-    LoopVar,
-    Nest,
-    Node,
-    build_tree,
-    folded,
-    reduced,
-)
 from idgraph.lower.purpose import read_for, written_for
-from idgraph.lower.races import Crossing, check_barriers, check_races
 from idgraph.lower.scan import scan_steps
 from idgraph.lower.scatter import compared, copied, update
 from idgraph.lower.storage import Home, Threads, homes, memory_dtype, private_buffer
@@ -73,19 +76,14 @@ def build_plan(fusion: Fusion, maps: IndexMaps, threads: bool) -> Plan:
     tree = build_tree(exprs, maps)
     allocator = Allocator(fusion, maps.loops, threads=threads)
     ways = allocator.ways
-    dims: dict[TensorExpr, tuple[str, ...]] = {}
-    groups = _launches(tree, ways) if threads else [[node] for node in tree]
-    for group in groups:
-        inside = _exprs_of(group)
-        used = tuple(dict.fromkeys(w for e in inside for w in ways[e] if is_thread(w)))
-        dims.update(dict.fromkeys(inside, used))
-    how = Threads(threads, ways, dims)
+    groups = launches(tree, ways) if threads else [[node] for node in tree]
+    how = Threads(threads, ways, launch_dims(groups, ways))
     stored = homes(exprs, allocator, how)
     crossings = check_races(exprs, tree, maps, stored, how)
     builder = _Builder(maps, allocator, stored, how, crossings)
     bodies: list[Body] = []
     for group in groups:
-        bodies += [body for e in _exprs_of(group) if (body := builder.start(e))]
+        bodies += [body for e in exprs_of(group) if (body := builder.start(e))]
         bodies.append(builder.launch(group))
     extra = {b.name: b for body in bodies for b in _buffers(body) if b.place == "global"}
     kept = {b.name: b for h in stored.values() for b in (h.memory,) if b is not None}
@@ -108,26 +106,6 @@ def _served(kernels: Sequence[Kernel]) -> frozenset[tuple[str, int | None]]:
     memory = [s for s in found if s.buffer is not None and s.buffer.name.startswith("buf")]
     written = {(x.tensor, x.operand) for s in memory for x in s.serves if x.operand is None}
     return frozenset((x.tensor, x.operand) for s in found for x in s.serves if x.operand is not None) | written
-
-
-def _exprs_of(nodes: Sequence[Node]) -> tuple[TensorExpr, ...]:
-    return tuple(e for node in nodes for e in (node.exprs if isinstance(node, Nest) else (node.expr,)))
-
-
-def _launches(tree: Sequence[Node], ways: Mapping[TensorExpr, tuple[str, ...]]) -> list[list[Node]]:
-    """Nodes of one kernel: what runs in one block, and needs no other, follows a reduction in one block at once."""
-    groups: list[list[Node]] = []
-    for node in tree:
-        inside = _exprs_of((node,))
-        used = {w for e in inside for w in ways[e]}
-        one_block = not any(is_block(w) for w in used) and not any(e.op in SCATTERS for e in inside)
-        if one_block and groups and any(is_thread(w) for e in _exprs_of(groups[-1]) for w in ways[e]):
-            before = _exprs_of(groups[-1])
-            if not any(is_block(w) for e in before for w in ways[e]) and not any(e.op in SCATTERS for e in before):
-                groups[-1].append(node)
-                continue
-        groups.append([node])
-    return groups
 
 
 def _buffers(body: Body) -> Iterable[Buffer]:
@@ -184,7 +162,7 @@ class _Builder:
         """The statements of one kernel: barriers where a part reads what one before it has written to memory."""
         made, out = set[Tensor](), list[Stmt]()
         for node in nodes:
-            inside = _exprs_of((node,))
+            inside = exprs_of((node,))
             waits = [t for e in inside for t in e.inputs if t in made]
             if waits:
                 out.append(Barrier(f"{quote(waits[0].name)} is complete"))

@@ -10,6 +10,7 @@ from typing import get_args
 from idgraph.arith import FALSE, TRUE, Expr, and_
 from idgraph.errors import EmitError
 from idgraph.index.live import COUNTED
+from idgraph.index.nest import IndexMaps
 from idgraph.ir import SCATTERS, DType, Scalar, Tensor, TensorExpr, is_float
 from idgraph.ir.optable import OPERATIONS, POINTWISE, SCANS_OF
 from idgraph.ir.pointwise import result_dtype
@@ -28,7 +29,6 @@ from idgraph.kernel.ir import (
     Site,
     Stmt,
 )
-from idgraph.lower.nest import IndexMaps
 
 MOVES = frozenset(
     {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from idgraph.arith import Expr
+from idgraph.index.nest import IndexMaps
 from idgraph.ir import TensorExpr
 from idgraph.kernel.ir import Accumulate, Buffer, Declare, Local, Operand, Stmt
 from idgraph.lower.compute import accumulator, finish, identity
-from idgraph.lower.nest import IndexMaps
 
 
 def scan_steps(

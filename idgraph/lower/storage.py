@@ -11,6 +11,7 @@ from idgraph.index import Buffer as Allocated
 from idgraph.index import Storage
 from idgraph.index.live import live_uses
 from idgraph.index.maps import AccessMap
+from idgraph.index.races import line_of
 from idgraph.index.storage import Allocator, is_block, is_thread
 from idgraph.ir import DType, Tensor, TensorExpr, item_size
 from idgraph.kernel.ir import Buffer, Local
@@ -137,11 +138,6 @@ def _check_memory(t: Tensor, uses: Sequence[TensorExpr]) -> None:
             because=[f"written: {made!r}{line_of(made)}", f"read: {use!r}{line_of(use)}"],
             hint=f"inline {t.name} (its readers then run in the loops that write it), or leave it in global memory",
         )
-
-
-def line_of(e: TensorExpr | None) -> str:
-    """`` (file:line: text)`` of the user's line, or nothing."""
-    return f" ({e.source_line})" if e is not None and e.source_line else ""
 
 
 def _check_shared(t: Tensor, buffer: Buffer, threads: Threads) -> None:

@@ -17,8 +17,8 @@ from idgraph.loading import LOADING, load
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from idgraph.index.nest import IndexMaps
     from idgraph.kernel.ir import Kernel, Plan
-    from idgraph.lower.nest import IndexMaps
     from idgraph.runtime.cuda.compile import compile_ptx
     from idgraph.runtime.cuda.device import available as cuda_available
     from idgraph.runtime.program import Program

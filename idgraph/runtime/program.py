@@ -10,6 +10,7 @@ from idgraph.codegen.printers import kernel_source
 from idgraph.display import Printed, Sheet, show
 from idgraph.errors import EmitError, arguments, did_you_mean
 from idgraph.index import IdModel
+from idgraph.index.nest import IndexMaps
 from idgraph.index.sizes import Fitting, Size, check_sizes, fitting, open_sizes
 from idgraph.ir import Fusion, Tensor, check_fusion
 from idgraph.ir.targets import TARGETS
@@ -18,7 +19,6 @@ from idgraph.kernel.ir import Kernel, Plan, quote
 from idgraph.layout.alias import Alias
 from idgraph.loading import LOADING
 from idgraph.lower.build import build_plan
-from idgraph.lower.nest import IndexMaps
 from idgraph.passes import table
 from idgraph.runtime.cache import KernelCache
 from idgraph.runtime.cuda.launch import check_limits

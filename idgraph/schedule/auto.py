@@ -39,7 +39,7 @@ from idgraph.rewrite.two_stage import two_stages
 from idgraph.schedule.blocks import VECTOR_BYTES, cut_blocks
 from idgraph.schedule.config import RULE, KernelConfig
 from idgraph.schedule.follow import Cut, flat_cut, loop_order
-from idgraph.schedule.inline import inline_most, recompute, scan_loops
+from idgraph.schedule.inline import inline_far, recompute, scan_loops
 from idgraph.schedule.reads import Read, reads_all, reads_of, stored_tensors
 from idgraph.schedule.replay import like_consumer
 from idgraph.schedule.rows import reduces, schedule_rows
@@ -125,7 +125,7 @@ def _inline(fusion: Fusion, tensors: Sequence[Tensor]) -> None:
         for t in tensors:  # what an earlier round did may not suit the readers that copies are
             t.inline_position = 0
             t.log[:] = [s for s in t.log if s.name != "inline"]
-        inline_most(fusion, tensors)
+        inline_far(fusion, tensors)
         apart = {t for t in tensors if t.inline_position and _has_threads(t.loop[t.inline_position :])}
         if not apart:
             return

@@ -13,6 +13,7 @@ from idgraph.ir import SCANS, Fusion, IterDomain, Tensor, TensorExpr, check_fusi
 from idgraph.ir.registry import apply
 from idgraph.ir.state import rewriting
 from idgraph.schedule.legal import nest_conflict, uninline
+from idgraph.schedule.settle import settle, sharing
 
 
 @arguments(ScheduleError, first=True, keep=rewriting)
@@ -20,7 +21,7 @@ def inline_most(fusion: Fusion, tensors: Sequence[Tensor] | None = None) -> None
     """Inline every intermediate (or those named) as far right as the index graph allows.
 
     Consumers first, each from its largest position down; a position that would need one value at two coordinates, or
-    that no loop nest can do, is not taken.
+    that no loop nest can do, is not taken. What would race, or be read before it is complete, is inlined less deep.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -32,7 +33,24 @@ def inline_most(fusion: Fusion, tensors: Sequence[Tensor] | None = None) -> None
     [('t0', 0), ('t1', 1), ('t2', 1), ('t3', 0)]
     """
     check_fusion(fusion, "inline_most", ScheduleError)
-    chosen = fusion.tensors if tensors is None else _named(fusion, tensors)
+    chosen = _positioned(fusion, fusion.tensors if tensors is None else _named(fusion, tensors))
+    settle(fusion, chosen)
+    _record(chosen)
+
+
+def inline_far(fusion: Fusion, tensors: Sequence[Tensor]) -> None:
+    """The same for a scheduler that sees to threads and the order of steps itself."""
+    _record(_positioned(fusion, tensors))
+
+
+def _record(tensors: Sequence[Tensor]) -> None:
+    for t in tensors:
+        if t.inline_position:
+            t.inline(t.inline_position)
+
+
+def _positioned(fusion: Fusion, chosen: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Tensors with the position that the index graph allows them, not yet in their logs."""
     order = {e.output: n for n, e in enumerate(fusion.exprs)}
     rest = sorted((t for t in chosen if t in order and t.uses), key=lambda t: -order[t])
     for t in rest:
@@ -57,9 +75,7 @@ def inline_most(fusion: Fusion, tensors: Sequence[Tensor] | None = None) -> None
             next((p for p in range(positions[t] - 1, 0, -1) if _try(fusion, batch, {t: p})), 0)
             joined.join(t, t.inline_position)
             done += 1
-    for t in rest:
-        if t.inline_position:
-            t.inline(t.inline_position)
+    return rest
 
 
 def _try(fusion: Fusion, batch: Sequence[Tensor], positions: Mapping[Tensor, int]) -> bool:
@@ -104,21 +120,6 @@ def scan_loops(t: Tensor) -> tuple[IterDomain, ...]:
 def _limit(t: Tensor) -> int:
     reduced = [p for p, d in enumerate(t.loop) if d.kind == "reduction" or d in scan_loops(t)]
     return min([reduced[0] if reduced else len(t.loop), *(len(e.output.loop) for e in t.uses)])
-
-
-def sharing(*tensors: Tensor) -> tuple[TensorExpr, ...]:
-    """The operations that share a loop with those of ``tensors``, through tensors inlined, in order: no other can
-    conflict."""
-    found: set[TensorExpr] = set()
-    open_ = [e for t in tensors if (e := t.definition) is not None]
-    while open_:
-        e = open_.pop()
-        if e in found:
-            continue
-        found.add(e)
-        open_ += [p.definition for p in e.inputs if p.definition is not None and p.inline_position]
-        open_ += e.output.uses if e.output.inline_position else ()
-    return tuple(e for e in tensors[0].fusion.exprs if e in found)
 
 
 def _is_written(fusion: Fusion, t: Tensor) -> bool:

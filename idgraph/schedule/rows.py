@@ -33,8 +33,9 @@ from idgraph.ir.registry import apply
 from idgraph.schedule.blocks import VECTOR_BYTES
 from idgraph.schedule.config import MAX_THREADS, RULE, KernelConfig
 from idgraph.schedule.follow import read_order
-from idgraph.schedule.inline import recompute, sharing
+from idgraph.schedule.inline import recompute
 from idgraph.schedule.legal import nest_conflict
+from idgraph.schedule.settle import sharing
 
 Labels = dict[IterDomain, int]
 REDUCING_THREADS = 256  # threads of a block that reduces one long row

@@ -20,7 +20,7 @@ from idgraph.ir import IterDomain, Mapped, Merge, Tensor, TensorExpr, item_size
 from idgraph.ir.loops import reset
 from idgraph.ir.registry import apply
 from idgraph.schedule.blocks import VECTOR_BYTES
-from idgraph.schedule.inline import inline_most
+from idgraph.schedule.inline import inline_far
 from idgraph.schedule.replay import like_consumer
 
 Axes = Mapping[IterDomain, IterDomain]
@@ -225,7 +225,7 @@ def _schedule(nest: Nest, plan: Plan, tiles: Sequence[Tile]) -> None:
     _on_threads(t, plan)
     for u, (use, k) in members.items():
         like_consumer(u, use, k)
-    inline_most(t.fusion, list(members))
+    inline_far(t.fusion, list(members))
     for u in members:
         if u.inline_position < len(u.loop):
             u.inline(0)  # threads would exchange it

@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 
 from idgraph.errors import IndexingError
+from idgraph.index.nest import IndexMaps
 from idgraph.ir import DType, Fusion
-from idgraph.lower.nest import IndexMaps
 from idgraph.runtime import Program, Target, emit
 from idgraph.validate.guarded import run_guarded
 from idgraph.validate.inputs import random_inputs

@@ -7,8 +7,8 @@ from typing import assert_never
 
 from idgraph.errors import IdGraphError
 from idgraph.index import IdModel
+from idgraph.index.nest import Leaf, Nest, Node, build_tree, folded
 from idgraph.ir import Fusion, Tensor, TensorExpr
-from idgraph.lower.nest import Leaf, Nest, Node, build_tree, folded
 
 _WORDS = {"vectorize": "vectorize", "unroll": "unroll"}
 

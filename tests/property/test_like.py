@@ -69,6 +69,46 @@ def like_is_legal(data: st.DataObject) -> None:
     right(f, inputs)  # type: ignore[arg-type]
 
 
+def inlining_is_legal(data: st.DataObject) -> None:
+    f = data.draw(fusions(max_steps=8))
+    made = [t for t in reversed(f.tensors) if t.definition is not None and t.loop]
+    if not made:
+        reject()
+    reference = _reference(data, made)
+    if reference is not None:
+        ig.schedule.like(f, reference)
+    way = data.draw(st.sampled_from((None, "threadIdx.x", "blockIdx.x")))
+    for t in made:
+        p = data.draw(st.sampled_from((0, len(t.loop) - 1)))
+        if way is not None and t.loop[p].kind != "reduction" and t.loop[p].parallel == "serial":
+            t.parallelize(p, way)
+    note(str(f))
+    try:
+        emitted(f)
+    except ig.ScheduleError:
+        reject()  # loops that no kernel can have, whatever is inlined
+    inputs = random_inputs(f, 0, {})
+    ig.schedule.inline_most(f)
+    event("inlined" if any(t.inline_position for t in made) else "nothing to inline")
+    note(str(f))
+    emitted(f)
+    right(f, inputs)  # type: ignore[arg-type]
+
+
+def _reference(data: st.DataObject, made: list[Tensor]) -> Tensor | None:
+    reference = data.draw(st.sampled_from(made))
+    if data.draw(st.booleans()):
+        reference.split(data.draw(st.integers(0, len(reference.loop) - 1)), 2)
+    return reference if data.draw(st.booleans()) else None
+
+
+@settings(max_examples=examples(100))
+@given(st.data())
+def test_inlining_leaves_nothing_that_is_refused(data: st.DataObject) -> None:
+    """Where kernels can be made without inlining, they can be with `inline_most`, whatever runs in parallel."""
+    inlining_is_legal(data)
+
+
 @settings(max_examples=examples(100))
 @given(st.data())
 def test_like_leaves_nothing_that_is_refused(data: st.DataObject) -> None:
@@ -83,6 +123,16 @@ def test_like_leaves_nothing_that_is_refused(data: st.DataObject) -> None:
 @given(st.data())
 def test_like_on_many(data: st.DataObject) -> None:
     like_is_legal(data)
+
+
+@pytest.mark.nightly
+@settings(
+    max_examples=MANY,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+)
+@given(st.data())
+def test_inlining_on_many(data: st.DataObject) -> None:
+    inlining_is_legal(data)
 
 
 def parts_of(kind: str) -> tuple[Fusion, Tensor]:

@@ -1,4 +1,4 @@
-"""`inline_most` finds what trying every position of every tensor finds, with few looks at the whole."""
+"""Inlining finds what trying every position of every tensor finds, with few looks at the whole."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from idgraph.graphs import build_index_graph
 from idgraph.index.cover import check_written
 from idgraph.ir import Fusion
 from idgraph.schedule import legal
+from idgraph.schedule.inline import inline_far
 from idgraph.testing import STEPS, fusions
 from tests.property.budget import examples
 
@@ -49,7 +50,7 @@ def test_the_same_positions_as_one_by_one(f: Fusion, data: Any) -> None:
         ig.schedule.like(f, reference)
     note(str(f))
     want = one_by_one(f)
-    ig.schedule.inline_most(f)
+    inline_far(f)
     assert {t.name: t.inline_position for t in f.tensors} == want
 
 
@@ -84,6 +85,46 @@ def test_few_looks_at_the_whole(make: Callable[[int], Fusion], monkeypatch: pyte
     monkeypatch.setattr(legal, "build_index_graph", counted)
     f = make(400)
     ig.schedule.like(f, f.outputs[0])
-    ig.schedule.inline_most(f)
+    inline_far(f)
     assert sum(looked) < 4 * 400
     assert all(t.inline_position for t in f.tensors if t.uses and t.definition is not None)
+
+
+def test_no_thread_reads_what_another_one_computes() -> None:
+    """Inlined as far as coordinates allow, t1 would be read along its parallel axis; less deep it is whole."""
+    f = ig.Fusion("f")
+    t1 = ig.neg(f.input("x", shape=(7, 5, 2)), name="t1")
+    total = ig.sum(t1, 1, name="total")
+    wide = ig.reshape(ig.expand(ig.unsqueeze(t1, 2), (7, 5, 3, 2)), 7, 15, 2)
+    f.output(total, wide)
+    for t in f.tensors:
+        if t.definition is not None:
+            t.parallelize(len(t.loop) - 1, "threadIdx.x")
+    ig.schedule.inline_most(f)
+    assert "inline" in str(f)
+    assert ig.emit(f, target="cuda").source and ig.validate(f, target="python").ok
+
+
+def test_a_scan_keeps_its_order_beside_what_is_expanded() -> None:
+    """Sharing the loops of the expanded copy, the scan would visit each of its elements three times."""
+    f = ig.Fusion("f")
+    c = ig.copy(f.input("x", shape=(2, 2)), name="c")
+    wide = ig.reshape(ig.expand(ig.unsqueeze(c, 1), (2, 3, 2)), 6, 2, name="wide")
+    f.output(wide, ig.cumsum(c, 0))
+    wide.split(0, 2)
+    ig.schedule.like(f, wide)
+    ig.schedule.inline_most(f)
+    for target in ("python", "cpu"):
+        assert ig.validate(f, target=target).ok
+
+
+def test_loops_that_the_user_put_on_threads_stay_as_they_are() -> None:
+    """A scan over threads is refused with inlining and without: what can be inlined elsewhere is."""
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(8,))
+    f.output(ig.cumsum(ig.exp(x), 0, name="s").parallelize(0, "threadIdx.x"))
+    f.output(ig.exp(ig.neg(x, name="n")))
+    ig.schedule.inline_most(f)
+    assert f["n"].inline_position == 1
+    with pytest.raises(ig.ScheduleError, match="s would race: its scanned axis 0"):
+        ig.emit(f, target="cuda")

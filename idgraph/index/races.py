@@ -2,18 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
 from idgraph.arith import Expr, simplify
 from idgraph.errors import ScheduleError
 from idgraph.index.live import live_uses
+from idgraph.index.maps import IndexMaps, LoopVar
+from idgraph.index.nest import Nest, Node, build_tree, launch_dims, launches, reduced
 from idgraph.index.order import check_order, check_scan
 from idgraph.index.storage import is_block, is_thread
 from idgraph.ir import Tensor, TensorExpr
-from idgraph.kernel.ir import Checked, Combine, If, Kernel, Loop, Single, Stmt
-from idgraph.lower.nest import IndexMaps, LoopVar, Nest, Node, reduced
-from idgraph.lower.storage import Home, Threads, line_of
+
+
+class Place(Protocol):
+    """Where readers find a tensor."""
+
+    @property
+    def in_memory(self) -> bool: ...
+    @property
+    def is_shared(self) -> bool: ...
+
+
+class Threads(Protocol):
+    """How expressions run: ``ways`` loop by loop, ``dims`` the thread dimensions of the kernel each one is in."""
+
+    @property
+    def ways(self) -> Mapping[TensorExpr, tuple[str, ...]]: ...
+    @property
+    def dims(self) -> Mapping[TensorExpr, tuple[str, ...]]: ...
+
+
+class Model(IndexMaps, Protocol):
+    """The facts that races need of an index model."""
+
+    @property
+    def ways(self) -> Mapping[TensorExpr, tuple[str, ...]]: ...
+    def storage(self, t: Tensor, /) -> Place: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """How expressions run, see `Threads`."""
+
+    ways: Mapping[TensorExpr, tuple[str, ...]]
+    dims: Mapping[TensorExpr, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +67,55 @@ def check_races(
     exprs: Sequence[TensorExpr],
     tree: Sequence[Node],
     maps: IndexMaps,
-    stored: Mapping[Tensor, Home],
+    stored: Mapping[Tensor, Place],
     threads: Threads,
 ) -> tuple[Crossing, ...]:
     """The dependences that need a barrier between write and read. Raises `ScheduleError` for a schedule that would
     race whatever barriers it has, or read what is not computed yet."""
     found: list[Crossing] = []
+    for _, check in _checks(exprs, tree, maps, stored, threads):
+        found += check()
+    return tuple(dict.fromkeys(found))
+
+
+def race_conflicts(model: Model, exprs: Sequence[TensorExpr]) -> list[tuple[tuple[Tensor, ...], ScheduleError]]:
+    """Each reason for which no kernels can be made of ``exprs`` as they are scheduled, with the tensors concerned."""
+    found: list[tuple[tuple[Tensor, ...], ScheduleError]] = []
+    try:
+        tree = build_tree(exprs, model)
+    except ScheduleError as error:
+        return [(tuple(e.output for e in exprs), error)]
+    ways = model.ways
+    stored = {t: model.storage(t) for e in exprs for t in e.outputs}
+    for tensors, check in _checks(exprs, tree, model, stored, Runs(ways, launch_dims(launches(tree, ways), ways))):
+        try:
+            check()
+        except ScheduleError as error:
+            found.append((tensors, error))
+    return found
+
+
+def _checks(
+    exprs: Sequence[TensorExpr],
+    tree: Sequence[Node],
+    maps: IndexMaps,
+    stored: Mapping[Tensor, Place],
+    threads: Threads,
+) -> Iterator[tuple[tuple[Tensor, ...], Callable[[], list[Crossing]]]]:
     for e in exprs:
-        _check_expr(e, maps.loops(e), threads.ways)
-        check_order(e, maps, threads.ways)
-        check_scan(e, maps, threads.ways)
+        yield (e.output,), partial(_check_alone, e, maps, threads.ways)
     for e in exprs:
         for t in e.outputs:
             for use in live_uses(t, exprs):
                 for k in use.operands_of(t):
-                    found += _check_use(t, use, k, shared_depth(tree, e, use), maps, stored[t], threads)
-    return tuple(dict.fromkeys(found))
+                    yield (t, use.output), partial(_check_use, t, use, k, tree, maps, stored[t], threads)
+
+
+def _check_alone(e: TensorExpr, maps: IndexMaps, ways: Mapping[TensorExpr, tuple[str, ...]]) -> list[Crossing]:
+    _check_expr(e, maps.loops(e), ways)
+    check_order(e, maps, ways)
+    check_scan(e, maps, ways)
+    return []
 
 
 def _check_expr(e: TensorExpr, loops: Sequence[LoopVar], ways: Mapping[TensorExpr, tuple[str, ...]]) -> None:
@@ -85,9 +153,10 @@ def shared_depth(tree: Sequence[Node], a: TensorExpr, b: TensorExpr) -> int:
 
 
 def _check_use(
-    t: Tensor, use: TensorExpr, operand: int, depth: int, maps: IndexMaps, home: Home, threads: Threads
+    t: Tensor, use: TensorExpr, operand: int, tree: Sequence[Node], maps: IndexMaps, home: Place, threads: Threads
 ) -> list[Crossing]:
     made = t.definition
+    depth = shared_depth(tree, made, use) if made is not None else 0
     if made is None or depth == 0:
         return []
     slots = maps.read(use, operand).slots
@@ -122,7 +191,7 @@ def _other_threads(
     depth: int,
     slots: Sequence[Expr | None],
     maps: IndexMaps,
-    home: Home,
+    home: Place,
     threads: Threads,
 ) -> Iterator[tuple[str, str, str]]:
     """Dimensions along which the thread that reads an element may not be the one that wrote it: (dimension, how it is
@@ -157,38 +226,10 @@ def _race(t: Tensor, made: TensorExpr, use: TensorExpr, way: str, writer: str, r
     )
 
 
+def line_of(e: TensorExpr | None) -> str:
+    """`` (file:line: text)`` of the user's line, or nothing."""
+    return f" ({e.source_line})" if e is not None and e.source_line else ""
+
+
 def _same(a: Expr | None, b: Expr) -> bool:
     return a is not None and (a == b or simplify(a - b) == 0)
-
-
-def check_barriers(kernel: Kernel) -> None:
-    """Raise `ScheduleError` where threads combine values under a condition that only some of them meet."""
-
-    def visit(body: Sequence[Stmt], threads: frozenset[str], why: str) -> None:
-        for s in body:
-            match s:
-                case Combine(acc, _, dims) if why:
-                    raise ScheduleError(
-                        f"{acc.name} is combined over {', '.join(dims)} where not every thread of the block comes",
-                        because=[why, "threads that combine values wait for all others"],
-                        hint="let the loops around the reduction fill their threads: split without a rest",
-                    )
-                case Loop(var, extent, way, inner):
-                    on_threads = way.startswith("threadIdx")
-                    part = on_threads and any(simplify(e - extent) != 0 for e in kernel.launch[way])
-                    uneven = "" if on_threads else _only_some(extent, threads, f"loop {var} ends at {extent}")
-                    mine = f"loop {var} leaves threads of {way} idle" if part else uneven
-                    visit(inner, threads | {var} if on_threads else threads, why or mine)
-                case If(condition, inner):
-                    visit(inner, threads, why or _only_some(condition, threads, f"the condition {condition}"))
-                case Single() | Checked():
-                    visit(s.body, threads, why or "a part for some threads only")
-                case _:
-                    pass
-
-    visit(kernel.body, frozenset(), "")
-
-
-def _only_some(e: Expr, threads: frozenset[str], why: str) -> str:
-    """``why`` where the value of ``e`` may differ between the threads of a block."""
-    return why if any(n in threads or n.startswith("ld") for n in e.names) else ""

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from idgraph.arith import Expr, simplify
 from idgraph.errors import ScheduleError
 from idgraph.index.maps import IndexMaps, LoopVar, scanned
-from idgraph.ir import SCANS, Tensor, TensorExpr
+from idgraph.index.storage import is_block, is_thread
+from idgraph.ir import SCANS, SCATTERS, Tensor, TensorExpr
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,3 +146,36 @@ def reduced(e: TensorExpr, loops: Sequence[LoopVar]) -> tuple[int, ...]:
 def folded(e: TensorExpr, maps: IndexMaps) -> tuple[int, ...]:
     """Positions of the loops along which ``e`` keeps one running value: those of a reduction or of a scan."""
     return scanned(e, maps) if e.op in SCANS else reduced(e, maps.loops(e))
+
+
+def exprs_of(nodes: Sequence[Node]) -> tuple[TensorExpr, ...]:
+    """The expressions in some trees, in order of their loops."""
+    return tuple(e for node in nodes for e in (node.exprs if isinstance(node, Nest) else (node.expr,)))
+
+
+def launches(tree: Sequence[Node], ways: Mapping[TensorExpr, tuple[str, ...]]) -> list[list[Node]]:
+    """Nodes of one kernel: what runs in one block, and needs no other, follows a reduction in one block at once."""
+    groups: list[list[Node]] = []
+    for node in tree:
+        inside = exprs_of((node,))
+        used = {w for e in inside for w in ways[e]}
+        one_block = not any(is_block(w) for w in used) and not any(e.op in SCATTERS for e in inside)
+        if one_block and groups and any(is_thread(w) for e in exprs_of(groups[-1]) for w in ways[e]):
+            before = exprs_of(groups[-1])
+            if not any(is_block(w) for e in before for w in ways[e]) and not any(e.op in SCATTERS for e in before):
+                groups[-1].append(node)
+                continue
+        groups.append([node])
+    return groups
+
+
+def launch_dims(
+    groups: Sequence[Sequence[Node]], ways: Mapping[TensorExpr, tuple[str, ...]]
+) -> dict[TensorExpr, tuple[str, ...]]:
+    """For each expression the thread dimensions of the kernel that it is in."""
+    found: dict[TensorExpr, tuple[str, ...]] = {}
+    for group in groups:
+        inside = exprs_of(group)
+        used = tuple(dict.fromkeys(w for e in inside for w in ways[e] if is_thread(w)))
+        found.update(dict.fromkeys(inside, used))
+    return found
