@@ -50,7 +50,7 @@ def test_the_same_positions_as_one_by_one(f: Fusion, data: Any) -> None:
         ig.schedule.like(f, reference)
     note(str(f))
     want = one_by_one(f)
-    inline_far(f)
+    inline_far(f, f.tensors)
     assert {t.name: t.inline_position for t in f.tensors} == want
 
 
@@ -85,7 +85,7 @@ def test_few_looks_at_the_whole(make: Callable[[int], Fusion], monkeypatch: pyte
     monkeypatch.setattr(legal, "build_index_graph", counted)
     f = make(400)
     ig.schedule.like(f, f.outputs[0])
-    inline_far(f)
+    inline_far(f, f.tensors)
     assert sum(looked) < 4 * 400
     assert all(t.inline_position for t in f.tensors if t.uses and t.definition is not None)
 
