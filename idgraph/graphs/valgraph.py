@@ -27,8 +27,14 @@ T = TypeVar("T")
 _LAST = -1
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Group(Generic[K]):
+class _Weak:
+    """A weak reference may hold it: `weakref_slot` of a generic dataclass adds none on Python 3.12."""
+
+    __slots__ = ("__weakref__",)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group(_Weak, Generic[K]):
     """Keys that are the same, in the order in which they entered the graph. Compare groups by identity.
 
     ``number`` is that of the first key: stable from run to run, not consecutive.
@@ -65,8 +71,8 @@ class Group(Generic[K]):
         return "{" + ", ".join(map(key_text, self.keys)) + "}"
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class ExprGroup(Generic[K]):
+@dataclass(frozen=True, slots=True, eq=False)
+class ExprGroup(_Weak, Generic[K]):
     """Domain expressions that are the same, with the groups they read and make. Compare by identity."""
 
     number: int
