@@ -13,7 +13,7 @@ Axes of one element have no say, and are in no order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -97,7 +97,7 @@ def carried(e: TensorExpr, operand: int, order: Order) -> Order:
             names[read[d]] = name
     if not axes and order.axes:
         return Order(order.source, (), (), f"{e.op} reads none of the axes of {e.inputs[operand].name}")
-    for x in _ways(e.output):
+    for x in _ways(e.output, read.values()):
         reason = _step(x, axes, names)
         if reason:
             line = f" at {e.source_line}" if e.source_line else ""
@@ -115,9 +115,10 @@ def _read_at(e: TensorExpr, operand: int) -> dict[IterDomain, IterDomain]:
     return {d: r.domain for d, r in zip(t.axes, read, strict=True) if isinstance(r, Mapped)}
 
 
-def _ways(t: Tensor) -> Iterator[DomainExpr]:
-    """The axis expressions from root to logical, each behind those that make what it reads."""
-    known, pending = set(t.root), list(t.domain.exprs)
+def _ways(t: Tensor, read: Iterable[IterDomain]) -> Iterator[DomainExpr]:
+    """The axis expressions from root to logical, each behind those that make what it reads; ``read``: axes at which an
+    operand is read. Those of a cat's pieces but the first are no root axes."""
+    known, pending = {*t.root, *read}, list(t.domain.exprs)
     while pending:
         ready = [x for x in pending if all(d in known for d in x.inputs)]
         if not ready:
