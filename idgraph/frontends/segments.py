@@ -15,11 +15,14 @@ from idgraph.frontends.nodes import Node, Program, Ref, TensorMeta, program_line
 from idgraph.frontends.pairs import PARTS, Pair
 from idgraph.ir import DTYPES, Fusion, Tensor
 
-# Views whatever the strides of their source; ``aten.view`` may need a copy where a kernel laid the source out anew.
+# Views whatever the strides of their source.
 PLAIN_VIEWS = frozenset({
     "aten.permute.default", "aten.t.default", "aten.transpose.int", "aten.unsqueeze.default", "aten.squeeze.dim",
     "aten.squeeze.dims", "aten.expand.default", "aten.slice.Tensor", "aten.select.int", "aten.alias.default",
 })  # fmt: skip
+# Views of what lies as it did in the capture; opaque calls are given it like that.
+SAME_ORDER = frozenset({"aten.view.default", "aten._unsafe_view.default"})
+VIEWS = PLAIN_VIEWS | SAME_ORDER
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +241,7 @@ def _segments(plan: Plan, live: frozenset[str]) -> tuple[Segment, ...]:
         elif n in outside:
             outer[plan.stage[n.name] - (n.meta is not None)].append(n)
     wanted = _wanted(plan, mapped, [*outside, *(n for n in mapped if n.name in views)]) - views
-    wanted |= _crossing(plan, mapped)
+    wanted |= {n for n in _crossing(plan, mapped) if n not in views or plan.program[n].target not in SAME_ORDER}
     made = [_segment(plan, f"{plan.program.name}.{k}", inner[k], wanted, tuple(outer[k])) for k in range(last + 1)]
     return tuple(s for s in made if s.fusion is not None or s.calls)
 
@@ -276,12 +279,24 @@ def _views(plan: Plan, calls: Sequence[Node]) -> frozenset[str]:
     work += plan.stored
     while work:
         n = named.get(work.pop())
-        if n is None or n.name in found or n.name in plan.reasons or n.target not in PLAIN_VIEWS:
+        if n is None or n.name in found or n.name in plan.reasons or n.target not in VIEWS:
             continue
+        if n.target in SAME_ORDER and _is_computed(plan, named, n):
+            continue  # a kernel writes it in the view's shape at no cost
         if isinstance(n.meta, TensorMeta) and n.meta.dtype in DTYPES:
             found.add(n.name)
             work += n.refs()
     return frozenset(found)
+
+
+def _is_computed(plan: Plan, named: Mapping[str, Node], n: Node) -> bool:
+    """Whether a kernel computes what a view shows: it is no argument, and no result of an opaque call."""
+    while n.target in VIEWS:
+        source = named.get(next(iter(n.refs()), ""))
+        if source is None:
+            return False
+        n = source
+    return n.name not in plan.reasons and not is_projection(plan, n)
 
 
 def _segment(plan: Plan, title: str, nodes: Sequence[Node], wanted: frozenset[str], calls: tuple[Node, ...]) -> Segment:

@@ -7,79 +7,150 @@ other sizes share a launch, each on a range of its blocks.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import sys
+from bisect import bisect_right, insort
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
+from math import prod
 
-from idgraph.arith import Expr, as_expr, simplify
+from idgraph.arith import as_expr, simplify
 from idgraph.kernel.defuse import loaded_in, stored_in
-from idgraph.kernel.ir import (
-    Accumulate,
-    Alloc,
-    Barrier,
-    Combine,
-    Kernel,
-    Loop,
-    Note,
-    Plan,
-    Stmt,
-    walk,
-)
+from idgraph.kernel.ir import Kernel, Loop, Note, Plan, Stmt
+from idgraph.kernel.shared import shared_layout
+from idgraph.passes.launch_shapes import Block, Nested, fits, nested, on_block
 from idgraph.schedule.config import KernelConfig
 
 ARRAYS = 96  # parameters of a launch: the driver takes 4 KB, of which an array and its extents take some 40 bytes
 LOOKED_AT = 16  # launches that are tried before a kernel gets one of its own
+WIDEST = 512  # threads of a block that nests of other blocks may join: more leave a thread few registers
 MOST = 4  # nests in one thread: each holds registers for its loads
 Body = tuple[Stmt, ...]
 
 
 def together(plan: Plan) -> Plan:
-    """The plan with independent kernels joined, each as early as what it reads is there.
+    """The plan with independent kernels joined, in as few launches as that leaves.
 
     A kernel goes into the first launch after all those that it needs (what it reads is written, what it writes has been
-    read), among launches of as many threads and few enough arrays. Near linear in the kernels.
+    read), among launches whose blocks it fits and that pass few enough arrays. Then a launch that nothing waits for is
+    joined to a later one. Near linear in the kernels.
     """
-    groups: list[list[Kernel]] = []
-    arrays: list[set[str]] = []
-    written: dict[str, int] = {}  # buffer -> the last launch that writes it
-    touched: dict[str, int] = {}  # buffer -> the last launch that reads or writes it
-    places: dict[Expr, list[int]] = {}  # threads of a block -> launches of plain kernels
+    found = _Launches()
     for k in plan.kernels:
-        writes, names = stored_in(k.body), {b.name for b in k.buffers}
-        after = max([*(written.get(n, -1) for n in names), *(touched.get(n, -1) for n in writes)], default=-1)
-        home = len(groups)
-        if _is_plain(k):
-            open_ = places.setdefault(k.launch["threadIdx.x"][0], [])
-            first = bisect_right(open_, after)
-            fits = (n for n in islice(open_, first, first + LOOKED_AT) if len(arrays[n] | names) <= ARRAYS)
-            home = next(fits, home)
-            if home == len(groups):
-                open_.append(home)
-        if home == len(groups):
-            groups.append([])
-            arrays.append(set())
-        groups[home].append(k)
-        arrays[home] |= names
-        for n in names:
-            touched[n] = max(home, touched.get(n, -1))
-        for n in writes:
-            written[n] = max(home, written.get(n, -1))
-    joined = [_joined(g) if len(g) > 1 else g[0] for g in groups]
+        found.place(k)
+    found.delay()
+    joined = [g.joined() for g in found.groups if g.kernels]
     return replace(plan, kernels=tuple(replace(k, name=f"kernel{n}") for n, k in enumerate(joined)))
 
 
-def _is_plain(k: Kernel) -> bool:
-    """One nest on blockIdx.x and a known number of threadIdx.x, in which threads do not meet: sums are their own."""
-    if set(k.launch) != {"blockIdx.x", "threadIdx.x"} or any(len(e) != 1 for e in k.launch.values()):
-        return False
-    if not k.launch["threadIdx.x"][0].is_const or any(
-        isinstance(s, (Alloc, Barrier, Combine)) or (isinstance(s, Accumulate) and s.buffer is not None)
-        for s in walk(k.body)
-    ):
-        return False
-    loops = [s for s in k.body if not isinstance(s, Note)]
-    return len(loops) == 1 and isinstance(loops[0], Loop) and loops[0].parallel == "blockIdx.x"
+@dataclass(slots=True)
+class _Launch:
+    """Kernels of one launch. ``nests``: those kernels, where others may come; their ``block``, and whether its shape
+    may still change. ``until``: the first later launch that needs this one."""
+
+    kernels: list[Kernel]
+    arrays: set[str]
+    nests: list[Nested] | None
+    until: int
+
+    @property
+    def block(self) -> Block | None:
+        """The shape of its blocks; None where it may still change."""
+        return next((n.block for n in self.nests or () if not n.free), None)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block, at least."""
+        return max((prod(n.block) for n in self.nests or ()), default=1)
+
+    def takes(self, nests: Sequence[Nested], arrays: set[str]) -> bool:
+        """Whether these may join it: blocks of one shape, few enough arrays, shared memory that every device has."""
+        if self.nests is None or len(self.arrays | arrays) > ARRAYS:
+            return False
+        both = (*self.nests, *nests)
+        fixed = {n.block for n in both if not n.free}
+        block = next(iter(fixed)) if fixed else (max(n.block[0] for n in both), 1, 1)
+        if len(fixed) > 1 or not all(fits(n, block) for n in both):
+            return False
+        if prod(block) > WIDEST and any(n.block != block for n in both):
+            return False
+        return not any(n.shares for n in both) or not shared_layout([s for n in both for s in n.kernel.body]).dynamic
+
+    def joined(self) -> Kernel:
+        """All of it as one kernel."""
+        if len(self.kernels) == 1 or self.nests is None:
+            return self.kernels[0]
+        block = self.block or (self.threads, 1, 1)
+        return _joined([on_block(n, block) for n in self.nests])
+
+
+@dataclass(slots=True)
+class _Launches:
+    """The launches so far, and which of them touch a buffer: ``written`` the last that writes it, ``readers`` those
+    that read it since. ``open`` are launches that others may join, by the shape of their blocks; None: any."""
+
+    groups: list[_Launch] = field(default_factory=list[_Launch])
+    written: dict[str, int] = field(default_factory=dict[str, int])
+    readers: dict[str, set[int]] = field(default_factory=dict[str, "set[int]"])
+    open: dict[Block | None, list[int]] = field(default_factory=dict[Block | None, "list[int]"])
+
+    def place(self, k: Kernel) -> None:
+        """Put a kernel into the first launch that it may join, or into one of its own."""
+        writes, names = stored_in(k.body), {b.name for b in k.buffers}
+        needed = {self.written[n] for n in names if n in self.written}
+        needed.update(g for n in writes for g in self.readers.get(n, ()))
+        nest = nested(k)
+        home = len(self.groups) if nest is None else self.home(nest, max(needed, default=-1), names)
+        if home == len(self.groups):
+            self.groups.append(_Launch([], set(), None if nest is None else [], sys.maxsize))
+            if nest is not None:
+                self.open.setdefault(None if nest.free else nest.block, []).append(home)
+        group = self.groups[home]
+        group.kernels.append(k)
+        group.arrays |= names
+        if nest is not None and group.nests is not None:
+            if group.block is None and not nest.free and group.nests:
+                self.open[None].remove(home)
+                insort(self.open.setdefault(nest.block, []), home)
+            group.nests.append(nest)
+        self.note(home, needed, names, writes)
+
+    def note(self, home: int, needed: set[int], names: set[str], writes: frozenset[str]) -> None:
+        """Remember who waits for whom, and who touches what."""
+        for g in needed:
+            self.groups[g].until = min(self.groups[g].until, home)
+        for n in names:
+            self.readers.setdefault(n, set()).add(home)
+        for n in writes:
+            self.written[n] = max(home, self.written.get(n, -1))
+            self.readers[n] = {home}
+
+    def home(self, nest: Nested, after: int, names: set[str]) -> int:
+        """The first launch behind ``after`` that takes the nest; a new one where none of the next does."""
+        keys = list(self.open) if nest.free else [k for k in (None, nest.block) if k in self.open]
+        best = len(self.groups)
+        for key in keys:
+            open_ = self.open[key]
+            for g in islice(open_, bisect_right(open_, after), bisect_right(open_, after) + LOOKED_AT):
+                if g >= best:
+                    break
+                if self.groups[g].takes([nest], names):
+                    best = g
+        return best
+
+    def delay(self) -> None:
+        """Join launches that can wait to later ones."""
+        for at, g in enumerate(self.groups):
+            if g.nests is None:
+                continue
+            last = min(g.until, at + 1 + LOOKED_AT, len(self.groups))
+            for other in self.groups[at + 1 : last]:
+                if other.nests is not None and other.kernels and other.takes(g.nests, g.arrays):
+                    other.kernels[:0], other.nests[:0] = g.kernels, g.nests
+                    other.arrays |= g.arrays
+                    other.until = min(other.until, g.until)
+                    g.kernels, g.nests = [], None
+                    break
 
 
 def _joined(kernels: Sequence[Kernel]) -> Kernel:
@@ -99,7 +170,7 @@ def _joined(kernels: Sequence[Kernel]) -> Kernel:
         first = simplify(first + g[0].launch["blockIdx.x"][0])
     buffers = {b.name: b for k in kernels for b in k.buffers}
     scalars = tuple(dict.fromkeys(s for k in kernels for s in k.scalars))
-    launch = {"blockIdx.x": (first,), "threadIdx.x": kernels[0].launch["threadIdx.x"]}
+    launch = {d: e for k in kernels for d, e in k.launch.items()} | {"blockIdx.x": (first,)}
     return replace(kernels[0], buffers=tuple(buffers.values()), scalars=scalars, body=tuple(body), launch=launch)
 
 

@@ -74,10 +74,11 @@ class Lane:
         loaded = {s: symbol(self.lets[s.name], *s.symbol_bounds) for s in e.symbols if s.name in self.lets}
         return e.substitute({**self.values, **loaded})
 
-    def point(self, loops: Sequence[str]) -> tuple[Expr, ...]:
-        """The values of loop variables in this lane."""
-        numbers = {s.name: n for s, n in self.values.items()}
-        return tuple(as_expr(numbers[v]) if v in numbers else symbol(v) for v in loops)
+    def point(self, s: Checked) -> tuple[Expr, ...]:
+        """The values of the loops that a check names, in this lane."""
+        numbers = {x.name: as_expr(n) for x, n in self.values.items()}
+        known = s.point or tuple(symbol(v) for v in s.site.loops)
+        return tuple(e.substitute({x: numbers[x.name] for x in e.symbols if x.name in numbers}) for e in known)
 
     def name(self, local: str, depth: int) -> str:
         """A local that was set inside ``depth`` of the unrolled loops."""
@@ -257,7 +258,7 @@ class Expansion:
             return self.tested(s, lanes, depths)
         made: list[Stmt] = self.expand(s.body, lanes, depths)
         for (condition, value), lane in reversed(first.items()):
-            made = [Checked(condition, value, s.site, tuple(made), lane.point(s.site.loops))]
+            made = [Checked(condition, value, s.site, tuple(made), lane.point(s))]
         return made
 
     def tested(self, s: Checked, lanes: Sequence[Lane], depths: dict[str, int]) -> list[Stmt]:
@@ -268,7 +269,7 @@ class Expansion:
         made: list[Stmt] = []
         for (condition, value), some in alike.items():
             body = self.expand(s.body, some, dict(depths))
-            made.append(Checked(condition, value, s.site, tuple(body), some[0].point(s.site.loops), always=True))
+            made.append(Checked(condition, value, s.site, tuple(body), some[0].point(s), always=True))
         return made
 
     def conditional(self, condition: Expr, body: Body, lanes: Sequence[Lane], depths: dict[str, int]) -> list[Stmt]:

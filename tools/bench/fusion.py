@@ -5,7 +5,7 @@
 GRAPHS is a folder of captured graphs, LOG one with `fusion_failures.jsonl` and `loop_bodies.jsonl` of Inductor. Three
 tables: causes of every pair that shares a buffer, graph by graph, each operation in a kernel of its own (``--align``
 tries the alignments too: some 50 ms each); Inductor's pairs with its word and ours; kernels of the mapped operations of
-the programs in the log, matrix products left to torch in both.
+the programs in the log and of blocks of four models, matrix products left to torch in both.
 """
 
 from __future__ import annotations
@@ -20,12 +20,10 @@ from typing import Any
 
 import idgraph as ig
 from idgraph.errors import IdGraphError
-from idgraph.frontends.fx import Import, from_json
+from idgraph.frontends.fx import from_json
 from idgraph.fuse import CAUSES, Obstacle
-from idgraph.ir.parsing import copy_fusion
+from tools.bench.blocks import BLOCKS, PRODUCTS, counted, kernels_of
 from tools.bench.fusion_rows import Row, best, judged, read
-
-PRODUCTS = ("aten.addmm.default", "aten.bmm.default", "aten.mm.default")
 
 
 def causes(folder: Path, match: str, align: bool) -> dict[str, Any]:
@@ -88,21 +86,16 @@ def kernels(folder: Path, log: Path, match: str) -> list[dict[str, Any]]:
         imported = imported.calling(*(p for p in PRODUCTS if p in imported.coverage.mapped))
         row: dict[str, Any] = {"case": case, "graph": path.stem.rpartition(".")[2], "inductor": len(fused)}
         try:
-            row["idgraph"] = _count(imported)
+            row["idgraph"] = kernels_of(imported)
         except IdGraphError as error:
             row["failed"] = error.what
         out.append(row)
     return out
 
 
-def _count(imported: Import) -> int:
-    total = 0
-    for s in imported.segments:
-        if s.fusion is not None:
-            f = copy_fusion(s.fusion)
-            ig.schedule.auto(f)
-            total += len(ig.emit(f, target="cuda").kernels)
-    return total
+def blocks(match: str) -> list[dict[str, Any]]:
+    """The same for blocks of four models, compiled here."""
+    return [row for name in BLOCKS if match in name for row in counted(name)]
 
 
 def main() -> int:
@@ -116,9 +109,10 @@ def main() -> int:
     args = parser.parse_args()
     folder, log = Path(args.graphs), Path(args.log)
     result: dict[str, Any] = {
-        "kernels": kernels(folder, log, args.match), "inductor_rows": rows(folder, log, args.match),
+        "kernels": [*kernels(folder, log, args.match), *blocks(args.match)],
+        "inductor_rows": rows(folder, log, args.match),
         "causes": causes(folder, args.match, args.align),
-    }  # fmt: skip
+    }
     for row in result["kernels"]:
         ours = row.get("idgraph", row.get("failed"))
         more = " more" if isinstance(ours, int) and ours > row["inductor"] else ""

@@ -1,0 +1,18 @@
+"""Kernels of models' blocks, forward and backward: no more than TorchInductor makes for the same operations."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+from tools.bench.blocks import BLOCKS, counted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BLOCKS)
+def test_no_more_kernels_than_inductor(name: str) -> None:
+    rows = list(counted(name))
+    assert [r["graph"] for r in rows] == ["fw", "bw"]
+    for row in rows:
+        assert 0 < row["idgraph"] <= row["inductor"], row
