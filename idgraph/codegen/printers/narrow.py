@@ -40,6 +40,7 @@ class Narrow:
     short: Collection[str]
     _wide: dict[Expr, str] = field(default_factory=dict[Expr, str])
     _text: dict[Expr, str] = field(default_factory=dict[Expr, str])
+    asked: list[Expr] = field(default_factory=list[Expr])  # whose text was wanted
 
     def wide(self, e: Expr) -> str:
         """``e`` as an int64 (or a condition)."""
@@ -53,6 +54,14 @@ class Narrow:
 
     def text(self, e: Expr) -> str:
         """``e`` modulo 2**32 as a uint32; a condition as it is."""
+        self.asked.append(e)
+        return self._of(e)
+
+    def named(self, names: Mapping[Expr, str]) -> Narrow:
+        """The same where these expressions have been computed."""
+        return Narrow(self.names, self.short, self._wide, dict(names))
+
+    def _of(self, e: Expr) -> str:
         for node in postorder(e):
             if node not in self._text:
                 self._text[node] = self._node(node)
@@ -95,7 +104,7 @@ class Narrow:
         out = ""
         for a in sorted(e.args, key=lambda a: (a.op == "const", a.coef < 0)):
             if out and (a.coef < 0 or (a.op == "const" and a.value < 0)):
-                out += f" - {self.text(a * -1)}"
+                out += f" - {self._of(a * -1)}"
             else:
                 out += f" + {self._text[a]}" if out else self._text[a]
         return f"u32({out})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import assert_never
 
 from idgraph.arith import TRUE, Expr, as_expr, is_true, simplify, symbol, to_source
@@ -19,12 +20,14 @@ from idgraph.codegen.ops.formulas import (
     operand_text,
     value_type,
 )
+from idgraph.codegen.printers.named import repeated
 from idgraph.codegen.printers.narrow import LIMIT, Narrow, fits
 from idgraph.codegen.printers.unchecked import Inside
 from idgraph.errors import EmitError
 from idgraph.index.storage import is_thread
 from idgraph.ir import DType, item_size
 from idgraph.ir.targets import Target
+from idgraph.kernel.defuse import names
 from idgraph.kernel.ir import (
     ZERO,
     Accumulate,
@@ -307,12 +310,13 @@ class _Scalar:
             # Below the first block the difference wraps to a number that no extent reaches.
             self.put(depth, f"{s.var} = {f'u32({value}{first})' if first else value}{note}")
             if self.exact(s):
-                self.block(s.body, depth)
+                self.threads_body(s.body, depth)
                 return
             if any(isinstance(x, Barrier) for x in walk(s.body)):  # all threads meet there: the test goes inside
-                self.block(tested(s.body, symbol(s.var, 0, None) < s.extent), depth)
+                self.threads_body(tested(s.body, symbol(s.var, 0, None) < s.extent), depth)
                 return
             self.put(depth, f"if {s.var} < {f'u32({extent})' if fits(s.extent) else extent}:")
+            self.threads_body(s.body, depth + 1)
         else:
             spread = outermost and self.target.cores and runs_parallel(self.kernel)
             # A part of the blocks, on one core; each core has its own.
@@ -322,8 +326,28 @@ class _Scalar:
             self.around += 1
             self.block(s.body, depth + 1)
             self.around -= 1
+
+    def threads_body(self, body: Sequence[Stmt], depth: int) -> None:
+        """Statements of one thread, what they repeat of its place among the others with a name."""
+        if any(isinstance(s, Loop) and is_thread(s.parallel) for s in walk(tuple(body))):
+            self.block(body, depth)
             return
-        self.block(s.body, depth + 1)
+        before, sites, plain = len(self.lines), self.sites, self.narrow
+        self.narrow = plain.named({})
+        self.block(body, depth)
+        found = repeated(self.narrow.asked, frozenset(plain.short))
+        if found:
+            del self.lines[before:]
+            self.sites = sites
+            taken = {n for s in walk(self.kernel.body) for n in names(s)} | {*plain.names.values()}
+            free = (f"n{k}" for k in count() if f"n{k}" not in taken)
+            known: dict[Expr, str] = {}
+            for e, name in zip(found, free, strict=False):
+                self.put(depth, f"{name} = {plain.named(known).text(e)}")
+                known[e] = name
+            self.narrow = plain.named(known)
+            self.block(body, depth)
+        self.narrow = plain
 
     def exact(self, s: Loop) -> bool:
         """True when as many threads run as the loop has points."""
