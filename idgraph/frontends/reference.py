@@ -136,9 +136,18 @@ def _checked(result: object, meta: Meta, node: Node, program: Program, env: dict
         if meta is None:
             return None
         raise FrontendError(f"{where_of(node)}: torch gives no tensor where the graph says {meta}")
-    array = space.from_tensor(result)
+    array = space.from_tensor(_as_promised(result, meta))
     _bound(program, node, meta.shape, tuple(array.shape), env)
     if space.dtype(array) != meta.dtype:
         shown = f"{space.dtype(array)}{tuple(array.shape)}"
         raise FrontendError(f"{where_of(node)}: torch gives {shown}, the graph says {meta}")
     return array
+
+
+def _as_promised(result: Any, meta: TensorMeta) -> Any:
+    """A narrow float as the wider one that the graph has: torch's kernels for the CPU keep bfloat16 in batch statistics
+    that its own description of them, by which everything after was captured, gives as float32."""
+    torch: Any = load_torch("whose operation ran")
+    wanted = getattr(torch, meta.dtype, None)
+    narrow = result.dtype in (torch.bfloat16, torch.float16) and wanted in (torch.float32, torch.float64)
+    return result.to(wanted) if narrow else result

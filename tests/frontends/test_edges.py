@@ -128,3 +128,11 @@ def test_a_part_that_reads_nothing_gives_tensors() -> None:
     x = normal(4, 3)
     found = from_torch(torch.linalg.pinv, (x,)).run(x)
     torch.testing.assert_close(found, torch.linalg.pinv(x))
+
+
+def test_batch_statistics_that_torch_gives_narrower_than_it_says() -> None:
+    def normed(x: T) -> T:
+        return F.batch_norm(x, None, None, training=True)
+
+    x = normal(3, 2, 4).bfloat16()
+    torch.testing.assert_close(from_torch(normed, (x,)).run(x), normed(x))
