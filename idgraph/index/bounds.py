@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from idgraph.arith import FALSE, TRUE, Expr, Proof, and_, drop_redundant, enumerate_points, simplify, strongest
 from idgraph.display import Printed
+from idgraph.graphs.coordinates import is_product
 from idgraph.graphs.own_axes import Bound, Side
 from idgraph.ir import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle
 
@@ -26,7 +27,7 @@ def needed(bounds: Iterable[Bound], known: Sequence[Expr]) -> tuple[tuple[Expr, 
     """
     found = tuple(bounds)
     made: list[Expr] = list(known)
-    asked = dict.fromkeys(b.condition for b in found)
+    asked = dict.fromkeys(b.condition for b in (_asked(found) if len(found) > _MANY else found))
     for condition in strongest(asked) if len(asked) > _MANY else asked:
         c = simplify(condition)
         if c != TRUE and c not in made:
@@ -47,6 +48,26 @@ def needed(bounds: Iterable[Bound], known: Sequence[Expr]) -> tuple[tuple[Expr, 
     if smaller:
         found = tuple(replace(b, condition=smaller.get(simplify(b.condition), b.condition)) for b in found)
     return tuple(kept), found
+
+
+def _asked(bounds: Sequence[Bound]) -> list[Bound]:
+    """Without those that others imply by the split between them: of splits of splits all but one.
+
+    Where an axis is ``outer * n + inner``, it is below its end only where ``outer`` is, and where nothing is left over
+    the other way round; it is not below 0 where neither of the two is. So each split takes away one end, in one
+    direction: never in a ring.
+    """
+    sides = {(b.axis, b.side) for b in bounds}
+    left: set[tuple[IterDomain, Side]] = set()
+    for b in bounds:
+        x = b.expr
+        if not isinstance(x, Split) or b.axis is not x.source or any((d, "start") not in sides for d in x.outputs):
+            continue
+        left.add((b.axis, "start"))
+        if b.side == "stop":
+            even = (x.inner, "stop") in sides and is_product(x.outer.extent, x.inner.extent, x.source.extent)
+            left.add((x.source if even else x.outer, "stop"))
+    return [b for b in bounds if (b.axis, b.side) not in left]
 
 
 def _without_implied(kept: Sequence[Expr]) -> Sequence[Expr]:
