@@ -50,6 +50,7 @@ CHECKS = (
     _rule("layout", "the rooms are the ones on the plan"),
     _rule("length", "long modules and functions say why"),
     _rule("public-docs", "every public name has an example"),
+    _rule("prose", "sentences that readers stumbled over"),
     _rule("light-import", "import idgraph is quick and light"),
     Check(
         "doctests",

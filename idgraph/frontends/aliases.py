@@ -124,7 +124,7 @@ def _span(meta: TensorMeta) -> tuple[int, int]:
 
 
 def _source(program: Program, node: Node) -> Node | None:
-    """What a view is a view of."""
+    """The tensor behind a view."""
     first = node.args[0] if node.args else None
     if node.kind != "call" or not isinstance(first, Ref) or not isinstance(node.meta, TensorMeta):
         return None

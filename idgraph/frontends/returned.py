@@ -52,7 +52,7 @@ class Returned:
         return changed + [own[n] if n in own else self._view(v) for n, v in enumerate(rest)]
 
     def _find_changed(self) -> None:
-        """What the new values of arguments are views of: the arguments, which have them by now."""
+        """The tensors behind the new values of arguments: the arguments, which have them by now."""
         of = {s.root: s.of for s in self.aliases.values()}
         for name, ref in zip(self.program.mutated, self.program.results, strict=False):
             if isinstance(ref, Ref) and ref.name in of:

@@ -290,7 +290,7 @@ def _views(plan: Plan, calls: Sequence[Node]) -> frozenset[str]:
 
 
 def _is_computed(plan: Plan, named: Mapping[str, Node], n: Node) -> bool:
-    """Whether a kernel computes what a view shows: it is no argument, and no result of an opaque call."""
+    """Whether a kernel computes what a view shows: it is neither an argument nor the result of an opaque call."""
     while n.target in VIEWS:
         source = named.get(next(iter(n.refs()), ""))
         if source is None:

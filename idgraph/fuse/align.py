@@ -59,7 +59,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The alignment, or what was tried and why it did not do."""
+    """The alignment, or the ways that were tried and why each failed."""
 
     alignment: Alignment | None
     tried: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ def _read(exprs: Sequence[TensorExpr]) -> set[Tensor]:
 
 
 def answer(q: Question) -> Answer:
-    """Try each way on a copy; what was asked before is remembered."""
+    """Try each way on a copy; earlier answers are remembered."""
     key = q.key
     known = _KNOWN.get(key)
     if known is None:
@@ -146,7 +146,7 @@ def _answer(q: Question) -> Answer:
 
 
 def _checked(f: Fusion) -> tuple[int, str]:
-    """Addresses looked at, and what is wrong."""
+    """The number of addresses looked at, and the fault found."""
     points = [prod(int(d.extent) if d.extent.is_const else 64 for d in e.output.loop) for e in f.exprs]
     sizes = {name: _size(s.symbol_bounds) for name, s in f.symbols.items()}
     if sum(points) <= RUN:
@@ -392,7 +392,7 @@ def _reorder(a: Tensor, fa: Form, fb: Form) -> None:
 
 
 def _cut(t: Tensor, form: Form, units: Collection[tuple[int, ...]]) -> list[Digit]:
-    """Loops of ``t`` split into digits; what each loop is then."""
+    """Loops of ``t`` split into digits, and the digits of each loop."""
     found: list[Digit] = []
     at = 0
     for loop in form.loops:

@@ -66,7 +66,7 @@ class Plan(Printed):
         )
 
     def to_json(self) -> str:
-        """Kernels, counts and what is apart."""
+        """Kernels, their numbers, and the pairs that stay apart."""
         data = {"kernels": self.kernels, "before": self.before, "after": self.after,
                 "apart": [o.row() for o in self.apart]}  # fmt: skip
         return json.dumps(data, indent=1)
@@ -97,7 +97,7 @@ def plan(fusion: Fusion) -> Plan:
 
 
 def _operations(f: Fusion, kernels: Sequence[Kernel]) -> tuple[tuple[str, ...], ...]:
-    """The tensors that each kernel makes: what it stores, and what only that is computed by."""
+    """The tensors that each kernel makes: those it stores, and those computed for them alone."""
     order = {e: n for n, e in enumerate(f.exprs)}
     found: list[tuple[str, ...]] = []
     for k in kernels:

@@ -133,7 +133,7 @@ def _check_key(key: object) -> None:
     if _is_key(key):
         return
     raise IndexingError(
-        f"{short_repr(key)} is no use of an axis by an operation",
+        f"{short_repr(key)} is not a use of an axis by an operation",
         where=user_line(),
         hint="name both: the axis and the operation that touches it, such as (t.logical[0], u.definition); "
         "the definition of an input is None",

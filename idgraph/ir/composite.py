@@ -1,4 +1,4 @@
-"""Reductions, gathers and what is built of several primitives (softmax, cumsum), with torch's arguments."""
+"""Reductions, gathers and compositions of primitives (softmax, cumsum), with torch's arguments."""
 
 from __future__ import annotations
 

@@ -61,9 +61,9 @@ def _amount(n: int) -> str:
 class Decision(Printed):
     """The way ``chosen`` for an operation (a gather or a scatter), its reason, and the ways rejected.
 
-    ``tensor`` is what the operation makes, ``source`` what it gathers from or scatters into, ``entries`` the number of
-    loaded indices for each row ("one", or an extent), ``line`` the user's. ``forced`` says that the user chose.
-    ``saved`` are bytes that the way does not move, ``proof`` why it gives the same, claim by claim.
+    ``tensor`` is the operation's result, ``source`` the tensor that it gathers from or scatters into, ``entries`` the
+    number of loaded indices for each row ("one", or an extent), ``line`` the user's. ``forced`` says that the user
+    chose. ``saved`` are bytes that the way does not move, ``proof`` why it gives the same, claim by claim.
 
     >>> print(Decision("gather", "t3", "t1", "one", "", "recompute", "cheaper", (Option("global", 9, "stores t1"),)))
     gather t3 of t1, one index a row: recompute (cheaper)

@@ -231,7 +231,7 @@ def index_put(
     *,
     name: str | None = None,
 ) -> Tensor:
-    """x with values written, or added, at ``x[indices]`` (see `index`); values broadcast to what is written.
+    """x with values written, or added, at ``x[indices]`` (see `index`); values broadcast to the written elements.
 
     Without ``accumulate`` the last of several writers of one element wins. Negative indices count from the end.
 

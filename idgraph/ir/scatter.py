@@ -54,7 +54,7 @@ def entry_axes(e: TensorExpr) -> tuple[IterDomain, ...]:
 
 
 def combines(e: TensorExpr) -> Literal["sum", "amax"] | None:
-    """How a scatter makes one element of what is there and what is written; None where it replaces it."""
+    """How a scatter combines an element with the value written to it; None where the value replaces it."""
     if e.op == "scatter_add" or (e.op == "index_put" and e.attrs.get("accumulate") is True):
         return "sum"
     return "amax" if e.op == "index_put" and e.attrs.get("accumulate") == "amax" else None

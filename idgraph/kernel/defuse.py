@@ -193,7 +193,7 @@ def updated_by(s: Stmt) -> tuple[Local, ...]:
 
 
 def operands_of(s: Stmt) -> tuple[Operand, ...]:
-    """The operands of ``s``, without what it adds to."""
+    """The operands of ``s``, its accumulator left out."""
     found: list[Operand] = []
 
     def keep(o: Operand) -> Operand:

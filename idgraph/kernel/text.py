@@ -71,7 +71,7 @@ def kernel_text(
 
 
 def statement_text(s: Stmt) -> str:
-    """One statement by itself, without what is inside it."""
+    """The head of one statement, without its body."""
     return _Lines(_Names((), (s,), {})).line(s)
 
 
@@ -228,7 +228,7 @@ class _Lines:
         return f"{x.tensor}{'' if x.operand is None else f'.{x.operand}'}({point}){''.join(over)}{when}"
 
     def line(self, s: Stmt) -> str:
-        """One statement, without what is inside it."""
+        """The head of one statement, without its body."""
         expr = self.names.expr
         match s:
             case Loop(var, extent, parallel, _, note, first):

@@ -64,7 +64,7 @@ def conjuncts(condition: Expr) -> tuple[Expr, ...]:
 
 @dataclass(slots=True)
 class Structure:
-    """One walk over the statements in their order: what is set where, of which type, and who comes to a barrier.
+    """One walk over the statements in their order: what is set where, of which type, and which threads reach a barrier.
 
     ``set_under`` has, for each variable, the conditions under which statements before have set it.
     """

@@ -23,7 +23,7 @@ def take_back(fusion: Fusion) -> None:
 
 
 def lay_out(fusion: Fusion, tensors: Iterable[Tensor]) -> None:
-    """Lay ``tensors`` out as `infer` decides, where that is not what they have, and note it in ``fusion.formats``.
+    """Lay ``tensors`` out as `infer` decides, where their layout differs, and note it in ``fusion.formats``.
 
     The result of a scatter lies as its operand, which it may update in place, and a scan along its own axis.
 

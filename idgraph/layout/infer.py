@@ -212,7 +212,7 @@ def _plain(x: Expr) -> int | Expr:
 
 @arguments(OperationError, keep=rewriting)
 def apply(fusion: Fusion, decisions: Decisions) -> Fusion:
-    """Lay each decided tensor out as decided, where that is not what it has; demands stay. Returns the fusion.
+    """Lay each decided tensor out as decided, where its layout differs; demands stay. Returns the fusion.
 
     From then on the layout is a demand. Raises `OperationError` for decisions of another fusion.
 

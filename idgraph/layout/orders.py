@@ -117,7 +117,7 @@ def _read_at(e: TensorExpr, operand: int) -> dict[IterDomain, IterDomain]:
 
 def _ways(t: Tensor, read: Iterable[IterDomain]) -> Iterator[DomainExpr]:
     """The axis expressions from root to logical, each behind those that make what it reads; ``read``: axes at which an
-    operand is read. Those of a cat's pieces but the first are no root axes."""
+    operand is read. Those of a cat's pieces are not root axes, but for the first piece's."""
     known, pending = {*t.root, *read}, list(t.domain.exprs)
     while pending:
         ready = [x for x in pending if all(d in known for d in x.inputs)]
@@ -167,7 +167,7 @@ def _put(
 
 
 def offered(t: Tensor, known: dict[Tensor, tuple[Order, ...]]) -> tuple[tuple[Order, ...], tuple[str, ...]]:
-    """The orders that a tensor is offered by what it is computed from, most axes first; and why others ended.
+    """The orders that a tensor's operands offer it, most axes first; and why others ended.
 
     An order of a source whose axes another order of that source has in the same order is not offered again.
     """

@@ -1,6 +1,7 @@
-"""Where the threads of a block wait for each other: between the writes and the reads of what they exchange.
+"""Where the threads of a block wait for each other: between the writes and the reads of the memory that they exchange
+values through.
 
-A barrier stands between two parts of a loop body, never inside a condition: a thread that has nothing to do waits too.
+A barrier stands between two parts of a loop body, never inside a condition: a thread without work waits too.
 """
 
 from __future__ import annotations

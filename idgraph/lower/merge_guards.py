@@ -12,7 +12,7 @@ Body = tuple[Stmt, ...]
 
 
 def joined(body: Sequence[Stmt]) -> Body:
-    """Neighbouring statements under one condition share it; what only they use needs no first value."""
+    """Neighbouring statements under one condition share it; variables that only they use need no first value."""
     out: list[Stmt] = []
     between: list[Declare | Note] = []
     for s in body:

@@ -1,4 +1,4 @@
-"""Scatters: copying what they update, and the update of one point."""
+"""Scatters: the copy of the tensor that they update, and the update of one point."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def _allocated(t: Tensor, at: Sequence[Expr]) -> list[Expr]:
     missing = [d for d in t.allocation if d not in known]
     if missing:
         raise ScheduleError(
-            f"{t.name} is updated by a scatter, but its memory follows {missing[0].label}, no axis of its shape",
+            f"{t.name} is updated by a scatter, but its memory follows {missing[0].label}, which is not an axis of its "
+            "shape",
             where=t.source_line,
-            hint="set_allocation with a permutation of its logical axes",
         )
     return [known[d] for d in t.allocation]
 
@@ -76,7 +76,7 @@ def _allocated(t: Tensor, at: Sequence[Expr]) -> list[Expr]:
 def update(
     e: TensorExpr, maps: IndexMaps, buffer: Buffer, value: Operand, local: Local, ways: Sequence[str]
 ) -> Store | Accumulate:
-    """The write of one point of a scatter: what is there is replaced, or combined with ``value``."""
+    """The write of one point of a scatter: the element is replaced by, or combined with, ``value``."""
     address, how = maps.write(e).tensor_address, combines(e)
     if how is None:
         return Store(buffer, address, value)

@@ -80,7 +80,7 @@ class Threads:
 
 
 def private_buffer(name: str, dtype: DType, of: Allocated, threads: Threads) -> Buffer:
-    """Private memory of what is made of a tensor: an array, or slices of global memory."""
+    """Private memory for the part of a tensor that one thread makes: an array, or slices of global memory."""
     title, made = of.tensor.name, of.tensor.definition
     if of.place == "global" and made is not None and threads.missing(made):
         raise EmitError(

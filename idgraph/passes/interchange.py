@@ -109,7 +109,7 @@ def _limit(c: Expr, outer: Loop, inner: Loop) -> int | None:
 
 
 def _pays(nest: _Nest) -> bool:
-    """Whether rows lie side by side in what is read, and columns do not."""
+    """Whether rows lie side by side in the memory that is read, and columns do not."""
     row, column = symbol(nest.inner.var, 0, nest.inner.extent - 1), symbol(nest.columns.var, 0, None)
     loads = [s.address for s in nest.columns.body if isinstance(s, Load)]
     beside = [a for a in loads if row.name not in simplify(a - row).names]

@@ -39,7 +39,7 @@ from idgraph.passes.pack_half2 import pair_up
 from idgraph.passes.vectorize import join_accesses
 
 MAX_LANES = 64
-MAX_SIDES = 2  # tests that code is split by, one inside the other
+MAX_SIDES = 2  # nested conditions by which code is split
 Body = tuple[Stmt, ...]
 
 

@@ -172,7 +172,7 @@ def _with(s: Stmt, parts: Iterable[Part]) -> Stmt:
 
 
 def _serving(s: Stmt, steps: Sequence[Stmt], var: Expr) -> Stmt:
-    """``s``, which is step n at ``var`` = n, with what its accesses are for there."""
+    """``s``, which is step n at ``var`` = n, with the purposes of its accesses there."""
     columns = zip(*([x for x in walk((one,)) if isinstance(x, Access)] for one in steps), strict=True)
     found = [merged([x.serves for x in column], var) for column in columns]
     order = {id(x): p for x, p in zip([x for x in walk((s,)) if isinstance(x, Access)], found, strict=True)}
@@ -297,7 +297,7 @@ class _Roller:
         return [*made, *self.part(part)]
 
     def whole(self, s: Stmt) -> Stmt:
-        """A statement by itself, with what is inside it."""
+        """A whole statement, its body included."""
         s = self.names.statement(s)
         if isinstance(s, (Loop, Single, If, Checked)):
             return replace(s, body=tuple(self.level(s.body)))
@@ -371,7 +371,7 @@ class _Roller:
             self.lane(Compute(x, "cast", (word,), x.dtype), order)
 
     def array(self, group: Sequence[Local], words: bool) -> str:
-        """A new array, named after what it holds first."""
+        """A new array, named after its first value."""
         found = _BASE.match(group[0].name)
         base = found.group() if found else "x"
         name = self.names.fresh(f"{base}_{k}" if k else base for k in count())

@@ -46,9 +46,15 @@ PASSES: Mapping[str, Pass] = {
         Pass("collapse", "blocks, threads and lanes of a cut row as one loop", _each(collapse.collapsed)),
         Pass("rename_columns", "symbols called like the columns of a row get a prime", lambda p, _: symbols.apart(p)),
         Pass(
-            "rows_of_core", "loops over columns joined, what was dear kept for the next", partial(_rows, threads=False)
+            "rows_of_core",
+            "loops over columns joined, expensive values kept for the next",
+            partial(_rows, threads=False),
         ),
-        Pass("rows", "rows read once: in registers, in chunks, under a running maximum", partial(_rows, threads=True)),
+        Pass(
+            "rows",
+            "rows read once: persistent in registers, in chunks, with an online softmax",
+            partial(_rows, threads=True),
+        ),
         Pass("interchange", "rows side by side in memory reduced together", _each(interchange.interchanged)),
         Pass("init", "first values for what one path only sets", _each(init.with_first_values)),
         Pass("peel", "lanes across an end as a vector body and scalar ends", _each(peel.peeled)),

@@ -168,7 +168,7 @@ class _Loads:
         return s.buffer.name in self.read_only and s.guard == TRUE and s.local.dtype == s.buffer.dtype
 
     def serving(self, s: Stmt) -> Stmt:
-        """A load with what it serves for those that are left out for it."""
+        """A load with the purposes of the loads that it replaces."""
         match s:
             case Load(local) if local.name in self.more:
                 return replace(s, serves=(*s.serves, *self.more[local.name]))

@@ -51,7 +51,7 @@ def segment_facts(
     """
     if suggestions is not None and suggestions < 0:
         raise IdGraphError(
-            f"suggestions is {suggestions}, no number of accesses", hint="0 for none, None for as many as are cheap"
+            f"suggestions is {suggestions}, not a number of accesses", hint="0 for none, None for as many as are cheap"
         )
     m = model if model is not None else IdModel(f)
     m.verify()

@@ -1,4 +1,4 @@
-"""The kernels of a program, for reports: which operations each holds, what keeps it apart, its source and its cost."""
+"""The kernels of a program, for reports: the operations of each, the obstacles around it, its source and its cost."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ class LoopFacts:
 
 @dataclass(frozen=True, slots=True)
 class OperationFacts:
-    """One operation: what it makes, its loops outermost first, and its accesses, the write first."""
+    """One operation: its result, its loops outermost first, and its accesses, the write first."""
 
     name: str
     op: str

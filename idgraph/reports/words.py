@@ -120,7 +120,7 @@ def estimated(r: IndexReport) -> float:
 
 
 def kernel_cells(k: KernelFacts) -> tuple[str, ...]:
-    """One kernel in a row: what it makes, bytes, times, and why it begins."""
+    """One kernel in a row: its tensors, bytes, times, and why it begins."""
     c = k.cost
     measured = "" if k.measured_us is None else f"{k.measured_us:.1f}"
     begins = "\n".join(map(str, k.boundaries)) or "nothing shared with an earlier one"

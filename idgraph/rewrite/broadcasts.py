@@ -1,4 +1,4 @@
-"""Broadcasts before what is computed of one element: a norm's weights are cast where they are multiplied.
+"""Broadcasts before operations on one element: a norm's weights are cast where they are multiplied.
 
 ``unsqueeze(cast(w))`` lies on the loops of ``w`` until it is broadcast, so that no row's nest could hold the cast; as
 ``cast(unsqueeze(w))`` it is computed in the row's own loops, and ``w`` is all that is read.

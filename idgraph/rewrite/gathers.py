@@ -1,4 +1,4 @@
-"""How a gather of a computed tensor gets its elements: the ways, what each costs, and the one that is taken.
+"""How a gather of a computed tensor gets its elements: the ways, the cost of each, and the one that is taken.
 
 *recompute*: the producer's own inputs are read at the loaded coordinate (`idgraph.rewrite.read_at`). *predicate*: the
 loops run over all of the producer's axis and the owner of the named element keeps it. *one-hot*: the same as a sum of
@@ -76,7 +76,7 @@ def apply_gather_plan(fusion: Fusion, plan: Sequence[Decision]) -> None:
 
 
 def rewrite(e: TensorExpr, build: Callable[[], Tensor]) -> None:
-    """Let the output of ``e`` be computed as ``build`` says; what was computed for ``e`` alone goes."""
+    """Let the output of ``e`` be computed as ``build`` says; operations that served ``e`` alone are removed."""
     fusion, t = e.output.fusion, e.output
 
     def whole() -> Tensor:

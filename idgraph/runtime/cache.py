@@ -66,7 +66,7 @@ class KernelCache:
         return _read(self.folder / f"{name}{self.suffix}", name) if _is_ours(self.folder) else None
 
     def put(self, key: str, text: str) -> None:
-        """Store ``text`` in place of what was there; readers see the one or the other."""
+        """Store ``text`` in place of the old one; readers see the one or the other."""
         name = _digest(key)
         self._write(self.folder / f"{name}{self.suffix}", f"{FORMAT}\n{name}\n{_digest(text)}\n{text}")
 

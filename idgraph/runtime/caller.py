@@ -106,7 +106,7 @@ class Caller:
         raise EmitError(f"the {self.program.target} target has no frozen calls for these arrays")
 
     def check(self) -> None:
-        """Wait for what was asked of devices, and raise the first `IndexingError` that calls have left."""
+        """Wait for the work of devices, and raise the first `IndexingError` that calls have left."""
         for route in list(self._routes.values()):
             if isinstance(route, _Direct):
                 route.frozen.launches.check(True)

@@ -194,9 +194,10 @@ def scheduled(fusion: Fusion, target: Target, cache: str | Path | None = None) -
 
 
 def is_scheduled(fusion: Fusion) -> bool:
-    """True where somebody has made schedule steps; axes that operations split by themselves are none.
+    """True where somebody has made schedule steps; axes that operations split by themselves do not count.
 
-    Where a tensor lies in memory is no schedule: a captured program says so of its results, and `auto` keeps it.
+    The place of a tensor in memory is not a schedule step: a captured program gives it for its results, and `auto`
+    keeps it.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")

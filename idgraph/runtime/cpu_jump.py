@@ -91,7 +91,9 @@ class _Jumps:
         return function
 
     def part(self, last: int) -> Any:
-        """What a thread runs: of arrays (its blocks, the words, the result), of how many such, and of their steps."""
+        """The function that a thread runs: of arrays (its blocks, the words, the result), of their number, and of their
+        steps.
+        """
         ir = self.ir
         word, byte, status = ir.IntType(64), ir.IntType(8), ir.IntType(32)
         takes = [byte.as_pointer().as_pointer(), word.as_pointer(), word.as_pointer(), byte.as_pointer()]
@@ -118,7 +120,7 @@ class _Jumps:
         return function, ir.IRBuilder(function.append_basic_block())
 
     def counted(self, builder: Any, count: Any) -> Any:
-        """What is written within runs for each index below ``count``."""
+        """A loop: the code written within runs for each index below ``count``."""
         return import_module("numba.core.cgutils").for_range(builder, count)
 
     def word(self, builder: Any, words: Any, at: int) -> Any:

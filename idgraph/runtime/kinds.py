@@ -238,7 +238,7 @@ def torch_kind() -> Torch:
 
 @lru_cache(256)
 def is_tensor(kind: type) -> bool:
-    """True of torch's tensors and what is derived of them; does not load torch."""
+    """True of torch's tensors and of classes derived from them; does not load torch."""
     return any(c.__module__.partition(".")[0] == "torch" and c.__name__ == "Tensor" for c in kind.__mro__)
 
 

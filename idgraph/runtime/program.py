@@ -152,7 +152,7 @@ class Program(Printed):
 
     @arguments(EmitError)
     def caller(self, checked: bool = True, device: str | None = None) -> Caller:
-        """Its calls, which remember what they found out for arrays of each shape, type and device."""
+        """Its calls, which remember the route found for arrays of each shape, type and device."""
         found = self._callers.get((checked, device))
         if found is None:
             with LOADING:

@@ -226,10 +226,10 @@ class Cut:
 
 def flat_cut(t: Tensor, kept: Sequence[IterDomain], stored: Collection[Tensor], width: int) -> Cut | None:
     """How to cut the loops over ``kept`` (outermost first) into vectors of ``width`` where the innermost axis alone is
-    no multiple of it; None where nothing is gained.
+    not a multiple of it; None where nothing is gained.
 
-    The innermost axes that lie alike in everything that is large make one loop. Where that is no multiple either, its
-    last vector is not whole; rows that begin unaligned have one vector more, as their first is not whole (`peel`).
+    The innermost axes that lie alike in everything that is large make one loop. Where that is not a multiple either,
+    its last vector is not whole; rows that begin unaligned have one vector more, as their first is not whole (`peel`).
     """
     own, touches = own_touch(t), traced(t, stored)
     if own is None or touches is None or own.steps[kept[-1]] != 1:

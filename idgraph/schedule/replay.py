@@ -342,8 +342,10 @@ def _replay_all(reference: Tensor) -> dict[Tensor, Follower]:
 
 
 def _settle(fusion: Fusion, reference: Tensor, followers: Mapping[Tensor, Follower]) -> None:
-    """Leave behind what cannot follow: loops that would not compute what is read, or not in the order that a scan or a
-    scatter asks for, stay whole where they were cut, and where that is not enough as the operation made them."""
+    """Leave behind the tensors that cannot follow: loops that would not compute what is read, or not in the order that
+    a scan or a scatter asks for, stay whole where they were cut, and where that is not enough as the operation made
+    them.
+    """
     if reference.inline_position and nest_conflict(fusion) is not None:
         uninline(reference)
     doubtful = [t for t in followers if _is_doubtful(t)]

@@ -1,4 +1,4 @@
-"""Resizes replayed upstream: what a slice, pad or cat reads is computed in loops over what it makes."""
+"""Resizes replayed upstream: what a slice, pad or cat reads is computed in loops over its result."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def _conflicts(fusion: Fusion, among: Sequence[TensorExpr]) -> Conflicts:
 def _one_less(
     fusion: Fusion, inlined: Sequence[Tensor], among: Sequence[TensorExpr], before: Conflicts
 ) -> Conflicts | None:
-    """Conflicts that are left when one position is taken back, or all of the nest's; None where that is no help."""
+    """Conflicts that are left when one position is taken back, or all of the nest's; None where that does not help."""
     tried = list(dict.fromkeys(t for tensors, _ in before for t in _near(tensors, inlined)))
     for t in tried:
         kept = t.inline_position

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.checks import foreign_names, layout, length, light_import, public_docs
+from tools.checks import foreign_names, layout, length, light_import, prose, public_docs
 
 
 @pytest.fixture
@@ -136,6 +136,18 @@ def test_length_counts_no_examples() -> None:
     source = 'def f():\n    """Do.\n\n' + "    >>> f()\n" * 300 + '    """\n' + "x = 1\n" * 400
     assert not length.long_places("m.py", source)
     assert length.long_places("m.py", source + "x = 1\n" * 101)
+
+
+def test_prose_finds_what_readers_stumbled_over() -> None:
+    source = '''"""What it does."""
+def f(x):
+    """A float is no integer."""
+    raise ValueError(f"{x} is 2.0, no integer")
+def g(x):
+    """There is no axis; it is no longer one."""
+    raise ValueError(f"{x} has no axis; there is no tensor")
+'''
+    assert sorted(found.line for found in prose.stumbles("m.py", source)) == [1, 3, 4]
 
 
 def test_public_docs_wants_an_export_list() -> None:

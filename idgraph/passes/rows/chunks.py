@@ -375,8 +375,9 @@ def _shrink(old: str, new: str, to: str, dtype: DType, short: bool) -> list[Stmt
 
 
 def settled(s: Sweep, after: Sequence[Stmt]) -> list[Stmt]:
-    """The statements behind a sweep, with its sums brought from each thread's maximum to that of all, and then to what
-    they were to be relative to."""
+    """The statements behind a sweep, with its sums rescaled from each thread's maximum to that of all threads, and then
+    to the final maximum (online softmax).
+    """
     if s.online is None:
         return list(after)
     top = _top(s, s.online)

@@ -1,4 +1,4 @@
-"""Loop-invariant values of a row sweep are moved in front of it; the others get cheaper forms."""
+"""Loop-invariant code motion: values that are the same for every column are computed in front of a sweep."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def is_short(s: Sweep) -> bool:
 
 
 def cheaper(s: Sweep, fixed: list[Stmt], short: bool) -> Sweep:
-    """exp as one instruction and division by what is fixed as a product, where two-byte floats are all that moves."""
+    """exp as one instruction, and division by a loop-invariant value as a product, where only two-byte floats are
+    moved.
+    """
     if not short:
         return s
     made = definitions((*s.body, *s.later))
@@ -71,7 +73,7 @@ def cheaper(s: Sweep, fixed: list[Stmt], short: bool) -> Sweep:
 
 
 def with_products(s: Sweep, fixed: list[Stmt]) -> Sweep:
-    """Division by what is the same for every column as a product with its reciprocal, which ``fixed`` gets."""
+    """Division by a loop-invariant value as a product with its reciprocal, which is added to ``fixed``."""
     inside = {n for x in (*s.body, *s.later) for n in sets(x)} | {c for _, c in (s.online.sums if s.online else ())}
 
     def cheap(x: Plain) -> Plain:

@@ -1,8 +1,9 @@
-"""Sweeps side by side become one, so that a row is read once for all that is made of it.
+"""Neighbouring sweeps over a row become one, so that the row is read once for all of its results.
 
-A sweep may join an earlier one over the same columns unless it waits for something that one makes. One wait is no
-wait: a sum of ``u * exp(x - c)`` whose c comes from the maximum of the same x is taken relative to the running maximum,
-and brought to c at the end (`Online`; Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018).
+A sweep joins an earlier one over the same columns unless it needs a value that the earlier one computes. One such
+dependence is no obstacle: a sum of ``u * exp(x - c)``, where c is the maximum of the same x, is accumulated relative to
+the running maximum and rescaled to c at the end (*online softmax*, `Online`; Milakov and Gimelshein, "Online normalizer
+calculation for softmax", 2018).
 """
 
 from __future__ import annotations

@@ -41,9 +41,8 @@ class Kept:
 
 
 def kept(parts: Sequence[Part], read_only: frozenset[str], loads: bool, at: Expr, size: Expr) -> Kept:
-    """The sweeps of one kernel, a row's values kept in private arrays of ``size`` elements, at element ``at``.
-
-    Kept is what is dear to compute; with ``loads`` what is loaded, too.
+    """The sweeps of one kernel made persistent: a row's values are kept in private arrays of ``size`` elements, at
+    element ``at``. Values that are expensive to compute are kept, with ``loads`` loaded ones too.
     """
     found = _Found(parts, read_only, loads)
     found.number()
@@ -111,7 +110,9 @@ class _Found:
         return found
 
     def is_root(self, s: Sweep, x: Value) -> bool:
-        """True of what is worth keeping: dear, or (a cast of) a load, where those are kept; of each column another."""
+        """True of a value that is worth keeping between sweeps: expensive, or (a cast of) a load; and different in each
+        column.
+        """
         if x.local.dtype == "bool" or not _varies(s, x):
             return False
         if isinstance(x, Compute) and OPERATIONS[x.op].cycles == "library":  # it costs more to compute than to keep

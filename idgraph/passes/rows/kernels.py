@@ -47,7 +47,7 @@ def _level(body: Sequence[Stmt], lower: Callable[[Sequence[Stmt]], list[Stmt]]) 
 
 
 def _serial(body: Sequence[Stmt], read_only: frozenset[str], config: KernelConfig) -> list[Stmt]:
-    """Plain loops; what was dear to compute is kept for the sweeps behind, where a row fits into the cache."""
+    """Plain loops; expensive values are kept for the later sweeps, where a row fits into the cache."""
     parts: Sequence[Part] = with_sweeps(body, online=False)
     short = [isinstance(p, Sweep) and is_short(p) for p in parts]
     sweep = next((p for p in parts if isinstance(p, Sweep)), None)

@@ -31,8 +31,8 @@ Source = Literal["measured", "memory", "disk"]
 
 @dataclass(frozen=True, slots=True)
 class Tuned(Printed):
-    """The fastest ``program`` and its ``config``; ``measured`` says what was tried, ``source`` when: just now
-    ("measured"), earlier in this process ("memory") or in another one ("disk").
+    """The fastest ``program`` and its ``config``; ``measured`` are the configurations that were tried, ``source`` says
+    when: just now ("measured"), earlier in this process ("memory") or in another one ("disk").
 
     Printed it is a table, the fastest first; `to_data` is the same as plain data.
 
@@ -175,7 +175,7 @@ class Tuner:
     def measure(
         self, plain: Fusion, rule: Program, inputs: Mapping[str, Any] | None, symbols: Mapping[str, int] | None
     ) -> Record:
-        """Try what there is to try, stage by stage; the rule's own program has to work."""
+        """Try every configuration, stage by stage; the rule's own program has to work."""
         target: Where = "cuda" if rule.target == "cuda" else "cpu"
         given = inputs if inputs is not None else made_up(plain, symbols)
         search = _Search(given, symbols, self.timer, target)
