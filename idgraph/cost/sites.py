@@ -24,6 +24,7 @@ from idgraph.kernel.ir import (
     If,
     Index,
     Kernel,
+    Lanes,
     Let,
     Load,
     Local,
@@ -175,6 +176,8 @@ class _Walk:
             case If(condition, body):
                 held = self.at(condition)
                 self.body(body, place if held is TRUE else replace(place, conditions=(*place.conditions, held)))
+            case Lanes(body):
+                self.body(body, place)
             case Single(dims, body):
                 self.body(body, replace(place, dims=(*place.dims, *dims)))
             case Checked():

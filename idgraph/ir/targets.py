@@ -48,7 +48,8 @@ GPU: Final = Target(
     f"numba.cuda; {_COMPILED}",
     "numba",
     (
-        "fuse_launches", "rename_columns", "rows", "peel", "unroll", "roll", "fuse_lanes", "scalar_replacement",
+        "fuse_launches", "rename_columns", "rows", "peel", "unroll", "merge_tests", "vectorize_loads", "cse",
+        "dead_code", "vectorize_stores", "pack_half2", "dead_code", "roll", "fuse_lanes", "scalar_replacement",
     ),
     threads=True,
     typed=True,

@@ -27,6 +27,7 @@ from idgraph.kernel.statements import (
     Half,
     If,
     Index,
+    Lanes,
     Let,
     Load,
     Local,
@@ -122,7 +123,7 @@ def _rewritten(s: Stmt, made: ToLocal, updated: ToLocal, read: ToOperand, index:
             return replace(s, condition=index(condition))
         case Checked(condition, point=point):
             return replace(s, condition=index(condition), point=tuple(map(index, point)))
-        case Single() | Note() | Barrier() | Registers():
+        case Single() | Lanes() | Note() | Barrier() | Registers():
             return s
         case Declare(name, dtype):
             return replace(s, name=made(Local(name, dtype)).name)
@@ -335,6 +336,17 @@ def unwritten(buffers: Iterable[Buffer], body: Sequence[Stmt]) -> frozenset[str]
     return frozenset(b.name for b in buffers) - stored_in(body)
 
 
+def unchanged(body: Sequence[Stmt]) -> frozenset[str]:
+    """Shared arrays that ``body`` reads only: nobody writes them before the next barrier, which is outside of it."""
+    found = (s.buffer for s in walk(tuple(body)) if isinstance(s, Load) and s.buffer.place == "shared")
+    return unwritten(found, body)
+
+
+def in_lanes(body: Sequence[Stmt], f: Callable[[Sequence[Stmt]], Sequence[Stmt]]) -> Body:
+    """``body`` with what stands in its lanes through ``f``."""
+    return everywhere(body, lambda s: replace(s, body=tuple(f(s.body))) if isinstance(s, Lanes) else s)
+
+
 def loaded_in(body: Iterable[Stmt]) -> frozenset[str]:
     """Names of buffers read anywhere in ``body``."""
     return frozenset(s.buffer.name for s in walk(tuple(body)) if isinstance(s, (Load, VectorLoad)))
@@ -349,7 +361,7 @@ def everywhere(body: Sequence[Stmt], f: Callable[[Stmt], Stmt]) -> Body:
     """
     made: list[Stmt] = []
     for s in body:
-        if isinstance(s, (Loop, If, Single, Checked)):
+        if isinstance(s, (Loop, If, Single, Lanes, Checked)):
             s = replace(s, body=everywhere(s.body, f))
         made.append(f(s))
     return tuple(made)

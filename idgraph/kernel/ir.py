@@ -26,6 +26,7 @@ from idgraph.kernel.statements import (
     Half,
     If,
     Index,
+    Lanes,
     Let,
     Load,
     Local,
@@ -54,7 +55,8 @@ from idgraph.kernel.verify import Verified, verify_kernel
 
 __all__ = [
     "PRIME", "ZERO", "Accumulate", "AccumulateOp", "Alloc", "Barrier", "Buffer", "Checked", "Choose", "Combine",
-    "Compute", "Declare", "Half", "If", "Index", "Kernel", "Let", "Load", "Local", "Loop", "Note", "Number", "Operand",
+    "Compute", "Declare", "Half", "If", "Index", "Kernel", "Lanes", "Let", "Load", "Local", "Loop", "Note", "Number",
+    "Operand",
     "PairCompute", "Place", "Plan", "Purpose", "Registers", "Serves", "Single", "Site", "Stmt", "Store", "VectorAdd",
     "VectorLoad", "VectorStore", "bodies", "quote", "walk",
 ]  # fmt: skip

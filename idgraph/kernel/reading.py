@@ -43,6 +43,7 @@ from idgraph.kernel.statements import (
     Declare,
     Half,
     If,
+    Lanes,
     Let,
     Load,
     Local,
@@ -188,6 +189,8 @@ class _Reader(Parts):
         match word:
             case "for":
                 return self.loop(text, depth)
+            case "lanes:" if text == word:
+                return Lanes(self.inside(depth))
             case "if" | "single" | "check":
                 head = cut(text, " ")[1]
                 if not head.endswith(":"):

@@ -141,6 +141,13 @@ class Single:
 
 
 @dataclass(frozen=True, slots=True)
+class Lanes:
+    """Straight code for all lanes of one thread: no statement outside of it reads what it sets, but what it adds to."""
+
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Checked:
     """``body`` where ``condition`` on a loaded value holds; where not, a checked run reports ``site``.
 
@@ -339,7 +346,7 @@ class Half:
 
 
 Stmt = (
-    Loop | If | Single | Checked | Note | Declare | Registers | Alloc | Barrier | Let | Load | Compute | Choose
+    Loop | If | Single | Lanes | Checked | Note | Declare | Registers | Alloc | Barrier | Let | Load | Compute | Choose
     | Accumulate | Combine | Store | VectorLoad | VectorStore | VectorAdd | PairCompute | Half
 )  # fmt: skip
 
@@ -366,7 +373,7 @@ def elements_of(s: Access) -> int:
 def bodies(s: Stmt) -> tuple[Stmt, ...]:
     """The statements inside ``s``."""
     match s:
-        case Loop(body=body) | If(body=body) | Single(body=body) | Checked(body=body):
+        case Loop(body=body) | If(body=body) | Single(body=body) | Lanes(body=body) | Checked(body=body):
             return body
         case _:
             return ()

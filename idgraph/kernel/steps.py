@@ -23,6 +23,7 @@ from idgraph.kernel.statements import (
     Combine,
     If,
     Index,
+    Lanes,
     Let,
     Load,
     Loop,
@@ -82,7 +83,7 @@ class Steps:
                     self.loop(s, here)
                 case If(condition) | Checked(condition):
                     self.conditional(s, condition, here)
-                case Single():
+                case Single() | Lanes():
                     self.body(s.body, here)
                 case Let(name, value):
                     env = dict(at.env)

@@ -29,6 +29,7 @@ from idgraph.kernel.statements import (
     Half,
     If,
     Index,
+    Lanes,
     Let,
     Load,
     Local,
@@ -237,6 +238,8 @@ class _Lines:
                 return f"for {var} < {expr(extent)}{how}{start}:{'  # ' + note if note else ''}"
             case If(condition):
                 return f"if {expr(condition)}:"
+            case Lanes():
+                return "lanes:"
             case Single(dims):
                 return f"single {', '.join(dims)}:"
             case Checked():

@@ -24,6 +24,7 @@ from idgraph.kernel.statements import (
     Combine,
     Compute,
     If,
+    Lanes,
     Let,
     Load,
     Local,
@@ -118,6 +119,8 @@ class Structure:
                 if isinstance(s, If) or s.always:  # another check is not a test: its body always runs
                     self.under = under | frozenset(conjuncts(condition))
                 self.apart = apart or self.some(condition, f"the condition {condition}")
+            case Lanes():
+                pass
             case Single(dims):
                 self.singles = singles | {dims}
                 self.apart = apart or f"the first thread of {', '.join(dims)} only"

@@ -20,7 +20,33 @@ COLUMNS = 1 << 13  # of one block: enough work for a core, small enough for all 
 
 
 def collapsed(kernel: Kernel) -> Kernel:
-    """The kernel with its loops over cut rows as loops over columns."""
+    """collapse: loops over cut rows as loops over columns.
+
+    >>> import idgraph as ig
+    >>> k = ig.kernel.parse('''
+    ... kernel k():
+    ...   buffer x: float32[2001] input "x"
+    ...   buffer y: float32[2001] output "y"
+    ...   launch blockIdx.x: 4
+    ...   launch threadIdx.x: 128
+    ...   for b < 4, blockIdx.x:
+    ...     for t < 128, threadIdx.x:
+    ...       for q < 4, vectorize:
+    ...         if b*512 + t*4 + q < 2001:
+    ...           v: float32 = x[b*512 + t*4 + q]
+    ...           y[b*512 + t*4 + q] = v
+    ... ''')
+    >>> print(collapsed(k))
+    kernel k():
+      buffer x: float32[2001] input "x"
+      buffer y: float32[2001] output "y"
+      launch blockIdx.x: 4
+      launch threadIdx.x: 128
+      for b < 1, blockIdx.x:
+        for q < 2001:
+          v: float32 = x[q]
+          y[q] = v
+    """
     return replace(kernel, body=tuple(_collapsed(s) for s in kernel.body))
 
 

@@ -1,7 +1,7 @@
-"""cse: straight code with equal values computed once, copies read through, and nothing left that nobody reads.
+"""cse: straight code with equal values computed once, and copies read through.
 
-Statements keep their order and their meaning; only locals disappear. Lanes need it: a value that two parts of one loop
-nest compute privately is one value once both parts stand in one thread.
+Statements keep their order and their meaning, and `dead_code` drops what nobody reads then. Lanes need it: a value that
+two parts of one loop nest compute privately is one value once both parts stand in one thread.
 """
 
 from __future__ import annotations
@@ -9,22 +9,45 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from idgraph.kernel.defuse import all_sets, rewritten
-from idgraph.kernel.ir import Checked, If, Stmt
+from idgraph.kernel.defuse import all_sets, in_lanes, rewritten
+from idgraph.kernel.ir import Checked, If, Kernel, Stmt
 from idgraph.kernel.values import Values
-from idgraph.passes.dead_code import without_dead
+
+
+def with_values_once(kernel: Kernel) -> Kernel:
+    """cse: in lanes, equal values computed once.
+
+    >>> import idgraph as ig
+    >>> k = ig.kernel.parse('''
+    ... kernel k():
+    ...   buffer x: float32[64] input "x"
+    ...   buffer y: float32[64] output "y"
+    ...   for i < 64:
+    ...     lanes:
+    ...       t: float32 = x[i]
+    ...       a: float32 = exp(t)
+    ...       b: float32 = exp(t)
+    ...       c: float32 = mul(a, b)
+    ...       y[i] = c
+    ... ''')
+    >>> print(with_values_once(k))
+    kernel k():
+      buffer x: float32[64] input "x"
+      buffer y: float32[64] output "y"
+      for i < 64:
+        lanes:
+          t: float32 = x[i]
+          a: float32 = exp(t)
+          b: float32 = exp(t)
+          c: float32 = mul(a, a)
+          y[i] = c
+    """
+    return replace(kernel, body=in_lanes(kernel.body, once_each))
 
 
 def once_each(body: Sequence[Stmt]) -> list[Stmt]:
-    """``body``, in which every local that is set is also read inside it only, with equal values made once.
-
-    >>> from idgraph.kernel.ir import Compute, Local
-    >>> x, y, z, u = (Local(n, "float32") for n in "xyzu")
-    >>> twice = [Compute(y, "exp", (x,), "float32"), Compute(z, "exp", (x,), "float32")]
-    >>> [s.operands for s in _forward([*twice, Compute(u, "add", (y, z), "float32")], Values())][-1]
-    (Local(name='y', dtype='float32', at=None), Local(name='y', dtype='float32', at=None))
-    """
-    return without_dead(_forward(body, Values()), set())
+    """Straight code that reads each value from the first variable that holds it."""
+    return _forward(body, Values())
 
 
 def _forward(body: Sequence[Stmt], values: Values) -> list[Stmt]:

@@ -5,8 +5,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from idgraph.kernel.defuse import all_reads, made_by, reads
-from idgraph.kernel.ir import Accumulate, Checked, If, Let, Stmt, bodies
+from idgraph.kernel.defuse import all_reads, in_lanes, made_by, reads
+from idgraph.kernel.ir import Accumulate, Checked, If, Kernel, Let, Stmt, bodies
+
+
+def live(kernel: Kernel) -> Kernel:
+    """dead_code: in lanes, no value that nobody reads.
+
+    >>> import idgraph as ig
+    >>> k = ig.kernel.parse('''
+    ... kernel k():
+    ...   buffer x: float32[64] input "x"
+    ...   buffer y: float32[64] output "y"
+    ...   for i < 64:
+    ...     lanes:
+    ...       t: float32 = x[i]
+    ...       a: float32 = exp(t)
+    ...       y[i] = t
+    ... ''')
+    >>> print(live(k))
+    kernel k():
+      buffer x: float32[64] input "x"
+      buffer y: float32[64] output "y"
+      for i < 64:
+        lanes:
+          t: float32 = x[i]
+          y[i] = t
+    """
+    return replace(kernel, body=in_lanes(kernel.body, lambda body: without_dead(body, set())))
 
 
 def without_dead(body: Sequence[Stmt], needed: set[str]) -> list[Stmt]:

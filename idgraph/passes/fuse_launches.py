@@ -29,11 +29,40 @@ Body = tuple[Stmt, ...]
 
 
 def together(plan: Plan) -> Plan:
-    """The plan with independent kernels joined, in as few launches as that leaves.
+    """fuse_launches: independent kernels joined, in as few launches as that leaves.
 
     A kernel goes into the first launch after all those that it needs (what it reads is written, what it writes has been
     read), among launches whose blocks it fits and that pass few enough arrays. Then a launch that nothing waits for is
     joined to a later one. Near linear in the kernels.
+
+    >>> import idgraph as ig
+    >>> from idgraph.kernel.ir import Plan
+    >>> text = '''
+    ... kernel k():
+    ...   buffer x: float32[512] input "x"
+    ...   buffer y: float32[512] output "y"
+    ...   launch blockIdx.x: 2
+    ...   launch threadIdx.x: 256
+    ...   for b < 2, blockIdx.x:
+    ...     for t < 256, threadIdx.x:
+    ...       v: float32 = x[b*256 + t]
+    ...       y[b*256 + t] = v
+    ... '''
+    >>> kernels = tuple(ig.kernel.parse(t) for t in (text, text.replace("y", "z")))
+    >>> (joined,) = together(Plan(kernels, (), {}, {})).kernels
+    >>> print(joined)
+    kernel kernel0():
+      buffer x: float32[512] input "x"
+      buffer y: float32[512] output "y"
+      buffer z: float32[512] output "z"
+      launch blockIdx.x: 2
+      launch threadIdx.x: 256
+      for b < 2, blockIdx.x:
+        for t < 256, threadIdx.x:
+          v: float32 = x[b*256 + t]
+          y[b*256 + t] = v
+          v: float32 = x[b*256 + t]
+          z[b*256 + t] = v
     """
     found = _Launches()
     for k in plan.kernels:
@@ -195,8 +224,34 @@ def _one_nest(bodies: Sequence[Body]) -> Body:
 
 
 def serial(plan: Plan, config: KernelConfig) -> Plan:
-    """The plan for the CPU without its parallel loops, where these are not wanted: starting the cores costs more than a
-    small kernel."""
+    """serial: no parallel loops on the CPU, where these are not wanted: starting the cores costs more
+    than a small kernel.
+
+    >>> import idgraph as ig
+    >>> from idgraph.kernel.ir import Plan
+    >>> text = '''
+    ... kernel k():
+    ...   buffer x: float32[512] input "x"
+    ...   buffer y: float32[512] output "y"
+    ...   launch blockIdx.x: 2
+    ...   launch threadIdx.x: 256
+    ...   for b < 2, blockIdx.x:
+    ...     for t < 256, threadIdx.x:
+    ...       v: float32 = x[b*256 + t]
+    ...       y[b*256 + t] = v
+    ... '''
+    >>> plan = Plan((ig.kernel.parse(text),), (), {}, {})
+    >>> print(serial(plan, KernelConfig(parallel=False)).kernels[0])
+    kernel k():
+      buffer x: float32[512] input "x"
+      buffer y: float32[512] output "y"
+      launch blockIdx.x: 2
+      launch threadIdx.x: 256
+      for b < 2:
+        for t < 256, threadIdx.x:
+          v: float32 = x[b*256 + t]
+          y[b*256 + t] = v
+    """
     if config.parallel is not False:
         return plan
     return replace(plan, kernels=tuple(replace(k, body=tuple(_serial(s) for s in k.body)) for k in plan.kernels))

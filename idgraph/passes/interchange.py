@@ -41,7 +41,41 @@ Body = tuple[Stmt, ...]
 
 
 def interchanged(kernel: Kernel) -> Kernel:
-    """The kernel with reductions of neighbouring rows side by side."""
+    """interchange: reductions of neighbouring rows side by side.
+
+    >>> import idgraph as ig
+    >>> k = ig.kernel.parse('''
+    ... kernel k():
+    ...   buffer x: float32[65536] input "x"
+    ...   buffer y: float32[256] output "y"
+    ...   launch blockIdx.x: 2
+    ...   for b < 2, blockIdx.x:
+    ...     for a < 128:
+    ...       s: float64 = 0.0
+    ...       for c < 256:
+    ...         t: float32 = x[c*256 + b*128 + a]
+    ...         s <- sum t
+    ...       r: float32 = cast(s)
+    ...       y[b*128 + a] = r
+    ... ''')
+    >>> print(interchanged(k))
+    kernel k():
+      buffer x: float32[65536] input "x"
+      buffer y: float32[256] output "y"
+      launch blockIdx.x: 2
+      for b < 8, blockIdx.x:
+        alloc s_all: float64[32] private "s of 32 rows"
+        for a < 32:
+          s_all[a] = 0.0
+        for c < 256:
+          for a < 32:
+            t: float32 = x[a + b*32 + c*256]
+            s_all[a] <- sum t, as s:float64
+        for a < 32:
+          s: float64 = s_all[a]
+          r: float32 = cast(s)
+          y[a + b*32] = r
+    """
     return replace(kernel, body=tuple(_interchanged(s) for s in kernel.body))
 
 

@@ -1,9 +1,8 @@
-"""Unrolled and vectorised loops as straight code: every statement once for each lane, then loads and stores joined.
+"""unroll: unrolled and vectorised loops as straight code, every statement once for each lane.
 
 A loop of constant extent marked "unroll" or "vectorize" becomes lanes. A condition that a lane decides is decided here
-(the halves of a rotation, in one thread, need no test); equal loads of an input are made once; loads and stores of
-neighbouring elements become one vector access where the address of the first is proved aligned. A loaded index is one
-variable for all lanes that make it of the same elements, so rows that it selects are read, or added to, in vectors too.
+(the halves of a rotation, in one thread, need no test). A loaded index is one variable for all lanes that make it of
+the same elements, so rows that it selects are read, or added to, in vectors too.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from idgraph.arith import FALSE, TRUE, Expr, as_expr, not_, simplify, symbol
-from idgraph.kernel.defuse import all_reads, all_sets, made_by, rewritten, unwritten
+from idgraph.kernel.defuse import all_reads, all_sets, made_by, rewritten, unchanged, unwritten
 from idgraph.kernel.ir import (
     Accumulate,
     Alloc,
@@ -23,6 +22,7 @@ from idgraph.kernel.ir import (
     If,
     Index,
     Kernel,
+    Lanes,
     Let,
     Load,
     Local,
@@ -35,8 +35,6 @@ from idgraph.kernel.ir import (
     walk,
 )
 from idgraph.kernel.values import Values
-from idgraph.passes.pack_half2 import pair_up
-from idgraph.passes.vectorize import join_accesses
 
 MAX_LANES = 64
 MAX_SIDES = 2  # nested conditions by which code is split
@@ -86,7 +84,7 @@ class Lane:
 
 
 def with_lanes(kernel: Kernel) -> Kernel:
-    """unroll: unrolled and vectorised loops as straight code for their lanes, accesses joined.
+    """unroll: unrolled and vectorised loops as straight code for their lanes.
 
     >>> import idgraph as ig
     >>> k = ig.kernel.parse('''
@@ -103,8 +101,15 @@ def with_lanes(kernel: Kernel) -> Kernel:
       buffer x: float32[64] input "x"
       buffer y: float32[64] output "y"
       for i < 16:
-        (t_0_v0: float32, t_1_v1: float32, t_2_v2: float32, t_3_v3: float32) = x[i*4; 4]
-        y[i*4; 4] = (t_0_v0, t_1_v1, t_2_v2, t_3_v3)
+        lanes:
+          t_0: float32 = x[i*4]
+          t_1: float32 = x[i*4 + 1]
+          t_2: float32 = x[i*4 + 2]
+          t_3: float32 = x[i*4 + 3]
+          y[i*4] = t_0
+          y[i*4 + 1] = t_1
+          y[i*4 + 2] = t_2
+          y[i*4 + 3] = t_3
     """
     return replace(kernel, body=_unrolled(kernel.body, unwritten(kernel.buffers, kernel.body)))
 
@@ -115,7 +120,7 @@ def _unrolled(body: Body, read_only: frozenset[str], after: frozenset[str] = fro
     for s in reversed(body):
         match s:
             case Loop() if _can_unroll(s) and not (_is_single(s) and all_sets(s.body) & after):
-                made.append(_sides(s, read_only | _still(s), ()))
+                made.append(_sides(s, read_only | unchanged((s,)), ()))
             case Loop() | If() | Single() | Checked():
                 made.append((replace(s, body=_unrolled(s.body, read_only, after)),))
             case _:
@@ -133,7 +138,7 @@ def _sides(s: Loop, read_only: frozenset[str], facts: tuple[Expr, ...]) -> list[
     tests = _tests(lanes) if len(facts) < MAX_SIDES else ()
     split = next((c for c in tests if simplify(not_(c)) in tests), None)
     if split is None:
-        return pair_up(join_accesses(lanes, read_only))
+        return [Lanes(tuple(lanes))]
     both = (split, simplify(not_(split)))
     return [If(c, tuple(_sides(s, read_only, (*facts, c)))) for c in both]
 
@@ -152,11 +157,6 @@ def _tests(body: Sequence[Stmt]) -> tuple[Expr, ...]:
             case _:
                 pass
     return tuple(dict.fromkeys(x for c in found for x in (c.args if c.op == "and" else (c,)) if not x.is_const))
-
-
-def _still(s: Stmt) -> frozenset[str]:
-    """Shared arrays that ``s`` reads only: nobody writes them before the next barrier, which is outside of it."""
-    return unwritten((x.buffer for x in walk((s,)) if isinstance(x, Load) and x.buffer.place == "shared"), (s,))
 
 
 def _is_lanes(s: Stmt) -> bool:
@@ -178,7 +178,7 @@ def _can_unroll(s: Loop) -> bool:
             if not _is_lanes(inner) and not _is_single(inner):
                 return False
             lanes *= max(1, int(inner.extent))
-        elif isinstance(inner, (Single, Alloc, Barrier, Combine)):
+        elif isinstance(inner, (Single, Lanes, Alloc, Barrier, Combine)):
             return False
         elif isinstance(inner, Accumulate):
             if not _is_apart(inner):

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field, replace
 
 from idgraph.ir import DType, is_float, item_size
 from idgraph.ir.optable import OPERATIONS
-from idgraph.kernel.defuse import defined_once
+from idgraph.kernel.defuse import defined_once, in_lanes
 from idgraph.kernel.ir import (
     Checked,
     Compute,
     Half,
     If,
+    Kernel,
     Local,
     PairCompute,
     Stmt,
@@ -26,14 +27,42 @@ from idgraph.kernel.ir import (
     VectorStore,
     walk,
 )
-from idgraph.passes.dead_code import without_dead
 
 
-def pair_up(body: Sequence[Stmt]) -> list[Stmt]:
-    """Straight code with 16-bit floats loaded, computed and stored in pairs where that is the same."""
+def with_pairs(kernel: Kernel) -> Kernel:
+    """pack_half2: in lanes, 16-bit floats loaded, computed and stored in pairs where that is the same.
+
+    >>> import idgraph as ig
+    >>> k = ig.kernel.parse('''
+    ... kernel k():
+    ...   buffer x: bfloat16[64] input "x"
+    ...   buffer y: bfloat16[64] output "y"
+    ...   for i < 32:
+    ...     lanes:
+    ...       (a: bfloat16, b: bfloat16) = x[i*2; 2]
+    ...       c: bfloat16 = neg(a)
+    ...       d: bfloat16 = neg(b)
+    ...       y[i*2; 2] = (c, d)
+    ... ''')
+    >>> from idgraph.passes.dead_code import live
+    >>> print(live(with_pairs(k)))
+    kernel k():
+      buffer x: bfloat16[64] input "x"
+      buffer y: bfloat16[64] output "y"
+      for i < 32:
+        lanes:
+          (a_p: bfloat16) = x[i*2; 2] in pairs
+          c_d_p: bfloat16 = pair.neg(a_p)
+          y[i*2; 2] = (c_d_p) in pairs
+    """
+    return replace(kernel, body=in_lanes(kernel.body, paired))
+
+
+def paired(body: Sequence[Stmt]) -> Sequence[Stmt]:
+    """Straight code in pairs."""
     if not any(isinstance(s, VectorStore) and _is_short(s.buffer.dtype) for s in walk(tuple(body))):
-        return list(body)
-    return without_dead(_level(body), set())
+        return body
+    return _level(body)
 
 
 def _is_short(dtype: DType) -> bool:

@@ -46,7 +46,40 @@ Body = tuple[Stmt, ...]
 
 
 def peeled(kernel: Kernel) -> Kernel:
-    """The kernel with its loops over lanes peeled, where a condition cuts them."""
+    """peel: loops over lanes as a vector body and scalar ends, where a condition cuts them.
+
+    >>> import idgraph as ig
+    >>> k = ig.kernel.parse('''
+    ... kernel k():
+    ...   buffer x: float32[4094] input "x"
+    ...   buffer y: float32[4094] output "y"
+    ...   launch blockIdx.x: 8
+    ...   launch threadIdx.x: 128
+    ...   for b < 8, blockIdx.x:
+    ...     for t < 128, threadIdx.x:
+    ...       for q < 4, vectorize:
+    ...         if b*512 + t*4 + q < 4094:
+    ...           v: float32 = x[b*512 + t*4 + q]
+    ...           y[b*512 + t*4 + q] = v
+    ... ''')
+    >>> print(peeled(k))
+    kernel k():
+      buffer x: float32[4094] input "x"
+      buffer y: float32[4094] output "y"
+      launch blockIdx.x: 8
+      launch threadIdx.x: 128
+      for b < 8, blockIdx.x:
+        for t < 128, threadIdx.x:
+          if b*128 + t < 1023:
+            for q < 4, vectorize:
+              v: float32 = x[b*512 + q + t*4]
+              y[b*512 + q + t*4] = v
+          if b*128 + t >= 1023:
+            for q < 4:
+              if b*512 + q + t*4 < 4094:
+                v: float32 = x[b*512 + q + t*4]
+                y[b*512 + q + t*4] = v
+    """
     if not any(isinstance(s, Loop) and s.parallel in ("vectorize", "unroll") for s in walk(kernel.body)):
         return kernel
     return replace(kernel, body=_inside(kernel.body, (), _Numbers()))

@@ -51,6 +51,7 @@ from idgraph.kernel.ir import (
     If,
     Index,
     Kernel,
+    Lanes,
     Let,
     Local,
     Loop,
@@ -101,11 +102,23 @@ def rolled(kernel: Kernel) -> Kernel:
           u[q]: float32 = neg(t[q])
         y[i*4; 2] = u[0; 2]
     """
+    kernel = replace(kernel, body=dissolved(kernel.body))
     taken = {b.name for b in kernel.buffers} | all_sets(kernel.body) | all_reads(kernel.body) | set(LANE)
     roller = _Roller(_single(kernel.body), Renaming(taken))
     body = everywhere(kernel.body, lambda s: _assigned(s, roller.fixed))
     body = tuple(roller.level(body))
     return replace(kernel, body=(*roller.arrays.values(), *body))
+
+
+def dissolved(body: Body) -> Body:
+    """``body`` with what stands in lanes as part of what is around them."""
+    made: list[Stmt] = []
+    for s in body:
+        if isinstance(s, Lanes):
+            made += dissolved(s.body)
+        else:
+            made.append(replace(s, body=dissolved(s.body)) if isinstance(s, (Loop, If, Single, Checked)) else s)
+    return tuple(made)
 
 
 def _single(body: Body) -> frozenset[str]:

@@ -11,7 +11,21 @@ from functools import partial
 
 from idgraph.ir.targets import TARGETS, TargetName
 from idgraph.kernel.ir import Kernel, Plan
-from idgraph.passes import collapse, fuse_lanes, fuse_launches, init, interchange, lanes, peel, roll, rows
+from idgraph.passes import (
+    collapse,
+    cse,
+    dead_code,
+    fuse_lanes,
+    fuse_launches,
+    init,
+    interchange,
+    lanes,
+    pack_half2,
+    peel,
+    roll,
+    rows,
+    vectorize,
+)
 from idgraph.passes.rows import symbols
 from idgraph.schedule.config import RULE, KernelConfig
 
@@ -58,7 +72,13 @@ PASSES: Mapping[str, Pass] = {
         Pass("interchange", "rows side by side in memory reduced together", _each(interchange.interchanged)),
         Pass("init", "first values for what one path only sets", _each(init.with_first_values)),
         Pass("peel", "lanes across an end as a vector body and scalar ends", _each(peel.peeled)),
-        Pass("unroll", "lanes as straight code, split where they differ, accesses joined", _each(lanes.with_lanes)),
+        Pass("unroll", "lanes as straight code, split where they differ", _each(lanes.with_lanes)),
+        Pass("merge_tests", "tests of one condition side by side as one", _each(vectorize.with_joined_tests)),
+        Pass("vectorize_loads", "loads of neighbouring elements as one", _each(vectorize.with_vector_loads)),
+        Pass("cse", "equal values computed once", _each(cse.with_values_once)),
+        Pass("vectorize_stores", "stores to neighbouring elements as one", _each(vectorize.with_vector_stores)),
+        Pass("pack_half2", "16-bit floats in pairs", _each(pack_half2.with_pairs)),
+        Pass("dead_code", "values that nobody reads left out", _each(dead_code.live)),
         Pass("roll", "straight code of lanes as loops over registers", _each(roll.rolled)),
         Pass("fuse_lanes", "loops over as many lanes side by side as one", _each(fuse_lanes.fused_lanes)),
         Pass("scalar_replacement", "registers that one step uses as variables", _each(fuse_lanes.scalars)),

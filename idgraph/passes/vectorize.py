@@ -10,7 +10,7 @@ from itertools import count
 from idgraph.arith import TRUE, Expr, and_, divisible, simplify, symbol
 from idgraph.ir import item_size
 from idgraph.ir.targets import GPU
-from idgraph.kernel.defuse import all_sets, everywhere, made_by, names, rewritten
+from idgraph.kernel.defuse import all_sets, everywhere, in_lanes, made_by, names, rewritten, unchanged, unwritten
 from idgraph.kernel.ir import (
     Accumulate,
     Buffer,
@@ -19,6 +19,7 @@ from idgraph.kernel.ir import (
     Compute,
     Declare,
     If,
+    Kernel,
     Let,
     Load,
     Local,
@@ -34,7 +35,6 @@ from idgraph.kernel.ir import (
 from idgraph.kernel.statements import LANE
 from idgraph.kernel.values import Values
 from idgraph.passes.affine import split_constant
-from idgraph.passes.cse import once_each
 from idgraph.passes.purpose import merged, where
 from idgraph.schedule.blocks import ADDED_TOGETHER
 
@@ -42,15 +42,94 @@ from idgraph.schedule.blocks import ADDED_TOGETHER
 VECTOR_TYPES = ("bfloat16", "float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64", "bool")
 
 
-def join_accesses(body: Sequence[Stmt], read_only: frozenset[str]) -> list[Stmt]:
-    """Straight code with equal loads of inputs made once, and neighbouring loads, stores and additions joined.
+def with_vector_loads(kernel: Kernel) -> Kernel:
+    """vectorize_loads: equal loads of inputs made once, and loads of neighbouring elements joined.
 
-    Loads of inputs move to the front of the code they stand in, which no statement in it can notice; stores and atomic
-    additions move to its end where nothing else in it touches what they write.
+    They move to the front of the lanes they stand in, which no statement there can notice.
+
+    >>> import idgraph as ig
+    >>> k = ig.kernel.parse('''
+    ... kernel k():
+    ...   buffer x: float32[64] input "x"
+    ...   buffer y: float32[64] output "y"
+    ...   for i < 32:
+    ...     lanes:
+    ...       a: float32 = x[i*2]
+    ...       y[i*2] = a
+    ...       b: float32 = x[i*2 + 1]
+    ...       y[i*2 + 1] = b
+    ... ''')
+    >>> print(with_vector_loads(k))
+    kernel k():
+      buffer x: float32[64] input "x"
+      buffer y: float32[64] output "y"
+      for i < 32:
+        lanes:
+          (a_v0: float32, b_v1: float32) = x[i*2; 2]
+          y[i*2] = a_v0
+          y[i*2 + 1] = b_v1
     """
-    loads = _Loads(read_only)
-    joined = loads.joined(_join_conditions(body), Values(), {})
-    return once_each(_join_stores(once_each(everywhere(joined, loads.serving))))
+    read_only = unwritten(kernel.buffers, kernel.body)
+
+    def joined(body: Sequence[Stmt]) -> Sequence[Stmt]:
+        loads = _Loads(read_only | unchanged(body))
+        return everywhere(loads.joined(body, Values(), {}), loads.serving)
+
+    return replace(kernel, body=in_lanes(kernel.body, joined))
+
+
+def with_vector_stores(kernel: Kernel) -> Kernel:
+    """vectorize_stores: stores, and atomic additions, to neighbouring elements joined.
+
+    They move to the end of the lanes where nothing else in them touches what they write.
+
+    >>> import idgraph as ig
+    >>> k = ig.kernel.parse('''
+    ... kernel k():
+    ...   buffer y: float32[64] output "y"
+    ...   for i < 32:
+    ...     lanes:
+    ...       a: float32 = cast({i})
+    ...       y[i*2] = a
+    ...       b: float32 = neg(a)
+    ...       y[i*2 + 1] = b
+    ... ''')
+    >>> print(with_vector_stores(k))
+    kernel k():
+      buffer y: float32[64] output "y"
+      for i < 32:
+        lanes:
+          a: float32 = cast({i})
+          b: float32 = neg(a)
+          y[i*2; 2] = (a, b)
+    """
+    return replace(kernel, body=in_lanes(kernel.body, _join_stores))
+
+
+def with_joined_tests(kernel: Kernel) -> Kernel:
+    """merge_tests: neighbouring tests of one condition in lanes as one.
+
+    >>> import idgraph as ig
+    >>> k = ig.kernel.parse('''
+    ... kernel k():
+    ...   buffer y: float32[64] output "y"
+    ...   for i < 32:
+    ...     lanes:
+    ...       if i < 20:
+    ...         y[i*2] = 1.0
+    ...       if i < 20:
+    ...         y[i*2 + 1] = 2.0
+    ... ''')
+    >>> print(with_joined_tests(k))
+    kernel k():
+      buffer y: float32[64] output "y"
+      for i < 32:
+        lanes:
+          if i < 20:
+            y[i*2] = 1.0
+            y[i*2 + 1] = 2.0
+    """
+    return replace(kernel, body=in_lanes(kernel.body, _join_conditions))
 
 
 def _join_conditions(body: Sequence[Stmt]) -> list[Stmt]:

@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable
 from functools import lru_cache
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +23,7 @@ from idgraph.validate.scan import Scan
 from idgraph.validate.sites import Case
 from idgraph.validate.tables import Tables
 
+REGISTERS, MOST_REGISTERS = 1 << 16, 255  # of a block; of a thread
 _PIECE: Final = 1 << 28  # points of one launch, so that progress shows
 
 
@@ -90,8 +92,11 @@ def _check(source: str) -> Any:
 
 
 @lru_cache(maxsize=512)
-def _compiled_check(source: str) -> Any:
-    return need_device().jit(_check(source))
+def _compiled_check(source: str, threads: int) -> Any:
+    """Compiled for blocks of as many threads: each gets as many registers as there are for it."""
+    cuda = need_device()
+    registers = {} if simulated() else {"max_registers": min(MOST_REGISTERS, REGISTERS // max(1, threads))}
+    return cuda.jit(_check(source), **registers)
 
 
 def kernel_check_ptx(source: DeviceSource, text: str, cc: tuple[int, int] = (9, 0)) -> str:
@@ -107,7 +112,7 @@ def run_kernel_check(source: DeviceSource, text: str, out: Array) -> None:
     found = cuda.to_device(out)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # few threads are what small shapes need
-        _compiled_check(text)[(source.blocks,), source.block](found, *given.values())
+        _compiled_check(text, prod(source.block))[(source.blocks,), source.block](found, *given.values())
         cuda.synchronize()
     out[...] = found.copy_to_host()
     for name in marks:

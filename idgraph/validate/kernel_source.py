@@ -23,6 +23,7 @@ from idgraph.kernel.ir import (
     If,
     Index,
     Kernel,
+    Lanes,
     Let,
     Load,
     Loop,
@@ -258,7 +259,7 @@ class CheckSource:
             case If(condition) | Checked(condition):
                 self.put(depth, f"if {self.text(condition)}:")
                 self.level(s.body, kept, depth + 1, resets, -1)
-            case Single():
+            case Single() | Lanes():
                 self.level(s.body, kept, depth, resets, -1)
             case Let():
                 self.let(s, depth)

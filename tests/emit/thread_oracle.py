@@ -31,6 +31,7 @@ from idgraph.kernel.ir import (
     If,
     Index,
     Kernel,
+    Lanes,
     Let,
     Load,
     Local,
@@ -103,6 +104,8 @@ class Thread:
                 case Single(dims, inner):
                     first = all(self.indices.get(d, 0) == 0 for d in dims)
                     yield from self.run(inner, env, active) if first or not active else ()
+                case Lanes(inner):
+                    yield from self.run(inner, env, active)
                 case Checked(condition, _, _, inner):
                     yield from self.run(inner, env, active) if not active or self.holds(condition, env) else ()
                 case _:
@@ -150,7 +153,7 @@ class Thread:
                     self.add(buffer, address + k, env)
             case PairCompute(local) | Half(local):
                 self.values[place(local, env)] = None
-            case Loop() | If() | Single() | Checked() | Barrier() | Combine():
+            case Loop() | If() | Single() | Lanes() | Checked() | Barrier() | Combine():
                 raise AssertionError(f"{s} is not straight code")
             case _:
                 assert_never(s)

@@ -43,6 +43,7 @@ from idgraph.kernel.ir import (
     If,
     Index,
     Kernel,
+    Lanes,
     Let,
     Load,
     Local,
@@ -198,6 +199,8 @@ class _Scalar:
                     self.block(body, depth + 1)
                 else:
                     self.block(body, depth)
+            case Lanes(body):
+                self.block(body, depth)
             case Checked():
                 self.check(s, depth)
             case Note(text):

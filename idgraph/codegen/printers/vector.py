@@ -26,6 +26,7 @@ from idgraph.kernel.ir import (
     Half,
     If,
     Kernel,
+    Lanes,
     Let,
     Load,
     Local,
@@ -113,7 +114,7 @@ class _Vector:
                 self.loop(s, at)
             case If(condition, body):
                 self.block_where(condition, body, at)
-            case Single(_, body):
+            case Single(_, body) | Lanes(body):
                 self.block(body, at)
             case Checked():
                 self.check(s, at)

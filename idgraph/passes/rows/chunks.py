@@ -21,6 +21,7 @@ from idgraph.kernel.ir import (
     Declare,
     If,
     Index,
+    Lanes,
     Let,
     Load,
     Local,
@@ -32,11 +33,11 @@ from idgraph.kernel.ir import (
     Store,
 )
 from idgraph.kernel.values import Values
-from idgraph.passes.lanes import Expansion, Lane, pair_up
+from idgraph.passes.lanes import Expansion, Lane
 from idgraph.passes.rows.hoist import cheaper, hoisted, is_short
 from idgraph.passes.rows.sums import is_coarse, widened
 from idgraph.passes.rows.sweep import COLUMN, Online, Plain, Sweep
-from idgraph.passes.vectorize import VECTOR_TYPES, join_accesses
+from idgraph.passes.vectorize import VECTOR_TYPES
 
 UNROLLED = 16  # elements whose loads a thread has under way, where a kernel only reduces
 UNROLLED_BESIDE = 32  # the same in a kernel that also writes a row: fewer of its blocks run at a time
@@ -243,7 +244,7 @@ def straight(
         return made
 
     made = [*_before(s), *straight(s.body), *_follow(s), *straight(s.later)]
-    return pair_up(join_accesses(made, read_only))
+    return [Lanes(tuple(made))]
 
 
 def _slow(s: Sweep, column: Expr) -> list[Stmt]:

@@ -23,9 +23,67 @@ CACHED = 1 << 19  # bytes of a row kept on the CPU: what a core's own cache hold
 
 
 def with_rows(plan: Plan, *, threads: bool = True, config: KernelConfig = RULE) -> Plan:
-    """The plan with reductions over the threads of a block, and what stands beside them, in aligned chunks.
+    """rows: reductions over the threads of a block, and what stands beside them, in aligned chunks.
 
-    Without ``threads``, for the CPU: in plain loops over the columns.
+    rows_of_core: the same without ``threads``, for the CPU: in plain loops over the columns.
+
+    >>> from idgraph.kernel.ir import Plan
+    >>> import idgraph as ig
+    >>> k = ig.kernel.parse('''
+    ... kernel k():
+    ...   buffer x: float32[1024] input "x"
+    ...   buffer y: float32[8] output "y"
+    ...   launch blockIdx.x: 8
+    ...   launch threadIdx.x: 32
+    ...   for b < 8, blockIdx.x:
+    ...     s: float64 = 0.0
+    ...     for o < 2:
+    ...       for t < 32, threadIdx.x:
+    ...         for q < 2, vectorize:
+    ...           v: float32 = x[b*128 + o*64 + t*2 + q]
+    ...           s <- sum v, to float32
+    ...     s <- sum over threadIdx.x
+    ...     r: float32 = cast(s)
+    ...     single threadIdx.x:
+    ...       y[b] = r
+    ... ''')
+    >>> print(with_rows(Plan((k,), (), {}, {})).kernels[0])
+    kernel k():
+      buffer x: float32[1024] input "x"
+      buffer y: float32[8] output "y"
+      launch blockIdx.x: 8
+      launch threadIdx.x: 32
+      for b < 8, blockIdx.x:
+        s: float64 = 0.0
+        for t < 32, threadIdx.x:
+          lanes:
+            v_0: float32 = x[b*128 + t*2]
+            v_1: float32 = x[b*128 + t*2 + 1]
+            v_2: float32 = x[b*128 + t*2 + 64]
+            v_3: float32 = x[b*128 + t*2 + 65]
+            s_0: float32 = add(v_0, v_1)
+            s_1: float32 = add(v_2, v_3)
+            s_2: float32 = add(s_0, s_1)
+            s <- sum s_2, to float32
+        s <- sum over threadIdx.x
+        r: float32 = cast(s)
+        single threadIdx.x:
+          y[b] = r
+    >>> print(with_rows(Plan((k,), (), {}, {}), threads=False).kernels[0])
+    kernel k():
+      buffer x: float32[1024] input "x"
+      buffer y: float32[8] output "y"
+      launch blockIdx.x: 8
+      launch threadIdx.x: 32
+      for b < 8, blockIdx.x:
+        s: float64 = 0.0
+        for c < 128:
+          v: float32 = x[b*128 + c]
+          s <- sum v, to float32
+        s <- sum over threadIdx.x
+        r: float32 = cast(s)
+        single threadIdx.x:
+          y[b] = r
     """
     return replace(plan, kernels=tuple(_kernel(k, threads, config) for k in plan.kernels))
 

@@ -11,9 +11,29 @@ from idgraph.passes.rows.sweep import COLUMN
 
 
 def apart(plan: Plan) -> Plan:
-    """The plan, in which no index speaks of a symbol whose name the columns' variables have.
+    """rename_columns: no index speaks of a symbol whose name the columns' variables have.
 
     Such a symbol gets a prime, which no symbol of a user's has; kernels take the same numbers as before.
+
+    >>> import idgraph as ig
+    >>> k = ig.kernel.parse('''
+    ... kernel k(c):
+    ...   where c in 1, _
+    ...   buffer x: float32[c] input "x"
+    ...   buffer y: float32[c] output "y"
+    ...   for i < c:
+    ...     v: float32 = x[i]
+    ...     y[i] = v
+    ... ''')
+    >>> print(apart(Plan((k,), (), {"c": "n0"}, {})).kernels[0])
+    kernel k(c'):
+      where c in 1, _
+      where `c'` in 1, _
+      buffer x: float32[c] input "x"
+      buffer y: float32[c] output "y"
+      for i < `c'`:
+        v: float32 = x[i]
+        y[i] = v
     """
     other = {s: f"{s}{PRIME}" for s in plan.names if s == COLUMN or s.startswith(f"{COLUMN}_")}
     if not other:
