@@ -44,3 +44,27 @@ def test_lanes_are_dissolved_in_the_end(name: str) -> None:
     assert not any(isinstance(s, Lanes) for k in p.kernels for s in walk(k.body))
     shown = [str(k) for _, plan in stages(f, "cuda") for k in plan.kernels]
     assert any("lanes:" in text for text in shown)
+
+
+def checked_with(name: str, f: ig.Fusion) -> None:
+    """Every address and value of a kernel of the CPU that the pass has changed."""
+    ig.schedule.auto(f)
+    assert any(name in k.passes for k in ig.emit(f, "cpu").kernels)
+    assert ig.validate(f, "cpu").ok
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(600, 512), (700, 544), (520, 1056)])
+def test_rows_side_by_side_are_reduced_as_rows_apart(rows: int, columns: int) -> None:
+    """Every sum of a column, block by block and in the last one, which is not full."""
+    f = ig.Fusion("columns")
+    f.output(ig.sum(f.input("x", shape=(rows, columns)), 0))
+    checked_with("interchange", f)
+
+
+@pytest.mark.parametrize("columns", [2001, 8195, 16389])
+def test_a_cut_row_is_one_loop(columns: int) -> None:
+    """Every column up to the last one, of one block and of several."""
+    f = ig.Fusion("cut")
+    x, b = f.input("x", shape=(3, columns)), f.input("b", shape=(columns,))
+    f.output(ig.relu(x + b))
+    checked_with("collapse", f)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from idgraph.arith import symbol
-from idgraph.kernel.defuse import all_sets
+from idgraph.kernel.defuse import Effects, Renaming, all_sets
 from idgraph.kernel.ir import Accumulate, Choose, Compute, If, Index, Let, Local, Number, Operand, Stmt
 from idgraph.kernel.values import Values
 from idgraph.passes.cse import once_each
@@ -109,3 +109,26 @@ def test_straight_code_with_equal_values_once_computes_the_same(seed: int) -> No
         _run(short, found, i)
         _run([*body, *out], want, i)
         assert {n: found[f"out_{n}"] for n in NAMES} == {n: want[f"out_{n}"] for n in NAMES}
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_statements_that_wait_for_nothing_may_change_places(seed: int) -> None:
+    r = random.Random(seed)
+    a, b = (_random(r), _random(r))
+    if Effects.of((b,)).waits_for(Effects.of((a,))):
+        return
+    for i in range(4):
+        start: State = {n: r.randint(-9, 9) for n in NAMES}
+        found, want = dict(start), dict(start)
+        _run((b, a), found, i)
+        _run((a, b), want, i)
+        assert found == want, (a, b)
+
+
+def test_names_that_are_given_are_taken() -> None:
+    names = Renaming({"a"})
+    x = Local("a", "int64")
+    first, second = names.apart(x), names.apart(x)
+    assert len({"a", first.name, second.name}) == 3
+    assert names.operand(x) == second and names.local(Local("b", "int64")).name == "b"
+    assert names.apart(Local("b", "int64")).name == "b" and names.apart(Local("b", "int64")).name != "b"
