@@ -15,6 +15,7 @@ from idgraph.index.nest import Nest, Node, build_tree, launch_dims, launches, re
 from idgraph.index.order import check_order, check_scan
 from idgraph.index.storage import is_block, is_thread
 from idgraph.ir import Tensor, TensorExpr
+from idgraph.ir.advice import advised
 
 
 class Place(Protocol):
@@ -73,8 +74,11 @@ def check_races(
     """The dependences that need a barrier between write and read. Raises `ScheduleError` for a schedule that would
     race whatever barriers it has, or read what is not computed yet."""
     found: list[Crossing] = []
-    for _, check in _checks(exprs, tree, maps, stored, threads):
-        found += check()
+    for (t, *_), check in _checks(exprs, tree, maps, stored, threads):
+        try:
+            found += check()
+        except ScheduleError as error:
+            raise advised(t.fusion, error) from None
     return tuple(dict.fromkeys(found))
 
 
@@ -175,6 +179,7 @@ def _check_use(
                     f"{use!r}{line_of(use)}",
                 ],
                 hint=f"inline the tensors around {t.name} less deep",
+                subject=(t.name, use.output.name),
             )
     found: list[Crossing] = []
     for way, writer, reader in _other_threads(t, made, use, depth, slots, maps, home, threads):
@@ -223,6 +228,7 @@ def _race(t: Tensor, made: TensorExpr, use: TensorExpr, way: str, writer: str, r
         where=use.source_line,
         because=[f"written by: {writer}: {made!r}{line_of(made)}", f"read {reader}: {use!r}{line_of(use)}"],
         hint=f"{share}{launch}",
+        subject=(t.name, use.output.name),
     )
 
 

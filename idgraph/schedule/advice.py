@@ -7,9 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from idgraph.arith import Expr, as_expr, is_true, simplify
 from idgraph.errors import IdGraphError, ScheduleError
 from idgraph.graphs import build_index_graph
+from idgraph.index import IdModel
+from idgraph.index.live import needed
+from idgraph.index.races import race_conflicts
+from idgraph.index.storage import is_thread
 from idgraph.ir import Fusion, Tensor
 from idgraph.ir.parsing import copy_fusion
 from idgraph.schedule.inline import recompute
+from idgraph.schedule.legal import nest_conflict
 from idgraph.schedule.replay import like
 
 _MOST = 2000  # operations of a fusion that is worth copying for a hint
@@ -24,20 +29,27 @@ def ways_out(fusion: Fusion, error: ScheduleError) -> str:
         return ""
     found: list[str] = []
     told: set[str] = set()
-    for kind, text, change in _changes(fusion, error.subject):
+    races = 0 if nest_conflict(fusion) is not None else len(race_conflicts(IdModel(fusion), needed(fusion)))
+    for kind, text, change in (
+        *(_on_threads(fusion, error.subject) if races else ()),
+        *_changes(fusion, error.subject),
+    ):
         if kind == "all" and found:
             break  # the last resort
-        if len(found) < _OFFERED and kind not in told and _helps(fusion, change):
+        if len(found) < _OFFERED and kind not in told and _helps(fusion, change, races):
             found.append(text)
             told.add(kind)
     return ", or ".join(found)
 
 
-def _helps(fusion: Fusion, change: Change) -> bool:
+def _helps(fusion: Fusion, change: Change, races: int) -> bool:
+    """Whether the nests are legal after a change; of those that are, whether fewer of ``races`` are left."""
     try:
         made = copy_fusion(fusion)
         change(made)
         build_index_graph(made)
+        if races and len(race_conflicts(IdModel(made), needed(made))) >= races:
+            return False
     except IdGraphError:
         return False
     return True
@@ -66,6 +78,36 @@ def _changes(fusion: Fusion, subject: tuple[str, ...]) -> Iterator[tuple[str, st
     deepest = max((t.inline_position for t in fusion.tensors), default=0)
     for k in reversed(range(deepest)):
         yield "all", f"inline no tensor past {k}", _all_at(k)
+
+
+def _on_threads(fusion: Fusion, subject: tuple[str, ...]) -> Iterator[tuple[str, str, Change]]:
+    """For a tensor that other threads read: memory that they share, or no threads along that axis."""
+    for t in (t for t in fusion.tensors if t.name == subject[0]):
+        if t.inline_position and t.memory in ("auto", "local"):
+            yield "shared", f'keep it in shared memory: {t.name}.set_memory("shared")', _shared(t)
+        if t.inline_position:
+            yield f"inline {t.name}", f"do not inline {t.name} (global memory and a new launch)", _at(t, 0)
+        for p, d in enumerate(t.loop):
+            if is_thread(d.parallel) and p >= t.inline_position:
+                yield "serial", f'run loop {p} serially: {t.name}.parallelize({p}, "serial")', _serial(t, p)
+
+
+def _shared(t: Tensor) -> Change:
+    name = t.name
+
+    def change(f: Fusion) -> None:
+        f[name].set_memory("shared")
+
+    return change
+
+
+def _serial(t: Tensor, axis: int) -> Change:
+    name = t.name
+
+    def change(f: Fusion) -> None:
+        f[name].parallelize(axis, "serial")
+
+    return change
 
 
 def _widened(t: Tensor, reader: Tensor) -> Iterator[tuple[str, str, Change]]:

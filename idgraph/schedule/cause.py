@@ -21,7 +21,7 @@ def with_cause(fusion: Fusion, error: ScheduleError, hint: str) -> ScheduleError
         made = f", and {error.subject[0]} is made at {error.where}" if error.where and error.subject else ""
         because.append(f"the schedule is legal before the step {t.name}.{step}{made}")
         where = str(step.line) if step.line is not None else where
-    return ScheduleError(error.what, where=where, because=because, hint=hint, subject=error.subject)
+    return ScheduleError(error.what, where=where, because=because, hint=hint or error.hint, subject=error.subject)
 
 
 def _causing(fusion: Fusion, error: ScheduleError) -> Taken | None:

@@ -38,6 +38,12 @@ def follow(f: ig.Fusion, way: str) -> None:
             ig.schedule.recompute(f[name], use)
     elif found := re.fullmatch(r"widen loop (\d+) of (\w+): \2\.resize\(\1, (\d+), (\d+)\)", way):
         f[found[2]].resize(int(found[1]), int(found[3]), int(found[4]))
+    elif found := re.fullmatch(r'keep it in shared memory: (\w+)\.set_memory\("shared"\)', way):
+        f[found[1]].set_memory("shared")
+    elif found := re.fullmatch(r"do not inline (\w+) \(global memory and a new launch\)", way):
+        f[found[1]].inline_position = 0
+    elif found := re.fullmatch(r'run loop (\d+) serially: (\w+)\.parallelize\(\1, "serial"\)', way):
+        f[found[2]].parallelize(int(found[1]), "serial")
     elif found := re.fullmatch(r"inline no tensor past (\d+)", way):
         for t in f.tensors:
             t.inline_position = min(t.inline_position, int(found[1]))
@@ -104,3 +110,57 @@ def test_every_way_out_is_one(f: ig.Fusion, data: st.DataObject) -> None:
         follow(g, way)
         again = refusal(g)
         assert again is None, f"{error}\n{way} leads to\n{again}"
+
+
+def race(f: ig.Fusion) -> ScheduleError | None:
+    try:
+        ig.emit(f, target="cuda")
+    except ScheduleError as error:
+        return error
+    return None
+
+
+@settings(max_examples=examples(60))
+@given(fusions(max_steps=6), st.data())
+def test_every_way_out_of_a_race_is_one(f: ig.Fusion, data: st.DataObject) -> None:
+    """Random inlinings of loops on threads: after what is offered, the same is not said again."""
+    for t in f.tensors:
+        if t.definition is None or not t.loop:
+            continue
+        if all(d.kind != "reduction" for d in t.loop) and data.draw(st.integers(0, 3)):
+            t.parallelize(len(t.loop) - 1, "threadIdx.x")
+        if t.uses:
+            limit = min([len(t.loop), *(len(e.output.loop) for e in t.uses)])
+            t.inline_position = data.draw(st.integers(0, limit))
+    note(before := str(f))
+    error = race(f)
+    assert str(f) == before
+    if error is None or not error.subject:
+        return
+    for way in error.hint.split(", or ") if error.hint else ():
+        g = copy_fusion(f)
+        follow(g, way)
+        again = race(g)
+        assert again is None or again.what != error.what, f"{error}\n{way} leads to\n{again}"
+
+
+def test_what_other_threads_read() -> None:
+    """Shared memory, no threads along that axis, or less inlining: each of them ends the race."""
+    f = ig.Fusion("f")
+    c = ig.exp(f.input("x", shape=(4, 32)), name="c")
+    f.output(ig.flip(c, 1, name="r"))
+    for t in (c, f["r"]):
+        t.parallelize(1, "threadIdx.x")
+    c.inline(1)
+    error = race(f)
+    assert error is not None and "c would race: other threads read it" in str(error)
+    ways = error.hint.split(", or ")
+    assert ways == [
+        'keep it in shared memory: c.set_memory("shared")',
+        "do not inline c (global memory and a new launch)",
+        'run loop 1 serially: c.parallelize(1, "serial")',
+    ]
+    for way in ways:
+        g = copy_fusion(f)
+        follow(g, way)
+        assert race(g) is None, way
