@@ -218,7 +218,8 @@ def _symbols(given: tuple[str, ...]) -> dict[str, int]:
         name, _, value = text.rpartition("=")
         if not name or not value.isascii() or not value.isdigit():
             raise click.BadParameter(f"{text!r} is not NAME=VALUE with a whole number", param_hint="--symbol")
-        found[name] = int(value)
+        if found.setdefault(name, int(value)) != int(value):
+            raise click.BadParameter(f"{name} is given twice", param_hint="--symbol")
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import runpy
 import sys
 import traceback
@@ -25,10 +26,11 @@ def load(path: str) -> Fusion:
 def read_file(path: str) -> Fusion | Import:
     """The fusion or program of a file: ``.py`` is run and must leave one Fusion, ``.json`` is a captured graph.
 
-    Everything else is read as text. Raises `IdGraphError`; only a ``.py`` file is ever executed, and what it prints
-    goes to stderr.
+    Everything else is read as text. A name that says another format than the file has is refused. Raises
+    `IdGraphError`; only a ``.py`` file is ever executed, and what it prints goes to stderr.
     """
     file = Path(path)
+    _check_name(file)
     if file.suffix == ".json":
         return from_json(file)
     try:
@@ -49,6 +51,31 @@ def read_file(path: str) -> Fusion | Import:
         return parse_fusion(text)
     except RecursionError:
         raise ParseError(f"{path!r}: nested too deep") from None
+
+
+_FORMATS = {
+    ".json": (re.compile(r"[\[{]"), "a captured graph (JSON)"),
+    ".py": (re.compile(r"(?m)\A(?:\s*|#.*\n)*(?:import |from \S+ import )"), "a Python program"),
+    "": (re.compile(r"fusion\s+\S+\s*\{"), "the text of a fusion"),
+}
+
+
+def _check_name(file: Path) -> None:
+    """Raise `ParseError` where the beginning of a file is of another format than its name says."""
+    try:
+        with file.open("rb") as stream:
+            begin = stream.read(4096).decode("utf-8-sig", "ignore").lstrip()
+    except (OSError, ValueError):
+        return  # told by whoever reads it
+    said = file.suffix if file.suffix in _FORMATS else ""
+    found = next((s for s, (pattern, _) in _FORMATS.items() if pattern.match(begin)), said)
+    if found == said:
+        return
+    suffix = found or ".txt"
+    raise ParseError(
+        f"{str(file)!r} holds {_FORMATS[found][1]}, its name says {_FORMATS[said][1]}",
+        hint=f"name it {str(file.with_suffix(suffix))!r}",
+    )
 
 
 def names_of(file: Path) -> dict[str, object]:

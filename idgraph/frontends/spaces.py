@@ -120,6 +120,8 @@ class TorchSpace:
         return self._laid_out(value, meta)
 
     def from_tensor(self, value: Any) -> Any:
+        if value._is_zerotensor():  # torch's gradient of nothing, which has no memory
+            return self.torch.zeros(value.shape, dtype=value.dtype, device=value.device)
         return value.detach() if value.requires_grad else value
 
     def returned(self, value: Any, meta: TensorMeta | None, mine: bool) -> Any:

@@ -19,6 +19,7 @@ from idgraph.kernel.ir import Kernel, Plan, quote
 from idgraph.layout.alias import Alias
 from idgraph.loading import LOADING
 from idgraph.lower.build import build_plan
+from idgraph.lower.refused import check_schedule
 from idgraph.passes import table
 from idgraph.runtime.cache import KernelCache
 from idgraph.runtime.cuda.launch import check_limits
@@ -309,6 +310,7 @@ def _lowered(fusion: Fusion, target: Target, model: IndexMaps | None) -> tuple[I
             hint=did_you_mean(str(target), get_args(Target), f"one of {', '.join(get_args(Target))}"),
         )
     check_fusion(fusion, "emit", EmitError).verify()
+    check_schedule(fusion, TARGETS[target])
     maps = model
     if maps is None:
         maps = IdModel(fusion)

@@ -306,11 +306,14 @@ def _input(draw: Draw, f: Fusion, name: str, shape: Sequence[int]) -> Tensor:
 
 
 @st.composite
-def fusions(draw: Draw, *, max_inputs: int = 2, max_steps: int = 6, steps: Sequence[str] = tuple(STEPS)) -> Fusion:
+def fusions(
+    draw: Draw, *, max_inputs: int = 2, max_steps: int = 6, steps: Sequence[str] = tuple(STEPS), rows: int = 0
+) -> Fusion:
     """Fusions of small float32 tensors, verified, with at least one output. ``steps`` names kinds out of `STEPS`.
 
     Each step works on any earlier tensor, the newest first, so that long chains and residual paths are both common.
-    Extents are concrete and every tensor has at most 300 elements, so that every access can be checked at every point.
+    Extents are concrete and every tensor has at most 300 elements, so that every access can be checked at every point;
+    ``rows`` puts an axis of so many more elements in front, for tests that look at kernels only.
     Shrinks to one input of one element and one operation; integer inputs are index tensors (see
     `idgraph.validate.random_inputs` for arrays with indices in range).
 
@@ -322,6 +325,7 @@ def fusions(draw: Draw, *, max_inputs: int = 2, max_steps: int = 6, steps: Seque
     """
     f = Fusion("f")
     base = draw(shapes(max_elements=_FEW // 2))
+    base = (rows, *base) if rows else base
     _input(draw, f, "x0", base)
     for k in range(1, draw(st.integers(1, max_inputs))):
         _input(draw, f, f"x{k}", [n if draw(st.booleans()) else 1 for n in base])

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from idgraph.errors import IdGraphError, arguments
+from idgraph.errors import IdGraphError, arguments, did_you_mean
 from idgraph.ir import Fusion
 from idgraph.loading import LOADING, load
 from idgraph.runtime import Target
@@ -80,6 +80,13 @@ def validate(
     with LOADING:
         from idgraph.validate.run import run_checks  # noqa: PLC0415 - loads NumPy
 
+    unknown = next((n for n in symbols or () if n not in f.symbols), None)
+    if unknown is not None:
+        known = tuple(f.symbols)
+        raise IdGraphError(
+            f"{unknown!r} is not a symbol of fusion {f.name}",
+            hint=did_you_mean(unknown, known, f"its symbols are {', '.join(known)}" if known else "it has none"),
+        )
     return run_checks(f, target, exhaustive, seed, symbols, inputs, model, engine)
 
 

@@ -107,6 +107,31 @@ def test_symbols_are_given_values(folder: Path) -> None:
     assert "symbol n has no value" in run(*command, cwd=folder).stderr
     shown = run(*command, "--symbol", "n=3", cwd=folder)
     assert (shown.returncode, json.loads(shown.stdout)["points"]) == (0, 2 * 3 * 8)
+    for wrong, words in (("q=3", "'q' is not a symbol of fusion f; hint: its symbols are n"), ("n=4", "given twice")):
+        found = run(*command, "--symbol", "n=3", "--symbol", wrong, cwd=folder)
+        assert found.returncode == 2 and words in found.stderr + found.stdout
+
+
+@pytest.mark.parametrize(
+    ("holds", "name", "words"),
+    [
+        ("rotation.py", "a.txt", "holds a Python program, its name says the text of a fusion; hint: name it 'a.py'"),
+        ("rotation.py", "a.json", "holds a Python program, its name says a captured graph (JSON)"),
+        ("rotation.txt", "a.py", "holds the text of a fusion, its name says a Python program; hint: name it 'a.txt'"),
+        ("rotation.txt", "a.json", "holds the text of a fusion, its name says a captured graph (JSON)"),
+        ("graph.json", "a.py", "holds a captured graph (JSON), its name says a Python program"),
+        (
+            "graph.json",
+            "a",
+            "holds a captured graph (JSON), its name says the text of a fusion; hint: name it 'a.json'",
+        ),
+    ],
+)
+def test_a_name_that_says_another_format_is_refused(folder: Path, holds: str, name: str, words: str) -> None:
+    (folder / name).write_bytes((folder / holds).read_bytes())
+    found = run("show", name, cwd=folder)
+    assert found.returncode == 2 and words in " ".join(found.stderr.split())
+    (folder / name).unlink()
 
 
 def test_the_report_of_a_file_and_its_page(folder: Path) -> None:

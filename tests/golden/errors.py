@@ -64,6 +64,16 @@ u = f.output(ig.permute(t, (1, 0)))
 m = ig.IdModel(f)
 """
 
+WIDE = 'w = f.output(ig.mul(f.input("v", (70000, 2048)), 2.0, name="w"))\n'
+THREADS = 'w.split(1, 256).parallelize(2, "threadIdx.x")\n'
+LARGE = """\
+s = ig.copy(f.input("v", (4, 70000)), name="s").set_memory("shared")
+p = f.output(ig.add(s, 1.0, name="p"))
+for t in (s, p):
+    t.parallelize(0, "blockIdx.x")
+s.inline(1)
+"""
+
 CASES = (
     # arrays of other libraries
     Case("method", "x.exp()", "ig.exp(x)", "ig.exp(x)"),
@@ -136,6 +146,24 @@ CASES = (
     Case("split_by_a_float", "y.split(0, 8 / 2)", "n // 2, not n / 2", "y.split(0, 8 // 2)"),
     Case("axis", "y.split(7, 2)", "numbered 0 to 1", "y.split(1, 2)"),
     Case("inline_input", "x.inline(1)", "c = ig.copy(x)", "c = ig.copy(x)\nf.output(c + 1.0)\nc.inline(1)"),
+    Case("split_input", 'x.split(0, 4)\nig.emit(f)', "e.split(...)", 'f["e"].split(0, 4)\nig.emit(f)'),
+    Case("vectorize_outer", 'y.parallelize(0, "vectorize")\nig.emit(f, "cuda")', "t2.reorder({0: 1})",
+         'y.parallelize(0, "vectorize")\ny.reorder({0: 1})\nig.emit(f, "cuda")'),
+    Case("threads_of_an_axis", f'{WIDE}w.parallelize(1, "threadIdx.x")\nig.emit(f, "cuda")',
+         'w.split(1, 1024).parallelize(2, "threadIdx.x")',
+         f'{WIDE}w.split(1, 1024).parallelize(2, "threadIdx.x")\nig.emit(f, "cuda")'),
+    Case("threads_of_two_axes", f'{WIDE}{THREADS}w.parallelize(0, "threadIdx.y")\nig.emit(f, "cuda")',
+         'w.split(0, 4).parallelize(1, "threadIdx.y")',
+         f'{WIDE}{THREADS}w.split(0, 4).parallelize(1, "threadIdx.y")\nig.emit(f, "cuda")'),
+    Case("threads_of_a_block", f'{WIDE}{THREADS}w.split(0, 8).parallelize(1, "threadIdx.y")\nig.emit(f, "cuda")',
+         'w.split(3, 128).parallelize(4, "threadIdx.x")',
+         f'{WIDE}w.split(1, 256)\nw.split(0, 8).parallelize(1, "threadIdx.y")\n'
+         'w.split(3, 128).parallelize(4, "threadIdx.x")\nig.emit(f, "cuda")'),
+    Case("blocks", f'{WIDE}w.parallelize(0, "blockIdx.y")\nig.emit(f, "cuda")', 'w.parallelize(0, "blockIdx.x")',
+         f'{WIDE}w.parallelize(0, "blockIdx.x")\nig.emit(f, "cuda")'),
+    Case("shared_bytes", f'{LARGE}ig.emit(f, "cuda")', "inline s deeper",
+         f'{LARGE}p.split(1, 256)\ns.split(1, 256)\ns.inline(2)\nig.emit(f, "cuda")'),
+    Case("check_symbol", "ig.validate(f, symbols={'n': 3})", "it has none", "ig.validate(f)"),
     Case("inline_past", "y.inline(3)", "0 to 2", "y.inline(2)"),
     Case("memory", 'f["e"].set_memory("shraed")', "'shared'", 'f["e"].set_memory("shared")'),
     Case("inline_shift", f"{ROTATION}z.split(1, 3).merge(0).split(0, 3)\nig.IdModel(f).index", "ig.schedule.like(f, z)",

@@ -19,7 +19,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -44,11 +44,13 @@ class Case:
     gradients: bool
 
 
-def cases(first: int = 0, every: int = 1, only: str = "") -> Iterator[Case]:
+def cases(first: int = 0, every: int = 1, only: str = "", names: Container[str] | None = None) -> Iterator[Case]:
     """A case of each operator that is a function of tensors, gives tensors, and that eager torch can do."""
     op_db: list[Any] = import_module("torch.testing._internal.common_methods_invocations").op_db
     chosen = [o for o in op_db if only in o.full_name and not any(w in o.name for w in NO_FUNCTIONS)]
     for op in chosen[first::every]:
+        if names is not None and op.full_name not in names:
+            continue
         if torch.float32 not in op.supported_dtypes("cpu"):
             continue
         torch.manual_seed(0)
@@ -116,9 +118,10 @@ def differences(group: Sequence[Case], log: Callable[[str], object]) -> list[str
                     told.append(f"{what} {n} of {', '.join(c.name for c in group)} is none")
             elif not _alike(x, y):
                 told.append(f"{what} {n} of {', '.join(c.name for c in group)}: {_apart(x, y)}")
-    if told and len(group) == 1 and all(t.startswith("result") for t in told):
-        exact = no_farther(group[0].call, group[0].tensors, tuple(found), tuple(results))
-        return [] if exact else told
+    if told and len(group) > 1:  # one by one, to name it, and to compare it with float64
+        return [t for c in group for t in differences([c], log)]
+    if told and all(t.startswith("result") for t in told):
+        return [] if no_farther(group[0].call, group[0].tensors, tuple(found), tuple(results)) else told
     return told
 
 
