@@ -107,7 +107,7 @@ def test_symbols_are_given_values(folder: Path) -> None:
     assert "symbol n has no value" in run(*command, cwd=folder).stderr
     shown = run(*command, "--symbol", "n=3", cwd=folder)
     assert (shown.returncode, json.loads(shown.stdout)["points"]) == (0, 2 * 3 * 8)
-    for wrong, words in (("q=3", "'q' is not a symbol of fusion f; hint: its symbols are n"), ("n=4", "given twice")):
+    for wrong, words in (("q=3", "'q' is not a symbol of fusion f; hint: did you mean 'n'?"), ("n=4", "given twice")):
         found = run(*command, "--symbol", "n=3", "--symbol", wrong, cwd=folder)
         assert found.returncode == 2 and words in found.stderr + found.stdout
 
