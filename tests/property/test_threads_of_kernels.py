@@ -1,5 +1,7 @@
 """Kernels for a GPU run on threads, whatever the fusion: nobody waits minutes for one thread."""
 
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
 from __future__ import annotations
 
 import importlib
