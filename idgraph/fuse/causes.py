@@ -22,7 +22,7 @@ from idgraph.ir.exprs import SCANS
 
 Cause = Literal[
     "loop order", "factorisation", "element order", "offset", "extent", "broadcast", "reduction", "synchronisation",
-    "loaded index", "constant index", "stride", "alias", "limits",
+    "loaded index", "constant index", "stride", "limits",
 ]  # fmt: skip
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 MOST_LOOPS = 7  # orders of which are tried one by one

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from math import prod
 from typing import TypeAlias
 
@@ -10,6 +11,7 @@ from idgraph.errors import ScheduleError, arguments, user_line
 from idgraph.fuse.align import question
 from idgraph.fuse.causes import CAUSES, Difference, agree, difference
 from idgraph.fuse.digits import Form, form_of
+from idgraph.fuse.launched import Launched, launched
 from idgraph.fuse.obstacle import Obstacle, Obstacles
 from idgraph.fuse.shared import elements_of_both, points_that_touch
 from idgraph.fuse.touch import MOVES, Touch, needs_memory, touches
@@ -80,7 +82,9 @@ def obstacles(fusion: Fusion) -> Obstacles:
     """The obstacle between each two operations that touch a common buffer and do not share a kernel as scheduled.
 
     Operations that share their loops by inlining are one; what they read and write is looked at as a whole, from the
-    operation whose result is stored. Pairs that could share their loops as they are have no row.
+    operation whose result is stored. Of a fusion scheduled on blocks, pairs that one launch computes have no row, and
+    pairs whose loops could be one have a row where their launches differ. Of another, a pair that could share its loops
+    has no row.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -95,7 +99,7 @@ def obstacles(fusion: Fusion) -> Obstacles:
 
 
 def _obstacles(fusion: Fusion) -> Iterator[Obstacle]:
-    nests = _nests(fusion)
+    nests, launches = _nests(fusion), launched(fusion)
     by_buffer: dict[Tensor, dict[TensorExpr, list[Touch]]] = {}
     for root, inside in nests.items():
         for t, found in touches(root, lambda e, inside=inside: e in inside).items():
@@ -111,8 +115,24 @@ def _obstacles(fusion: Fusion) -> Iterator[Obstacle]:
                     (x, y, len(users[b])) for x in users[a] for y in users[b] if not (y.is_write and not x.is_write)
                 )
     for (a, b), found in pairs.items():
-        if found and (o := _judge(fusion, a, b, found)) is not None:
+        if not found or (launches is not None and launches.share(a, b)):
+            continue
+        o = _judge(fusion, a, b, found)
+        if o is None and launches is not None:
+            o = _of_launches(fusion, a, b, found, launches)
+        if o is not None:
             yield o
+
+
+def _of_launches(
+    fusion: Fusion, a: TensorExpr, b: TensorExpr, pairs: Sequence[Pair], launches: Launched
+) -> Obstacle | None:
+    """What keeps the launches of a pair apart that touches its buffer alike."""
+    known = launches.apart(a, b)
+    if known is None:
+        return None
+    x, y, _ = pairs[0]
+    return replace(_obstacle(fusion, a, b, x, y, known[0], pairs), proof=known[1])
 
 
 def _nests(fusion: Fusion) -> dict[TensorExpr, frozenset[TensorExpr]]:

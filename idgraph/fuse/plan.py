@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from idgraph.display import Printed, Sheet
 from idgraph.errors import ScheduleError, arguments
 from idgraph.fuse.explain import obstacles
+from idgraph.fuse.launched import operations
 from idgraph.fuse.obstacle import Obstacles
-from idgraph.ir import Fusion, Tensor, TensorExpr, check_fusion
+from idgraph.ir import Fusion, check_fusion
 from idgraph.ir.parsing import copy_fusion
 from idgraph.ir.state import rewriting
-from idgraph.kernel.ir import Accumulate, Kernel, Store, VectorAdd, VectorStore, walk
 from idgraph.runtime import emit
 from idgraph.schedule import auto
 
@@ -92,43 +91,4 @@ def plan(fusion: Fusion) -> Plan:
     made = copy_fusion(fusion)
     auto(made)
     kernels = emit(made, target="cuda").kernels
-    operations = _operations(made, kernels)
-    return Plan(operations, before, len(kernels), _apart(made, operations), made)
-
-
-def _operations(f: Fusion, kernels: Sequence[Kernel]) -> tuple[tuple[str, ...], ...]:
-    """The tensors that each kernel makes: those it stores, and those computed for them alone."""
-    order = {e: n for n, e in enumerate(f.exprs)}
-    found: list[tuple[str, ...]] = []
-    for k in kernels:
-        stored = _stored(f, k)
-        inside: set[TensorExpr] = set()
-        work = [t.definition for t in stored]
-        read = {b.title for b in k.buffers} - {t.name for t in stored}
-        while work:
-            e = work.pop()
-            if e is not None and e not in inside and e.output.name not in read:
-                inside.add(e)
-                work += [t.definition for t in e.inputs]
-        found.append(tuple(e.output.name for e in sorted(inside, key=order.__getitem__)))
-    return tuple(found)
-
-
-def _stored(f: Fusion, k: Kernel) -> list[Tensor]:
-    by_name: Mapping[str, Tensor] = {t.name: t for t in f.tensors}
-    titles = dict.fromkeys(
-        s.buffer.title
-        for s in walk(k.body)
-        if isinstance(s, (Store, VectorStore, VectorAdd, Accumulate)) and s.buffer is not None
-    )
-    return [by_name[t] for t in titles if t in by_name]
-
-
-def _apart(f: Fusion, kernels: Sequence[tuple[str, ...]]) -> Obstacles:
-    """Obstacles between operations that no kernel holds both of."""
-    home: dict[str, set[int]] = {}
-    for n, names in enumerate(kernels):
-        for name in names:
-            home.setdefault(name, set()).add(n)
-    rows = [o for o in obstacles(f) if not home.get(o.a.output.name, set()) & home.get(o.b.output.name, set())]
-    return Obstacles(tuple(rows))
+    return Plan(operations(made, kernels), before, len(kernels), obstacles(made), made)

@@ -56,8 +56,8 @@ def nested(k: Kernel) -> Nested | None:
 
 
 def _on_one_thread(k: Kernel) -> Kernel:
-    """A kernel of one thread, as a nest of one block."""
-    if not any(not isinstance(s, Note) for s in k.body):
+    """A kernel without loops, as a nest of one block and one thread."""
+    if not k.body or any(isinstance(s, (Loop, Alloc)) for s in walk(k.body)):
         return k
     taken = _variables(k.body)
     block, thread = _fresh("b0", taken), _fresh("b1", taken)

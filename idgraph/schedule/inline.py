@@ -58,9 +58,9 @@ def _positioned(fusion: Fusion, chosen: Sequence[Tensor]) -> Sequence[Tensor]:
     common = common_loops(fusion, rest)
     limits = {t: min(_limit(t), common[t]) for t in rest}
     joined = Joined(fusion)
-    done, step = 0, 1
+    done, step = 0, len(rest)
     while done < len(rest):
-        # A legal inlining stays legal when fewer tensors are inlined, so many can be tried at once.
+        # A legal inlining stays legal when fewer tensors are inlined, so all can be tried at once, then halves.
         batch, after = rest[done : done + step], joined.copy()
         positions: dict[Tensor, int] = {}
         for t in batch:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
+from idgraph.kernel.defuse import stored_in
 from tests.emit.test_lanes import check
 
 
@@ -81,6 +82,58 @@ def test_views_of_opaque_operations_cost_no_kernel() -> None:
     for got, want in zip(cast(Any, imp.run(x, w)), fn(x, w), strict=True):
         np.testing.assert_allclose(np.asarray(got), want.numpy(), rtol=1e-4, atol=1e-4)
     assert not any(e.op == "permute" for s in imp.segments if s.fusion is not None for e in _needed(s.fusion))
+
+
+def test_pairs_of_one_launch_are_no_obstacle() -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(24, 64))
+    f.output(ig.exp(x), ig.transpose(x, 0, 1) + 1.0, ig.sum(x, 0))
+    assert len(ig.fuse.obstacles(f)) > 0
+    ig.schedule.auto(f)
+    kernels = ig.emit(f, target="cuda").kernels
+    made = [{t.name for t in f.outputs} & {b.title for b in k.buffers} for k in kernels]
+    for o in ig.fuse.obstacles(f):
+        assert not any({o.a.output.name, o.b.output.name} <= names for names in made)
+
+
+def test_more_arrays_than_a_launch_passes_are_told_as_a_limit() -> None:
+    f = ig.Fusion("fan")
+    x = f.input("x", shape=(64,))
+    f.output(*(x * float(n) for n in range(99)))
+    ig.schedule.auto(f)
+    kernels = ig.emit(f, target="cuda").kernels
+    assert len(kernels) == 2
+    sizes = [len(k.buffers) - 1 for k in kernels]
+    found = ig.fuse.obstacles(f)
+    assert {o.cause for o in found} == {"limits"} and len(found) == sizes[0] * sizes[1]
+    assert all("at most 96" in o.proof and o.alignment is None and o.bytes_saved == 256 for o in found)
+
+
+def test_equal_loops_with_a_launch_between_wait() -> None:
+    f = ig.Fusion("between")
+    x = f.input("x", shape=(64, 32))
+    y = f.output(ig.exp(x))
+    total = ig.sum(ig.sum(y, 0), 0)
+    f.output(x * total)
+    ig.schedule.auto(f)
+    causes = {(o.a.output.name, o.b.output.name): o for o in ig.fuse.obstacles(f)}
+    told = [o for (a, b), o in causes.items() if a == y.name and b == f.outputs[1].name]
+    assert [o.cause for o in told] == ["synchronisation"] and "waits for" in told[0].proof
+
+
+def test_no_two_tensors_of_a_fusion_lie_in_one_buffer() -> None:
+    """Why there is no cause "alias": kernels write buffers of one tensor each, and never an input."""
+    f = norm()
+    g = ig.Fusion("scatter")
+    table, rows, at = g.input("t", shape=(9, 4)), g.input("r", shape=(5, 4)), g.input("i", shape=(5, 4), dtype="int64")
+    g.output(ig.scatter_add(table, 0, at, rows), table[2:], ig.reshape(table, 36))
+    for made in (f, g):
+        ig.schedule.auto(made)
+        program = ig.emit(made, target="cuda")
+        homes = [(b.name, b.title) for b in program.plan.buffers]
+        assert len({name for name, _ in homes}) == len({title for _, title in homes}) == len(homes)
+        given = {b.name for b in program.plan.buffers if b.place == "input"}
+        assert not any(stored_in(k.body) & given for k in program.plan.kernels)
 
 
 def test_a_reshape_of_what_lies_in_memory_costs_no_kernel() -> None:
