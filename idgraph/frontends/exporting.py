@@ -22,6 +22,7 @@ from idgraph.frontends.callables import arguments_of, as_module
 from idgraph.frontends.decompose import table
 from idgraph.frontends.fx import Import, import_program
 from idgraph.frontends.importer import GETITEM, is_of_sizes
+from idgraph.frontends.literals import as_number
 from idgraph.frontends.nodes import Kind, Meta, Node, Program, Ref, TensorMeta, Value, Word, short, where_of
 from idgraph.frontends.sizes import Reader
 
@@ -202,7 +203,7 @@ def _exported(exported: Any, title: str) -> Captured:
     """An exported program, decomposed to core ATen."""
     torch: Any = load_torch("which from_torch reads programs of")
     core: Any = exported.run_decompositions(table(torch.export.default_decompositions()))
-    signature: Any = core.graph_signature
+    signature, graph = core.graph_signature, core.graph_module.graph
     values: dict[str, object] = {**core.state_dict, **core.constants}
     found = Captured(core.graph_module, title)
     kinds: Any = torch.export.graph_signature.InputKind
@@ -210,6 +211,8 @@ def _exported(exported: Any, title: str) -> Captured:
         if spec.kind == kinds.USER_INPUT:
             if not hasattr(spec.arg, "name") or getattr(spec.arg, "value", None) is not None:
                 continue
+        elif spec.kind == kinds.CONSTANT_TENSOR and as_number(torch, graph, spec.arg.name, values.get(spec.target)):
+            continue
         elif spec.target in values:
             found.bound[spec.arg.name] = values[spec.target]
         else:

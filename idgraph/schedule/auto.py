@@ -33,6 +33,7 @@ from idgraph.ir.registry import apply
 from idgraph.ir.state import rewriting
 from idgraph.layout.carry_out import lay_out, take_back
 from idgraph.rewrite.broadcasts import broadcasts_first, wide_views
+from idgraph.rewrite.constants import fold_constants
 from idgraph.rewrite.gathers import Force, apply_gather_plan, gather_plan
 from idgraph.rewrite.one_hot import fold_one_hots
 from idgraph.rewrite.two_stage import two_stages
@@ -74,7 +75,8 @@ def auto(
 
     ``config`` chooses among kernels that compute the same (see `idgraph.tune`, which measures them).
 
-    First every gather of a computed tensor, and every scatter, is taken the way that costs least (see
+    First constants are folded (`idgraph.rewrite.constants`): what is one number everywhere is a number of its readers.
+    Then every gather of a computed tensor, and every scatter, is taken the way that costs least (see
     `idgraph.schedule.gather_plan` and `scatter_plan`), or the way that ``gathers`` says: "recompute", "predicate",
     "one-hot" or "global" for all, or by name of the gather's output. That may rewrite operations; outputs keep their
     names and tensors. ``fusion.decisions`` and the report of an emitted program say what was decided.
@@ -141,6 +143,7 @@ def _has_threads(loops: Sequence[IterDomain]) -> bool:
 
 def _decide(fusion: Fusion, gathers: Force) -> None:
     """Take gathers and scatters their cheapest way, and remember why; what an earlier call decided stays noted."""
+    fold_constants(fusion)
     folded = fold_one_hots(fusion)
     scatters = scatter_plan(fusion)
     apply_scatter_plan(fusion, scatters)
