@@ -135,6 +135,7 @@ def test_long_rings_of_rotations(n: int, data: st.DataObject) -> None:
     g = ig.IdModel(f).exact
     found: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for c in g.cycles():
+        assert told(c), str(c)
         for number, there in turns(c):
             found[number] += told(there)
     put = (-sum(cuts)) % n

@@ -164,3 +164,15 @@ def test_what_other_threads_read() -> None:
         g = copy_fusion(f)
         follow(g, way)
         assert race(g) is None, way
+
+
+def test_memory_of_a_block_is_not_offered_to_other_blocks() -> None:
+    f = ig.Fusion("f")
+    c = ig.exp(f.input("x", shape=(4, 32)), name="c")
+    f.output(ig.flip(c, 1, name="r"))
+    for t in (c, f["r"]):
+        t.parallelize(1, "blockIdx.x")
+    c.inline(1)
+    error = race(f)
+    assert error is not None and "other blocks read it" in str(error)
+    assert "shared" not in error.hint and "do not inline c" in error.hint

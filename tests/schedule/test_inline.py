@@ -95,11 +95,16 @@ def test_no_thread_reads_what_another_one_computes() -> None:
     f = ig.Fusion("f")
     t1 = ig.neg(f.input("x", shape=(7, 5, 2)), name="t1")
     total = ig.sum(t1, 1, name="total")
-    wide = ig.reshape(ig.expand(ig.unsqueeze(t1, 2), (7, 5, 3, 2)), 7, 15, 2)
+    wide = ig.reshape(ig.expand(ig.unsqueeze(t1, 2), (7, 5, 3, 2)), 7, 15, 2, name="wide")
     f.output(total, wide)
+    wide.split(0, 2)
+    ig.schedule.like(f, wide)
     for t in f.tensors:
-        if t.definition is not None:
+        if t.definition is not None and t is not total:
             t.parallelize(len(t.loop) - 1, "threadIdx.x")
+    inline_far(f, f.tensors)
+    with pytest.raises(ig.ScheduleError, match="would race: other threads read it"):
+        ig.emit(f, target="cuda")
     ig.schedule.inline_most(f)
     assert "inline" in str(f)
     assert ig.emit(f, target="cuda").source and ig.validate(f, target="python").ok
