@@ -68,6 +68,7 @@ FIRST = {
     "cost": ("tests/cost",),
     "fusion": ("tests/fuse", "tests/schedule/test_one_hot.py"),
     "passes": ("tests/validate/test_kernels.py", "tests/kernel/test_verify.py"),
+    "formats": ("tests/layout", "tests/schedule/test_follow.py", "tests/emit/test_interchange.py"),
     "trust": ("tests/bad_input/test_fuzz.py", "tests/emit/test_cache.py", "tests/threads"),
 }
 SUITE = (

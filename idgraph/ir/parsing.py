@@ -282,6 +282,8 @@ def replay_step(tensor: Tensor, step: str, args: Sequence[Attr], kwargs: Mapping
                 tensor.set_loop(_domains(tensor, names))
             case "set_allocation", [names, tuple() as flags]:
                 tensor.set_allocation(_domains(tensor, names), [bool(f) for f in flags])
+            case "set_allocation", [names, tuple() as flags, tuple() as steps]:
+                tensor.set_allocation(_domains(tensor, names), [bool(f) for f in flags], steps)  # type: ignore[arg-type]
             case "reorder", [tuple() as pairs]:
                 tensor.reorder({p[0]: p[1] for p in pairs if isinstance(p, tuple)})  # type: ignore[misc]
             case "inline", [int() as position] if not kwargs:

@@ -507,15 +507,23 @@ class Tensor(Printed, Foreign):
         return self
 
     @arguments(ScheduleError, keep=_stepping)
-    def set_allocation(self, domains: Sequence[IterDomain], contiguity: Sequence[bool] | bool = True) -> Tensor:
+    def set_allocation(
+        self,
+        domains: Sequence[IterDomain],
+        contiguity: Sequence[bool] | bool = True,
+        strides: Sequence[int] | None = None,
+    ) -> Tensor:
         """Lay the tensor out in the order of these axes of it, outermost first.
+
+        ``strides``: elements between neighbours of each of them, as many or more than lie inside, for axes of constant
+        size; None: without gaps where ``contiguity`` says so.
 
         >>> import idgraph as ig
         >>> t = ig.Fusion("f").input("x", shape=(8, 6)) + 1.0
         >>> t.set_allocation(t.logical[::-1]).allocation
         (I3[6], I2[8])
         """
-        loops.set_allocation(self, domains, contiguity)
+        loops.set_allocation(self, domains, contiguity, strides)
         return self
 
     @arguments(ScheduleError, keep=_stepping)

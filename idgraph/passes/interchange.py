@@ -107,13 +107,10 @@ def _nest(s: Stmt) -> _Nest | None:
     inner = _only(s.body)
     if not (isinstance(inner, Loop) and inner.extent.is_const and int(inner.extent) > 1):
         return None
-    body, count = inner.body, int(s.extent) * int(inner.extent)
-    guard = _only(body)
-    if isinstance(guard, If):
-        found = _limit(guard.condition, s, inner)
-        if found is None:
-            return None
-        body, count = guard.body, found
+    unguarded = _unguarded(inner.body, s, inner)
+    if unguarded is None:
+        return None
+    body, count = unguarded
     plain = [x for x in body if not isinstance(x, Note)]
     first = tuple(x for x in plain if isinstance(x, Declare))
     loops = [x for x in plain if isinstance(x, Loop)]
@@ -127,6 +124,24 @@ def _nest(s: Stmt) -> _Nest | None:
     if not (straight and plain_end and sums == every == {d.name for d in first} and loops[0].parallel == "serial"):
         return None
     return _Nest(s, inner, count, first, loops[0], after)
+
+
+def _unguarded(body: Body, outer: Loop, inner: Loop) -> tuple[Body, int] | None:
+    """What a row does, and the number of rows: first values, and the rest under one condition on the row, if any."""
+    made: list[Stmt] = []
+    limits: set[int | None] = set()
+    for x in body:
+        if isinstance(x, If):
+            limits.add(_limit(x.condition, outer, inner))
+            made += x.body
+        else:
+            made.append(x)
+            if not isinstance(x, (Note, Declare)):
+                limits.add(int(outer.extent) * int(inner.extent))
+    if len(limits) != 1:
+        return None
+    (limit,) = limits
+    return None if limit is None else (tuple(made), limit)
 
 
 def _only(body: Body) -> Stmt | None:

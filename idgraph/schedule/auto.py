@@ -32,6 +32,7 @@ from idgraph.ir.loops import reset
 from idgraph.ir.registry import apply
 from idgraph.ir.state import rewriting
 from idgraph.layout.carry_out import lay_out, take_back
+from idgraph.layout.padding import PaddedStrides
 from idgraph.rewrite.broadcasts import broadcasts_first, wide_views
 from idgraph.rewrite.constants import fold_constants
 from idgraph.rewrite.gathers import Force, apply_gather_plan, gather_plan
@@ -41,6 +42,7 @@ from idgraph.schedule.blocks import VECTOR_BYTES, cut_blocks
 from idgraph.schedule.config import RULE, KernelConfig
 from idgraph.schedule.follow import Cut, flat_cut, loop_order
 from idgraph.schedule.inline import inline_far, recompute, scan_loops
+from idgraph.schedule.pad import pad, paying
 from idgraph.schedule.reads import Read, reads_all, reads_of, stored_tensors
 from idgraph.schedule.replay import like_consumer
 from idgraph.schedule.rows import reduces, schedule_rows
@@ -82,7 +84,8 @@ def auto(
     names and tensors. ``fusion.decisions`` and the report of an emitted program say what was decided.
 
     Outputs, and tensors stored between kernels, get the memory format that `ig.layout.infer` decides, unless the user
-    laid them out; ``fusion.formats`` tells which and why. ``layout=False`` keeps their logical order. Loops follow the
+    laid them out, and rows padded to a boundary where that pays (`ig.layout.pad_strides`); ``fusion.formats`` tells
+    which and why. ``layout=False`` keeps their logical order. Loops follow the
     memory of what is read and written.
 
     Tensors that cannot be inlined into all their readers may get private copies (`recompute`), new tensors.
@@ -95,6 +98,17 @@ def auto(
     [('4', 'blockIdx.x'), ('128', 'threadIdx.x'), ('4', 'vectorize')]
     """
     _decide(check_fusion(fusion, "auto", ScheduleError), gathers)
+    chosen = config.but(block=block) if block else config
+    _schedule(fusion, config, chosen, layout)
+    padded = paying(fusion) if layout else ()
+    if padded:
+        _schedule(fusion, config, chosen, layout, padded)
+
+
+def _schedule(
+    fusion: Fusion, config: KernelConfig, chosen: KernelConfig, layout: bool, padded: tuple[PaddedStrides, ...] = ()
+) -> None:
+    """Loops for the whole fusion; rows of the ``padded`` tensors have gaps."""
     for t in fusion.tensors:
         if t.definition is not None:
             t.memory = "auto"
@@ -109,8 +123,9 @@ def auto(
     if layout:
         kept = stored_tensors(fusion)
         lay_out(fusion, [t for t in fusion.tensors if t in kept and (t in fusion.outputs or not reduces(t))])
+    pad(fusion, padded)
     rows = schedule_rows(fusion, config)
-    nests = _Nests(config.but(block=block) if block else config, stored_tensors(fusion) | rows.members, rows.members)
+    nests = _Nests(chosen, stored_tensors(fusion) | rows.members, rows.members)
     for e in reversed(fusion.exprs):
         nests.place(e.output)
     for n in range(ROUNDS + 1):

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from idgraph.frontends import from_torch
+from idgraph.runtime.compile import is_scheduled, scheduled
 
 KINDS = (
     "relu",
@@ -117,3 +118,12 @@ def test_channels_last_stays(target: str) -> None:
     assert [t.allocation == t.logical for t in imp.fusion.outputs[:2]] == [False, True]
     for got, want in zip(imp.run(x, target=target), (torch.relu(x), x.contiguous(), x.transpose(1, 2)), strict=True):  # type: ignore[arg-type]
         assert torch.equal(got, want) and got.stride() == want.stride()
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_a_captured_layout_is_no_schedule(target: Any) -> None:
+    x = torch.randn(2, 8, 5, 6).to(memory_format=torch.channels_last)
+    fusion = from_torch(lambda x: torch.relu(x) + 1.0, (x,)).fusion
+    assert not is_scheduled(fusion) and any(t.log for t in fusion.tensors)
+    (kernel,) = scheduled(fusion, target).kernels
+    assert kernel.launch

@@ -1,0 +1,31 @@
+"""Blocks, threads and lanes as loops over columns, on the CPU: every element once, in rows of any length."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import idgraph as ig
+from idgraph.passes.collapse import COLUMNS, LEAST
+
+SHAPES = [(3, COLUMNS + 37), (2, 2 * COLUMNS), (5, 1003), (7, 131), (4 * COLUMNS + 3,), (9, 64, 3), (2, 3, COLUMNS + 8)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("kind", ["alone", "by row", "by column", "two types"])
+def test_every_element_once(shape: tuple[int, ...], kind: str) -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=shape, dtype="float16" if kind == "two types" else "float32")
+    t = ig.cast(x, "float32") * 2.0
+    if kind == "by row":
+        t = t + f.input("m", shape=(*shape[:-1], 1))
+    elif kind == "by column":
+        t = t + f.input("b", shape=shape[-1:])
+    f.output(t + 1.0)
+    rng = np.random.default_rng(0)
+    arrays = {a.name: rng.integers(-9, 9, [int(n) for n in a.shape]).astype(a.dtype) for a in f.inputs}
+    want = ig.emit(f, "numpy").run(arrays)
+    ig.schedule.auto(f)
+    p = ig.emit(f, "cpu")
+    assert all(np.array_equal(p.run(arrays, poison=True)[n], v) for n, v in want.items())
+    assert "collapse" in p.kernels[0].passes or (shape[-1] < LEAST and kind != "alone")
