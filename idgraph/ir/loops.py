@@ -37,6 +37,7 @@ from idgraph.ir.domains import (
     is_one,
 )
 from idgraph.ir.exprs import SCATTERS, Attr, plain_text
+from idgraph.ir.gaps import checked_strides
 from idgraph.ir.places import axis_place, related
 from idgraph.ir.verify import check_symbols
 
@@ -482,32 +483,11 @@ def set_allocation(
             else "an axis is named twice"
         )  # fmt: skip
         raise ScheduleError(f"set_allocation: {tensor.name}: {fault}", where=user_line())
-    given = None if steps is None else _gaps(tensor, domains, flags, steps)
+    given = None if steps is None else checked_strides(tensor.name, domains, flags, steps)
     tensor.domain.allocation = tuple(domains)
     tensor.domain.strides = tensor.fusion.free_strides(tensor, flags) if given is None else tuple(map(as_expr, given))
     places = tuple(axis_place(tensor, d) for d in domains)
     log_step(tensor, "set_allocation", places, tuple(flags), *(() if given is None else (given,)))
-
-
-def _gaps(
-    tensor: Tensor, domains: Sequence[IterDomain], flags: Sequence[bool], steps: Sequence[int]
-) -> tuple[int, ...]:
-    """Strides in elements, checked: no two elements share a place."""
-    whole = isinstance(steps, (list, tuple)) and all(type(s) is int for s in steps)
-    fault = (
-        "strides are one whole number for each axis" if not whole or len(steps) != len(domains)
-        else "strides are given for axes that are not contiguous" if not all(flags)
-        else "strides are given for axes whose size is a symbol" if not all(d.extent.is_const for d in domains)
-        else ""
-    )  # fmt: skip
-    inside = 1
-    for d, step in zip(reversed(domains), reversed(steps), strict=False) if not fault else ():
-        if step < inside and d.extent != 1:
-            fault = f"stride {step} of {d.label} is less than the {inside} elements inside"
-        inside = max(inside, step * int(d.extent))
-    if fault:
-        raise ScheduleError(f"set_allocation: {tensor.name}: {fault}", where=user_line(), hint="strides=None: no gaps")
-    return tuple(steps)
 
 
 def _replace(tensor: Tensor, expr: DomainExpr, loop: Sequence[IterDomain]) -> None:
