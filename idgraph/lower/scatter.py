@@ -69,6 +69,7 @@ def _allocated(t: Tensor, at: Sequence[Expr]) -> list[Expr]:
             f"{t.name} is updated by a scatter, but its memory follows {missing[0].label}, which is not an axis of its "
             "shape",
             where=t.source_line,
+            hint="set_allocation with a permutation of its logical axes",
         )
     return [known[d] for d in t.allocation]
 
