@@ -67,13 +67,13 @@ class Device(Printed):
     def from_json(text: str) -> Device:
         """A device from `to_json`'s text. Raises `IdGraphError` for anything else."""
         if len(text) > LARGEST:
-            raise IdGraphError(f"no device: the text has {len(text)} characters, at most {LARGEST}")
+            raise IdGraphError(f"not a device: the text has {len(text)} characters, at most {LARGEST}")
         try:
             given = cast("object", json.loads(text))
         except RecursionError:
-            raise IdGraphError("no device: the text is nested too deep") from None
+            raise IdGraphError("not a device: the text is nested too deep") from None
         except ValueError as error:
-            raise IdGraphError(f"no device: {error}") from None
+            raise IdGraphError(f"not a device: {error}") from None
         return _device(given)
 
     def __str__(self) -> str:
@@ -87,11 +87,11 @@ def _device(given: object) -> Device:
     """A device from plain data; every field is looked at."""
     names = {f.name: f for f in fields(Device)}
     if not isinstance(given, dict):
-        raise IdGraphError(f"no device: {short_repr(given)} is not a mapping")
+        raise IdGraphError(f"not a device: {short_repr(given)} is not a mapping")
     table = cast("dict[str, object]", given)
     for name in table:
         if name not in names:
-            raise IdGraphError(f"no device: unknown field {short_repr(name)}", hint=", ".join(names))
+            raise IdGraphError(f"not a device: unknown field {short_repr(name)}", hint=", ".join(names))
     base = devices["H200" if table.get("kind") == "cuda" else "cpu"]
     made: dict[str, object] = {}
     for name, value in table.items():
@@ -101,17 +101,17 @@ def _device(given: object) -> Device:
         elif isinstance(like, tuple):
             pair = list(cast("list[object]", value)) if isinstance(value, (list, tuple)) else []
             if len(pair) != 2 or not all(type(x) is int and 0 <= x < 1000 for x in pair):
-                raise IdGraphError(f"no device: {name} is {short_repr(table[name])}", hint=f"{name} is like {like}")
+                raise IdGraphError(f"not a device: {name} is {short_repr(table[name])}", hint=f"{name} is like {like}")
             made[name] = tuple(pair)
         elif isinstance(like, str):
             if not isinstance(value, str) or (name == "kind" and value not in ("cuda", "cpu")):
-                raise IdGraphError(f"no device: {name} is {short_repr(value)}", hint=f"{name} is like {like!r}")
+                raise IdGraphError(f"not a device: {name} is {short_repr(value)}", hint=f"{name} is like {like!r}")
             made[name] = check_name(value, "device")
         else:
             made[name] = _positive(name, value, 1 if name in DIVISORS else 0, whole=isinstance(like, int))
     missing = [n for n in ("name", "kind", "bandwidth") if n not in made]
     if missing:
-        raise IdGraphError(f"no device: {missing[0]} is missing")
+        raise IdGraphError(f"not a device: {missing[0]} is missing")
     return replace(base, **made)  # pyright: ignore[reportArgumentType]
 
 
@@ -119,14 +119,16 @@ def _positive(name: str, value: object, least: float, whole: bool = False) -> fl
     kinds = int if whole else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= MOST:
         what = "a whole number" if whole else "a number"
-        raise IdGraphError(f"no device: {name} is {short_repr(value)}", hint=f"{name} is {what} from {least} to {MOST}")
+        raise IdGraphError(
+            f"not a device: {name} is {short_repr(value)}", hint=f"{name} is {what} from {least} to {MOST}"
+        )
     return value
 
 
 def _rates(name: str, value: object) -> dict[str, float]:
     table = cast("dict[str, object]", value) if isinstance(value, dict) else {}
     if "float32" not in table:
-        raise IdGraphError(f"no device: {name} has no rate for float32", hint='like {"float32": 1e12}')
+        raise IdGraphError(f"not a device: {name} has no rate for float32", hint='like {"float32": 1e12}')
     return {check_name(k, "type"): _positive(f"{name}[{k!r}]", v, least=1) for k, v in table.items()}
 
 

@@ -227,7 +227,9 @@ def check(program: Program) -> None:
             raise FrontendError(f"{where_of(node)}: a second node of this name", where=program_line(node))
         for ref in node.refs():
             if ref not in seen:
-                raise FrontendError(f"{where_of(node)} reads {short(ref)}, no node before it", where=program_line(node))
+                raise FrontendError(
+                    f"{where_of(node)} reads {short(ref)}, which is not a node before it", where=program_line(node)
+                )
         seen.add(node.name)
     for ref in refs_of(program.results):
         if ref not in seen:

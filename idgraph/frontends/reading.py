@@ -227,7 +227,7 @@ def _tensor(out: Mapping[str, object]) -> TensorMeta:
     shape, strides = _sizes(out, "shape"), _sizes(out, "stride")
     dtype, offset = out.get("dtype"), out.get("storage_offset", 0)
     if not isinstance(dtype, str) or not _DTYPE.fullmatch(dtype):
-        raise ParseError(f"'dtype' is {short(dtype)}, no type of torch's")
+        raise ParseError(f"'dtype' is {short(dtype)}, not a type of torch")
     if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset < MAX_ELEMENTS:
         raise ParseError(f"'storage_offset' is {short(offset)}, not a number of elements")
     if len(strides) != len(shape):

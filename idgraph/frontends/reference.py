@@ -34,7 +34,7 @@ def operation(node: Node) -> Operation:
     torch: Any = load_torch(f"and {where_of(node)} runs its operation")
     found = _TARGET.fullmatch(node.target)
     if found is None or "__" in node.target:
-        raise FrontendError(f"{where_of(node)}: it is opaque and no operation of torch, so it cannot be run")
+        raise FrontendError(f"{where_of(node)}: it is opaque and not an operation of torch, so it cannot be run")
     if found[1] == "prims":
         importlib.import_module("torch._inductor.inductor_prims")  # registers prims.fma and its like
     packet: Any = getattr(getattr(torch.ops, found[1]), found[2], None)

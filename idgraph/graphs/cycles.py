@@ -43,6 +43,8 @@ class Cycle(Printed, Generic[K]):
     ('exact', True, 'once around adds 3 to the coordinate', '', 'c', 'None')
     >>> [str(x) for x in c.coordinates], c.domains, [x.name for x in c.tensors]
     (['c'], (I1[8], I2[8]), ['t', 't1', 't2'])
+    >>> c.is_empty
+    False
     """
 
     def __init__(self, finder: _Finder[K], way: Way | Ring) -> None:

@@ -31,6 +31,8 @@ class GraphView(Shown, Generic[K]):
     ((Split({x.I0, t1.I1} -> {t1.I2}, {t1.I3}),), (), 1, False)
     >>> g.to_networkx().number_of_nodes(), g.to_dot()[:7], g.to_svg()[:4]
     (4, 'digraph', '<svg')
+    >>> sorted(g.changed_groups)
+    []
     """
 
     def __init__(self, name: str, fusion: Fusion, graph: ValGraph[K]) -> None:

@@ -164,7 +164,7 @@ class Fusion(Rewrites, ShownFusion):
         max = None if max is None else symbol_bound(self._symbols, name, max)
         if not is_int(multiple_of) or multiple_of < 1:
             raise OperationError(
-                f"symbol {name}: min={min!r}, max={max!r}, multiple_of={multiple_of!r} say no range",
+                f"symbol {name}: min={min!r}, max={max!r}, multiple_of={multiple_of!r} do not give a range",
                 where=user_line(),
                 hint="ints, multiple_of at least 1",
             )
@@ -454,7 +454,7 @@ class Fusion(Rewrites, ShownFusion):
             if not strange:
                 return simplify(extent)
             raise OperationError(
-                f"{name}: axis {axis} uses {strange[0]}, no symbol of fusion {self.name}",
+                f"{name}: axis {axis} uses {strange[0]}, which is not a symbol of fusion {self.name}",
                 where=user_line(),
                 hint=f'n = f.symbol("{strange[0]}", min=1)',
             )

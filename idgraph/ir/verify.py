@@ -34,7 +34,7 @@ def check_symbols(op: str, values: Iterable[object], known: Container[str], fusi
             for name in sorted(x.names):
                 if name not in known:
                     raise OperationError(
-                        f"{op}: `{x}` uses {name}, no symbol of fusion {fusion}",
+                        f"{op}: `{x}` uses {name}, which is not a symbol of fusion {fusion}",
                         where=user_line(),
                         hint=f'{name} = f.symbol("{name}", min=1)',
                     )

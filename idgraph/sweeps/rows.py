@@ -74,16 +74,16 @@ class Row:
         """Read a line; raises ValueError where it says no row."""
         found: object = json.loads(line)
         if not isinstance(found, dict):
-            raise ValueError("no object")
+            raise ValueError("not an object")
         given = cast("dict[str, object]", found)
         known = {f.name for f in fields(Row)}
         if not {"graph", "digest", "status"} <= given.keys() <= known:
-            raise ValueError("no row: its keys are others")
+            raise ValueError("not a row: its keys are others")
         if given["status"] not in get_args(Status) or not isinstance(given["graph"], str):
-            raise ValueError("no row: its status or name is none")
+            raise ValueError("not a row: its status or name is missing")
         mappings = ("totals", "cycles", "opaque", "checks", "settings", "metrics")
         if any(not isinstance(given.get(k, {}), dict) for k in mappings):
-            raise ValueError("no row: totals, cycles, opaque, checks, settings and metrics are objects")
+            raise ValueError("not a row: totals, cycles, opaque, checks, settings and metrics are objects")
         return Row(**given)  # pyright: ignore[reportArgumentType] - checked as far as it is read
 
 

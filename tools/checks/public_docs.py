@@ -24,6 +24,7 @@ INSIDE = {
     },
     "Tensor": {"add_use", "drop_use", "read_by", "readers", "state"}, "IdModel": {"solver"},
     "AlignedGraph": {"apart"}, "TensorExpr": {"operands_of"}, "Tuner": {"measure"}, "RayExecutor": {"submit"},
+    "Cycle": {"mark"}, "Program": {"mold"},
 }  # fmt: skip
 PROTOCOL = {"sheet"}  # every object that shows itself has it: `idgraph.display.Sheet`
 
