@@ -89,6 +89,7 @@ class Fusion(Rewrites, ShownFusion):
         self._forced_line: SourceLine | None = None
         self.decisions: tuple[Decision, ...] = ()
         self.formats: tuple[Format, ...] = ()
+        self.config: Mapping[str, int | bool] = {}  # the choices that its schedule was made for
         self.version = 0
         _current.set(ref(self))
 

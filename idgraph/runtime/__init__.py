@@ -46,7 +46,7 @@ def emit(
 
     ``target`` is "python" (reads like the mathematics), "numpy" (whole grids), "cpu" (numba) or "cuda" (numba.cuda; its
     source needs no GPU). ``model`` replaces the index maps, for tests of wrong ones. ``cache`` is a folder that keeps
-    compiled CUDA kernels, safe to share and to damage. ``config`` is the one that the schedule was made for: see
+    compiled CUDA kernels, safe to share and to damage. ``config`` is by default the one that `auto` was given: see
     `idgraph.tune` (None: the rule's). With ``views``, outputs that are views of inputs (`idgraph.layout.alias`) have no
     kernel, and what runs gives views of the arrays it was given. Raises `FusionError`,
     `ScheduleError` for a race or an inlining no loop nest can do, `EmitError` for what a target cannot express.
@@ -60,9 +60,10 @@ def emit(
     """
     with LOADING:
         from idgraph.runtime.program import emit as build  # noqa: PLC0415 - loads NumPy
-        from idgraph.schedule.config import RULE  # noqa: PLC0415 - loads the schedules
+        from idgraph.schedule.config import KernelConfig as Config  # noqa: PLC0415 - loads the schedules
 
-    return build(fusion, target, model=model, cache=cache, config=RULE if config is None else config, views=views)
+    chosen = Config.from_data(getattr(fusion, "config", {})) if config is None else config
+    return build(fusion, target, model=model, cache=cache, config=chosen, views=views)
 
 
 def __getattr__(name: str) -> object:

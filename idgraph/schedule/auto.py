@@ -75,7 +75,8 @@ def auto(
 ) -> None:
     """Schedule a whole fusion for ``block`` threads a block (by default as measured); earlier schedules are dropped.
 
-    ``config`` chooses among kernels that compute the same (see `idgraph.tune`, which measures them).
+    ``config`` chooses among kernels that compute the same (see `idgraph.tune`, which measures them); `ig.emit` takes
+    the same one unless it is given another.
 
     First constants are folded (`idgraph.rewrite.constants`): what is one number everywhere is a number of its readers.
     Then every gather of a computed tensor, and every scatter, is taken the way that costs least (see
@@ -124,6 +125,7 @@ def _schedule(
         kept = stored_tensors(fusion)
         lay_out(fusion, [t for t in fusion.tensors if t in kept and (t in fusion.outputs or not reduces(t))])
     pad(fusion, padded)
+    fusion.config = config.to_data()
     rows = schedule_rows(fusion, config)
     nests = _Nests(chosen, stored_tensors(fusion) | rows.members, rows.members)
     for e in reversed(fusion.exprs):

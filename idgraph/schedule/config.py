@@ -26,7 +26,7 @@ class KernelConfig:
     ``persistent`` holds a row between its passes, in registers of the threads (up to 64 values), on the CPU in an array
     (what was dear to compute). ``parallel``: on the CPU on all cores.
 
-    Given to `ig.schedule.auto` and to `ig.emit`, both times the same one. Raises `ScheduleError` for numbers
+    Given to `ig.schedule.auto`; `ig.emit` takes it from the fusion. Raises `ScheduleError` for numbers
     that no kernel can have.
 
     >>> print(KernelConfig(threads=128, persistent=True))

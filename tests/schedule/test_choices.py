@@ -65,3 +65,14 @@ def test_a_row_that_one_pass_can_do_stays_there_only_when_asked() -> None:
     assert not kept(loss(False), KernelConfig())
     assert kept(loss(False), KernelConfig(persistent=True))
     assert kept(loss(True), KernelConfig())
+
+
+def test_emit_takes_the_config_that_auto_was_given() -> None:
+    config = KernelConfig(threads=64, persistent=True)
+    f = rows(NORMS["softmax"], (8, 2048), "float32")
+    ig.schedule.auto(f, config=config)
+    once, twice = ig.emit(f, "cuda"), ig.emit(f, "cuda", config=config)
+    assert once.config == config and once.source == twice.source
+    assert once.source != ig.emit(f, "cuda", config=KernelConfig(threads=64, persistent=False)).source
+    ig.schedule.auto(f)
+    assert ig.emit(f, "cuda").config == KernelConfig()

@@ -7,7 +7,7 @@ once, where their numbers are known; the machine code is that of the long text, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Set
+from collections.abc import Collection, Iterable, Set
 
 from idgraph.arith import Expr
 from idgraph.arith.nodes import postorder
@@ -15,10 +15,11 @@ from idgraph.arith.nodes import postorder
 _TOTAL = frozenset(("add", "mul", "xor", "min", "max", "sym", "const"))  # defined wherever their parts are
 
 
-def repeated(texts: Iterable[Expr], known: Set[str]) -> list[Expr]:
+def repeated(texts: Iterable[Expr], known: Set[str], named: Collection[Expr] = ()) -> list[Expr]:
     """The parts of ``texts`` that are worth a name, each before those that it is a part of.
 
-    ``known`` are the variables that they may be made of. Where a part is always inside a larger one, that has the name.
+    ``known`` are the variables that they may be made of. Where a part is always inside a larger one, that has the name;
+    ``named`` have theirs.
 
     >>> from idgraph.arith import symbol
     >>> i, j, q = symbol("i", 0, 9), symbol("j", 0, 99), symbol("q", 0, 3)
@@ -30,7 +31,7 @@ def repeated(texts: Iterable[Expr], known: Set[str]) -> list[Expr]:
     """
     times: Counter[Expr] = Counter()
     for e in texts:
-        times.update(_within(e))
+        times.update(_within(e, named))
     total: dict[Expr, bool] = {}
     size: dict[Expr, int] = {}
     for e in times:
@@ -39,26 +40,26 @@ def repeated(texts: Iterable[Expr], known: Set[str]) -> list[Expr]:
                 divides = node.op in ("floordiv", "mod") and node.args[1].is_const and int(node.args[1]) > 0
                 total[node] = (divides or node.op in _TOTAL) and all(total[a] for a in node.args)
                 size[node] = sum(size[a] for a in node.args) + bool(node.args)
-    candidates = [e for e in times if size[e] and total[e] and e.names and e.names <= known]
+    candidates = [e for e in times if e not in named and size[e] and total[e] and e.names and e.names <= known]
     chosen: list[Expr] = []
     for e in sorted(candidates, key=lambda e: -size[e]):  # a stable order: parts come after what they are parts of
         extra = times[e] - 1
         if extra < 1:
             continue
         chosen.append(e)
-        for part, n in _within(e).items():
+        for part, n in _within(e, named).items():
             if part is not e:
                 times[part] -= extra * n
     return chosen[::-1]
 
 
-def _within(e: Expr) -> Counter[Expr]:
+def _within(e: Expr, named: Collection[Expr]) -> Counter[Expr]:
     """How often each part stands in the text of ``e``, itself among them; what is subtracted stands as it is taken."""
     times: Counter[Expr] = Counter({e: 1})
     todo = [e]
     while todo:
         node = todo.pop()
-        if node.is_const or node.op == "sym":
+        if node.is_const or node.op == "sym" or node in named:
             continue
         for a in node.args:
             part = a * -1 if node.op == "add" and a.coef < 0 else a

@@ -41,6 +41,7 @@ class Narrow:
     _wide: dict[Expr, str] = field(default_factory=dict[Expr, str])
     _text: dict[Expr, str] = field(default_factory=dict[Expr, str])
     asked: list[Expr] = field(default_factory=list[Expr])  # whose text was wanted
+    fixed: Mapping[Expr, str] = field(default_factory=dict[Expr, str])  # what has been computed, under names
 
     def wide(self, e: Expr) -> str:
         """``e`` as an int64 (or a condition)."""
@@ -59,7 +60,8 @@ class Narrow:
 
     def named(self, names: Mapping[Expr, str]) -> Narrow:
         """The same where these expressions have been computed."""
-        return Narrow(self.names, self.short, self._wide, dict(names))
+        fixed = {**self.fixed, **names}
+        return Narrow(self.names, self.short, self._wide, dict(fixed), fixed=fixed)
 
     def _of(self, e: Expr) -> str:
         for node in postorder(e):

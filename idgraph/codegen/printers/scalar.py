@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import assert_never
@@ -114,6 +114,8 @@ class _Scalar:
     lines: list[str] = field(default_factory=list[str])
     around: int = 0  # loops around the present statement, other than those on threads
     sites: int = 0
+    serial: tuple[str, ...] = ()  # variables of those loops
+    numbers: Iterator[int] = field(default_factory=count)  # of names for what the text would repeat
     inside: Inside = field(default_factory=Inside)  # what unchecked accesses depend on
 
     # text ---------------------------------------------------------------------------------------------------------
@@ -313,13 +315,13 @@ class _Scalar:
             # Below the first block the difference wraps to a number that no extent reaches.
             self.put(depth, f"{s.var} = {f'u32({value}{first})' if first else value}{note}")
             if self.exact(s):
-                self.threads_body(s.body, depth)
+                self.named(s.body, depth)
                 return
             if any(isinstance(x, Barrier) for x in walk(s.body)):  # all threads meet there: the test goes inside
-                self.threads_body(tested(s.body, symbol(s.var, 0, None) < s.extent), depth)
+                self.named(tested(s.body, symbol(s.var, 0, None) < s.extent), depth)
                 return
             self.put(depth, f"if {s.var} < {f'u32({extent})' if fits(s.extent) else extent}:")
-            self.threads_body(s.body, depth + 1)
+            self.named(s.body, depth + 1)
         else:
             spread = outermost and self.target.cores and runs_parallel(self.kernel)
             # A part of the blocks, on one core; each core has its own.
@@ -327,29 +329,33 @@ class _Scalar:
             note = f"  # of {extent}, a part on each core{f'; {s.note}' if s.note else ''}" if spread else note
             self.put(depth, f"for {s.var} in range({points}):{note}")
             self.around += 1
-            self.block(s.body, depth + 1)
+            self.serial = (*self.serial, s.var)
+            (self.named if self.target.threads else self.block)(s.body, depth + 1)
+            self.serial = self.serial[:-1]
             self.around -= 1
 
-    def threads_body(self, body: Sequence[Stmt], depth: int) -> None:
-        """Statements of one thread, what they repeat of its place among the others with a name."""
+    def named(self, body: Sequence[Stmt], depth: int) -> None:
+        """Statements of one thread, or of a loop in it: what they repeat of its place among the others has a name."""
         if any(isinstance(s, Loop) and is_thread(s.parallel) for s in walk(tuple(body))):
             self.block(body, depth)
             return
         before, sites, plain = len(self.lines), self.sites, self.narrow
         self.narrow = plain.named({})
         self.block(body, depth)
-        found = repeated(self.narrow.asked, frozenset(plain.short))
+        found = repeated(self.narrow.asked, frozenset((*plain.short, *self.serial)), plain.fixed)
         if found:
             del self.lines[before:]
             self.sites = sites
             taken = {n for s in walk(self.kernel.body) for n in names(s)} | {*plain.names.values()}
-            free = (f"n{k}" for k in count() if f"n{k}" not in taken)
             known: dict[Expr, str] = {}
-            for e, name in zip(found, free, strict=False):
+            for e in found:
+                name = next(n for k in self.numbers if (n := f"n{k}") not in taken)
                 self.put(depth, f"{name} = {plain.named(known).text(e)}")
                 known[e] = name
             self.narrow = plain.named(known)
             self.block(body, depth)
+            plain.asked += found
+        plain.asked += self.narrow.asked
         self.narrow = plain
 
     def exact(self, s: Loop) -> bool:
