@@ -127,7 +127,7 @@ def _obstacles(fusion: Fusion) -> Iterator[Obstacle]:
 def _of_launches(
     fusion: Fusion, a: TensorExpr, b: TensorExpr, pairs: Sequence[Pair], launches: Launched
 ) -> Obstacle | None:
-    """What keeps the launches of a pair apart that touches its buffer alike."""
+    """The obstacle between the launches of a pair that touches its buffer alike."""
     known = launches.apart(a, b)
     if known is None:
         return None

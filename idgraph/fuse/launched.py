@@ -28,7 +28,7 @@ class Launched:
         return bool(self.homes[a.output.name] & self.homes[b.output.name])
 
     def apart(self, a: TensorExpr, b: TensorExpr) -> tuple[Difference, str] | None:
-        """What keeps the launches of ``a`` and ``b``, whose loops could be one, apart, and the proof that it does; None
+        """The obstacle between the launches of ``a`` and ``b``, whose loops could be one, with its proof; None
         where they share one, or where nobody computes one of them."""
         first, second = (min(self.homes[x.output.name], default=None) for x in (a, b))
         if first is None or second is None or self.share(a, b):

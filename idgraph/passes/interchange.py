@@ -127,7 +127,9 @@ def _nest(s: Stmt) -> _Nest | None:
 
 
 def _unguarded(body: Body, outer: Loop, inner: Loop) -> tuple[Body, int] | None:
-    """What a row does, and the number of rows: first values, and the rest under one condition on the row, if any."""
+    """The statements of a row, and the number of rows: first values, and the rest under one condition on the row, if
+    any.
+    """
     made: list[Stmt] = []
     limits: set[int | None] = set()
     for x in body:

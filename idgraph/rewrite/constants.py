@@ -123,7 +123,7 @@ def _full(t: Tensor, value: Scalar) -> Tensor:
 
 
 def _sweep(fusion: Fusion, known: Mapping[Tensor, Scalar]) -> None:
-    """What nobody reads goes; what somebody does is one number everywhere."""
+    """Remove operations that nobody reads; those that are read become one number everywhere."""
     for e in reversed(fusion.exprs):
         t = e.outputs[0]
         if t not in known or t.definition is not e or t not in fusion.tensors:
