@@ -79,8 +79,7 @@ class Kernel(Printed):
       buffer buf0: float32[8] input "x"
       buffer buf1: float32[4] output "t1"
       for i0 < 4:  # t1.I2
-        # "t1" = slice("x")  at "<doctest ...>:1"
-        t0: float32 = buf0[i0 + 4]  @ t1.0(i0)
+        t0: float32 = buf0[i0 + 4]  @ t1.0(i0)  # "t1" = slice("x")  at "<doctest ...>:1"
         t1: float32 = cast(t0)
         buf1[i0] = t1  @ t1(i0)
     >>> k = ig.emit(f).kernels[0]

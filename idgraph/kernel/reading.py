@@ -60,7 +60,7 @@ from idgraph.kernel.statements import (
     VectorLoad,
     VectorStore,
 )
-from idgraph.kernel.text import implied
+from idgraph.kernel.text import BESIDE, ONE_LINE, implied
 
 MAX_TEXT: Final = 4_000_000
 MAX_LINES: Final = 20_000
@@ -121,6 +121,9 @@ def _told(line: _Line, problem: str) -> str:
     return f"line {line.number}: {problem if len(problem) <= LONGEST else problem[:LONGEST] + '...'}"
 
 
+OPENING = ("for ", "if ", "single ", "check ", "lanes:", "barrier")  # lines whose comment is their own
+
+
 @dataclass(slots=True)
 class _Reader(Parts):
     lines: list[_Line] = field(default_factory=list[_Line])
@@ -161,8 +164,9 @@ class _Reader(Parts):
                 case "buffer":
                     parameters.append(self.buffer(rest))
                 case "launch":
-                    way, extents = cut(rest, ": ")
-                    launch[way_of(way)] = tuple(map(self.expr, parted(extents, ",")))
+                    for part in parted(rest, ";"):
+                        way, extents = cut(part, ": ")
+                        launch[way_of(way)] = tuple(map(self.expr, parted(extents, ",")))
                 case _:
                     break
             self.at += 1
@@ -175,7 +179,19 @@ class _Reader(Parts):
         """The statements of one level."""
         made: list[Stmt] = []
         while self.at < len(self.lines) and self.lines[self.at].depth == depth:
-            made.append(self.statement(self.lines[self.at].text, depth))
+            text = self.lines[self.at].text
+            if text.startswith("registers "):
+                made += map(self.registers, parted(text.partition(" ")[2], ","))
+                self.at += 1
+            elif text.startswith("# "):
+                made += (Note(x) for x in text[2:].split(BESIDE))
+                self.at += 1
+            elif text.startswith(OPENING):
+                made.append(self.statement(text, depth))
+            else:
+                head, _, note = parted_once(text, "  # ")
+                made += (Note(x) for x in note.split(BESIDE) if note)
+                made.append(self.statement(head, depth))
         if self.at < len(self.lines) and self.lines[self.at].depth > depth:
             raise WrongError("this line is too deep")
         return tuple(made)
@@ -208,10 +224,15 @@ class _Reader(Parts):
                 return made
 
     def loop(self, text: str, depth: int) -> Loop:
-        head, _, note = parted_once(text, "  # ")
-        if not head.endswith(":"):
+        head, mark, one = parted_once(text, ": ")
+        note = ""
+        if not mark and not text.endswith(":"):
             raise WrongError("a colon ends this line")
-        parts = parted(head[4:-1], ",")
+        if not mark:
+            head = text[:-1]
+        elif one.startswith(" # "):
+            note, one = one[3:], ""
+        parts = parted(head[4:], ",")
         var, extent = cut(parts[0], " < ")
         made = Loop(name_of(var), self.expr(extent), "serial", (), note)
         how, first = "serial", ZERO
@@ -221,7 +242,12 @@ class _Reader(Parts):
             else:
                 how = way_of(part)
         scope, self.scope = self.scope, {**self.scope, made.var: implied(made)}
-        body = self.inside(depth)
+        if one:  # the loop's only statement
+            body: tuple[Stmt, ...] = (self.statement(one, depth),)
+            if not isinstance(body[0], ONE_LINE):
+                raise WrongError("a statement with others inside it begins a line")
+        else:
+            body = self.inside(depth)
         self.scope = scope
         return Loop(made.var, made.extent, how, body, note, first)
 
@@ -253,24 +279,24 @@ class _Reader(Parts):
     def simple(self, word: str, text: str) -> Stmt:
         """A statement without others inside it."""
         match word:
-            case "#":
-                return Note(text[2:])
             case "barrier":
                 return Barrier(cut(text, "  # ")[1])
             case "alloc":
                 return Alloc(self.buffer(text[6:]))
-            case "registers":
-                found = re.match(r"registers ([\w.]+): (\w+?)(x2)?\[(\d{1,6})\]\Z", text, re.ASCII)
-                if found is None:
-                    raise WrongError("registers have a name, a type and a count")
-                made = self.made(f"{found[1]}: {found[2]}")
-                return Registers(made.name, made.dtype, int(found[4]), bool(found[3]))
             case "let":
                 head, _, tail = parted_once(text[4:], "  @ ")
                 name, value = cut(head, " = ")
                 return Let(name_of(name), self.operand(value), self.serves(tail, None))
             case _:
                 return self.access(text)
+
+    def registers(self, text: str) -> Registers:
+        """``name: type[count]``"""
+        found = re.match(r"([\w.]+): (\w+?)(x2)?\[(\d{1,6})\]\Z", text, re.ASCII)
+        if found is None:
+            raise WrongError("registers have a name, a type and a count")
+        made = self.made(f"{found[1]}: {found[2]}")
+        return Registers(made.name, made.dtype, int(found[4]), bool(found[3]))
 
     def access(self, text: str) -> Stmt:
         head, _, tail = parted_once(text, "  @ ")

@@ -52,6 +52,9 @@ from idgraph.kernel.statements import (
     walk,
 )
 
+BESIDE = " ;; "  # between two comments on one line
+ONE_LINE = (Load, Compute, Choose, Store, VectorLoad, VectorStore, PairCompute, Half)
+
 
 def kernel_text(
     name: str,
@@ -67,13 +70,25 @@ def kernel_text(
     out += [f"  passes {', '.join(passes)}"] if passes else []
     out += [f"  where {line}" for line in names.lines()]
     out += [f"  buffer {buffer_text(b, names.expr)}" for b in buffers]
-    out += [f"  launch {d}: {', '.join(map(names.expr, e))}" for d, e in launch.items()]
+    launched = [f"{d}: {', '.join(map(names.expr, e))}" for d, e in launch.items()]
+    out += [f"  launch {'; '.join(launched)}"] if launched else []
     return "\n".join([*out, *_Lines(names).body(body, 1)])
 
 
 def statement_text(s: Stmt) -> str:
     """The head of one statement, without its body."""
     return _Lines(_Names((), (s,), {})).line(s)
+
+
+def is_plain(s: Stmt) -> bool:
+    """True of what may share a line: a comment in which the mark between two does not occur."""
+    return not isinstance(s, Note) or BESIDE.strip() not in s.text
+
+
+def is_short(s: Loop) -> bool:
+    """True of a loop of one statement without others inside it, and without a comment."""
+    one = s.body[0] if len(s.body) == 1 else None
+    return one is not None and not s.note and not bodies(one) and isinstance(one, ONE_LINE)
 
 
 def implied(loop: Loop) -> Expr:
@@ -173,13 +188,39 @@ class _Lines:
         self.types: dict[str, DType] = {}
 
     def body(self, body: Sequence[Stmt], depth: int) -> Iterator[str]:
-        for s in body:
-            yield "  " * depth + self.line(s)
-            scope = self.names.scope
+        at = 0
+        while at < len(body):
+            s, alike = body[at], self.alike(body[at:])
+            at += len(alike)
+            if isinstance(s, Note) and at < len(body) and isinstance(body[at], ONE_LINE):  # beside what it is about
+                yield f"{'  ' * depth}{self.line(body[at])}  {self.joined(alike)}"
+                at += 1
+                continue
+            line, scope = "  " * depth + self.joined(alike), self.names.scope
             if isinstance(s, Loop):
                 self.names.scope = {**scope, s.var: implied(s)}
+                if is_short(s):  # on one line
+                    yield f"{line} {self.line(s.body[0])}"
+                    self.names.scope = scope
+                    continue
+            yield line
             yield from self.body(bodies(s), depth + 1)
             self.names.scope = scope
+
+    def alike(self, body: Sequence[Stmt]) -> Sequence[Stmt]:
+        """The statements at the front that share a line: arrays of registers; comments without a mark of their own."""
+        s = body[0]
+        if isinstance(s, Registers) or (isinstance(s, Note) and is_plain(s)):
+            kind = type(s)
+            end = next((n for n, x in enumerate(body) if type(x) is not kind or not is_plain(x)), len(body))
+            return body[:end]
+        return body[:1]
+
+    def joined(self, alike: Sequence[Stmt]) -> str:
+        """Their line."""
+        first, *rest = (self.line(s) for s in alike)
+        mark = ", " if isinstance(alike[0], Registers) else BESIDE
+        return mark.join([first, *(x.partition(" ")[2] for x in rest)])
 
     def local(self, x: Local) -> str:
         """A variable that is read."""

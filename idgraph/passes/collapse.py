@@ -40,8 +40,7 @@ def collapsed(kernel: Kernel) -> Kernel:
     kernel k():
       buffer x: float32[2001] input "x"
       buffer y: float32[2001] output "y"
-      launch blockIdx.x: 4
-      launch threadIdx.x: 128
+      launch blockIdx.x: 4; threadIdx.x: 128
       for b < 1, blockIdx.x:
         for q < 2001:
           v: float32 = x[q]

@@ -70,8 +70,7 @@ def fused_lanes(kernel: Kernel) -> Kernel:
     >>> print(fused_lanes(k))
     kernel k():
       buffer x: float32[4] input "x"
-      registers t: float32[4]
-      registers u: float32[4]
+      registers t: float32[4], u: float32[4]
       for q < 4, unroll:
         t[q]: float32 = x[q]
         u[q]: float32 = neg(t[q])

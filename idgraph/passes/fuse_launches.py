@@ -55,8 +55,7 @@ def together(plan: Plan) -> Plan:
       buffer x: float32[512] input "x"
       buffer y: float32[512] output "y"
       buffer z: float32[512] output "z"
-      launch blockIdx.x: 2
-      launch threadIdx.x: 256
+      launch blockIdx.x: 2; threadIdx.x: 256
       for b < 2, blockIdx.x:
         for t < 256, threadIdx.x:
           v: float32 = x[b*256 + t]
@@ -245,8 +244,7 @@ def serial(plan: Plan, config: KernelConfig) -> Plan:
     kernel k():
       buffer x: float32[512] input "x"
       buffer y: float32[512] output "y"
-      launch blockIdx.x: 2
-      launch threadIdx.x: 256
+      launch blockIdx.x: 2; threadIdx.x: 256
       for b < 2:
         for t < 256, threadIdx.x:
           v: float32 = x[b*256 + t]

@@ -65,8 +65,7 @@ def interchanged(kernel: Kernel) -> Kernel:
       launch blockIdx.x: 2
       for b < 8, blockIdx.x:
         alloc s_all: float64[32] private "s of 32 rows"
-        for a < 32:
-          s_all[a] = 0.0
+        for a < 32: s_all[a] = 0.0
         for c < 256:
           for a < 32:
             t: float32 = x[a + b*32 + c*256]

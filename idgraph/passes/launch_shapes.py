@@ -73,7 +73,8 @@ def fits(k: Nested, block: Block) -> bool:
     >>> f = ig.Fusion("f")
     >>> _ = f.output(ig.exp(f.input("x", shape=(4096,))))
     >>> ig.schedule.auto(f)
-    >>> k = nested(ig.emit(f, target="cuda").kernels[0])
+    >>> from idgraph.runtime.program import stages
+    >>> k = nested(next(stages(f, "cuda"))[1].kernels[0])
     >>> fits(k, (32, 4, 1)), fits(k, (32, 8, 1)), fits(k, (32, 2, 1))
     (True, True, False)
     """

@@ -66,8 +66,7 @@ def peeled(kernel: Kernel) -> Kernel:
     kernel k():
       buffer x: float32[4094] input "x"
       buffer y: float32[4094] output "y"
-      launch blockIdx.x: 8
-      launch threadIdx.x: 128
+      launch blockIdx.x: 8; threadIdx.x: 128
       for b < 8, blockIdx.x:
         for t < 128, threadIdx.x:
           if b*128 + t < 1023:

@@ -94,12 +94,10 @@ def rolled(kernel: Kernel) -> Kernel:
     kernel k():
       buffer x: float32[64] input "x"
       buffer y: float32[64] output "y"
-      registers t: float32[2]
-      registers u: float32[2]
+      registers t: float32[2], u: float32[2]
       for i < 16:
         t[0; 2]: float32 = x[i*4; 2]
-        for q < 2, unroll:
-          u[q]: float32 = neg(t[q])
+        for q < 2, unroll: u[q]: float32 = neg(t[q])
         y[i*4; 2] = u[0; 2]
     """
     kernel = replace(kernel, body=dissolved(kernel.body))

@@ -51,8 +51,7 @@ def with_rows(plan: Plan, *, threads: bool = True, config: KernelConfig = RULE) 
     kernel k():
       buffer x: float32[1024] input "x"
       buffer y: float32[8] output "y"
-      launch blockIdx.x: 8
-      launch threadIdx.x: 32
+      launch blockIdx.x: 8; threadIdx.x: 32
       for b < 8, blockIdx.x:
         s: float64 = 0.0
         for t < 32, threadIdx.x:
@@ -73,8 +72,7 @@ def with_rows(plan: Plan, *, threads: bool = True, config: KernelConfig = RULE) 
     kernel k():
       buffer x: float32[1024] input "x"
       buffer y: float32[8] output "y"
-      launch blockIdx.x: 8
-      launch threadIdx.x: 32
+      launch blockIdx.x: 8; threadIdx.x: 32
       for b < 8, blockIdx.x:
         s: float64 = 0.0
         for c < 128:
