@@ -93,9 +93,9 @@ def _check(source: str) -> Any:
 
 @lru_cache(maxsize=512)
 def _compiled_check(source: str, threads: int) -> Any:
-    """Compiled for blocks of as many threads: each gets as many registers as there are for it."""
+    """Compiled for blocks of as many threads: each gets the registers that there are for it, eight at a time."""
     cuda = need_device()
-    registers = {} if simulated() else {"max_registers": min(MOST_REGISTERS, REGISTERS // max(1, threads))}
+    registers = {} if simulated() else {"max_registers": min(MOST_REGISTERS, REGISTERS // max(1, threads) // 8 * 8)}
     return cuda.jit(_check(source), **registers)
 
 
