@@ -158,6 +158,7 @@ def _mark_outputs(builder: Builder, names: Iterable[str]) -> None:
         return
     builder.fusion.output(*computed.values())
     moved = any(t.ndim > 1 and any(s is not None for s in t.domain.strides) for t in builder.fusion.inputs)
+    moved = moved or any(e.op == "permute" for e in builder.fusion.exprs)  # which would keep its operand's order
     for name, t in computed.items():
         meta = builder.program[name].meta
         order = meta.dense_order if isinstance(meta, TensorMeta) and len(meta.shape) == t.ndim else None

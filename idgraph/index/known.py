@@ -14,7 +14,7 @@ from idgraph.ir import Fixed, Mapped, Tensor, TensorExpr
 from idgraph.ir.dtypes import Scalar, is_integer
 
 _DEPTH = 64
-_MOST = 256  # operations of an expression that is still written out
+_MOST = 512  # operations of an expression that is still written out
 _BITS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "uint8": 8}
 _MOVED = frozenset(
     {"copy", "cast", "reshape", "permute", "flip", "slice", "expand", "unsqueeze", "squeeze", "select", "roll"}

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
 from idgraph.errors import ScheduleError
 from idgraph.index.maps import IndexMaps, LoopVar, scanned
-from idgraph.index.storage import flatten, is_thread
+from idgraph.index.storage import flatten, is_block, is_thread
 from idgraph.ir import SCANS, SCATTERS, TensorExpr, adds
 
 _HINT = "split the scanned axis only, keep its parts in order and serial, and inline its result left of it"
@@ -89,14 +89,19 @@ def _in_order(number: Expr, loops: Sequence[LoopVar]) -> bool:
 
 
 def check_scan(e: TensorExpr, maps: IndexMaps, ways: Mapping[TensorExpr, tuple[str, ...]]) -> None:
-    """Raise `ScheduleError` where the loops of a scan do not visit its axis in order, or threads share it."""
+    """Raise `ScheduleError` where the loops of a scan do not visit its axis in order, or blocks share it.
+
+    Threads of one block may: each hands what it has made on to those after it.
+    """
     if e.op not in SCANS:
         return
     loops, along, access = maps.loops(e), scanned(e, maps), maps.write(e)
     dim = e.attrs["dim"]
     at = dim % e.output.ndim if isinstance(dim, int) else 0
-    for p in along:
-        if is_thread(ways[e][p]):
+    shared = [p for p in along if is_thread(ways[e][p])]
+    kept = [p for p in range(along[0], len(loops)) if p not in along and loops[p].extent != 1] if along else []
+    for p in shared:
+        if is_block(ways[e][p]) or len(shared) > 1 or any(not is_thread(ways[e][q]) for q in kept):
             raise ScheduleError(
                 f"{e.output.name} would race: its scanned axis {at} runs on {ways[e][p]}",
                 where=e.source_line,

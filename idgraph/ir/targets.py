@@ -48,8 +48,9 @@ GPU: Final = Target(
     f"numba.cuda; {_COMPILED}",
     "numba",
     (
-        "fuse_launches", "rename_columns", "rows", "peel", "unroll", "merge_tests", "vectorize_loads", "cse",
-        "dead_code", "vectorize_stores", "pack_half2", "dead_code", "roll", "fuse_lanes", "scalar_replacement",
+        "fuse_launches", "rename_columns", "hoist_loads", "rows", "scan", "peel", "unroll", "merge_tests",
+        "vectorize_loads", "cse", "dead_code", "vectorize_stores", "pack_half2", "dead_code", "roll", "fuse_lanes",
+        "scalar_replacement",
     ),
     threads=True,
     typed=True,

@@ -148,8 +148,8 @@ def _rewritten(s: Stmt, made: ToLocal, updated: ToLocal, read: ToOperand, index:
                 address=None if address is None else index(address),
                 running=None if running is None else made(running),
             )
-        case Combine(acc):
-            return replace(s, acc=updated(acc))
+        case Combine(acc, before=before):
+            return replace(s, acc=updated(acc), before=None if before is None else made(before))
         case Store(buffer, address, value):
             return Store(buffer, index(address), operand(value), s.serves)
         case VectorLoad(locals_, _, address):

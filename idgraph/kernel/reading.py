@@ -332,8 +332,10 @@ class _Reader(Parts):
         buffer = self.buffers.get(place["name"]) if place is not None else None
         found = re.match(r"(\w+) over (.*)\Z", right, re.ASCII)
         if found is not None:
-            dims = tuple(way_of(x) for x in parted(found[2], ","))
-            return Combine(self.local(left), reduction_of(found[1]), dims)
+            *dims, last = parted(found[2], ",")
+            before = self.made(last[: -len(" before")]) if last.endswith(" before") else None
+            ways = tuple(way_of(x) for x in (dims if before is not None else (*dims, last)))
+            return Combine(self.local(left), reduction_of(found[1]), ways, before)
         if place is not None and buffer is not None and "; " in place["at"] and right.startswith("add "):
             address, _, count = parted_once(place["at"], "; ")
             values = self.lanes(right[4:])

@@ -47,7 +47,7 @@ def shared_layout(body: Sequence[Stmt]) -> SharedLayout:
     for b in shared_arrays(body):
         offsets[b.name] = at
         at += bytes_of(b)
-    exchanged = {(s.op, s.acc.dtype) for s in walk(tuple(body)) if isinstance(s, Combine)}
+    exchanged = {(s.op, s.acc.dtype, s.before is None) for s in walk(tuple(body)) if isinstance(s, Combine)}
     total = at + EXCHANGE * len(exchanged) if at else 0
     return SharedLayout(total, at, offsets) if total > STATIC_LIMIT else SharedLayout(total, 0, {})
 

@@ -273,12 +273,14 @@ class Accumulate:
 class Combine:
     """The threads of a block along ``dims`` make one value of what each holds in ``acc``; then all of them hold it.
 
+    ``before`` takes what the threads before make of theirs: an exclusive scan along ``dims``, the first one fastest.
     Every thread of the block gets here: it is an exchange and a barrier.
     """
 
     acc: Local
     op: AccumulateOp
     dims: tuple[str, ...]
+    before: Local | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -297,8 +297,9 @@ class _Lines:
                 return f"barrier  # {why}"
             case Let(name, value):
                 return f"let {name} = {self.operand(value)}{self.serves(s)}"
-            case Combine(acc, op, dims):
-                return f"{self.local(acc)} <- {op} over {', '.join(dims)}"
+            case Combine(acc, op, dims, before):
+                first = "" if before is None else f", {self.made(before)} before"
+                return f"{self.local(acc)} <- {op} over {', '.join(dims)}{first}"
             case Compute(_, op, operands, compute):
                 given = self.operands(operands)
                 return f"{self.made(s.local)} = {op}({given}){'' if compute == s.local.dtype else f' in {compute}'}"

@@ -118,7 +118,7 @@ class Structure:
                 self.facts = (*facts, *conjuncts(condition))
                 if isinstance(s, If) or s.always:  # another check is not a test: its body always runs
                     self.under = under | frozenset(conjuncts(condition))
-                self.apart = apart or self.some(condition, f"the condition {condition}")
+                    self.apart = apart or self.some(condition, f"the condition {condition}")
             case Lanes():
                 pass
             case Single(dims):

@@ -55,7 +55,15 @@ from idgraph.kernel.ir import (
 from idgraph.kernel.shared import check_shared_total
 from idgraph.kernel.statements import Access
 from idgraph.lower.barriers import barriers, check_barriers
-from idgraph.lower.compute import Value, accumulator, finish, identity, made_in_place, statement_value
+from idgraph.lower.compute import (
+    Value,
+    accumulator,
+    finish,
+    identity,
+    known_indices,
+    made_in_place,
+    statement_value,
+)
 from idgraph.lower.merge_guards import joined
 from idgraph.lower.purpose import read_for, written_for
 from idgraph.lower.scan import scan_steps
@@ -72,7 +80,7 @@ def build_plan(fusion: Fusion, maps: IndexMaps, threads: bool) -> Plan:
 
     Raises `ScheduleError` for a race or an inlining without an order of loops, `EmitError` for what no kernel can say.
     """
-    exprs = needed(fusion)
+    exprs = _loaded(fusion, needed(fusion), maps)
     tree = build_tree(exprs, maps)
     allocator = Allocator(fusion, maps.loops, threads=threads)
     ways = allocator.ways
@@ -98,6 +106,16 @@ def build_plan(fusion: Fusion, maps: IndexMaps, threads: bool) -> Plan:
     for kernel in kernels:
         check_barriers(kernel)
     return Plan(kernels, tuple({**kept, **extra}.values()), rename, titles, _served(kernels))
+
+
+def _loaded(fusion: Fusion, exprs: Sequence[TensorExpr], maps: IndexMaps) -> tuple[TensorExpr, ...]:
+    """The expressions without those that make indices only whose values every reader knows from its coordinates."""
+    wanted = set(fusion.outputs)
+    for e in reversed(exprs):
+        if any(t in wanted for t in e.outputs):
+            known = known_indices(e, maps)
+            wanted.update(t for k, t in enumerate(e.inputs) if k not in known)
+    return tuple(e for e in exprs if any(t in wanted for t in e.outputs))
 
 
 def _served(kernels: Sequence[Kernel]) -> frozenset[tuple[str, int | None]]:
@@ -345,7 +363,10 @@ class _Builder:
         operands: dict[int, Operand] = {}
         seen: dict[tuple[Tensor, Expr, Expr], Local] = {}
         needs = {name for k in order for name in self.maps.read(e, k).loads}
+        unread = known_indices(e, self.maps)
         for k in order:
+            if k in unread:
+                continue
             access, t = self.maps.read(e, k), e.inputs[k]
             extra = and_(*(c for c in access.conditions if c not in write))
             if access.loads:

@@ -11,7 +11,7 @@ from idgraph.arith import FALSE, TRUE, Expr, and_
 from idgraph.errors import EmitError
 from idgraph.index.live import COUNTED
 from idgraph.index.nest import IndexMaps
-from idgraph.ir import SCATTERS, DType, Scalar, Tensor, TensorExpr, is_float
+from idgraph.ir import SCATTERS, DType, Loaded, Scalar, Tensor, TensorExpr, is_float
 from idgraph.ir.optable import OPERATIONS, POINTWISE, SCANS_OF
 from idgraph.ir.pointwise import result_dtype
 from idgraph.ir.reduce import REDUCTIONS
@@ -251,6 +251,15 @@ def _count(v: Value, e: TensorExpr, place: Expr, to: Local) -> None:
     v.add(Compute(scaled, "mul", (Index(place), Number(step)), "float64"))
     v.add(Compute(moved, "add", (scaled, Number(start)), "float64"))
     v.add(Compute(to, "cast", (moved,), e.output.dtype))
+
+
+def known_indices(e: TensorExpr, maps: IndexMaps) -> frozenset[int]:
+    """Operands of ``e`` that are indices, and not loaded: their values follow from the coordinates."""
+    if e.op in SCATTERS:
+        return frozenset()
+    indices = {r.operand for row in e.reads for r in row if isinstance(r, Loaded)}
+    loaded = {name for k in range(len(e.inputs)) for name in maps.read(e, k).loads} if indices else set[str]()
+    return frozenset(k for k in indices if f"ld{k}" not in loaded)
 
 
 def made_in_place(v: Value, k: int, place: Sequence[Expr]) -> Operand:

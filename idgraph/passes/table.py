@@ -17,6 +17,7 @@ from idgraph.passes import (
     dead_code,
     fuse_lanes,
     fuse_launches,
+    hoist_loads,
     init,
     interchange,
     lanes,
@@ -24,6 +25,7 @@ from idgraph.passes import (
     peel,
     roll,
     rows,
+    scan,
     vectorize,
 )
 from idgraph.passes.rows import symbols
@@ -71,6 +73,8 @@ PASSES: Mapping[str, Pass] = {
         ),
         Pass("interchange", "rows side by side in memory reduced together", _each(interchange.interchanged)),
         Pass("init", "first values for what one path only sets", _each(init.with_first_values)),
+        Pass("hoist_loads", "indices of a row in front of its columns", _each(hoist_loads.hoisted_loads)),
+        Pass("scan", "running values of threads, exchanged by the block", _each(scan.on_threads)),
         Pass("peel", "lanes across an end as a vector body and scalar ends", _each(peel.peeled)),
         Pass("unroll", "lanes as straight code, split where they differ", _each(lanes.with_lanes)),
         Pass("merge_tests", "tests of one condition side by side as one", _each(vectorize.with_joined_tests)),

@@ -71,7 +71,8 @@ def _is_cheap(t: Tensor) -> bool:
     (source,) = e.inputs
     if not all(isinstance(r, Mapped) for r in e.reads[0]) or t.domain.exprs:
         return False
-    return source.definition is None or source.definition.op == "unsqueeze" or _is_cheap(source)
+    made = source.definition
+    return made is None or made.op == "unsqueeze" or not made.inputs or _is_cheap(source)
 
 
 def _exchanged(e: TensorExpr) -> Tensor:

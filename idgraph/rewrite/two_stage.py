@@ -14,6 +14,7 @@ from typing import Final
 from idgraph.ir import Fusion, Tensor, TensorExpr, movement, ops
 from idgraph.ir.dtypes import is_float
 from idgraph.ir.exprs import Attr
+from idgraph.ir.indexing import attr
 from idgraph.ir.optable import OPERATIONS
 from idgraph.ir.reduce import REDUCTIONS, int_tuple
 from idgraph.ir.registry import apply
@@ -23,6 +24,7 @@ FEW: Final = 32  # results that leave most of a device idle
 LONG: Final = 1 << 16  # elements of one result that are worth a second launch
 PARTS: Final = 1024  # of one result, about; a second stage reads as many
 LEAST: Final = 256  # elements of a part
+NARROW: Final = 1 << 12  # results of neighbouring threads, side by side in memory, that leave a device idle
 ALIGNED: Final = 16  # elements that parts are multiples of, so that each starts aligned
 
 
@@ -49,8 +51,10 @@ def _way(e: TensorExpr) -> Callable[[], Tensor] | None:
     sizes = [int(d.extent) if d.extent.is_const else 0 for d in x.axes]
     dims = sorted(d % x.ndim for d in int_tuple(e.attrs, "dims"))
     kept, reduced = prod(n for p, n in enumerate(sizes) if p not in dims), prod(sizes[p] for p in dims)
+    if dims and dims[-1] != x.ndim - 1:  # columns that do not lie innermost run on neighbouring threads
+        return _way_across(e, x, sizes, dims, kept, reduced)
     if not 0 < kept <= FEW or reduced < LONG or dims != list(range(x.ndim - len(dims), x.ndim)):
-        return None  # columns that do not lie innermost run on neighbouring threads
+        return None
     for k in range(len(dims) - 1, 0, -1):  # whole axes first: nothing has to be cut
         inner = prod(sizes[p] for p in dims[k:])
         if inner >= LEAST and reduced // inner * kept >= 4 * FEW:
@@ -61,6 +65,27 @@ def _way(e: TensorExpr) -> Callable[[], Tensor] | None:
     whole = reduced - reduced % (4 * FEW * ALIGNED)
     parts = _parts(whole)
     return None if parts is None else partial(_with_rest, e, x, len(dims), parts, whole)
+
+
+def _way_across(
+    e: TensorExpr, x: Tensor, sizes: Sequence[int], dims: Sequence[int], kept: int, reduced: int
+) -> Callable[[], Tensor] | None:
+    """Where the rows that neighbouring threads take are too few for a device: the longest reduced axis in parts."""
+    if not 0 < kept < NARROW or reduced < 2 * LEAST:
+        return None
+    at = max(dims, key=lambda d: sizes[d])
+    wanted = min(4 * NARROW // kept, reduced // LEAST, sizes[at])
+    parts = max((p for p in range(1, wanted + 1) if sizes[at] % p == 0), default=1)
+    return partial(_by_slices, e, x, dims, at, parts) if parts * 4 > wanted and parts > 2 else None
+
+
+def _by_slices(e: TensorExpr, x: Tensor, dims: Sequence[int], at: int, parts: int) -> Tensor:
+    """Axis ``at`` cut into ``parts``, which stay for the second stage."""
+    shape = [attr(d.extent) for d in x.axes]
+    n = int(x.axes[at].extent)
+    cut = movement.reshape(x, *shape[:at], parts, n // parts, *shape[at + 1 :])
+    inner = [d + (d >= at) for d in dims]
+    return _reduce(e, _reduce(e, cut, inner), (at - sum(d < at for d in dims),))
 
 
 def _parts(n: int) -> int | None:

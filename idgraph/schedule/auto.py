@@ -32,11 +32,13 @@ from idgraph.ir.loops import reset
 from idgraph.ir.registry import apply
 from idgraph.ir.state import rewriting
 from idgraph.layout.carry_out import lay_out, take_back
+from idgraph.layout.infer import bytes_of
 from idgraph.layout.padding import PaddedStrides
 from idgraph.rewrite.broadcasts import broadcasts_first, wide_views
 from idgraph.rewrite.constants import fold_constants
 from idgraph.rewrite.gathers import Force, apply_gather_plan, gather_plan
 from idgraph.rewrite.one_hot import fold_one_hots
+from idgraph.rewrite.sink import drop_single_axes, sink_reshapes
 from idgraph.rewrite.two_stage import two_stages
 from idgraph.schedule.blocks import VECTOR_BYTES, cut_blocks
 from idgraph.schedule.config import RULE, KernelConfig
@@ -46,6 +48,7 @@ from idgraph.schedule.pad import pad, paying
 from idgraph.schedule.reads import Read, reads_all, reads_of, stored_tensors
 from idgraph.schedule.replay import like_consumer
 from idgraph.schedule.rows import reduces, schedule_rows
+from idgraph.schedule.scan import cut_scan, scanned_axis
 from idgraph.schedule.scatter import apply_scatter_plan, scatter_plan, schedule_scatter
 from idgraph.schedule.transpose import Nest, tile_transposes
 
@@ -53,6 +56,7 @@ BLOCK = 128
 GATHER_BLOCK = 1024  # elements gathered from one row by many threads of a block are found in its cache
 FEW = 4  # operations for which 1024 threads have registers enough
 STEPS = 2
+LARGE = 1 << 22  # bytes that keep all threads busy with several vectors each
 MAX_VECTORS = 4  # that one thread loads for the parts of a rotation
 ROWS_BY_INDEX = frozenset({"embedding", "index_select"})
 GATHERS = frozenset({"gather", "take_along_dim"})
@@ -117,6 +121,9 @@ def _schedule(
             reset(t)
     _join_reshapes(fusion)
     if any(e.is_reduction for e in fusion.exprs):
+        drop_single_axes(fusion)
+        sink_reshapes(fusion)
+        _join_reshapes(fusion)
         broadcasts_first(fusion)
         two_stages(fusion)
     _join_views(fusion)
@@ -173,6 +180,9 @@ def _decide(fusion: Fusion, gathers: Force) -> None:
 
 def _join_views(fusion: Fusion) -> None:
     """One unsqueeze for several in a row: loops that merge the axes of all run over what the tensor below lacks."""
+    for t in fusion.tensors:
+        if t.definition is not None and t.definition.op == "unsqueeze":
+            wide_views(t)
     for e in fusion.exprs:
         view = e.inputs[0] if e.op == "unsqueeze" else None
         inner = view.definition if view is not None else None
@@ -324,14 +334,17 @@ def _reference(t: Tensor, sources: _Sources, stored: Collection[Tensor], config:
     if _interleaves(t):
         _interleaved(t, block)
         return
+    if cut_scan(t, sources.exprs, _vector(t, sources), stored):
+        return
 
-    kept = _in_order(t, stored)
+    kept = _in_order(t, stored, scanned_axis(t, sources.exprs))
     if not kept:
         return
     alone = kept == len(t.loop) or all(d.is_broadcast for d in t.loop[kept:])
-    parts, width = _lanes(t, kept, sources) if alone else (1, 1)
-    most = _vector(t, sources)
-    cut = flat_cut(t, t.loop[:kept], stored, most) if alone and parts == 1 and width < most else None
+    most, single = _vector(t, sources), _picks_elements(sources)
+    parts, width = _lanes(t, kept, sources) if alone and not single else (1, 1)
+    flat = alone and parts == 1 and width < most and not single
+    cut = flat_cut(t, t.loop[:kept], stored, most) if flat else None
     if cut is not None and cut.axes:
         kept, width = _flattened(t, kept, cut), 1
     elif width > 1 and cut is None:
@@ -340,9 +353,10 @@ def _reference(t: Tensor, sources: _Sources, stored: Collection[Tensor], config:
         t.split(kept - 1, parts, inner=False).reorder({kept - 1: kept}).parallelize(kept, "unroll")
     # A row that an index selects is waited for twice, so several are on their way at once; so are constants.
     waits = not sources.inputs or bool(ops & ROWS_BY_INDEX)
-    steps = config.vectors or (cut.steps if cut is not None and cut.steps > 1 else STEPS if parts == 1 and waits else 1)
-    usual = parts * len(sources.inputs) > MAX_VECTORS
-    apart = parts > 1 and (usual if config.apart is None else config.apart)
+    usual = most if single else STEPS if waits else _deep(sources, most)
+    steps = config.vectors or (cut.steps if cut is not None and cut.steps > 1 else usual if parts == 1 else 1)
+    many = parts * len(sources.inputs) > MAX_VECTORS
+    apart = parts > 1 and (many if config.apart is None else config.apart)
     if apart:  # each part has threads of its own, whole warps of them
         block = max(WARP, block // parts // WARP * WARP)
     cut_blocks(t, kept, block, steps)
@@ -353,10 +367,10 @@ def _reference(t: Tensor, sources: _Sources, stored: Collection[Tensor], config:
     t.parallelize(1, "threadIdx.x")
 
 
-def _in_order(t: Tensor, stored: Collection[Tensor]) -> int:
+def _in_order(t: Tensor, stored: Collection[Tensor], scanned: IterDomain | None) -> int:
     """Loops as memory lies: first those that are kept, whose number is returned; reduced ones and those that go in
     order inside them, axes of one element last."""
-    serial = scan_loops(t)
+    serial = (*scan_loops(t), scanned)
 
     def rank(d: IterDomain) -> int:
         return 2 if d.is_broadcast else 1 if d.kind == "reduction" or d in serial else 0
@@ -437,6 +451,23 @@ def _vector(t: Tensor, sources: _Sources) -> int:
     if size == 1 and sources.inputs:
         size = max(size, min(item_size(x.dtype) for x in sources.inputs))
     return VECTOR_BYTES // size
+
+
+def _picks_elements(sources: _Sources) -> bool:
+    """Whether an index says where each neighbour along the last axis is read: no vector can, and threads go side by
+    side."""
+    return any(
+        e.op in ("index_select", "index") and any(row and isinstance(row[-1], Loaded) for row in e.reads)
+        for e in sources.exprs
+    )
+
+
+def _deep(sources: _Sources, width: int) -> int:
+    """Vectors of a thread where those of the largest input are narrow: together they are 16 bytes of it."""
+    largest = max(sources.inputs, key=bytes_of, default=None)
+    if largest is None or bytes_of(largest) < LARGE:
+        return 1
+    return max(1, min(MAX_VECTORS, VECTOR_BYTES // (width * item_size(largest.dtype))))
 
 
 def _lanes(t: Tensor, kept: int, sources: _Sources) -> tuple[int, int]:

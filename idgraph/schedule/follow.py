@@ -70,7 +70,8 @@ def read_order(e: TensorExpr) -> tuple[IterDomain, ...]:
     ['r3[6]', 'I2[4]']
     """
     p, root = e.inputs[0], [d for d in e.output.root if not d.is_broadcast]
-    offers = _orders(p, ())
+    # Of equal ones that of the largest source counts: an index is small beside the rows that it names.
+    offers = sorted(_orders(p, ()), key=lambda o: -bytes_of(o.source))
     found: dict[tuple[IterDomain, ...], int] = {}
     at = {d: r.domain for d, r in zip(p.axes, e.reads[0], strict=True) if isinstance(r, Mapped)}
     for o in offers:

@@ -9,7 +9,7 @@ from idgraph.errors import ScheduleError, arguments, user_line
 from idgraph.graphs import Joined, canonical_operand, common_loops
 from idgraph.index import IdModel
 from idgraph.index.cover import check_written
-from idgraph.ir import SCANS, Fusion, IterDomain, Tensor, TensorExpr, check_fusion
+from idgraph.ir import SCANS, Fusion, IterDomain, Mapped, Tensor, TensorExpr, check_fusion
 from idgraph.ir.registry import apply
 from idgraph.ir.state import rewriting
 from idgraph.schedule.legal import nest_conflict, uninline
@@ -117,8 +117,20 @@ def scan_loops(t: Tensor) -> tuple[IterDomain, ...]:
     return tuple(d for d in t.loop if d in found)
 
 
+def _goes_along(t: Tensor) -> bool:
+    """True of a scan whose readers take each running value as it is made: along all of the axis, in its order."""
+    e, uses = t.definition, t.uses
+    if e is None or e.op not in SCANS or len(uses) != 1 or uses[0].is_reduction:
+        return False
+    (use,) = uses
+    reads = [use.reads[k] for k in use.operands_of(t)]
+    places = [[r.domain for r in row if isinstance(r, Mapped)] for row in reads]
+    return len(places) == 1 and len(places[0]) == t.ndim and all(d in use.output.logical for d in places[0])
+
+
 def _limit(t: Tensor) -> int:
-    reduced = [p for p, d in enumerate(t.loop) if d.kind == "reduction" or d in scan_loops(t)]
+    waiting = () if _goes_along(t) else scan_loops(t)
+    reduced = [p for p, d in enumerate(t.loop) if d.kind == "reduction" or d in waiting]
     return min([reduced[0] if reduced else len(t.loop), *(len(e.output.loop) for e in t.uses)])
 
 

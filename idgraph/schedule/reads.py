@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from idgraph.arith import is_true
 from idgraph.graphs import canonical_operand
-from idgraph.ir import SCANS, SCATTERS, Fixed, Fusion, Loaded, Mapped, Resize, Stride, Tensor, TensorExpr
+from idgraph.ir import (
+    SCANS,
+    SCATTERS,
+    Fixed,
+    Fusion,
+    IterDomain,
+    Loaded,
+    Mapped,
+    Resize,
+    Stride,
+    Tensor,
+    TensorExpr,
+)
 
 Read = tuple[TensorExpr, int]  # a reader and its operand
 
@@ -34,12 +46,59 @@ def _in_place(use: TensorExpr, k: int) -> bool:
     return [d for d in axes if d.extent != 1] == [d for d in use.output.logical if d.extent != 1]
 
 
+def followed_scans(fusion: Fusion) -> set[Tensor]:
+    """Scans that readers go through element by element, in order, up to a tensor with a nest of its own: what reads
+    each running value stands in the scan's loops.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = ig.cumsum(f.input("x", (4, 64)), 1)
+    >>> u = f.output(t * 2.0)
+    >>> followed_scans(f) == {t}
+    True
+    """
+    found: dict[Tensor, dict[Tensor, IterDomain]] = {}
+    for e in fusion.exprs:
+        if e.op in SCANS and e.output.uses:
+            end = _end_of(e)
+            if end is not None:
+                found.setdefault(end[0], {})[e.output] = end[1]
+    own = {e.output: scanned_axis(e) for e in fusion.exprs if e.op in SCANS}
+    kept: set[Tensor] = set()
+    for end, scans in found.items():
+        axis = own.get(end) or next(iter(scans.values()))  # one nest goes along one axis
+        kept |= {t for t, d in scans.items() if d is axis}
+    return kept
+
+
+def scanned_axis(e: TensorExpr) -> IterDomain:
+    """The axis of a scan."""
+    dim = e.attrs["dim"]
+    return e.output.axes[dim % e.output.ndim if isinstance(dim, int) else 0]
+
+
+def _end_of(e: TensorExpr) -> tuple[Tensor, IterDomain] | None:
+    """The last tensor that single readers go through in order, from a scan on, and the scanned axis there."""
+    t, axis = e.output, scanned_axis(e)
+    while t.uses:
+        reads = reads_of(t)
+        use, k = reads[0]
+        if len(reads) > 1 or use.op == "reshape" or not _in_place(use, k) or use.output.domain.exprs:
+            return None
+        read = use.reads[k][t.axes.index(axis)]
+        if not isinstance(read, Mapped):
+            return None
+        t, axis = use.output, read.domain
+    return t, axis
+
+
 def stored_tensors(fusion: Fusion) -> set[Tensor]:
     """Tensors that always get a nest of their own: reductions, what is gathered from, and outputs, but for those that a
     reader goes through in their own order: they are written on the way to it."""
     kept: set[Tensor] = set()
+    scans = followed_scans(fusion)
     for e in fusion.exprs:
-        if e.is_reduction or e.op in SCATTERS or e.op in SCANS:
+        if e.is_reduction or e.op in SCATTERS or (e.op in SCANS and e.output not in scans):
             kept.add(e.output)
         for t, row in zip(e.inputs, e.reads, strict=True):
             if any(isinstance(r, Loaded) for r in row) and t.definition is not None:

@@ -226,8 +226,11 @@ def _cut(fusion: Fusion, space: Space) -> None:
 # private copies -------------------------------------------------------------------------------------------------------
 
 
-Owner = Tensor | str  # the reduction or output that a value is computed for; ROWS: anything of one number a row
+# The reduction or output that a value is computed for; ROWS: anything of one number a row; ENDS: what is written over
+# the columns, all in one pass.
+Owner = Tensor | str
 ROWS = "rows"
+ENDS = "ends"
 
 
 def separate(fusion: Fusion, space: Space, others: set[Tensor]) -> set[Tensor]:
@@ -252,9 +255,9 @@ def separate(fusion: Fusion, space: Space, others: set[Tensor]) -> set[Tensor]:
             owner[t] = t if reduces(t) or t in ends else ROWS
             copied = [] if alone or t in space.fixed else _outside(space, groups)
         elif t in ends:
-            owner[t] = t
+            owner[t] = ENDS
             copied = [] if alone else [(k, [u for u in g if u.output in space.labels]) for k, g in groups.items()]
-        elif alone or not any(k == ROWS or k in space.labels for k in groups):
+        elif alone or not any(k in (ROWS, ENDS) or k in space.labels for k in groups):
             owner[t] = t if alone or len(groups) != 1 else next(iter(groups))
             copied = []
         else:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.kernel.ir import Accumulate, walk
+from idgraph.kernel.ir import Accumulate, Combine, walk
 from idgraph.runtime import Target
 
 UFUNC = {"cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum}
@@ -91,7 +91,8 @@ def test_a_dynamic_length() -> None:
 
 
 def threads(t: ig.Tensor) -> object:
-    return t.parallelize(1, "threadIdx.x")
+    """Threads along two loops of the axis."""
+    return t.split(1, 2).parallelize(1, "threadIdx.y").parallelize(2, "threadIdx.x")
 
 
 def blocks(t: ig.Tensor) -> object:
@@ -120,11 +121,13 @@ def test_out_of_order_is_refused(step: Callable[[ig.Tensor], object]) -> None:
     assert "cumsum(" in str(caught.value)
 
 
-def test_auto_keeps_the_axis_serial() -> None:
+def test_auto_puts_the_axis_on_threads() -> None:
     f, t = fusion("cumsum", (64, 8), 0)
     ig.schedule.auto(f)
-    source = ig.emit(f, target="cuda").source
-    assert "for i2 in range(64)" in source
+    (kernel,) = ig.emit(f, target="cuda").kernels
+    exchanges = [s for s in walk(kernel.body) if isinstance(s, Combine)]
+    assert [(s.dims, s.before is not None) for s in exchanges] == [(("threadIdx.y",), True)]
+    assert ig.kernel.parse(str(kernel)) == kernel
     assert ig.parse(str(f)) == f
     assert t.definition is not None and t.definition.op == "cumsum"
 

@@ -2,9 +2,9 @@
 
     python -m tools.bench.gpu [--table layout] [--rows rope] [--quick] [--small] [--no-compile] [--tune] [--json FILE]
 
-Each row (`tools.bench.gpu_rows`; with ``--table layout`` those of `tools.bench.layout_rows`): a fusion at the size of a
-real model, scheduled by ``ig.schedule.auto``. Addresses
-are checked exhaustively on the device. Values: outputs filled with NaN first, then every element compared on the device
+Each row (`tools.bench.gpu_rows`; with ``--table layout`` those of `tools.bench.layout_rows`; ``--table classes`` is
+told in `tools.bench.classes`): a fusion at the size of a real model, scheduled by ``ig.schedule.auto``. Addresses are
+checked exhaustively on the device. Values: outputs filled with NaN first, then every element compared on the device
 with the PyTorch function in float64 (cases that only move elements: bit for bit). Then the kernels are launched many
 times between two events, beside a device copy that moves as many bytes (each input once, each output once), and
 PyTorch eager, compiled (default) and compiled (max-autotune, no CUDA graphs), all in this run. ``--quick`` times
@@ -40,7 +40,7 @@ from idgraph.runtime.cuda.device import load_cuda, simulated
 from idgraph.runtime.launch import prepared as held
 from idgraph.validate import check_addresses, tolerance
 from idgraph.validate.inputs import index_limits
-from tools.bench import gpu_rows, layout_rows
+from tools.bench import classes, gpu_rows, layout_rows
 from tools.bench.gpu_rows import Case
 
 TABLES = {"models": gpu_rows.CASES, "layout": layout_rows.CASES}
@@ -316,7 +316,7 @@ def table_of(rows: list[Row]) -> Table:
 def main() -> None:
     """All cases, one table, JSON with the machine named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", choices=tuple(TABLES), default="models", help="which rows there are")
+    parser.add_argument("--table", choices=(*TABLES, "classes"), default="models", help="which rows there are")
     parser.add_argument("--rows", default="", help="keys of rows, comma separated; all without it")
     parser.add_argument("--quick", action="store_true", help="no address check, no torch.compile")
     parser.add_argument("--no-compile", action="store_true", help="no torch.compile")
@@ -326,8 +326,14 @@ def main() -> None:
     parser.add_argument(
         "--tune", action="store_true", help="configs of kernels chosen by measurement, one row at a time"
     )
+    parser.add_argument("--plan", action="store_true", help="of classes: what would run; needs no device")
+    parser.add_argument("--default-only", action="store_true", help="of classes: torch.compile without max-autotune")
+    parser.add_argument("--cost", action="store_true", help="with --plan: estimates, too")
     parser.add_argument("--cache", type=Path, help="folder of compiled kernels; they are started through the driver")
     options = parser.parse_args()
+    if options.table == "classes":
+        classes.run(options, [k for k in options.rows.split(",") if k])
+        return
     options.workers = 1 if options.tune else options.workers
     out, began = Console(width=160), time.perf_counter()
     cases = TABLES[options.table]

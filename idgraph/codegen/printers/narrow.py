@@ -24,6 +24,28 @@ def fits(e: Expr, limit: int = LIMIT) -> bool:
     return lo is not None and hi is not None and lo >= 0 and hi < limit
 
 
+def _is_short(e: Expr) -> bool:
+    """True of a quotient or remainder whose operands are in range."""
+    return all(fits(a) for a in e.args) and (interval(e.args[1])[0] or 0) > 0
+
+
+def _lifted(e: Expr) -> Expr | None:
+    """The dividend of a remainder that may be negative, with as many divisors added as make it at least 0.
+
+    >>> from idgraph.arith import symbol
+    >>> print(_lifted((symbol("i", 0, 9) - symbol("j", 0, 9)) % 4))
+    i + 12 - j
+    """
+    if e.op != "mod" or e.args[1].op != "const" or e.args[1].value <= 0:
+        return None
+    a, n = e.args[0], e.args[1].value
+    lo, _ = interval(a)
+    if lo is None or lo >= 0:
+        return None
+    made = a + -(lo // n) * n
+    return made if fits(made) else None
+
+
 @dataclass(slots=True)
 class Narrow:
     """Text of index expressions where the variables ``short`` are uint32 and all others int64.
@@ -44,10 +66,18 @@ class Narrow:
     fixed: Mapping[Expr, str] = field(default_factory=dict[Expr, str])  # what has been computed, under names
 
     def wide(self, e: Expr) -> str:
-        """``e`` as an int64 (or a condition)."""
+        """``e`` as an int64 (or a condition); its divisions in 32 bits where their operands are in range.
+
+        >>> from idgraph.arith import symbol
+        >>> i = symbol("i", 0, 99)
+        >>> Narrow({}, {"i"}).wide(i % 7 - 3)
+        '(i64(u32(i % u32(7))) - 3)'
+        """
         for node in postorder(e):
             if node not in self._wide:
-                if node.op == "sym" and node.name in self.short:
+                if node.op in ("floordiv", "mod") and (_is_short(node) or _lifted(node) is not None):
+                    self._wide[node] = f"i64({self.text(node)})"
+                elif node.op == "sym" and node.name in self.short:
                     self._wide[node] = f"i64({source_name(node.name, self.names)})"
                 else:
                     self._wide[node] = node_source(node, [self._wide[a] for a in node.args], "numba", self.names)
@@ -89,7 +119,9 @@ class Narrow:
                 return f"({f' {e.op} '.join(args)})"
             case "not":
                 return f"(not {args[0]})"
-            case "floordiv" | "mod" if all(fits(a) for a in e.args) and (interval(e.args[1])[0] or 0) > 0:
+            case "mod" if (lifted := _lifted(e)) is not None:
+                return f"u32({self.text(lifted)} % {args[1]})"
+            case "floordiv" | "mod" if _is_short(e):
                 return self._quotient(e, args)
             case "min" | "max" if all(fits(a) for a in e.args):
                 return f"u32({e.op}({', '.join(args)}))"

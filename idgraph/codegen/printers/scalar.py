@@ -1,4 +1,7 @@
-"""Loops over scalars: plain Python, numba for the CPU, and numba.cuda, whose blocks and threads take some loops."""
+"""Loops over scalars: plain Python, numba for the CPU, and numba.cuda, whose blocks and threads take some loops.
+
+Long: one method for each statement of the kernel IR.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from itertools import count
 from typing import assert_never
 
 from idgraph.arith import TRUE, Expr, as_expr, is_true, simplify, symbol, to_source
-from idgraph.codegen.exchange import by_shuffles
+from idgraph.codegen.exchange import WARP, by_shuffles
 from idgraph.codegen.ops.formulas import (
     combined_text,
     enclosed,
@@ -63,6 +66,7 @@ from idgraph.kernel.ir import (
     walk,
 )
 from idgraph.kernel.shared import shared_layout
+from idgraph.lower.compute import Accumulator, identity
 
 _CHOOSE = "({1} if {0} else {2})"
 BLOCKS = ("first_block", "last_block")  # the second is the one behind the last
@@ -430,12 +434,27 @@ class _Scalar:
         truth = value_type(s.acc.dtype) == "bool"
         op = {"any": "amax", "all": "amin"}.get(s.op, s.op)
         kind, value = ("int", f"i64({s.acc.name})") if truth else (value_type(s.acc.dtype), s.acc.name)
+        if s.before is not None:
+            self.put(depth, f"{s.before.name}, {s.acc.name} = {self.handed_on(s, f'{op}_{kind}', value, sizes)}")
+            return
         if s.dims == ("threadIdx.x",) and self.target.shuffles and by_shuffles(count, block):
             text = f"block_{op}_{kind}({value}, {count}, {self.around > 0})"
         else:
             others = tuple(d for d in sizes if d not in s.dims)
             text = f"tree_{op}_{kind}({value}, {_linear(s.dims, sizes)}, {_linear(others, sizes)}, {count})"
         self.put(depth, f"{s.acc.name} = {text}{' != 0' if truth else ''}")
+
+    def handed_on(self, s: Combine, name: str, value: str, sizes: Mapping[str, int]) -> str:
+        """What the threads before make, and what all do: a scan along ``dims``."""
+        count, block = (math.prod(sizes[d] for d in dims) for dims in (s.dims, sizes))
+        given = f"{value}, {self.typed(identity(Accumulator(s.op, s.acc.dtype)), s.acc.dtype)}"
+        tile = block == WARP * count and count <= WARP and count & (count - 1) == 0
+        if self.target.shuffles and s.dims == ("threadIdx.x",) and by_shuffles(count, block):
+            return f"scan_{name}({given}, {count})"
+        if self.target.shuffles and s.dims == ("threadIdx.y",) and tile and sizes["threadIdx.z"] == 1:
+            return f"scan_columns_{name}({given}, {count})"
+        others = tuple(d for d in sizes if d not in s.dims)
+        return f"scan_tree_{name}({given}, {_linear(s.dims, sizes)}, {_linear(others, sizes)}, {count})"
 
     def threads(self, dim: str) -> int:
         """Threads of a block along ``dim``; they must be known where threads exchange values."""

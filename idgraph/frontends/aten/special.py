@@ -181,6 +181,9 @@ def shift(c: Call) -> Tensor:
     dtype = promoted([x, by])
     if not is_integer(dtype):
         raise Unmapped(f"a shift of {dtype}")
+    left = "l" in c.node.target.removeprefix("aten.").removeprefix("bitwise_").strip("_")[:1]
+    if isinstance(by, int) and dtype == x.dtype and 0 <= by < 8 * item_size(dtype) - (dtype != "uint8") and not left:
+        return ops.floor_divide(x, 2**by)
     wide = ops.cast(x, "int64")
     n: Tensor = ops.cast(by, "int64") if isinstance(by, Tensor) else c.fusion.full((), int(by), "int64")
     bits = 8 * item_size(dtype)
@@ -188,7 +191,10 @@ def shift(c: Call) -> Tensor:
     # 2**63 is not an int64: the last step is taken apart.
     most = ops.minimum(ops.maximum(n, 0), 62)
     power, last = ops.pow(2, most), ops.eq(n, 63)
-    if "l" in c.node.target.removeprefix("aten.").removeprefix("bitwise_").strip("_")[:1]:
+    if left:
+        if isinstance(by, int) and 0 <= by < 8 * item_size(dtype) - (dtype != "uint8"):
+            moved = ops.mul(wide, 2**by)
+            return ops.cast(ops.bitwise_and(moved, 255) if dtype == "uint8" else moved, dtype)
         moved = ops.mul(ops.mul(wide, power), ops.where(last, 2, 1))
         found = ops.where(good, ops.bitwise_and(moved, 255) if dtype == "uint8" else moved, 0)
     else:

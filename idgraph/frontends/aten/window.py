@@ -118,11 +118,6 @@ def laid(zero: Tensor, part: Tensor, start: Sequence[int], step: Sequence[int], 
 # pads of other modes, and sampling ------------------------------------------------------------------------------------
 
 
-def _joined(parts: Sequence[Tensor], dim: int) -> Tensor:
-    kept = [t for t in parts if t.shape[dim] != 0]
-    return kept[0] if len(kept) == 1 else movement.cat(kept, dim)
-
-
 @handles("aten.reflection_pad1d.default", "aten.reflection_pad2d.default", "aten.reflection_pad3d.default")
 def reflection_pad(c: Call) -> Tensor:
     """Mirrored at the first and the last element, last axis first."""
@@ -148,26 +143,27 @@ def _reflected(x: Tensor, dim: int, left: int, right: int) -> Tensor:
     n = fixed_extent(x, dim)
     if max(left, right) >= n:
         raise Unmapped(f"a mirror of {max(left, right)} elements beside {n}")
-    parts = [x]
-    if left:
-        parts.insert(0, movement.flip(movement.slice(x, dim, 1, left + 1), dim))
-    if right:
-        parts.append(movement.flip(movement.slice(x, dim, n - 1 - right, n - 1), dim))
-    return _joined(parts, dim)
+    if not left and not right:
+        return x
+    place = ops.sub(x.fusion.iota(n + left + right, dtype="int64"), left)
+    near = ops.minimum(place, ops.sub(2 * n - 2, place)) if right else place
+    near = ops.maximum(near, ops.neg(place)) if left else near
+    return composite.index_select(x, dim, _clamped(near, n))
 
 
 def _replicated(x: Tensor, dim: int, left: int, right: int) -> Tensor:
     n = fixed_extent(x, dim)
     if n < 1:
         raise Unmapped("no element to repeat")
-    shape = list(x.shape)
-    parts = [x]
-    for count, at, first in ((left, 0, True), (right, n - 1, False)):
-        if count:
-            shape[dim] = count
-            edge = movement.expand(movement.slice(x, dim, at, at + 1), shape)
-            parts = [edge, *parts] if first else [*parts, edge]
-    return _joined(parts, dim)
+    if not left and not right:
+        return x
+    place = ops.sub(x.fusion.iota(n + left + right, dtype="int64"), left)
+    return composite.index_select(x, dim, _clamped(place, n))
+
+
+def _clamped(place: Tensor, n: int) -> Tensor:
+    """Inside the axis, which a proof then sees at once: no index is loaded, nor compared with its bounds."""
+    return ops.minimum(ops.maximum(place, 0), n - 1)
 
 
 @handles(

@@ -12,6 +12,8 @@ from idgraph.kernel.ir import Choose, Compute, Load, Local, Stmt, Store
 from idgraph.passes.purpose import for_each
 from idgraph.passes.rows.sweep import COLUMN, Plain, Sweep
 
+_STEPS = frozenset(("round", "floor", "ceil", "trunc", "floor_divide", "remainder", "fmod"))
+
 
 def hoisted(s: Sweep, read_only: frozenset[str]) -> tuple[list[Stmt], Sweep]:
     """(what is the same for every column, the sweep without it)."""
@@ -73,7 +75,12 @@ def cheaper(s: Sweep, fixed: list[Stmt], short: bool) -> Sweep:
 
 
 def with_products(s: Sweep, fixed: list[Stmt]) -> Sweep:
-    """Division by a loop-invariant value as a product with its reciprocal, which is added to ``fixed``."""
+    """Division by a loop-invariant value as a product with its reciprocal, which is added to ``fixed``.
+
+    Not where a value is rounded to a whole number: the product may lie on the other side of a half.
+    """
+    if any(isinstance(x, Compute) and x.op in _STEPS for x in (*s.body, *s.later)):
+        return s
     inside = {n for x in (*s.body, *s.later) for n in sets(x)} | {c for _, c in (s.online.sums if s.online else ())}
 
     def cheap(x: Plain) -> Plain:

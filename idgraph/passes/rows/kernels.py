@@ -9,7 +9,7 @@ from functools import partial
 from idgraph.arith import is_true
 from idgraph.ir import item_size
 from idgraph.kernel.defuse import unwritten
-from idgraph.kernel.ir import Accumulate, Alloc, Buffer, If, Kernel, Loop, Plan, Stmt, walk
+from idgraph.kernel.ir import Accumulate, Alloc, Buffer, Checked, If, Kernel, Loop, Plan, Stmt, walk
 from idgraph.passes.rows.chunks import lowered, settled, stores
 from idgraph.passes.rows.hoist import is_short
 from idgraph.passes.rows.join import Part, with_sweeps
@@ -99,7 +99,7 @@ def _level(body: Sequence[Stmt], lower: Callable[[Sequence[Stmt]], list[Stmt]]) 
     """The statements of one level; sweeps stand where a level has a reduction over threads or lanes."""
     if any(_is_row(s) for s in body):
         return lower(body)
-    return [replace(s, body=tuple(_level(s.body, lower))) if isinstance(s, (Loop, If)) else s for s in body]
+    return [replace(s, body=tuple(_level(s.body, lower))) if isinstance(s, (Loop, If, Checked)) else s for s in body]
 
 
 def _serial(body: Sequence[Stmt], read_only: frozenset[str], config: KernelConfig) -> list[Stmt]:

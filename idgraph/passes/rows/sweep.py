@@ -88,7 +88,7 @@ def tidied(body: Sequence[Stmt]) -> list[Stmt]:
     for s in body:
         if isinstance(s, Loop) and s.extent == 1 and s.parallel in _ALONE and not _is_named(s):
             made += tidied(s.body)
-        elif isinstance(s, (Loop, If)):
+        elif isinstance(s, (Loop, If, Checked)):
             made.append(replace(s, body=tuple(tidied(s.body))))
         else:
             made.append(s)

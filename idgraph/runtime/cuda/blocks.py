@@ -3,7 +3,8 @@
 ``block_OP_TYPE(x, count, again)`` combines
 along threadIdx.x by warp shuffles and one exchange through shared memory; ``tree_OP_TYPE(x, index, group, count)`` does
 it for any number of threads along any dimensions, in shared memory only, which the simulator can do too. Both give
-every thread the same value, bit by bit: the order of the operands is fixed by the thread numbers.
+every thread the same value, bit by bit: the order of the operands is fixed by the thread numbers. ``scan_OP_TYPE`` and
+``scan_tree_OP_TYPE`` give what the threads before make, and what all make.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ def exchanges(device: Any, jit: Callable[[Any], Any], pairs: Mapping[str, Any], 
             names = {"np": np, "cuda": device, "combine": pairs[op], "dtype": held, "everyone": np.uint32(0xFFFFFFFF)}
             made[f"tree_{op}_{kind}"] = names["tree"] = jit(_with(tree, names, len(made)))
             made[f"block_{op}_{kind}"] = jit(_with(block if shuffles else along_x, names, len(made)))
+            made[f"scan_tree_{op}_{kind}"] = names["scan_tree"] = jit(_with(scan_tree, names, len(made)))
+            made[f"scan_columns_{op}_{kind}"] = jit(_with(scan_columns if shuffles else scan_along_y, names, len(made)))
+            made[f"scan_{op}_{kind}"] = jit(_with(scan if shuffles else scan_along_x, names, len(made)))
     return made
 
 
@@ -93,3 +97,100 @@ def block(x: Any, count: Any, again: Any) -> Any:
             for n in range(1, warps):
                 x = combine(x, held[np.uint32(row + np.uint32(n))])
     return x
+
+
+def scan_tree(x: Any, first: Any, index: Any, group: Any, count: Any) -> Any:
+    """(what the threads before hold combined, what all do), in shared memory; ``first`` where there are none before."""
+    held = cuda.shared.array(1024, dtype)
+    at = group * count + index
+    cuda.syncthreads()  # whoever still reads from an earlier exchange
+    held[at] = x
+    step: Any = 1
+    while step < count:
+        cuda.syncthreads()
+        other = first
+        if index >= step:
+            other = held[at - step]
+        cuda.syncthreads()
+        if index >= step:
+            held[at] = combine(other, held[at])
+        step = step * 2
+    cuda.syncthreads()
+    before = first
+    if index > 0:
+        before = held[at - 1]
+    return before, held[group * count + count - 1]
+
+
+def scan_along_x(x: Any, first: Any, count: Any) -> Any:
+    """`scan_tree` along threadIdx.x."""
+    return scan_tree(x, first, cuda.threadIdx.x, cuda.threadIdx.y + cuda.blockDim.y * cuda.threadIdx.z, count)
+
+
+def scan(x: Any, first: Any, count: Any) -> Any:
+    """`scan_tree` along threadIdx.x: within warps by shuffles, then over the warps' values."""
+    width = min(count, 32)
+    lane = np.uint32(np.uint32(cuda.threadIdx.x) & np.uint32(width - 1))
+    step = 1
+    while step < width:
+        other = cuda.shfl_up_sync(everyone, x, step)
+        if lane >= np.uint32(step):
+            x = combine(other, x)
+        step = step * 2
+    before = cuda.shfl_up_sync(everyone, x, 1)
+    if lane == np.uint32(0):
+        before = first
+    if count <= 32:
+        return before, cuda.shfl_sync(everyone, x, np.uint32(cuda.laneid) | np.uint32(width - 1))
+    held = cuda.shared.array(32, dtype)
+    warps = count // 32
+    warp = np.uint32(np.uint32(cuda.threadIdx.x) >> np.uint32(5))
+    row = np.uint32(np.uint32(cuda.threadIdx.y + cuda.blockDim.y * cuda.threadIdx.z) * np.uint32(warps))
+    cuda.syncthreads()
+    if lane == np.uint32(31):
+        held[np.uint32(row + warp)] = x
+    cuda.syncthreads()
+    total = first
+    mine = first
+    for n in range(warps):
+        if np.uint32(n) == warp:
+            mine = total
+        total = combine(total, held[np.uint32(row + np.uint32(n))])
+    return combine(mine, before), total
+
+
+def scan_along_y(x: Any, first: Any, count: Any) -> Any:
+    """`scan_tree` along threadIdx.y, for 32 threads along threadIdx.x."""
+    return scan_tree(x, first, cuda.threadIdx.y, cuda.threadIdx.x, count)
+
+
+def scan_columns(x: Any, first: Any, count: Any) -> Any:
+    """`scan_tree` along threadIdx.y, for 32 threads along threadIdx.x: a tile in shared memory, turned, then warps."""
+    held = cuda.shared.array(1056, dtype)  # 32 rows of 33
+    whole = cuda.shared.array(32, dtype)
+    lane, row = np.uint32(cuda.threadIdx.x), np.uint32(cuda.threadIdx.y)
+    own = np.uint32(np.uint32(row * np.uint32(33)) + lane)
+    cuda.syncthreads()
+    held[own] = x
+    cuda.syncthreads()
+    for n in range(32 // count):  # a warp takes so many of the columns
+        column = np.uint32(np.uint32(row * np.uint32(32 // count)) + np.uint32(n))
+        at = np.uint32(np.uint32(lane * np.uint32(33)) + column)
+        y = first
+        if lane < np.uint32(count):
+            y = held[at]
+        step = 1
+        while step < count:
+            other = cuda.shfl_up_sync(everyone, y, step)
+            if lane >= np.uint32(step):
+                y = combine(other, y)
+            step = step * 2
+        before = cuda.shfl_up_sync(everyone, y, 1)
+        if lane == np.uint32(0):
+            before = first
+        if lane < np.uint32(count):
+            held[at] = before
+        if lane == np.uint32(count - 1):
+            whole[column] = y
+    cuda.syncthreads()
+    return held[own], whole[lane]

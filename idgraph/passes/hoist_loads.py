@@ -1,0 +1,184 @@
+"""Loaded indices that are the same for all steps of a loop in front of it, with their checks.
+
+Before, a row of a table, read column by column::
+
+    loop c:
+      t0 = buf0[i]; let ld0 = t0
+      check 0 <= ld0 < 1000:
+        acc += buf1[ld0*64 + c]
+
+After::
+
+    t0 = buf0[i]; let row0 = t0
+    check 0 <= row0 < 1000:
+      loop c: acc += buf1[row0*64 + c]
+
+A check is not a test: what stands in it always runs, and an access that a wrong index leads outside is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from idgraph.arith import TRUE, Expr, is_true, symbol
+from idgraph.index.storage import is_block
+from idgraph.kernel.defuse import all_sets, everywhere, rewritten, stored_in
+from idgraph.kernel.ir import PRIME, Checked, If, Kernel, Let, Load, Local, Loop, Operand, Purpose, Serves, Site, Stmt
+
+Body = tuple[Stmt, ...]
+
+
+def hoisted_loads(kernel: Kernel) -> Kernel:
+    """The kernel with its loaded indices as far outside as they go."""
+    written = stored_in(kernel.body)
+    made = _Hoist(frozenset(b.name for b in kernel.buffers if b.name not in written))
+    body, loads = made.level(kernel.body)
+    return replace(kernel, body=_inside(loads, body)) if made.known else kernel
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """An index on its way out: its load, its name, and its check."""
+
+    load: Load
+    let: Let
+    check: Checked
+
+
+@dataclass(slots=True)
+class _Hoist:
+    read_only: frozenset[str]
+    known: dict[str, int] = field(default_factory=dict[str, int])
+
+    def level(self, body: Sequence[Stmt]) -> tuple[Body, list[_Index]]:
+        """The statements of one level, and the indices that were loaded in loops of it."""
+        out: list[Stmt] = []
+        found: list[_Index] = []
+        for s in body:
+            if isinstance(s, Loop):
+                inner, loads = self.own(s)
+                out += _named(inner, found, loads)
+            elif isinstance(s, If):
+                inside, loads = self.level(s.body)
+                if any(s.condition.names & x.load.address.names for x in loads):
+                    out.append(replace(s, body=_inside(loads, inside)))
+                else:
+                    out += _named(replace(s, body=inside), found, loads)
+            else:
+                out.append(s)
+        return tuple(out), found
+
+    def own(self, s: Loop) -> tuple[Loop, list[_Index]]:
+        """A loop, and the indices that leave it."""
+        body, loads = self.level(s.body)
+        body, first = self.first(body)
+        every = [*first, *loads]
+        if is_block(s.parallel) or not is_true(s.extent >= 1):
+            return replace(s, body=_inside(every, body)), []
+        stay: list[_Index] = []
+        go: list[_Index] = []
+        held: set[str] = {s.var}
+        for x in every:
+            if x.load.address.names & held:
+                stay.append(x)
+                held.add(x.let.name)
+            else:
+                go.append(_outside(x, s))
+        return replace(s, body=_inside(stay, body)), go
+
+    def first(self, body: Sequence[Stmt]) -> tuple[Body, list[_Index]]:
+        """The statements without the indices that they begin by loading; under tests of other things, too."""
+        found: list[_Index] = []
+        out = list(body)
+        while True:
+            at = next((n for n, s in enumerate(out) if isinstance(s, Checked)), None)
+            if at is None and out and isinstance(out[-1], If):
+                test = out[-1]
+                inner, inside = self.first(test.body)
+                if inside and not any(test.condition.names & x.load.address.names for x in inside):
+                    return (*out[:-1], replace(test, body=inner)), [*found, *inside]
+            if at is None or at < 2:
+                return tuple(out), found
+            check, let, load = out[at], out[at - 1], out[at - 2]
+            if not isinstance(check, Checked) or check.always or not isinstance(let, Let) or not isinstance(load, Load):
+                return tuple(out), found
+            if load.buffer.name not in self.read_only or load.guard is not TRUE or let.value != load.local:
+                return tuple(out), found
+            if check.value != let.name or check.condition.names - {let.name}:
+                return tuple(out), found
+            after = (*check.body, *out[at + 1 :])
+            if load.local.name in all_sets(after):
+                return tuple(out), found
+            number = self.known.setdefault(let.name, 0)
+            self.known[let.name] += 1
+            name = f"{let.name}_row{number}"
+            local = Local(f"{load.local.name}_{name}", load.local.dtype)
+            rest = [*_renamed(check.body, let.name, name), *out[at + 1 :]]
+            rest = _read_as(rest, load.local.name, local)
+            new = replace(check, condition=_as(check.condition, let.name, name), value=name, body=())
+            found.append(_Index(replace(load, local=local), Let(name, local, let.serves), new))
+            out = [*out[: at - 2], *rest]
+
+
+def _as(e: Expr, old: str, new: str) -> Expr:
+    moved = {x: symbol(new, *x.symbol_bounds) for x in e.symbols if x.name == old}
+    return e.substitute(moved) if moved else e
+
+
+def _renamed(body: Body, old: str, new: str) -> Body:
+    def one(s: Stmt) -> Stmt:
+        made = rewritten(s, index=lambda e: _as(e, old, new))
+        return replace(made, value=new) if isinstance(made, Checked) and made.value == old else made
+
+    return everywhere(body, one)
+
+
+def _read_as(body: Sequence[Stmt], old: str, new: Local) -> Body:
+    def read(o: Operand) -> Operand:
+        return new if isinstance(o, Local) and o.name == old else o
+
+    return everywhere(body, lambda s: rewritten(s, read=read))
+
+
+def _named(s: Stmt, found: list[_Index], loads: Sequence[_Index]) -> list[Stmt]:
+    """``s``, whose indices join those ``found`` on this level; one that is loaded there already has that name."""
+    for x in loads:
+        same = next((y for y in found if y.load.buffer == x.load.buffer and y.load.address == x.load.address), None)
+        if same is None or _as(x.check.condition, x.let.name, same.let.name) != same.check.condition:
+            found.append(x)
+            continue
+        (s,) = _read_as(_renamed((s,), x.let.name, same.let.name), x.load.local.name, same.load.local)
+        at = found.index(same)
+        more = replace(same.load, serves=(*same.load.serves, *x.load.serves))
+        found[at] = replace(same, load=more, let=replace(same.let, serves=(*same.let.serves, *x.let.serves)))
+    return [s]
+
+
+def _inside(loads: Sequence[_Index], body: Body) -> Body:
+    """The statements inside the checks of these indices."""
+    for x in reversed(loads):
+        body = (x.load, x.let, replace(x.check, body=body))
+    return body
+
+
+def _outside(x: _Index, s: Loop) -> _Index:
+    """The same outside of a loop: for all of its steps."""
+    every = symbol(f"{s.var}{PRIME}", 0, s.extent - 1)
+
+    def moved(e: Expr) -> Expr:
+        return e.substitute({y: every for y in e.symbols if y.name == s.var})
+
+    def served(purpose: Purpose) -> Purpose:
+        return tuple(map(each, purpose))
+
+    def each(p: Serves) -> Serves:
+        if not any(s.var in e.names for e in (*p.point, p.when)):
+            return p
+        over = (*p.over, (every.name, s.extent))
+        return replace(p, point=tuple(map(moved, p.point)), when=moved(p.when), over=over)
+
+    site: Site = x.check.site
+    site = replace(site, loops=tuple(v for v in site.loops if v != s.var))
+    load = replace(x.load, serves=served(x.load.serves))
+    return _Index(load, replace(x.let, serves=served(x.let.serves)), replace(x.check, site=site))

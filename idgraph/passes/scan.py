@@ -1,0 +1,205 @@
+"""Scans whose axis runs on the threads of a block: each thread a few neighbours, and what the threads before make.
+
+Before, the statements of one thread's elements with a running value that goes through all of them in order::
+
+    loop c:                      # serial
+      loop t on threadIdx.x:
+        loop q vectorize:
+          x = buf0[(c*T + t)*E + q]
+          acc += x; now = acc    # along c, t, q
+          buf1[...] = now
+
+After::
+
+    loop c:
+      loop t on threadIdx.x:
+        loop q vectorize: x = ...; term[q] = x
+        own += term[0]; run[0] = own; own += term[1]; ...
+        before, own = own over threadIdx.x        # an exclusive scan of the block
+        base = acc + before; acc += own
+        loop q vectorize: now = base + run[q]; buf1[...] = now
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from idgraph.arith import Expr, as_expr, symbol
+from idgraph.errors import EmitError
+from idgraph.index.storage import is_thread
+from idgraph.kernel.defuse import all_reads, made_by, sets
+from idgraph.kernel.ir import (
+    Accumulate,
+    AccumulateOp,
+    Alloc,
+    Buffer,
+    Checked,
+    Combine,
+    Compute,
+    Declare,
+    If,
+    Kernel,
+    Load,
+    Local,
+    Loop,
+    Note,
+    Number,
+    Stmt,
+    Store,
+    walk,
+)
+from idgraph.lower.compute import Accumulator, identity
+from idgraph.lower.storage import memory_dtype
+
+_BOTH: dict[AccumulateOp, str] = {"sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum"}
+_WRAPPERS = (If, Checked)
+
+
+def on_threads(kernel: Kernel) -> Kernel:
+    """The kernel with its scans over threads as an exchange between them."""
+    made = _Scans(kernel.name)
+    body = made.level(kernel.body)
+    return replace(kernel, body=body) if made.count else kernel
+
+
+def _of(s: Stmt, var: str) -> bool:
+    return isinstance(s, Accumulate) and s.running is not None and var in s.along
+
+
+@dataclass(slots=True)
+class _Scans:
+    """One walk over a kernel; ``count`` numbers the scans, for names."""
+
+    kernel: str
+    count: int = 0
+    open: dict[str, Local] = field(default_factory=dict[str, Local])
+
+    def level(self, body: Sequence[Stmt]) -> tuple[Stmt, ...]:
+        """The statements of one level."""
+        out: list[Stmt] = []
+        for s in body:
+            if isinstance(s, Loop) and is_thread(s.parallel) and any(_of(x, s.var) for x in walk(s.body)):
+                out.append(replace(s, body=tuple(self.shared(s, s.body))))
+            elif isinstance(s, (Loop, *_WRAPPERS)):
+                out.append(replace(s, body=self.level(s.body)))
+            else:
+                out.append(s)
+        return tuple(out)
+
+    def shared(self, thread: Loop, body: Sequence[Stmt]) -> list[Stmt]:
+        """The body of a loop over threads, its first scan, then the others, exchanged."""
+        at = next((n for n, s in enumerate(body) if any(_of(x, thread.var) for x in walk((s,)))), None)
+        if at is None:
+            return list(body)
+        s = body[at]
+        if isinstance(s, Loop):
+            if is_thread(s.parallel) or not s.extent.is_const:
+                raise self.stuck(s)
+            made = self.phases(thread, s, s.body)
+            return [*body[:at], *made, *self.shared(thread, body[at + 1 :])]
+        return self.phases(thread, None, body)
+
+    def stuck(self, s: Stmt) -> EmitError:
+        return EmitError(
+            f"{self.kernel}: a scan on threads has a loop of {getattr(s, 'extent', '?')} steps inside",
+            hint="split the scanned axis into steps, threads and a constant number of lanes, in this order",
+        )
+
+    def phases(self, thread: Loop, lanes: Loop | None, body: Sequence[Stmt]) -> list[Stmt]:
+        """What comes before the running value, the exchange, and what follows it."""
+        first, step, second = _split(body, thread.var)
+        if step.running is None or any(isinstance(x, Loop) for x in walk(tuple(first))):
+            raise self.stuck(thread)
+        self.count += 1
+        number, op, dtype = self.count, step.op, step.acc.dtype
+        own, before, base = (Local(f"{step.acc.name}_{n}", dtype) for n in ("own", "before", "base"))
+        extent = int(lanes.extent) if lanes is not None else 1
+        lane: Expr = symbol(lanes.var, 0, extent - 1) if lanes is not None else as_expr(0)
+        start = Number(identity(Accumulator(op, dtype)))
+
+        def array(name: str, of: Local) -> Buffer:
+            return Buffer(f"{name}{number}", name, memory_dtype(of.dtype), as_expr(extent), "private")
+
+        run = array("run", step.acc)
+        term = Local(f"{step.acc.name}_term", dtype)
+        value: Stmt = Compute(term, "cast", (step.value,), dtype)
+        kept, again = _crossing(first, second)
+        arrays = [
+            run,
+            *(
+                Buffer(f"kept{number}_{x.name}", x.name, memory_dtype(x.dtype), as_expr(extent), "private")
+                for x in kept
+            ),
+        ]
+        into = [value, Store(run, lane, term), *(Store(b, lane, x) for b, x in zip(arrays[1:], kept, strict=True))]
+        one = _ended(first, thread.var, into)
+        guarded = any(isinstance(x, _WRAPPERS) for x in walk(tuple(first)))
+        out: list[Stmt] = [Alloc(b) for b in arrays]
+        if guarded:  # where a thread has no element, what it holds changes nothing
+            out += [Store(run, as_expr(n), start) for n in range(extent)]
+        out += _lanes(lanes, one)
+        out.append(Declare(own.name, dtype, identity(Accumulator(op, dtype))))
+        for n in range(extent):
+            here, now = Local(f"{step.acc.name}_at{n}", dtype), Local(f"{step.acc.name}_run{n}", dtype)
+            out += [
+                Load(here, run, as_expr(n)),
+                Accumulate(own, op, here, running=now),
+                Store(run, as_expr(n), now),
+            ]
+        out.append(Combine(own, op, (thread.parallel,), before))
+        out.append(Compute(base, _BOTH[op], (step.acc, before), dtype))
+        out.append(Accumulate(step.acc, op, own))
+        here = Local(f"{step.acc.name}_here", dtype)
+        back: list[Stmt] = [
+            *again,
+            *(Load(x, b, lane) for b, x in zip(arrays[1:], kept, strict=True)),
+            Load(here, run, lane),
+            Compute(step.running, _BOTH[op], (base, here), dtype),
+        ]
+        rest = [*back, *second]
+        if any(_of(x, thread.var) for x in walk(tuple(second))):
+            return [*out, *self.phases(thread, lanes, rest)]
+        return [*out, *_lanes(lanes, rest)]
+
+
+def _lanes(lanes: Loop | None, body: Sequence[Stmt]) -> list[Stmt]:
+    return list(body) if lanes is None else [replace(lanes, body=tuple(body))]
+
+
+def _split(body: Sequence[Stmt], var: str) -> tuple[list[Stmt], Accumulate, list[Stmt]]:
+    """The statements before the first scan along ``var`` and those after it, each under the tests around it."""
+    at = next(n for n, s in enumerate(body) if any(_of(x, var) for x in walk((s,))))
+    s = body[at]
+    if isinstance(s, Accumulate):
+        return [*body[:at]], s, [*body[at + 1 :]]
+    if not isinstance(s, _WRAPPERS):
+        raise EmitError(f"a scan on threads stands in a {type(s).__name__}")
+    first, step, second = _split(s.body, var)
+    tail = [replace(s, body=tuple(second))] if second else []
+    return [*body[:at], replace(s, body=tuple(first))], step, [*tail, *body[at + 1 :]]
+
+
+def _ended(first: Sequence[Stmt], var: str, into: Sequence[Stmt]) -> list[Stmt]:
+    """``first`` with ``into`` at its end, inside the tests that it ends in."""
+    if first and isinstance(first[-1], _WRAPPERS):
+        return [*first[:-1], replace(first[-1], body=tuple(_ended(first[-1].body, var, into)))]
+    return [*first, *into]
+
+
+def _crossing(first: Sequence[Stmt], second: Sequence[Stmt]) -> tuple[list[Local], list[Stmt]]:
+    """(variables that ``first`` computes and ``second`` reads, declarations that ``second`` needs again)."""
+    wanted = all_reads(second)
+    declared = [s for s in walk(tuple(first)) if isinstance(s, Declare) and {s.name} & (wanted | _set(second))]
+    found: dict[str, Local] = {}
+    for s in walk(tuple(first)):
+        if isinstance(s, (Declare, Note, Loop)):
+            continue
+        for x in made_by(s):
+            if x.name in wanted and x.at is None:
+                found[x.name] = x
+    return [*found.values()], [*declared]
+
+
+def _set(body: Sequence[Stmt]) -> frozenset[str]:
+    return frozenset(n for s in walk(tuple(body)) for n in sets(s))

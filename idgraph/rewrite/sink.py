@@ -1,0 +1,124 @@
+"""Reshapes below what is computed of each element: what a row's results go into stays over the row's own axes.
+
+``reshape(a) * w`` is computed over axes that the rows of ``a`` do not have, a kernel of its own; as
+``reshape(a * w')`` the product is part of the row's pass, and the reshape says where it is written. ``w'`` is a view of
+``w``, broadcast and reshaped the other way.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from idgraph.arith import is_true
+from idgraph.ir import Fusion, Tensor, TensorExpr, movement
+from idgraph.ir.indexing import attr
+from idgraph.ir.reduce import REDUCTIONS, int_tuple
+from idgraph.ir.registry import apply
+from idgraph.rewrite.gathers import rewrite
+from idgraph.rewrite.read_at import POINTWISE
+
+NEAR: Final = 64  # tensors looked at above a reshape
+
+
+def sink_reshapes(fusion: Fusion) -> None:
+    """Exchange reshapes of what reductions go into with the pointwise operations behind them.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, w = f.input("x", shape=(4, 6, 8)), f.input("w", shape=(1, 6, 1))
+    >>> rows = ig.reshape(x, 4, 2, 24)
+    >>> t = f.output(ig.reshape(rows - ig.mean(rows, 2, keepdim=True), 4, 6, 8) * w)
+    >>> sink_reshapes(f)
+    >>> [e.op for e in f.exprs][-4:]
+    ['expand', 'reshape', 'mul', 'reshape']
+    """
+    while True:
+        found = next((e for e in fusion.exprs if _turned(e) is not None), None)
+        if found is None:
+            return
+        rewrite(found, partial(_sunk, found))
+
+
+def drop_single_axes(fusion: Fusion) -> None:
+    """Axes of one element are not reduced: they are dropped, or stay as they are.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = f.output(ig.sum(f.input("x", shape=(1, 6, 8)), (0, 2)))
+    >>> drop_single_axes(f)
+    >>> [(e.op, e.attrs["dims"]) for e in f.exprs]
+    [('sum', (2,)), ('squeeze', (0,))]
+    """
+    for e in fusion.exprs:
+        if e.op not in REDUCTIONS or not e.is_reduction:
+            continue
+        x = e.inputs[0]
+        dims = sorted(d % x.ndim for d in int_tuple(e.attrs, "dims"))
+        single = [d for d in dims if x.axes[d].extent == 1]
+        if single and len(single) < len(dims):
+            rewrite(e, partial(_over, e, tuple(d for d in dims if d not in single), tuple(single)))
+
+
+def _over(e: TensorExpr, dims: tuple[int, ...], single: tuple[int, ...]) -> Tensor:
+    x, kept = e.inputs[0], bool(e.attrs.get("keepdim", False))
+    made = apply(x.fusion, e.op, (x,), {**e.attrs, "dims": dims}, None)
+    if kept:
+        return made
+    return movement.squeeze(made, [d - sum(r < d for r in dims) for d in single])
+
+
+def _turned(e: TensorExpr) -> Tensor | None:
+    """The operand that a pointwise operation reads through a reshape of what a reduction goes into."""
+    if e.op not in POINTWISE or any(x.dtype == "bool" for x in e.inputs):
+        return None
+    for m in e.inputs:
+        made = m.definition
+        if made is None or made.op != "reshape" or m in m.fusion.outputs:
+            continue
+        if any(use.op not in POINTWISE for use in m.uses):
+            continue
+        if _alike(m, e.output) and _after_reduction(made.inputs[0]):
+            return m
+    return None
+
+
+def _alike(a: Tensor, b: Tensor) -> bool:
+    return a.ndim == b.ndim and all(is_true(p.extent.eq(q.extent)) for p, q in zip(a.axes, b.axes, strict=True))
+
+
+def _after_reduction(t: Tensor) -> bool:
+    """Whether pointwise operations make ``t`` of what a reduction gives."""
+    seen, work = {t}, [t]
+    while work and len(seen) < NEAR:
+        e = work.pop().definition
+        if e is None:
+            continue
+        if e.op in REDUCTIONS and e.is_reduction:
+            return True
+        if e.op in POINTWISE or e.op in ("unsqueeze", "expand"):
+            new = [x for x in e.inputs if x not in seen]
+            seen.update(new)
+            work += new
+    return False
+
+
+def _sunk(e: TensorExpr) -> Tensor:
+    m = _turned(e)
+    made = m.definition if m is not None else None
+    if m is None or made is None:
+        raise AssertionError("found before")
+    a = made.inputs[0]
+    wide, narrow = [attr(d.extent) for d in m.axes], [attr(d.extent) for d in a.axes]
+
+    def moved(x: Tensor) -> Tensor:
+        if x is m:
+            return a
+        before = x.definition
+        if before is not None and before.op == "reshape" and _alike(before.inputs[0], a):
+            return before.inputs[0]
+        broad = movement.expand(x, wide) if x.ndim < m.ndim or any(d.is_broadcast for d in x.axes) else x
+        return movement.reshape(broad, *narrow)
+
+    args = tuple(moved(x) if isinstance(x, Tensor) else x for x in e.args)
+    return movement.reshape(apply(a.fusion, e.op, args, dict(e.attrs), None), *wide)
