@@ -45,7 +45,7 @@ from idgraph.schedule.config import RULE, KernelConfig
 from idgraph.schedule.follow import Cut, flat_cut, loop_order
 from idgraph.schedule.inline import inline_far, recompute, scan_loops
 from idgraph.schedule.pad import pad, paying
-from idgraph.schedule.reads import Read, reads_all, reads_of, stored_tensors
+from idgraph.schedule.reads import Read, picks_elements, reads_all, reads_of, stored_tensors
 from idgraph.schedule.replay import like_consumer
 from idgraph.schedule.rows import reduces, schedule_rows
 from idgraph.schedule.scan import cut_scan, scanned_axis
@@ -341,7 +341,7 @@ def _reference(t: Tensor, sources: _Sources, stored: Collection[Tensor], config:
     if not kept:
         return
     alone = kept == len(t.loop) or all(d.is_broadcast for d in t.loop[kept:])
-    most, single = _vector(t, sources), _picks_elements(sources)
+    most, single = _vector(t, sources), picks_elements(sources.exprs)
     parts, width = _lanes(t, kept, sources) if alone and not single else (1, 1)
     flat = alone and parts == 1 and width < most and not single
     cut = flat_cut(t, t.loop[:kept], stored, most) if flat else None
@@ -451,15 +451,6 @@ def _vector(t: Tensor, sources: _Sources) -> int:
     if size == 1 and sources.inputs:
         size = max(size, min(item_size(x.dtype) for x in sources.inputs))
     return VECTOR_BYTES // size
-
-
-def _picks_elements(sources: _Sources) -> bool:
-    """Whether an index says where each neighbour along the last axis is read: no vector can, and threads go side by
-    side."""
-    return any(
-        e.op in ("index_select", "index") and any(row and isinstance(row[-1], Loaded) for row in e.reads)
-        for e in sources.exprs
-    )
 
 
 def _deep(sources: _Sources, width: int) -> int:

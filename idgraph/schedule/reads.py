@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from idgraph.arith import is_true
 from idgraph.graphs import canonical_operand
 from idgraph.ir import (
@@ -111,3 +113,11 @@ def stored_tensors(fusion: Fusion) -> set[Tensor]:
         if t.uses and all(_in_place(use, k) and use.output in whole for use, k in reads_of(t)):
             whole.add(t)
     return kept | {t for t in fusion.outputs if t not in whole}
+
+
+def picks_elements(exprs: Iterable[TensorExpr]) -> bool:
+    """Whether an index says where each neighbour along the last axis is read: no vector can, and threads go side by
+    side."""
+    return any(
+        e.op in ("index_select", "index") and any(row and isinstance(row[-1], Loaded) for row in e.reads) for e in exprs
+    )
