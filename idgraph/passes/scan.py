@@ -107,7 +107,7 @@ class _Scans:
         )
 
     def phases(self, thread: Loop, lanes: Loop | None, body: Sequence[Stmt]) -> list[Stmt]:
-        """What comes before the running value, the exchange, and what follows it."""
+        """Statements before the running value, the exchange, and those after it."""
         first, step, second = _split(body, thread.var)
         if step.running is None or any(isinstance(x, Loop) for x in walk(tuple(first))):
             raise self.stuck(thread)

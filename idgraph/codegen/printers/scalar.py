@@ -445,7 +445,7 @@ class _Scalar:
         self.put(depth, f"{s.acc.name} = {text}{' != 0' if truth else ''}")
 
     def handed_on(self, s: Combine, name: str, value: str, sizes: Mapping[str, int]) -> str:
-        """What the threads before make, and what all do: a scan along ``dims``."""
+        """Values that the threads before make, and that all of them make: a scan along ``dims``."""
         count, block = (math.prod(sizes[d] for d in dims) for dims in (s.dims, sizes))
         given = f"{value}, {self.typed(identity(Accumulator(s.op, s.acc.dtype)), s.acc.dtype)}"
         tile = block == WARP * count and count <= WARP and count & (count - 1) == 0
