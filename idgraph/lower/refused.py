@@ -12,9 +12,9 @@ from idgraph.arith import Expr, interval
 from idgraph.errors import EmitError, ScheduleError, SourceLine
 from idgraph.ir import Fusion, IterDomain, Tensor
 from idgraph.ir.targets import Target
+from idgraph.schedule.legal import runs_inside
 
 _LOOPS = ("split", "merge", "reorder", "swizzle", "resize", "roll", "stride", "parallelize", "set_loop")
-_LANES = ("vectorize", "unroll")
 
 
 def check_schedule(fusion: Fusion, target: Target) -> None:
@@ -44,7 +44,7 @@ def _no_loops(t: Tensor) -> None:
 def _innermost(t: Tensor) -> None:
     """Elements of a vector are neighbours at one point of all other loops."""
     for p, d in enumerate(t.loop):
-        inside = next((x for x in t.loop[p + 1 :] if x.parallel not in _LANES and x.extent != 1), None)
+        inside = runs_inside(t, p)
         if d.parallel != "vectorize" or inside is None:
             continue
         last = len(t.loop) - 1

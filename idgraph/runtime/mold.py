@@ -154,7 +154,7 @@ class Mold:
         return KernelMold(
             k, tuple(self.names[b.name] for b in k.buffers), known, launch, listed.one(loops),
             None if outer is None else listed.one(outer), sites,
-            fault_size(k), shared_layout(k.body).dynamic,
+            fault_size(k), shared_layout(k.body).dynamic if target == "cuda" else 0,  # elsewhere of any size
         )  # fmt: skip
 
     @cached_property

@@ -9,7 +9,9 @@ from idgraph.graphs import build_index_graph
 from idgraph.index import IdModel
 from idgraph.index.cover import check_covered
 from idgraph.index.order import check_order, check_scan
-from idgraph.ir import Fusion, Tensor, TensorExpr
+from idgraph.ir import Fusion, IterDomain, Tensor, TensorExpr
+
+_LANES = ("vectorize", "unroll")
 
 
 def nest_conflict(fusion: Fusion, exprs: Sequence[TensorExpr] | None = None) -> ScheduleError | None:
@@ -32,6 +34,11 @@ def loop_conflict(model: IdModel, t: Tensor) -> ScheduleError | None:
     except ScheduleError as error:
         return error
     return None
+
+
+def runs_inside(t: Tensor, p: int) -> IterDomain | None:
+    """A loop that runs step by step inside loop ``p`` of ``t``, whose elements are then not neighbours in time."""
+    return next((d for d in t.loop[p + 1 :] if d.parallel not in _LANES and d.extent != 1), None)
 
 
 def uninline(t: Tensor) -> None:

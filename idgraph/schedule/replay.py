@@ -32,7 +32,7 @@ from idgraph.ir import (
 from idgraph.ir.loops import reset, xor_stays_inside
 from idgraph.ir.pointwise import same_extent
 from idgraph.ir.state import rewriting
-from idgraph.schedule.legal import loop_conflict, nest_conflict, uninline
+from idgraph.schedule.legal import loop_conflict, nest_conflict, runs_inside, uninline
 
 
 def _producer_axes(e: TensorExpr, k: int) -> dict[IterDomain, IterDomain]:
@@ -186,6 +186,9 @@ def replay_loops(
     rest.sort(key=lambda p: target.loop[p].kind == "reduction")
     if [*order, *rest] != sorted([*order, *rest]):
         target.reorder([*order, *rest])
+    for p, d in enumerate(target.loop):
+        if d.parallel == "vectorize" and runs_inside(target, p) is not None:  # an axis that the reference has not
+            target.parallelize(p, "serial")
 
 
 def like_consumer(producer: Tensor, e: TensorExpr, k: int, *, cut: bool = True) -> None:

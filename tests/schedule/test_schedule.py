@@ -329,3 +329,14 @@ def test_like_leaves_out_a_swizzle_of_a_reduced_with_a_kept_axis() -> None:
     s = f.output(ig.sum(t, 1, name="s"))
     ig.schedule.like(f, t)
     assert s.domain.loop_exprs == [] and ig.validate(f, target="python").ok
+
+
+def test_like_drops_a_vector_inside_which_another_loop_would_run() -> None:
+    f = ig.Fusion("f")
+    x, at, source = f.input("x", (4, 8)), f.input("at", (3,), "int64"), f.input("source", (3, 8))
+    t = -x
+    y = f.output(-ig.index_put(t, [at], source))  # its rows are not those of t
+    t.reorder({0: 1, 1: 0}).parallelize(1, "unroll").parallelize(0, "vectorize")
+    ig.schedule.like(f, t)
+    assert "vectorize" not in [d.parallel for d in y.loop][:-1]
+    assert ig.validate(f, target="numpy").ok
