@@ -177,7 +177,7 @@ class _Builder:
             self.fusion, self.nests, self.promotion, tuple(self._proved), self.graph.build(), LocalExprs(self._keys)
         )
         if inlined:  # loops that nobody shares can neither collide nor stand in a knot
-            _refuse_shifts(made)
+            _refuse_shifts(made, self.exprs)
             _refuse_collapsed_loops(made, alone)
             order_nests(self.fusion)
         return made
@@ -343,10 +343,15 @@ def _not_shared(
     )
 
 
-def _refuse_shifts(graph: IndexGraph) -> None:
+def _refuse_shifts(graph: IndexGraph, exprs: Sequence[TensorExpr]) -> None:
     """A shift or reorder left in the index graph means one value is needed at two coordinates in one loop nest."""
-    for cycle in graph.cycles():
-        if not cycle.changes_index:
+    cycles = [c for c in graph.cycles() if c.changes_index]
+    number = graph.graph.number
+    loops = {number((d, e)) for e in exprs for d in graph.nests.shadows[e.output].loop} if cycles else set[int]()
+    for cycle in cycles:
+        # Coordinates follow from those of loops: an axis made of a loop takes no others than that loop gives it.
+        given = [g for g in cycle.groups if number(g.first) in loops]
+        if given and not any(cycle.at(g.first).changes_index for g in given):
             continue
         uses: dict[TensorExpr, Tensor] = {}
         for g in cycle.groups:

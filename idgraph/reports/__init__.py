@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, get_args
 from idgraph.errors import IdGraphError, arguments, short_repr
 from idgraph.index import IdModel
 from idgraph.ir import Fusion
+from idgraph.ir.targets import TargetName
 from idgraph.loading import LOADING, load
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     )
     from idgraph.reports.metric_tables import TABLES, Metrics, metric_parts, metrics
     from idgraph.reports.model import IndexReport, Part, report_parts
-    from idgraph.runtime import Target
 
 __all__ = [
     "TABLES", "AccessFacts", "Boundary", "CycleFacts", "IndexReport", "KernelFacts", "LoadFacts", "LoopFacts",
@@ -55,7 +55,7 @@ def report(
     model: IdModel | None = None,
     auto: bool = False,
     suggestions: int | None = None,
-    target: Target = "cuda",
+    target: TargetName = "cuda",
     device: Device | str | None = None,
     symbols: Mapping[str, int] | None = None,
     measure: bool = False,
@@ -86,11 +86,10 @@ def report(
         from idgraph.cost.device import device_of  # noqa: PLC0415 - as above
         from idgraph.reports.emitted import Emission  # noqa: PLC0415 - as below
         from idgraph.reports.model import report_fusion  # noqa: PLC0415 - a fifth of the time that the rest takes
-        from idgraph.runtime import Target as targets  # noqa: PLC0415 - as above
         from idgraph.runtime.cuda.device import need_device as need_cuda  # noqa: PLC0415 - as above
 
-    if target not in get_args(targets):
-        raise IdGraphError(f"report: target is {short_repr(target)}", hint=f"one of {', '.join(get_args(targets))}")
+    if target not in get_args(TargetName):
+        raise IdGraphError(f"report: target is {short_repr(target)}", hint=f"one of {', '.join(get_args(TargetName))}")
     if device is not None:
         device_of(device)
     if measure and target == "cuda":

@@ -100,8 +100,8 @@ def _finished(e: TensorExpr, way: Callable[[], Tensor]) -> Tensor:
     if made.dtype != e.output.dtype:
         made = ops.cast(made, e.output.dtype)
     if e.attrs.get("keepdim", False):
-        for _ in range(e.inputs[0].ndim - made.ndim):
-            made = movement.unsqueeze(made, -1)
+        for d in sorted(d % e.inputs[0].ndim for d in int_tuple(e.attrs, "dims")):
+            made = movement.unsqueeze(made, d)
     return made
 
 

@@ -158,7 +158,7 @@ def rows(memory: str, way: str = "threadIdx.x", at: int = 1, n: int = 8) -> ig.F
         (rows("auto"), ("a would race", "other threads", 'a.set_memory("shared")')),
         (rows("shared", at=0), ("shared memory", "another kernel", "inline a")),
         (rows("local", at=0), ("local memory", "another kernel", "inline a")),
-        (rows("shared", n=58113), ("a needs 58113 elements of shared memory", "232448 bytes", "smaller tiles")),
+        (rows("shared", "", n=58113), ("a needs 58113 elements of shared memory", "232448 bytes", "smaller tiles")),
     ],
 )
 def test_refused_with_both_accesses(f: ig.Fusion, words: tuple[str, ...]) -> None:

@@ -26,6 +26,7 @@ CASES: dict[str, tuple[Form, tuple[int, ...]]] = {
     "axes": (lambda x: ig.mean(x), (300, 1000)),
     "small axes": (cancelling, (20_011, 7)),
     "few rows": (lambda x: ig.amax(x, 1), (3, 1 << 16)),
+    "kept leading axis": (lambda x: x - ig.amax(x, 0, keepdim=True), (3000, 2)),
     "kept axes": (lambda x: x - ig.amax(x, (1, 2), keepdim=True), (2, 300, 300)),
     "any": (lambda x: ig.any(x > 1.2499, (0, 1)), (2, 1 << 16)),
 }
