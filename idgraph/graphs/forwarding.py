@@ -82,7 +82,7 @@ class Forwards:
         self.of: dict[Tensor, dict[IterDomain, list[Forward]]] = {}
         self._shared = shared
         self._standing = standing
-        self._wants: dict[IterDomain, tuple[TensorExpr, int]] = {}  # the read that what is known of an axis is from
+        self._wants: dict[IterDomain, tuple[TensorExpr, int]] = {}  # the read that tells the forwards of an axis
         reads = list(shared_reads(fusion, shared))
         for _ in range(len(reads) + 2):  # each round settles one tensor more, at the least
             upstream = [self._to_producer(*read) for read in reversed(reads)]

@@ -368,7 +368,7 @@ def _refuse_shifts(graph: IndexGraph) -> None:
 
 
 def _refuse_collapsed_loops(graph: IndexGraph, alone: Mapping[TensorExpr, set[tuple[IterDomain, IterDomain]]]) -> None:
-    """Two loops of one operation in one group: inlining asks one loop variable to be two."""
+    """Refuse two loops of one operation in one group: inlining would give them one loop variable."""
     for e in alone:
         seen: dict[int, IterDomain] = {}
         for d in graph.nests.shadows[e.output].loop:

@@ -254,7 +254,7 @@ class Nests:
         return [(a, b) for a, b in pairs if same_extent(a.extent, b.extent)]
 
     def apart(self, t: Tensor) -> list[str]:
-        """Why no one nest holds all readers of ``t``, where their loops are widened differently."""
+        """Why no single nest holds all readers of ``t``, where their loops are widened differently."""
         return self._forwards.apart(t) if self._forwards is not None and self.shared(t) else []
 
     def _standing(self, t: Tensor, d: IterDomain) -> Expr | None:
