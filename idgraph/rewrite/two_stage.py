@@ -46,7 +46,7 @@ def two_stages(fusion: Fusion) -> None:
 
 
 def _way(e: TensorExpr) -> Callable[[], Tensor] | None:
-    """How to reduce in two stages; None where that is not worth it, or not known to be."""
+    """The way to reduce in two stages; None where that is not worth it, or not known to be."""
     (x,) = e.inputs
     sizes = [int(d.extent) if d.extent.is_const else 0 for d in x.axes]
     dims = sorted(d % x.ndim for d in int_tuple(e.attrs, "dims"))
