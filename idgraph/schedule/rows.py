@@ -100,7 +100,7 @@ def spaces(fusion: Fusion) -> list[Space]:
 
 
 def _goes_back(seed: Tensor) -> bool:
-    """Whether something with as many elements as ``seed`` reduces is computed from what it makes."""
+    """Whether a tensor with as many elements as ``seed`` reduces is computed from its result."""
     whole, seen, work = _size(seed), {seed}, [seed]
     while work and len(seen) < NEAR:
         t = work.pop()
