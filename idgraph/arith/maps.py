@@ -200,7 +200,7 @@ class IndexMap:
 
     @property
     def image(self) -> IndexSet:
-        """The points that something goes to, over symbols of the codomain; exact.
+        """The points that the map reaches, over symbols of the codomain; exact.
 
         Raises `NotInvertible` where the map is not one to one, or no inverse was found.
         """

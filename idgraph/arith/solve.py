@@ -181,7 +181,7 @@ class _Solver:
         return False
 
     def shares(self, t: Terms, m: int | None, value: Expr) -> None:
-        """Of each atom its remainder by the common divisor of all others."""
+        """The remainder of each atom by the common divisor of all others."""
         for base, v in t.items():
             g = gcd(m or 0, *(k for b, k in t.items() if b is not base))
             if g // gcd(v, g) > 1:

@@ -38,7 +38,7 @@ def spend(terms: int) -> None:
 
 @contextmanager
 def budget() -> Generator[bool]:
-    """The budget for a call, True; False inside of one that has it already, whose budget this is then too."""
+    """Yield True with a budget for the call; False inside of a call that has one, whose budget is then shared."""
     if meter.left is not None:
         yield False
         return
