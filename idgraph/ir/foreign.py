@@ -1,4 +1,4 @@
-"""Answers to what arrays of other libraries can do and tensors of a fusion cannot: in our words, with a way out."""
+"""Errors for operations of other libraries' arrays that tensors of a fusion lack, each with the way to write it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The table of operations on numbers: one row each, for all that asks what an operation is.
+"""The table of operations on numbers: one row each, for every part that asks about an operation.
 
-A row says what torch means by it, its result's type, its text in every language, its cost, what holds of its result.
+A row has its meaning in torch, its result's type, its text in every language, its cost, and bounds of its result.
 Builders, the frontend, lowering, printers, the verifier, passes and the cost model read it; a new operation is a row
 here and its public name in `idgraph.ir.ops`. The oracle has its own meanings, which the tests compare with these.
 
