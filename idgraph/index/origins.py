@@ -1,6 +1,6 @@
 """From an element of one tensor to the element of another that it is computed from, through all operations between.
 
-Each operation reads its operands at coordinates of its output's axes; the schedule has no say. A reduction adds the
+Each operation reads its operands at coordinates of its output's axes, whatever the schedule. A reduction adds the
 axes it runs over. (XLA's indexing analysis calls this the output-to-input map.)
 """
 
