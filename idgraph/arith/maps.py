@@ -150,7 +150,7 @@ class IndexMap:
     shape: tuple[IntLike, ...]
     condition: Expr = TRUE
     is_exact: MapProof = field(default=MapProof("exact", "definition"), compare=False, repr=False)
-    """Of an inverse: the proof that there and back is the identity, at every point of both domains."""
+    """The proof of an inverse: there and back is the identity, at every point of both domains."""
 
     def __post_init__(self) -> None:
         if len(self.results) != len(self.shape):

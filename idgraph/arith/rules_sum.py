@@ -60,7 +60,7 @@ def _atoms(t: Terms, op: str) -> list[tuple[Expr, int, Expr, Expr]]:
 
 @rule("add", "recombine", "d*(x//d) + x%d", "x")
 def recombine(node: Expr) -> Expr | None:
-    """Also with a common factor, and where the quotient has been simplified to something else."""
+    """Applies with a common factor too, and where the quotient has been simplified to something else."""
     t, c = terms(node)
     for base, v, atom, rest in _atoms(t, "mod"):
         x, d = atom.args

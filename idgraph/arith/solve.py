@@ -133,7 +133,7 @@ class _Solver:
             self.symbolic(unknown, e.modulus, value)
 
     def numbers(self, t: Terms, m: int | None, value: Expr, *, derived: bool = False) -> None:
-        """An equation whose weights and modulus are numbers; one that is ``derived`` counts only if it is news."""
+        """An equation whose weights and modulus are numbers; one that is ``derived`` counts only if it is new."""
         if m is not None:
             t = {b: v for b, v in t.items() if v % m}
         if not t:
@@ -188,7 +188,7 @@ class _Solver:
                 self.numbers({base: v}, g, value, derived=True)
 
     def learn(self, t: Terms, m: Expr | None, value: Expr) -> bool:
-        """Keep a remainder of a sum, joined with what is known of it; whether it is news."""
+        """Keep a remainder of a sum, joined with what is known of it; whether it is new."""
         key = from_terms(t, 0)
         old = self.residues.get(key)
         new = _Residue(m, value)

@@ -15,7 +15,7 @@ BUDGET: Final = 50_000  # terms of sums that one outermost call builds: about ha
 
 
 class OutOfWork(Exception):
-    """More than the budget was asked for; whoever began the work catches it."""
+    """The budget is exceeded; the call that began the work catches it."""
 
 
 class _Meter(threading.local):
