@@ -60,7 +60,7 @@ def _shown(tensor: str) -> str:
 
 
 def written(word: str, tensor: str, own: tuple[str, ...] = ()) -> str:
-    """How ``word`` of another library is written for a tensor here; "" where nothing like it is known."""
+    """The form of another library's ``word`` for a tensor here; "" where nothing like it is known."""
     known = _functions()
     shown = _shown(tensor)
     if word in _ELSEWHERE:

@@ -425,7 +425,7 @@ class Fusion(Rewrites, ShownFusion):
         return self.building("index", lambda: basic_index(tensor, items))
 
     def input_line(self, tensor: Tensor) -> SourceLine | None:
-        """Where an input was declared."""
+        """The line at which an input was declared."""
         return self._input_lines.get(tensor.name)
 
     def note_name(self, tensor: Tensor, name: str) -> None:

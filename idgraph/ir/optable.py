@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Result = Literal["number", "same", "difference", "bits", "float", "bool"]
-"""The type of a result: of the operands by torch's promotion ("same"); of those that are no bool ("number", and
+"""The type of a result: of the operands by torch's promotion ("same"); of those that are not bool ("number", and
 "difference": not one is); of integers and bool ("bits"); floats ("float"); or bool. None: the builder says it."""
 Kind = Literal["pointwise", "compare", "logic", "test", "key", "reduction"]
 Sign = bool | Literal["operands"]
