@@ -25,7 +25,7 @@ Side = tuple[Expr, Expr]  # a coordinate, and the condition for which it is that
 
 
 class OnTheWay(Protocol):
-    """Where a way has come to."""
+    """The place that a way has come to."""
 
     def steps(self) -> list[Step]:
         """The steps, in order."""

@@ -44,7 +44,7 @@ class Forward:
         return self.is_outer == other.is_outer and same_extent(self.extent, other.extent)
 
 
-# Where a lacking axis is found in a reader: an axis of its own (None), or the numbered lacking one of an axis.
+# The place of a lacking axis in a reader: an axis of its own (None), or the numbered lacking one of an axis.
 Place = tuple[IterDomain, int | None]
 Wanted = dict[IterDomain, list[tuple[Forward, Place]]]
 
@@ -95,7 +95,7 @@ class Forwards:
         return self.of.get(t, {}).get(d, [])
 
     def apart(self, t: Tensor) -> list[str]:
-        """Where readers widen one axis of ``t`` differently, what each does, as sentences; else nothing."""
+        """One sentence for each way in which readers widen an axis of ``t``, where these differ; else nothing."""
         told: dict[tuple[IterDomain, str], TensorExpr] = {}
         for e in t.uses:
             for k in e.operands_of(t):

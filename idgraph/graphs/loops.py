@@ -394,7 +394,7 @@ class OneAxis:
 
 
 def _positions(t: Tensor, d: IterDomain, count: int) -> set[int]:
-    """Which of the first ``count`` loops an axis leads to."""
+    """The positions of those of the first ``count`` loops that an axis leads to."""
     reach = descendants(d, t.domain.loop_exprs)
     return {j for j, x in enumerate(t.loop[:count]) if x in reach}
 

@@ -83,7 +83,7 @@ def _stops(carrier: Carrier, end: Place) -> tuple[Expr, ...]:
 
 
 def carried_along(carrier: Carrier, way: Sequence[Step]) -> list[Place]:
-    """Where the coordinate comes to at the end of a way: one place for each way in which its sides come about."""
+    """The coordinate at the end of a way: one place for each way in which its sides come about."""
     places = [carrier.begin(way[0].source)]
     for step in way:
         places = [Place(step.to, c, step, place, 0) for place in places for c in carrier.on(place, step)]
