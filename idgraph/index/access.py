@@ -134,7 +134,7 @@ class Access(Printed):
 
     @property
     def predicate(self) -> Expr:
-        """When the access happens; needs no loaded value."""
+        """The condition under which the access happens; needs no loaded value."""
         return and_(*self.conditions) if self.conditions else TRUE
 
     def guarded(self) -> Access:

@@ -114,7 +114,7 @@ class Conjunct:
 
 @dataclass(frozen=True, slots=True)
 class Predicate(Printed):
-    """When an access happens: the ``conjuncts`` that are tested, and those that are not, with the proof.
+    """The predicate of an access: the ``conjuncts`` that are tested, and those that are not, with the proof.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")

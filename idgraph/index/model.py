@@ -448,7 +448,7 @@ class IdModel(Printed):
 
     @arguments(IndexingError)
     def storage(self, t: Tensor) -> Storage:
-        """Where ``t`` lives: what kernels allocate for it, and by which axes that is laid out.
+        """The storage of ``t``: the memory that kernels allocate for it, and the axes that it is laid out by.
 
         >>> import idgraph as ig
         >>> f = ig.Fusion("f")

@@ -192,7 +192,7 @@ def vector_width(access: Access, loop: str | int | Loop) -> int:
 
 
 def _refusal(access: Access, at: Loop, width: int) -> tuple[Limit, str, Mapping[str, int] | None] | None:
-    """None where ``width`` lanes along the loop are legal, else what stops them."""
+    """The limit that stops ``width`` lanes along the loop; None where they are legal."""
     if not multiple_of(at.extent, width):
         return "extent", f"extent {at.extent} of {at.name} is not a multiple of {width}", None
     loaded = loaded_anew(access, at, width)
