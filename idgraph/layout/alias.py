@@ -1,4 +1,4 @@
-"""Which tensors are views: the elements of an input, at an address that is linear in the tensor's own axes."""
+"""Tensors that are views: the elements of an input, at an address that is linear in the tensor's own axes."""
 
 from __future__ import annotations
 
