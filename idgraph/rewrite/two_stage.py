@@ -70,7 +70,7 @@ def _way(e: TensorExpr) -> Callable[[], Tensor] | None:
 def _way_across(
     e: TensorExpr, x: Tensor, sizes: Sequence[int], dims: Sequence[int], kept: int, reduced: int
 ) -> Callable[[], Tensor] | None:
-    """Where the rows that neighbouring threads take are too few for a device: the longest reduced axis in parts."""
+    """The longest reduced axis in parts, where the rows that neighbouring threads take are too few for a device."""
     if not 0 < kept < NARROW or reduced < 2 * LEAST:
         return None
     at = max(dims, key=lambda d: sizes[d])
