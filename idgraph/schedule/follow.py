@@ -18,7 +18,7 @@ from idgraph.ir import Fixed, IterDomain, Mapped, Resize, Tensor, TensorExpr
 from idgraph.layout.infer import bytes_of, moved_bytes
 from idgraph.layout.orders import Order, carried, own_order
 
-HEAVY = 4  # a source with a quarter of the reference's bytes, or more, has a say
+HEAVY = 4  # a source with a quarter of the reference's bytes, or more, counts
 MAX_ORDERS = 16
 MAX_PATHS = 64  # ways from a reference to its sources that are looked at
 LONG_ROW = 1024  # elements of a row worth peeling at its ends where a source is constant along it
@@ -226,7 +226,7 @@ class Cut:
 
 
 def flat_cut(t: Tensor, kept: Sequence[IterDomain], stored: Collection[Tensor], width: int) -> Cut | None:
-    """How to cut the loops over ``kept`` (outermost first) into vectors of ``width`` where the innermost axis alone is
+    """The cut of the loops over ``kept`` (outermost first) into vectors of ``width`` where the innermost axis alone is
     not a multiple of it; None where nothing is gained.
 
     The innermost axes that lie alike in everything that is large make one loop. Where that is not a multiple either,

@@ -203,7 +203,7 @@ def _consumers(space: Space, t: Tensor) -> Iterator[tuple[Tensor, Labels]]:
             continue
         if not reduced and len(labels) > space.rows and _is_narrow(space):
             continue  # a few blocks would write it all: it is a kernel of its own
-        # What is reshaped afterwards is computed over the axes from before.
+        # Tensors that are reshaped afterwards are computed over the axes from before.
         if all(isinstance(x, (Split, Merge)) for x in o.domain.exprs) and not (reduced and o.domain.exprs):
             yield o, labels
 
@@ -323,7 +323,7 @@ def _copied(space: Space, t: Tensor, uses: Sequence[TensorExpr]) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How one space runs: ``lanes`` elements of a vector, ``threads`` for each row, ``rows`` of a block.
+    """The loops of one space: ``lanes`` elements of a vector, ``threads`` for each row, ``rows`` of a block.
 
     ``across`` says that neighbouring threads take neighbouring rows (the rows are what is contiguous); the ``threads``
     of one row lie in the block's other direction.

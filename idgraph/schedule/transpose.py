@@ -69,7 +69,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a reference is looped over: ``axes`` in ``groups``, those numbered ``columns`` (along which inputs run)
+    """The loops of a reference: ``axes`` in ``groups``, those numbered ``columns`` (along which inputs run)
     and ``rows`` (along which the output runs) cut into tiles of ``wide`` columns by ``tall`` rows.
 
     ``width`` elements make a chunk; ``threads`` threads move a tile, ``beside`` of them side by side along a row of it.
