@@ -58,7 +58,7 @@ class Reached:
 
     @property
     def is_full(self) -> bool:
-        """True when some way may have been left."""
+        """True when some way may have been left out."""
         return self.places > self._most
 
 

@@ -209,7 +209,7 @@ def _consumers(space: Space, t: Tensor) -> Iterator[tuple[Tensor, Labels]]:
 
 
 def _cut(fusion: Fusion, space: Space) -> None:
-    """Drop members that wait for something made outside of what the space itself reduces: they are a later kernel."""
+    """Drop members computed from tensors outside that depend on the space's reductions: they go to a later kernel."""
     outside: set[Tensor] = set()
     for e in fusion.exprs:
         t = e.output
