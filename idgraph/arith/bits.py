@@ -218,14 +218,14 @@ def _joined(parts: list[Diagonals | None]) -> Diagonals | None:
 
 
 def _scaled(found: Diagonals | None, k: int, bits: int) -> Diagonals | None:
-    """Times a power of two; times another number where one bit is all there is."""
+    """The map times a power of two, or times any number where it has only one bit."""
     if found is None or not (power_of_two(k) or power_of_two(bits)):
         return None
     return _joined([{(x, s + up): b for (x, s), b in found.items()} for up in _places(k)])
 
 
 def _cut(found: Diagonals, low: bool, places: int) -> Diagonals:
-    """The low places only, or all but them."""
+    """The map cut to its low places, or to all others."""
     out: Diagonals = {}
     for (x, s), bits in found.items():
         at = places - s  # the place in the source that comes to stand at `places`

@@ -325,7 +325,7 @@ def _end(y: Expr, lower: bool) -> tuple[Terms, int] | None:
 
 
 def _shifted(t: Terms, c: int) -> bool:
-    """With every atom written as its lower bound plus a rest >= 0: are all coefficients >= 0?"""
+    """Whether all coefficients are >= 0 with every atom written as its lower bound plus a rest >= 0."""
     if not any(b.op == "mul" for b in t):
         return False
     out: Terms = {}

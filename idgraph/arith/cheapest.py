@@ -57,7 +57,7 @@ def _sum(node: Expr) -> Expr:
 
 
 def _digits(node: Expr, t: Terms, c: int) -> tuple[Terms, int, list[Expr]]:
-    """Quotients and digits of one value as the fewest that come to the same, where that saves an operation."""
+    """Quotients and digits of one value as the fewest with the same sum, where that saves an operation."""
     if sum(b.op in ("floordiv", "mod") for b in t) < 2 or (found := quotients(node)) is None:
         return t, c, []
     new, k = shortest(found)
@@ -129,7 +129,7 @@ def _nearest(v: int, period: int) -> int:
 class _Factoring:
     """Sums with common factors taken out, greedily, while that saves multiplications; each sum is looked at once.
 
-    A sum that more than `_MOST_SUMS` sums have been looked at for stays as it is.
+    A sum stays as it is where more than `_MOST_SUMS` sums have been looked at for it.
     """
 
     __slots__ = ("found",)

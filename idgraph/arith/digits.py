@@ -1,4 +1,4 @@
-"""Sums of quotients: one form for all that is made of an index by taking it apart and putting it together.
+"""Sums of quotients: one form for every expression made of an index by splits and merges.
 
 ``x % m`` is ``x - m*(x//m)`` and ``x//a % m`` is ``x//a - m*(x//(a*m))``, so a sum of digits of ``x`` is a sum of its
 quotients ``x//s``, whose coefficients do not depend on how the digits were written. Where each ``s`` divides the next
@@ -36,7 +36,7 @@ class _Digit(NamedTuple):
 
 
 def quotients(e: Expr) -> Quotients | None:
-    """``e`` as a sum of quotients of what is neither a sum nor a quotient; None where that has too many terms.
+    """``e`` as a sum of quotients of atoms (neither sums nor quotients); None where that has too many terms.
 
     >>> from idgraph.arith import parse
     >>> of, add = quotients(parse("(i%4*6 + i//4)//6*10 + 5", {"i": 24}))

@@ -16,7 +16,7 @@ from idgraph.arith.ranges import interval
 from idgraph.arith.simplify import simplify
 
 _MAX_BITS = 256
-Row = tuple[int, int]  # the bits whose exclusive or a bit is, and the constant it is turned by
+Row = tuple[int, int]  # the bits of which a bit is the xor, and the constant that flips it
 
 
 class _Reader:
@@ -45,7 +45,7 @@ class _Reader:
         return out
 
     def atom(self, x: Expr) -> int | None:
-        """The number of the lowest bit of an atom; None of one that is not a part of the domain or has no end."""
+        """The number of the lowest bit of an atom; None for one that is not a part of the domain or is unbounded."""
         if x not in self.first:
             lo, hi = interval(x)
             if lo is None or hi is None or lo < 0 or not x.symbols & self.domain:
@@ -63,7 +63,7 @@ def _width(found: Diagonals, flipped: tuple[Expr, int] | None) -> int:
 
 
 def _flipped(e: Expr) -> tuple[Expr, int] | None:
-    """``(x, ones)`` of ``ones - x``, all of whose bits are those of x turned."""
+    """``(x, ones)`` of ``ones - x``, whose bits are those of x flipped."""
     t, c = terms(e)
     if len(t) != 1:
         return None
@@ -75,7 +75,7 @@ def _flipped(e: Expr) -> tuple[Expr, int] | None:
 
 
 def solve_bits(equations: Sequence[tuple[Expr, Expr]], domain: frozenset[Expr]) -> dict[Expr, Expr]:
-    """Atoms all of whose bits the equations ``left = value`` tell, with what they are in the values."""
+    """Atoms all of whose bits the equations ``left = value`` determine, as expressions in the values."""
     reader = _Reader(domain)
     sources: list[tuple[Expr, int]] = []  # of each row: the value, and which bit of it
     rows: list[list[int]] = []  # unknown bits, bits of the values, constant

@@ -1,7 +1,7 @@
 """Index expressions as other compilers write them: MLIR's affine maps and sets, TVM's index maps.
 
-Both mean by `floordiv`/`//` and `mod`/`%` what is meant here: floor. An affine map knows sums, products with a constant
-or a symbol, and divisions by one that is positive; what it cannot say is refused by name. (MLIR, *Affine dialect*,
+`floordiv`/`//` and `mod`/`%` floor in both, as they do here. An affine map has sums, products with a constant
+or a symbol, and divisions by one that is positive; any other operation is refused by name. (MLIR, *Affine dialect*,
 sections "Affine expressions" and "Semi-affine maps"; TVM, `tir.IndexMap`.)
 """
 

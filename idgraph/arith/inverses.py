@@ -216,7 +216,7 @@ def _proved(symbols: Sequence[Expr], piece: _Piece, images: Sequence[Expr], back
 
 
 def _image(symbols: Sequence[Expr], piece: _Piece, images: Sequence[Expr], back: Sequence[Expr]) -> Expr:
-    """Where the way back leads into the piece, and the way there returns: the image, by its definition."""
+    """The condition that the inverse leads into the piece and the map leads back: the image, by its definition."""
     table = dict(zip(symbols, back, strict=True))
     wanted = [c for s, g in table.items() for c in _in_box(s, g)]
     wanted += [c.substitute(table) for c in _conjuncts(piece.condition)]

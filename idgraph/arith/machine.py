@@ -220,7 +220,7 @@ def machine_code(
 
 
 def _guarded(n: Expr) -> bool:
-    """Whether ``n`` divides by what may be zero: it may be evaluated only where its select asks for it."""
+    """Whether the divisor of ``n`` may be zero: ``n`` may be evaluated only where its select asks for it."""
     return any(m.op in ("floordiv", "mod") and not _never_zero(m.args[1]) for m in postorder(n))
 
 

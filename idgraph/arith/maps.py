@@ -150,7 +150,7 @@ class IndexMap:
     shape: tuple[IntLike, ...]
     condition: Expr = TRUE
     is_exact: MapProof = field(default=MapProof("exact", "definition"), compare=False, repr=False)
-    """Of an inverse: the proof that there and back is the identity, at every point of both domains."""
+    """The proof of an inverse: there and back is the identity, at every point of both domains."""
 
     def __post_init__(self) -> None:
         if len(self.results) != len(self.shape):
@@ -200,7 +200,7 @@ class IndexMap:
 
     @property
     def image(self) -> IndexSet:
-        """The points that something goes to, over symbols of the codomain; exact.
+        """The points that the map reaches, over symbols of the codomain; exact.
 
         Raises `NotInvertible` where the map is not one to one, or no inverse was found.
         """

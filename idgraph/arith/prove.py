@@ -1,4 +1,4 @@
-"""Proofs: by rules where ranges suffice, by enumeration of small boxes, never by hope."""
+"""Proofs: by rules where ranges suffice, by enumeration of small boxes; else the answer is `Unknown`."""
 
 from __future__ import annotations
 
@@ -124,8 +124,8 @@ def prove_equal(
 ) -> Verdict:
     """Whether both expressions are equal at every point of the ranges.
 
-    By rules; else at every point of a box of at most 2 000 000; else points are sampled for a `CounterExample`, and
-    `Unknown` is what is left.
+    Decided by rules; else at every point of a box of at most 2 000 000 points. For larger boxes points are sampled for
+    a `CounterExample`; the answer is `Unknown` where none is found.
 
     >>> print(prove_equal("(i + 32)%64", "(i + 31)%64", {"i": 64}))
     (i + 32)%64 == (i + 31)%64 fails at i=0: 32 against 31

@@ -138,7 +138,7 @@ def _sum_interval(args: tuple[Expr, ...]) -> Interval:
 
 
 def _telescoped(args: tuple[Expr, ...]) -> bool:
-    """True of sums that may be digits written as quotients, which take away from each other: ``x//2 - x//8*4``."""
+    """True of sums that may be digits written as differences of quotients: ``x//2 - x//8*4``."""
     quotients = [a for a in args if (a if a.base is None else a.base).op == "floordiv"]
     return bool(quotients) and len(args) > 1 and any(a.coef < 0 for a in quotients)
 

@@ -13,7 +13,7 @@ _MAX_RESIDUES = 12
 
 
 class Residue(NamedTuple):
-    """The sum of ``sum`` is ``r`` modulo ``m``."""
+    """The terms ``sum`` add up to ``r`` modulo ``m``."""
 
     sum: Terms
     m: int
@@ -21,7 +21,7 @@ class Residue(NamedTuple):
 
 
 def residues_of(cond: Expr) -> list[Residue]:
-    """The congruences that a (normal) condition says."""
+    """The congruences that a (normal) condition states."""
     out: list[Residue] = []
     for c in cond.args if cond.op == "and" else (cond,):
         if c.op in ("eq", "ne"):
@@ -120,7 +120,7 @@ def _remainder(node: Expr, known: list[Residue]) -> int | None:
 
 
 def _whole(node: Expr, known: list[Residue]) -> Expr | None:
-    """``k*d*(x//d)`` written ``k*(x - r)``, r being what ``x`` leaves."""
+    """``k*d*(x//d)`` written ``k*(x - r)``, r being the remainder of ``x`` by d."""
     t, c = terms(node)
     for base, v in t.items():
         if base.op != "floordiv" or base.args[1].op != "const" or v % base.args[1].value:

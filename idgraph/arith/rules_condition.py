@@ -20,7 +20,7 @@ _MOST_DIVISORS = 8  # coefficients, largest first, by which a sum is divided on 
 
 
 def at_least_zero(t: Terms, c: int) -> Expr:
-    """The condition ``sum >= 0`` in its shortest form: what is negative on one side, what is positive on the other."""
+    """The condition ``sum >= 0`` in its shortest form: negative terms on one side, positive terms on the other."""
     up = {b: v for b, v in t.items() if v > 0}
     down = {b: -v for b, v in t.items() if v < 0}
     if not down:
@@ -302,7 +302,7 @@ def pinned(node: Expr) -> Expr | None:
 
 @rule("and", "residues-merge", "x % c == k & x % d == e", "x % lcm(c, d) == r", "r is the number that leaves k and e")
 def residues_merge(node: Expr) -> Expr | None:
-    """Chinese remainders; False where no number leaves both."""
+    """The Chinese remainder theorem; FALSE where no number has both remainders."""
     known = [(p, f) for p in node.args if p.op == "eq" for f in residues_of(p)]
     for n, (p, f) in enumerate(known):
         for q, g in known[n + 1 :]:

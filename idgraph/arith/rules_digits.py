@@ -1,4 +1,4 @@
-"""The rule of digits: what is taken apart and put together again is one sum of quotients."""
+"""The rule of digits: an index split and merged again is one sum of quotients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from idgraph.arith.nodes import Expr, from_terms
     "y is a sum of digits below a: it is cheaper",
 )
 def digits_kept(node: Expr) -> Expr | None:
-    """Before the operands are rewritten, which may hide that they are digits: any number of cuts at once."""
+    """Any number of cuts at once, tried before the operands are rewritten: that may hide that they are digits."""
     if not any(b.op in ("floordiv", "mod") and b.args[0].divmods for b in terms(node)[0]):
         return None
     found = quotients(node)

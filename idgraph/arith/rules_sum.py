@@ -10,7 +10,7 @@ from idgraph.arith.nodes import Expr, add, const, floordiv, from_terms, maximum,
 
 @rule("written", "remainder-seen", "x - d*(x//d), d*(x//d) + x%d", "x % d, x", "d is not 0")
 def remainder_seen(node: Expr) -> Expr | None:
-    """Before the quotient is rewritten by the range of ``x``, which may hide that it is one of ``x``."""
+    """Tried before the quotient is rewritten by the range of ``x``: that may hide that it is one of ``x``."""
     t, c = terms(node)
     for base, v in t.items():
         if base.op != "floordiv" or base.args[1].op != "const" or v % base.args[1].value:
@@ -60,7 +60,7 @@ def _atoms(t: Terms, op: str) -> list[tuple[Expr, int, Expr, Expr]]:
 
 @rule("add", "recombine", "d*(x//d) + x%d", "x")
 def recombine(node: Expr) -> Expr | None:
-    """Also with a common factor, and where the quotient has been simplified to something else."""
+    """Applies with a common factor too, and where the quotient has been simplified to something else."""
     t, c = terms(node)
     for base, v, atom, rest in _atoms(t, "mod"):
         x, d = atom.args
@@ -146,7 +146,7 @@ def digits(node: Expr) -> Expr | None:
 
 
 def _lower_digit(d: Expr, z: Expr, e: Expr, low: Expr) -> Expr | None:
-    """``d*z + low`` if ``low`` melts into it; ``z`` counts modulo ``e``, so a quotient's sign may be turned."""
+    """``d*z + low`` if ``z`` absorbs ``low``; ``z`` counts modulo ``e``, so a quotient's sign may be flipped."""
     inner = normal(add((mul((d, z)), low)))
     if low not in terms(inner)[0]:
         return inner

@@ -139,7 +139,7 @@ def xor_linear(node: Expr) -> Expr | None:
 
 @rule("add", "xor-carry", "x + (y ^ z)", "(x + y) ^ z", "x has no 1 where y or z may have one; it is cheaper")
 def xor_carry(node: Expr) -> Expr | None:
-    """Also of ``2**j * (y ^ z)`` and of ``(y ^ z) % 2**k``: a swizzle of low bits beside its high ones."""
+    """Applies to ``2**j * (y ^ z)`` and ``(y ^ z) % 2**k`` too: a swizzle of low bits beside its high ones."""
     t, c = terms(node)
     for base, v in t.items():
         parts = _xored(base)

@@ -67,7 +67,7 @@ def read_facts(facts: Facts, ranges: Mapping[str, RangeLike] | None, *about: Exp
 
     A name that only the facts mention keeps the range that ``ranges`` gives it; one that nothing bounds is any integer.
     """
-    # an array of one number holds none
+    # a 0-d array is one value, not several
     several = isinstance(facts, Iterable) and getattr(facts, "ndim", 1) != 0  # pyright: ignore[reportUnnecessaryIsInstance]
     if isinstance(facts, (Mapping, bytes)) or not (several or isinstance(facts, Expr)):
         raise ArithTypeError(f"facts is {short_repr(cast(object, facts))}, not a condition", hint='facts="i < n"')

@@ -133,7 +133,7 @@ class _Solver:
             self.symbolic(unknown, e.modulus, value)
 
     def numbers(self, t: Terms, m: int | None, value: Expr, *, derived: bool = False) -> None:
-        """An equation whose weights and modulus are numbers; one that is ``derived`` counts only if it is news."""
+        """An equation whose weights and modulus are numbers; one that is ``derived`` counts only if it is new."""
         if m is not None:
             t = {b: v for b, v in t.items() if v % m}
         if not t:
@@ -181,14 +181,14 @@ class _Solver:
         return False
 
     def shares(self, t: Terms, m: int | None, value: Expr) -> None:
-        """Of each atom its remainder by the common divisor of all others."""
+        """The remainder of each atom by the common divisor of all others."""
         for base, v in t.items():
             g = gcd(m or 0, *(k for b, k in t.items() if b is not base))
             if g // gcd(v, g) > 1:
                 self.numbers({base: v}, g, value, derived=True)
 
     def learn(self, t: Terms, m: Expr | None, value: Expr) -> bool:
-        """Keep a remainder of a sum, joined with what is known of it; whether it is news."""
+        """Keep a remainder of a sum, joined with what is known of it; whether it is new."""
         key = from_terms(t, 0)
         old = self.residues.get(key)
         new = _Residue(m, value)

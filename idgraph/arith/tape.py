@@ -55,7 +55,7 @@ class Tape:
         try:
             for step in self._steps:
                 values.append(step(values))
-        except ZeroDivisionError:  # perhaps where nobody looks: each for itself
+        except ZeroDivisionError:  # perhaps in a branch not taken: each alone
             return [_alone(e, env) for e in self._exprs]
         return [values[k] for k in self._places]
 

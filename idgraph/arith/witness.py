@@ -1,7 +1,7 @@
 """Decisions about a map by its points: two points with one image, an element that no point maps to.
 
 Small boxes are listed whole. Of larger ones a few values of each symbol are, chosen around 0 and around the numbers
-that the map divides by: a collision found there is one, and none found there says nothing.
+that the map divides by: a collision found there is a witness; where none is found, nothing is decided.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Collision:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """An element that nothing goes to, or an image outside of the codomain; falsy."""
+    """An element that no point maps to, or an image outside of the codomain; falsy."""
 
     image: tuple[int, ...]
     outside: bool = False

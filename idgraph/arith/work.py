@@ -15,7 +15,7 @@ BUDGET: Final = 50_000  # terms of sums that one outermost call builds: about ha
 
 
 class OutOfWork(Exception):
-    """More than the budget was asked for; whoever began the work catches it."""
+    """The budget is exceeded; the call that began the work catches it."""
 
 
 class _Meter(threading.local):
@@ -38,7 +38,7 @@ def spend(terms: int) -> None:
 
 @contextmanager
 def budget() -> Generator[bool]:
-    """The budget for a call, True; False inside of one that has it already, whose budget this is then too."""
+    """Yield True with a budget for the call; False inside of a call that has one, whose budget is then shared."""
     if meter.left is not None:
         yield False
         return

@@ -1,4 +1,4 @@
-"""Which axes are the same: exact and index graphs, with reasons, cycles and loop nests."""
+"""Graphs of equal axes: exact and index graphs, with reasons, cycles and loop nests."""
 
 from idgraph.graphs.aligned import AlignEdge, AlignedGraph, ExtentsGraph, build_aligned
 from idgraph.graphs.builder import GraphBuilder

@@ -1,4 +1,4 @@
-"""The aligned graph and the extents graph: the exact graph apart into what has one coordinate and what has one extent.
+"""The aligned graph and the extents graph: axes of the exact graph with one coordinate, and axes with one extent.
 
 *Aligned* is the exact graph without the unions that close an index-changing cycle, or put two axes in one group that
 one operation touches at different coordinates; each such union is an *align edge*, owned by its operation (the names
@@ -45,7 +45,7 @@ class AlignEdge(NamedTuple):
 
 
 class AlignedGraph(DomainGraph):
-    """Equal group: equal coordinate at every point. No cycle changes an index, whatever the exact graph has.
+    """Equal group: equal coordinate at every point. No cycle changes an index, even where one of the exact graph does.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("rotation")
@@ -71,9 +71,9 @@ class AlignedGraph(DomainGraph):
 
     @cached_property
     def align_edges(self) -> tuple[AlignEdge, ...]:
-        """Pairs of groups with one extent, each with the operation that says so; with them the groups give `extents`.
+        """Pairs of groups with one extent, each with its operation; joining the pairs gives the extents graph.
 
-        What follows from such a pair by equal splits and merges is listed too, under the same operation.
+        Pairs that follow from such a pair by equal splits and merges are listed too, under the same operation.
         """
         found: dict[AlignEdge, None] = {}
         for u in self.left_out:
@@ -105,7 +105,7 @@ class AlignedGraph(DomainGraph):
         return {frozenset((u.left, u.right)): u.expr for u in self.left_out}
 
     def _owner(self, a: IterDomain, b: IterDomain) -> TensorExpr:
-        """The operation that makes the extents of two axes one which are not aligned."""
+        """The operation that makes the extents of two unaligned axes one."""
         pending = list(self._parted(self._exact.key_number(a), self._exact.key_number(b)))
         seen = set[tuple[int, int]]()
         while pending:
@@ -131,7 +131,7 @@ class AlignedGraph(DomainGraph):
         return GraphNet(self.graph)
 
     def apart(self, a: IterDomain, b: IterDomain) -> str:
-        """By what the extents of two axes are one, and how their indices differ; raises `IndexingError` for others."""
+        """Why two axes have one extent, and how their indices differ; raises `IndexingError` for others."""
         if self.graph.same(a, b) or not self._exact.same(a, b):
             said = "one coordinate" if self.graph.same(a, b) else "nothing to do with each other"
             raise IndexingError(f"{a.label} and {b.label} have {said}", where=user_line(), hint="ask explain(a, b)")
@@ -144,7 +144,7 @@ class AlignedGraph(DomainGraph):
 
     @shortened
     def explain(self, a: IterDomain, b: IterDomain) -> Explanation:
-        """Why two axes have one coordinate; or by what they have one extent only, and how their indices differ.
+        """Why two axes have one coordinate; or why they have one extent only, and how their indices differ.
 
         >>> import idgraph as ig
         >>> f = ig.Fusion("rotation")
@@ -161,7 +161,7 @@ class AlignedGraph(DomainGraph):
 
 
 class ExtentsGraph(DomainGraph):
-    """Equal group: equal extent, by what the operations say. It may be cyclic: no index is meant by it.
+    """Equal group: equal extent, as the operations say. The graph may be cyclic: its groups say nothing of indices.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")

@@ -1,15 +1,14 @@
-"""Which unions of the exact graph leave coordinates alone: the rest become edges of the aligned graph.
+"""The unions of the exact graph that join equal coordinates; the others become edges of the aligned graph.
 
 A union is kept unless, with those that are kept already, it would
 
 - close a cycle that changes an index (some coordinate comes back to its group as another one), or
 - put two axes in one group that one operation touches at different coordinates, as ``t + t.T`` does.
 
-The order decides between unions of which any one may go: operations by their distance from the inputs, then by name;
-the operands of one operation likewise. So the residual that closes a cycle goes, not what it closes it over; and of its
-operands the one that is computed last. The axes of one operand are taken at once where that
-keeps the law. Neither the order in which a program lists independent operations nor that of
-the operands of a sum has a say.
+Where any one of several unions could be dropped, their order decides: operations by their distance from the inputs,
+then by name; the operands of one operation likewise. So the residual add that closes a cycle loses a union, that with
+the operand computed last; the operations before it keep theirs. The axes of one operand are united at once where that
+keeps the law. The order in which a program lists independent operations, or the operands of a sum, has no effect.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class Aligner:
         self._table: dict[tuple[int, ...], int] = {}
         self._refused: dict[int, set[int]] = {}  # what a group must not be united with: groups only grow
         self._undo: list[Callable[[], object]] = []
-        self._moved: list[tuple[int, list[int]]] = []  # groups that went into others, with what makes new ways there
+        self._moved: list[tuple[int, list[int]]] = []  # groups that went into others, with the nodes of new ways there
         for n in nodes:
             for x in dict.fromkeys((*self.ins(n), *self.outs(n))):
                 self._adjacent.setdefault(x, {})[n] = None
@@ -87,7 +86,7 @@ class Aligner:
     def take(self, operand: Sequence[Union]) -> list[Union]:
         """Unite what an operand maps, all of its axes at once where that keeps the law, else one by one.
 
-        Of two axes that are cut out of one, either alone leaves the other open beside it. Returns what is left out.
+        Where two axes are cut out of one, uniting only one of them leaves the other open. Returns the unions left out.
         """
         if len(operand) > 1 and self._unite(operand):
             return []
@@ -184,9 +183,9 @@ class Aligner:
     # judging ------------------------------------------------------------------------------------------------------
 
     def _is_true(self, moved: tuple[int, list[int]]) -> bool:
-        """True where every way around that a group has since it took in another one gives coordinates back.
+        """True where every cycle that arose when a group took in another one gives coordinates back.
 
-        Such a way goes through an expression that only the smaller one had before.
+        Such a cycle goes through an expression that only the smaller group had before.
         """
         small, own = moved
         large = self.find(small)

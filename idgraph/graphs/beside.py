@@ -1,4 +1,4 @@
-"""The coordinates of axes beside a way: the other part of a merge, as what is known on the way tells it.
+"""Coordinates of axes beside a way (the other input of a merge), as far as coordinates on the way determine them.
 
 Of a concatenated axis only the parts count whose operand the way came through: where even elements are stacked upon odd
 ones, those that came as the even ones have 0 along the new axis.
@@ -25,7 +25,7 @@ Side = tuple[Expr, Expr]  # a coordinate, and the condition for which it is that
 
 
 class OnTheWay(Protocol):
-    """Where a way has come to."""
+    """The place that a way has come to."""
 
     def steps(self) -> list[Step]:
         """The steps, in order."""
@@ -44,9 +44,9 @@ class Beside:
         self._tensors: list[list[Tensor]] | None = None
 
     def of(self, group: int) -> list[Side]:
-        """The coordinates that an axis may have, each with its condition; a variable with its name where none is told.
+        """The coordinates that an axis may have, each with its condition; a variable with its name where none is known.
 
-        That is a variable of its own for what is not on the way.
+        An axis that is not on the way has a variable of its own.
         """
         self._left = _STEPS
         return self._of(group, frozenset())

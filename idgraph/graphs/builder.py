@@ -54,7 +54,7 @@ class GraphBuilder(Generic[K]):
         self.hidden: list[K] = []  # numbered behind the keys; they show in no group
         self.unions = 0
         self._signed = 0  # nodes before this one are in the tables below
-        # Expressions by the groups they read or make: of each group a ring of their sides, told by its last one.
+        # Expressions by the groups they read or make: a circular list of their sides for each group, by its last one.
         self._last: dict[int, int] = {}
         self._ring = array("q")
         self._known: dict[int, int] = {}
@@ -228,7 +228,7 @@ class GraphBuilder(Generic[K]):
             self._sign_loose(n)
 
     def _heard(self, signature: int, known: int, n: int) -> bool:
-        """Whether an expression of that signature still speaks; else ``n`` takes its place."""
+        """Whether the expression known by that signature is not quiet; else ``n`` takes its place."""
         if known not in self._quiet:
             return True
         self._known[signature] = n

@@ -119,7 +119,7 @@ class Carrier:
         self._moves: dict[int, Move | None] = {}
 
     def begin(self, group: int) -> Place:
-        """A way of no step."""
+        """The empty way at a group."""
         self._start = group
         if self._extent.is_const:
             return Place(group, Span(0, int(self._extent), 0), None, None, 0)
@@ -127,7 +127,7 @@ class Carrier:
 
     @cached_property
     def _frame(self) -> dict[int, Expr]:
-        """The coordinates of the axes beside the start: whatever they are."""
+        """The coordinates of the axes beside the start: free variables."""
         return {g: free(self._net, g) for g in self._net.frame(self._start)}
 
     def on(self, place: Place, step: Step) -> Iterator[Carried]:

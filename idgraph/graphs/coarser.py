@@ -25,10 +25,10 @@ Transparent = tuple[int, int, DomainExpr]  # two axes that an expression beside 
 def build_almost_exact(fusion: Fusion, exact: Builder | None = None, plans: Plans | None = None) -> DomainGraph:
     """Exact, and: size-one merges and splits change nothing; merges and divisible splits of one axis are one relation.
 
-    However these are nested: ``(a b) c`` is ``a (b c)``. Never two axes of one tensor's root, logical or loop list,
-    unless the exact graph has them in one group. Where the mappings together would do that, expressions beside single
-    elements are no longer compared there; where that is not enough the mappings in the group are dropped (or those
-    around it that imply it), all of them, so their order does not matter.
+    Their nesting does not matter: ``(a b) c`` is ``a (b c)``. Two axes of one tensor's root, logical or loop list are
+    never mapped unless the exact graph has them in one group. Where the mappings together would do that, expressions
+    beside single elements are no longer compared there. Where that is not enough, the mappings in the group (or those
+    around it that imply it) are dropped, all of them, so their order does not matter.
     """
     plans = plans or Plans()
     exact = exact or exact_builder(fusion, plans)

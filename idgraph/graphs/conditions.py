@@ -1,4 +1,4 @@
-"""When axis expressions have elements, and whether a condition can be met."""
+"""Conditions for axis expressions to have elements, and whether a condition can be met."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _POINTS = 1 << 16  # points looked at to see whether a condition holds anywhere
 
 
 def bounds(e: DomainExpr, ins: tuple[Expr, ...], outs: tuple[Expr, ...]) -> list[Expr]:
-    """When the axes of an expression have elements at these coordinates, as far as the expression decides it."""
+    """The condition that axes of an expression have elements at these coordinates, as far as it decides that."""
     if not isinstance(e, (Resize, Stride)):
         return []
     found = [ins[0] >= 0, ins[0] < e.source.extent, outs[0] >= 0, outs[0] < e.out.extent]

@@ -130,8 +130,8 @@ class Cycle(Printed, Generic[K]):
     def at(self, axis: K) -> Cycle[K]:
         """The same ring looked at from another of its groups: its map and the coordinates for which it holds there.
 
-        Around a ring that moves coordinates one may get from one group where from another one cannot: the kind is then
-        ``empty`` there.
+        Some coordinate may go round a ring from one of its groups and none from another: the kind at the latter is
+        ``empty``.
 
         >>> import idgraph as ig
         >>> f = ig.Fusion("f")

@@ -1,4 +1,4 @@
-"""How the indices of two groups differ: the ways from the one to the other, each with its map and where it holds."""
+"""The difference of the indices of two groups: the ways from one to the other, each with its map and condition."""
 
 from __future__ import annotations
 

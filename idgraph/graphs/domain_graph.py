@@ -35,7 +35,7 @@ Unmappable = tuple[IterDomain, IterDomain]
 
 
 class DomainGraph(GraphView[IterDomain]):
-    """Which axes are the same. Built once, then immutable.
+    """Groups of equal axes. Built once, then immutable.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")

@@ -44,7 +44,7 @@ class Forward:
         return self.is_outer == other.is_outer and same_extent(self.extent, other.extent)
 
 
-# Where a lacking axis is found in a reader: an axis of its own (None), or the numbered lacking one of an axis.
+# The place of a lacking axis in a reader: an axis of its own (None), or the numbered lacking one of an axis.
 Place = tuple[IterDomain, int | None]
 Wanted = dict[IterDomain, list[tuple[Forward, Place]]]
 
@@ -82,7 +82,7 @@ class Forwards:
         self.of: dict[Tensor, dict[IterDomain, list[Forward]]] = {}
         self._shared = shared
         self._standing = standing
-        self._wants: dict[IterDomain, tuple[TensorExpr, int]] = {}  # the read that what is known of an axis is from
+        self._wants: dict[IterDomain, tuple[TensorExpr, int]] = {}  # the read that tells the forwards of an axis
         reads = list(shared_reads(fusion, shared))
         for _ in range(len(reads) + 2):  # each round settles one tensor more, at the least
             upstream = [self._to_producer(*read) for read in reversed(reads)]
@@ -95,7 +95,7 @@ class Forwards:
         return self.of.get(t, {}).get(d, [])
 
     def apart(self, t: Tensor) -> list[str]:
-        """Where readers widen one axis of ``t`` differently, what each does, as sentences; else nothing."""
+        """One sentence for each way in which readers widen an axis of ``t``, where these differ; else nothing."""
         told: dict[tuple[IterDomain, str], TensorExpr] = {}
         for e in t.uses:
             for k in e.operands_of(t):

@@ -81,9 +81,9 @@ class GraphView(Shown, Generic[K]):
 
     @arguments(IndexingError)
     def cycles(self, empty: bool = False) -> tuple[Cycle[K], ...]:
-        """Every ring that some coordinate goes round, once, with kind, map and witness; `Cycle.at` tells it elsewhere.
+        """Every ring that some coordinate goes round, once, with kind, map and witness; `Cycle.at` moves its start.
 
-        Of a legal schedule's index graph: only identities. Of ways from group to group with one map the widest counts.
+        A legal schedule's index graph has identities only. Of ways between two groups with one map the widest counts.
 
         ``empty`` adds ways around that no coordinate goes, which change nothing.
 

@@ -176,14 +176,14 @@ class _Builder:
         made = IndexGraph(
             self.fusion, self.nests, self.promotion, tuple(self._proved), self.graph.build(), LocalExprs(self._keys)
         )
-        if inlined:  # loops that nobody shares can neither collide nor stand in a knot
+        if inlined:  # loops that are not shared can neither collide nor stand in a knot
             _refuse_shifts(made, self.exprs)
             _refuse_collapsed_loops(made, alone)
             order_nests(self.fusion)
         return made
 
     def common(self, e: TensorExpr) -> dict[int, int]:
-        """By operand of ``e``, the first in each way of reading: leading loops of its tensor that are the output's."""
+        """For each operand (the first in each way of reading): the number of leading loops that are the output's."""
         self._keys = UseKeys()
         self._keys.enter(e, self._plan)
         self.graph = GraphBuilder("index", self._keys, self._plans.forms)
@@ -373,7 +373,7 @@ def _refuse_shifts(graph: IndexGraph, exprs: Sequence[TensorExpr]) -> None:
 
 
 def _refuse_collapsed_loops(graph: IndexGraph, alone: Mapping[TensorExpr, set[tuple[IterDomain, IterDomain]]]) -> None:
-    """Two loops of one operation in one group: inlining asks one loop variable to be two."""
+    """Refuse two loops of one operation in one group: inlining would give them one loop variable."""
     for e in alone:
         seen: dict[int, IterDomain] = {}
         for d in graph.nests.shadows[e.output].loop:

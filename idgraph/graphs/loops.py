@@ -254,7 +254,7 @@ class Nests:
         return [(a, b) for a, b in pairs if same_extent(a.extent, b.extent)]
 
     def apart(self, t: Tensor) -> list[str]:
-        """Why no one nest holds all readers of ``t``, where their loops are widened differently."""
+        """Why no single nest holds all readers of ``t``, where their loops are widened differently."""
         return self._forwards.apart(t) if self._forwards is not None and self.shared(t) else []
 
     def _standing(self, t: Tensor, d: IterDomain) -> Expr | None:
@@ -394,7 +394,7 @@ class OneAxis:
 
 
 def _positions(t: Tensor, d: IterDomain, count: int) -> set[int]:
-    """Which of the first ``count`` loops an axis leads to."""
+    """The positions of those of the first ``count`` loops that an axis leads to."""
     reach = descendants(d, t.domain.loop_exprs)
     return {j for j, x in enumerate(t.loop[:count]) if x in reach}
 

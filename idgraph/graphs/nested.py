@@ -1,6 +1,6 @@
 """Merges and divisible splits of one axis, nested in different ways: ``(a b) c`` and ``a (b c)`` are one axis.
 
-Whatever is merged and split by divisors is a run of digits of one number. Two rules make what lies between explicit:
+Axes made by merges and divisible splits are runs of digits of one number. Two rules enter the axes between them:
 
 - *regroup*: where ``whole = (a b) c``, the axis ``b c`` is there too, and ``whole = a (b c)``; and the other way round;
 - *refine*: where ``whole = A c`` and ``whole = B d`` and d has a multiple of c's elements, ``A = B x`` and ``d = x c``.

@@ -15,7 +15,7 @@ def order_nests(fusion: Fusion) -> None:
 
 class Joined:
     """Operations that share their first loops, while tensors are inlined one after the other, consumers first: how far
-    each may go before two nests would have to stand both before and after each other. Says what `order_nests` says."""
+    each may go before two nests would have to stand both before and after each other, as `order_nests` judges it."""
 
     def __init__(self, fusion: Fusion) -> None:
         self._place = {e: n for n, e in enumerate(fusion.exprs)}

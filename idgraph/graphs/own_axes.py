@@ -30,7 +30,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How an axis' coordinate was found: through ``expr``, forward or backward."""
+    """The step by which an axis' coordinate was found: through ``expr``, forward or backward."""
 
     expr: DomainExpr
     is_forward: bool

@@ -1,8 +1,8 @@
-"""Which axis gives each loop its extent, and how it runs: one answer for all that share a loop.
+"""The axis that gives each loop its extent, and the way it runs: one answer for all that share a loop.
 
-Tensors inlined at k share their first k loops with their readers, so loops fall into classes; a class runs over an axis
-of a tensor in it that no broadcast was resolved in, a reader's rather than a producer's, and where there is none over
-the stand-in of a reader.
+Tensors inlined at k share their first k loops with their readers, so loops fall into classes. A class runs over an axis
+of one of its tensors in which no broadcast was resolved, a reader's rather than a producer's. Where there is none, it
+runs over the stand-in of a reader.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from idgraph.ir.domains import Parallel
 
 
 class Promotion:
-    """For each loop axis of a tensor that an operation makes the axis that gives its loop the extent, and the way."""
+    """For each loop axis of a computed tensor the axis that gives its loop the extent, and the way the loop runs."""
 
     def __init__(self, fusion: Fusion, nests: Nests) -> None:
         self._fusion = fusion
@@ -56,7 +56,7 @@ class Promotion:
         return self._of.get(d, d)
 
     def way(self, d: IterDomain) -> Parallel:
-        """How the loop of ``d`` runs: serially, unless any that shares it says otherwise."""
+        """The way the loop of ``d`` runs: serially, unless any that shares it says otherwise."""
         return self._way.get(d, d.parallel)
 
     def __contains__(self, d: object) -> bool:
@@ -68,7 +68,7 @@ class Promotion:
 
 
 def _one_way(members: Sequence[IterDomain]) -> Parallel:
-    """How one loop runs: serial gives way to what any other says, and lanes to blocks and threads."""
+    """The way one loop runs: any other way overrides serial, and blocks and threads override lanes."""
     found: dict[Parallel, IterDomain] = {d.parallel: d for d in members if d.parallel != "serial"}
     threads: list[Parallel] = [w for w in found if w.startswith(("blockIdx", "threadIdx"))]
     chosen = threads or list(found)

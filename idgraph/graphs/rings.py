@@ -1,7 +1,7 @@
 """Rings of translations, whole: every ring that some coordinate goes round from some of its groups.
 
-From one group of a ring a coordinate may get round where from another none can: padded by 5 of 8 and cut again, what
-starts behind the pad comes back, what starts before it need not. All rings through one group are found by two searches
+A coordinate may get round a ring from one group where none can from another: padded by 5 of 8 and cut again, an axis
+gives back coordinates behind the pad, not all before it. All rings through one group are found by two searches
 from it, one along the expressions and one against them, with spans of that group's own coordinate: a ring that holds
 at a group is a way from there to the first one and a way back whose spans have a coordinate in common.
 """

@@ -83,7 +83,7 @@ def _stops(carrier: Carrier, end: Place) -> tuple[Expr, ...]:
 
 
 def carried_along(carrier: Carrier, way: Sequence[Step]) -> list[Place]:
-    """Where the coordinate comes to at the end of a way: one place for each way in which its sides come about."""
+    """The coordinate at the end of a way: one place for each way in which its sides come about."""
     places = [carrier.begin(way[0].source)]
     for step in way:
         places = [Place(step.to, c, step, place, 0) for place in places for c in carrier.on(place, step)]
@@ -109,7 +109,7 @@ def composed(carrier: Carrier, ends: Sequence[Place], extent: Expr) -> Round:
 
 
 def _either(told: Sequence[Round], insides: Sequence[Expr]) -> Expr:
-    """One map of several: an axis beside the way stays in what decides where the coordinate alone does not."""
+    """One map of several: conditions name an axis beside the way where the coordinate alone does not decide."""
     apart = all(simplify(and_(a.holds, b.holds)) is FALSE for a, b in combinations(told, 2))
     cases = [r.holds for r in told] if apart else insides
     parts = list(zip(cases, (r.map for r in told), strict=True))
@@ -155,7 +155,7 @@ _REORDER: Verdict = ("reorder", None, None)
 
 
 def _by_points(net: Expr, c: Expr, extent: Expr, inside: Expr) -> Verdict:
-    """Where every extent is a number: what one point shows, proved or refuted at the others."""
+    """The kind that one point shows, proved or refuted at the others; for extents that are all numbers."""
     facts = () if inside is TRUE else (inside,)
     some = prove(not_(inside)) if facts else None
     at = dict.fromkeys(net.names | inside.names | {c.name}, 0)

@@ -49,7 +49,7 @@ class Meetings:
         """Loop ``j`` of operand ``k`` beside loop ``j`` of the output of ``e``."""
         mine, theirs = self._nests.shadows[e.inputs[k]], self._nests.shadows[e.output]
         if j in mine.direct or j in theirs.direct:
-            return Met(None, False)  # one element in a wider loop: a matter of what resolves it
+            return Met(None, False)  # one element in a wider loop: broadcast resolution decides
         loop = self._loop(e, j)
         known, doubtful = self._coordinates(e, k)
         at = known.get(mine.loop[j])

@@ -1,7 +1,7 @@
 """The coordinates at which operations touch axes: two axes of one group must not be touched at two by one operation.
 
 A coordinate is named by the axis of the operation's own output that runs over it; what is read at a constant or at a
-loaded value has a name of its own. An axis of one element has coordinate 0 everywhere, and no say.
+loaded value has a name of its own. An axis of one element has coordinate 0 everywhere, and does not count.
 """
 
 from __future__ import annotations

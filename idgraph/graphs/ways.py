@@ -33,13 +33,13 @@ class Reached:
         self.places = 0
 
     def afresh(self) -> Reached:
-        """For another search: what came before is forgotten, but for how many places it were."""
+        """For another search: earlier states are forgotten, their number is kept."""
         for held in (self._spans, self._formulas, self._groups):
             held.clear()
         return self
 
     def new(self, group: int, carried: Carried) -> bool:
-        """True of what no earlier way came with, and of which it is worth to go on."""
+        """True of a state that no earlier way came with, and that is worth following."""
         if self.places > self._most and group in self._groups:
             return False
         if isinstance(carried, Span):
@@ -58,7 +58,7 @@ class Reached:
 
     @property
     def is_full(self) -> bool:
-        """True when some way may have been left."""
+        """True when some way may have been left out."""
         return self.places > self._most
 
 
@@ -170,7 +170,7 @@ def components(net: Net, among: dict[int, None]) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way around: where it came back to its first group, and with what."""
+    """A way around: the place at which it came back to its first group."""
 
     end: Place
 
@@ -190,8 +190,8 @@ Told = tuple[Way, bool]  # and whether every coordinate that goes it comes back
 def find_ways(net: GraphNet) -> list[Way | Ring]:
     """Every ring that some coordinate goes round, from whichever of its groups; each once.
 
-    That is from an early group, or from one from where it changes coordinates if it does from some: what an axis beside
-    it is follows from one group and not from another. Rings of translations by numbers are whole (`Rings`), others are
+    Each is told from an early group, or from one where it changes coordinates if there is such: a coordinate beside the
+    way may follow from one group and not from another. Rings of translations by numbers are whole (`Rings`), others are
     looked for from all groups of a component as far as `MORE` places suffice.
     """
     found: list[Way | Ring] = []
@@ -248,7 +248,7 @@ def _taken_out(net: GraphNet, component: dict[int, None]) -> tuple[list[Way | Ri
 def empty_ways(net: GraphNet) -> list[Way]:
     """Through each expression on a common cycle a shortest way around, whatever coordinates go it; each way once.
 
-    Where none goes it, it is listed beside those that are found by sets of coordinates.
+    A way that no coordinate goes is listed beside those that are found by sets of coordinates.
     """
     found: dict[frozenset[int], Way] = {}
     for members in cyclic(net):

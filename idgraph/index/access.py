@@ -134,7 +134,7 @@ class Access(Printed):
 
     @property
     def predicate(self) -> Expr:
-        """When the access happens; needs no loaded value."""
+        """The condition under which the access happens; needs no loaded value."""
         return and_(*self.conditions) if self.conditions else TRUE
 
     def guarded(self) -> Access:
@@ -514,7 +514,7 @@ class Access(Printed):
 
 
 def _hint(error: NotInvertible) -> str:
-    """Of two points with one element: the loops in which they differ."""
+    """The loops in which two points with one element differ."""
     met = error.witness
     if not isinstance(met, Collision):
         return error.hint

@@ -73,7 +73,7 @@ def _counted(access: Access, text: str, edit: NewSteps, vectors: Sequence[int]) 
 
 
 def _elements(access: Access) -> int:
-    """Of the array, 0 where that is not a constant number."""
+    """Elements of the array; 0 where that is not a constant number."""
     size = access.buffer.size
     return int(size) if size.is_const else 0
 

@@ -157,7 +157,7 @@ def _roles(
             continue
         moved = simplify(place - place.substitute({x.name: 0}))
         alone = not any(t is not None and t.name in moved.names for t in (*threads, vector) if t is not x)
-        # Moving all lanes by whole words turns the banks, and conflicts with them.
+        # Moving all lanes by whole words rotates the banks, and the conflicts with them.
         if x is vector or not (alone and multiple_of(moved * size, WORD)) or x.name in when.names:
             rest.append(x)
     return threads, vector, rest

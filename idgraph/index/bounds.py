@@ -51,10 +51,10 @@ def needed(bounds: Iterable[Bound], known: Sequence[Expr]) -> tuple[tuple[Expr, 
 
 
 def _asked(bounds: Sequence[Bound]) -> list[Bound]:
-    """Without those that others imply by the split between them: of splits of splits all but one.
+    """The bounds but those that others imply by the split between them: of splits of splits one bound is left.
 
-    Where an axis is ``outer * n + inner``, it is below its end only where ``outer`` is, and where nothing is left over
-    the other way round; it is not below 0 where neither of the two is. So each split takes away one end, in one
+    Where an axis is ``outer * n + inner``, it is below its end only where ``outer`` is; for a divisible split also the
+    other way round. It is not below 0 where neither of the two is. So each split drops one of two ends, in one
     direction: never in a ring.
     """
     sides = {(b.axis, b.side) for b in bounds}
@@ -71,7 +71,7 @@ def _asked(bounds: Sequence[Bound]) -> list[Bound]:
 
 
 def _without_implied(kept: Sequence[Expr]) -> Sequence[Expr]:
-    """Without what the others imply at every point, where remainders are involved and the points are few.
+    """The conditions that the others do not imply at every point, where remainders are involved and points are few.
 
     ``i < 15`` beside ``i % 3 == 2`` for i below 16: no rule of sums says so.
     """
@@ -114,7 +114,7 @@ class Conjunct:
 
 @dataclass(frozen=True, slots=True)
 class Predicate(Printed):
-    """When an access happens: the ``conjuncts`` that are tested, and those that are not, with the proof.
+    """The predicate of an access: the ``conjuncts`` that are tested, and those that are not, with the proof.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")

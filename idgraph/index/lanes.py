@@ -72,8 +72,8 @@ def bounded_loads(access: Loading) -> dict[Expr, Expr]:
 
 
 def address_along(access: Access, at: Loop) -> Expr:
-    """The address; of a register the number that it has along the loop: each step of a loop that the value is made anew
-    in has one of its own."""
+    """The address; of a register the number that it has along the loop: each step of a loop in which the value is made
+    anew has a register of its own."""
     if access.buffer.place != "register":
         return access.address
     t = access.tensor
@@ -109,7 +109,7 @@ class Lanes:
 
 
 def _parts(access: Access, at: Loop, width: int) -> tuple[Expr, Expr]:
-    """Block and lane of a loop; their names are of loops that the operation does not have, so nobody else's."""
+    """Block and lane of a loop; their names are those of loops that the operation does not have, so they are unique."""
     count = len(access.loops)
     return symbol(f"i{count}", 0, simplify(at.extent // width - 1)), symbol(f"i{count + 1}", 0, width - 1)
 
@@ -182,7 +182,7 @@ def _equal(a: Expr, b: Expr, facts: tuple[Expr, ...]) -> bool:
 
 
 def _claim(run: Lanes, aligned: bool) -> Expr:
-    """The whole of what is asked, over blocks: one condition to be tried at each point."""
+    """The whole claim over blocks, as one condition to be tried at each point."""
     asked: list[Expr] = []
     held = run.at(run.predicate, 0)
     for n in range(1, run.width):

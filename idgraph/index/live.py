@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from idgraph.ir import SCATTERS, Fusion, Tensor, TensorExpr
 
-# Operations whose elements follow from their coordinates: whoever reads one makes it again, in no memory.
+# Operations whose elements follow from their coordinates: each reader makes them again, without memory.
 COUNTED = frozenset({"iota", "full"})
 
 

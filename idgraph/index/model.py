@@ -340,7 +340,7 @@ class IdModel(Printed):
 
         A map from coordinates of ``output`` (i0, i1, ...; then r0, ... for axes that are reduced on the way) to those
         of ``source``, guarded where an element needs none; its ``inverse()`` goes from input to output. The schedule
-        has no say. Raises `IndexingError` where an element is computed from several (both uses are named), or where an
+        does not matter. Raises `IndexingError` where an element is computed from several (both are named), or where an
         index is loaded.
 
         >>> import idgraph as ig
@@ -448,7 +448,7 @@ class IdModel(Printed):
 
     @arguments(IndexingError)
     def storage(self, t: Tensor) -> Storage:
-        """Where ``t`` lives: what kernels allocate for it, and by which axes that is laid out.
+        """The storage of ``t``: the memory that kernels allocate for it, and the axes that it is laid out by.
 
         >>> import idgraph as ig
         >>> f = ig.Fusion("f")

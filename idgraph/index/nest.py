@@ -154,7 +154,7 @@ def exprs_of(nodes: Sequence[Node]) -> tuple[TensorExpr, ...]:
 
 
 def launches(tree: Sequence[Node], ways: Mapping[TensorExpr, tuple[str, ...]]) -> list[list[Node]]:
-    """Nodes of one kernel: what runs in one block, and needs no other, follows a reduction in one block at once."""
+    """Nodes of each kernel: a nest that runs in one block joins the one-block kernel with threads before it."""
     groups: list[list[Node]] = []
     for node in tree:
         inside = exprs_of((node,))

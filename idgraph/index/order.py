@@ -76,7 +76,7 @@ def check_order(e: TensorExpr, maps: IndexMaps, ways: Mapping[TensorExpr, tuple[
 
 
 def _in_order(number: Expr, loops: Sequence[LoopVar]) -> bool:
-    """One step of a loop, with the inner ones from their last value to their first, leads to a larger number."""
+    """Whether one step of a loop, the inner ones going back to their first value, leads to a larger number."""
     for p, v in enumerate(loops):
         here = symbol(v.name, 0, simplify(v.extent - 2))
         first: dict[Expr, Expr] = {v.symbol: here + 1} | {w.symbol: as_expr(0) for w in loops[p + 1 :]}

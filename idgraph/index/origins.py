@@ -1,6 +1,6 @@
 """From an element of one tensor to the element of another that it is computed from, through all operations between.
 
-Each operation reads its operands at coordinates of its output's axes; the schedule has no say. A reduction adds the
+Each operation reads its operands at coordinates of its output's axes, whatever the schedule. A reduction adds the
 axes it runs over. (XLA's indexing analysis calls this the output-to-input map.)
 """
 
@@ -36,7 +36,7 @@ _MAX_WAYS = 64
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """Where a tensor is read: coordinates of its axes, when, and the operations on the way, the last reader first."""
+    """A way to read a tensor: coordinates of its axes, the condition, and the operations on it, last reader first."""
 
     coordinates: tuple[Expr, ...]
     condition: Expr
@@ -106,7 +106,7 @@ def _same(a: _Way, b: _Way) -> bool:
 
 
 def _read(e: TensorExpr, k: int, way: _Way, reduced: list[Expr]) -> _Way | None:
-    """Where operand k is read for the elements of a way; None for never."""
+    """The way to operand k for the elements of a way to the output; None where it is never read."""
     t, operand = e.output, e.inputs[k]
     loaded = next((r for r in e.reads[k] if isinstance(r, Loaded)), None)
     if e.op in SCATTERS or loaded is not None:

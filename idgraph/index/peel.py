@@ -38,7 +38,7 @@ class Peel:
 
 
 def peel_of(access: Access, at: Loop, width: int) -> Peel | None:
-    """How a loop whose steps lie side by side is peeled for vectors; None where no whole vector is left."""
+    """The peeling of a loop whose steps lie side by side; None where no whole vector is left."""
     aligned = access.tensor.alignment % (width * item_size(access.tensor.dtype)) == 0
     cut = any(at.symbol in c.symbols for c in access.conditions)
     if not (aligned and at.extent.is_const) or cut or width < 2 or access.buffer.place == "register":

@@ -219,7 +219,7 @@ def unswizzled(access: Access) -> Access | None:
     flags = tuple(s is None for s in t.domain.strides)
     changed = rebuild(t.fusion, (NewSteps(t.name, (("set_allocation", (tuple(axes), flags)),)),))
     e, maps = changed[access.expr.output.name].definition, access.maps(changed)
-    if e is None:  # an operation stays one
+    if e is None:  # cannot happen: the copy has the same operations
         return None
     return maps.write(e) if access.operand is None else maps.read(e, access.operand)
 

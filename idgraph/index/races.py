@@ -19,7 +19,7 @@ from idgraph.ir.advice import advised
 
 
 class Place(Protocol):
-    """Where readers find a tensor."""
+    """The place where readers find a tensor."""
 
     @property
     def in_memory(self) -> bool: ...
@@ -28,7 +28,7 @@ class Place(Protocol):
 
 
 class Threads(Protocol):
-    """How expressions run: ``ways`` loop by loop, ``dims`` the thread dimensions of the kernel each one is in."""
+    """The way expressions run: ``ways`` loop by loop, ``dims`` the thread dimensions of the kernel each one is in."""
 
     @property
     def ways(self) -> Mapping[TensorExpr, tuple[str, ...]]: ...
@@ -46,7 +46,7 @@ class Model(IndexMaps, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """How expressions run, see `Threads`."""
+    """The way expressions run, see `Threads`."""
 
     ways: Mapping[TensorExpr, tuple[str, ...]]
     dims: Mapping[TensorExpr, tuple[str, ...]]

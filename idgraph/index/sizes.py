@@ -60,7 +60,7 @@ class Size:
     line: SourceLine | None
 
     def error(self, value: Expr, env: Mapping[str, int]) -> EmitError:
-        """That it does not fit, with its range where the symbols have these values."""
+        """The error that it does not fit, with its range where the symbols have these values."""
         at = ", ".join(f"{k} = {v}" for k, v in sorted(env.items()) if k in _parameters(self.value))
         worst = next((n for n in postorder(value) if not n.cond and not _inside(n)), value)
         low, high = interval(worst)

@@ -63,7 +63,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Where one tensor lives. ``memory`` holds all of it, at `Access.tensor_address`; ``array`` what is made at one
+    """Storage of one tensor. ``memory`` holds all of it, at `Access.tensor_address`; ``array`` what is made at one
     point of the loops that it is inlined in, laid out by ``tile`` from ``start`` on. An output that is inlined may have
     both: its readers take it from the array. Readers find it in a variable where neither holds it for them.
     """
@@ -173,7 +173,7 @@ class Allocator:
         self._found: dict[Tensor, Storage] = {}
 
     def storage(self, t: Tensor) -> Storage:
-        """Where ``t`` lives."""
+        """The storage of ``t``."""
         found = self._found.get(t)
         if found is None:
             found = self._found[t] = self._decide(t)

@@ -127,7 +127,7 @@ def _distinct(candidates: Iterator[_Candidate]) -> Iterator[_Candidate]:
 
 
 def _apart(a: _Candidate, b: _Candidate) -> bool:
-    """Two changes of different kinds or tensors, in one order of the two."""
+    """Whether two changes are of different kinds or tensors; True in one order of the two."""
     return a.site < b.site and not any(
         isinstance(x, type(y)) and not isinstance(x, InputEdit) and x == y for x in a.edits for y in b.edits
     )
@@ -146,7 +146,7 @@ def _other_loops(why: VectorWidth) -> Iterator[Suggestion]:
 
 
 def _tried(why: VectorWidth, chosen: Sequence[_Candidate]) -> list[Suggestion]:
-    """The suggestion that these changes are, asked of a changed copy; empty where they allow nothing more."""
+    """These changes as a suggestion, asked of a changed copy; empty where they allow nothing more."""
     access = why.access
     edits = tuple(e for c in chosen for e in c.edits)
     try:
@@ -297,7 +297,7 @@ def _factors(access: Access, width: int) -> Iterator[_Candidate]:
 
 
 def _bounds(e: TensorExpr, width: int) -> Iterator[_Candidate]:
-    """Where a slice, pad or roll cuts."""
+    """Other bounds of a slice, pad or roll."""
     name = e.output.name
     match e.op:
         case "slice":

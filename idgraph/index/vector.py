@@ -192,7 +192,7 @@ def vector_width(access: Access, loop: str | int | Loop) -> int:
 
 
 def _refusal(access: Access, at: Loop, width: int) -> tuple[Limit, str, Mapping[str, int] | None] | None:
-    """None where ``width`` lanes along the loop are legal, else what stops them."""
+    """The limit that stops ``width`` lanes along the loop; None where they are legal."""
     if not multiple_of(at.extent, width):
         return "extent", f"extent {at.extent} of {at.name} is not a multiple of {width}", None
     loaded = loaded_anew(access, at, width)
@@ -239,7 +239,7 @@ def _original(run: Lanes, condition: Expr | None) -> str:
 
 
 def _unaligned(run: Lanes, found: Fault) -> str:
-    """Which parts of the first lane's address are not multiples of the width."""
+    """The parts of the first lane's address that are not multiples of the width."""
     parts = run.first.args if run.first.op == "add" else (run.first,)
     wrong = [p for p in parts if not multiple_of(p, run.width)]
     blocks = {run.block: symbol(run.loop.name, 0) // run.width}
@@ -307,7 +307,7 @@ def explain_contiguous(access: Access, loop: str | int | Loop) -> Contiguity:
 
 
 def _by_points(access: Access, at: Loop, whole: Expr, step: Expr) -> Contiguity:
-    """Any two points of the loop at which the access happens are as far apart in memory as in the loop."""
+    """Whether any two points at which the access happens are as far apart in memory as in the loop."""
     verdict = _all_apart(whole, access.conditions, at.symbol, symbol(f"i{len(access.loops)}", 0, at.extent - 1))
     if isinstance(verdict, Proof):
         return Contiguity(access, at, True, f"a step moves the address by 1 at all {verdict.points} points", step)

@@ -1,6 +1,6 @@
-"""Where ways out of an illegal inlining plug in: `idgraph.schedule` tries them on a copy before one is offered.
+"""The hook for ways out of an illegal inlining: `idgraph.schedule` tries them on a copy before one is offered.
 
-The package root says how it is loaded, once, when the first such error is shown to somebody.
+The package root says how it is loaded, once, when the first such error is shown.
 """
 
 from __future__ import annotations

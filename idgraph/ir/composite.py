@@ -14,7 +14,7 @@ from idgraph.ir.tensor import Tensor, product
 
 
 def _reduce(op: str, x: Tensor, dim: Dims, keepdim: bool, name: str | None, dtype: DTypeLike | None = None) -> Tensor:
-    # torch: no axis named means every axis; any and all take an empty list at its word.
+    # torch: an empty list of axes means every axis; for any and all it means no axis.
     everything = isinstance(dim, (tuple, list)) and not dim and op not in ("any", "all")
     dims = resolve_dims(checked(x, op), None if everything else dim, op)
     attrs: dict[str, Attr] = {"dims": dims}

@@ -1,4 +1,4 @@
-"""Tensors made of nothing: one value, or counted numbers."""
+"""Tensors made without operands: one value, or counted numbers."""
 
 from __future__ import annotations
 

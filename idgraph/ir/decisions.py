@@ -9,7 +9,7 @@ from idgraph.display import Printed
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One way that was looked at: ``cost`` in element accesses (None where it is impossible), and what speaks of it.
+    """One way that was looked at: ``cost`` in element accesses (None where it is impossible), and the reason.
 
     >>> Option("recompute", None, "a sort is not computed element by element").cost is None
     True
@@ -25,7 +25,7 @@ BANDWIDTH = 1.5e12  # bytes a second that a saving is told in time at: an A100's
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """Bytes that a way does not store, and does not move (stores and reads), beside the one that stores everything.
+    """Bytes that a way does not store, and does not move (stores and reads), against the way that stores everything.
 
     >>> s = Saving(3_293_642_752, 6_587_285_504)
     >>> print(s)
@@ -100,7 +100,7 @@ class Decision(Printed):
 class Format:
     """The memory format that an automatic schedule gave a tensor: ``order``, axis numbers outermost in memory first.
 
-    ``told`` is the decision in words, ``at`` the schedule step that it made: another one of the tensor's is the user's.
+    ``told`` is the decision in words, ``at`` the schedule step that it made: any other of the tensor's is the user's.
     """
 
     tensor: str

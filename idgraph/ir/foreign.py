@@ -1,4 +1,4 @@
-"""Answers to what arrays of other libraries can do and tensors of a fusion cannot: in our words, with a way out."""
+"""Errors for operations of other libraries' arrays that tensors of a fusion lack, each with the way to write it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _shown(tensor: str) -> str:
 
 
 def written(word: str, tensor: str, own: tuple[str, ...] = ()) -> str:
-    """How ``word`` of another library is written for a tensor here; "" where nothing like it is known."""
+    """The form of another library's ``word`` for a tensor here; "" where nothing like it is known."""
     known = _functions()
     shown = _shown(tensor)
     if word in _ELSEWHERE:

@@ -326,7 +326,7 @@ class Fusion(Rewrites, ShownFusion):
         return tuple(None if contiguous else s for s, contiguous in zip(made, contiguity, strict=True))
 
     def check_args(self, op: str, args: Sequence[object]) -> None:
-        """Every tensor operand belongs to this fusion; every other operand is a number or an integer expression."""
+        """Raise unless tensor operands belong to this fusion and all others are numbers or integer expressions."""
         for a in args:
             if isinstance(a, Tensor):
                 if a not in self:
@@ -425,7 +425,7 @@ class Fusion(Rewrites, ShownFusion):
         return self.building("index", lambda: basic_index(tensor, items))
 
     def input_line(self, tensor: Tensor) -> SourceLine | None:
-        """Where an input was declared."""
+        """The line at which an input was declared."""
         return self._input_lines.get(tensor.name)
 
     def note_name(self, tensor: Tensor, name: str) -> None:
@@ -435,7 +435,7 @@ class Fusion(Rewrites, ShownFusion):
             raise OperationError(f"fusion {self.name} already has a tensor {name!r}", where=user_line())
         if tensor.name in self._input_lines:
             self._input_lines[name] = self._input_lines.pop(tensor.name)
-        if next(reversed(self._tensors)) == tensor.name:  # the last one, as whoever names what he makes
+        if next(reversed(self._tensors)) == tensor.name:  # the last one: named as soon as it is made
             del self._tensors[tensor.name]
             self._tensors[name] = tensor
         else:

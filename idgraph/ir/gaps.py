@@ -1,4 +1,4 @@
-"""Memory with gaps: strides that somebody gives a tensor of a fusion."""
+"""Memory with gaps: strides that are given to a tensor of a fusion."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def check_index(index: Tensor) -> None:
-    """An index tensor holds integers."""
+    """Raise unless an index tensor holds integers."""
     if not is_integer(index.dtype):
         raise OperationError(f"index {index.name} is {index.dtype}", hint="an index tensor holds integers: ig.cast it")
 

@@ -12,7 +12,7 @@ class Limits:
     """The limits of `parse` and `from_json`; the defaults hold every graph that was captured so far, tenfold.
 
     ``bytes`` of the text or file (UTF-8), ``nodes``: inputs and operations, ``terms``: operators and names of one
-    index expression written in it, ``rank``: axes of one tensor. Raises `ParseError` for a limit that is no
+    index expression written in it, ``rank``: axes of one tensor. Raises `ParseError` for a limit that is not a
     positive number.
 
     >>> import idgraph as ig

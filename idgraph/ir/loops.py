@@ -137,7 +137,7 @@ def _mixed_reduction(tensor: Tensor, step: str, domains: Sequence[IterDomain]) -
 def part_count(extent: Expr, size: Expr) -> Expr:
     """The number of parts of ``size`` (at least 1) that cover an axis, the last perhaps in part.
 
-    Half of an even symbol goes into it twice, which no general rule for rounded division sees.
+    Half of an even symbol covers it in two parts, which no general rule for rounded division proves.
 
     >>> import idgraph as ig
     >>> n = ig.Fusion("f").symbol("n", min=2, multiple_of=2)

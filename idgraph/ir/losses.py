@@ -38,7 +38,7 @@ class _Loss:
     classes: int | None
 
     def per_row(self, t: Tensor) -> Tensor:
-        """Without the class axis."""
+        """``t`` without the class axis."""
         return squeeze(t, self.dim)
 
 

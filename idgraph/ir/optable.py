@@ -1,6 +1,6 @@
-"""The table of operations on numbers: one row each, for all that asks what an operation is.
+"""The table of operations on numbers: one row each, for every part that asks about an operation.
 
-A row says what torch means by it, its result's type, its text in every language, its cost, what holds of its result.
+A row has its meaning in torch, its result's type, its text in every language, its cost, and bounds of its result.
 Builders, the frontend, lowering, printers, the verifier, passes and the cost model read it; a new operation is a row
 here and its public name in `idgraph.ir.ops`. The oracle has its own meanings, which the tests compare with these.
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Result = Literal["number", "same", "difference", "bits", "float", "bool"]
-"""The type of a result: of the operands by torch's promotion ("same"); of those that are no bool ("number", and
+"""The type of a result: of the operands by torch's promotion ("same"); of those that are not bool ("number", and
 "difference": not one is); of integers and bool ("bits"); floats ("float"); or bool. None: the builder says it."""
 Kind = Literal["pointwise", "compare", "logic", "test", "key", "reduction"]
 Sign = bool | Literal["operands"]

@@ -1,4 +1,4 @@
-"""Where an axis stands in its tensor: names change when a fusion is built again, places do not."""
+"""Places of axes in their tensors: names change when a fusion is built again, places do not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def related(tensor: Tensor) -> list[DomainExpr]:
 
 
 def axis_place(tensor: Tensor, d: IterDomain) -> str:
-    """Where an axis stands in its tensor (``root0``, ``logical1``, ``made3.0``): names change, places do not."""
+    """The place of an axis in its tensor (``root0``, ``logical1``, ``made3.0``): names change, places do not."""
     for name, axes in (("root", tensor.root), ("logical", tensor.logical)):
         if d in axes:
             return f"{name}{axes.index(d)}"

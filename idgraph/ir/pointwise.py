@@ -75,7 +75,7 @@ def read_of(axis: IterDomain, to: IterDomain) -> AxisRead:
 
 
 def aligned_reads(tensor: Tensor, axes: Sequence[IterDomain]) -> tuple[AxisRead, ...]:
-    """How a broadcast operand is read: mapped axes, and coordinate 0 where a broadcast is resolved."""
+    """The reads of a broadcast operand: mapped axes, and coordinate 0 where a broadcast is resolved."""
     shift = len(axes) - tensor.ndim
     return tuple(read_of(d, axes[p + shift]) for p, d in enumerate(tensor.axes))
 

@@ -31,7 +31,7 @@ ADDED = ("float32", "float64", "int32", "int64")
 
 
 def written_at(e: TensorExpr) -> tuple[tuple[IterDomain, int], ...]:
-    """Output axes whose coordinate is a loaded value, each with the operand it is loaded from; empty for no scatter.
+    """Output axes whose coordinate is a loaded value, each with the operand it is loaded from; only a scatter has any.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -54,7 +54,7 @@ def entry_axes(e: TensorExpr) -> tuple[IterDomain, ...]:
 
 
 def combines(e: TensorExpr) -> Literal["sum", "amax"] | None:
-    """How a scatter combines an element with the value written to it; None where the value replaces it."""
+    """The operation that combines an element with the value scattered to it; None where the value replaces it."""
     if e.op == "scatter_add" or (e.op == "index_put" and e.attrs.get("accumulate") is True):
         return "sum"
     return "amax" if e.op == "index_put" and e.attrs.get("accumulate") == "amax" else None

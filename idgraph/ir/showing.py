@@ -1,4 +1,4 @@
-"""How a fusion shows itself: its text, its loops, its picture."""
+"""Views of a fusion: its text, its loops, its picture."""
 
 from __future__ import annotations
 

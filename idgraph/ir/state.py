@@ -59,7 +59,7 @@ def whole(fusion: Fusion) -> Restore:
             put_back()
         for e, args, inputs, reads, outputs, attrs in exprs:
             e.args, e.inputs, e.reads, e.outputs, e.attrs = args, inputs, reads, outputs, dict(attrs)
-        fusion.version = version + 1  # graphs of what was tried are old too
+        fusion.version = version + 1  # graphs of the failed attempt are old too
 
     return restore
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from idgraph.ir.fusion import Fusion
 
 
-LARGEST = (1 << 63) - 1  # what an index, a size or an integer operand may be
+LARGEST = (1 << 63) - 1  # the largest index, size or integer operand
 
 
 def check_name(name: object, what: str) -> str:

@@ -1,4 +1,4 @@
-"""Which tensors are views: the elements of an input, at an address that is linear in the tensor's own axes."""
+"""Tensors that are views: the elements of an input, at an address that is linear in the tensor's own axes."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def alias(fusion: Fusion, tensor: Tensor) -> Alias | NoAlias:
 def view_of(tensor: Tensor, source: Tensor, strides: Sequence[int | Expr], offset: int | Expr) -> Alias | NoAlias:
     """The view that ``tensor`` is of ``source``, which lies in memory with these strides, from ``offset`` on.
 
-    Copies between the two count as the memory that they copy: the caller knows that they are none.
+    Copies between the two count as the memory that they copy: the caller knows that they are elided.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")

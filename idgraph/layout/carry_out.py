@@ -10,7 +10,7 @@ from idgraph.layout.infer import Formats, demanded
 
 
 def take_back(fusion: Fusion) -> None:
-    """The formats that an earlier automatic schedule chose are forgotten; those of the user stay."""
+    """Forget the formats that an earlier automatic schedule chose; those of the user stay."""
     for note in fusion.formats:
         t = next((t for t in fusion.tensors if t.name == note.tensor), None)
         if t is None or demanded(t) or not any(s.name == "set_allocation" for s in t.log):
@@ -25,7 +25,7 @@ def take_back(fusion: Fusion) -> None:
 def lay_out(fusion: Fusion, tensors: Iterable[Tensor]) -> None:
     """Lay ``tensors`` out as `infer` decides, where their layout differs, and note it in ``fusion.formats``.
 
-    The result of a scatter lies as its operand, which it may update in place, and a scan along its own axis.
+    The result of a scatter has its operand's layout, as it may be updated in place; that of a scan follows its axis.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")

@@ -28,7 +28,7 @@ class LayoutDecision(Printed):
     """The memory format of one tensor.
 
     ``order``: axis numbers of ``tensor.shape``, outermost in memory first. ``strides``: elements, by axis.
-    ``reference``: the tensor whose order it is, None where it has none. ``kind``: "demand" where the user (or the
+    ``reference``: the tensor that the order comes from, or None. ``kind``: "demand" where the user (or the
     captured program) laid the tensor out, "hint" where an order was carried over, "none" where the tensor keeps its
     logical order for want of one. ``reasons``: one line an axis, in that order. ``candidates``: where orders disagreed,
     all of them with their costs.

@@ -215,7 +215,7 @@ def _iterated(sizes: Ints, operands: Sequence[tuple[Ints, Ints]]) -> Ints:
             return contiguous(sizes)
         order = (
             _CHANNELS_LAST[4] if len(sizes) == 4 else None
-        )  # the fast way knows no channels last in three dimensions
+        )  # the fast path has no channels-last format in three dimensions
         if order is not None and all(_is_contiguous_as(*o, order) for o in operands):
             return contiguous(sizes, order)
         if all(_is_dense(*o) and o[1] == first for o in operands):

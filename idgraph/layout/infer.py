@@ -29,9 +29,9 @@ def infer(fusion: Fusion, *, like: Literal["reference", "torch"] = "reference") 
     """The memory format of each output and of each tensor that is stored between kernels.
 
     ``like="reference"``: the order of the input with the most axes mapped to the tensor that have more than one
-    element. Among inputs that disagree, that which moves fewer bytes; a tie keeps the logical order. ``like="torch"``:
+    element. Among inputs that disagree, the order that moves fewer bytes; a tie: the logical order. ``like="torch"``:
     the strides that torch's eager mode gives on the CPU. The memory of inputs, and a `Tensor.set_allocation` of the
-    user's, are demands and are told as they are. Nothing is changed: see `apply`. Raises `OperationError` for what is
+    user's, are demands and are returned as is. Nothing is changed: see `apply`. Raises `OperationError` for what is
     not a fusion.
 
     >>> import idgraph as ig
@@ -161,7 +161,7 @@ def _completed(t: Tensor, order: Order, others: Sequence[Order]) -> tuple[tuple[
                 continue
             axes.insert(axes.index(before) + 1 if before is not None else axes.index(behind), d)  # pyright: ignore[reportArgumentType]
             why[d] = f"placed by {other.names[k]}"
-    for at, d in enumerate(t.axes):  # what no neighbour places stands where the logical order has it
+    for at, d in enumerate(t.axes):  # axes that no neighbour places stand as in the logical order
         if d in why or d.is_broadcast:
             continue
         before = next((x for x in reversed(t.axes[:at]) if x in why), None)

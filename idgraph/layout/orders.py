@@ -8,7 +8,7 @@ expressions lead from there to the axes that its readers see; the order follows 
     merge (a reshape)                       [a, outer, inner] -> [a', out], where they are neighbours in that order
     reduction, select, gather               the axis drops out
 
-Axes of one element have no say, and are in no order.
+Axes of one element do not count, and are in no order.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def memory_order(t: Tensor) -> tuple[IterDomain, ...]:
     """The axes of a tensor by falling stride; those of one element, or whose elements are one (stride 0), left out.
 
     Strides that are symbols keep the order of the allocation where neither is proved larger. An allocation of split or
-    merged axes has the order of the allocation of none: then the axes keep their logical order.
+    merged axes gives no order of the axes: they keep their logical order.
 
     >>> import idgraph as ig
     >>> t = ig.Fusion("f").input("t", shape=(4, 1, 6, 8), strides=(1, 7, 32, 4))
@@ -139,7 +139,7 @@ def _step(x: DomainExpr, axes: list[IterDomain], names: dict[IterDomain, str]) -
         case Merge(outer, inner, out):
             have = [d for d in (outer, inner) if d in axes]
             missing = [d for d in (outer, inner) if d not in axes and d.extent != 1]
-            if missing:  # filled by another operand, or one element wide there: not this source's to place
+            if missing:  # filled by another operand, or of one element there: this source does not place it
                 _put(axes, names, have, [])
             elif len(have) == 2 and axes.index(inner) != axes.index(outer) + 1:
                 return f"{names[outer]} and {names[inner]} are not neighbours"
@@ -156,7 +156,7 @@ def _step(x: DomainExpr, axes: list[IterDomain], names: dict[IterDomain, str]) -
 def _put(
     axes: list[IterDomain], names: dict[IterDomain, str], old: Sequence[IterDomain], new: Sequence[IterDomain]
 ) -> None:
-    """``new`` in the place of ``old``, neighbours; nothing where the order does not have them."""
+    """Put ``new`` in the place of the neighbours ``old``; nothing changes where the order does not have them."""
     if not old or old[0] not in axes:
         return
     at = axes.index(old[0])
@@ -169,7 +169,7 @@ def _put(
 def offered(t: Tensor, known: dict[Tensor, tuple[Order, ...]]) -> tuple[tuple[Order, ...], tuple[str, ...]]:
     """The orders that a tensor's operands offer it, most axes first; and why others ended.
 
-    An order of a source whose axes another order of that source has in the same order is not offered again.
+    An order whose axes another order of the same source has in the same order is not offered again.
     """
     e = t.definition
     if e is None:

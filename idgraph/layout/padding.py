@@ -27,8 +27,7 @@ class PaddedStrides:
     ``extra_bytes`` are added to the buffer. ``sectors_before`` and ``sectors_after`` are the 32-byte sectors that the
     warps ask for in one pass over all rows; ``banks_before`` and ``banks_after`` the threads of a warp that meet in one
     bank when they walk down a column of the tensor in shared memory. ``taken``: the sectors saved outweigh the bytes
-    added.
-    ``advice``: an input or an output, which only its owner may change.
+    added. ``advice``: an input or an output, which only its owner may change.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")

@@ -40,7 +40,7 @@ def broadcasts_first(fusion: Fusion) -> None:
 
 
 def _leads(e: TensorExpr) -> bool:
-    """True where the new axes come first: where rows are, what has columns only is broadcast over them."""
+    """True where the new axes come first: tensors with columns only are broadcast over rows."""
     dims = e.attrs.get("dims")
     return e.op == "unsqueeze" and isinstance(dims, tuple) and dims == tuple(range(len(dims)))
 
@@ -64,7 +64,7 @@ def wide_views(t: Tensor) -> list[Tensor]:
 
 
 def _is_cheap(t: Tensor) -> bool:
-    """True of what operations with numbers make of each element of an input, and that nobody asked for itself."""
+    """True of a tensor made by cheap operations with numbers on each element of an input, and not asked for itself."""
     e = t.definition
     if e is None or e.op not in CHEAP or len(e.inputs) != 1 or t in t.fusion.outputs or not t.ndim:
         return False

@@ -1,4 +1,4 @@
-"""Constants folded before anything is scheduled: what is one number everywhere is `full`, or a number of its readers.
+"""Constants folded before anything is scheduled: a tensor of one number becomes `full`, or a number in its readers.
 
 A decomposition computes with constants as with tensors: a shift by 2 compares 2, takes the lesser of 2 and 62, raises
 2 to it, each a kernel of one element. Only numbers that every target has alike are folded: finite ones, whose zero is
@@ -30,7 +30,7 @@ VIEWS = frozenset(("copy", "expand", "unsqueeze", "squeeze", "permute", "reshape
 BITS: Mapping[DType, tuple[int, bool]] = {
     "uint8": (8, False), "int8": (8, True), "int16": (16, True), "int32": (32, True), "int64": (64, True),
 }  # fmt: skip
-EXACT = 1 << 24  # integers up to which a float32 has each
+EXACT = 1 << 24  # a float32 holds every integer up to this one
 
 
 def _square(a: Any) -> Any:
@@ -68,7 +68,7 @@ _TRUTHS: Mapping[str, Callable[..., Any]] = {
 
 @arguments(ScheduleError, first=True, keep=rewriting)
 def fold_constants(fusion: Fusion) -> int:
-    """Compute what follows from numbers alone; the number of operations that are gone.
+    """Compute what follows from numbers alone; returns the number of operations removed.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("shift")

@@ -1,4 +1,4 @@
-"""How a gather of a computed tensor gets its elements: the ways, the cost of each, and the one that is taken.
+"""The ways in which a gather of a computed tensor gets its elements, the cost of each, and the one that is taken.
 
 *recompute*: the producer's own inputs are read at the loaded coordinate (`idgraph.rewrite.read_at`). *predicate*: the
 loops run over all of the producer's axis and the owner of the named element keeps it. *one-hot*: the same as a sum of

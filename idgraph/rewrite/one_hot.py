@@ -1,7 +1,7 @@
 """A sum over a one-hot mask, folded back into a gather: ``sum(where(index == iota, x, 0), dim)`` is ``x[index]``.
 
-Only what is the same for every value is folded. ``sum(one_hot * x)`` is not, for floating point: a NaN or an infinity
-that the index does not name makes that sum NaN.
+Only sums that are the same for every value are folded. ``sum(one_hot * x)`` is not, in floating point: a NaN or an
+infinity that the index does not name makes that sum NaN.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class Reader:
                 return Picked(ops.add(value, c) if c != as_expr(0) else value, extent, given=False)
 
     def tested(self, c: Picked) -> Tensor | None:
-        """Where the user's index is in range; None where it cannot be otherwise."""
+        """Where the user's index is in range; None where it always is."""
         if c.valid is not None or not c.given:
             return c.valid
         return ops.logical_and(ops.ge(c.tensor, 0), ops.lt(c.tensor, attr(c.extent)))

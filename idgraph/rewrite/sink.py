@@ -1,4 +1,4 @@
-"""Reshapes below what is computed of each element: what a row's results go into stays over the row's own axes.
+"""Reshapes moved behind pointwise operations, so that readers of a row's results stay over the row's own axes.
 
 ``reshape(a) * w`` is computed over axes that the rows of ``a`` do not have, a kernel of its own; as
 ``reshape(a * w')`` the product is part of the row's pass, and the reshape says where it is written. ``w'`` is a view of
@@ -22,7 +22,7 @@ NEAR: Final = 64  # tensors looked at above a reshape
 
 
 def sink_reshapes(fusion: Fusion) -> None:
-    """Exchange reshapes of what reductions go into with the pointwise operations behind them.
+    """Exchange reshapes of tensors computed from reductions with the pointwise operations behind them.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -69,7 +69,7 @@ def _over(e: TensorExpr, dims: tuple[int, ...], single: tuple[int, ...]) -> Tens
 
 
 def _turned(e: TensorExpr) -> Tensor | None:
-    """The operand that a pointwise operation reads through a reshape of what a reduction goes into."""
+    """The operand of a pointwise operation that is a reshape of a tensor computed from a reduction."""
     if e.op not in POINTWISE or any(x.dtype == "bool" for x in e.inputs):
         return None
     for m in e.inputs:
@@ -88,7 +88,7 @@ def _alike(a: Tensor, b: Tensor) -> bool:
 
 
 def _after_reduction(t: Tensor) -> bool:
-    """Whether pointwise operations make ``t`` of what a reduction gives."""
+    """Whether ``t`` is computed from a reduction by pointwise operations."""
     seen, work = {t}, [t]
     while work and len(seen) < NEAR:
         e = work.pop().definition

@@ -46,7 +46,7 @@ def two_stages(fusion: Fusion) -> None:
 
 
 def _way(e: TensorExpr) -> Callable[[], Tensor] | None:
-    """How to reduce in two stages; None where that is not worth it, or not known to be."""
+    """The way to reduce in two stages; None where that is not worth it, or not known to be."""
     (x,) = e.inputs
     sizes = [int(d.extent) if d.extent.is_const else 0 for d in x.axes]
     dims = sorted(d % x.ndim for d in int_tuple(e.attrs, "dims"))
@@ -70,7 +70,7 @@ def _way(e: TensorExpr) -> Callable[[], Tensor] | None:
 def _way_across(
     e: TensorExpr, x: Tensor, sizes: Sequence[int], dims: Sequence[int], kept: int, reduced: int
 ) -> Callable[[], Tensor] | None:
-    """Where the rows that neighbouring threads take are too few for a device: the longest reduced axis in parts."""
+    """The longest reduced axis in parts, where the rows that neighbouring threads take are too few for a device."""
     if not 0 < kept < NARROW or reduced < 2 * LEAST:
         return None
     at = max(dims, key=lambda d: sizes[d])

@@ -82,7 +82,7 @@ def auto(
     ``config`` chooses among kernels that compute the same (see `idgraph.tune`, which measures them); `ig.emit` takes
     the same one unless it is given another.
 
-    First constants are folded (`idgraph.rewrite.constants`): what is one number everywhere is a number of its readers.
+    First constants are folded (`idgraph.rewrite.constants`): a tensor of one number becomes a number in its readers.
     Then every gather of a computed tensor, and every scatter, is taken the way that costs least (see
     `idgraph.schedule.gather_plan` and `scatter_plan`), or the way that ``gathers`` says: "recompute", "predicate",
     "one-hot" or "global" for all, or by name of the gather's output. That may rewrite operations; outputs keep their
@@ -148,7 +148,7 @@ def _schedule(
 def _inline(fusion: Fusion, tensors: Sequence[Tensor]) -> None:
     """Inline ``tensors``; one that shares a block with its readers, but not its threads, is stored instead."""
     while tensors:
-        for t in tensors:  # what an earlier round did may not suit the readers that copies are
+        for t in tensors:  # positions of an earlier round may not suit readers that are copies
             t.inline_position = 0
             t.log[:] = [s for s in t.log if s.name != "inline"]
         inline_far(fusion, tensors)
@@ -179,7 +179,7 @@ def _decide(fusion: Fusion, gathers: Force) -> None:
 
 
 def _join_views(fusion: Fusion) -> None:
-    """One unsqueeze for several in a row: loops that merge the axes of all run over what the tensor below lacks."""
+    """One unsqueeze for several in a row: loops that merge all of their axes run over axes that their operand lacks."""
     for t in fusion.tensors:
         if t.definition is not None and t.definition.op == "unsqueeze":
             wide_views(t)
@@ -270,8 +270,8 @@ class _Nests:
             self.place(view)
 
     def part(self, fusion: Fusion) -> bool:
-        """Copies for the readers of tensors that could be inlined nowhere, and with them of what only these read: one
-        nest's copy would keep it from the other's. True where there were such."""
+        """Copies for the readers of tensors that could be inlined nowhere, and of what only these read: shared by the
+        copies of two nests, it could be inlined into neither. True where there were such."""
         crowded = {t for t in fusion.tensors if t not in self.stored and not t.inline_position}
         fresh: set[TensorExpr] = set()
         for t in [e.output for e in reversed(fusion.exprs) if e.output not in self.stored]:
@@ -351,7 +351,7 @@ def _reference(t: Tensor, sources: _Sources, stored: Collection[Tensor], config:
         t.split(kept - 1, width).parallelize(kept, "vectorize")
     if parts > 1:
         t.split(kept - 1, parts, inner=False).reorder({kept - 1: kept}).parallelize(kept, "unroll")
-    # A row that an index selects is waited for twice, so several are on their way at once; so are constants.
+    # A row that an index selects has the latency of two loads, so several are in flight at once; so are constants.
     waits = not sources.inputs or bool(ops & ROWS_BY_INDEX)
     usual = most if single else STEPS if waits else _deep(sources, most)
     steps = config.vectors or (cut.steps if cut is not None and cut.steps > 1 else usual if parts == 1 else 1)

@@ -24,7 +24,7 @@ class KernelConfig:
     are on a GPU those whose loads one thread has under way, on the CPU those whose terms are added up in float32 before
     they go to a float64 sum; ``online`` takes sums relative to a running maximum, in the pass that finds it;
     ``persistent`` holds a row between its passes, in registers of the threads (up to 64 values), on the CPU in an array
-    (what was dear to compute). ``parallel``: on the CPU on all cores.
+    (values that are expensive to compute). ``parallel``: on the CPU on all cores.
 
     Given to `ig.schedule.auto`; `ig.emit` takes it from the fusion. Raises `ScheduleError` for numbers
     that no kernel can have.

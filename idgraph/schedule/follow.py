@@ -18,10 +18,10 @@ from idgraph.ir import Fixed, IterDomain, Mapped, Resize, Tensor, TensorExpr
 from idgraph.layout.infer import bytes_of, moved_bytes
 from idgraph.layout.orders import Order, carried, own_order
 
-HEAVY = 4  # a source with a quarter of the reference's bytes, or more, has a say
+HEAVY = 4  # a source with a quarter of the reference's bytes, or more, counts
 MAX_ORDERS = 16
 MAX_PATHS = 64  # ways from a reference to its sources that are looked at
-LONG_ROW = 1024  # elements of a row whose ends are worth code of their own for what is the same along it
+LONG_ROW = 1024  # elements of a row worth peeling at its ends where a source is constant along it
 LEAST_VECTORS = 8  # of a loop whose ends are worth code of their own
 
 
@@ -38,7 +38,7 @@ class Touch:
 
 
 def loop_order(t: Tensor, axes: Sequence[IterDomain], stored: Collection[Tensor]) -> tuple[IterDomain, ...]:
-    """``axes`` of a reference, outermost loop first: as the memory lies that most bytes are moved of.
+    """``axes`` of a reference, outermost loop first: in the order of the memory of which most bytes are moved.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -61,7 +61,7 @@ def loop_order(t: Tensor, axes: Sequence[IterDomain], stored: Collection[Tensor]
 
 
 def read_order(e: TensorExpr) -> tuple[IterDomain, ...]:
-    """The root axes of a reduction's result, reduced ones too, as the memory lies that its operand is computed from.
+    """The root axes of a reduction's result, reduced ones too, in the order of the memory that its operand comes from.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -226,7 +226,7 @@ class Cut:
 
 
 def flat_cut(t: Tensor, kept: Sequence[IterDomain], stored: Collection[Tensor], width: int) -> Cut | None:
-    """How to cut the loops over ``kept`` (outermost first) into vectors of ``width`` where the innermost axis alone is
+    """The cut of the loops over ``kept`` (outermost first) into vectors of ``width`` where the innermost axis alone is
     not a multiple of it; None where nothing is gained.
 
     The innermost axes that lie alike in everything that is large make one loop. Where that is not a multiple either,

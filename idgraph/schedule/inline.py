@@ -135,7 +135,7 @@ def _limit(t: Tensor) -> int:
 
 
 def _is_written(fusion: Fusion, t: Tensor) -> bool:
-    """An output must not follow a loop that may be empty."""
+    """Whether an output is always written: it must not follow a loop that may be empty."""
     if t not in fusion.outputs:
         return True
     try:

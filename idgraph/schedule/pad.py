@@ -1,8 +1,8 @@
 """Tensors between kernels whose rows get gaps: where the sectors that warps save outweigh the bytes that are added.
 
 A row that begins inside of a sector costs each warp that reads it one sector more. That counts where rows are read one
-by one, again and again: rows that loaded indices select. A reader that goes through the whole tensor has one long row
-of a dense one, and gaps would cost it its vectors.
+by one, again and again: rows that loaded indices select. A reader of a whole dense tensor has one long row, and gaps
+would cost it its vectors.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def saved_bytes(row: PaddedStrides) -> int:
 
 
 def _visits(t: Tensor, inner: IterDomain, use: TensorExpr, operand: int) -> int | None:
-    """How many rows a reader takes that selects them; None for a reader of the whole."""
+    """The number of rows that a reader selects; None for a reader of the whole tensor."""
     reads = dict(zip(t.axes, use.reads[operand], strict=True))
     at = reads[inner]
     if not any(isinstance(r, Loaded) for r in reads.values()) or not isinstance(at, Mapped):

@@ -130,7 +130,7 @@ class _Replay:
                 t.merge(at[0], at[1])
             case Resize():
                 source = t.loop[at[0]].extent
-                if is_cut(e) and not same_extent(source, e.source.extent):  # one element, for all that are left
+                if is_cut(e) and not same_extent(source, e.source.extent):  # one element stands for all that are left
                     self.image[e.out] = t.loop[at[0]]
                     return
                 if not all(is_true(x >= 0) for x in (source + e.left, source + e.right, source + e.left + e.right)):
@@ -246,7 +246,7 @@ def like_producer(consumer: Tensor, e: TensorExpr, k: int) -> None:
 
 
 def _may_be_cut(p: Tensor) -> bool:
-    """Every reader of ``p`` takes the same part of it, so loops over that part compute all that is needed."""
+    """Whether every reader of ``p`` takes the same part of it: loops over that part compute all that is needed."""
     if p in p.fusion.outputs or (p.definition is not None and p.definition.op in (*SCATTERS, *SCANS)):
         return False
     if len(p.uses) > 1 and any(is_cut(x) for e in p.uses for x in e.output.domain.loop_exprs):
@@ -345,9 +345,9 @@ def _replay_all(reference: Tensor) -> dict[Tensor, Follower]:
 
 
 def _settle(fusion: Fusion, reference: Tensor, followers: Mapping[Tensor, Follower]) -> None:
-    """Leave behind the tensors that cannot follow: loops that would not compute what is read, or not in the order that
-    a scan or a scatter asks for, stay whole where they were cut, and where that is not enough as the operation made
-    them.
+    """Leave behind the tensors that cannot follow. Loops that would not compute what is read, or not in the order that
+    a scan or a scatter asks for, stay whole where they were cut. Where that is not enough, they stay as the operation
+    made them.
     """
     if reference.inline_position and nest_conflict(fusion) is not None:
         uninline(reference)

@@ -92,7 +92,7 @@ def _replayed(t: Tensor, image: dict[IterDomain, IterDomain], steps: Sequence[Do
     for step in steps:
         if not all(d in known for d in step.inputs):
             if isinstance(step, Resize):
-                continue  # the part of a cat that another operand is
+                continue  # the part of a cat that another operand fills
             return False
         alike = None if plan else _alike(t, [image[d] for d in step.inputs], step)
         if alike is not None:

@@ -100,7 +100,7 @@ def spaces(fusion: Fusion) -> list[Space]:
 
 
 def _goes_back(seed: Tensor) -> bool:
-    """Whether something with as many elements as ``seed`` reduces is computed from what it makes."""
+    """Whether a tensor with as many elements as ``seed`` reduces is computed from its result."""
     whole, seen, work = _size(seed), {seed}, [seed]
     while work and len(seen) < NEAR:
         t = work.pop()
@@ -203,13 +203,13 @@ def _consumers(space: Space, t: Tensor) -> Iterator[tuple[Tensor, Labels]]:
             continue
         if not reduced and len(labels) > space.rows and _is_narrow(space):
             continue  # a few blocks would write it all: it is a kernel of its own
-        # What is reshaped afterwards is computed over the axes from before.
+        # Tensors that are reshaped afterwards are computed over the axes from before.
         if all(isinstance(x, (Split, Merge)) for x in o.domain.exprs) and not (reduced and o.domain.exprs):
             yield o, labels
 
 
 def _cut(fusion: Fusion, space: Space) -> None:
-    """Drop members that wait for something made outside of what the space itself reduces: they are a later kernel."""
+    """Drop members computed from tensors outside that depend on the space's reductions: they go to a later kernel."""
     outside: set[Tensor] = set()
     for e in fusion.exprs:
         t = e.output
@@ -323,7 +323,7 @@ def _copied(space: Space, t: Tensor, uses: Sequence[TensorExpr]) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How one space runs: ``lanes`` elements of a vector, ``threads`` for each row, ``rows`` of a block.
+    """The loops of one space: ``lanes`` elements of a vector, ``threads`` for each row, ``rows`` of a block.
 
     ``across`` says that neighbouring threads take neighbouring rows (the rows are what is contiguous); the ``threads``
     of one row lie in the block's other direction.

@@ -216,7 +216,7 @@ def _saved(e: TensorExpr) -> Saving | None:
 
 
 def _proof(e: TensorExpr, few: int) -> tuple[str, ...]:
-    """That the comparisons take the entry that the scatter leaves: for each entry the claim, decided by the algebra."""
+    """For each entry the claim, decided by the algebra, that the comparisons take the entry that the scatter leaves."""
     n = symbol("n", 1)
     c = symbol("c", 0, n - 1)
     named_ = [symbol(f"index{j}", 0, n - 1) for j in range(few)]

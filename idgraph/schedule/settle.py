@@ -2,8 +2,8 @@
 
 The index graph says which positions share one coordinate. Whether kernels can be made of them is a question of the
 whole nest: a value may be read by another thread than the one that wrote it, a scan may be visited out of order because
-a loop that it shares visits more, and what shares more loops through its neighbours than by its own position would be
-read before it is complete.
+a loop that it shares visits more, and a tensor that shares more loops through its neighbours than by its own position
+would be read before it is complete.
 """
 
 from __future__ import annotations

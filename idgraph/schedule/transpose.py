@@ -1,7 +1,7 @@
 """Transposes through tiles in shared memory: inputs whose memory runs along another axis than the output's.
 
-An input read along axis a, an output written along axis b: no order of threads makes both runs of neighbouring
-addresses. A block copies a tile of a by b into shared memory along a, waits, and computes along b. Rows of the tile are
+An input read along axis a, an output written along axis b: no order of threads makes both accesses coalesced.
+A block copies a tile of a by b into shared memory along a, waits, and computes along b. Rows of the tile are
 128 bytes; its 16-byte chunks are permuted by their row ("xor"), so that neither the rows that are written nor the
 columns that are read meet in one bank.
 """
@@ -69,7 +69,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a reference is looped over: ``axes`` in ``groups``, those numbered ``columns`` (along which inputs run)
+    """The loops of a reference: ``axes`` in ``groups``, those numbered ``columns`` (along which inputs run)
     and ``rows`` (along which the output runs) cut into tiles of ``wide`` columns by ``tall`` rows.
 
     ``width`` elements make a chunk; ``threads`` threads move a tile, ``beside`` of them side by side along a row of it.
@@ -113,7 +113,7 @@ def _base(t: Tensor) -> tuple[IterDomain, ...]:
 
 
 def _fast(t: Tensor, base: Sequence[IterDomain]) -> IterDomain | None:
-    """The axis along which neighbours of ``t`` stand side by side in memory; None for what no tile helps."""
+    """The axis along which neighbours of ``t`` stand side by side in memory; None where no tile helps."""
     if any(d.kind == "reduction" or not d.extent.is_const for d in t.logical):
         return None
     order = _in_memory(t, base)
@@ -142,7 +142,7 @@ def _contiguous(axes: Sequence[IterDomain]) -> list[Expr]:
 
 
 def _traced(e: TensorExpr, known: Axes) -> Iterator[Axes]:
-    """For each operand of ``e`` its axes with the reference's axes they are: those no split or merge hides."""
+    """For each operand of ``e`` its axes with the reference's axes, but for those that a split or merge hides."""
     inside = {d: known[d] for d in e.output.root if d in known}
     for t, row in zip(e.inputs, e.reads, strict=True):
         pairs = zip(t.axes, row, strict=True)
