@@ -36,7 +36,7 @@ def live(kernel: Kernel) -> Kernel:
 
 
 def without_dead(body: Sequence[Stmt], needed: set[str]) -> list[Stmt]:
-    """``body`` without locals that nobody reads; ``needed``: names read after it, becomes those read from it on.
+    """``body`` without locals that nobody reads; ``needed``: names live after it, updated to those live before it.
 
     >>> from idgraph.kernel.ir import Compute, Local
     >>> x, y, z = (Local(n, "float32") for n in "xyz")

@@ -1,4 +1,4 @@
-"""A row kept between its sweeps: what an earlier sweep has computed of a column is not loaded, or computed, again.
+"""A row kept between its sweeps (persistent): values that an earlier sweep has are not loaded, or computed, again.
 
 Equal values are found by their statements: the same operation on equal operands, loads of one place in memory that no
 kernel writes, variables of the row that nothing sets in between.

@@ -1,4 +1,4 @@
-"""Rows in registers: a row is read once, and each thread keeps its columns for every pass over them.
+"""Rows in registers (persistent): a row is read once, and each thread keeps its columns for every pass over them.
 
 A thread's columns are straight code, so that the arrays which keep them are indexed by constants only, and compilers
 hold them in registers. That needs a row of known length, of which no thread gets too much.
@@ -19,7 +19,7 @@ from idgraph.passes.rows.sweep import COLUMN, Sweep
 
 ELEMENTS = 64  # of a row, and of all that is kept of it, in one thread
 REGISTERS = 1 << 16  # of a multiprocessor, and of a block at most
-OTHERS = 32  # registers of a thread for addresses, sums and what is under way
+OTHERS = 32  # registers of a thread for addresses, sums and loads in flight
 
 
 def in_registers(body: Sequence[Stmt], read_only: frozenset[str], chosen: bool) -> list[Stmt] | None:
