@@ -81,8 +81,8 @@ def rewritten(
     """``s`` with the variables it sets through ``made``, those it adds to through ``updated``, its operands through
     ``read`` and its index expressions, conditions among them, through ``index``. Bodies inside ``s`` stay.
 
-    The points that it serves go through ``point``, by default ``index``: a substitution in an address is also one in the
-    purpose of the access.
+    The points that it serves go through ``point``, by default ``index``: a substitution in an address also
+    changes the purpose of the access.
 
     >>> from idgraph.arith import symbol
     >>> s = rewritten(Let("a", Index(symbol("i"))), made=lambda x: Local(f"{x.name}_1", x.dtype), index=lambda e: e * 4)
