@@ -148,7 +148,7 @@ class KernelCost:
 
     @property
     def occupancy(self) -> float | None:
-        """Threads that a multiprocessor holds at once, of those it could; None where the device has no such limit.
+        """Resident threads of a multiprocessor as a share of its limit; None where the device has no such limit.
 
         Registers count if the assembler has told them.
         """
@@ -231,7 +231,7 @@ class Cost(Printed):
 
     @property
     def accesses(self) -> tuple[AccessCost, ...]:
-        """Those of all kernels."""
+        """The accesses of all kernels."""
         return tuple(a for k in self.kernels for a in k.accesses)
 
     def rows(self) -> list[dict[str, object]]:
