@@ -53,7 +53,7 @@ class Question:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Equal questions have one answer."""
+        """The cache key: equal questions have one answer."""
         return str(self.fusion), self.a, self.b, self.buffer, *self.shared
 
 
@@ -369,7 +369,7 @@ def _widen(a: Tensor, b: Tensor, fa: Form, fb: Form) -> None:
 
 
 def _reversed(a: Tensor, fa: Form, fb: Form) -> bool:
-    """Loops of ``a`` that run the other way than those of ``b`` are turned round."""
+    """Loops of ``a`` that run in the opposite direction to those of ``b`` are reversed."""
     back = [[tuple(-s for s in d.stride) for d in loop] for loop in fa.loops]
     same = [[d.stride for d in loop] for loop in fa.loops]
     theirs = [[d.stride for d in loop] for loop in fb.loops]

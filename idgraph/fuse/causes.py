@@ -1,8 +1,8 @@
 """Why two operations do not touch a buffer at the same place in the same loops: one cause, by what differs.
 
-Two accesses agree where both nests run the same steps in the same order and name the same element at each. What keeps
-them from that is looked for in one order, so that there is one cause: what is known only at run time, what never meets,
-what must be complete first, then where the elements lie, and last the order in which they are visited.
+Two accesses agree where both nests run the same steps in the same order and name the same element at each. Obstacles
+are tested in one order, so that there is one cause: values known only at run time, disjoint elements, results that must
+be complete first, then the places of the elements, and last the order in which they are visited.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def agree(a: Touch, b: Touch) -> bool:
     """Whether both run the same steps, and name the same element at each at which they touch one."""
     if a.is_write and a.expr.op in SCATTERS:
         return False  # each element may be written by any of the entries
-    # A sum is written when its loops have ended; a loop of one step is none.
+    # A sum is written when its loops have ended; loops of one step do not count.
     mine = [x for x in a.loops if x.extent != 1 and not (a.is_write and x.reduced)]
     their = [x for x in b.loops if x.extent != 1]
     if len(mine) != len(their) or any(simplify(x.extent - y.extent) != 0 for x, y in zip(mine, their)):
@@ -189,7 +189,7 @@ def _placed(a: Touch, b: Touch, ways: int) -> Difference:
 
 
 def _skips(t: Touch) -> bool:
-    """Whether the points at which it touches something are some of every few."""
+    """Whether it touches elements only at every few of its points (a condition with a remainder)."""
     return any(x.op == "mod" for x in postorder(t.map.condition))
 
 

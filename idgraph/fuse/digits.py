@@ -122,7 +122,7 @@ def _corners(symbols: Sequence[Expr], sizes: Sequence[int]) -> Iterator[dict[str
 
 
 def _cuts(results: Sequence[Expr]) -> set[int]:
-    """Numbers by which something is divided in the expressions."""
+    """The divisors in the expressions."""
     found: set[int] = set()
     work = list(results)
     seen: set[Expr] = set()
@@ -166,7 +166,7 @@ def _digits(alone: Sequence[Expr], s: Expr, n: int, first: tuple[int, ...], cuts
 
 
 def _places(n: int, cuts: set[int]) -> set[int]:
-    """Divisors of ``n`` at which a digit may end: what divides something there, and their products."""
+    """Divisors of ``n`` at which a digit may end: the divisors in the expressions, and their products."""
     found = {1, n}
     work = {gcd(n, c) for c in cuts} | {n // gcd(n, c) for c in cuts}
     for c in sorted(work)[:12]:
