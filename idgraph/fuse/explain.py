@@ -36,8 +36,8 @@ def explain(
     matter, except that operations which share their loops already have no obstacle. The buffer is what one writes and
     the other reads, else what both read: directly, through views, or through arithmetic that is composed away.
     ``buffer`` chooses one; ``stored`` are tensors in memory, through which accesses are not composed. Raises
-    `ScheduleError` where they touch no common buffer. (TorchInductor logs such causes as fusion failures; NVIDIA/Fuser #3455 asks which
-    axes are aligned.)
+    `ScheduleError` where they touch no common buffer. (TorchInductor logs such causes as fusion failures; NVIDIA/Fuser
+    #3455 asks which axes are aligned.)
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
