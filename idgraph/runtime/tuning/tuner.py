@@ -193,7 +193,7 @@ class Tuner:
 
 @dataclass(slots=True)
 class _Search:
-    """The best config so far; ``sources`` says which one each kernel text was first seen as."""
+    """The best config so far; ``sources`` maps each kernel text to the config that first made it."""
 
     inputs: Mapping[str, Any]
     symbols: Mapping[str, int] | None
@@ -213,7 +213,7 @@ class _Search:
         return found, self.timer(ready.launch, self.target)
 
     def attempt(self, config: KernelConfig, make: Any) -> None:
-        """One config; whatever stops it, it is dropped and the reason kept."""
+        """Try one config; any failure drops it, and the reason is kept."""
         try:
             program: Program = make()
             text = kernel_text(program)
