@@ -1,8 +1,8 @@
 """Calls of a program with arrays of any kind: found by their shapes, frozen once, then as fast as the launch.
 
 A *route* holds the steps of a call for arrays of certain shapes, types, strides and devices. Most often it is the
-frozen program itself. Targets that run as Python, and numba's simulator, take NumPy arrays, so that others are converted
-to these and back. A GPU's kernels take the host's arrays by way of the device's memory.
+frozen program itself. Targets that run as Python, and numba's simulator, take NumPy arrays; others are converted to
+these and back. A GPU's kernels take the host's arrays by way of the device's memory.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def compile(
 
     ``checked``: a loaded index out of its axis raises `IndexingError`; False reads zero for it. On a GPU the first call
     for arrays of a shape waits for that, later ones leave it to the next call or to ``check()``, as torch's own device
-    checks do, and cost nothing; "now" waits at each call. A load that fails its check is not made.
+    checks do, and cost nothing; "now" waits at each call. An access that fails its check is left out.
 
     ``layout``: an array whose strides or alignment are not as declared is copied at each call, which is said in a
     warning the first time, or refused. ``device`` ("cuda:1") is where the host's arrays go, and what tensors are

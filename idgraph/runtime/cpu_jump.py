@@ -1,8 +1,7 @@
 """Jumps into machine code from one block of words, on one core or on all of them.
 
 Blocks of a kernel are independent, so each core takes its share of them: numba's threads run the kernel from a first
-block up to a last one. numba's own parallel loops would take four times as long to
-compile.
+block up to a last one. numba's own parallel loops take four times as long to compile.
 """
 
 from __future__ import annotations
