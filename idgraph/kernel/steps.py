@@ -1,6 +1,6 @@
 """Accesses of a kernel at the steps of its loops, with NumPy: those outside of their arrays, and races.
 
-Every statement is looked at for all steps of the loops around it at once. A step's *epoch* is the number of barriers
+Every statement is evaluated at all steps of the loops around it at once. A step's *epoch* is the number of barriers
 that its thread has passed: two accesses of one epoch in one block may come in any order.
 """
 
