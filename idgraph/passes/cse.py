@@ -46,7 +46,7 @@ def with_values_once(kernel: Kernel) -> Kernel:
 
 
 def once_each(body: Sequence[Stmt]) -> list[Stmt]:
-    """Straight code that reads each value from the first variable that holds it."""
+    """Straight-line code that reads each value from the first variable that holds it."""
     return _forward(body, Values())
 
 

@@ -1,4 +1,4 @@
-"""dead_code: straight code without the values that nobody reads."""
+"""dead_code: straight-line code without values that are never read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from idgraph.kernel.ir import Accumulate, Checked, If, Kernel, Let, Stmt, bodies
 
 
 def live(kernel: Kernel) -> Kernel:
-    """dead_code: in lanes, no value that nobody reads.
+    """dead_code: in lanes, values that are never read removed.
 
     >>> import idgraph as ig
     >>> k = ig.kernel.parse('''

@@ -192,7 +192,7 @@ def in_line(body: Body) -> Body:
 
     NVVM moves a value that one later loop uses, the reciprocal of a row's deviation for example, in front of that loop,
     past any loop between. A division has a slow path, a branch: registers that loads have filled before it are all
-    alive there, and ptxas moves no load over it. In straight code the value stays before the loads.
+    alive there, and ptxas moves no load over it. In straight-line code the value stays before the loads.
     """
     made: list[Stmt] = []
     for s in body:

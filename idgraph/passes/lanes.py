@@ -1,4 +1,4 @@
-"""unroll: unrolled and vectorised loops as straight code, every statement once for each lane.
+"""unroll: unrolled and vectorised loops as straight-line code, every statement once for each lane.
 
 A loop of constant extent marked "unroll" or "vectorize" becomes lanes. A condition that a lane decides is decided here
 (the halves of a rotation, in one thread, need no test). A loaded index is one variable for all lanes that load it from
@@ -84,7 +84,7 @@ class Lane:
 
 
 def with_lanes(kernel: Kernel) -> Kernel:
-    """unroll: unrolled and vectorised loops as straight code for their lanes.
+    """unroll: unrolled and vectorised loops as straight-line code for their lanes.
 
     >>> import idgraph as ig
     >>> k = ig.kernel.parse('''
@@ -144,7 +144,7 @@ def _sides(s: Loop, read_only: frozenset[str], facts: tuple[Expr, ...]) -> list[
 
 
 def _tests(body: Sequence[Stmt]) -> tuple[Expr, ...]:
-    """The conditions tested in straight code, conjunct by conjunct."""
+    """The conditions tested in straight-line code, conjunct by conjunct."""
     found: list[Expr] = []
     for s in walk(tuple(body)):
         match s:

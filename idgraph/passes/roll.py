@@ -1,4 +1,4 @@
-"""Lanes as loops: straight code that does one thing for each lane becomes loops over arrays of registers.
+"""Lanes as loops: straight-line code that does one thing for each lane becomes loops over arrays of registers.
 
 Compilers read a loop once, and unroll it where its extent is constant; an array of constant size whose indices are
 constants then becomes registers. Straight-line code for 64 lanes takes 30 times as long, for the same machine code.
@@ -77,7 +77,7 @@ Body = tuple[Stmt, ...]
 
 
 def rolled(kernel: Kernel) -> Kernel:
-    """roll: straight code of lanes as loops over arrays of registers.
+    """roll: straight-line code of lanes as loops over arrays of registers.
 
     >>> import idgraph as ig
     >>> k = ig.kernel.parse('''

@@ -1,8 +1,8 @@
 """A sweep in chunks: each thread takes pieces of as many neighbouring columns as one 16-byte access holds.
 
 A row may start at any element (50257 columns make every row start elsewhere), so chunks are counted from the first
-aligned element in it. Chunks are straight code for all their lanes, with vector accesses, several of them a step as
-long as no thread runs out of them; the few columns before the first and behind the last go one by one.
+aligned element in it. Chunks are straight-line code for all their lanes, with vector accesses, several of them a step
+as long as no thread runs out of them; the few columns before the first and behind the last go one by one.
 """
 
 from __future__ import annotations

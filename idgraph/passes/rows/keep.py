@@ -60,7 +60,7 @@ def kept(parts: Sequence[Part], read_only: frozenset[str], loads: bool, at: Expr
 @dataclass(slots=True)
 class _Found:
     """``first`` says where the value of each numbered statement was computed first; ``taken`` which statements of a
-    sweep are replaced by a load of a kept value, ``dropped`` which ones nobody needs then."""
+    sweep are replaced by a load of a kept value, ``dropped`` which ones are then dead."""
 
     parts: Sequence[Part]
     read_only: frozenset[str]
