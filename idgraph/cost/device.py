@@ -82,7 +82,7 @@ class Device(Printed):
 
 
 def _device(given: object) -> Device:
-    """A device from plain data; every field is looked at."""
+    """A device from plain data; every field is checked."""
     names = {f.name: f for f in fields(Device)}
     if not isinstance(given, dict):
         raise IdGraphError(f"not a device: {short_repr(given)} is not a mapping")
