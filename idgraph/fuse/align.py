@@ -146,7 +146,7 @@ def _answer(q: Question) -> Answer:
 
 
 def _checked(f: Fusion) -> tuple[int, str]:
-    """The number of addresses looked at, and the fault found."""
+    """The number of addresses checked, and the fault found."""
     points = [prod(int(d.extent) if d.extent.is_const else 64 for d in e.output.loop) for e in f.exprs]
     sizes = {name: _size(s.symbol_bounds) for name, s in f.symbols.items()}
     if sum(points) <= RUN:

@@ -30,7 +30,7 @@ MOST_LOOPS = 7  # orders of which are tried one by one
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The cause, and the facts that it was told by."""
+    """The cause, and the facts that show it."""
 
     cause: Cause
     because: tuple[str, ...]
@@ -266,7 +266,7 @@ def _irregular(a: Touch, b: Touch, fa: Form | None, fb: Form | None) -> Differen
 
 
 def _symbolic(a: Touch, b: Touch) -> Difference:
-    """Sizes are symbols: orders of the loops are tried, then the flat order, then what differs is told."""
+    """Sizes are symbols: orders of the loops are tried, then the flat order, then the difference is the cause."""
     if len(a.loops) == len(b.loops) <= MOST_LOOPS and a.map.condition is b.map.condition is TRUE:
         for order in permutations(range(len(a.loops))):
             if any(simplify(a.loops[k].extent - b.loops[n].extent) != 0 for n, k in enumerate(order)):

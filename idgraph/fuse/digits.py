@@ -1,7 +1,7 @@
 """An access as digits: each loop cut where the element it names jumps, one stride for each piece.
 
 ``x[i//4, i%4]`` for ``i`` below 20 has the digits (5, (1, 0)) and (4, (0, 1)): extents and strides by axis, outermost
-first. What has no such form (a roll, a reflection) is *irregular*. A form is given out only when it is proved.
+first. What has no such form (a roll, a reflection) is *irregular*. A form is returned only when it is proved.
 """
 
 from __future__ import annotations
