@@ -71,7 +71,7 @@ class HostPrepared:
         self.program, self._checked = program, checked
         self._given = {name: given_array(name, a) for name, a in inputs.items()}
         self.env = bind(fusion, self._given, symbols)
-        program.check_sizes(self.env)  # and again when arrays have told free strides
+        program.check_sizes(self.env)  # and again when arrays have given free strides
         self._flat: dict[str, Array] = {}
         self._homes = {b.title: b.name for b in program.plan.buffers if b.place != "private"}
         for t in fusion.inputs:

@@ -202,7 +202,7 @@ class Program(Printed):
 
         Arrays have exactly the declared shapes and dtypes (bfloat16: torch's, ``ml_dtypes.bfloat16``, 16-bit words of
         other device arrays); one that lies in memory as declared is not copied (`copies` tells). ``symbols`` gives
-        extents that no input's shape tells. ``checked`` tests every loaded index; without it one that is out of range
+        extents that no input's shape gives. ``checked`` tests every loaded index; without it one that is out of range
         reads zero. ``poison`` fills outputs with NaN first. `idgraph.compile` needs fewer arguments.
 
         Raises `EmitError` for arrays that do not fit, `IndexingError` for an index out of range.

@@ -1,10 +1,10 @@
 """Block-wide reductions and scans over the values that the threads hold.
 
-``block_OP_TYPE(x, count, again)`` combines
-along threadIdx.x by warp shuffles and one exchange through shared memory; ``tree_OP_TYPE(x, index, group, count)`` does
-it for any number of threads along any dimensions, in shared memory only, which the simulator can do too. Both give
-every thread the same value, bit by bit: the order of the operands is fixed by the thread numbers. ``scan_OP_TYPE`` and
-``scan_tree_OP_TYPE`` give the exclusive scan and the total.
+``block_OP_TYPE(x, count, again)`` combines values along threadIdx.x by warp shuffles and one exchange through shared
+memory. ``tree_OP_TYPE(x, index, group, count)`` does it for any number of threads along any dimensions, in shared
+memory only, which the simulator can do too. Both give every thread the same value, bit by bit: the order of the
+operands is fixed by the thread numbers. ``scan_OP_TYPE`` and ``scan_tree_OP_TYPE`` give the exclusive scan and the
+total.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def tree(x: Any, index: Any, group: Any, count: Any) -> Any:
     """One value of ``count`` threads, halved in shared memory; ``group`` numbers those that combine with each other."""
     held = cuda.shared.array(1024, dtype)
     at = group * count + index
-    cuda.syncthreads()  # whoever still reads from an earlier exchange
+    cuda.syncthreads()  # threads may still read from an earlier exchange
     held[at] = x
     left: Any = count
     while left > 1:
@@ -103,7 +103,7 @@ def scan_tree(x: Any, first: Any, index: Any, group: Any, count: Any) -> Any:
     """(exclusive scan, total) in shared memory; ``first`` is the identity, which the first thread gets."""
     held = cuda.shared.array(1024, dtype)
     at = group * count + index
-    cuda.syncthreads()  # whoever still reads from an earlier exchange
+    cuda.syncthreads()  # threads may still read from an earlier exchange
     held[at] = x
     step: Any = 1
     while step < count:

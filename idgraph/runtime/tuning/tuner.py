@@ -295,8 +295,8 @@ def tune(
 ) -> Tuned:
     """Schedule ``fusion`` by measurement: its kernels' configs are run on this machine, and the fastest is kept.
 
-    What `idgraph.schedule.auto` decides by a rule (threads of a row, elements under way, rows of a block, a row in
-    registers or read again, one pass or two; on the CPU sums, kept values, tasks, cores) is tried here, a few of these
+    The choices that `idgraph.schedule.auto` makes by a rule (threads of a row, elements in flight, rows of a block, a
+    row in registers or read again, one pass or two; on the CPU sums, kept values, tasks, cores) are varied here, a few
     at a time. Each config's results must be those of the rule's, up to rounding; one that fails is dropped and named.
     ``fusion`` gets the schedule of the fastest, and ``.program`` its kernels for ``target``, "cuda" or "cpu".
 
