@@ -1,7 +1,7 @@
 """Operations that write at index values, applied to arrays: to values, or to element numbers to see what goes where.
 
 A point of a scatter is an element of what is written (the index's shape; for index_put the index tensors' common shape
-among the axes that are not indexed). Nothing but attributes and arrays is looked at.
+among the axes that are not indexed). Only attributes and arrays are read.
 """
 
 from __future__ import annotations
