@@ -1,4 +1,4 @@
-"""How the threads of a block exchange values: by shuffles where whole warps or aligned parts of one do."""
+"""Exchange between the threads of a block: by shuffles where whole warps, or aligned parts of one, take part."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def __getattr__(name: str) -> object:
 
 
 class _Callable(ModuleType):
-    """``ig.cost`` is a function, and the room of its names."""
+    """The module ``ig.cost`` as a function that can be called."""
 
     __call__ = staticmethod(cost)
 

@@ -1,4 +1,4 @@
-"""The stated cache model: which accesses of a kernel find what an earlier one of the same kernel has brought.
+"""The cache model: which accesses of a kernel hit data that an earlier access of the same kernel has loaded.
 
 An element that is touched again stays in the last cache if all that the kernel touches in between, by all blocks that
 run at once, fits in it. Three cases: the steps of a loop that the address does not depend on; separate passes over a
@@ -64,13 +64,13 @@ class Reuse:
         return times
 
     def _window(self, t: Site, outer: set[int]) -> int:
-        """Bytes of different elements that a site touches while the loops in ``outer`` stand still."""
+        """The working set of a site in bytes: different elements touched while the loops in ``outer`` are fixed."""
         own = [x for x in relevant([t.address, *t.conditions], t.around, self.data) if x.number not in outer]
         elements = t.width * prod(x.extent for x in own)
         return min(elements, self.sizes[t.buffer.name]) * item_size(t.buffer.dtype)
 
     def passes(self, sites: Sequence[Site]) -> list[list[Site]]:
-        """The sites of one tensor, those together whose elements the cache keeps from one to the next."""
+        """The sites of one tensor, grouped where the cache keeps their elements from one to the next."""
         groups: dict[int, list[Site]] = {}
         for s in sites:
             inner = next((x.number for x in s.around if not x.is_block), 0)

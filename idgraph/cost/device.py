@@ -1,6 +1,4 @@
-"""Devices as data: how fast memory, arithmetic and launches are. Numbers are what kernels reach, not what is printed
-on the box.
-"""
+"""Devices as data: rates of memory, arithmetic and launches, as kernels reach them and not as data sheets state."""
 
 from __future__ import annotations
 
@@ -24,8 +22,8 @@ class Device(Printed):
     """A machine that runs kernels. Rates are per second and for the whole device.
 
     ``bandwidth``: bytes that a copy moves, read and written together. ``cache_bandwidth``: bytes between the last cache
-    and the processors. ``cache``: bytes of that cache. ``processors``: multiprocessors or cores. ``launch_us``: what a
-    kernel costs beside its work. ``flops``: by dtype of the arithmetic; ``special``: division, exp, log, sin and the
+    and the processors. ``cache``: bytes of that cache. ``processors``: multiprocessors or cores. ``launch_us``: the
+    overhead of a launch. ``flops``: by dtype of the arithmetic; ``special``: division, exp, log, sin and the
     like, by dtype ("libm": those of a library that no vector unit does, on a CPU); ``loads``: accesses that cores
     start; ``atomics``: elements updated. The last five are limits of a multiprocessor (0: none), and its capability.
 
@@ -55,7 +53,7 @@ class Device(Printed):
     cc: tuple[int, int] = (0, 0)
 
     def rate(self, dtype: str, special: bool) -> float:
-        """Operations a second of ``dtype``; those of a type that is not told are as fast as int64 or float32."""
+        """Operations a second of ``dtype``; a type without a rate is as fast as int64 or float32."""
         table = self.special if special else self.flops
         return table.get(dtype) or table["float32"]
 
@@ -84,7 +82,7 @@ class Device(Printed):
 
 
 def _device(given: object) -> Device:
-    """A device from plain data; every field is looked at."""
+    """A device from plain data; every field is checked."""
     names = {f.name: f for f in fields(Device)}
     if not isinstance(given, dict):
         raise IdGraphError(f"not a device: {short_repr(given)} is not a mapping")

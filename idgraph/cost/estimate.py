@@ -231,7 +231,7 @@ class _Kernel:
         return flops, special, by_type, (plain_time / share, special_time / share)
 
     def _special(self, w: Work) -> float:
-        """Special operations a second; a function of the library has a rate of its own where the device tells one."""
+        """Special operations a second; a function of the library has a rate of its own where the device has one."""
         rate = self.device.rate(w.dtype, special=True)
         return min(rate, self.device.special.get("libm", rate)) if OPERATIONS[w.op].cycles == "library" else rate
 
@@ -240,7 +240,7 @@ class _Kernel:
         return min(1.0, max(1, self.blocks) / self.device.processors)
 
     def _bandwidth(self) -> float:
-        """Few blocks cannot ask for all that memory gives: each processor at most twice its share."""
+        """The bandwidth that the kernel's blocks can use: each processor at most twice its share."""
         return self.device.bandwidth * min(1.0, 2 * self._share())
 
     def _collisions(self) -> int | None:

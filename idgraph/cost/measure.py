@@ -65,7 +65,7 @@ class _Bench:
         return found.decode() if isinstance(found, bytes) else str(found)
 
     def seconds(self, f: Fusion) -> float:
-        """Of one run, the best of several."""
+        """Seconds of one run, the best of several."""
         auto(f)
         ready = prepared(emit(f, self.kind), _inputs(f))
         ready.launch()
@@ -165,7 +165,7 @@ def _limits(kind: Literal["cpu", "cuda"]) -> Device:
 
 
 def _last_cache() -> int:
-    """Bytes of the largest cache that the system tells of, the known device's where it tells none."""
+    """Bytes of the largest cache that the system reports, the known device's where it reports none."""
     sizes: list[int] = []
     for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         try:

@@ -148,9 +148,9 @@ class KernelCost:
 
     @property
     def occupancy(self) -> float | None:
-        """Threads that a multiprocessor holds at once, of those it could; None where the device has no such limit.
+        """Resident threads of a multiprocessor as a share of its limit; None where the device has no such limit.
 
-        Registers count if the assembler has told them.
+        Registers count if the assembler has reported them.
         """
         found = self.assembly.known.get(self.name)
         return occupancy(self.device, self.threads, self.shared, 0 if found is None else found.registers)
@@ -231,11 +231,11 @@ class Cost(Printed):
 
     @property
     def accesses(self) -> tuple[AccessCost, ...]:
-        """Those of all kernels."""
+        """The accesses of all kernels."""
         return tuple(a for k in self.kernels for a in k.accesses)
 
     def rows(self) -> list[dict[str, object]]:
-        """One flat row for each kernel: its numbers, and those that the assembler has told."""
+        """One flat row for each kernel: its numbers, and those that the assembler has reported."""
         return [kernel_row(k) for k in self.kernels]
 
     def to_json(self) -> str:

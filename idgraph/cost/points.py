@@ -1,4 +1,4 @@
-"""How many points of the loops a statement runs at, and where: counted exactly where that is possible.
+"""The number of loop points that a statement runs at, and which: counted exactly where that is possible.
 
 A condition that is one linear inequality is counted in closed form, others point by point up to `LIMIT` points; beyond
 that a fixed sample is counted and the result says that it is not exact.
@@ -81,7 +81,7 @@ def drawn(loops: Sequence[Around], count: int, seed: int = 0) -> tuple[Env, int]
 def with_data(env: Env, data: Mapping[str, Data], names: Iterable[str], arrays: Arrays, count: int) -> bool:
     """Add values of loaded indices to ``env``; whether all are the values of given arrays.
 
-    Those that no array tells are spread evenly over the extent that they index, equal for equal places loaded from.
+    Unknown values are spread evenly over the extent that they index; loads of one place give equal values.
     """
     known = True
     for name in sorted(names):
@@ -206,7 +206,7 @@ def _conjuncts(c: Expr) -> list[Expr]:
 def _parts(
     conditions: Sequence[Expr], around: Sequence[Around], data: Mapping[str, Data]
 ) -> list[tuple[tuple[Around, ...], list[Expr]]]:
-    """The conditions, those that share a loop together."""
+    """The conditions, grouped by the loops that they share."""
     made: list[tuple[tuple[Around, ...], list[Expr]]] = []
     for c in conditions:
         loops, own = set(relevant([c], around, data)), [c]

@@ -42,7 +42,7 @@ class Block:
 
     @property
     def threads(self) -> int:
-        """All of them."""
+        """All threads of a block."""
         return self.x * self.y * self.z
 
 
@@ -89,7 +89,7 @@ def warp_sectors(s: Site, block: Block, data: Mapping[str, Data], arrays: Arrays
 
 
 def _lanes(s: Site, block: Block) -> tuple[list[tuple[Around | None, int]], list[Around]]:
-    """Loops whose steps are the lanes with how many there are, fastest first; the other loops."""
+    """(loops whose steps are the lanes of a warp, with the number of lanes, fastest first; the other loops)."""
     if not block.warps:
         taken: list[Around] = []
         for x in reversed(s.around):
@@ -188,7 +188,7 @@ def _sampled(
     size: int,
     fill: Mapping[Site, float],
 ) -> Distinct:
-    """The size of the union from how often fixed samples of the sites meet themselves and each other.
+    """The size of the union, estimated from coincidences within and between fixed samples of the sites.
 
     A site that never touches an element twice shows no pair in its sample, and is counted exactly by its points. Loaded
     indices that are not given count as all different.

@@ -53,7 +53,7 @@ class Question:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Equal questions have one answer."""
+        """The cache key: equal questions have one answer."""
         return str(self.fusion), self.a, self.b, self.buffer, *self.shared
 
 
@@ -146,7 +146,7 @@ def _answer(q: Question) -> Answer:
 
 
 def _checked(f: Fusion) -> tuple[int, str]:
-    """The number of addresses looked at, and the fault found."""
+    """The number of addresses checked, and the fault found."""
     points = [prod(int(d.extent) if d.extent.is_const else 64 for d in e.output.loop) for e in f.exprs]
     sizes = {name: _size(s.symbol_bounds) for name, s in f.symbols.items()}
     if sum(points) <= RUN:
@@ -369,7 +369,7 @@ def _widen(a: Tensor, b: Tensor, fa: Form, fb: Form) -> None:
 
 
 def _reversed(a: Tensor, fa: Form, fb: Form) -> bool:
-    """Loops of ``a`` that run the other way than those of ``b`` are turned round."""
+    """Loops of ``a`` that run in the opposite direction to those of ``b`` are reversed."""
     back = [[tuple(-s for s in d.stride) for d in loop] for loop in fa.loops]
     same = [[d.stride for d in loop] for loop in fa.loops]
     theirs = [[d.stride for d in loop] for loop in fb.loops]

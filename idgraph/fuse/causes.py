@@ -1,8 +1,8 @@
 """Why two operations do not touch a buffer at the same place in the same loops: one cause, by what differs.
 
-Two accesses agree where both nests run the same steps in the same order and name the same element at each. What keeps
-them from that is looked for in one order, so that there is one cause: what is known only at run time, what never meets,
-what must be complete first, then where the elements lie, and last the order in which they are visited.
+Two accesses agree where both nests run the same steps in the same order and name the same element at each. Obstacles
+are tested in one order, so that there is one cause: values known only at run time, disjoint elements, results that must
+be complete first, then the places of the elements, and last the order in which they are visited.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_LOOPS = 7  # orders of which are tried one by one
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The cause, and the facts that it was told by."""
+    """The cause, and the facts that show it."""
 
     cause: Cause
     because: tuple[str, ...]
@@ -56,7 +56,7 @@ def agree(a: Touch, b: Touch) -> bool:
     """Whether both run the same steps, and name the same element at each at which they touch one."""
     if a.is_write and a.expr.op in SCATTERS:
         return False  # each element may be written by any of the entries
-    # A sum is written when its loops have ended; a loop of one step is none.
+    # A sum is written when its loops have ended; loops of one step do not count.
     mine = [x for x in a.loops if x.extent != 1 and not (a.is_write and x.reduced)]
     their = [x for x in b.loops if x.extent != 1]
     if len(mine) != len(their) or any(simplify(x.extent - y.extent) != 0 for x, y in zip(mine, their)):
@@ -189,7 +189,7 @@ def _placed(a: Touch, b: Touch, ways: int) -> Difference:
 
 
 def _skips(t: Touch) -> bool:
-    """Whether the points at which it touches something are some of every few."""
+    """Whether it touches elements only at every few of its points (a condition with a remainder)."""
     return any(x.op == "mod" for x in postorder(t.map.condition))
 
 
@@ -266,7 +266,7 @@ def _irregular(a: Touch, b: Touch, fa: Form | None, fb: Form | None) -> Differen
 
 
 def _symbolic(a: Touch, b: Touch) -> Difference:
-    """Sizes are symbols: orders of the loops are tried, then the flat order, then what differs is told."""
+    """Sizes are symbols: orders of the loops are tried, then the flat order, then the difference is the cause."""
     if len(a.loops) == len(b.loops) <= MOST_LOOPS and a.map.condition is b.map.condition is TRUE:
         for order in permutations(range(len(a.loops))):
             if any(simplify(a.loops[k].extent - b.loops[n].extent) != 0 for n, k in enumerate(order)):

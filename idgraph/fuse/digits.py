@@ -1,7 +1,7 @@
 """An access as digits: each loop cut where the element it names jumps, one stride for each piece.
 
 ``x[i//4, i%4]`` for ``i`` below 20 has the digits (5, (1, 0)) and (4, (0, 1)): extents and strides by axis, outermost
-first. What has no such form (a roll, a reflection) is *irregular*. A form is given out only when it is proved.
+first. What has no such form (a roll, a reflection) is *irregular*. A form is returned only when it is proved.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _corners(symbols: Sequence[Expr], sizes: Sequence[int]) -> Iterator[dict[str
 
 
 def _cuts(results: Sequence[Expr]) -> set[int]:
-    """Numbers by which something is divided in the expressions."""
+    """The divisors in the expressions."""
     found: set[int] = set()
     work = list(results)
     seen: set[Expr] = set()
@@ -166,7 +166,7 @@ def _digits(alone: Sequence[Expr], s: Expr, n: int, first: tuple[int, ...], cuts
 
 
 def _places(n: int, cuts: set[int]) -> set[int]:
-    """Divisors of ``n`` at which a digit may end: what divides something there, and their products."""
+    """Divisors of ``n`` at which a digit may end: the divisors in the expressions, and their products."""
     found = {1, n}
     work = {gcd(n, c) for c in cuts} | {n // gcd(n, c) for c in cuts}
     for c in sorted(work)[:12]:

@@ -32,12 +32,12 @@ def explain(
     """Why operations ``a`` and ``b`` do not touch the buffer they share at the same place in the same loops.
 
     None where they do: one loop nest can hold both as they are. ``a`` and ``b`` are operations, or the tensors that
-    they make, in any order. Loops are the axes of each result, then those that are reduced; the schedule has no say,
-    but that operations which share their loops already have no obstacle. The buffer is what one writes and the other
-    reads, else what both read: directly, through views, or through arithmetic that is composed away. ``buffer``
-    chooses one; ``stored`` are tensors that lie in memory, which nothing is composed through. Raises `ScheduleError`
-    where they touch no common buffer. (TorchInductor logs such causes as fusion failures; NVIDIA/Fuser #3455 asks which
-    axes are aligned.)
+    they make, in any order. Loops are the axes of each result, then those that are reduced; the schedule does not
+    matter, except that operations which share their loops already have no obstacle. The buffer is what one writes and
+    the other reads, else what both read: directly, through views, or through arithmetic that is composed away.
+    ``buffer`` chooses one; ``stored`` are tensors in memory, through which accesses are not composed. Raises
+    `ScheduleError` where they touch no common buffer. (TorchInductor logs such causes as fusion failures; NVIDIA/Fuser
+    #3455 asks which axes are aligned.)
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -226,7 +226,7 @@ def _common(a: TensorExpr, b: TensorExpr, passes: Callable[[TensorExpr], bool], 
 
 
 def _judge(fusion: Fusion, a: TensorExpr, b: TensorExpr, pairs: Sequence[Pair]) -> Obstacle | None:
-    """The obstacle: what must come first where one makes what the other reads; else the most bytes that both read."""
+    """The obstacle of the pair of most common bytes; of a producer and its consumer, ties go to the first cause."""
     flow = [p for p in pairs if p[0].is_write]
     if not flow and any(agree(x, y) for x, y, _ in pairs):
         return None

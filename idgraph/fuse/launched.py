@@ -29,7 +29,7 @@ class Launched:
 
     def apart(self, a: TensorExpr, b: TensorExpr) -> tuple[Difference, str] | None:
         """The obstacle between the launches of ``a`` and ``b``, whose loops could be one, with its proof; None
-        where they share one, or where nobody computes one of them."""
+        where they share one, or where no kernel computes one of them."""
         first, second = (min(self.homes[x.output.name], default=None) for x in (a, b))
         if first is None or second is None or self.share(a, b):
             return None

@@ -20,7 +20,7 @@ class Obstacle(Printed):
 
     ``cause`` is one of `CAUSES`. ``accesses``: of ``a`` and of ``b``, as index maps of their own loops.
     ``alignment``: steps that were tried and validated; None where ``proof`` says why nothing aligns them, or
-    ``tried`` what did not. ``bytes_saved``: by one kernel for both (reads that become one, stores that nobody needs).
+    ``tried`` what did not. ``bytes_saved``: by one kernel for both (reads that become one, dead stores).
     ``recompute_factor``: how often each element is then computed.
 
     >>> import idgraph as ig

@@ -20,8 +20,8 @@ from idgraph.schedule import auto
 @dataclass(frozen=True, slots=True)
 class Plan(Printed):
     """``kernels``: the operations of each CUDA kernel after `auto`, by the names of the tensors that they make, in
-    launch order. ``before``, ``after``: kernels of the schedule as it was, and then. ``apart``: what keeps kernels that
-    share a buffer apart. ``scheduled`` is the copy that was scheduled; it may hold private copies.
+    launch order. ``before``, ``after``: numbers of kernels as given and after `auto`. ``apart``: the obstacles between
+    kernels that share a buffer. ``scheduled`` is the copy that was scheduled; it may hold private copies.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")

@@ -1,7 +1,7 @@
 """Touches: which element of a buffer an operation reads or writes at each point of its own loops.
 
 The loops of an operation are the axes of its result, then those that it reduces; what lies between it and the buffer
-(views, and arithmetic that needs no memory) is composed away. The schedule has no say.
+(views, and arithmetic that needs no memory) is composed away. The schedule does not matter.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Touch:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether a loaded value says which element."""
+        """Whether a loaded value selects the element."""
         return bool(self.loads)
 
     @property
@@ -101,7 +101,7 @@ class _Walk:
     loads: dict[str, tuple[str, tuple[Expr, ...]]] = field(default_factory=dict[str, "tuple[str, tuple[Expr, ...]]"])
 
     def read(self, e: TensorExpr, k: int, at: _At, start: Sequence[tuple[IterDomain, Expr]]) -> _At | None:
-        """Where operand ``k`` of ``e`` is read; None for never."""
+        """The place at which operand ``k`` of ``e`` is read; None where it is never read."""
         own = OwnAxes(start, e.output.domain.exprs)
         mapped = [r.domain for r in e.reads[k] if isinstance(r, Mapped)]
         bounds = [b.condition for b in own.way(mapped, frozenset(d for d, _ in start))]

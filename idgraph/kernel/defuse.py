@@ -1,6 +1,6 @@
 """Definitions and uses of statements, and the same statements over other variables and indices.
 
-One function, `rewritten`, says where each kind of statement has its parts; every question below asks it. Passes keep no
+One function, `rewritten`, knows the parts of each kind of statement; every query below is made of it. Passes keep no
 list of their own.
 """
 
@@ -81,8 +81,8 @@ def rewritten(
     """``s`` with the variables it sets through ``made``, those it adds to through ``updated``, its operands through
     ``read`` and its index expressions, conditions among them, through ``index``. Bodies inside ``s`` stay.
 
-    The points that it serves go through ``point``, by default through ``index`` too: whoever substitutes in an address
-    substitutes in what the address is for.
+    The points that it serves go through ``point``, by default ``index``: a substitution in an address also
+    changes the purpose of the access.
 
     >>> from idgraph.arith import symbol
     >>> s = rewritten(Let("a", Index(symbol("i"))), made=lambda x: Local(f"{x.name}_1", x.dtype), index=lambda e: e * 4)
@@ -96,7 +96,7 @@ def rewritten(
 
 
 def _moved_all(purpose: Purpose, to: ToExpr) -> Purpose:
-    """Without those that never hold."""
+    """The purpose through ``to``, without entries that never hold."""
     return tuple(x for x in (_moved(x, to) for x in purpose) if x.when is not FALSE)
 
 
@@ -170,7 +170,7 @@ def _rewritten(s: Stmt, made: ToLocal, updated: ToLocal, read: ToOperand, index:
 
 
 def made_by(s: Stmt) -> tuple[Local, ...]:
-    """The variables that ``s`` gives a new value, whatever they were; a loop's variable is not one of them."""
+    """The variables that ``s`` sets without reading their old value; a loop's variable is not one of them."""
     found: list[Local] = []
 
     def keep(x: Local) -> Local:
@@ -182,7 +182,7 @@ def made_by(s: Stmt) -> tuple[Local, ...]:
 
 
 def updated_by(s: Stmt) -> tuple[Local, ...]:
-    """The variables that ``s`` gives a value made of the one before."""
+    """The variables that ``s`` updates: the new value depends on the old one."""
     found: list[Local] = []
 
     def keep(x: Local) -> Local:
@@ -206,7 +206,7 @@ def operands_of(s: Stmt) -> tuple[Operand, ...]:
 
 
 def index_exprs(s: Stmt) -> tuple[Expr, ...]:
-    """The index expressions and conditions of ``s``; of a check also the extent that its message tells."""
+    """The index expressions and conditions of ``s``; of a check also the extent that its message names."""
     found: list[Expr] = []
 
     def keep(e: Expr) -> Expr:
@@ -257,7 +257,7 @@ def definitions(body: Iterable[Stmt]) -> dict[str, Stmt]:
 
 
 def defined_once(body: Sequence[Stmt]) -> dict[str, Stmt]:
-    """The same for the variables that ``body`` sets at this level only, and once."""
+    """The definitions of variables that ``body`` sets exactly once, at this level."""
     times = Counter(x.name for s in walk(tuple(body)) for x in made_by(s))
     return {name: s for name, s in definitions(body).items() if times[name] == 1}
 
@@ -265,9 +265,9 @@ def defined_once(body: Sequence[Stmt]) -> dict[str, Stmt]:
 def read_before_set(
     body: Sequence[Stmt], read: Callable[[Stmt], frozenset[str]], known: Iterable[str] = (), *, scoped: bool
 ) -> list[str]:
-    """Names that ``read`` gives of a statement before one sets them, in order; ``known`` are set before ``body``.
+    """Names that a statement reads, by ``read``, before any sets them, in order; ``known`` are set before ``body``.
 
-    ``scoped``: what is set inside a loop or under a condition is not known behind it.
+    ``scoped``: a name set inside a loop or under a condition is not defined after it.
 
     >>> x, y = Local("x", "int64"), Local("y", "int64")
     >>> body = (If(TRUE, (Compute(x, "neg", (y,), "int64"),)), Compute(y, "neg", (x,), "int64"))
@@ -297,7 +297,7 @@ class Effects:
 
     @classmethod
     def of(cls, body: Sequence[Stmt]) -> Effects:
-        """Those of a body."""
+        """The effects of a body."""
         return cls(all_sets(body), all_reads(body), stored_in(body), loaded_in(body))
 
     def __or__(self, other: Effects) -> Effects:
@@ -306,7 +306,7 @@ class Effects:
         )
 
     def waits_for(self, before: Effects) -> bool:
-        """True where these may not run before those: one of both sets, or writes, what the other one touches.
+        """True where these depend on those: one of the two sets or writes a name that the other one touches.
 
         >>> Effects(reads=frozenset("x")).waits_for(Effects(sets=frozenset("x"))), Effects().waits_for(Effects())
         (True, False)
@@ -337,13 +337,13 @@ def unwritten(buffers: Iterable[Buffer], body: Sequence[Stmt]) -> frozenset[str]
 
 
 def unchanged(body: Sequence[Stmt]) -> frozenset[str]:
-    """Shared arrays that ``body`` reads only: nobody writes them before the next barrier, which is outside of it."""
+    """Shared arrays that ``body`` only reads: no thread writes them before the next barrier, which is outside of it."""
     found = (s.buffer for s in walk(tuple(body)) if isinstance(s, Load) and s.buffer.place == "shared")
     return unwritten(found, body)
 
 
 def in_lanes(body: Sequence[Stmt], f: Callable[[Sequence[Stmt]], Sequence[Stmt]]) -> Body:
-    """``body`` with what stands in its lanes through ``f``."""
+    """``body`` with the statements of its lanes through ``f``."""
     return everywhere(body, lambda s: replace(s, body=tuple(f(s.body))) if isinstance(s, Lanes) else s)
 
 
@@ -397,13 +397,13 @@ class Renaming:
         return rewritten(s, made=self.local, updated=self.local, read=self.operand)
 
     def fresh(self, names: Iterable[str]) -> str:
-        """The first of ``names`` that is not in use; it is from here on."""
+        """The first of ``names`` that is not in use; it is in use from here on."""
         found = next(n for n in names if n not in self.taken)
         self.taken.add(found)
         return found
 
     def apart(self, x: Local) -> Local:
-        """A variable of its own for ``x``: itself where its name is not in use, else another one that stands for it."""
+        """A variable of unique name for ``x``: itself where its name is free, else a new one that stands for it."""
         name = self.fresh(chain((x.name,), (f"{x.name}_s{n}" for n in count(2))))
         if name != x.name:
             self.to[x.name] = replace(x, name=name)

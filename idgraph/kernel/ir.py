@@ -61,15 +61,15 @@ __all__ = [
     "VectorLoad", "VectorStore", "bodies", "quote", "walk",
 ]  # fmt: skip
 
-PRIME = "'"  # behind a symbol's name inside the kernels, where that name is taken there
+PRIME = "'"  # appended to a symbol's name where the kernels use that name themselves
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel(Printed):
     """One nest of loops: ``buffers`` and ``scalars`` (symbols of extents and strides) are its parameters.
 
-    ``launch`` holds, for each parallel dimension used, the extents of the loops that run on it. ``passes`` names those
-    that have changed it since it was made.
+    ``launch`` holds, for each parallel dimension used, the extents of the loops that run on it. ``passes`` names the
+    passes that have changed it.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("half")
@@ -96,11 +96,11 @@ class Kernel(Printed):
 
     @arguments(EmitError)
     def verify(self, symbols: Mapping[str, int] | None = None) -> Verified:
-        """Raise `EmitError` where the kernel is not well formed; how the rest was decided, where it is.
+        """Raise `EmitError` where the kernel is not well formed; else return how its addresses were decided.
 
         Definitions reach uses, types agree, each address lies inside its array where its predicate holds, a barrier is
         reached by all threads of a block, and two threads do not touch one element without a barrier between them,
-        unless they only read or are atomic. ``symbols`` gives numbers to symbols, for what no proof decides.
+        unless they only read or are atomic. ``symbols`` gives numbers to symbols, for addresses that no proof decides.
 
         >>> import idgraph as ig
         >>> f = ig.Fusion("half")
@@ -128,8 +128,8 @@ class Kernel(Printed):
 class Plan(Printed):
     """Kernels in launch order. ``names`` maps symbols to source names, ``titles`` tensors t0, t1, ... to user names.
 
-    ``needed`` are the reads (tensor, operand) and, of memory, the writes (tensor, None) that kernels were made with:
-    what the address check expects to see served, whatever passes make of them.
+    ``needed`` are the reads (tensor, operand) and the writes to memory (tensor, None) of the kernels as lowered: the
+    address check expects each of them to be served after all passes.
     """
 
     kernels: tuple[Kernel, ...]

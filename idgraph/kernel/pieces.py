@@ -1,4 +1,4 @@
-"""Pieces of a kernel's text: where it parts outside of brackets and quotes, names, numbers, types."""
+"""Pieces of a kernel's text: splits outside of brackets and quotes, names, numbers, types."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _marks(text: str) -> Iterator[tuple[int, int]]:
 
 
 def parted(text: str, mark: str) -> list[str]:
-    """``text`` at each ``mark`` that is in no brackets and no quotes.
+    """``text`` split at each ``mark`` outside of brackets and quotes.
 
     >>> parted('min(a, b), "x, y"', ",")
     ['min(a, b)', '"x, y"']
@@ -65,7 +65,7 @@ def parted_once(text: str, mark: str) -> tuple[str, str, str]:
 
 
 def cut(text: str, mark: str) -> tuple[str, str]:
-    """The same, where the mark must be there."""
+    """The same; a missing mark is an error."""
     left, found, right = parted_once(text, mark)
     if not found:
         raise WrongError(f"{mark.strip()!r} is missing in {text[:40]!r}")
@@ -73,7 +73,7 @@ def cut(text: str, mark: str) -> tuple[str, str]:
 
 
 def closing(text: str) -> int:
-    """Where the bracket closes that ``text`` begins with."""
+    """The position at which the first bracket of ``text``, its first character, closes."""
     for at, depth in _marks(text):
         if depth == 0 and at:
             return at

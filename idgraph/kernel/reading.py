@@ -65,7 +65,7 @@ from idgraph.kernel.text import BESIDE, ONE_LINE, implied
 MAX_TEXT: Final = 4_000_000
 MAX_LINES: Final = 20_000
 MAX_DEPTH: Final = 64
-LONGEST: Final = 400  # characters of a problem that are told
+LONGEST: Final = 400  # characters of a problem that a message shows
 _PLACE: Final = re.compile(r"(?P<name>[A-Za-z_]\w*)\[(?P<at>.*)\]\Z", re.ASCII)
 
 
@@ -78,11 +78,11 @@ class _Line:
 
 @arguments(ParseError)
 def parse(text: str) -> Kernel:
-    """The kernel that ``text``, printed by ``str(kernel)``, says; statements, types and addresses are the same.
+    """The kernel whose text form, as ``str(kernel)`` prints it, is ``text``: the same statements, types and addresses.
 
     Text may come from anywhere: it is never evaluated, at most `MAX_TEXT` characters, `MAX_LINES` lines and `MAX_DEPTH`
-    levels are read, and all that is wrong with it ends in one `ParseError` that names the line. Whether the kernel
-    makes sense is another question: `Kernel.verify` answers it.
+    levels are read, and every problem raises one `ParseError` that names the line. Whether the kernel is well formed is
+    another question: `Kernel.verify` answers it.
 
     >>> import idgraph as ig
     >>> k = ig.kernel.parse('''

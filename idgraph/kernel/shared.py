@@ -30,7 +30,7 @@ class SharedLayout:
 
 
 def bytes_of(b: Buffer) -> int:
-    """Bytes of a shared array, up to where the next one may begin."""
+    """Bytes of a shared array, padded to the alignment of the next one."""
     return -(-max(1, int(b.size)) * item_size(b.dtype) // ALIGNMENT) * ALIGNMENT
 
 

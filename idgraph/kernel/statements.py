@@ -113,7 +113,7 @@ Purpose = tuple[Serves, ...]
 class Loop:
     """``body`` for ``var`` = 0 .. extent - 1, serially or by blocks and threads (``parallel``).
 
-    On blocks, the block numbered ``first`` is the one of ``var`` = 0: nests may share a launch.
+    On blocks, block number ``first`` runs ``var`` = 0: nests may share a launch.
     """
 
     var: str
@@ -142,7 +142,7 @@ class Single:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """Straight code for all lanes of one thread: no statement outside of it reads what it sets, but what it adds to."""
+    """Straight-line code for all lanes of one thread. Statements outside read only its accumulators."""
 
     body: tuple[Stmt, ...]
 
@@ -152,7 +152,7 @@ class Checked:
     """``body`` where ``condition`` on a loaded value holds; where not, a checked run reports ``site``.
 
     ``point`` are the values of the site's loops, where these are not variables any more (unrolled lanes).
-    A run that is not checked tests it only where ``always``: before a write.
+    An unchecked run tests the condition only where ``always`` is set: before a write.
     """
 
     condition: Expr
@@ -203,7 +203,7 @@ class Alloc:
 class Barrier:
     """All threads of a block wait here for each other; ``why`` names what they wait for.
 
-    Loops run one after the other where there are no threads, so there it is a comment.
+    Targets without threads run the loops one after the other and print it as a comment.
     """
 
     why: str
@@ -211,7 +211,7 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True)
 class Let:
-    """An integer variable for index expressions: a loaded value, of the operand of an operation that it serves."""
+    """An integer variable for index expressions: a loaded value of the operand that it serves."""
 
     name: str
     value: Operand
@@ -252,9 +252,9 @@ class Choose:
 class Accumulate:
     """Combine ``value`` into the variable ``acc``, or into ``buffer`` at ``address``.
 
-    ``shared``: several blocks or threads may update that element, each update must be one step. ``running`` takes the
-    value as it is then: a scan along the loops ``along``, which are visited in order. ``result`` is the type that the
-    whole is rounded to: partial results need not be more exact than its next wider one.
+    ``shared``: several blocks or threads may update that element, so each update is atomic. ``running`` receives the
+    running value: a scan along the loops ``along``, which are visited in order. ``result`` is the type of the finished
+    value: partial results need no more precision than its next wider type.
     """
 
     acc: Local
@@ -271,10 +271,10 @@ class Accumulate:
 
 @dataclass(frozen=True, slots=True)
 class Combine:
-    """The threads of a block along ``dims`` make one value of what each holds in ``acc``; then all of them hold it.
+    """A block reduction: the values of ``acc`` of all threads along ``dims`` are combined, and all hold the result.
 
-    ``before`` takes what the threads before make of theirs: an exclusive scan along ``dims``, the first one fastest.
-    Every thread of the block gets here: it is an exchange and a barrier.
+    ``before`` receives the exclusive scan along ``dims``, the first dimension fastest. Every thread of the block must
+    reach it: it contains a barrier.
     """
 
     acc: Local
@@ -317,8 +317,7 @@ class VectorStore:
 
 @dataclass(frozen=True, slots=True)
 class VectorAdd:
-    """Add ``values`` to the elements from ``address`` on, each in one step that no other thread comes between; the
-    whole is aligned."""
+    """Add ``values`` to the elements from ``address`` on, each addition atomic; the whole is aligned."""
 
     buffer: Buffer
     address: Expr

@@ -1,6 +1,6 @@
 """Accesses of a kernel at the steps of its loops, with NumPy: those outside of their arrays, and races.
 
-Every statement is looked at for all steps of the loops around it at once. A step's *epoch* is the number of barriers
+Every statement is evaluated at all steps of the loops around it at once. A step's *epoch* is the number of barriers
 that its thread has passed: two accesses of one epoch in one block may come in any order.
 """
 
@@ -43,7 +43,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class _At:
-    """The steps at a statement: values of variables, whether it runs, and who runs it; -1: everybody.
+    """The steps at a statement: values of variables, whether it runs, and the threads that run it (-1: all).
 
     ``unknown`` says why the steps are not known: a loaded index, a symbol without a number, too many of them.
     """
@@ -58,8 +58,8 @@ class _At:
 
 @dataclass(slots=True)
 class Steps:
-    """``only`` these accesses, by identity, must stay inside their arrays; with ``blocks`` the first two and the last
-    block are looked at, else all."""
+    """``only``: the accesses, by identity, that must stay inside their arrays. With ``blocks`` the first two blocks and
+    the last are checked, else all."""
 
     name: str
     symbols: Mapping[str, int]
@@ -141,7 +141,7 @@ class Steps:
             self.body(s.body, replace(at, runs=at.runs & found))
 
     def value(self, e: Expr, at: _At) -> Array | str:
-        """Values at all steps, or why there are none."""
+        """Values at all steps, or the reason why they are not known."""
         missing = sorted(n for n in e.names if n not in at.env)
         zero = {s.name for s in e.symbols if s.symbol_bounds[:2] == (0, 0)}
         if any(n not in zero for n in missing):
@@ -178,7 +178,7 @@ class Steps:
 
     def check_races(self) -> None:
         """Two accesses of one element by several threads of a block need a barrier between them, unless they only read
-        or are atomic; several blocks never meet in what one of them writes."""
+        or are atomic; no block touches an element that another one writes."""
         for found in self.touched.values():
             if all(isinstance(s, (Load, VectorLoad)) for s, _ in found) or all(map(_is_atomic, (s for s, _ in found))):
                 continue
@@ -195,7 +195,7 @@ class Steps:
         self, key: tuple[Array, ...], who: Array, which: Array, writes: Array, found: Sequence[tuple[Access, Array]],
         between: str,
     ) -> None:  # fmt: skip
-        """One group of equal keys holds a write and several of ``who``."""
+        """Report a group of equal keys that holds a write and several values of ``who``."""
         order = np.lexsort((who, *key))
         columns = [k[order] for k in key]
         who, which, writes = who[order], which[order], writes[order]

@@ -1,7 +1,7 @@
 """The text form of kernels, printed. `idgraph.kernel.reading` reads it back, exactly.
 
 One line a statement, two spaces a level. A name in an expression is the variable of the innermost loop of that name,
-from 0 to its extent - 1, or what a line ``where`` says; one that nothing says is any integer.
+from 0 to its extent - 1, or as a line ``where`` declares; an undeclared name is any integer.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def statement_text(s: Stmt) -> str:
 
 
 def is_plain(s: Stmt) -> bool:
-    """True of what may share a line: a comment in which the mark between two does not occur."""
+    """True of a comment that may share a line: the separator `BESIDE` does not occur in it."""
     return not isinstance(s, Note) or BESIDE.strip() not in s.text
 
 
@@ -92,7 +92,7 @@ def is_short(s: Loop) -> bool:
 
 
 def implied(loop: Loop) -> Expr:
-    """The variable of a loop, unless a kernel says another: from 0 to the extent - 1."""
+    """The default variable of a loop: from 0 to the extent - 1."""
     return symbol(loop.var, 0, simplify(loop.extent - 1))
 
 
@@ -106,7 +106,7 @@ def buffer_text(b: Buffer, expr: Callable[[Expr], str] = str) -> str:
 
 
 class _Names:
-    """How symbols are called: those that are not the variables of loops around them are listed in front."""
+    """The names of symbols; symbols that are not variables of the loops around them are listed in front."""
 
     def __init__(self, buffers: Sequence[Buffer], body: Sequence[Stmt], launch: Mapping[str, tuple[Expr, ...]]) -> None:
         self.scope: dict[str, Expr] = {}
@@ -181,7 +181,7 @@ def serving(s: Access | Let, x: Serves) -> dict[str, Expr]:
 
 
 class _Lines:
-    """``types`` are those that variables were last given: a variable of another type says it."""
+    """``types`` are the types last given to variables; a variable of another type is printed with its type."""
 
     def __init__(self, names: _Names) -> None:
         self.names = names
@@ -192,7 +192,7 @@ class _Lines:
         while at < len(body):
             s, alike = body[at], self.alike(body[at:])
             at += len(alike)
-            if isinstance(s, Note) and at < len(body) and isinstance(body[at], ONE_LINE):  # beside what it is about
+            if isinstance(s, Note) and at < len(body) and isinstance(body[at], ONE_LINE):  # beside what it describes
                 yield f"{'  ' * depth}{self.line(body[at])}  {self.joined(alike)}"
                 at += 1
                 continue
@@ -217,7 +217,7 @@ class _Lines:
         return body[:1]
 
     def joined(self, alike: Sequence[Stmt]) -> str:
-        """Their line."""
+        """The line that they share."""
         first, *rest = (self.line(s) for s in alike)
         mark = ", " if isinstance(alike[0], Registers) else BESIDE
         return mark.join([first, *(x.partition(" ")[2] for x in rest)])

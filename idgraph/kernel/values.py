@@ -21,8 +21,8 @@ Value = Load | Compute | Choose  # the statements that make one value of others
 class Values:
     """The numbers of what variables hold at one place of a kernel; `define` moves on by a statement.
 
-    ``read_only`` are the buffers whose elements no statement changes: None, all of them. A variable that is set
-    to another one holds the same value.
+    ``read_only`` are the buffers whose elements no statement changes (None: all of them). A variable that is a copy of
+    another one holds the same value.
 
     >>> from idgraph.kernel.statements import Number
     >>> x, y, z = (Local(n, "float32") for n in "xyz")
@@ -43,7 +43,7 @@ class Values:
     homes: dict[int, Local] = field(default_factory=dict[int, Local])
 
     def branch(self) -> Values:
-        """The facts here, for statements that run under a condition."""
+        """A copy of the numbering, for statements under a condition."""
         return Values(self.read_only, self.numbers, dict(self.held), dict(self.homes))
 
     # values -------------------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ class Values:
         return (e, *((n, self.held[n]) for n in sorted(e.names & self.held.keys())))
 
     def key(self, s: Stmt) -> Hashable:
-        """Equal for statements that make equal values here; None for one that is like no other."""
+        """Equal for statements that make equal values here; None for a statement that equals no other."""
         match s:
             case Load(local, buffer, address, guard) if self.read_only is None or buffer.name in self.read_only:
                 return ("load", local.dtype, buffer.name, self.index(address), self.index(guard))
@@ -91,7 +91,7 @@ class Values:
         return None if number is None else self._home(number, s.local)
 
     def home(self, x: Local) -> Local:
-        """The first variable that holds the value of ``x`` and its type, itself where there is none."""
+        """The first variable of the type of ``x`` that holds its value, else ``x`` itself."""
         return self._home(self.number(x), x) or x
 
     def operand(self, o: Operand) -> Operand:
@@ -101,7 +101,7 @@ class Values:
     # statements ---------------------------------------------------------------------------------------------------
 
     def define(self, s: Stmt) -> None:
-        """Move on by ``s``."""
+        """Update the numbering past ``s``."""
         key = self.key(s)
         if isinstance(s, Value) and key is not None and s.local.at is None:
             self.same(s.local, key if isinstance(key, int) else self._numbered(key))
@@ -118,7 +118,7 @@ class Values:
             self.homes[number] = x
 
     def forget(self, names: Iterable[str]) -> None:
-        """Variables that hold values like none before."""
+        """Give variables new numbers: their values equal no earlier ones."""
         for name in names:
             self.held[name] = self._numbered(("fresh", len(self.numbers)))
 
@@ -132,7 +132,7 @@ class Values:
         return self.numbers.setdefault(key, len(self.numbers))
 
     def _home(self, number: int, like: Local) -> Local | None:
-        """The variable of a number, as long as that is what it holds."""
+        """The variable of a number, where it still holds that number."""
         found = self.homes.get(number)
         if found is None or found.dtype != like.dtype or self.number(found) != number:
             return None

@@ -1,7 +1,7 @@
-"""Is a kernel well formed: names, types, barriers, addresses inside their arrays, no race between barriers.
+"""Well-formedness of a kernel: names, types, barriers, addresses inside their arrays, no race between barriers.
 
-Addresses are proved inside by the rules of `arith`, else looked at at every step of their loops, within a budget; races
-are looked for in the first two blocks and the last. What neither decides is told, never passed over in silence.
+Addresses are proved inside by the rules of `arith`, else enumerated at every step of their loops, within a budget.
+Races are looked for in the first two blocks and the last. Addresses that neither way decides are reported as undecided.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class Structure:
         return all(c in known or (isinstance(c, Expr) and is_true(c, self.facts)) for c in conditions)
 
     def access(self, s: Access) -> None:
-        """The buffer is there, its type that of what moves, and a vector of a size that one access has."""
+        """The buffer exists, its type is that of the values, and a vector has a size that one access may have."""
         b = s.buffer
         if b is None:
             return

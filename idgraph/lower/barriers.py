@@ -1,5 +1,4 @@
-"""Where the threads of a block wait for each other: between the writes and the reads of the memory that they exchange
-values through.
+"""Placement of barriers: between writes and reads of memory through which the threads of a block exchange values.
 
 A barrier stands between two parts of a loop body, never inside a condition: a thread without work waits too.
 """
@@ -20,9 +19,9 @@ from idgraph.kernel.ir import Checked, Combine, If, Kernel, Loop, Single, Stmt, 
 def barriers(nodes: Sequence[Node], crossings: Iterable[Crossing], around: Sequence[Nest]) -> Mapping[int, list[str]]:
     """Reasons for a barrier before node n (after the last one: n = len(nodes)).
 
-    Read after write: one between the node that writes and the node that reads. Write after read: where a serial loop
-    stands around them, its next step overwrites what slower threads of this step may still read, so one between the
-    last read and the end, or between the begin and the write.
+    Read after write: a barrier between the writing node and the reading node. Write after read: the next step of a
+    serial loop around them overwrites elements that slower threads of this step may still read. So a barrier stands
+    between the last read and the end of the body, or between its begin and the write.
     """
     owner: dict[TensorExpr, int] = {}
     for n, node in enumerate(nodes):

@@ -78,7 +78,7 @@ _MAY_MISS = frozenset({"pad", "cat", "slice_scatter"})
 def build_plan(fusion: Fusion, maps: IndexMaps, threads: bool) -> Plan:
     """The plan of ``fusion``; with ``threads``, parallel axes become block and thread indices.
 
-    Raises `ScheduleError` for a race or an inlining without an order of loops, `EmitError` for what no kernel can say.
+    Raises `ScheduleError` for a race or an inlining without an order of loops, `EmitError` for what none can express.
     """
     exprs = _loaded(fusion, needed(fusion), maps)
     tree = build_tree(exprs, maps)
@@ -109,7 +109,7 @@ def build_plan(fusion: Fusion, maps: IndexMaps, threads: bool) -> Plan:
 
 
 def _loaded(fusion: Fusion, exprs: Sequence[TensorExpr], maps: IndexMaps) -> tuple[TensorExpr, ...]:
-    """The expressions without those that make indices only whose values every reader knows from its coordinates."""
+    """The expressions without index tensors whose values every reader computes from its own coordinates."""
     wanted = set(fusion.outputs)
     for e in reversed(exprs):
         if any(t in wanted for t in e.outputs):
@@ -119,7 +119,7 @@ def _loaded(fusion: Fusion, exprs: Sequence[TensorExpr], maps: IndexMaps) -> tup
 
 
 def _served(kernels: Sequence[Kernel]) -> frozenset[tuple[str, int | None]]:
-    """The reads, and the writes of memory, by what they serve."""
+    """The reads, and the writes of memory, by the (tensor, operand) that they serve."""
     found = [s for k in kernels for s in walk(k.body) if isinstance(s, Access)]
     memory = [s for s in found if s.buffer is not None and s.buffer.name.startswith("buf")]
     written = {(x.tensor, x.operand) for s in memory for x in s.serves if x.operand is None}
@@ -177,7 +177,7 @@ class _Builder:
     # loops --------------------------------------------------------------------------------------------------------
 
     def launch(self, nodes: Sequence[Node]) -> Body:
-        """The statements of one kernel: barriers where a part reads what one before it has written to memory."""
+        """The statements of one kernel: barriers where a part reads memory that an earlier one writes."""
         made, out = set[Tensor](), list[Stmt]()
         for node in nodes:
             inside = exprs_of((node,))
@@ -204,7 +204,7 @@ class _Builder:
         return joined([*out, *(Barrier(w) for w in waits.get(len(nodes), ()))])
 
     def arrays(self, node: Node, depth: int) -> Iterator[Buffer]:
-        """The arrays that ``node`` fills for what stands beside it."""
+        """The arrays that ``node`` fills for the nodes beside it."""
         for e in node.exprs if isinstance(node, Nest) else (node.expr,):
             array = self.stored[e.output].array
             if array is not None and array.place in ("private", "shared") and e.output.inline_position == depth:
@@ -334,7 +334,7 @@ class _Builder:
         skip = reduced(e, loops)
         r = self.running(e, skip[0])
         inner = {loops[p].name for p in skip}
-        # A reduction over nothing never happens at any point, yet its result exists.
+        # A reduction over an empty axis runs at no point, yet its result exists.
         nothing = any(loops[p].extent == 0 for p in skip)
         kept = [c for c in self.maps.write(e).conditions if not c.names & inner and not (nothing and c is FALSE)]
         mixed = [c for c in self.maps.write(e).conditions if c.names & inner and (c.names & _names(loops)) - inner]
@@ -348,7 +348,7 @@ class _Builder:
         guard = and_(*kept)
         if home.is_local and guard is not TRUE:
             out.append(Declare(home.value.name, e.output.dtype, 0))
-        # Threads exchange before any condition: all of them have to come to the barrier.
+        # The exchange stands before any condition: all threads must reach its barrier.
         dims = tuple(self.threads.ways[e][p] for p in skip if self.threads.on_thread(e, p))
         exchange: Body = (Combine(r.acc, accumulator(e).op, dims),) if dims else ()
         return [*out, *self.around(e, r.inner, (*load, *exchange, *_guarded(guard, body)))]
@@ -414,7 +414,7 @@ class _Builder:
         return local
 
     def sites(self, e: TensorExpr, k: int) -> list[Site]:
-        """For each axis of operand ``k`` whose index is loaded, not known: where its values are used."""
+        """A use site for each axis of operand ``k`` whose index is loaded."""
         t, loads, found = e.inputs[k], self.maps.read(e, k).loads, list[Site]()
         loops = tuple(v.name for v in self.maps.loops(e))
         for p, (axis, read) in enumerate(zip(t.axes, e.reads[k], strict=True)):

@@ -77,7 +77,7 @@ _LIMITS: Mapping[DType, tuple[int, int]] = {
 
 
 def identity(a: Accumulator) -> Scalar:
-    """The value that changes nothing.
+    """The identity element of the operation.
 
     >>> identity(Accumulator("amax", "float32")), identity(Accumulator("amin", "uint8"))
     (-inf, 255)
@@ -99,8 +99,8 @@ _ZERO = Number(0)
 class Value:
     """Statements that make the value of one expression, being collected.
 
-    ``exists[k]`` says when operand ``k`` exists; ``guards`` hold wherever the statement may run. What follows a check
-    of loaded values stands inside it.
+    ``exists[k]`` says when operand ``k`` exists; ``guards`` hold wherever the statement may run. Statements after
+    a check of loaded values stand inside it.
     """
 
     expr: TensorExpr
@@ -166,7 +166,7 @@ def statement_value(v: Value, operands: Mapping[int, Operand], maps: IndexMaps) 
         _count(v, e, maps.write(e).coordinates[0], v.local)
         v.result = v.local
     elif op in SCATTERS:
-        last = e.args[-1]  # the others are where it writes
+        last = e.args[-1]  # the others are the place that it writes
         value = operands[len(e.inputs) - 1] if isinstance(last, Tensor) else _plain(last)
         v.add(Compute(v.local, "cast", (value,), dtype))
         v.result = v.local
@@ -224,7 +224,7 @@ def _choice(v: Value, operands: Mapping[int, Operand]) -> Choose:
 
 
 def _settled(local: Local, cases: Sequence[tuple[Expr, Operand]], default: Operand) -> Choose:
-    """A choice without the cases that never hold, nor what follows one that always does."""
+    """A choice without the cases that never hold, and without those after a case that always holds."""
     kept: list[tuple[Expr, Operand]] = []
     for condition, value in cases:
         if condition == TRUE:

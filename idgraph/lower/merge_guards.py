@@ -1,4 +1,4 @@
-"""Neighbouring statements under one condition as one, and loads that a variable holds already left out."""
+"""Neighbouring statements under one condition merged; loads whose value a variable already holds dropped."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def joined(body: Sequence[Stmt]) -> Body:
 
 
 def _loaded_once(body: Body) -> Body:
-    """A load that the variable holds already is left out."""
+    """``body`` without loads of a value that the variable already holds."""
     held: dict[str, Load] = {}
     out: list[Stmt] = []
     for s in body:
@@ -55,7 +55,7 @@ def _loaded_once(body: Body) -> Body:
 
 
 def _within_one(name: str, body: Sequence[Stmt]) -> bool:
-    """True when the variable is set, before it is read, inside a single condition; a sum reads what it adds to."""
+    """True when the variable is set, before it is read, inside a single condition; an accumulation counts as a read."""
     users = [s for s in body if not isinstance(s, Declare) and any(name in names(x) for x in walk((s,)))]
     if len(users) != 1 or not isinstance(users[0], If):
         return False

@@ -31,7 +31,7 @@ def written_for(e: TensorExpr, maps: IndexMaps, name: str, along: Sequence[int] 
 
 
 def _entry(e: TensorExpr, maps: IndexMaps) -> tuple[Expr, ...]:
-    """The coordinates of an entry of a scatter: of its index, and for index_put of the axes beside what it indexes."""
+    """The coordinates of an entry of a scatter: of its index and, for index_put, of the axes that are not indexed."""
     if e.op != "index_put":
         return tuple(maps.read(e, 1).coordinates)
     dims = e.attrs["dims"]

@@ -1,6 +1,6 @@
 """Schedules that no kernel follows: refused by name before any is made, with the step and a way out.
 
-Sizes are those known without arrays; the launch looks at the others.
+Only sizes known without arrays are tested here; the launch tests the others.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LOOPS = ("split", "merge", "reorder", "swizzle", "resize", "roll", "stride", "p
 
 
 def check_schedule(fusion: Fusion, target: Target) -> None:
-    """Raise `ScheduleError` for steps that nothing would follow, `EmitError` for a launch that no device can do."""
+    """Raise `ScheduleError` for steps that no kernel would follow, `EmitError` for a launch that no device can do."""
     for t in fusion.tensors:
         if t.definition is None:
             _no_loops(t)
@@ -42,7 +42,7 @@ def _no_loops(t: Tensor) -> None:
 
 
 def _innermost(t: Tensor) -> None:
-    """Elements of a vector are neighbours at one point of all other loops."""
+    """Refuse a vectorised loop that is not innermost: elements of a vector are neighbours."""
     for p, d in enumerate(t.loop):
         inside = runs_inside(t, p)
         if d.parallel != "vectorize" or inside is None:

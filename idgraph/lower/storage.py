@@ -44,7 +44,7 @@ class Home:
         return self.storage.is_shared
 
     def place(self, access: AccessMap) -> Expr:
-        """The element of the array that an access of the tensor means."""
+        """The element of the array that an access of the tensor addresses."""
         try:
             return self.storage.place(access.slots, access.allocation)
         except IndexingError as problem:
@@ -129,7 +129,7 @@ def _array(number: int, of: Allocated, threads: Threads) -> Buffer:
 
 
 def _check_memory(t: Tensor, uses: Sequence[TensorExpr]) -> None:
-    """Local and shared memory end with the kernel: whoever reads it must be in the loops that write it."""
+    """Local and shared memory end with the kernel: a reader must stand in the loops of the writer."""
     if t.memory in ("local", "shared") and t.inline_position == 0 and uses:
         made, use = t.definition, uses[0]
         raise ScheduleError(

@@ -46,7 +46,7 @@ def shape(e: Expr) -> object:
 
 
 def along(es: Sequence[Expr], var: Expr) -> Expr | None:
-    """The expression that is ``es[n]`` at ``var`` = n, where they differ in constants that grow evenly.
+    """The expression that is ``es[n]`` at ``var`` = n, where their constants form an arithmetic progression.
 
     >>> from idgraph.arith import symbol
     >>> i, q = symbol("i"), symbol("q", 0, 2)

@@ -1,8 +1,8 @@
 """collapse: the loops over blocks, threads and lanes of one row as one loop over its columns, for a core.
 
 Before: ``for b < 4 blockIdx.x: for t < 128 threadIdx.x: for q < 4 vectorize: if b*512 + t*4 + q < 2001: ...``.
-After: ``for b < 1 blockIdx.x: for q < 2001: ...``. A compiler makes vectors of a loop that no condition cuts, with the
-head and tail that it needs; where rows are many, each block is a row.
+After: ``for b < 1 blockIdx.x: for q < 2001: ...``. A compiler vectorises a loop that no condition cuts, with its own
+head and tail; where there are many rows, each block takes one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from idgraph.kernel.ir import If, Kernel, Loop, Note, Stmt, walk
 from idgraph.passes.peel import Chunk, all_guarded, chunk_of, conjuncts, is_plain, without
 
 LEAST = 64  # elements of a row that are worth a loop of their own
-COLUMNS = 1 << 13  # of one block: enough work for a core, small enough for all of them
+COLUMNS = 1 << 13  # of one block: enough work for a core, and enough blocks for all cores
 
 
 def collapsed(kernel: Kernel) -> Kernel:
@@ -101,7 +101,7 @@ def _by_columns(chunk: Chunk, chain: Sequence[Loop]) -> Stmt | None:
 def _flat(block: Loop, thread: Loop, step: Loop) -> Stmt | None:
     """The same where vectors, or single elements of neighbouring threads, are counted over all rows.
 
-    Only where no index divides any more within a row: else the loops there are hold what is the same in them.
+    Only where no index divides within a row: else the existing loops keep divisions loop-invariant.
     """
     if not all(v.extent.is_const for v in (block, thread, step)) or not is_plain(step.body):
         return None
@@ -146,7 +146,7 @@ def _flat(block: Loop, thread: Loop, step: Loop) -> Stmt | None:
 
 
 def _row(body: Sequence[Stmt], number: Expr, n: int) -> int | None:
-    """The elements of a row: those of ``n`` after which no index divides any more; None where some still does."""
+    """The length of a row: ``n`` or a divisor of it at which every index is free of divisions; None for no such one."""
     every = {e for s in walk(tuple(body)) for e in index_exprs(s)}
     found = {int(x.args[1]) for e in every for x in _divisions(e) if x.args[1].is_const}
     rows = sorted({k for k in found if k >= LEAST and n % k == 0}, reverse=True)
@@ -178,7 +178,7 @@ def _limits(chunk: Chunk) -> list[Expr]:
 
 
 def _rows(chunk: Chunk) -> Expr | None:
-    """The number of rows, where the chunks are whole rows of them."""
+    """The number of rows, where the chunks make up whole rows."""
     count = chunk.rows.count
     if count is None:
         return as_expr(1)

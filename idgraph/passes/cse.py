@@ -1,7 +1,7 @@
-"""cse: straight code with equal values computed once, and copies read through.
+"""cse: common subexpressions of straight-line code computed once, with copy propagation.
 
-Statements keep their order and their meaning, and `dead_code` drops what nobody reads then. Lanes need it: a value that
-two parts of one loop nest compute privately is one value once both parts stand in one thread.
+Statements keep their order and their meaning; `dead_code` then drops those that are never read. Lanes need it: a value
+that two parts of one loop nest compute privately would be computed twice once both parts stand in one thread.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def with_values_once(kernel: Kernel) -> Kernel:
 
 
 def once_each(body: Sequence[Stmt]) -> list[Stmt]:
-    """Straight code that reads each value from the first variable that holds it."""
+    """Straight-line code that reads each value from the first variable that holds it."""
     return _forward(body, Values())
 
 

@@ -1,4 +1,4 @@
-"""dead_code: straight code without the values that nobody reads."""
+"""dead_code: straight-line code without values that are never read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from idgraph.kernel.ir import Accumulate, Checked, If, Kernel, Let, Stmt, bodies
 
 
 def live(kernel: Kernel) -> Kernel:
-    """dead_code: in lanes, no value that nobody reads.
+    """dead_code: in lanes, values that are never read removed.
 
     >>> import idgraph as ig
     >>> k = ig.kernel.parse('''
@@ -36,7 +36,7 @@ def live(kernel: Kernel) -> Kernel:
 
 
 def without_dead(body: Sequence[Stmt], needed: set[str]) -> list[Stmt]:
-    """``body`` without locals that nobody reads; ``needed``: names read after it, becomes those read from it on.
+    """``body`` without locals that nobody reads; ``needed``: names live after it, updated to those live before it.
 
     >>> from idgraph.kernel.ir import Compute, Local
     >>> x, y, z = (Local(n, "float32") for n in "xyz")

@@ -1,4 +1,4 @@
-"""Loops over lanes side by side as one, and arrays that one step of such a loop uses only as plain variables.
+"""Fusion of loops over lanes, and scalar replacement of arrays whose elements are used within one step only.
 
 before::
 
@@ -11,7 +11,7 @@ after::
       t = x[q] * x[q]
       y[q] = t + 1
 
-Loops of nothing but vector accesses stand as straight code in the end (`in_line`).
+Loops of vector accesses alone become straight-line code (`in_line`).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def fused_lanes(kernel: Kernel) -> Kernel:
 
 
 def scalars(kernel: Kernel) -> Kernel:
-    """scalar_replacement: arrays that one step of a loop uses as variables; without arrays that nobody uses then.
+    """scalar_replacement: arrays used within one step of a loop become variables; unused arrays are dropped.
 
     >>> import idgraph as ig
     >>> k = ig.kernel.parse('''
@@ -105,8 +105,8 @@ def scalars(kernel: Kernel) -> Kernel:
 def fused(body: Sequence[Stmt]) -> Body:
     """Neighbouring loops over as many lanes joined, where no step of the second waits for a later one of the first.
 
-    Comments between them move in front. Loads stay apart from stores behind them: compilers, which do not know that
-    arrays lie apart, would wait for each lane's load in turn.
+    Comments between them move in front. Loads stay apart from stores behind them: compilers cannot prove that
+    the arrays do not alias, and would wait for each lane's load in turn.
     """
     made: list[Stmt] = []
     for s in body:
@@ -134,7 +134,7 @@ def _waits(a: Loop, b: Loop) -> bool:
 
 
 def _independent(a: Loop, b: Loop) -> bool:
-    """True where what both touch, and one sets, is another element in each step, the same one in both loops."""
+    """True where arrays that both touch and one sets have one element for each step, the same one in both loops."""
     stored = (stored_in((a,)), stored_in((b,)))
     if stored[0] & (stored[1] | loaded_in((b,))) or stored[1] & loaded_in((a,)):
         return False
@@ -154,7 +154,7 @@ def _places(loop: Loop, written: bool = False) -> dict[str, set[Expr | None]]:
 
 
 def _one_each(places: set[Expr | None], loop: Loop) -> bool:
-    """True where this is one place, which no two steps of the loop share."""
+    """True where this is a single place, another one in each step of the loop."""
     place = next(iter(places))
     if len(places) != 1 or place is None or loop.var not in place.names:
         return False
@@ -192,7 +192,7 @@ def in_line(body: Body) -> Body:
 
     NVVM moves a value that one later loop uses, the reciprocal of a row's deviation for example, in front of that loop,
     past any loop between. A division has a slow path, a branch: registers that loads have filled before it are all
-    alive there, and ptxas moves no load over it. In straight code the value stays before the loads.
+    alive there, and ptxas moves no load over it. In straight-line code the value stays before the loads.
     """
     made: list[Stmt] = []
     for s in body:

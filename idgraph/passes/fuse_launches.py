@@ -1,8 +1,8 @@
 """Fewer launches: kernels that need nothing of each other run as one.
 
 A launch costs microseconds, and its last blocks leave the device half empty. Two nests over the same loops that read a
-common input become one nest, whose threads do both works (the cosines of a rotation serve queries and keys); nests of
-other sizes share a launch, each on a range of its blocks.
+common input become one nest, whose threads do the work of both (the cosines of a rotation serve queries and keys).
+Nests of other sizes share a launch, each on a range of its blocks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def together(plan: Plan) -> Plan:
 
     A kernel goes into the first launch after all those that it needs (what it reads is written, what it writes has been
     read), among launches whose blocks it fits and that pass few enough arrays. Then a launch that nothing waits for is
-    joined to a later one. Near linear in the kernels.
+    joined to a later one. The time is near linear in the number of kernels.
 
     >>> import idgraph as ig
     >>> from idgraph.kernel.ir import Plan
@@ -73,7 +73,7 @@ def together(plan: Plan) -> Plan:
 
 @dataclass(slots=True)
 class _Launch:
-    """Kernels of one launch. ``nests``: those kernels, where others may come; their ``block``, and whether its shape
+    """Kernels of one launch. ``nests``: those kernels, where others may join; their ``block``, and whether its shape
     may still change. ``until``: the first later launch that needs this one."""
 
     kernels: list[Kernel]
@@ -144,7 +144,7 @@ class _Launches:
         self.note(home, needed, names, writes)
 
     def note(self, home: int, needed: set[int], names: set[str], writes: frozenset[str]) -> None:
-        """Remember who waits for whom, and who touches what."""
+        """Record the dependences between launches, and the buffers that each touches."""
         for g in needed:
             self.groups[g].until = min(self.groups[g].until, home)
         for n in names:
@@ -210,7 +210,7 @@ def _shares(group: Sequence[Kernel], k: Kernel) -> bool:
 
 
 def _one_nest(bodies: Sequence[Body]) -> Body:
-    """Bodies of one loop: where all are one loop of one kind, that loop; else one after the other."""
+    """Bodies of one loop: fused where all are one loop of one kind, else one after the other."""
     loops = [[s for s in b if not isinstance(s, Note)] for b in bodies]
     heads = [b[0] for b in loops if len(b) == 1 and isinstance(b[0], Loop)]
     if len(heads) == len(bodies) and all(

@@ -1,4 +1,4 @@
-"""Loaded indices that are the same for all steps of a loop in front of it, with their checks.
+"""Loop-invariant code motion of loaded indices, with their checks.
 
 Before, a row of a table, read column by column::
 
@@ -13,7 +13,7 @@ After::
     check 0 <= row0 < 1000:
       loop c: acc += buf1[row0*64 + c]
 
-A check is not a test: what stands in it always runs, and an access that a wrong index leads outside is left out.
+A check is not a branch: its body always runs, and an access that a wrong index would take outside is left out.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class _Hoist:
         return replace(s, body=_inside(stay, body)), go
 
     def first(self, body: Sequence[Stmt]) -> tuple[Body, list[_Index]]:
-        """The statements without the indices that they begin by loading; under tests of other things, too."""
+        """The statements without the indices that they load first, also those under tests of other values."""
         found: list[_Index] = []
         out = list(body)
         while True:

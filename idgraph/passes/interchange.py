@@ -36,7 +36,7 @@ from idgraph.kernel.ir import (
 
 ROWS = 512  # of one block: their running values stay in a core's first cache
 LEAST = 32  # rows that are worth the array
-BLOCKS = 8  # that all cores find work in
+BLOCKS = 8  # at least, so that all cores have work
 Body = tuple[Stmt, ...]
 
 
@@ -100,7 +100,7 @@ def _interchanged(s: Stmt) -> Stmt:
 
 
 def _nest(s: Stmt) -> _Nest | None:
-    """The loops of a reduction by rows, where they are nothing else."""
+    """The loops of a reduction by rows, where they do nothing else."""
     if not (isinstance(s, Loop) and s.parallel == "blockIdx.x" and s.extent.is_const):
         return None
     inner = _only(s.body)
@@ -151,7 +151,7 @@ def _only(body: Body) -> Stmt | None:
 
 
 def _limit(c: Expr, outer: Loop, inner: Loop) -> int | None:
-    """The number of rows, where the condition says that and nothing else."""
+    """The number of rows, where the condition bounds the row and nothing else."""
     number = symbol(outer.var, 0, outer.extent - 1) * inner.extent + symbol(inner.var, 0, inner.extent - 1)
     if c.op == "lt" and c.args[1].is_const and simplify(c.args[0] - number) == 0:
         return int(c.args[1])

@@ -1,7 +1,7 @@
-"""unroll: unrolled and vectorised loops as straight code, every statement once for each lane.
+"""unroll: unrolled and vectorised loops as straight-line code, every statement once for each lane.
 
 A loop of constant extent marked "unroll" or "vectorize" becomes lanes. A condition that a lane decides is decided here
-(the halves of a rotation, in one thread, need no test). A loaded index is one variable for all lanes that make it of
+(the halves of a rotation, in one thread, need no test). A loaded index is one variable for all lanes that load it from
 the same elements, so rows that it selects are read, or added to, in vectors too.
 """
 
@@ -66,7 +66,7 @@ class Lane:
         return simplify(e.substitute({**self.values, **loaded}))
 
     def served(self, e: Expr) -> Expr:
-        """A coordinate that an access of this lane serves, as it stands: nobody computes it."""
+        """A coordinate that an access of this lane serves; it is not simplified, since no code computes it."""
         if not self.values:
             return e
         loaded = {s: symbol(self.lets[s.name], *s.symbol_bounds) for s in e.symbols if s.name in self.lets}
@@ -84,7 +84,7 @@ class Lane:
 
 
 def with_lanes(kernel: Kernel) -> Kernel:
-    """unroll: unrolled and vectorised loops as straight code for their lanes.
+    """unroll: unrolled and vectorised loops as straight-line code for their lanes.
 
     >>> import idgraph as ig
     >>> k = ig.kernel.parse('''
@@ -115,7 +115,7 @@ def with_lanes(kernel: Kernel) -> Kernel:
 
 
 def _unrolled(body: Body, read_only: frozenset[str], after: frozenset[str] = frozenset()) -> Body:
-    """``body`` with its lanes; ``after``: names that are read behind it. Lanes keep what they set to themselves."""
+    """``body`` with its lanes; ``after``: names that are read behind it. Variables that lanes set are private."""
     made: list[Sequence[Stmt]] = []
     for s in reversed(body):
         match s:
@@ -132,7 +132,7 @@ def _unrolled(body: Body, read_only: frozenset[str], after: frozenset[str] = fro
 def _sides(s: Loop, read_only: frozenset[str], facts: tuple[Expr, ...]) -> list[Stmt]:
     """The lanes of ``s``; where a test and its opposite (the halves of a rotation) remain, once for each outcome.
 
-    Then each side is straight code. A test that all threads of a warp decide alike costs one jump.
+    Then each side is straight-line code. A warp-uniform test costs one jump.
     """
     lanes = Expansion(Values(read_only)).expand((s,), [Lane((), {}, facts=facts)], {})
     tests = _tests(lanes) if len(facts) < MAX_SIDES else ()
@@ -144,7 +144,7 @@ def _sides(s: Loop, read_only: frozenset[str], facts: tuple[Expr, ...]) -> list[
 
 
 def _tests(body: Sequence[Stmt]) -> tuple[Expr, ...]:
-    """The conditions tested in straight code, conjunct by conjunct."""
+    """The conditions tested in straight-line code, conjunct by conjunct."""
     found: list[Expr] = []
     for s in walk(tuple(body)):
         match s:
@@ -189,14 +189,14 @@ def _can_unroll(s: Loop) -> bool:
 
 
 def _is_apart(s: Accumulate) -> bool:
-    """An addition to memory that others may come between: one of several lanes may come in any order too."""
+    """An atomic addition to memory: those of several lanes may run in any order."""
     return s.shared and s.buffer is not None and s.buffer.place in ("output", "global") and s.running is None
 
 
 @dataclass(slots=True)
 class Expansion:
-    """Statements once for each lane. Lanes have variables of their own, so what ``values`` says of two variables is so
-    wherever both are defined."""
+    """Statements once for each lane. Lanes have variables of their own, so an equality in ``values`` holds wherever
+    both variables are defined."""
 
     values: Values
 
@@ -250,7 +250,7 @@ class Expansion:
 
     def checked(self, s: Checked, lanes: Sequence[Lane], depths: dict[str, int]) -> list[Stmt]:
         """All lanes run where the loaded values of all are in range: a checked run stops at the first that is not.
-        Writes that are always tested: each lane where its own is."""
+        A write that is always tested runs in each lane whose own value is in range."""
         first: dict[tuple[Expr, str], Lane] = {}
         for lane in lanes:
             first.setdefault((lane.index(s.condition), lane.lets.get(s.value, s.value)), lane)

@@ -1,7 +1,7 @@
-"""Nests on blocks of another shape: so that kernels of different threads can share a launch.
+"""Nests on blocks of another shape, so that kernels of different block sizes can share a launch.
 
-A nest whose threads never meet does not care which threads they are. Its blocks and threads are numbers, and any launch
-counts them: block ``j`` of T threads runs T // N of its blocks of N threads, thread by thread.
+A nest whose threads exchange nothing may run on any threads. Its blocks and threads are renumbered: block ``j`` of T
+threads runs T // N of its blocks of N threads, thread by thread.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ DIMS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 class Nested:
     """A kernel that is one nest on ``blockIdx.x`` and ``block`` threads, each a known number of them.
 
-    ``free``: its threads do not meet and lie along x only, so that it may run on a block of another shape.
-    ``shares``: its threads have arrays in common.
+    ``free``: its threads exchange nothing and lie along x only, so that it may run on a block of another shape.
+    ``shares``: its threads share arrays.
     """
 
     kernel: Kernel
@@ -110,7 +110,7 @@ def on_block(k: Nested, block: Block) -> Kernel:
 
 
 def _moved(body: Sequence[Stmt], at: Mapping[str, Expr], thread: Expr) -> tuple[Stmt, ...]:
-    """``body`` with its block, and the threads of its loops, counted otherwise."""
+    """``body`` with its block, and the threads of its loops, renumbered."""
     made: list[Stmt] = []
     for s in body:
         if isinstance(s, Loop) and s.parallel == DIMS[0]:

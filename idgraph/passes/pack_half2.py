@@ -59,7 +59,7 @@ def with_pairs(kernel: Kernel) -> Kernel:
 
 
 def paired(body: Sequence[Stmt]) -> Sequence[Stmt]:
-    """Straight code in pairs."""
+    """Straight-line code in pairs."""
     if not any(isinstance(s, VectorStore) and _is_short(s.buffer.dtype) for s in walk(tuple(body))):
         return body
     return _level(body)

@@ -1,7 +1,7 @@
 """peel: a loop over lanes that does not divide, or starts unaligned, becomes a vector body and scalar ends.
 
-Before: ``for q < 4 vectorize: if X + q < n: ...``, where the X of neighbouring threads are 4 apart. No vector can move
-what a part of the lanes moves. After:
+Before: ``for q < 4 vectorize: if X + q < n: ...``, where the X of neighbouring threads are 4 apart. A vector
+access cannot serve only some of the lanes. After:
 
     if X + 3 < n:               all lanes: the condition is gone, and accesses join
       for q < 4 vectorize: ...
@@ -10,10 +10,10 @@ what a part of the lanes moves. After:
 
 Rows may begin anywhere: 50257 columns make every row start at another alignment. There the chunks are counted from the
 last aligned element before the row, ``s`` elements to the left, so that the first chunk of a row is cut off as its last
-one is. Which access decides is a matter of bytes; others that are as aligned follow it.
+one is. The access that moves the most bytes sets the alignment; equally aligned ones follow it.
 
-The columns of all chunks of a row are one loop: the lanes of the ``K`` chunks that the threads of a row's blocks take.
-That is read off the condition, and every index is written in row and column before it is moved, so it is exact.
+A row is one loop over the lanes of ``K`` chunks, which the threads of the row's blocks take. ``K`` follows from the
+condition. Every index is written in row and column before it is moved, so the change is exact.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def _rows(start: Expr, around: Sequence[Loop], width: int) -> Rows | None:
 
 
 def _counts(start: Expr, width: int) -> set[int]:
-    """Numbers of chunks that a row may have: what a remainder in ``start`` says."""
+    """Candidates for the number of chunks of a row, from the remainders in ``start``."""
     found: set[int] = set()
     for part in start.args if start.op == "add" else (start,):
         factor = 1
@@ -212,7 +212,7 @@ class Chunk:
         return [*lets, *self.ends(first, vector, scalar, cut)]
 
     def ends(self, first: Expr, vector: Body, scalar: Body, cut: Expr) -> list[Stmt]:
-        """``vector`` for a chunk that is whole; ``scalar`` lane by lane for one that is not, and not empty."""
+        """``vector`` for a whole chunk; ``scalar``, lane by lane, for a partial one."""
         whole = simplify(first + (self.width - 1) < self.end)
         some = simplify(first < self.end)
         if first is not self.start:  # a row begins inside of a chunk, or with one
@@ -318,7 +318,7 @@ def _last_cut(s: Loop, around: Sequence[Loop]) -> Expr | None:
 
 
 def _steps(s: Loop, cut: Expr) -> list[Stmt]:
-    """All steps without the condition where the last one holds it; else those that do, one by one."""
+    """All steps without the condition where the last one meets it; else those that meet it, one by one."""
     step = symbol(s.var, 0, s.extent - 1)
     last, first = (simplify(cut.substitute({step: as_expr(n)})) for n in (int(s.extent) - 1, 0))
     alone = replace(s, parallel="serial")
@@ -334,7 +334,7 @@ def conjuncts(c: Expr) -> tuple[Expr, ...]:
 
 
 def is_plain(body: Body) -> bool:
-    """Straight code on memory that others see: no arrays of a thread's own, which all lanes would have to agree on."""
+    """Straight-line code on shared or global memory only: lanes might disagree on the elements of private arrays."""
     for s in walk(body):
         match s:
             case Load(buffer=b) | Store(buffer=b):
@@ -348,7 +348,7 @@ def is_plain(body: Body) -> bool:
 
 
 def all_guarded(body: Body, cut: Expr) -> bool:
-    """Whether nothing touches memory but where ``cut`` holds."""
+    """Whether all memory accesses stand where ``cut`` holds."""
     return all(
         isinstance(s, (Note, Compute, Choose, Declare))
         or (isinstance(s, If) and (cut in conjuncts(s.condition) or all_guarded(s.body, cut)))

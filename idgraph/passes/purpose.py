@@ -9,7 +9,7 @@ from idgraph.arith import TRUE, Expr, and_, simplify, symbol
 from idgraph.kernel.ir import PRIME, Purpose, Serves
 from idgraph.passes.affine import along
 
-EVERY = f"every{PRIME}"  # the column, in what a statement outside of their loop is for
+EVERY = f"every{PRIME}"  # the column, in purposes of statements outside of the loop over columns
 
 
 def where(purpose: Purpose, condition: Expr) -> Purpose:
@@ -20,7 +20,7 @@ def where(purpose: Purpose, condition: Expr) -> Purpose:
 
 
 def for_each(purpose: Purpose, var: Expr, extent: Expr) -> Purpose:
-    """The same for all values of ``var`` below ``extent``: what stood in a loop over it stands outside."""
+    """The same for all values of ``var`` below ``extent``: the statement was hoisted out of the loop over it."""
     every = symbol(EVERY, *var.symbol_bounds)
 
     def moved(e: Expr) -> Expr:

@@ -1,7 +1,7 @@
-"""Lanes as loops: straight code that does one thing for each lane becomes loops over arrays of registers.
+"""Lanes as loops: straight-line code that does one thing for each lane becomes loops over arrays of registers.
 
 Compilers read a loop once, and unroll it where its extent is constant; an array of constant size whose indices are
-constants then becomes registers. Straight code for 64 lanes costs them 30 times as much, for the same machine code.
+constants then becomes registers. Straight-line code for 64 lanes takes 30 times as long, for the same machine code.
 
 before::
 
@@ -77,7 +77,7 @@ Body = tuple[Stmt, ...]
 
 
 def rolled(kernel: Kernel) -> Kernel:
-    """roll: straight code of lanes as loops over arrays of registers.
+    """roll: straight-line code of lanes as loops over arrays of registers.
 
     >>> import idgraph as ig
     >>> k = ig.kernel.parse('''
@@ -109,7 +109,7 @@ def rolled(kernel: Kernel) -> Kernel:
 
 
 def dissolved(body: Body) -> Body:
-    """``body`` with what stands in lanes as part of what is around them."""
+    """``body`` with the statements of its lanes moved to the level around them."""
     made: list[Stmt] = []
     for s in body:
         if isinstance(s, Lanes):
@@ -240,11 +240,11 @@ def _united(steps: Sequence[Stmt], var: Expr) -> Stmt | None:
 
 @dataclass(slots=True)
 class _Pack:
-    """Statements that may be steps of one loop, none of which waits for another; ``arrays`` of what each step sets."""
+    """Isomorphic, independent statements that may be steps of one loop; ``arrays`` hold the values that they set."""
 
     steps: list[Stmt] = field(default_factory=list[Stmt])
     arrays: list[str] = field(default_factory=list[str])
-    single: bool = False  # no lanes: as it stands
+    single: bool = False  # no lanes: emitted unchanged
 
 
 @dataclass(slots=True)
@@ -259,7 +259,7 @@ class _Order:
     loaded: dict[str, int] = field(default_factory=dict[str, int])
 
     def place(self, s: Stmt, key: object) -> _Pack:
-        """The first pack of this kind behind all that ``s`` waits for, else a new one at the end.
+        """The first pack of this kind after all that ``s`` depends on, else a new one at the end.
 
         Two stores to one buffer keep their order, in one pack or in two.
         """
@@ -288,7 +288,7 @@ class _Order:
 
 @dataclass(slots=True)
 class _Roller:
-    """``names`` says which element of an array a variable that is a lane is; ``arrays`` how many elements they have."""
+    """``names`` maps each lane's variable to its array element; ``arrays`` holds the sizes of the arrays."""
 
     fixed: frozenset[str]
     names: Renaming
@@ -317,7 +317,7 @@ class _Roller:
     # packs --------------------------------------------------------------------------------------------------------
 
     def part(self, body: Sequence[Stmt]) -> list[Stmt]:
-        """Straight code: statements of one kind side by side where nothing waits between them, then loops of them."""
+        """Straight-line code: independent statements of one kind are packed, then packs become loops."""
         order = _Order()
         alike = Counter(_loose(s) for s in body if isinstance(s, (If, Checked)))
         for s in body:
@@ -375,7 +375,7 @@ class _Roller:
         )  # fmt: skip
 
     def moved(self, s: VectorLoad, order: _Order) -> None:
-        """A vector access of variables that live elsewhere: into an array of its own, and from there to them."""
+        """A vector load of variables of other arrays: into an array of its own, then copied to them."""
         loaded = tuple(replace(x, name=f"{x.name}.{len(self.names.to)}") for x in s.locals)  # no variable has this name
         self.lane(replace(s, locals=loaded), order)
         for x, word in zip(s.locals, loaded, strict=True):
@@ -438,7 +438,7 @@ def _is_words(s: Stmt) -> bool:
 
 
 def _assigned(s: Stmt, fixed: frozenset[str]) -> Stmt:
-    """A first value as any other: an element of an array has no declaration."""
+    """A declaration as an assignment: an element of an array has no declaration."""
     if not isinstance(s, Declare) or s.name in fixed:
         return s
     return Compute(Local(s.name, s.dtype), "cast", (Number(s.value),), s.dtype)

@@ -1,4 +1,4 @@
-"""Scans whose axis runs on the threads of a block: each thread a few neighbours, and what the threads before make.
+"""Block scans: each thread scans a few neighbours, and adds the exclusive scan over the threads before it.
 
 Before, the statements of one thread's elements with a running value that goes through all of them in order::
 
@@ -136,7 +136,7 @@ class _Scans:
         one = _ended(first, thread.var, into)
         guarded = any(isinstance(x, _WRAPPERS) for x in walk(tuple(first)))
         out: list[Stmt] = [Alloc(b) for b in arrays]
-        if guarded:  # where a thread has no element, what it holds changes nothing
+        if guarded:  # a thread without an element holds the identity
             out += [Store(run, as_expr(n), start) for n in range(extent)]
         out += _lanes(lanes, one)
         out.append(Declare(own.name, dtype, identity(Accumulator(op, dtype))))

@@ -34,7 +34,7 @@ from idgraph.schedule.config import RULE, KernelConfig
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """``run`` makes kernels of kernels; ``about`` says in one line what it does."""
+    """``run`` maps kernels to kernels; ``about`` describes the pass in one line."""
 
     name: str
     about: str

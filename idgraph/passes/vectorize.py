@@ -45,7 +45,7 @@ VECTOR_TYPES = ("bfloat16", "float16", "float32", "float64", "uint8", "int8", "i
 def with_vector_loads(kernel: Kernel) -> Kernel:
     """vectorize_loads: equal loads of inputs made once, and loads of neighbouring elements joined.
 
-    They move to the front of the lanes they stand in, which no statement there can notice.
+    They move to the front of the lanes they stand in, which changes no value.
 
     >>> import idgraph as ig
     >>> k = ig.kernel.parse('''
@@ -199,7 +199,7 @@ Known = dict[tuple[str, Expr], dict[int, Local]]
 
 
 class _Loads:
-    """Joins loads. Code falls into segments, each ended by a loaded index: what it selects is read after it."""
+    """Joins loads. Code falls into segments, each ended by a loaded index: loads that it addresses come after it."""
 
     def __init__(self, read_only: frozenset[str]) -> None:
         self.read_only = read_only
@@ -294,7 +294,7 @@ def _join_stores(body: Sequence[Stmt]) -> list[Stmt]:
     """Stores and atomic additions joined up to the next condition that writes: none moves past one."""
     body = [replace(s, body=tuple(_join_stores(s.body))) if isinstance(s, (If, Checked)) else s for s in body]
     flat = list(walk(tuple(body)))
-    # An address with a variable set here, and what is also touched otherwise here, stay where they are.
+    # A write stays where its address has a variable set here, or its buffer is also touched otherwise here.
     lets = frozenset(s.name for s in body if isinstance(s, Let))
     loaded = {s.buffer.name for s in flat if isinstance(s, (Load, VectorLoad))}
     stored = {s.buffer.name for s in flat if isinstance(s, (Store, VectorStore))}

@@ -3,8 +3,8 @@
 A file holds text and a checksum of it, nothing that reading could run. A kernel is code for the device all the same:
 an entry is read only where it and the folder belong to this user (or to root) and nobody else can write them, and a
 link is not followed. It is written beside its place and then moved there, so a reader sees all of it or none; one that
-is damaged, cut short or of another version is made anew. What a process that was killed has left half written is never
-read, and goes when somebody writes a day later.
+is damaged, cut short or of another version is made anew. A file that a killed process left half written is never
+read, and a write a day later removes it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from idgraph.runtime.program import Program
 
 FORMAT = "idgraph kernel 1"
-BESIDE = ".making-"  # the names of what is being written begin with this
+BESIDE = ".making-"  # the prefix of the names of files being written
 STALE = 24 * 3600  # seconds after which nobody is still writing it
 
 
@@ -71,7 +71,7 @@ class KernelCache:
         self._write(self.folder / f"{name}{self.suffix}", f"{FORMAT}\n{name}\n{_digest(text)}\n{text}")
 
     def check(self) -> None:
-        """Raise `EmitError` where nothing can be written to the folder: better known before something takes long."""
+        """Raise `EmitError` where nothing can be written to the folder, so that it is known before long work."""
         handle, beside = self._opened()
         os.close(handle)
         with contextlib.suppress(OSError):

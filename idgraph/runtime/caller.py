@@ -1,8 +1,8 @@
 """Calls of a program with arrays of any kind: found by their shapes, frozen once, then as fast as the launch.
 
-What is to be done for arrays of certain shapes, types, strides and devices is a *route*. Most often it is the frozen
-program itself. Targets that read like mathematics, and numba's simulator, take NumPy's arrays, so that others are
-turned into these and back; a GPU's kernels take the host's arrays by way of the device's memory.
+A *route* holds the steps of a call for arrays of certain shapes, types, strides and devices. Most often it is the
+frozen program itself. Targets that run as Python, and numba's simulator, take NumPy arrays; others are converted to
+these and back. A GPU's kernels take the host's arrays by way of the device's memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from idgraph.runtime.program import Program
 
 Symbols = Mapping[str, int] | None
-ROUTES = 512  # kept for a program; more shapes than these are found again
+ROUTES = 512  # kept for a program; routes of more shapes are found again
 _CPU = CpuMachine()
 _ON_HOST = {HOST}
 _KEYS: dict[type, Callable[[Any], Hashable]] = {}
@@ -170,7 +170,7 @@ def kind_of(value: Any) -> Kind | None:
 
 
 def _has_lone_numbers(kind: Kind, values: Sequence[Any]) -> bool:
-    """Among tensors of a device, one without axes on the host is a number to torch."""
+    """Whether a host tensor without axes is among tensors of a device: torch treats it as a number."""
     if kind is NUMPY or not isinstance(kind, kinds.Torch):
         return False
     on_host = [v.device.type == "cpu" for v in values]

@@ -144,7 +144,7 @@ def compile(
 
     ``checked``: a loaded index out of its axis raises `IndexingError`; False reads zero for it. On a GPU the first call
     for arrays of a shape waits for that, later ones leave it to the next call or to ``check()``, as torch's own device
-    checks do, and cost nothing; "now" waits at each call. What a failed check would have read is left out.
+    checks do, and cost nothing; "now" waits at each call. An access that fails its check is left out.
 
     ``layout``: an array whose strides or alignment are not as declared is copied at each call, which is said in a
     warning the first time, or refused. ``device`` ("cuda:1") is where the host's arrays go, and what tensors are
@@ -179,7 +179,7 @@ def compile(
 def scheduled(fusion: Fusion, target: Target, cache: str | Path | None = None) -> Program:
     """The kernels of a fusion: of the user's schedule where there is one, else scheduled for the target on a copy.
 
-    On the CPU a schedule is for speed: where none can be found each tensor by itself is always right.
+    On the CPU a schedule is for speed: where none is found, one loop nest for each tensor is always correct.
     """
     if target not in ("cpu", "cuda") or is_scheduled(fusion):
         return emit(fusion, target, cache=cache)
@@ -194,7 +194,7 @@ def scheduled(fusion: Fusion, target: Target, cache: str | Path | None = None) -
 
 
 def is_scheduled(fusion: Fusion) -> bool:
-    """True where somebody has made schedule steps; axes that operations split by themselves do not count.
+    """True where the fusion has schedule steps; axes that operations split by themselves do not count.
 
     The place of a tensor in memory is not a schedule step: a captured program gives it for its results, and `auto`
     keeps it.

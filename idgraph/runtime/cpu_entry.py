@@ -1,8 +1,8 @@
 """Compiled CPU kernels as machine code that takes one block of 64-bit words: addresses and sizes, then integers.
 
-numba's own way into a compiled function looks at the type of every argument of every call. Here the types are known,
-so that a call is one jump. A kernel whose outermost loop stands for blocks takes the first and the last of them, and
-one machine code serves small work on one core and large work on all (`idgraph.runtime.cpu_jump`). Kernels that
+numba's own dispatcher inspects the type of every argument of every call. Here the types are known, so that a call is
+one jump. A kernel whose outermost loop runs over blocks takes the first and the last of them, so that one machine code
+serves small work on one core and large work on all (`idgraph.runtime.cpu_jump`). Kernels that
 differ in the names of their variables only, as those of the layers of a model do, are compiled once; machine code is
 kept on disk where the program has a cache.
 """
@@ -35,7 +35,7 @@ SMALL = 1 << 15  # loop points up to which one core is done before others have b
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A kernel's code without the names of its variables, which bytecode numbers; what it is compiled for."""
+    """A kernel's bytecode, which numbers its variables and has no names, and the types that it is compiled for."""
 
     code: tuple[object, ...]
     types: tuple[DType, ...]  # of its buffers
@@ -105,7 +105,7 @@ def _machine_code(body: Body, kept: KernelCache | None, key: str) -> tuple[str, 
         return _loaded(found)
     if kept is not None:
         kept.check()
-    # Machine code of several processes meets in one: each has a name of its own, by what it follows from.
+    # One process may load machine code of several others: each function has a unique name, the digest of its key.
     title = "kernel" if kept is None else f"kernel_{sha256(key.encode()).hexdigest()}"
     name, library = _compiled(body, _signature(body), title)
     if kept is not None:
@@ -135,7 +135,7 @@ def _compiled(body: Body, signature: tuple[Any, ...], title: str) -> tuple[str, 
     function = FunctionType(body.function.__code__, body.function.__globals__, title)
     # Sums over a row may be taken in any order, so that they run as vectors; nothing else is allowed to change.
     order = {"reassoc"} if body.rows else False
-    # Nothing calls it but a jump, so that it needs no wrapper.
+    # It is called by a jump only, so it needs no wrapper.
     jit: Any = load_numba().njit(error_model="numpy", fastmath=order, no_cpython_wrapper=True, no_cfunc_wrapper=True)
     dispatcher: Any = jit(function)
     dispatcher.compile(signature)

@@ -1,8 +1,7 @@
 """Jumps into machine code from one block of words, on one core or on all of them.
 
 Blocks of a kernel are independent, so each core takes its share of them: numba's threads run the kernel from a first
-block up to a last one. That needs nothing of the kernel's compiler, whose own parallel loops take four times as long to
-compile.
+block up to a last one. numba's own parallel loops take four times as long to compile.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ Entry = Callable[[Any], int]
 
 
 def jump(address: int, signature: Sequence[Any], library: Any, last: int | None = None) -> Entry:
-    """A function of one pointer that calls the kernel at ``address`` with what the words say.
+    """A function of one pointer that calls the kernel at ``address`` with the arguments in the words.
 
     ``last`` is the place among the words of the block behind the last one, the word before it is the first block: then
     each thread of numba runs its part of them.
@@ -48,7 +47,7 @@ class _Jumps:
     ir: Any
 
     def alone(self) -> Any:
-        """The kernel with what the words say."""
+        """A function that calls the kernel with the arguments in the words."""
         ir = self.ir
         function, builder = self.function("alone", ir.IntType(32), [ir.IntType(64).as_pointer()])
         builder.ret(self.call(builder, function.args[0], {}))
@@ -114,7 +113,7 @@ class _Jumps:
         return function
 
     def function(self, name: str, result: Any, takes: Sequence[Any]) -> tuple[Any, Any]:
-        """A new function of the module, and what writes its body."""
+        """A new function of the module, and the builder of its body."""
         ir = self.ir
         function: Any = ir.Function(self.module, ir.FunctionType(result, takes), f"idgraph_{name}_{self.address:x}")
         return function, ir.IRBuilder(function.append_basic_block())

@@ -43,7 +43,7 @@ class CpuLaunches:
             start(addresses)
 
     def check(self, wait: bool = False) -> None:
-        """Each call has raised what failed."""
+        """Nothing is left to check: each call has raised its own failures."""
 
 
 class _Start:

@@ -1,10 +1,10 @@
-"""Forms that LLVM turns into vector code, for loops over the columns of a row on the CPU.
+"""Forms that LLVM vectorises, for loops over the columns of a row on the CPU.
 
 ``exp32`` has no branch and no table (Cephes' polynomial on [-ln 2 / 2, ln 2 / 2], scaled in two steps so that the
 smallest results are rounded once); within 1 unit in the last place of float32. None of its steps changes its meaning
 where LLVM may take sums and products in another order, as in kernels of rows. ``order_key`` maps float32 to integers
-in the order in which `maximum` has them, NaN above all: a largest integer can be looked for in any order, the
-`maximum` of floats cannot.
+in the order in which `maximum` has them, NaN above all: a maximum of integers may be reduced in any order, the
+`maximum` of floats may not.
 """
 
 # pyright: reportUnknownVariableType=false, reportUnknownParameterType=false, reportMissingParameterType=false
@@ -57,7 +57,7 @@ def order_key(x):
 
 
 def lowest_key():
-    """Below the `order_key` of every float32."""
+    """An integer below the `order_key` of every float32."""
     return np.int32(-2147483648)
 
 

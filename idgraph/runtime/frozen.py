@@ -1,4 +1,4 @@
-"""A program frozen for arrays of certain shapes, types, strides and device: what a call need not find out again.
+"""A program frozen for arrays of certain shapes, types, strides and device: the work that a call need not repeat.
 
 Each buffer has a number. A call finds the address of each (the caller's memory, or memory of the caller's kind that is
 made here), and hands the addresses to the launches, which have everything else laid out.
@@ -34,7 +34,7 @@ class Launches(Protocol):
         ...
 
     def check(self, wait: bool = False) -> None:
-        """Raise what calls that did not wait have found, so far or all of it."""
+        """Raise failures of calls that did not wait: those found so far or, with ``wait``, all."""
         ...
 
 
@@ -174,7 +174,7 @@ class Frozen:
             ) from None
 
     def take(self, values: Sequence[Any], addresses: Addresses, tell: Tell | None = None) -> list[Any]:
-        """Write the addresses of the inputs; what must live as long as they are read."""
+        """Write the addresses of the inputs; return the objects that must outlive the reads."""
         kind = self.kind
         kept: list[Any] = []
         for i in self._inputs:
@@ -203,7 +203,7 @@ class Frozen:
     def _given_memory(
         self, values: Sequence[Any], out: Sequence[Any], addresses: Addresses, flat: dict[str, Any]
     ) -> None:
-        """Kernels write where the caller says, where that lies as they write; else a copy follows them."""
+        """Let kernels write into the caller's ``out`` where its layout is theirs; else a copy into it follows them."""
         fusion, kind = self.program.fusion, self.kind
         if len(out) != len(self._outputs):
             raise EmitError(f"{fusion.name} has {len(self._outputs)} outputs, out has {len(out)}")
@@ -253,7 +253,7 @@ class Frozen:
         return found
 
     def hold(self, values: Sequence[Any], poison: bool = False) -> Held:
-        """The program with buffers of its own, to be launched as often as one likes."""
+        """The program with buffers of its own, to be launched any number of times."""
         return Held(self, values, poison)
 
     def reasons(self, values: Sequence[Any]) -> dict[str, str]:

@@ -36,8 +36,8 @@ def prepared(
     poison: bool = False,
     overlap: bool = True,
 ) -> Held | HostPrepared | Simulated:
-    """The program with its buffers laid out: ``launch()`` runs its kernels, as often as one likes, then come
-    ``results()``, which another launch writes again. ``overlap``: on CUDA, blocks of a kernel may be placed while the
+    """The program with its buffers laid out: ``launch()`` runs its kernels, any number of times. ``results()`` are its
+    outputs, which another launch overwrites. ``overlap``: on CUDA, blocks of a kernel may be placed while the
     last ones of the kernel before it run (they wait for its memory); False starts each alone."""
     if program.target in ("python", "numpy"):
         return HostPrepared(program, inputs, symbols, checked, poison)
@@ -71,7 +71,7 @@ class HostPrepared:
         self.program, self._checked = program, checked
         self._given = {name: given_array(name, a) for name, a in inputs.items()}
         self.env = bind(fusion, self._given, symbols)
-        program.check_sizes(self.env)  # and again when arrays have told free strides
+        program.check_sizes(self.env)  # and again when arrays have given free strides
         self._flat: dict[str, Array] = {}
         self._homes = {b.title: b.name for b in program.plan.buffers if b.place != "private"}
         for t in fusion.inputs:
@@ -90,7 +90,7 @@ class HostPrepared:
                 call(self.program, kernel, self._flat, self.env, self._checked)
 
     def results(self) -> dict[str, Any]:
-        """Outputs by name; arrays of their own, but for what another launch would write again."""
+        """Outputs by name; new arrays, except for memory that another launch would overwrite."""
         return {
             t.name: output_array(t, self._flat[self._homes[t.name]], self.env)
             if t.definition is not None

@@ -1,6 +1,6 @@
-"""The parts of a program's calls that no size changes, and every number that sizes do, as one tape.
+"""The size-independent parts of a program's calls, and all numbers that depend on sizes as one tape.
 
-A call with sizes that were never seen asks for extents, strides, memory and launches of all arrays and kernels. The
+A call with new sizes needs extents, strides, memory and launches of all arrays and kernels. The
 expressions of all of them are found here once; `Mold.numbers` gives their values in microseconds.
 """
 
@@ -53,7 +53,7 @@ class InputMold:
 
 @dataclass(frozen=True, slots=True)
 class MadeMold:
-    """Memory that kernels write; ``tensor`` is None for what no tensor has."""
+    """Memory that kernels write; ``tensor`` is None for memory of no tensor."""
 
     buffer: Buffer
     number: int
@@ -183,7 +183,7 @@ class Mold:
         return env, self._tape(env)
 
     def _quickly(self, given: Mapping[str, Given]) -> Env | None:
-        """The symbols of arrays that fit; None where something is to be looked at, which `bind` does with words."""
+        """The symbols of arrays that fit; None for any other case, which `bind` examines and reports."""
         bounds = self._symbols
         if bounds is None or len(given) != len(self.inputs):
             return None

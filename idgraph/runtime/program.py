@@ -164,7 +164,7 @@ class Program(Printed):
 
     @property
     def mold(self) -> Mold:
-        """The parts of its calls that no size changes."""
+        """The size-independent parts of its calls."""
         if self._mold is None:
             with LOADING:
                 from idgraph.runtime.mold import Mold  # noqa: PLC0415  # NumPy
@@ -202,8 +202,8 @@ class Program(Printed):
 
         Arrays have exactly the declared shapes and dtypes (bfloat16: torch's, ``ml_dtypes.bfloat16``, 16-bit words of
         other device arrays); one that lies in memory as declared is not copied (`copies` tells). ``symbols`` gives
-        extents that no input's shape tells. ``checked`` tests every loaded index; without it one that is out of range
-        reads zero. ``poison`` fills outputs with NaN first. `idgraph.compile` calls the same with less to say.
+        extents that no input's shape gives. ``checked`` tests every loaded index; without it one that is out of range
+        reads zero. ``poison`` fills outputs with NaN first. `idgraph.compile` needs fewer arguments.
 
         Raises `EmitError` for arrays that do not fit, `IndexingError` for an index out of range.
         """

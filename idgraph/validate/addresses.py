@@ -35,7 +35,7 @@ Engine = Literal["auto", "numpy", "numba", "cuda"]
 
 
 def _free_memory() -> int:
-    """Bytes of memory that nobody uses; 0 where the system does not say."""
+    """Bytes of free memory; 0 where the system does not report them."""
     try:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):
@@ -119,7 +119,7 @@ def check_addresses(
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """The result of one operation; ``part`` says how much of it was a sample, empty where all was looked at."""
+    """The result of one operation; ``part`` says how much of it was a sample, empty where all was checked."""
 
     mismatch: AddressMismatch | None
     points: int

@@ -67,7 +67,7 @@ def _expected_address(b: _Body, site: Site, names: Sequence[str]) -> str:
 
 
 def memory_order(table: Array) -> tuple[int, ...]:
-    """The axes of a table as they lie in memory, where turning them makes it contiguous; else as they are."""
+    """The axes of a table as they lie in memory, where a transposition makes it contiguous; else as they are."""
     order = tuple(sorted(range(table.ndim), key=lambda p: -table.strides[p]))
     return order if table.transpose(order).flags.c_contiguous else tuple(range(table.ndim))
 

@@ -1,4 +1,4 @@
-"""The address check of a kernel as a kernel for a GPU: the same IR, launched alike, its accesses as comparisons.
+"""The address check of a kernel as a kernel for a GPU: the same IR and launch, its accesses as comparisons.
 
 Blocks and threads are those of the device, barriers are barriers, and memory of blocks and threads holds element
 numbers: a read finds there what the threads of this launch have left. Blocks take turns where there are more than

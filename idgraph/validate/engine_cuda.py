@@ -51,7 +51,7 @@ def address_check_ptx(case: Case, tables: Tables, cc: tuple[int, int] = (9, 0)) 
 
 
 def scan_cuda(case: Case, tables: Tables, advance: Callable[[int], None]) -> Scan:
-    """Look at every point on the device; a faulty point is looked at again on the host to say what is wrong."""
+    """Check every point on the device; a faulty point is checked again on the host to say what is wrong."""
     cuda = need_device()
     if not case.loops or case.points == 0 or any(0 in a.shape for a in tables.wanted):
         return scan_numpy(case, tables, advance)

@@ -1,4 +1,4 @@
-"""Running a CPU program with guard zones: what lies around each buffer must stay as it was."""
+"""Running a CPU program with guard zones: the memory around each buffer must stay as it was."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def _given(program: Program, inputs: Mapping[str, Any]) -> dict[str, Given]:
 
 
 class _Guard(NumPy):
-    """NumPy's arrays inside of larger ones: what lies around each has a byte of its own."""
+    """NumPy's arrays inside of larger ones: the memory around each is filled with a byte of its own."""
 
     def __init__(self) -> None:
         self.zones: list[tuple[Array, int]] = []
 
     def flat(self, size: int, dtype: DType, device: Any) -> Any:
         around = np.empty(size + 2 * GUARD, storage_dtype(dtype))
-        # Another byte for each buffer: what is read in one zone must show when it is written into another.
+        # Another byte for each buffer: a value read from one zone must show when it is written into another.
         mark = 0x21 + 2 * (len(self.zones) % 40)
         around.view(np.uint8)[...] = mark
         self.zones.append((around, mark))

@@ -1,7 +1,7 @@
 """Index inputs that are legal in the program: elements that lead to an index out of range are drawn again.
 
 An index may be computed from an input, by the user (``i + 2``) or by a rewrite (an index that was tested, and is -1
-where it was out of range). Which elements of an input are to blame is told by the definitions of the operations.
+where it was out of range). The definitions of the operations tell which elements of an input are to blame.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def index_uses(f: Fusion, symbols: Mapping[str, int]) -> Iterator[tuple[Tensor, 
 def make_legal(f: Fusion, arrays: Mapping[str, Array], symbols: Mapping[str, int], rng: np.random.Generator) -> None:
     """Draw elements of integer inputs again, in place, until every computed index is in range.
 
-    What is legal elsewhere in the input is tried, smaller numbers, and numbers farther from 0. Where none will do, the
-    error of whoever runs the arrays names the index.
+    Legal values of other elements of the input are tried, then smaller numbers, and numbers farther from 0. Where none
+    is legal, a run with the arrays raises the error that names the index.
     """
     uses = [(t, n) for t, n in index_uses(f, symbols) if t.definition is not None]
     named = {n: v for n, v in symbols.items() if n in f.symbols}
@@ -97,7 +97,7 @@ def _back(
     for k, t in enumerate(e.inputs):
         mark = marks.setdefault(t, np.zeros(shape_of(t, symbols), np.bool_))
         if e.op in SCATTERED:
-            mark[...] = True  # whoever wrote it
+            mark[...] = True  # any of its writers
             continue
         numbers = reads(e, k, {n: np.asarray(v, np.int64) for n, v in values.items()}, symbols)
         chosen = numbers[np.broadcast_to(wide, numbers.shape) & (numbers >= 0)]

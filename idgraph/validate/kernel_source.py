@@ -1,7 +1,7 @@
 """Source of the address check of one operation in one kernel: the kernel's own loops, its accesses as comparisons.
 
 The text is made of the kernel's index expressions, numbers and names of our own; no user name enters it. Memory of
-blocks and threads is played with element numbers: a write leaves the number of its element, a read looks for the one
+blocks and threads is simulated with element numbers: a write leaves the number of its element, a read looks for the one
 that the operation wants there. Threads run one after the other, part by part between barriers.
 """
 
@@ -168,7 +168,7 @@ class CheckSource:
             yield from inner
 
     def resets(self) -> dict[int, list[str]]:
-        """Arrays by the loop, by identity, of which each step begins with them empty; 0: once."""
+        """Arrays that each step of a loop begins with empty, by the identity of the loop; 0: emptied once."""
         made: dict[int, list[str]] = {}
         for name in self.slots:
             chains: list[list[Loop]] = []
@@ -191,7 +191,7 @@ class CheckSource:
         return max((int(self.bound(e)) for e in self.kernel.launch.get(dim, ())), default=1)
 
     def dims(self, b: Buffer) -> list[str]:
-        """The dimensions of the launch at each point of which there is an array of its own."""
+        """The dimensions of the launch along which each point has an array of its own."""
         own = "" if b.place == "private" else "blockIdx" if b.place == "shared" else "none"
         if not self.parallel:
             return []
@@ -204,7 +204,7 @@ class CheckSource:
         return made
 
     def others(self, b: Buffer) -> list[str]:
-        """The dimensions that no loop here runs along: what stands here is done at each point of them."""
+        """The dimensions that no loop here runs along: statements here run at each point of them."""
         return [d for d in self.dims(b) if d not in self.threads and self.launched(d) > 1]
 
     def slot(self, b: Buffer, address: str, others: Mapping[str, str]) -> str:
@@ -436,7 +436,7 @@ class CheckSource:
         self.fail(depth, f"address != {want}", ELEMENT, "address", "w", point)
 
     def mark(self, depth: int, operand: int | None, point: Sequence[str], shape: tuple[int, ...]) -> None:
-        """Count that a point was served; more often than 200 times is often."""
+        """Count that a point was served; the count saturates at 200."""
         name = "wrote" if operand is None else f"seen_{operand}"
         if name not in self.arrays:
             self.arrays[name] = np.zeros(shape or (1,), np.uint8)

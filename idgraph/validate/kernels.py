@@ -37,7 +37,7 @@ from idgraph.validate.tables import table_bytes
 
 DEVICE = 1 << 24  # checks of one operation from which a device, where there is one, is sooner done
 PLAIN = 200_000  # checks of one operation below which compiling takes longer than Python
-LARGEST = 1 << 32  # checks of one operation; of more, a part of the outermost loop is looked at
+LARGEST = 1 << 32  # checks of one operation; of more, a part of the outermost loop is checked
 SAMPLED = 1 << 24
 NEVER, TWICE = "never serves a point", "serves a point more than once"
 
@@ -60,7 +60,7 @@ def check_kernels(
     much to do; "numba" and "numpy" run them on the CPU.
 
     Stops at the first wrong access. An operation of more than `LARGEST` checks, or whose tables would not fit, is
-    looked at in part, and the report says so.
+    checked in part, and the report says so.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -193,7 +193,7 @@ class _Check:
         )
 
     def part(self, name: str, case: Case | None, steps: int) -> tuple[int, int] | None:
-        """Which part of the outermost loops is looked at, None for all."""
+        """The part of the outermost loops that is checked, None for all."""
         fits = case is None or table_bytes(case) <= self.table_limit
         if self.exhaustive and steps <= LARGEST and fits:
             return None

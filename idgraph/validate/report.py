@@ -118,7 +118,7 @@ class AddressReport:
 
     @property
     def exhaustive(self) -> bool:
-        """Every point of every access was looked at."""
+        """Every point of every access was checked."""
         return not self.sampled
 
     def __bool__(self) -> bool:
@@ -160,7 +160,7 @@ class KernelReport:
 
     @property
     def exhaustive(self) -> bool:
-        """Every step of every access was looked at."""
+        """Every step of every access was checked."""
         return not self.sampled and not self.untraced
 
     def __bool__(self) -> bool:

@@ -100,9 +100,9 @@ def build_case(m: IdModel, e: TensorExpr, symbols: Mapping[str, int]) -> Case:
 
 
 def _entries(m: IdModel, e: TensorExpr, symbols: Mapping[str, int]) -> Site:
-    """The points of a scatter as a tensor of their own, one element for each: what the loops visit once each.
+    """The points of a scatter as a tensor of their own, with one element each: the loops visit each once.
 
-    Where each point really writes is looked at like a read, beside what the definition says it writes.
+    The place that each point writes is checked like a read, against the definition.
     """
     a, solver = m.write(e), m.solver(e)
     root = e.output.root

@@ -62,7 +62,7 @@ u8, i8, i16, i32, i64 = _wrap(np.uint8), _wrap(np.int8), _wrap(np.int16), _wrap(
 
 
 def toint(x: Any) -> Array:
-    """Toward zero."""
+    """Truncation toward zero."""
     return np.asarray(x).astype(np.int64)
 
 
@@ -91,7 +91,7 @@ exp, fast_exp, exp2, expm1, log, log2, log1p = np.exp, np.exp, np.exp2, np.expm1
 
 
 def remainder(a: Any, b: Any) -> Array:
-    """With the sign of b; a zero has the sign of a."""
+    """The remainder with the sign of b; a zero has the sign of a."""
     rest = np.fmod(a, b)
     return choose((rest != 0) & ((b < 0) != (rest < 0)), rest + b, rest)
 
@@ -117,7 +117,7 @@ def sign(a: Any) -> Array:
 
 
 def int_power(a: Any, b: Any) -> Array:
-    """a ** b modulo 2**64; for b < 0 what truncation leaves of 1 / a**-b."""
+    """a ** b modulo 2**64; for b < 0, 1 / a**-b truncated."""
     base, exponent = np.broadcast_arrays(np.asarray(a, np.int64), np.asarray(b, np.int64))
     whole = np.power(base, np.maximum(exponent, 0))
     small = np.where(base == 1, 1, np.where(base == -1, np.where(exponent % 2 == 0, 1, -1), 0))

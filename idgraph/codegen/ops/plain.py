@@ -19,7 +19,7 @@ def plain_vectors(
     decode: Callable[[Any, Any], Any] = lambda _, element: element,
     encode: Callable[[Any, Any], Any] = lambda _, value: value,
 ) -> dict[str, Any]:
-    """The same as plain element accesses, for the simulator and for plain Python.
+    """Vector accesses as plain element accesses, for the simulator and for plain Python.
 
     ``decode(array, element)`` is the value of an element as the array holds it, ``encode`` the way back.
     """
@@ -42,7 +42,7 @@ def plain_vectors(
 
     def add(width: int) -> Any:
         def update(array: Any, at: Any, values: Any) -> None:
-            with one_by_one:  # the simulator's threads are the system's
+            with one_by_one:  # the simulator's threads are threads of the system
                 for n in range(width):
                     array[int(at) + n] += values[n]
 
@@ -53,7 +53,7 @@ def plain_vectors(
 
 
 def plain_pairs(decode: dict[str, Callable[[Any], float]], encode: dict[str, Callable[[float], Any]]) -> dict[str, Any]:
-    """The same on tuples of two elements as buffers hold them, for plain Python and for the simulator.
+    """Pair operations on tuples of two elements as buffers hold them, for plain Python and for the simulator.
 
     ``decode`` and ``encode`` take an element to its value and a float32 to the element, by type ("bf16", "f16").
     """

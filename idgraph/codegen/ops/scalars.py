@@ -87,7 +87,7 @@ def u64(x: int) -> int:
 
 
 def toint(x: float) -> int:
-    """Toward zero; what has no 64-bit integer becomes the smallest one, as processors do."""
+    """Truncation toward zero; a value out of the 64-bit range becomes the smallest integer, as on processors."""
     return int(x) if -9223372036854775808.0 <= x < 9223372036854775808.0 else -(2**63)
 
 
@@ -134,23 +134,23 @@ def inverse(a: float) -> float:
 
 
 def int_floor_divide(a: int, b: int) -> int:
-    """Rounded down; 0 for a zero divisor."""
+    """The quotient rounded down; 0 for a zero divisor."""
     return a // b if b != 0 else 0
 
 
 def int_remainder(a: int, b: int) -> int:
-    """With the sign of b; 0 for a zero divisor."""
+    """The remainder with the sign of b; 0 for a zero divisor."""
     return a % b if b != 0 else 0
 
 
 def int_fmod(a: int, b: int) -> int:
-    """With the sign of a; 0 for a zero divisor."""
+    """The remainder with the sign of a; 0 for a zero divisor."""
     rest = abs(a) % abs(b) if b != 0 else 0
     return -rest if a < 0 else rest
 
 
 def int_power(a: int, b: int) -> int:
-    """a ** b modulo 2**64; for b < 0 what truncation leaves of 1 / a**-b."""
+    """a ** b modulo 2**64; for b < 0, 1 / a**-b truncated."""
     if b < 0:
         return 1 if a == 1 else (1 if b % 2 == 0 else -1) if a == -1 else 0
     return pow(a, b, 1 << 64)
@@ -169,12 +169,12 @@ floor, ceil, trunc, rint = _whole(math.floor), _whole(math.ceil), _whole(int), _
 
 
 def fmod(a: float, b: float) -> float:
-    """With the sign of a."""
+    """The remainder with the sign of a."""
     return nan if b == 0 or math.isinf(a) or a != a or b != b else math.fmod(a, b)
 
 
 def remainder(a: float, b: float) -> float:
-    """With the sign of b."""
+    """The remainder with the sign of b."""
     rest = fmod(a, b)
     return rest + b if rest != 0 and (b < 0) != (rest < 0) else rest
 

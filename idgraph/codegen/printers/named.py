@@ -1,7 +1,7 @@
 """Names for index expressions that a kernel's text has several times.
 
-A compiler that types each call finds the same value twice at twice the cost. What blocks and threads decide is computed
-once, where their numbers are known; the machine code is that of the long text, whose equal parts its optimiser merges.
+numba types each call, so text that stands twice costs twice. Expressions of block and thread numbers are computed once,
+where the numbers are known; the machine code stays the same, since its optimiser merges equal parts (CSE).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TOTAL = frozenset(("add", "mul", "xor", "min", "max", "sym", "const"))  # defin
 def repeated(texts: Iterable[Expr], known: Set[str], named: Collection[Expr] = ()) -> list[Expr]:
     """The parts of ``texts`` that are worth a name, each before those that it is a part of.
 
-    ``known`` are the variables that they may be made of. Where a part is always inside a larger one, that has the name;
+    ``known`` are the variables that they may be made of. A part that is always inside a larger one gets none;
     ``named`` have theirs.
 
     >>> from idgraph.arith import symbol
@@ -54,7 +54,7 @@ def repeated(texts: Iterable[Expr], known: Set[str], named: Collection[Expr] = (
 
 
 def _within(e: Expr, named: Collection[Expr]) -> Counter[Expr]:
-    """How often each part stands in the text of ``e``, itself among them; what is subtracted stands as it is taken."""
+    """How often each part stands in the text of ``e``, itself among them; a subtracted term counts without its sign."""
     times: Counter[Expr] = Counter({e: 1})
     todo = [e]
     while todo:

@@ -89,7 +89,7 @@ class Narrow:
         return self._of(e)
 
     def named(self, names: Mapping[Expr, str]) -> Narrow:
-        """The same where these expressions have been computed."""
+        """The same printer where these expressions have names."""
         fixed = {**self.fixed, **names}
         return Narrow(self.names, self.short, self._wide, dict(fixed), fixed=fixed)
 
@@ -134,7 +134,7 @@ class Narrow:
                 return f"u32({self.wide(e)})"
 
     def _sum(self, e: Expr) -> str:
-        """Terms with a negative factor are subtracted; what wraps on the way is right modulo 2**32."""
+        """Terms with a negative factor are subtracted; intermediate wraparound is right modulo 2**32."""
         out = ""
         for a in sorted(e.args, key=lambda a: (a.op == "const", a.coef < 0)):
             if out and (a.coef < 0 or (a.op == "const" and a.value < 0)):
@@ -144,7 +144,7 @@ class Narrow:
         return f"u32({out})"
 
     def _quotient(self, e: Expr, args: list[str]) -> str:
-        """A remainder of what is below twice the divisor is a subtraction and a choice; else one unsigned division."""
+        """A remainder of a value below twice the divisor is a subtraction and a select; else one unsigned division."""
         a, n = e.args
         if n.op == "const" and fits(a, 2 * n.value):
             if e.op == "mod":

@@ -69,7 +69,7 @@ from idgraph.kernel.shared import shared_layout
 from idgraph.lower.compute import Accumulator, identity
 
 _CHOOSE = "({1} if {0} else {2})"
-BLOCKS = ("first_block", "last_block")  # the second is the one behind the last
+BLOCKS = ("first_block", "last_block")  # the second is exclusive
 SHORT: dict[DType, str] = {"bfloat16": "bf16", "float16": "f16"}
 
 
@@ -93,8 +93,8 @@ def scalar_kernel(kernel: Kernel, plan: Plan, target: Target, checked: bool) -> 
 
 
 def runs_parallel(kernel: Kernel) -> bool:
-    """True when the outermost loop of a CPU kernel is one for all its statements, stands for blocks, and no two of
-    them may update one element."""
+    """True when one outermost loop over blocks holds all statements of a CPU kernel, and no two blocks may update one
+    element."""
     loops = [s for s in kernel.body if not isinstance(s, Note)]
     if any(isinstance(s, Accumulate) and s.shared for s in walk(kernel.body)):
         return False
@@ -141,7 +141,7 @@ class _Scalar:
         return text[1:-1] if enclosed(text) else text
 
     def address(self, b: Buffer, e: Expr) -> str:
-        """The place of an element of ``b``; a constant stands apart, for the access to add it for nothing."""
+        """The place of an element of ``b``; a constant stands apart: the addressing mode adds it for free."""
         if not self.target.typed or e.is_const:
             return self.index(e)
         if self.target.short_indices and fits(b.size, LIMIT + 1):
@@ -153,7 +153,7 @@ class _Scalar:
         return f"u64({self.index(e)})"
 
     def split(self, e: Expr) -> tuple[Expr, Expr | None]:
-        """``e`` as (rest, what is a constant in each lane), None where that may be negative or is nothing."""
+        """``e`` as (rest, the part that is constant in each lane); None for a part that may be negative or is zero."""
         terms = e.args if e.op == "add" else (e,)
         apart = [a for a in terms if a.names <= self.lanes]
         found = simplify(sum(apart, as_expr(0)))
@@ -274,7 +274,7 @@ class _Scalar:
         return f"cuda.local.array({s.count}, {'word' if s.words else f'np.{kind}'})"
 
     def first(self, values: Sequence[Operand]) -> str:
-        """The array that neighbouring values lie in, and where the first does."""
+        """The array that neighbouring values lie in, and the position of the first."""
         first = values[0]
         if not isinstance(first, Local) or first.at is None:
             raise AssertionError("a vector access moves elements of one array of registers")
@@ -339,7 +339,7 @@ class _Scalar:
             self.around -= 1
 
     def named(self, body: Sequence[Stmt], depth: int) -> None:
-        """Statements of one thread, or of a loop in it: what they repeat of its place among the others has a name."""
+        """Statements of one thread, or of a loop in it; repeated expressions of block and thread numbers get names."""
         if any(isinstance(s, Loop) and is_thread(s.parallel) for s in walk(tuple(body))):
             self.block(body, depth)
             return
@@ -430,7 +430,7 @@ class _Scalar:
             return
         sizes = {d: self.threads(d) for d in (f"threadIdx.{a}" for a in "xyz")}
         count, block = math.prod(sizes[d] for d in s.dims), math.prod(sizes.values())
-        # Truth is the largest or the smallest of integers.
+        # any and all are the maximum and the minimum of integers.
         truth = value_type(s.acc.dtype) == "bool"
         op = {"any": "amax", "all": "amin"}.get(s.op, s.op)
         kind, value = ("int", f"i64({s.acc.name})") if truth else (value_type(s.acc.dtype), s.acc.name)
@@ -445,7 +445,7 @@ class _Scalar:
         self.put(depth, f"{s.acc.name} = {text}{' != 0' if truth else ''}")
 
     def handed_on(self, s: Combine, name: str, value: str, sizes: Mapping[str, int]) -> str:
-        """Values that the threads before make, and that all of them make: a scan along ``dims``."""
+        """The exclusive scan along ``dims``, and the total of all threads."""
         count, block = (math.prod(sizes[d] for d in dims) for dims in (s.dims, sizes))
         given = f"{value}, {self.typed(identity(Accumulator(s.op, s.acc.dtype)), s.acc.dtype)}"
         tile = block == WARP * count and count <= WARP and count & (count - 1) == 0

@@ -1,7 +1,7 @@
-"""Loaded indices that nobody checks: an access that one leads outside of its tensor is not made, and reads zero.
+"""Loaded indices in unchecked runs: an access that one would take outside of its tensor is not made; a load is zero.
 
-A check says what must hold of a loaded value. What follows it knows under which name the value goes, so that every
-access whose address depends on that name, or on one made of it, is made only where the condition holds.
+A check states the condition on a loaded value, and its name. Every access whose address depends on that name, or on one
+made of it, is made only where the condition holds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whole grids at once for NumPy: each loop is an axis of a grid, conditions are masks, locals are arrays over the grid.
 
-Every statement runs over all points of the loops around it before the next one does; that is the same program because
-what is private to a loop is an array over that loop here.
+Every statement runs over all points of the loops around it before the next one does; the result is the same because
+values private to a loop are arrays over that loop here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rows: loops over the columns of one row as one sweep, sweeps joined so that a row is read once, cut into chunks.
 
-The data's way: `sweep` (what a loop over columns does to one column), `join` (sweeps side by side become one, sums that
-wait for a maximum follow it as it grows), `chunks` (each thread takes aligned pieces of 16 bytes).
+Stages: `sweep` (the body of a loop over columns, at one column), `join` (neighbouring sweeps become one; sums that
+depend on a maximum are rescaled as it grows), `chunks` (each thread takes aligned pieces of 16 bytes).
 """
 
 from idgraph.passes.rows.kernels import with_rows

@@ -1,8 +1,8 @@
 """A sweep in chunks: each thread takes pieces of as many neighbouring columns as one 16-byte access holds.
 
 A row may start at any element (50257 columns make every row start elsewhere), so chunks are counted from the first
-aligned element in it. Chunks are straight code for all their lanes, with vector accesses, several of them a step as
-long as no thread runs out of them; the few columns before the first and behind the last go one by one.
+aligned element in it. Chunks are straight-line code for all their lanes, with vector accesses, several of them a step
+as long as no thread runs out of them; the few columns before the first and behind the last go one by one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from idgraph.passes.rows.sums import is_coarse, widened
 from idgraph.passes.rows.sweep import COLUMN, Online, Plain, Sweep
 from idgraph.passes.vectorize import VECTOR_TYPES
 
-UNROLLED = 16  # elements whose loads a thread has under way, where a kernel only reduces
+UNROLLED = 16  # elements whose loads a thread has in flight, where a kernel only reduces
 UNROLLED_BESIDE = 32  # the same in a kernel that also writes a row: fewer of its blocks run at a time
 UNROLLED_STORES = 16  # where a sweep keeps as many results too
 SERIAL_CHUNK = 4  # columns of one step where a thread runs all of a row and sums follow a maximum
@@ -92,7 +92,7 @@ def stores(s: Sweep) -> bool:
 def lowered(s: Sweep, read_only: frozenset[str], writes: bool = False, elements: int | None = None) -> list[Stmt]:
     """The loops that run a sweep on the threads of a block; ``writes``: a sweep beside it writes its columns.
 
-    ``elements`` are those whose loads a thread has under way, by default as measured.
+    ``elements``: the number whose loads a thread has in flight, by default as measured.
     """
     fixed, s = hoisted(s, read_only)
     s = cheaper(s, fixed, is_short(s))
@@ -120,7 +120,7 @@ class _Parts:
 
     @property
     def unrolled(self) -> int:
-        """Chunks of one step: their loads are under way together."""
+        """Chunks of one step: their loads are in flight together."""
         s, p = self.s, self.place
         steps = 0 if p.least is None else p.least // s.threads
         found = 1
@@ -130,7 +130,7 @@ class _Parts:
 
     @property
     def steps(self) -> int:
-        """Steps that every thread can do."""
+        """The number of steps that every thread has in full."""
         return 0 if self.place.least is None else self.place.least // (self.s.threads * self.unrolled)
 
     def main(self) -> list[Stmt]:
@@ -303,7 +303,7 @@ def _lane_value(o: Operand, lane: Lane, depths: dict[str, int]) -> Operand:
 
 
 def _target(x: Accumulate, value: Operand, sums: dict[str, str]) -> Local:
-    """Sums that follow a maximum add up in their terms' own type until the row is done."""
+    """Sums relative to a running maximum accumulate in the type of their terms until the row is done."""
     if x.acc.name in sums and isinstance(value, Local):
         return Local(f"{x.acc.name}_near", value.dtype)
     return x.acc
@@ -340,7 +340,7 @@ def _before(s: Sweep) -> list[Stmt]:
 
 
 def reference(top: Local, name: str) -> list[Stmt]:
-    """The base of the sums: the maximum where it is finite, else 0."""
+    """The reference of the sums: the maximum where it is finite, else 0."""
     infinite = Local(f"{name}_inf", "bool")
     return [
         Compute(infinite, "isinf", (top,), top.dtype),
@@ -349,9 +349,9 @@ def reference(top: Local, name: str) -> list[Stmt]:
 
 
 def _follow(s: Sweep) -> list[Stmt]:
-    """The sums so far made relative to the maximum as it is now.
+    """The sums so far, rescaled to the present maximum.
 
-    From the old maximum, not the old reference: a sum over nothing but -inf is 0, and times exp(-inf) stays 0.
+    The factor uses the old maximum, not the old reference: a sum over -inf alone is 0, and stays 0 times exp(-inf).
     """
     if s.online is None:
         return []

@@ -43,7 +43,7 @@ def hoisted(s: Sweep, read_only: frozenset[str]) -> tuple[list[Stmt], Sweep]:
 def is_short(s: Sweep) -> bool:
     """True where all floating point numbers that the sweep moves have two bytes.
 
-    Their rounding, 2**-9 or 2**-12, covers the 2**-17 that the short forms of exp and division may be off.
+    Their rounding error, 2**-9 or 2**-12, covers the error of the short forms of exp and division, 2**-17.
     """
     kinds: list[DType] = [x.buffer.dtype for x in (*s.body, *s.later) if isinstance(x, (Load, Store))]
     sizes = [item_size(k) for k in kinds if is_float(k)]
@@ -97,7 +97,7 @@ def with_products(s: Sweep, fixed: list[Stmt]) -> Sweep:
 
 
 def _used(body: tuple[Plain, ...], later: tuple[Plain, ...]) -> tuple[tuple[Plain, ...], tuple[Plain, ...]]:
-    """Without differences that nobody reads any more."""
+    """Both bodies without differences that are never read."""
     needed = {n for x in (*body, *later) for n in reads(x)}
 
     def kept(part: tuple[Plain, ...]) -> tuple[Plain, ...]:

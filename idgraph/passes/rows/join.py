@@ -1,7 +1,7 @@
 """Neighbouring sweeps over a row become one, so that the row is read once for all of its results.
 
 A sweep joins an earlier one over the same columns unless it needs a value that the earlier one computes. One such
-dependence is no obstacle: a sum of ``u * exp(x - c)``, where c is the maximum of the same x, is accumulated relative to
+dependence is allowed: a sum of ``u * exp(x - c)``, where c is the maximum of the same x, is accumulated relative to
 the running maximum and rescaled to c at the end (*online softmax*, `Online`; Milakov and Gimelshein, "Online normalizer
 calculation for softmax", 2018).
 """
@@ -57,7 +57,7 @@ def with_sweeps(body: Sequence[Stmt], online: bool) -> list[Part]:
 
 
 def _is_read_after(s: Sweep, after: Sequence[Stmt]) -> bool:
-    """True where a later loop reads what a column computed: each thread keeps that in a variable of its own."""
+    """True where a later loop reads a value computed for a column: each thread keeps it in a private variable."""
     mine = {n for x in s.body if not isinstance(x, Accumulate) for n in sets(x)}
     return any(mine & (all_reads((x,)) - all_sets((x,))) for x in after)
 
@@ -88,7 +88,7 @@ def _joined(parts: Sequence[Part], first: int, last: int, online: bool) -> list[
 
 
 def _early(parts: Sequence[Part]) -> list[Part]:
-    """Statements behind the first sweep that wait for no sweep come first: their loads are under way meanwhile."""
+    """Statements after the first sweep that depend on no sweep move to the front: their loads overlap with it."""
     first = next((n for n, x in enumerate(parts) if isinstance(x, Sweep)), None)
     if first is None or any(
         isinstance(x, (Alloc, Barrier)) for p in parts if not isinstance(p, Sweep) for x in walk((p,))
@@ -115,7 +115,7 @@ def _early(parts: Sequence[Part]) -> list[Part]:
 
 
 def _first_set(s: Stmt, parts: Sequence[Part]) -> bool:
-    """True where nothing from the first sweep up to ``s`` reads what it sets: the value from before was not used."""
+    """True where no statement from the first sweep up to ``s`` reads the variables that ``s`` sets."""
     mine = all_sets((s,))
     for p in parts:
         if p is s:
@@ -151,7 +151,7 @@ def _moved(a: Sweep, between: Sequence[Stmt]) -> tuple[list[Stmt], list[Stmt]]:
 
 @dataclass(slots=True)
 class _Merge:
-    """Statements of the second sweep behind those of the first: equal values once, other variables under new names."""
+    """Statements of the second sweep after those of the first: equal values once (CSE), other variables renamed."""
 
     a: Sweep
     b: Sweep

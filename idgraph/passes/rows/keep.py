@@ -1,4 +1,4 @@
-"""A row kept between its sweeps: what an earlier sweep has computed of a column is not loaded, or computed, again.
+"""A row kept between its sweeps (persistent): values that an earlier sweep has are not loaded, or computed, again.
 
 Equal values are found by their statements: the same operation on equal operands, loads of one place in memory that no
 kernel writes, variables of the row that nothing sets in between.
@@ -60,7 +60,7 @@ def kept(parts: Sequence[Part], read_only: frozenset[str], loads: bool, at: Expr
 @dataclass(slots=True)
 class _Found:
     """``first`` says where the value of each numbered statement was computed first; ``taken`` which statements of a
-    sweep are replaced by a load of a kept value, ``dropped`` which ones nobody needs then."""
+    sweep are replaced by a load of a kept value, ``dropped`` which ones are then dead."""
 
     parts: Sequence[Part]
     read_only: frozenset[str]

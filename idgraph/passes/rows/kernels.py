@@ -23,7 +23,7 @@ CACHED = 1 << 19  # bytes of a row kept on the CPU: what a core's own cache hold
 
 
 def with_rows(plan: Plan, *, threads: bool = True, config: KernelConfig = RULE) -> Plan:
-    """rows: reductions over the threads of a block, and what stands beside them, in aligned chunks.
+    """rows: reductions over the threads of a block, and the loops beside them, in aligned chunks.
 
     rows_of_core: the same without ``threads``, for the CPU: in plain loops over the columns.
 

@@ -1,7 +1,7 @@
-"""Rows in registers: a row is read once, and each thread keeps its columns for every pass over them.
+"""Rows in registers (persistent): a row is read once, and each thread keeps its columns for every pass over them.
 
-A thread's columns are straight code, so that the arrays which keep them are indexed by constants only, and compilers
-hold them in registers. That needs a row of known length, of which no thread gets too much.
+A thread's columns are straight-line code, so that the arrays which keep them are indexed by constants only, and
+compilers hold them in registers. That needs a row of known length, of which no thread gets too much.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from idgraph.passes.rows.sweep import COLUMN, Sweep
 
 ELEMENTS = 64  # of a row, and of all that is kept of it, in one thread
 REGISTERS = 1 << 16  # of a multiprocessor, and of a block at most
-OTHERS = 32  # registers of a thread for addresses, sums and what is under way
+OTHERS = 32  # registers of a thread for addresses, sums and loads in flight
 
 
 def in_registers(body: Sequence[Stmt], read_only: frozenset[str], chosen: bool) -> list[Stmt] | None:
@@ -85,7 +85,7 @@ def _passed(s: Sweep, short: bool, width: int, elements: int, read_only: frozens
 
 
 def _chunks(s: Sweep, thread: Expr, first: int, count: int, width: int, read_only: frozenset[str]) -> list[Stmt]:
-    """Straight code for ``count`` of a thread's chunks, from its ``first`` on."""
+    """Straight-line code for ``count`` of a thread's chunks, from its ``first`` on."""
     lane = symbol(f"{COLUMN}_lane", 0, count * width - 1)
     chunk = thread + (first + lane // width) * s.threads
     place = {s.column: chunk * width + lane % width, symbol(f"{COLUMN}_kept", 0, None): lane + first * width}

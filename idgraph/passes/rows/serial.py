@@ -1,6 +1,6 @@
-"""A sweep on the CPU: plain loops over the columns, in a form that compilers turn into vector code.
+"""A sweep on the CPU: plain loops over the columns, in a form that compilers vectorise.
 
-Wider values halve the width of the whole loop, so nothing in it has 64 bits that need not: a maximum is looked for
+64-bit values halve the vector width of the whole loop, so it has as few as it can: a maximum is looked for
 among 32-bit integers, and float32 terms that are never negative are added up in float32 for ``elements`` columns before
 they go to the float64 sum: an error below ``elements`` * 2**-24 of the sum (Higham, The accuracy of floating point
 summation, 1993). Where terms may cancel, the sum may be small beside them, and they are added in float64.
@@ -25,9 +25,9 @@ _EXTREMA = ("amax", "amin")
 
 
 def serial(s: Sweep, read_only: frozenset[str], elements: int = ELEMENTS, short: bool | None = None) -> list[Stmt]:
-    """The loops, with what is the same for every column in front of them.
+    """The loops, with loop-invariant values in front of them.
 
-    ``short``: all floating point numbers that the kernel's rows are made of, and become, have two bytes.
+    ``short``: all floating point numbers that the kernel's rows read and write have two bytes.
     """
     fixed, s = hoisted(s, read_only)
     if is_short(s) if short is None else short:
@@ -61,7 +61,7 @@ def serial(s: Sweep, read_only: frozenset[str], elements: int = ELEMENTS, short:
 
 
 def _rounded_once(body: Sequence[Stmt]) -> list[Stmt]:
-    """Stores of bfloat16 round what they are given: without the rounding before them, where nobody else reads that."""
+    """``body`` without roundings to bfloat16 that only a bfloat16 store reads: the store rounds by itself."""
     source = {n: x.operands[0] for n, x in definitions(body).items() if _is_bfloat16(x)}
     made: list[Stmt] = []
     for x in body:

@@ -1,7 +1,7 @@
-"""A sweep: nested loops over the columns of a row, told as what is done at one column.
+"""A sweep: nested loops over the columns of a row, as the statements for one column.
 
 Loops ``o < N, t < T on threads, w < W`` whose statements use them only as ``c = (o*T + t)*W + w``, below ``extent``,
-are one loop over c. That is proved for every index expression, and else the loops stay as they are.
+are one loop over c. That is proved for every index expression; without a proof the loops stay as they are.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _ALONE = ("serial", "vectorize", "unroll")  # ways to run a loop on one thread
 class Sweep:
     """``body`` for each column ``column`` (a symbol) below ``extent``, where ``condition``, on the row, holds.
 
-    ``loops`` are the loops it was: those of ``way`` run on threads, the innermost one gives the ``lanes``. ``later`` is
-    what waits for the running maximum ``online`` of what stands in ``body``.
+    ``loops`` are the loops it was: those of ``way`` run on threads, the innermost one gives the ``lanes``. ``later``
+    are the statements that depend on the running maximum ``online`` of ``body``.
     """
 
     loops: tuple[Loop, ...]
@@ -75,7 +75,7 @@ class Online:
     """Sums taken relative to a running reference: when ``top``, the running maximum, grows, they shrink with it.
 
     sum(u * exp(x - c)) = exp(r - c) * sum(u * exp(x - r)) for any r; r is ``top`` where that is finite, else 0.
-    ``sums`` pairs each accumulator with the variable c that its terms were to be relative to.
+    ``sums`` pairs each accumulator with the variable c of its terms.
     """
 
     top: str
@@ -133,7 +133,7 @@ def sweep_of(s: Loop) -> Sweep | None:
         if not isinstance(inner, Note | Load | Compute | Choose | Accumulate | Store) or bodies(inner):
             return None
         if isinstance(inner, Accumulate) and (inner.running is not None or inner.buffer is not None):
-            return None  # a scan goes in order, and what is added up in memory is not one value of a row
+            return None  # a scan runs in order, and a sum in memory is not one value of a row
         moved = rewritten(inner, index=lambda e: _at(e, place), point=lambda e: _at(e, digits))
         if not _same_indices(inner, moved, column, linear):
             return None
@@ -155,7 +155,7 @@ def _runs_as_columns(chain: Sequence[Loop]) -> bool:
 
 
 def _same_indices(before: Stmt, after: Stmt, column: Expr, linear: Expr) -> bool:
-    """True where the moved indices, at column = linear, are provably those from before."""
+    """True where the moved indices, at column = linear, provably equal the original ones."""
     for old, new in zip(index_exprs(before), index_exprs(after), strict=True):
         back = new.substitute({column: linear})
         same = old == back or simplify(old) == simplify(back)

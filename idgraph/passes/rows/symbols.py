@@ -1,4 +1,4 @@
-"""Symbols of the user's that are called like the columns of a row, under another name inside the kernels."""
+"""User symbols with the name of a column variable, under another name inside the kernels."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from idgraph.passes.rows.sweep import COLUMN
 
 
 def apart(plan: Plan) -> Plan:
-    """rename_columns: no index speaks of a symbol whose name the columns' variables have.
+    """rename_columns: user symbols renamed that have the name of a column variable.
 
-    Such a symbol gets a prime, which no symbol of a user's has; kernels take the same numbers as before.
+    Such a symbol gets a prime, which no user symbol has; kernels take the same numbers as before.
 
     >>> import idgraph as ig
     >>> k = ig.kernel.parse('''

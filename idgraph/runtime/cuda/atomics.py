@@ -1,4 +1,4 @@
-"""Additions to neighbouring elements of memory in one instruction, each element in one step."""
+"""Additions to neighbouring elements of memory in one instruction, atomic for each element."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Block-wide reductions: one value made of the values that the threads hold.
+"""Block-wide reductions and scans over the values that the threads hold.
 
-``block_OP_TYPE(x, count, again)`` combines
-along threadIdx.x by warp shuffles and one exchange through shared memory; ``tree_OP_TYPE(x, index, group, count)`` does
-it for any number of threads along any dimensions, in shared memory only, which the simulator can do too. Both give
-every thread the same value, bit by bit: the order of the operands is fixed by the thread numbers. ``scan_OP_TYPE`` and
-``scan_tree_OP_TYPE`` give what the threads before make, and what all make.
+``block_OP_TYPE(x, count, again)`` combines values along threadIdx.x by warp shuffles and one exchange through shared
+memory. ``tree_OP_TYPE(x, index, group, count)`` does it for any number of threads along any dimensions, in shared
+memory only, which the simulator can do too. Both give every thread the same value, bit by bit: the order of the
+operands is fixed by the thread numbers. ``scan_OP_TYPE`` and ``scan_tree_OP_TYPE`` give the exclusive scan and the
+total.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def tree(x: Any, index: Any, group: Any, count: Any) -> Any:
     """One value of ``count`` threads, halved in shared memory; ``group`` numbers those that combine with each other."""
     held = cuda.shared.array(1024, dtype)
     at = group * count + index
-    cuda.syncthreads()  # whoever still reads from an earlier exchange
+    cuda.syncthreads()  # threads may still read from an earlier exchange
     held[at] = x
     left: Any = count
     while left > 1:
@@ -63,14 +63,14 @@ def tree(x: Any, index: Any, group: Any, count: Any) -> Any:
 
 
 def along_x(x: Any, count: Any, again: Any) -> Any:
-    """`tree` along threadIdx.x."""
+    """`tree` along threadIdx.x, with the arguments of `block`."""
     return tree(x, cuda.threadIdx.x, cuda.threadIdx.y + cuda.blockDim.y * cuda.threadIdx.z, count)
 
 
 def block(x: Any, count: Any, again: Any) -> Any:
     """One value of ``count`` threads along threadIdx.x: within warps by shuffles, then of all warps' values.
 
-    ``again``: the exchange may come again, in a loop, and must wait for those who still read.
+    ``again``: the exchange is in a loop, and must wait for threads that still read from its last step.
     """
     step = min(count, 32) // 2
     while step > 0:
@@ -100,10 +100,10 @@ def block(x: Any, count: Any, again: Any) -> Any:
 
 
 def scan_tree(x: Any, first: Any, index: Any, group: Any, count: Any) -> Any:
-    """(what the threads before hold combined, what all do), in shared memory; ``first`` where there are none before."""
+    """(exclusive scan, total) in shared memory; ``first`` is the identity, which the first thread gets."""
     held = cuda.shared.array(1024, dtype)
     at = group * count + index
-    cuda.syncthreads()  # whoever still reads from an earlier exchange
+    cuda.syncthreads()  # threads may still read from an earlier exchange
     held[at] = x
     step: Any = 1
     while step < count:
@@ -165,7 +165,7 @@ def scan_along_y(x: Any, first: Any, count: Any) -> Any:
 
 
 def scan_columns(x: Any, first: Any, count: Any) -> Any:
-    """`scan_tree` along threadIdx.y, for 32 threads along threadIdx.x: a tile in shared memory, turned, then warps."""
+    """`scan_tree` along threadIdx.y, for 32 threads along threadIdx.x: a tile, transposed in shared memory."""
     held = cuda.shared.array(1056, dtype)  # 32 rows of 33
     whole = cuda.shared.array(32, dtype)
     lane, row = np.uint32(cuda.threadIdx.x), np.uint32(cuda.threadIdx.y)

@@ -35,7 +35,7 @@ def launch_shape(kernel: Kernel, env: Mapping[str, int]) -> tuple[tuple[int, ...
 
 
 def launch_of(sizes: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Blocks and threads of a launch from the sizes of its dimensions; raises `EmitError` for one that is none."""
+    """Blocks and threads of a launch from the sizes of its dimensions; raises `EmitError` for an illegal one."""
     for dim, size in sizes.items():
         if size > GPU.limits[dim]:
             raise EmitError(
@@ -80,11 +80,11 @@ class Device:
         return before
 
     def leave(self, before: int) -> None:
-        """Make the device current that was."""
+        """Make the device ``before`` current again."""
         self._torch._C._cuda_setDevice(before)
 
     def capturing(self, stream: int) -> bool:
-        """True while the work on ``stream`` is noted for a graph, and not done."""
+        """True while ``stream`` is captured into a CUDA graph, so that no work is done."""
         code, status, *_ = self.driver.cuStreamIsCapturing(stream)
         return int(code) == 0 and int(status) != 0
 
@@ -217,8 +217,8 @@ class CudaLaunches:
                 self._free.append(faults)
 
     def check(self, wait: bool = False) -> None:
-        """Raise what a call that did not wait, or a replayed graph, has found so far; ``wait``: for all that was asked
-        for first."""
+        """Raise what a call that did not wait, or a replayed graph, has found so far; ``wait``: after
+        all queued work."""
         if self._later is None:
             return
         words = self._later[0]
@@ -252,7 +252,7 @@ _TO_LOOK_AT: WeakSet[CudaLaunches] = WeakSet()
 
 @atexit.register
 def _look() -> None:
-    """Failures that nobody has asked about when the process ends."""
+    """Warn at the end of the process of failures that no call has raised."""
     for launches in list(_TO_LOOK_AT):
         try:
             launches.check()

@@ -2,10 +2,10 @@
 
 Between two kernels of a stream a device is idle for a microsecond or two: the second one's blocks are placed only when
 the first one's writes can be seen. A kernel that begins with ``in_stream_order()`` waits for that by itself before it
-touches memory, so its blocks may be placed while the last ones of the kernel before end. What is computed is as
-without; the launch has to allow it (`idgraph.runtime.cuda.driver`), else the instruction does nothing.
+touches memory, so its blocks may be placed while the last ones of the kernel before end. Results are the
+same. The launch has to allow the overlap (`idgraph.runtime.cuda.driver`), else the instruction does nothing.
 
-A kernel could also tell when the next one's blocks may be placed (griddepcontrol.launch_dependents). Measured on an
+A kernel could also signal when the next one's blocks may be placed (griddepcontrol.launch_dependents). Measured on an
 H200, that gains nothing over the end of its blocks, and cost one kernel 8 per cent.
 """
 

@@ -1,7 +1,7 @@
 """Configurations of one fusion's kernels measured on the machine at hand, the best one remembered.
 
-The data's way: `moves` (which configs there are), `trials` (each one scheduled, emitted, compared and timed), `record`
-(what is remembered, as text), `tuner` (the search, and where its result is kept).
+Stages: `moves` (the configs to try), `trials` (each one scheduled, emitted, compared and timed), `record` (the stored
+result, as text), `tuner` (the search, and where its result is kept).
 """
 
 from idgraph.runtime.tuning.record import Measured

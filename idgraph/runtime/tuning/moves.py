@@ -1,4 +1,4 @@
-"""Which configs are tried: stages, each of which changes some choices of the best one so far."""
+"""The configs to try: stages, each of which changes some choices of the best one so far."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Move = Mapping[str, Any]
 _THREADS: Final = (None, 32, 64, 128, 256, 512, 1024)
 _BLOCKS: Final[tuple[Move, ...]] = tuple({"block": n} for n in (64, 128, 256, 512, 1024))
 
-# Rows on a GPU: kept in registers or not, warp or block, two passes; then how much is under way, rows of a block.
+# Rows on a GPU: kept in registers or not, warp or block, two passes; then loads in flight, rows of a block.
 _ROWS_GPU: Final[tuple[tuple[Move, ...], ...]] = (
     (
         *({"persistent": k, "threads": n} for k in (True, False) for n in _THREADS),

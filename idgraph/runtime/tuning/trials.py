@@ -34,7 +34,7 @@ class Timer(Protocol):
 
 
 def shortest(work: Work, target: Literal["cpu", "cuda"]) -> float:
-    """The shortest of several windows: what else the machine does only adds to the others.
+    """The shortest of several windows: other load on the machine can only lengthen a window.
 
     A GPU's windows lie between two of its events, others between two readings of the monotonic clock.
     """
@@ -124,7 +124,7 @@ def _apart(found: Array, wanted: Array, relative: float) -> tuple[int, float]:
     with np.errstate(all="ignore"):
         for n in range(0, y.size, BLOCK):
             u, v = x[n : n + BLOCK], y[n : n + BLOCK]
-            other = np.flatnonzero(u != v)  # most configs round most elements alike; NaN is not what it is
+            other = np.flatnonzero(u != v)  # most configs round most elements alike; NaN differs from itself
             if not other.size:
                 continue
             a, b = u[other].astype(np.float64), v[other].astype(np.float64)

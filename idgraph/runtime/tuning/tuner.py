@@ -193,7 +193,7 @@ class Tuner:
 
 @dataclass(slots=True)
 class _Search:
-    """The best config so far; ``sources`` says which one each kernel text was first seen as."""
+    """The best config so far; ``sources`` maps each kernel text to the config that first made it."""
 
     inputs: Mapping[str, Any]
     symbols: Mapping[str, int] | None
@@ -213,7 +213,7 @@ class _Search:
         return found, self.timer(ready.launch, self.target)
 
     def attempt(self, config: KernelConfig, make: Any) -> None:
-        """One config; whatever stops it, it is dropped and the reason kept."""
+        """Try one config; any failure drops it, and the reason is kept."""
         try:
             program: Program = make()
             text = kernel_text(program)
@@ -295,8 +295,8 @@ def tune(
 ) -> Tuned:
     """Schedule ``fusion`` by measurement: its kernels' configs are run on this machine, and the fastest is kept.
 
-    What `idgraph.schedule.auto` decides by a rule (threads of a row, elements under way, rows of a block, a row in
-    registers or read again, one pass or two; on the CPU sums, kept values, tasks, cores) is tried here, a few of these
+    The choices that `idgraph.schedule.auto` makes by a rule (threads of a row, elements in flight, rows of a block, a
+    row in registers or read again, one pass or two; on the CPU sums, kept values, tasks, cores) are varied here, a few
     at a time. Each config's results must be those of the rule's, up to rounding; one that fails is dropped and named.
     ``fusion`` gets the schedule of the fastest, and ``.program`` its kernels for ``target``, "cuda" or "cpu".
 

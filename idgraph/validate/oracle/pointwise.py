@@ -37,7 +37,7 @@ def _nonzero(f: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Arr
 
 
 def _whole(f: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """Roundings leave integers alone."""
+    """``f``, a rounding, for floats; integers stay as they are."""
     return lambda x: f(x) if x.dtype.kind == "f" else x
 
 
@@ -140,7 +140,7 @@ def evaluate_pointwise(
 
 
 def _nothing(x: Array, sign: int) -> float:
-    """The extreme of no element at all (a symbolic axis may turn out empty): what leaves any other value as it is."""
+    """The identity of a minimum or maximum: its value over no element (a symbolic axis may turn out empty)."""
     if x.dtype.kind == "f":
         return sign * np.inf
     if x.dtype.kind == "b":

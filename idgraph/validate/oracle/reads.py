@@ -75,7 +75,7 @@ def reads(e: TensorExpr, k: int, values: Mapping[str, Array] | None = None, symb
 def optional(e: TensorExpr, k: int, symbols: Symbols | None = None) -> Array | None:
     """Where reading operand ``k`` is allowed though nothing of it is used (None: nowhere).
 
-    slice_scatter may read what the source then replaces: no wrong value comes of it.
+    slice_scatter may read elements that the source then replaces: the result is the same.
     """
     if e.op != "slice_scatter" or k != 0:
         return None

@@ -1,7 +1,7 @@
 """Operations that write at index values, applied to arrays: to values, or to element numbers to see what goes where.
 
 A point of a scatter is an element of what is written (the index's shape; for index_put the index tensors' common shape
-among the axes that are not indexed). Nothing but attributes and arrays is looked at.
+among the axes that are not indexed). Only attributes and arrays are read.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def scatter(op: str, attrs: Attrs, x: Array, indices: Sequence[Array], src: Arra
         out = x.astype(np.float64 if x.dtype.kind == "f" else np.int64)
         np.add.at(out, where, src.astype(out.dtype))
         return out
-    # One element after another: what NumPy does with several values for one place is left to nobody.
+    # One element after another: NumPy does not define the result of several values for one place.
     targets = element_targets(op, attrs, x.shape, indices)
     values = np.broadcast_to(src, targets.shape).reshape(-1)
     flat = targets.reshape(-1)
