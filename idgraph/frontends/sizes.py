@@ -46,7 +46,7 @@ class Sizes:
         return []
 
     def _solve(self, wanted: Expr, given: int, env: dict[str, int]) -> str | None:
-        """The name of the symbol that ``wanted == given`` fixes: the one unknown, times and plus numbers."""
+        """The name of the symbol that ``wanted == given`` fixes: affine in that one unknown."""
         unknown = [s for s in wanted.names if s not in env]
         if len(unknown) != 1:
             return None
