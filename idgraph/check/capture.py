@@ -291,7 +291,7 @@ class _Reader:
         return Lowered(self.name, self.imported, made[0], made[1], calls, self.source, dtypes, self._outside())
 
     def _outside(self) -> tuple[Row, ...]:
-        """A row for each result that is a view beyond the end of its buffer: what it shows was never made."""
+        """A row for each result that is a view beyond the end of its buffer, whose elements were never computed."""
         rows: list[Row] = []
         for k, out in enumerate(self.graph.graph_outputs):
             view = out if type(out).__name__ == "ReinterpretView" else getattr(out, "data", out)
@@ -382,7 +382,7 @@ class _Reader:
             place = _stored(self.record.results.get(n.name))
             if n.op == "placeholder":
                 own = _stored(SimpleNamespace(data=SimpleNamespace(data=self._input(n.name))), input_=True)
-                if own is not None and place is not None and place[0] != own[0]:  # brought into another order first
+                if own is not None and place is not None and place[0] != own[0]:  # copied, in another order
                     copied = self._buffer(place[0], n.name, place[1], place[0], maker.get(place[0], ""))
                     found.append(replace(copied, copy=True))
                 place = own

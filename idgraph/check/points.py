@@ -186,7 +186,7 @@ def _gathered(
 
 
 def _odd(a: Ints, b: Ints) -> tuple[int | None, int | None]:
-    """An element that is only (or more often) in the first, and one of the second."""
+    """An element that the first has more often than the second, and one that the second has more often."""
     return _extra(a, b), _extra(b, a)
 
 

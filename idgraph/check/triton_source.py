@@ -167,7 +167,7 @@ class _Kernel:
             self.env[name] = self._value(value)
 
     def _pointwise_index(self, prefix: str, value: ast.expr) -> None:
-        """``xindex = xoffset + tl.arange(0, XBLOCK)[...]``, ``xoffset`` XBLOCK times the program's number."""
+        """``xindex = xoffset + tl.arange(0, XBLOCK)[...]``, ``xoffset`` being XBLOCK times the program id."""
         text = ast.unparse(value).replace(" ", "")
         offset = self.env.get(f"{prefix}offset")
         block = f"{prefix.upper()}BLOCK"

@@ -41,7 +41,7 @@ def _unary(draw: Draw, t: Tensor) -> Tensor:
 
 
 def _binary(draw: Draw, t: Tensor) -> Tensor:
-    """With any earlier tensor that fits: this is what makes residual paths."""
+    """Add or multiply ``t`` and any earlier tensor that broadcasts with it: a residual path."""
     others = [u for u in t.fusion.tensors if u.dtype == t.dtype and broadcasts(t, u)]
     other = draw(st.sampled_from(others or [t]))
     if draw(st.booleans()):
