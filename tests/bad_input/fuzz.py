@@ -44,7 +44,7 @@ class TooLong(BaseException):
 
 
 class _Odd:
-    """An object whose every question raises."""
+    """An object whose special methods raise."""
 
     def __repr__(self) -> str:
         raise RuntimeError("no repr")
