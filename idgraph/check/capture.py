@@ -418,7 +418,7 @@ class _Reader:
         return tuple(self._pieces(nodes, found))
 
     def _input(self, name: str) -> Any:
-        """The buffer of an argument, whatever the graph made of it since."""
+        """The buffer of an argument, also after the graph has updated it."""
         for table in ("graph_inputs_original", "graph_inputs"):
             found = getattr(self.graph, table, {}).get(name)
             while found is not None and not hasattr(found, "layout") and hasattr(found, "data"):
@@ -484,7 +484,7 @@ class _Reader:
             writes = tuple(Write(n, as_expr(0), ()) for n in names)
             return Nest(s.get_name(), loops, writes, reduce, kernel=kernel, unread=error.what)
         written = {n for w in notes.writes for n in w.index.names}
-        loops += tuple(a for a in reduce if a.name in written)  # of a scan: what it goes over is written too
+        loops += tuple(a for a in reduce if a.name in written)  # of a scan: its input is written too
         reduce = tuple(a for a in reduce if a.name not in written)
         return Nest(
             s.get_name(), loops, tuple(notes.writes), reduce, dict(notes.loads), dict(notes.places), kernel,
@@ -724,7 +724,7 @@ def _functional(torch: Any, module: Any) -> tuple[list[Any], dict[str, str]]:
     """
     made: dict[Any, Any] = {}
     out: list[Any] = []
-    changed: list[Any] = []  # what is written into arguments is a result too
+    changed: list[Any] = []  # an updated argument is a result too
     wholes: dict[str, str] = {}
     lists: dict[Any, list[Any]] = {}
     maxima: dict[Any, Any] = {}

@@ -67,7 +67,7 @@ def _whole_stacks() -> Generator[None]:
 
     def kept(tracer: object, frames: traceback.StackSummary) -> traceback.StackSummary:
         ours = max((k for k, f in enumerate(frames) if f.filename.startswith(_HERE)), default=None)
-        if ours is None:  # somebody else's tracing, in another thread
+        if ours is None:  # another thread's tracing
             return before(tracer, frames)
         inner = frames[ours + 1 :]
         return traceback.StackSummary.from_list([f for f in inner if not f.filename.startswith(_torch_folder())])

@@ -42,7 +42,7 @@ class Segment:
 
     @property
     def scheduled(self) -> Fusion | None:
-        """The fusion that kernels are made for: the one with the views in it where somebody has scheduled that."""
+        """The fusion that kernels are made for: the one with the views in it where the user has scheduled that."""
         return self.fusion if self.whole is None or self.whole.version == self.version else self.whole
 
 

@@ -35,7 +35,7 @@ class Sizes:
     origin: dict[str, str] = field(default_factory=dict[str, str], repr=False, compare=False)
 
     def bind(self, wanted: Sequence[Size], given: Sequence[int], name: str, env: dict[str, int]) -> list[str]:
-        """Note the symbols that follow from sizes ``given`` where ``wanted`` are declared; what contradicts."""
+        """Note the symbols that follow from sizes ``given`` where ``wanted`` are declared; the contradictions."""
         if len(wanted) != len(given):
             return [f"{name} has {len(given)} axes, captured with {len(wanted)}"]
         for p, (w, n) in enumerate(zip(wanted, given, strict=True)):

@@ -60,7 +60,7 @@ class Traffic:
     """Bytes of memory that one tensor costs in the program as emitted; ``exact`` is False where ``why`` says so.
 
     ``read`` and ``written``: of distinct elements, once for each kernel that touches them (and for each pass of it
-    that the cache does not keep). What a thread keeps, in registers or in an array of its own, has no row.
+    that the cache does not keep). Registers and thread-private arrays have no row.
     """
 
     tensor: str

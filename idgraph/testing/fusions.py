@@ -313,7 +313,7 @@ def fusions(
 
     Each step works on any earlier tensor, the newest first, so that long chains and residual paths are both common.
     Extents are concrete and every tensor has at most 300 elements, so that every access can be checked at every point;
-    ``rows`` puts an axis of so many more elements in front, for tests that look at kernels only.
+    ``rows`` puts an axis of that many more elements in front, for tests that look at kernels only.
     Shrinks to one input of one element and one operation; integer inputs are index tensors (see
     `idgraph.validate.random_inputs` for arrays with indices in range).
 
