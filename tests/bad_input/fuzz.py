@@ -191,7 +191,7 @@ LOST = (
     "__del__",
     "gc_callback",
     "remove",
-)  # callbacks of the collector and of weak references: what they raise reaches nobody
+)  # callbacks of the collector and of weak references: no caller sees what they raise
 
 
 @contextlib.contextmanager
