@@ -1,7 +1,7 @@
 """Builds the wheel and the sdist, installs each into a clean environment and runs the demo from there.
 
 ``python -m tools.package [--keep FOLDER] [--python EXE ...]`` tries them with this interpreter, or with those named.
-What an environment holds after ``pip install idgraph-*.whl`` is what a user has: nothing of this checkout on its path.
+After ``pip install idgraph-*.whl`` the environment is a user's: nothing of this checkout is on its path.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def build(folder: Path) -> tuple[Path, Path]:
 
 
 def lacking(names: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """Which of the files wanted no name ends with."""
+    """The wanted files that are missing: no name ends with them."""
     return [w for w in wanted if not any(name.endswith(w) for name in names)]
 
 

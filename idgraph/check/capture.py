@@ -291,7 +291,7 @@ class _Reader:
         return Lowered(self.name, self.imported, made[0], made[1], calls, self.source, dtypes, self._outside())
 
     def _outside(self) -> tuple[Row, ...]:
-        """A row for each result that is a view beyond the end of its buffer: what it shows was never made."""
+        """A row for each result that is a view beyond the end of its buffer, whose elements were never computed."""
         rows: list[Row] = []
         for k, out in enumerate(self.graph.graph_outputs):
             view = out if type(out).__name__ == "ReinterpretView" else getattr(out, "data", out)
@@ -382,7 +382,7 @@ class _Reader:
             place = _stored(self.record.results.get(n.name))
             if n.op == "placeholder":
                 own = _stored(SimpleNamespace(data=SimpleNamespace(data=self._input(n.name))), input_=True)
-                if own is not None and place is not None and place[0] != own[0]:  # brought into another order first
+                if own is not None and place is not None and place[0] != own[0]:  # copied, in another order
                     copied = self._buffer(place[0], n.name, place[1], place[0], maker.get(place[0], ""))
                     found.append(replace(copied, copy=True))
                 place = own
@@ -418,7 +418,7 @@ class _Reader:
         return tuple(self._pieces(nodes, found))
 
     def _input(self, name: str) -> Any:
-        """The buffer of an argument, whatever the graph made of it since."""
+        """The buffer of an argument, also after the graph has updated it."""
         for table in ("graph_inputs_original", "graph_inputs"):
             found = getattr(self.graph, table, {}).get(name)
             while found is not None and not hasattr(found, "layout") and hasattr(found, "data"):
@@ -484,7 +484,7 @@ class _Reader:
             writes = tuple(Write(n, as_expr(0), ()) for n in names)
             return Nest(s.get_name(), loops, writes, reduce, kernel=kernel, unread=error.what)
         written = {n for w in notes.writes for n in w.index.names}
-        loops += tuple(a for a in reduce if a.name in written)  # of a scan: what it goes over is written too
+        loops += tuple(a for a in reduce if a.name in written)  # of a scan: its input is written too
         reduce = tuple(a for a in reduce if a.name not in written)
         return Nest(
             s.get_name(), loops, tuple(notes.writes), reduce, dict(notes.loads), dict(notes.places), kernel,
@@ -724,7 +724,7 @@ def _functional(torch: Any, module: Any) -> tuple[list[Any], dict[str, str]]:
     """
     made: dict[Any, Any] = {}
     out: list[Any] = []
-    changed: list[Any] = []  # what is written into arguments is a result too
+    changed: list[Any] = []  # an updated argument is a result too
     wholes: dict[str, str] = {}
     lists: dict[Any, list[Any]] = {}
     maxima: dict[Any, Any] = {}

@@ -124,7 +124,7 @@ def covers(address: Expr, axes: Sequence[Axis], inside: Expr, when: Expr, elemen
 
 
 def _radix(live: list[tuple[Expr, Axis]]) -> bool:
-    """Each step is beyond what the smaller ones reach; the extent of the widest does not matter."""
+    """Each stride exceeds the reach of the smaller ones; the extent of the widest does not matter."""
     names = sorted({n for s, a in live for n in (*s.names, *a.extent.names)})
     env = {n: 1009 + 64 * k for k, n in enumerate(names)}  # an order that holds for large sizes, proved below for all
     reach = as_expr(1)

@@ -295,7 +295,7 @@ class _Writing:
         return self._told(name, "enumerated", f"the same at all {looked} points", points=looked)
 
     def _doubt(self, a: Sequence[Need], b: Sequence[Need], loose: bool) -> str:
-        """Why a difference of the elements is not one of the program: a side that is not known to the last."""
+        """Why a difference of the elements is not yet a fault: one side is known only in part. Else empty."""
         inner = self.stored.computed([*a, *b])
         if inner:
             return f"an index is loaded from {inner}, whose values the program computes"

@@ -1,7 +1,7 @@
 """Rewrites before Inductor's loops (decompositions, passes over the graph) judged by values: both run and compared.
 
 Not a proof: random numbers for floats, the given integers. A wrong element is another number almost surely. Results in
-float32 are given 1e-3, narrower ones 5e-2, of the size of the values; what is random itself is not compared.
+float32 are given 1e-3, narrower ones 5e-2, of the size of the values; results of random operations are not compared.
 """
 
 from __future__ import annotations
@@ -102,5 +102,5 @@ def eager(fn: Callable[..., Any], args: Sequence[Any], seed: int) -> list[Any] |
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return results(torch, own(*given), given)
-    except Exception:  # whatever the program raises: it is run for its values alone
+    except Exception:  # the program may raise anything: it is run for its values alone
         return None

@@ -178,7 +178,7 @@ class _Walk:
         held = and_(when, access.predicate.substitute(env)) if access.conditions else when
         if e.op == "where":
             held = and_(held, self.branch(e, k, env))
-        if e.op == "slice_scatter" and k == 0:  # what the slice replaces is not read
+        if e.op == "slice_scatter" and k == 0:  # elements that the slice replaces are not read
             held = and_(held, not_(self.model.read(e, 1).predicate.substitute(env)))
         self.into(e.inputs[k], coordinates, held, reduced)
 
@@ -201,7 +201,7 @@ class _Walk:
             known = value if isinstance(value, Expr) else self.table.text(value)
             pairs = zip(access.tensor.axes, access.coordinates, strict=True)
             axis = next((d for d, x in pairs if name in x.names), None)
-            if axis is not None:  # of an axis of one element only 0 is read, whatever is loaded
+            if axis is not None:  # an axis of one element is read at 0, for every loaded value
                 out[name] = self.table.place(number_of(known), axis.extent)
         return out
 

@@ -48,7 +48,7 @@ def bind(table: Table, env: Env) -> Env:
             if not value.names <= out.keys():  # of the other side's loops
                 continue
             n, v = np.maximum(size.evaluate_array(out), 1), value.evaluate_array(out)
-            inside = (v >= -n) & (v < n)  # one below 0 counts from the end; what is outside is made up
+            inside = (v >= -n) & (v < n)  # one below 0 counts from the end; one out of range is made up
             out[name] = np.where(inside, v % n, spread(v, 77) % n)
             continue
         what = table.loads[name]
@@ -186,7 +186,7 @@ def _gathered(
 
 
 def _odd(a: Ints, b: Ints) -> tuple[int | None, int | None]:
-    """An element that is only (or more often) in the first, and one of the second."""
+    """An element that the first has more often than the second, and one that the second has more often."""
     return _extra(a, b), _extra(b, a)
 
 

@@ -129,7 +129,7 @@ class Report(Printed):
         return json.dumps({"name": self.name, "counts": self.counts, "calls": self.calls, "rows": rows})
 
     def sheet(self) -> Sheet:
-        """A row for each row, what is wrong first."""
+        """The rows as a table, refuted ones first."""
         order = {"refuted": 0, "unknown": 1, "tested": 2, "enumerated": 3, "proved": 4}
         rows = sorted(self.rows, key=lambda r: order[r.verdict])
         cells = tuple((r.graph, r.stage, r.node, r.role, r.buffer, r.verdict, _cell(r)) for r in rows)

@@ -1,4 +1,4 @@
-"""The two doors: a function through TorchInductor, and a program in the neutral form."""
+"""The two entry points: a function through TorchInductor, and a program in the neutral form."""
 
 from __future__ import annotations
 

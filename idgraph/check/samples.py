@@ -42,7 +42,7 @@ def some_points(space: Space, most: int) -> npt.NDArray[np.int64]:
 
 
 def sample_sizes(p: Program) -> Iterator[dict[str, int]]:
-    """Values of the symbols that satisfy the facts: what an enumeration of a dynamic program looks at."""
+    """Values of the symbols that satisfy the facts: the sizes at which a dynamic program is enumerated."""
     if not p.symbols:
         yield {}
         return

@@ -135,7 +135,7 @@ class Stores:
         return "enumerated", f"each of {elements} elements is written once", None
 
     def _confirmed(self, because: str, at: int, mates: Sequence[_Mate], sizes: dict[str, int]) -> Told:
-        """A fault at an address is told after a count in plain Python, from the formulas as they are, saw it too."""
+        """A fault at an address is reported only where plain Python counts it too, from the original formulas."""
         points = sum(prod(int(a.extent.evaluate(sizes)) for a in m.loops) for m in mates)
         shape = [int(n.evaluate(sizes)) for n in extents_of(self.meaning.tensors[self.buffer.tensor])]
         if max(points, prod(shape)) > CONFIRMED:

@@ -167,7 +167,7 @@ class _Kernel:
             self.env[name] = self._value(value)
 
     def _pointwise_index(self, prefix: str, value: ast.expr) -> None:
-        """``xindex = xoffset + tl.arange(0, XBLOCK)[...]``, ``xoffset`` XBLOCK times the program's number."""
+        """``xindex = xoffset + tl.arange(0, XBLOCK)[...]``, ``xoffset`` being XBLOCK times the program id."""
         text = ast.unparse(value).replace(" ", "")
         offset = self.env.get(f"{prefix}offset")
         block = f"{prefix.upper()}BLOCK"
@@ -319,7 +319,7 @@ class _Kernel:
             name = "and" if isinstance(op, ast.BitAnd) else "or"
             made = self._joined(f"logical_{name}" if both else f"bitwise_{name}", [a, b])
             guards = a.guards | b.guards if name == "and" else a.guards & b.guards
-            if not both and name == "and":  # what is loaded may be false: the index part is what is known
+            if not both and name == "and":  # the loaded part may be false: only the index part is known
                 return Val(made.what, made.reads, guards)
             return Val(made.what, made.reads, guards)
         if isinstance(op, (ast.FloorDiv, ast.Mod)):
@@ -417,7 +417,7 @@ class _Kernel:
             when = mask.what
         index = simplify(at + given.offset)
         known = self.stored.get((given.buffer, index))
-        if known is not None:  # what this kernel stored there before
+        if known is not None:  # the value that this kernel stored there before
             return known
         name = given.before if pointer.startswith("in_out_ptr") and given.before else given.buffer
         if any(b == given.buffer for b, _ in self.stored) and not pointer.startswith("in_out_ptr"):

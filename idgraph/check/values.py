@@ -214,7 +214,7 @@ def unwrapped(value: Expr, size: Expr) -> Expr:
     x = value = value.args[0] if value.op == "mod" and value.args[1] == size and _fits(value.args[0], size) else value
     while x.op in ("min", "max") and sum(not a.is_const for a in x.args) == 1:
         x = next(a for a in x.args if not a.is_const)
-    clamped = minimum(maximum(x, 0), size - 1)  # what is in range is not changed by it
+    clamped = minimum(maximum(x, 0), size - 1)  # a value in range is not changed by it
     return x if x is not value and simplify(value - clamped) == as_expr(0) else value
 
 

@@ -393,7 +393,7 @@ def _print_passes(file: str, fusion: Fusion, target: Target, as_json: bool) -> N
         say(json.dumps({"file": file, "target": target, "passes": made}))
 
 
-_CALLED = "return callback(*args, **kwargs)"  # click's own line: what is wrong then stands in no line of the user's
+_CALLED = "return callback(*args, **kwargs)"  # click's own frame: the error then comes from no line of the user's
 
 
 def main() -> NoReturn:

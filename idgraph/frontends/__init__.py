@@ -33,7 +33,7 @@ def from_torch(
 
     ``example_args`` fix sizes and types, but for axes that ``dynamic_shapes`` names (torch.export's: one entry for each
     argument, ``{0: torch.export.Dim.DYNAMIC}``): those become symbols of the fusion with torch's ranges and guards, and
-    `run` takes every size that satisfies them. an ``ExportedProgram``, or a ``GraphModule`` of ATen operations with its
+    `run` takes every size that satisfies them. An ``ExportedProgram``, or a ``GraphModule`` of ATen operations with its
     metadata, needs none. ``strict`` is torch.export's. Each tensor remembers the line of the user's ``forward`` that
     made it. ``run`` takes arguments and gives results as the program itself does; parameters and buffers are bound.
 

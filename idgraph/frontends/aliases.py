@@ -25,7 +25,7 @@ VIEWS = frozenset(
         "transpose.int", "unfold.default", "unsqueeze.default", "view.default",
     )
 )  # fmt: skip
-# Each of their results does.
+# Each of their results lies in the memory of their first operand.
 PARTS = frozenset({"aten.split.Tensor", "aten.split_with_sizes.default", "aten.unbind.int"})
 GETITEM = "_operator.getitem"
 
@@ -43,8 +43,8 @@ def shared_results(program: Program, values: Mapping[str, object]) -> dict[str, 
     """The results that share memory, with an argument or with other results. ``values``: the tensors of a fusion by
     node.
 
-    A view that is the only one of what is computed shares memory with nobody: it is computed itself, but where it has
-    gaps or repeats elements. The new value of an argument that the program changes is that argument.
+    The only view of a computed tensor is computed itself and shares no memory, unless it has gaps or repeats elements.
+    The new value of an argument that the program changes is that argument.
 
     >>> x = Node("x", "placeholder", "x", meta=TensorMeta((2, 3), "float32", (3, 1)))
     >>> y = Node("y", "call", "aten.t.default", (Ref("x"),), meta=TensorMeta((3, 2), "float32", (1, 3)))
@@ -64,7 +64,7 @@ def shared_results(program: Program, values: Mapping[str, object]) -> dict[str, 
         if root in changed:
             found[name] = _of_argument(view, of, changed[root], values)
         elif of.kind != "call":
-            found[name] = None if root in program.mutated else _shared(view, of)  # its values are others by then
+            found[name] = None if root in program.mutated else _shared(view, of)  # it is overwritten by then
         elif sharing[root] > 1 or (root != name and not _is_dense(view)):
             found[name] = _shared(view, of)
     return {name: s for name, s in found.items() if s is not None}

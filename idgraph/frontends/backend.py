@@ -27,8 +27,8 @@ LOG = logging.getLogger("idgraph.backend")
 # A library multiplies matrices far faster than a loop nest; convolutions have no kernels here at all.
 PRODUCTS = ("aten.mm.default", "aten.bmm.default", "aten.addmm.default", "aten.baddbmm.default", "aten.dot.default",
             "aten.mv.default", "aten.addmv.default")  # fmt: skip
-FARTHER = 4  # times as far from float64 as eager's may a result be, where the sizes of both say nothing
-# Relative to the magnitudes of both, and to the largest one: eager and kernels may each round once for each step.
+FARTHER = 4  # where cancellation hides a result: its largest error over eager's, both against float64
+# Relative to each value and to the largest one: eager and kernels each round once for each step.
 NEAR = {"float64": 1e-9, "float32": 1e-4, "float16": 2.0**-6, "bfloat16": 2.0**-4}
 
 
@@ -103,7 +103,7 @@ def _graph(options: Options, part: str, graph: Any, examples: Sequence[Any]) -> 
 
 
 def _boxed(work: Callable[..., Any]) -> Any:
-    """A function of one list, which torch empties as it likes."""
+    """The function with its arguments in one list, which it clears (torch calls such functions boxed)."""
 
     def call(args: list[Any]) -> Any:
         given = tuple(args)
@@ -196,7 +196,7 @@ def _near(torch: Any, x: Any, y: Any) -> bool:
 
 
 def _exact(torch: Any, graph: Any, args: Sequence[Any]) -> Sequence[Any]:
-    """The graph's results in float64; none where it is one of single precision only, as some operations are."""
+    """The graph's results in float64; empty where an operation of it takes single precision only."""
     wide = [a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args]
     state = torch.get_rng_state()
     try:
@@ -208,8 +208,8 @@ def _exact(torch: Any, graph: Any, args: Sequence[Any]) -> Sequence[Any]:
 
 
 def _no_farther(torch: Any, x: Any, y: Any, exact: Any) -> bool:
-    """A sum of terms that cancel is rounding alone, the gradient of a key's bias in attention, say: no judgement by its
-    own size holds. It is as right as eager's where it is about as near to what float64 gives."""
+    """Whether ``x`` is about as near to float64's result as eager's ``y``. Where terms cancel (the gradient of a key's
+    bias in attention, say) the sum is rounding error alone, and no tolerance relative to its size holds."""
     floats = isinstance(exact, torch.Tensor) and x.is_floating_point() and (x.shape, x.dtype) == (y.shape, y.dtype)
     if not floats or x.stride() != y.stride() or exact.shape != x.shape:
         return False

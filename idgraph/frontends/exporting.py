@@ -58,16 +58,16 @@ def _quiet() -> Generator[None]:
 
 @contextlib.contextmanager
 def _whole_stacks() -> Generator[None]:
-    """torch notes every frame of the user's, not only those of functions that are called ``forward``."""
+    """Make torch note every frame of the user's, not only those of functions named ``forward``."""
     base: Any = load_torch("which from_torch reads programs of").fx.proxy.TracerBase
     before = getattr(base, "_filter_traceback_frames", None)
-    if before is None:  # another torch: lines are those that it notes
+    if before is None:  # another release of torch: the lines are those that it notes
         yield
         return
 
     def kept(tracer: object, frames: traceback.StackSummary) -> traceback.StackSummary:
         ours = max((k for k, f in enumerate(frames) if f.filename.startswith(_HERE)), default=None)
-        if ours is None:  # somebody else's tracing, in another thread
+        if ours is None:  # another thread's tracing
             return before(tracer, frames)
         inner = frames[ours + 1 :]
         return traceback.StackSummary.from_list([f for f in inner if not f.filename.startswith(_torch_folder())])
@@ -313,10 +313,10 @@ def _traced(torch: Any, module: Any, args: Args, kwargs: dict[str, object], titl
     functional = torch.func.functionalize(forward, remove="mutations_and_views")
     try:
         graph = make_fx(functional, decomposition_table=decompositions, record_stack_traces=True)(*given)
-    except Exception:  # torch raises many kinds; a program that calls backward() is not a function to functionalize
+    except Exception:  # torch raises many kinds; a program that calls backward() cannot be functionalized
         graph = make_fx(forward, decomposition_table=decompositions, record_stack_traces=True)(*given)
     if any(_writes(n.target) for n in graph.graph.nodes if n.op == "call_function"):
-        # a decomposition wrote in place; of the flat graph nothing is hidden any more
+        # a decomposition wrote in place; the flat graph shows it, so that functionalize can remove it
         again = torch.func.functionalize(graph, remove="mutations_and_views")
         graph = make_fx(again, record_stack_traces=True)(*given)
     graph.graph.eliminate_dead_code()

@@ -66,7 +66,7 @@ def _check_name(file: Path) -> None:
         with file.open("rb") as stream:
             begin = stream.read(4096).decode("utf-8-sig", "ignore").lstrip()
     except (OSError, ValueError):
-        return  # told by whoever reads it
+        return  # the reader of that format reports it
     said = file.suffix if file.suffix in _FORMATS else ""
     found = next((s for s, (pattern, _) in _FORMATS.items() if pattern.match(begin)), said)
     if found == said:

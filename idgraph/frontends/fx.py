@@ -282,7 +282,7 @@ def _into(out: Any, found: Any) -> Any:
 def from_json(path: str | os.PathLike[str], *, limits: Limits = LIMITS) -> Import:
     """Import a captured graph from a JSON file.
 
-    The file is untrusted: nothing in it is evaluated, and a file that says no program, or that is larger than
+    The file is untrusted: nothing in it is evaluated, and a file that is not a program, or that is larger than
     ``limits`` (bytes, nodes, rank), ends in one `ParseError` or `FrontendError` that names the node.
     """
     return import_program(read_program(path, limits))

@@ -25,7 +25,7 @@ def _wide(x: Any) -> Any:
 
 
 def replication_pad_backward(grad: Any, x: Any, padding: Sequence[int]) -> Any:
-    """The gradients in front of the first element and behind the last are added to those."""
+    """The gradients of the padding are added to those of the first and the last element."""
     torch, g = _torch(), _wide(grad)
     for k in range(len(padding) // 2):
         dim, (left, right) = x.ndim - 1 - k, padding[2 * k : 2 * k + 2]
@@ -34,7 +34,7 @@ def replication_pad_backward(grad: Any, x: Any, padding: Sequence[int]) -> Any:
         if front:
             parts = [g.narrow(dim, 0, front + 1).sum(dim, True), parts[0].narrow(dim, 1, parts[0].shape[dim] - 1)]
         if behind:
-            last = parts.pop()  # where one element alone is left it is also the first
+            last = parts.pop()  # a single element left is both the first and the last
             if last.shape[dim]:
                 parts.append(last.narrow(dim, 0, last.shape[dim] - 1))
                 parts.append(g.narrow(dim, end - behind - 1, behind + 1).sum(dim, True))
@@ -48,12 +48,12 @@ def replication_pad_backward(grad: Any, x: Any, padding: Sequence[int]) -> Any:
 
 
 def shrink_backward(grad: Any, x: Any, lambd: float) -> Any:
-    """Nothing between -lambd and lambd."""
+    """The gradient, with zeros where x lies between -lambd and lambd."""
     return _torch().where((x >= -lambd) & (x <= lambd), 0.0, grad).to(grad.dtype)
 
 
 def rrelu_backward(grad: Any, x: Any, noise: Any, lower: float, upper: float, training: bool, _: bool) -> Any:
-    """The slopes drawn, or their mean."""
+    """The gradient times the slopes drawn, or times their mean."""
     if training and upper - lower > 1e-6:
         return grad * noise
     return _torch().where(x > 0, grad, grad * ((lower + upper) / 2))

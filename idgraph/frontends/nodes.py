@@ -80,7 +80,7 @@ class TensorMeta:
         """The same with sizes as numbers."""
         if not self.is_dynamic:
             return self
-        # The beginning of a view of values known to come (x[i]) has no name that anything gives; nothing needs it here.
+        # The offset of a view at a computed place (x[i]) has a symbol that no argument binds; nothing reads it here.
         known = isinstance(self.offset, int) or self.offset.names <= env.keys()
         (offset,) = values_of((self.offset,), env) if known else (0,)
         return TensorMeta(values_of(self.shape, env), self.dtype, values_of(self.strides, env), offset)

@@ -31,7 +31,7 @@ _FLOATS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 def read_program(path: str | os.PathLike[str], limits: Limits = LIMITS) -> Program:
     """The program in a JSON file: an object with ``nodes``, each with name, op, target, args, kwargs and out.
 
-    Raises `FrontendError` where the file cannot be read and `ParseError` where it does not say a program.
+    Raises `FrontendError` where the file cannot be read and `ParseError` where it is not a program.
     """
     file = Path(path)
     shown = short(file.name)

@@ -66,7 +66,7 @@ class Returned:
         return value.evaluate(self.env) if isinstance(value, Expr) else value
 
     def _own(self, value: object) -> object:
-        """A result in memory that nobody else has."""
+        """A result in memory of its own."""
         found = self._value(value)
         if not (is_torch(found) or isinstance(found, np.ndarray)):
             return found

@@ -34,7 +34,7 @@ class How:
 
     target: str = "cpu"
     checked: bool | Literal["now"] = "now"
-    layout: Literal["copy", "refuse"] | None = None  # None: inputs are copied, and nobody is told
+    layout: Literal["copy", "refuse"] | None = None  # None: inputs are copied, without a warning
     device: str | None = None
     cache: str | Path | None = None
     tuner: Tuner | None = None
@@ -54,7 +54,7 @@ class Runner:
         for name, number in last_reads(imported.plan).items():
             self._spent.setdefault(number, []).append(name)
         self._told: set[tuple[str, str]] = set()
-        # torch says of some results of its own operations other shapes than they have; kernels read none of those.
+        # For some of its operations torch states other result shapes than it returns; kernels read none of those.
         self._read = {t.name for s in imported.segments if s.scheduled is not None for t in s.scheduled.inputs}
 
     def __call__(self, flat: Sequence[object]) -> list[object]:
@@ -74,12 +74,12 @@ class Runner:
         theirs = {memory_of(a) for a in values.values()}
         for number, segment in enumerate(self.imported.segments):
             self._run_segment(number, segment, values, space, env)
-            for name in self._spent.get(number, ()):  # memory of large programs: nothing is kept that nobody reads
+            for name in self._spent.get(number, ()):  # values are freed after their last read
                 values.pop(name, None)
         return Returned(self.program, self.imported.plan.aliases, given, values, space, env, theirs).results()
 
     def prepare(self) -> None:
-        """Emit all kernels before the first call, so that what cannot be is known now."""
+        """Emit all kernels before the first call, so that their errors come now."""
         for number, segment in enumerate(self.imported.segments):
             if segment.scheduled is not None and segment.outputs:
                 self._kernels(number, segment.scheduled, segment, {}, {})
@@ -108,7 +108,7 @@ class Runner:
         return found
 
     def _is_read(self, name: str) -> bool:
-        """By kernels, or for a size."""
+        """Whether a kernel reads the argument, or a size is taken from it."""
         meta = self.program[name].meta
         return name in self._read or not isinstance(meta, TensorMeta) or meta.is_dynamic
 
@@ -132,7 +132,7 @@ class Runner:
                     self.how.checked == "now",
                 )
                 out: Mapping[str, Any] = {t.name: x for t, x in zip(kernels.fusion.outputs, found, strict=True)}
-                if not inputs:  # constants: nobody's arrays say of which kind results are
+                if not inputs:  # constants: no input says whether results are arrays or tensors
                     out = {n: space.taken(x) for n, x in out.items()}
             else:
                 arrays = {n: as_numpy(a, "float32") for n, a in inputs.items()}

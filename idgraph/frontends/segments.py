@@ -20,7 +20,7 @@ PLAIN_VIEWS = frozenset({
     "aten.permute.default", "aten.t.default", "aten.transpose.int", "aten.unsqueeze.default", "aten.squeeze.dim",
     "aten.squeeze.dims", "aten.expand.default", "aten.slice.Tensor", "aten.select.int", "aten.alias.default",
 })  # fmt: skip
-# Views of what lies as it did in the capture; opaque calls are given it like that.
+# Views only of operands with the strides captured; opaque calls get those strides.
 SAME_ORDER = frozenset({"aten.view.default", "aten._unsafe_view.default"})
 VIEWS = PLAIN_VIEWS | SAME_ORDER
 
@@ -42,7 +42,7 @@ class Segment:
 
     @property
     def scheduled(self) -> Fusion | None:
-        """The fusion that kernels are made for: the one with the views in it where somebody has scheduled that."""
+        """The fusion that kernels are made for: the one with the views in it where the user has scheduled that."""
         return self.fusion if self.whole is None or self.whole.version == self.version else self.whole
 
 

@@ -35,7 +35,7 @@ class Sizes:
     origin: dict[str, str] = field(default_factory=dict[str, str], repr=False, compare=False)
 
     def bind(self, wanted: Sequence[Size], given: Sequence[int], name: str, env: dict[str, int]) -> list[str]:
-        """Note the symbols that follow from sizes ``given`` where ``wanted`` are declared; what contradicts."""
+        """Note the symbols that follow from sizes ``given`` where ``wanted`` are declared; the contradictions."""
         if len(wanted) != len(given):
             return [f"{name} has {len(given)} axes, captured with {len(wanted)}"]
         for p, (w, n) in enumerate(zip(wanted, given, strict=True)):
@@ -46,7 +46,7 @@ class Sizes:
         return []
 
     def _solve(self, wanted: Expr, given: int, env: dict[str, int]) -> str | None:
-        """The name of the symbol that ``wanted == given`` fixes: the one unknown, times and plus numbers."""
+        """The name of the symbol that ``wanted == given`` fixes: affine in that one unknown."""
         unknown = [s for s in wanted.names if s not in env]
         if len(unknown) != 1:
             return None

@@ -46,7 +46,7 @@ class Space(Protocol):
         ...
 
     def returned(self, value: Any, meta: TensorMeta | None, mine: bool) -> Any:
-        """A result with the strides captured; ``mine``: in memory that nobody else has."""
+        """A result with the strides captured; ``mine``: in memory of its own."""
         ...
 
     def lying(self, value: Any, meta: TensorMeta) -> Any:

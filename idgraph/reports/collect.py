@@ -166,7 +166,7 @@ def access_facts(a: Access) -> AccessFacts:
 
 
 def _pattern(a: Access, loop: Loop | None) -> tuple[str | None, Pattern]:
-    """Elements from one step of the loop to the next, and what that is called."""
+    """The stride along the loop in elements, and the name of its pattern."""
     if loop is None:
         return "0", "one element"
     if loaded_along(a, loop):

@@ -141,6 +141,6 @@ def _by_place(r: IndexReport) -> dict[str, list[AccessFacts]]:
 
 
 def _lanes(found: Sequence[AccessFacts]) -> str:
-    """How many elements move at once, and what stops more; values of a thread have no say."""
+    """The vector width of each access and what limits it; for registers and private arrays their place alone."""
     told = [f"{a.vector_width}" + (f" ({a.why})" if a.narrow else "") if a.in_memory else a.place for a in found]
     return "; ".join(dict.fromkeys(told))

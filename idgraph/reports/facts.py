@@ -59,8 +59,8 @@ class TensorFacts:
 class Traffic:
     """Bytes of memory that one tensor costs in the program as emitted; ``exact`` is False where ``why`` says so.
 
-    ``read`` and ``written``: of different elements, once for each kernel that touches them (and for each pass of it
-    that the cache does not keep). What a thread keeps, in registers or in an array of its own, has no row.
+    ``read`` and ``written``: of distinct elements, once for each kernel that touches them (and for each pass of it
+    that the cache does not keep). Registers and thread-private arrays have no row.
     """
 
     tensor: str
@@ -140,13 +140,13 @@ class AccessFacts:
 
     @property
     def narrow(self) -> bool:
-        """Several elements at several places, and no access of 16 bytes is proved: a wider one would be gained."""
+        """True for an access of several distinct elements for which 16 bytes at once are not proved."""
         several = self.pattern not in ("one element", "same element")
         return several and self.in_memory and self.vector_bytes < 16
 
     @property
     def in_memory(self) -> bool:
-        """It touches memory: no register, and no array of one thread."""
+        """True unless the value lies in a register or in a thread-private array."""
         return self.place not in ("register", "private")
 
     @property
@@ -168,7 +168,7 @@ class AccessFacts:
 
     @property
     def data_dependent(self) -> bool:
-        """Where it goes depends on loaded values."""
+        """True where the address depends on loaded values."""
         return bool(self.loads)
 
 
@@ -272,22 +272,22 @@ class SegmentFacts:
 
     @property
     def memory_accesses(self) -> tuple[AccessFacts, ...]:
-        """Those of memory: values that stay with a thread are left out."""
+        """The accesses of memory; registers and thread-private arrays are left out."""
         return tuple(a for a in self.accesses if a.in_memory)
 
     @property
     def bytes_read(self) -> int | None:
-        """Of the inputs: different elements, once for each kernel that reads them."""
+        """Bytes read of the inputs: distinct elements, counted once for each kernel that reads them."""
         return self._bytes(t.read for t in self.traffic if t.role == "input")
 
     @property
     def bytes_written(self) -> int | None:
-        """Of the outputs."""
+        """Bytes written to the outputs."""
         return self._bytes(t.written for t in self.traffic if t.role == "output")
 
     @property
     def bytes_between(self) -> int | None:
-        """Of intermediates that are stored: written, and read again. Inlining them saves this."""
+        """Bytes of stored intermediates, written and read again. Inlining saves them."""
         return self._bytes(x for t in self.traffic if t.role != "input" for x in _between(t))
 
     def _bytes(self, parts: Iterable[int]) -> int | None:
@@ -295,7 +295,7 @@ class SegmentFacts:
 
     @property
     def exact(self) -> bool:
-        """No byte count is only a bound."""
+        """True when every byte count is exact, not a bound."""
         return not self.refused and all(t.exact for t in self.traffic)
 
 

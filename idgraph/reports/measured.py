@@ -1,4 +1,4 @@
-"""Times of programs on this machine, for the metric tables: kernels apart, pairs fused and not, rows kept and not."""
+"""Times of programs on this machine, for the metric tables: each kernel, pairs fused or not, rows held or reloaded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from idgraph.validate.inputs import random_inputs
 Where = Literal["cpu", "cuda"]
 
 
-MOST = 8  # kernels of a program whose times are told apart: each needs a program of its own
+MOST = 8  # kernels of a program that are timed one by one: each needs a program of its own
 
 
 def program_time(program: Program, symbols: Mapping[str, int]) -> float:
@@ -36,7 +36,7 @@ def program_time(program: Program, symbols: Mapping[str, int]) -> float:
 def kernel_times(program: Program, symbols: Mapping[str, int]) -> dict[str, float]:
     """Microseconds of each kernel: of the program up to it, less of the program up to the one before.
 
-    A kernel alone would read what nobody has written. Nothing for a program of more than `MOST` kernels.
+    A kernel run alone would read buffers that were never written. Empty for a program of more than `MOST` kernels.
     """
     if len(program.kernels) > MOST:
         return {}

@@ -18,7 +18,7 @@ Tables = Mapping[str, Sequence[MetricRow]]
 
 
 def add_rows(folder: Path, models: Mapping[str, Tables]) -> tuple[Path, ...]:
-    """Put the rows of these models in place of those that the folder has of them; the paths of its tables.
+    """Replace the folder's rows of these models; returns the paths of its tables.
 
     One process at a time changes a folder, others wait; a file is replaced as a whole.
     """
@@ -67,5 +67,5 @@ def _locked(folder: Path) -> Generator[None]:
         with contextlib.suppress(ImportError):
             import fcntl  # noqa: PLC0415 - not on every system; where there is none, nothing is locked
 
-            fcntl.flock(stream, fcntl.LOCK_EX)  # ends with the process that holds it
+            fcntl.flock(stream, fcntl.LOCK_EX)  # released when the process that holds it ends
         yield

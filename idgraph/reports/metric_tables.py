@@ -237,7 +237,7 @@ def _measured(
 
 
 def _together(o: Obstacle, homes: Mapping[str, set[str]]) -> bool:
-    """Some kernel of the program holds both operations, with loops of their own inside."""
+    """True when one kernel of the program holds both operations, each in loops of its own."""
     a, b = (homes.get(e.output.name, set[str]()) for e in (o.a, o.b))
     return bool(a & b)
 

@@ -96,22 +96,22 @@ class IndexReport(Printed):
 
     @property
     def bytes_read(self) -> int | None:
-        """Of the segments' inputs: different elements, once for each kernel; None where a segment is not emitted."""
+        """Bytes read of the inputs: distinct elements, once for each kernel; None where a segment is not emitted."""
         return _sum(s.bytes_read for s in self.segments)
 
     @property
     def bytes_written(self) -> int | None:
-        """Of the segments' outputs; None as above."""
+        """Bytes written to the outputs; None where a segment is not emitted."""
         return _sum(s.bytes_written for s in self.segments)
 
     @property
     def bytes_between(self) -> int | None:
-        """Of stored intermediates, written and read again; None as above."""
+        """Bytes of stored intermediates, written and read again; None where a segment is not emitted."""
         return _sum(s.bytes_between for s in self.segments)
 
     @property
     def exact(self) -> bool:
-        """No byte count is only a bound."""
+        """True when every byte count is exact, not a bound."""
         return all(s.exact for s in self.segments)
 
     def sheet(self) -> Sheet:

@@ -50,8 +50,8 @@ def sweep(
     graph that hangs, crashes or fails has a row that says so. ``executor``: any `concurrent.futures.Executor`, for a
     cluster that of `cluster`; default: ``workers`` processes on this machine, one for each core.
 
-    ``output``: a file of JSON lines, one for each graph, each on the disk before the next is waited for. What is in
-    it is not done again, unless the graph, ``target``, ``auto``, ``seed`` or ``points`` changed or its status is one
+    ``output``: a file of JSON lines, one for each graph, each on the disk before the next is waited for. Graphs in
+    it are not done again, unless the graph, ``target``, ``auto``, ``seed`` or ``points`` changed or its status is one
     of ``again``: a sweep that was killed goes on where it was. A graph with more than ``points`` (access, loop point)
     pairs is reported and not checked. ``progress`` hears (done, total, row or None). ``metrics`` adds rows of the
     metric tables (`idgraph.reports.metrics`), which `Sweep.to_csv` writes.

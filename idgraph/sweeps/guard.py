@@ -90,7 +90,7 @@ def _talk(process: Process, request: bytes, timeout: float) -> tuple[bytes, str]
 
     def send(stream: IO[bytes] | None) -> None:
         if stream is not None:
-            with contextlib.suppress(OSError):  # it ended before it had read all: its last words say why
+            with contextlib.suppress(OSError):  # it ended before it had read all: its standard error says why
                 stream.write(request)
                 stream.flush()
 
@@ -108,7 +108,7 @@ def _talk(process: Process, request: bytes, timeout: float) -> tuple[bytes, str]
 
 
 def _death(lost: Row, code: int, errors: str) -> Row:
-    """A process that gave no answer: what its end says."""
+    """The row of a process that gave no answer, from its exit status and standard error."""
     last = next((line.strip() for line in reversed(errors.splitlines()) if line.strip()), "")
     if "MemoryError" in errors or "Cannot allocate memory" in errors or "bad_alloc" in errors:
         return replace(lost, status="memory", reason=last[:300] or "an allocation was refused")

@@ -71,7 +71,7 @@ class Row:
 
     @staticmethod
     def from_json(line: str) -> Row:
-        """Read a line; raises ValueError where it says no row."""
+        """Read a line; raises ValueError where it is not a row."""
         found: object = json.loads(line)
         if not isinstance(found, dict):
             raise ValueError("not an object")

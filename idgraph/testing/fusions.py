@@ -41,7 +41,7 @@ def _unary(draw: Draw, t: Tensor) -> Tensor:
 
 
 def _binary(draw: Draw, t: Tensor) -> Tensor:
-    """With any earlier tensor that fits: this is what makes residual paths."""
+    """Add or multiply ``t`` and any earlier tensor that broadcasts with it: a residual path."""
     others = [u for u in t.fusion.tensors if u.dtype == t.dtype and broadcasts(t, u)]
     other = draw(st.sampled_from(others or [t]))
     if draw(st.booleans()):
@@ -313,7 +313,7 @@ def fusions(
 
     Each step works on any earlier tensor, the newest first, so that long chains and residual paths are both common.
     Extents are concrete and every tensor has at most 300 elements, so that every access can be checked at every point;
-    ``rows`` puts an axis of so many more elements in front, for tests that look at kernels only.
+    ``rows`` puts an axis of that many more elements in front, for tests that look at kernels only.
     Shrinks to one input of one element and one operation; integer inputs are index tensors (see
     `idgraph.validate.random_inputs` for arrays with indices in range).
 

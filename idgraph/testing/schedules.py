@@ -59,12 +59,12 @@ def _own_change(draw: Draw, t: Tensor) -> None:
 
 
 def _grows(x: Resize) -> bool:
-    """Loops over what is grown would not reach every element of the result."""
+    """True where the resize adds elements: loops over its source would not reach all of the result."""
     return int(x.left) > 0 or int(x.right) > 0
 
 
 def _start(draw: Draw, t: Tensor) -> None:
-    """Memory in another order, or loops over the axes that the producer sees instead of those that consumers see."""
+    """Leave ``t``, permute its allocation, or loop over its root axes instead of its logical ones."""
     match draw(st.sampled_from(("plain", "plain", "memory", "upstream"))):
         case "memory":
             t.set_allocation(draw(st.permutations(t.axes)))
@@ -75,7 +75,7 @@ def _start(draw: Draw, t: Tensor) -> None:
 
 
 def _free(draw: Draw, f: Fusion, max_steps: int) -> None:
-    """Every tensor for itself; nothing is inlined."""
+    """Schedule every tensor by itself; nothing is inlined."""
     for e in f.exprs:
         for t in e.outputs:
             _start(draw, t)
@@ -111,12 +111,12 @@ def _follow(t: Tensor) -> None:
             if isinstance(x, Resize) and x.source in read:
                 _resize(t, read[x.source], int(x.left), int(x.right))
     for step in e.output.log:
-        axis, left, right = (int(str(a)) for a in step.args)  # nothing but resizes so far
+        axis, left, right = (int(str(a)) for a in step.args)  # the log holds resizes only
         _resize(t, axis, left, right)
 
 
 def _resize(t: Tensor, axis: int, left: int, right: int) -> None:
-    """Unless that would cut more than there is, as of a broadcast axis that the reader resolves."""
+    """Resize an axis, unless that would cut more than its extent (of a broadcast axis that the consumer resolves)."""
     extent = int(t.loop[axis].extent)
     if min(extent + left, extent + right, extent + left + right) >= 0:
         t.resize(axis, left, right)

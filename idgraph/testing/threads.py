@@ -44,7 +44,7 @@ def _moved(draw: Draw, x: Tensor) -> Tensor:
 
 
 def _ways(draw: Draw, count: int, dims: tuple[str, ...]) -> list[str]:
-    """How ``count`` loops run: each of ``dims`` once at most, serial ones as often as it comes."""
+    """How ``count`` loops run: each of ``dims`` once at most, serial any number of times."""
     order = draw(st.permutations(dims))
     return [order[p] if p < len(order) and draw(st.integers(0, 2)) else "serial" for p in range(count)]
 
@@ -108,7 +108,7 @@ def threaded_fusions(draw: Draw, *, max_steps: int = 4) -> Fusion:
     factor = draw(st.sampled_from((0, 0, 2, 3)))
     k = 2 if factor else 1
     common = _ways(draw, k, (*_BLOCKS, *_THREADS))
-    # Blocks right of where tensors are inlined rarely fit together.
+    # Block loops inside the inline position of tensors are rarely legal together.
     free = tuple(w for w in (*_THREADS, *(_BLOCKS if not draw(st.integers(0, 9)) else ())) if w not in common)
     for t in reversed([t for t in f.tensors if t.definition is not None]):
         if factor:
@@ -126,5 +126,5 @@ def threaded_fusions(draw: Draw, *, max_steps: int = 4) -> Fusion:
             try:
                 _lay_out(draw, t)
             except ScheduleError:
-                continue  # not every array can lie so
+                continue  # not every array allows the layout drawn
     return f

@@ -17,7 +17,7 @@ Drawn = list[tuple[str, AccessPicture]]  # with the operations
 
 
 def access_pictures(s: SegmentFacts) -> Drawn:
-    """(operation, picture) of the accesses of memory with the most bytes asked for that nobody uses."""
+    """(operation, picture) of the accesses of memory with the most bytes asked for and not used."""
     rows = [(e.name, a) for e in s.operations for a in e.accesses if a.place in _STORED and a.access is not None]
     rows.sort(key=lambda row: (row[1].pattern in ("contiguous", "one element"), -_points(row[1])))
     found: list[tuple[int, str, AccessPicture]] = []

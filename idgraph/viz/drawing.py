@@ -1,4 +1,4 @@
-"""The doors: an object of the library as a picture, as DOT, as SVG, in a file."""
+"""Entry points: an object of the library as a picture, as DOT, as SVG, in a file."""
 
 from __future__ import annotations
 

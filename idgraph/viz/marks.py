@@ -1,4 +1,4 @@
-"""The marks that every SVG of ours is made of: numbers, text, the document around them."""
+"""The parts that every SVG of this package is made of: numbers, text, the document around them."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class _Printer:
         return f"{e.output.name} = {e.op}({args}){along}" + ("" if str(when) == "True" else f"  if {when}")
 
     def arrays(self, exprs: Sequence[TensorExpr], depth: int, pad: str) -> Iterator[str]:
-        """The arrays allocated where ``depth`` loops have begun."""
+        """The arrays allocated inside the ``depth`` outermost loops."""
         outputs = set(self.fusion.outputs)
         for e in exprs:
             t = e.output

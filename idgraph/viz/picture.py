@@ -33,7 +33,7 @@ PALETTE = (
 
 
 def colours(number: int) -> tuple[str, str]:
-    """Fill and border number so and so; colours come again after ten.
+    """Fill and border by number; the colours repeat after ten.
 
     >>> colours(0) == colours(10)
     True

@@ -44,7 +44,7 @@ def wrapped(text: str, limit: int) -> list[str]:
 
 
 def clean(text: str) -> str:
-    """Without what no XML document may hold; tabs and line breaks become spaces.
+    """The text without characters that XML forbids; tabs and line breaks become spaces.
 
     >>> clean("a\\x00b\\tc")
     'a�b c'

@@ -13,7 +13,7 @@ from idgraph.viz.words import LIMIT, around, call_text, cycle_head, cycle_lines,
 
 
 def cycle_picture(cycle: Cycle[Any], *, title: str = "") -> Picture:
-    """Groups and expressions of a cycle once around; each group says the coordinate that the way so far gives it."""
+    """Groups and expressions of a cycle once around; each group shows the coordinate that the steps before it give."""
     texts = around(cycle)
     nodes: list[Node] = []
     for p, (g, e) in enumerate(zip(cycle.groups, cycle.exprs, strict=True)):

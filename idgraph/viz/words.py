@@ -24,7 +24,7 @@ from idgraph.ir import (
 from idgraph.ir.exprs import Attr
 from idgraph.viz.text import clip
 
-LIMIT = 44  # cells of one line of a box; what is longer stands in the tooltip
+LIMIT = 44  # cells of one line of a box; longer text stands in the tooltip
 
 
 def axes_text(axes: Iterable[IterDomain]) -> str:

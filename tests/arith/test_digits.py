@@ -1,4 +1,4 @@
-"""Digits of one index: however they are written and nested, what comes out is no longer than a digit for each mode."""
+"""Digits of one index: however they are written and nested, the result has at most one digit for each mode."""
 
 from __future__ import annotations
 

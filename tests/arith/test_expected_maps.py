@@ -453,7 +453,7 @@ def test_layouts_of_two_inputs(first: Bases, second: Bases, small: str) -> None:
     ("bits", "base", "shift"), [(3, 0, 3), (2, 0, 3), (3, 3, 3), (2, 4, 3), (1, 0, 1), (3, 4, 3), (2, 3, 4)]
 )
 def test_swizzles(bits: int, base: int, shift: int) -> None:
-    """CuTe's Swizzle<bits, base, shift>, written by its digits; two of them are none."""
+    """CuTe's Swizzle<bits, base, shift>, written by its digits; applied twice it is the identity."""
     low, high, width = 1 << base, 1 << (base + shift), 1 << bits
     size = high * width * 2
     values = [x ^ ((x // high % width) * low) for x in range(size)]

@@ -40,7 +40,7 @@ def test_interval_and_congruence_of_every_node(seed: int) -> None:
 
 @given(st.integers(0, 2**40))
 def test_sign_proofs(seed: int) -> None:
-    """Sums over symbols with symbolic bounds: what is proved non-negative is."""
+    """Sums over symbols with symbolic bounds: those proved non-negative are."""
     pick = random.Random(seed)
     generator = Generator(seed)
     for _ in range(12):

@@ -66,7 +66,7 @@ def test_conjunctions_of_residues_keep_their_truth(texts: list[str], sizes: dict
         ("s//6*6", "s % 6 == 0", "s"),
         ("s%6", ("s%2 == 1", "s%3 == 2"), "5"),  # coprime moduli
         ("s%12", ("s%4 == 1", "s%6 == 3"), "9"),  # moduli with a common factor
-        ("s%4", ("s%4 == 1", "s%6 == 2"), "s%4"),  # no number at all: nothing is made of it
+        ("s%4", ("s%4 == 1", "s%6 == 2"), "s%4"),  # no number satisfies both
         ("(a + b)//4*4", "(a + b)%4 == 0", "a + b"),
         ("(a + b + 1)//4*4", "(a + b)%4 == 3", "a + b + 1"),
         ("(s + 1)//2*2", "s%2 != 0", "s + 1"),

@@ -176,7 +176,7 @@ def test_rule_changes_no_value(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(NAMES - {"one-value"}))
 def test_rule_on_random_nodes(name: str) -> None:
-    """The rule alone, whatever the engine would have tried before it."""
+    """The rule alone, without the rules that the engine tries before it."""
     pick = random.Random(name)
     stream = Generator(sum(map(ord, name))).expressions()
     table = {r.op: r for r in rules() if r.name == name}

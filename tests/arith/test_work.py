@@ -57,7 +57,7 @@ def test_a_call_inside_another_shares_its_budget() -> None:
             spend(BUDGET)
         with pytest.raises(OutOfWork):
             spend(1)
-    spend(10 * BUDGET)  # nobody's call: nothing is counted
+    spend(10 * BUDGET)  # outside of any budget: nothing is counted
 
 
 def test_each_thread_has_its_own() -> None:

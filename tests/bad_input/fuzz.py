@@ -44,7 +44,7 @@ class TooLong(BaseException):
 
 
 class _Odd:
-    """An object whose every question raises."""
+    """An object whose special methods raise."""
 
     def __repr__(self) -> str:
         raise RuntimeError("no repr")
@@ -191,7 +191,7 @@ LOST = (
     "__del__",
     "gc_callback",
     "remove",
-)  # callbacks of the collector and of weak references: what they raise reaches nobody
+)  # callbacks of the collector and of weak references: no caller sees what they raise
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ WRONG: list[Any] = [None, 1.5, 3, "x", [], {}, (), object(), ig.Fusion("other")]
 
 
 class Case:
-    """A small fusion with a second one, whose axes and groups are nobody's here."""
+    """A small fusion with a second one, whose axes and groups do not belong to the first."""
 
     def __init__(self) -> None:
         self.f, self.other = ig.Fusion("f"), ig.Fusion("g")

@@ -17,7 +17,7 @@ from tools.checks import public_docs
 
 
 class Case:
-    """One fusion and all that can be asked of it, and a stranger whose parts are nobody's here."""
+    """One fusion and all that can be asked of it, and a second one whose parts do not belong to it."""
 
     def __init__(self) -> None:
         self.f = f = ig.Fusion("f")

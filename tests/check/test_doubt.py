@@ -118,7 +118,7 @@ def test_a_tensor_over_itself_is_unknown() -> None:
 
 @pytest.mark.parametrize("n", [1, 7, 50])
 def test_forms_of_an_index_that_counts_from_the_end(n: int) -> None:
-    """Each is a place of the same number, whatever of the wrap the simplifier left."""
+    """Each is a place of the same number, in each form of the wrap that the simplifier leaves."""
     v = symbol("v")
     clamped = minimum(maximum(v, -n), n - 1)
     for x in (

@@ -1,5 +1,5 @@
 """Wrong results that users reported for TorchInductor, tried on the release at hand: each fault of the loops is found,
-each of the graph is told as one, and what was mended is not refuted. The numbers are those of its tracker.
+each of the graph is told as one, and what was fixed is not refuted. The numbers are those of its tracker.
 """
 
 # pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false

@@ -464,7 +464,7 @@ def fused_multiply_add() -> ig.Fusion:
 def unused_parts() -> ig.Fusion:
     f = ig.Fusion("unused")
     x, y = f.input("x", (4,)), f.input("y", (3,))
-    ig.neg(y)  # nobody reads it
+    ig.neg(y)  # unused
     f.output(x, x + 1.0)
     return f
 

@@ -1,4 +1,4 @@
-"""Rows added to a table: what threads do several neighbours at a time, or must do one by one."""
+"""Rows added to a table: additions that threads do several neighbours at a time, or must do one by one."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def ids(shape: tuple[int, ...], low: int = 0) -> np.ndarray:
 
 
 WIDTHS = {5: 0, 6: 2, 8: 4, 12: 4, 130: 2}
-"""Elements added at once (0: one by one) to rows of so many."""
+"""Elements added at once (0: one by one) to rows of each width."""
 
 SCATTERED: dict[str, Callable[[], ig.Fusion]] = {
     **{f"put_rows_of_{n}": partial(_auto, partial(put_rows, n)) for n in WIDTHS},

@@ -120,7 +120,7 @@ def integers(dtype: torch.dtype) -> Build:
 
 
 def reductions() -> Build:
-    """Of nothing, of infinities and NaN, of halves whose sum is none, and of integers that wrap."""
+    """Reductions of no elements, of infinities and NaN, of halves whose sum overflows, and of integers that wrap."""
     made, none = Build(), torch.zeros((3, 0))
     none_ = made.input("none", none)
     for name in EMPTY:

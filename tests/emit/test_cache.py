@@ -152,7 +152,7 @@ def test_a_process_killed_while_it_writes_leaves_nothing_that_is_read(tmp_path: 
     (left,) = tmp_path.iterdir()
     assert left.name.startswith(BESIDE) and kept.find("key") is None
     assert kept.text("key", lambda: "whole") == "whole"
-    assert left.exists()  # somebody might still be writing it
+    assert left.exists()  # another process might still be writing it
     os.utime(left, (0, 0))
     kept.put("other", "text")
     assert not left.exists() and kept.find("key") == "whole"

@@ -166,7 +166,7 @@ except ig.IndexingError as error:
 
 
 def test_an_index_out_of_range_in_the_simulator() -> None:
-    """Threads go on after a failed check, without what it left out; the check is what is told."""
+    """After a failed check threads go on without the access that it guards; the check is reported."""
     done = subprocess.run(
         [sys.executable, "-c", OUT_OF_RANGE],
         cwd=ROOT, env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, capture_output=True, text=True, check=False,
@@ -183,7 +183,7 @@ def cuda_imports(source: str) -> list[str]:
 
 
 def test_one_room_imports_numba_cuda() -> None:
-    """Its successor replaces that room and nothing else."""
+    """One room alone imports numba.cuda, so that replacing it changes no other room."""
     package = Path(ig.__file__).parent
     found = {f.relative_to(package).parent.as_posix() for f in package.rglob("*.py") if cuda_imports(f.read_text())}
     assert found == {"runtime/cuda"}

@@ -99,7 +99,7 @@ def _rope(dtype: str, residual: bool = False, wide: bool = False) -> ig.Fusion:
 
 
 def _pairwise(dtype: str) -> ig.Fusion:
-    """GPT-J's convention: what is side by side is computed in different ways."""
+    """GPT-J's convention: neighbours are computed in different ways."""
     f = ig.Fusion("interleaved")
     x, c = f.input("x", shape=(3, 32), dtype=dtype), f.input("c", shape=(3, 16), dtype=dtype)
     even, odd = x[:, ::2], x[:, 1::2]

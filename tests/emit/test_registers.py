@@ -76,7 +76,7 @@ WEIGHTED = [
 def test_loads_stay_behind_the_division_before_them(
     columns: int, dtype: DType, threads: int, most: int, tmp_path: Path
 ) -> None:
-    """A division has a slow path, a branch: whatever is loaded before it lies in registers across it."""
+    """A division has a slow path, a branch: values loaded before it lie in registers across it."""
     f = weighted_norm((4096, columns), dtype)
     (ptx,) = compile_ptx(program(f, KernelConfig(persistent=True, threads=threads)))
     lines = ptx.splitlines()

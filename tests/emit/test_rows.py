@@ -1,7 +1,7 @@
 """Row kernels: reductions over the threads of a block, sums that follow a running maximum, aligned chunks.
 
 The form is CUDA's; here it is printed as plain Python and run, thread after thread, so that every case is checked
-without a device. What threads exchange is checked in the simulator (`tests.emit.cases`).
+without a device. Exchanges between threads are checked in the simulator (`tests.emit.cases`).
 """
 
 from __future__ import annotations

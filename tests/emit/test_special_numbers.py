@@ -1,6 +1,6 @@
 """Zeros with a sign, infinities, NaN, subnormals, wrapped integers and overflow in halves: as torch has them.
 
-What differs stands on the page `numbers` of the guides, and in `special`.
+Differences stand on the page `numbers` of the guides, and in `special`.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def test_older_devices_have_no_such_launch() -> None:
 
 
 class Driver:
-    """A CUDA driver that takes launches down; its structures hold whatever is set."""
+    """A CUDA driver that records launches; its structures hold whatever is set."""
 
     CUlaunchAttribute = CUlaunchAttributeValue = CUlaunchConfig = SimpleNamespace
     CUlaunchAttributeID = SimpleNamespace(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION="overlap")

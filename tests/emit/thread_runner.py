@@ -98,7 +98,7 @@ def _answers(asked: list[Any]) -> list[Any]:
 
 @cache
 def _names() -> Mapping[str, Any]:
-    """What a kernel's source may use, but for ``cuda``."""
+    """The names that a kernel's source may use, but for ``cuda``."""
     plain = {k: v for k, v in vars(scalars).items() if not k.startswith("__")}
     return {
         **plain, "np": np, "f16_load": float, "f16_word": np.float16, "shared_alignment": None,

@@ -87,7 +87,7 @@ def program(r: random.Random, x: Any) -> Callable[[Any, Any], tuple[Any, ...]]:
 def sharing(given: Sequence[Any], found: Sequence[Any]) -> list[tuple[int, int]]:
     """For each result the first argument or result that has its memory, and the bytes from where that begins.
 
-    Views of the one result that shares with nobody may begin anywhere in what eager mode keeps alive for them.
+    Views whose base no other result shares may begin anywhere in what eager mode keeps alive for them.
     """
     every = [*given, *found]
     memory = [t.untyped_storage().data_ptr() for t in every]

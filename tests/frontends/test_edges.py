@@ -31,7 +31,7 @@ def no_axes(x: T, i: T) -> Any:
 
 
 def no_elements(x: T, y: T) -> Any:
-    """Nothing to take the largest of, to divide by, to move."""
+    """Tensors without elements: no maximum, no divisor, nothing to move."""
     return [
         x.softmax(0), x.softmax(1), x.log_softmax(0), x.logsumexp(1), x.sum(0), x.mean(0), x.cumsum(0), x.cummax(0),
         torch.cat((x, y)), F.pad(x, (1, 1, 1, 1)), x.roll(1, 0), y @ x.T, x.flip(0), x.prod(1), x.argmax(1),
@@ -39,7 +39,7 @@ def no_elements(x: T, y: T) -> Any:
 
 
 def narrow(x: T, b: T) -> Any:
-    """Scans and sums in few bits wrap as there."""
+    """Scans and sums of narrow integers wrap as in eager mode."""
     return [
         x.cumsum(0, dtype=torch.int8), x.cumprod(0, dtype=torch.int32), x.cumsum(0), x.sum(dtype=torch.int8),
         x.prod(dtype=torch.int16), b.cumsum(0, dtype=torch.uint8), b.cumsum(0), x.sum(0, dtype=torch.float32),
@@ -47,12 +47,12 @@ def narrow(x: T, b: T) -> Any:
 
 
 def few_elements(x: T) -> Any:
-    """No more elements than the correction: nothing is divided by nothing."""
+    """Variances of no more elements than the correction: 0 / 0 is NaN."""
     return [x.var(0), x.var(1), x.std(1, correction=3), torch.var_mean(x, 0), x.var(1, correction=0)]
 
 
 def rounded_once(x: T, y: T) -> Any:
-    """alpha times the other is not a two-byte float of its own: where both nearly cancel its rounding would show.
+    """alpha times the other is not rounded to two bytes: where both nearly cancel that rounding would show.
 
     (Eager itself rounds twice in the last elements, which fill no vector of the processor.)
     """

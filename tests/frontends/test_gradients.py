@@ -21,7 +21,7 @@ def normal(*shape: int) -> T:
 
 
 def gradients(f: Callable[[T], Any], x: T) -> Any:
-    """Of the results, each weighed otherwise, by the argument."""
+    """The gradient of a weighted sum of all results with respect to the argument."""
     given = x.detach().clone().requires_grad_()
     weighed = [(y * torch.linspace(-1.0, 2.0, y.numel()).view(y.shape)).sum() for y in leaves(f(given))]
     return torch.autograd.grad(torch.stack(weighed).sum(), given)
@@ -76,7 +76,7 @@ def masked(x: T, y: T) -> Any:
 
 
 def bags(table: T, shares: T) -> Any:
-    """Empty ones too, and rows that do not count."""
+    """Bags of rows, empty ones too, and with padding rows."""
     rows, begin = torch.tensor([3, 1, 4, 1, 5, 0, 2, 6]), torch.tensor([0, 2, 2, 7])
     ways: list[dict[str, Any]] = [
         {"mode": "sum"}, {"mode": "mean"}, {"mode": "max"}, {"mode": "mean", "padding_idx": 1},

@@ -68,7 +68,7 @@ def test_largest_of_numbers_that_are_none() -> None:
 
 
 def gradients(x: T) -> Any:
-    """Of each pool, for a gradient that tells its places apart."""
+    """The gradient of each pool, for an incoming gradient that differs at every place."""
     given = x.clone().requires_grad_(True)
     results = [
         F.max_pool2d(given, 3, 2, 1, ceil_mode=True), F.avg_pool2d(given, 3, 2, 1, ceil_mode=True),

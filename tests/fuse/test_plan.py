@@ -137,7 +137,7 @@ def test_no_two_tensors_of_a_fusion_lie_in_one_buffer() -> None:
 
 
 def test_a_reshape_of_what_lies_in_memory_costs_no_kernel() -> None:
-    """An argument, or an opaque call's result, is looked at in another shape; what a kernel makes is written in it."""
+    """An argument, or an opaque call's result, is viewed in another shape; a kernel's result is written in it."""
     torch: Any = pytest.importorskip("torch")
 
     def fn(x: Any, w: Any) -> Any:

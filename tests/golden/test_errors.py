@@ -35,7 +35,7 @@ def test_the_message(name: str) -> None:
 
 @pytest.mark.parametrize("name", [c.name for c in CASES if c.right])
 def test_the_hint_is_a_way_out(name: str) -> None:
-    """It says so in words that are there, and the program with it runs."""
+    """The hint names the fix in these words, and the program with the fix runs."""
     case = BY_NAME[name]
     error = run(case.wrong)
     assert error is not None and case.told and case.told in error.hint

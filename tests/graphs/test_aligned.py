@@ -1,4 +1,4 @@
-"""Aligned and extents on the cases that define them: which union goes, and what is told of it."""
+"""Aligned and extents graphs on the cases that define them: the union left out, and its explanation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def rotation(turned_round: bool = False) -> tuple[ig.Fusion, ig.Tensor, ig.Tenso
 
 @pytest.mark.parametrize("turned_round", [False, True])
 def test_rotation_with_residual(turned_round: bool) -> None:
-    """The add's union with what is computed last goes, whichever operand that is."""
+    """The add's union with the operand computed last is left out, whichever that is."""
     f, t0, t3, t4 = rotation(turned_round)
     m = ig.IdModel(f)
     a, b, c = t0.logical[0], t3.logical[0], t4.logical[0]

@@ -222,7 +222,7 @@ def partitioned(x: ig.Tensor, a: int, b: int) -> ig.Tensor:
 
 @given(*(st.integers(1, 4) for _ in range(4)), st.integers(-3, 3), st.integers(-3, 3))
 def test_windows_and_back_are_identities(a: int, b: int, m: int, n: int, down: int, right: int) -> None:
-    """Shifted or not: what is taken apart is put together again."""
+    """Windows, shifted or not, taken apart and put together again."""
     f = ig.Fusion("f")
     x = f.input("x", shape=(a * m, b * n))
     y = partitioned(ig.roll(x, (down, right), (0, 1)), a, b)

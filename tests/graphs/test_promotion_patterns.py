@@ -46,7 +46,7 @@ def valid(f: ig.Fusion) -> None:
 
 @pytest.mark.parametrize("position", [0, 1, 2])
 def test_a_fresh_broadcast_inlined_nowhere_outside_and_whole(position: int) -> None:
-    """t = unsqueeze(a, 0); u = t + b: what is left of the position takes u's extents, the rest stays."""
+    """t = unsqueeze(a, 0); u = t + b: loops left of the position take u's extents, the rest stay."""
     f = ig.Fusion("f")
     t = ig.unsqueeze(f.input("a", shape=(6,)), 0, name="t")
     f.output(ig.add(t, f.input("b", shape=(4, 6)), name="u"))

@@ -32,7 +32,7 @@ def test_exact_graph() -> None:
     rows = [u.logical[0] for u in (x, i, s, t)]
     assert all(g.mapped(rows[0], d) for d in rows)
     assert g.mapped(i.logical[1], s.logical[1])
-    assert len(g.group(t.logical[1])) == 1  # written at loaded coordinates: nobody else's
+    assert len(g.group(t.logical[1])) == 1  # written at loaded coordinates: mapped with no other axis
     assert len(g.group(x.logical[1])) == 1
 
 

@@ -344,7 +344,7 @@ def test_reasons_by_number() -> None:
 
 
 def held(make: Callable[[], Group[Any]]) -> bool:
-    """Whether somebody keeps what is made."""
+    """Whether the objects made are kept alive."""
     watched = weakref.ref(make())
     return watched() is not None
 

@@ -51,7 +51,7 @@ def test_forward_congruence() -> None:
 
 
 def test_backward_congruence() -> None:
-    """Two pads with one result, joined by an add, pad one axis: what they padded is the same."""
+    """Two pads with one result, joined by an add, pad one axis: their inputs are mapped."""
     f = ig.Fusion("f")
     a, b = f.input("a", shape=(8,)), f.input("b", shape=(8,))
     f.output(ig.pad(a, (1, 2)) + ig.pad(b, (1, 2)), ig.pad(b, (2, 1)) * 1.0)
@@ -243,7 +243,7 @@ def test_a_broadcast_scheduled_like_what_it_resolves_to_stays_with_it() -> None:
 def test_loose_merges_map_backward_with_one_equal_extent(
     shapes: tuple[tuple[int, int], tuple[int, int]], mapped: bool
 ) -> None:
-    """Two merged axes are stated to be the same: what was merged is too, where one pair has equal extents."""
+    """Two merged axes are stated to be the same: so are their inputs, where one pair has equal extents."""
     f = ig.Fusion("f")
     t, u = (ig.exp(f.input(f"x{k}", shape=shape)) for k, shape in enumerate(shapes))
     f.output(t, u)

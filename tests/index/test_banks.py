@@ -219,7 +219,7 @@ def test_vectors_down_a_column() -> None:
 
 
 def test_an_array_in_the_order_of_the_allocation() -> None:
-    """Columns of the tile first: what was a conflict of the reader is one of the writer."""
+    """Columns of the tile first: the conflict moves from the reader to the writer."""
     f = tile(32)
     t = f["t"]
     write, read = accesses(f)

@@ -100,7 +100,7 @@ def test_strides_that_are_free_stay_apart_when_tensors_move() -> None:
 
 
 def test_a_reader_that_came_after_an_inlining_can_be_said() -> None:
-    """That no loop nest does it is told when loops are asked for, of the text as of the fusion."""
+    """A schedule that no loop nest can do is refused when loops are asked for, from text as from a fusion."""
     f = ig.Fusion("f")
     t = ig.exp(f.input("x", shape=(4, 6)), name="t")
     f.output(t + 1.0)

@@ -29,7 +29,7 @@ def _value(o: Operand, state: State, i: int) -> int:
 
 
 def _run(body: Sequence[Stmt], state: State, i: int) -> None:
-    """What the statements mean, by the definition of each."""
+    """Run the statements, by the definition of each."""
     for s in body:
         match s:
             case Compute(local, op, operands):

@@ -52,7 +52,7 @@ def test_kernels_on_threads(f: ig.Fusion) -> None:
 
 
 def changed(k: Kernel, f: Callable[[Stmt], tuple[Stmt, ...]]) -> Kernel:
-    """The kernel with other statements for each; what is inside stays inside."""
+    """The kernel with other statements for each; bodies of loops and conditions stay inside."""
 
     def level(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         made: list[Stmt] = []

@@ -1,7 +1,7 @@
 """The order of loops against all orders: the sectors that warps ask for, counted element by element with NumPy.
 
-A warp takes 32 neighbours of the flattened loops. What is a quarter of the result, or less, is read from a cache: its
-sectors count once.
+A warp takes 32 neighbours of the flattened loops. An input of at most a quarter of the result is read from a cache:
+its sectors count once.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def test_a_fault_is_found(name: str) -> None:
 
 
 def test_a_harmless_change_is_not_found() -> None:
-    """The suite passes in the copy where nothing is wrong: what is found is the fault."""
+    """The suite passes in a copy without a fault, so that a failure is due to the fault."""
     fault = BY_NAME["slice with the wrong sign"]
     found = run(replace(fault, new=fault.old + "  # as it was"), (QUICK[fault.name],))
     assert found.found_by == ""

@@ -1,4 +1,4 @@
-"""Aligned and extents: what has one coordinate, and what has one extent only; judged by enumeration.
+"""Aligned and extents graphs: axes with one coordinate, and axes with one extent; judged by enumeration.
 
 The oracle that applies operations to arrays of element numbers says which element an operation reads at a point; axis
 expressions are followed here in plain integers.

@@ -189,7 +189,7 @@ def test_one_loop_where_the_operand_is_read_says_nothing_of_other_points(make: C
 @settings(max_examples=examples(500))
 @given(scheduled_fusions())
 def test_only_shared_loops_lead_from_one_operation_to_another(f: Fusion) -> None:
-    """L2: what an operation's coordinates are solved with is its own, and reads never cross."""
+    """L2: an operation's coordinates are solved with its own axis expressions, and reads never cross."""
     m = model_of(f)
     for e in f.exprs:
         for _, ins, outs, _ in m.index.local[e]:

@@ -28,14 +28,14 @@ def points(a: Access) -> Iterator[dict[str, int]]:
 @settings(max_examples=examples(200))
 @given(scheduled_fusions(max_steps=4))
 def test_conjuncts(f: Fusion) -> None:
-    """Those that are told are those that are tested; the dropped ones hold wherever the predicate does."""
+    """The conjuncts reported are those that are tested; the dropped ones hold wherever the predicate does."""
     m = model_of(f)
     for e in f.exprs:
         for a in m.index_map(e).accesses:
             why = a.explain_predicate()
             told = tuple(c.condition for c in why.conjuncts)
             assert all(c.cause and not c.dropped for c in why.conjuncts)
-            if a.conditions == (FALSE,):  # what excludes each other is told in its place
+            if a.conditions == (FALSE,):  # never true: conjuncts that exclude each other are reported
                 assert told and not any(all(c.evaluate(at) for c in told) for at in points(a))
                 continue
             assert told == a.conditions

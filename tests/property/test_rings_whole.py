@@ -1,4 +1,4 @@
-"""Rings whole: from every group of every ring, where each coordinate comes to, gone round in NumPy.
+"""Whole rings: from every group of every ring, the places each coordinate comes to, followed in NumPy.
 
 The rings are listed here by trying every simple way between groups; expressions are followed in plain integers, and
 whole chains of operations by what NumPy does to an array of element numbers.

@@ -89,7 +89,7 @@ def test_pairs_of_short_floats(outer: bool) -> None:
 
 
 def test_a_missing_barrier_shows_in_the_values() -> None:
-    """The runner can fail: what it runs without barriers is wrong."""
+    """The runner can fail: kernels without their barriers give wrong values."""
     made = Case(SHARED["tile_in_a_loop"]())
     inputs, program = arrays_of(made), emit(made.fusion, "cuda")
 

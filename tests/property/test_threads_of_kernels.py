@@ -1,4 +1,4 @@
-"""Kernels for a GPU run on threads, whatever the fusion: nobody waits minutes for one thread."""
+"""Kernels for a GPU run on threads, for every fusion: no kernel leaves much work to one thread."""
 
 # pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false

@@ -412,7 +412,7 @@ def test_what_a_device_found_is_raised_when_its_work_is_done() -> None:
         call([x, i])
     waited = len(driver.waited)
     driver.write = fail
-    call([x, i], wait=False)  # nobody waits, and nobody is told yet
+    call([x, i], wait=False)  # no wait, so no error is raised yet
     assert len(driver.waited) == waited
     driver.write = lambda words: None
     with pytest.raises(ig.IndexingError, match="index 9"):

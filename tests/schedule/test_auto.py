@@ -1,4 +1,4 @@
-"""The automatic schedule where tensors are read in parts: all that a reader needs is computed, whoever leads."""
+"""The automatic schedule where tensors are read in parts: all that a reader needs is computed, for each reference."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_split_heads_and_rope_store_no_view() -> None:
 
 
 def test_inlining_is_judged_nest_by_nest() -> None:
-    """Operations that share no loop with a tensor have no say in whether it can be inlined."""
+    """Operations that share no loop with a tensor do not affect whether it can be inlined."""
     f = ig.Fusion("chain")
     x = f.input("x", shape=(4, 8))
     for _ in range(3):

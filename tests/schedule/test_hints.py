@@ -52,7 +52,7 @@ def follow(f: ig.Fusion, way: str) -> None:
 
 
 def test_the_index_of_a_gather() -> None:
-    """Loops like those of the gather are no way out where the index is read at other elements in each step."""
+    """Loops like those of the gather do not help where the index is read at other elements in each step."""
     f = ig.Fusion("f")
     x, i = f.input("x", shape=(8, 6)), ig.copy(f.input("i", shape=(8, 3), dtype="int64"), name="c")
     g = f.output(ig.gather(ig.exp(x, name="e"), 1, i, name="g"))
@@ -91,7 +91,7 @@ def test_a_copy_is_offered_where_it_helps() -> None:
 @settings(max_examples=examples(150))
 @given(fusions(max_steps=5), st.data())
 def test_every_way_out_is_one(f: ig.Fusion, data: st.DataObject) -> None:
-    """Random inlinings: what is offered works, and the fusion is as it was."""
+    """Random inlinings: each way out offered works, and the fusion is as it was."""
     made = [t for t in f.tensors if t.definition is not None and t.loop]
     if made and data.draw(st.booleans()):
         reference = data.draw(st.sampled_from(made))
@@ -123,7 +123,7 @@ def race(f: ig.Fusion) -> ScheduleError | None:
 @settings(max_examples=examples(60))
 @given(fusions(max_steps=6), st.data())
 def test_every_way_out_of_a_race_is_one(f: ig.Fusion, data: st.DataObject) -> None:
-    """Random inlinings of loops on threads: after what is offered, the same is not said again."""
+    """Random inlinings of loops on threads: after a way out is taken, the same error does not return."""
     for t in f.tensors:
         if t.definition is None or not t.loop:
             continue

@@ -124,7 +124,7 @@ def test_a_scan_keeps_its_order_beside_what_is_expanded() -> None:
 
 
 def test_loops_that_the_user_put_on_threads_stay_as_they_are() -> None:
-    """A scan over blocks is refused with inlining and without: what can be inlined elsewhere is."""
+    """A scan over blocks is refused with inlining and without: other tensors are inlined all the same."""
     f = ig.Fusion("f")
     x = f.input("x", shape=(8,))
     f.output(ig.cumsum(ig.exp(x), 0, name="s").parallelize(0, "blockIdx.x"))

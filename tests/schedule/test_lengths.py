@@ -36,7 +36,7 @@ KINDS = ("front", "back", "padded after", "padded before")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("also", [False, True])
 def test_widened_as_the_hint_says(kind: str, also: bool) -> None:
-    """Refused with both loops named; what the hint says makes it legal, and right at every point."""
+    """Refused with both loops named; the step in the hint makes it legal, and right at every point."""
     for n, cut in itertools.product((4, 7), (1, 2, 3)):
         f = fusion(kind, n, cut, also=also)
         before = str(f)

@@ -237,7 +237,7 @@ def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
         except ProcessLookupError:
             return
         if Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-            return  # ended; nobody has asked how
+            return  # a zombie: ended, not yet waited for
         time.sleep(0.05)
     raise AssertionError("the child outlives its parent")
 

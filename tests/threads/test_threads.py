@@ -36,5 +36,5 @@ def test_eight_threads_for_ten_minutes() -> None:
 
 
 def test_a_room_that_is_loaded_late_is_loaded_by_one_thread() -> None:
-    with LOADING:  # the lock is the loader's own: whoever holds it may load
+    with LOADING:  # the lock is the loader's own: the thread that holds it may load
         assert load("idgraph.display").__name__ == "idgraph.display"

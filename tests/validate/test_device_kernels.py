@@ -28,7 +28,7 @@ SOME = (
 
 
 def outcomes(names: Sequence[str], simulate: bool) -> dict[str, str]:
-    """What the device finds otherwise than the CPU; the simulator has to be chosen before numba is imported."""
+    """The differences between device and CPU by case; the simulator has to be chosen before numba is imported."""
     env = {**os.environ, **({"NUMBA_ENABLE_CUDASIM": "1"} if simulate else {})}
     done = subprocess.run(
         [sys.executable, "-m", "tests.validate.simulate_kernels", *names],

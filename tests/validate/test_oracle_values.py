@@ -1,7 +1,7 @@
 # A table of lambdas of different arity has no types to check; what they compute is compared with torch instead.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
 # pyright: reportUnknownParameterType=false, reportUnknownVariableType=false
-"""The oracle against torch, on every operation: whoever judges must be judged first."""
+"""The oracle against torch, on every operation."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-"""Blocks of Llama, GPT-2, BERT and Swin, of any size: what kernels are counted on, forward and backward.
+"""Blocks of Llama, GPT-2, BERT and Swin, of any size, whose kernels are counted, forward and backward.
 
-`counted` compiles one with TorchInductor as it is up to the end of its scheduler, takes the graphs that this lowered,
+`counted` compiles one with TorchInductor, unchanged up to the end of its scheduler, takes the graphs that this lowered,
 and counts the kernels of both compilers for the operations of each; matrix products are left to torch in both.
 """
 
@@ -24,7 +24,7 @@ PRODUCTS = ("aten.addmm.default", "aten.bmm.default", "aten.mm.default")
 
 
 class _Norm(nn.Module):  # type: ignore[misc]
-    """Root of the mean square, as Llama has it."""
+    """RMS norm, as Llama has it."""
 
     def __init__(self, d: int) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class _Norm(nn.Module):  # type: ignore[misc]
 
 
 class Llama(nn.Module):  # type: ignore[misc]
-    """Rotary positions, heads in groups, gated feed-forward."""
+    """Rotary positions, grouped-query attention, gated feed-forward."""
 
     def __init__(self, d: int, heads: int, length: int) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Llama(nn.Module):  # type: ignore[misc]
 
 
 class GPT2(nn.Module):  # type: ignore[misc]
-    """Layer norm before, one projection for queries, keys and values, tanh's gelu."""
+    """Layer norm in front (pre-norm), one projection for queries, keys and values, tanh's gelu."""
 
     def __init__(self, d: int, heads: int, length: int) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class GPT2(nn.Module):  # type: ignore[misc]
 
 
 class Bert(nn.Module):  # type: ignore[misc]
-    """Layer norm behind, gelu by erf, masked keys."""
+    """Layer norm behind (post-norm), gelu by erf, masked keys."""
 
     def __init__(self, d: int, heads: int, length: int) -> None:
         super().__init__()

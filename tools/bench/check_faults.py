@@ -34,7 +34,7 @@ NAMES = (
     "softmax", "cat", "cat transposed", "transpose batched", "sum both ways", "pad reflect", "gather", "strided",
     "roll", "misaligned reshape", "layer norm", "channels last",
 )  # fmt: skip
-EACH = 8  # faults of a kind that are planted, in different programs before in the same
+EACH = 8  # faults planted of each kind, over as many programs as possible
 FEW = 2  # faults of a kind in one program
 POINTS = 3000  # a nest with more points is left out: plain Python tells whether a change changes anything
 

@@ -1,6 +1,6 @@
 """Functions of models beside the tables that kernels were tuned for: the rows of ``tools.bench.gpu --table classes``.
 
-Each is plain PyTorch, captured and run the user's way. They work on whatever types they are given: float64 arguments
+Each is plain PyTorch, captured and run the user's way. They work on all types: float64 arguments
 give the reference. A case is added by one entry; ``args`` says what each argument is, as "shape type[:range]".
 
 Long: one function a case.

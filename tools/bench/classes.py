@@ -80,7 +80,7 @@ def moved_bytes(args: Sequence[Any], results: Sequence[Any]) -> int:
 def compared(torch: Any, case: Any, args: Sequence[Any], found: Sequence[Any]) -> tuple[bool, float]:
     """Every element against float64; the largest error, relative to what is allowed: our tolerance, or torch's error.
 
-    Where float32 itself is too coarse (large arguments of an exp), torch's eager result is no nearer: the bar.
+    Where float32 itself is too coarse (large arguments of an exp), the bar is the error of torch's eager result.
     """
     wide = [x.double() if x.is_floating_point() else x for x in args]
     worst = 0.0
@@ -166,7 +166,7 @@ def replayed(torch: Any, call: Callable[[], object]) -> Callable[[], object]:
 
 
 def alone(lock: AbstractContextManager[Any]) -> None:
-    """What torch tunes by timing gets the device for itself."""
+    """Give the device alone to what torch tunes by timing."""
     kind: Any = import_module("torch._inductor.runtime.benchmarking").benchmarker.__class__
     before: Any = kind.benchmark_gpu
 
@@ -246,7 +246,7 @@ def measured(keys: Sequence[str], options: argparse.Namespace, out: Console) -> 
 
 
 def _heard(pipe: Connection) -> Any:
-    """What a process says; None where it has died."""
+    """The answer of a process; None where it has died."""
     try:
         return pipe.recv()
     except EOFError:
@@ -288,7 +288,7 @@ def table_of(rows: Sequence[ClassRow]) -> Table:
 
 
 def planned(case: Any, options: argparse.Namespace) -> dict[str, Any]:
-    """What would run, and what it is estimated to cost."""
+    """The kernels that would run, and their estimated cost."""
     torch: Any = import_module("torch")
     began = time.process_time()
     args = case.arguments("cpu", small=True)

@@ -4,7 +4,7 @@
 
 Each row: a fusion scheduled by ``ig.schedule.auto``; its values are compared with the PyTorch function in float64
 first. Then all that take part are timed in turns, ``--rounds`` times, on the same arrays: a share is the median over
-the rounds of peer time / own time, so that what else the machine does meets them alike. Over 1.00 idgraph is faster.
+the rounds of peer time / own time, so that other load on the machine affects all alike. Over 1.00 idgraph is faster.
 """
 
 from __future__ import annotations

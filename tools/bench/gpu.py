@@ -106,7 +106,7 @@ def timed(work: Callable[[], object], least: float = 60_000.0) -> float:
 
 
 def placed(make: Callable[[], Callable[[], object]]) -> float:
-    """The median time of what ``make`` gives three times, in memory of its own each: where arrays lie matters."""
+    """The median time of three calls from ``make``, each in memory of its own: times depend on where arrays lie."""
     works = [make() for _ in range(3)]  # all at once, or the next one would get the same memory
     return sorted(timed(work) for work in works)[1]
 

@@ -284,7 +284,7 @@ def _moved(name: str, shape: tuple[int, ...], dims: tuple[int, ...], dtype: str)
 
 
 def transpose(small: bool) -> ig.Fusion:
-    """A matrix turned, bfloat16."""
+    """A matrix transposed, bfloat16."""
     n = 128 if small else 16384
     return _moved("transpose bf16", (n, n), (1, 0), "bfloat16")
 
@@ -295,7 +295,7 @@ def transpose_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
 
 
 def transpose_f32(small: bool) -> ig.Fusion:
-    """A batch of matrices turned, float32."""
+    """A batch of matrices transposed, float32."""
     return _moved("batched transpose f32", (2, 48, 64) if small else (16, 4096, 2048), (0, 2, 1), "float32")
 
 
@@ -316,7 +316,7 @@ def channels_last_torch(torch: Any, x: Tensors) -> tuple[Any, ...]:
 
 
 def transpose_bytes(small: bool) -> ig.Fusion:
-    """A matrix of bytes turned."""
+    """A matrix of bytes transposed."""
     n = 128 if small else 16384
     return _moved("transpose uint8", (n, n), (1, 0), "uint8")
 

@@ -34,7 +34,7 @@ Tensor = Any  # torch.Tensor
 RESULTS = Path(__file__).parent / "results" / "operators.json"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int64": torch.int64, "bool": torch.bool}
 NARROW = (torch.float32, torch.float16, torch.bfloat16)
-# No function of tensors alone: random numbers, factories of uninitialised memory, and tests of the harness itself.
+# Not functions of tensors alone: random numbers, factories of uninitialised memory, and tests of the harness itself.
 NO_FUNCTIONS = ("rand", "empty", "normal", "bernoulli", "multinomial", "dropout", "uniform", "exponential", "geometric",
                 "cauchy", "log_normal", "new_empty", "jiterator", "fractional_max_pool", "rrelu")  # fmt: skip
 

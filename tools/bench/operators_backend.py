@@ -151,7 +151,7 @@ def _apart(x: Tensor, y: Tensor) -> str:
 
 
 def judged(case: Case, seconds: float) -> dict[str, Any]:
-    """What became of one case."""
+    """The outcome of one case."""
     logs: list[str] = []
     began = time.process_time()
     status, text = "equal", ""
@@ -171,7 +171,7 @@ def judged(case: Case, seconds: float) -> dict[str, Any]:
             status = "opaque"
     except Slow:
         status, text = "slow", f"over {seconds:g} s"
-    except Exception as error:  # whatever it is belongs into the table
+    except Exception as error:  # any failure is an entry of the table
         status, text = "error", f"{type(error).__name__}: {error}"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

@@ -1,4 +1,4 @@
-"""Other simplifiers behind one door: text and ranges in, text out.  Each is run only where it is installed.
+"""Other simplifiers behind one interface: text and ranges in, text out.  Each is run only where it is installed.
 
 Every peer gets what it can express: a symbol's constant bounds, and for a symbolic extent what its interface takes.
 """

@@ -1,4 +1,4 @@
-"""Random expressions of the kinds that schedules make, for comparing simplifiers on what nobody tuned for."""
+"""Random expressions of the kinds that schedules make, for comparing simplifiers on inputs that nobody tuned for."""
 
 from __future__ import annotations
 

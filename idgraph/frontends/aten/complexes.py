@@ -165,7 +165,7 @@ def absolute(c: Call) -> Tensor:
 
 @handles_complex("aten.angle.default")
 def angle(c: Call) -> Tensor:
-    """The angle of each number, between -pi and pi."""
+    """The angle of each number, from -pi to pi."""
     z = _pair(c, 0, "self")
     return ops.atan2(z.imag, z.real)
 
@@ -300,7 +300,7 @@ def _of_part(c: Call, part: int) -> Call:
     told = part_meta(meta) if isinstance(meta, TensorMeta) else meta
     args = tuple(chosen(a) for a in c.args)
     inner = Call(replace(c.node, meta=told), c.fusion, args, {k: chosen(v) for k, v in c.kwargs.items()})
-    inner.used = c.used  # what is understood for a part is understood
+    inner.used = c.used  # an argument read for a part counts as read
     return inner
 
 

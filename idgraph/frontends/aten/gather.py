@@ -203,7 +203,7 @@ def gather(c: Call) -> Tensor:
 
 
 def _of_one_axis(x: Tensor) -> Tensor:
-    """A tensor without axes as torch reads it where it names an axis: one of one element."""
+    """A tensor without axes as one axis of one element, which torch takes it for where a dim is named."""
     return x if x.ndim else movement.unsqueeze(x, 0)
 
 
@@ -214,7 +214,7 @@ def index_select(c: Call) -> Tensor:
     if index_.ndim > 1:
         raise c.error(f"an index of {index_.ndim} axes")
     row = _of_one_axis(index_)
-    if not x.ndim:  # one element, found at 0 as often as asked for: torch allows once
+    if not x.ndim:  # a scalar: index 0, any number of times (torch: once)
         return movement.squeeze(composite.index_select(movement.unsqueeze(x, 0), 0, row), 0)
     return composite.index_select(x, dim, row)
 

@@ -14,7 +14,7 @@ _NONE, _MEAN, _SUM = 0, 1, 2  # torch's numbers of reductions
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """One entry a row, the class axis ``dim`` kept with extent 1: which count, their own class, its weight."""
+    """Of each row, the class axis ``dim`` kept with extent 1: whether it counts, its class, the weight of that."""
 
     dim: int
     valid: Tensor
@@ -23,7 +23,7 @@ class _Rows:
 
 
 def _rows(c: Call, x: Tensor, target: Tensor, weight: Tensor | None, ignored: int) -> _Rows:
-    """Raises `Unmapped` for what torch's kernel refuses or idgraph has no word for."""
+    """Raises `Unmapped` for what torch's kernel refuses or the IR cannot express."""
     if not is_float(x.dtype) or not is_integer(target.dtype) or not x.ndim:
         raise Unmapped(f"a likelihood of {x.dtype} with {x.ndim} axes at targets of {target.dtype}")
     dim = 0 if x.ndim == 1 else 1
@@ -47,7 +47,7 @@ def nll_loss(c: Call) -> Parts:
     reduction, ignored = c.int(3, "reduction"), c.int(4, "ignore_index")
     r = _rows(c, x, target, weight, ignored)
     picked = wide_of(composite.gather(x, r.dim, r.own))
-    # Not by multiplying with 0: an ignored row may hold no finite number.
+    # Not by multiplying with 0: an ignored row may hold inf or NaN.
     terms = movement.squeeze(ops.where(r.valid, ops.neg(ops.mul(picked, r.weight)), 0.0), r.dim)
     if reduction == _NONE:
         return narrowed(terms, x), c.fusion.full((), 0.0, x.dtype)

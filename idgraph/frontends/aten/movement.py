@@ -1,4 +1,4 @@
-"""Handlers of ATen operations that move, drop, repeat or join axes, or make a tensor of nothing."""
+"""Handlers of ATen operations that move, drop, repeat or join axes, or create a tensor."""
 
 from __future__ import annotations
 
@@ -153,13 +153,13 @@ def constant_pad(c: Call) -> Tensor:
 
 @handles("aten.flip.default", "prims.rev.default")
 def flip(c: Call) -> Tensor:
-    """Axes backwards."""
+    """The elements of axes in reverse order."""
     return movement.flip(c.tensor(0, "self"), c.ints(1, "dims"))
 
 
 @handles("aten.roll.default")
 def roll(c: Call) -> Tensor:
-    """Axes turned; without dims the flattened tensor."""
+    """The elements of axes rotated; without dims those of the flattened tensor."""
     dims = c.ints(2, "dims", ())
     return movement.roll(c.tensor(0, "self"), c.ints(1, "shifts"), dims or None)
 

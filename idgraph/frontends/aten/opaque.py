@@ -55,7 +55,7 @@ _NAMES: dict[str, str] = {
 
 OPAQUE.update({f"aten.{name}": reason for reason, names in _NAMES.items() for name in names.split()})
 
-# These act although nothing reads them: a check stays where it is, a random number is drawn in its turn.
+# These have side effects: a check stays where it is, a random number is drawn in its turn.
 EFFECTS = frozenset(name for name, reason in OPAQUE.items() if reason in (CHECK, RANDOM)) | {
     "aten._assert_scalar.default",
     "aten.rrelu_with_noise_functional.default",

@@ -86,7 +86,7 @@ def _plane(x: Tensor, rank: int) -> tuple[int, ...]:
 
 
 def _counted(c: Call, w: Window, plane: Sequence[int], dtype: str, at: int) -> Tensor | float:
-    """By what the sum of each window is divided: a number, or a number for each window."""
+    """The divisor of the sum of each window: one number, or a tensor with one for each window."""
     whole, divisor = c.flag(at, "count_include_pad", True), c.get(at + 1, "divisor_override", None)
     if isinstance(divisor, int):
         return float(divisor)

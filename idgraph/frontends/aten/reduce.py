@@ -157,7 +157,7 @@ def softmax(c: Call) -> Tensor:
     f = composite.log_softmax if "log_softmax" in c.node.target else composite.softmax
     if not x.ndim:
         result = movement.squeeze(f(movement.unsqueeze(wide, 0), dim), 0)
-    else:  # of no elements there is no largest one, and nothing to divide
+    else:  # an empty tensor has no maximum and needs no division
         result = ops.copy(wide) if 0 in x.shape else f(wide, dim)
     return ops.cast(result, to) if result.dtype != to else result
 

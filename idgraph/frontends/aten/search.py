@@ -126,7 +126,7 @@ def vector_norm(c: Call) -> Tensor:
 def cdist(c: Call) -> Tensor:
     """The p-norm of every row of x1 less every row of x2."""
     a, b, p = c.tensor(0, "x1"), c.tensor(1, "x2"), float(c.number(2, "p"))
-    c.get(3, "compute_mode", None)  # how torch orders the sums; the values are one
+    c.get(3, "compute_mode", None)  # how torch computes it; the values are the same
     size = ops.abs(ops.sub(movement.unsqueeze(a, a.ndim - 1), movement.unsqueeze(b, b.ndim - 2)))
     if math.isinf(p):
         return composite.amax(size, -1)

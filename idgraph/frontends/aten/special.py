@@ -48,7 +48,7 @@ def _acos(x: Tensor) -> Tensor:
 
 
 def _cathetus(x: Tensor) -> Tensor:
-    """sqrt(1 - x * x), right near 1; NaN outside."""
+    """sqrt(1 - x * x), accurate near 1; NaN outside of [-1, 1]."""
     return ops.sqrt(ops.mul(ops.sub(1.0, x), ops.add(x, 1.0)))
 
 
@@ -218,7 +218,7 @@ def trilinear(c: Call) -> Tensor:
 
 @handles("aten.fake_quantize_per_tensor_affine_cachemask.default")
 def fake_quantize(c: Call) -> Parts:
-    """(x rounded to whole steps of a scale and cut to a range, where it was not cut)."""
+    """(x quantised and dequantised, the mask of elements that were not clamped)."""
     x, scale, zero = c.tensor(0, "self"), float(c.number(1, "scale")), c.int(2, "zero_point")
     low, high = c.int(3, "quant_min"), c.int(4, "quant_max")
     if x.dtype != "float32":
@@ -230,7 +230,7 @@ def fake_quantize(c: Call) -> Parts:
 
 @handles("aten.rrelu_with_noise_functional.default")
 def rrelu(c: Call) -> Parts:
-    """In training a random slope for what is negative; else the mean of the range, and the noise as it is."""
+    """(x with the mean slope of the range where negative, the noise unchanged); training draws slopes and is opaque."""
     x, noise = c.tensor(0, "self"), c.tensor(1, "noise")
     low, high = float(c.number(2, "lower", 0.125)), float(c.number(3, "upper", 1 / 3))
     if c.flag(4, "training"):

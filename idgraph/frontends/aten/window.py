@@ -162,7 +162,7 @@ def _replicated(x: Tensor, dim: int, left: int, right: int) -> Tensor:
 
 
 def _clamped(place: Tensor, n: int) -> Tensor:
-    """Inside the axis, which a proof then sees at once: no index is loaded, nor compared with its bounds."""
+    """Clamped to the axis, so that its bounds are proved: no index is loaded and checked."""
     return ops.minimum(ops.maximum(place, 0), n - 1)
 
 
