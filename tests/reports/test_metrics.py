@@ -185,7 +185,9 @@ def test_pandas_reads_them(tmp_path: Path) -> None:
     kernels = pandas.read_csv(folder / "kernel_metadata.csv")
     assert kernels["bytes_moved"].dtype == "int64"
     assert kernels["bandwidth_share"].dtype == "float64"
-    assert dict(kernels.groupby("model")["bytes_read"].sum())["a"] == 64 * 96 * 4  # both results in one kernel, which reads once
+    assert (
+        dict(kernels.groupby("model")["bytes_read"].sum())["a"] == 64 * 96 * 4
+    )  # both results in one kernel, which reads once
 
 
 def test_duckdb_reads_them(tmp_path: Path) -> None:
