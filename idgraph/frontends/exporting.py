@@ -46,6 +46,7 @@ class Captured:
     mutated: list[str] = field(default_factory=list[str])
     flatten: Callable[[Sequence[object], Mapping[str, object]], list[object]] | None = None
     unflatten: Callable[[list[object]], object] | None = None
+    claimed: bool = False  # make_fx loses the offsets of views of real tensors
 
 
 @contextlib.contextmanager
@@ -250,7 +251,7 @@ def _packing(torch: Any, call_spec: Any, found: Captured) -> None:
 
 def _graph_module(module: Any, title: str) -> Captured:
     """A graph of ATen operations as it stands."""
-    found = Captured(module, title)
+    found = Captured(module, title, claimed=True)
     for node in module.graph.nodes:
         if node.op == "get_attr":
             found.bound[node.name] = _attribute(module, str(node.target))
@@ -377,7 +378,8 @@ def read_graph(found: Captured) -> tuple[Program, dict[str, Callable[..., object
         if kind == "call" and target != GETITEM:
             operations[n.name] = n.target
         nodes.append(node)
-    return Program(found.name[:200], tuple(nodes), results, sizes.sizes, tuple(found.mutated)), operations
+    program = Program(found.name[:200], tuple(nodes), results, sizes.sizes, tuple(found.mutated), found.claimed)
+    return program, operations
 
 
 def _line_of_users(node: Any) -> SourceLine | None:

@@ -173,7 +173,7 @@ class Program:
     """A captured program: ``nodes`` in execution order and ``results``, what the output node returns.
 
     The first results are the new values of ``mutated``, placeholders that the program changes in place. ``claimed``:
-    the nodes are read from a file, so that what they say of memory is not certain.
+    the nodes are read from a file or traced by make_fx, so that what they say of memory is not certain.
 
     >>> meta = TensorMeta((4,), "float32", (1,))
     >>> x = Node("x", "placeholder", "x", meta=meta)

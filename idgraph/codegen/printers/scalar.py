@@ -346,7 +346,9 @@ class _Scalar:
         before, sites, plain = len(self.lines), self.sites, self.narrow
         self.narrow = plain.named({})
         self.block(body, depth)
-        found = repeated(self.narrow.asked, frozenset((*plain.short, *self.serial)), plain.fixed)
+        # A loop in the body may have the name of one around it, or of a thread loop before: that one is another number.
+        own = {s.var for s in walk(tuple(body)) if isinstance(s, Loop)}
+        found = repeated(self.narrow.asked, {*plain.short, *self.serial} - own, plain.fixed)
         if found:
             del self.lines[before:]
             self.sites = sites
