@@ -89,8 +89,11 @@ def tolerance(dtype: DType) -> tuple[float, float]:
             return 0.0, 0.0
 
 
-def difference(made: Case, inputs: Mapping[str, Array], got: Mapping[str, Array]) -> str:
-    """The differences of outputs from the oracle's; empty when there is none."""
+def difference(made: Case, inputs: Mapping[str, Array], got: Mapping[str, Array], cancels: float = 0.0) -> str:
+    """The differences of outputs from the oracle's; empty when there is none.
+
+    ``cancels``: the size of terms whose difference an output may be; rounding is then that of the terms.
+    """
     f = made.fusion
     wanted = evaluate(f, inputs, {**made.symbols, **made.sizes})
     for t in f.outputs:
@@ -98,6 +101,7 @@ def difference(made: Case, inputs: Mapping[str, Array], got: Mapping[str, Array]
         if a.dtype != numpy_dtype(t.dtype) or a.shape != b.shape:
             return f"{t.name}: {a.dtype}{a.shape} instead of {t.dtype}{b.shape}"
         rtol, atol = tolerance(t.dtype)
+        atol = max(atol, rtol * cancels)
         x, y = (a.astype(np.float64), b.astype(np.float64)) if is_float(t.dtype) else (a, b)
         same = np.isclose(x, y, rtol=rtol, atol=atol, equal_nan=True) if is_float(t.dtype) else x == y
         if not np.all(same):
