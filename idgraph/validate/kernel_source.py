@@ -313,7 +313,7 @@ class CheckSource:
         self.scope = {**scope, s.name: name}
 
     def each(self, x: Serves, depth: int) -> int:
-        """Loops over the points that one access serves, and its test; the depth inside, with their variables in scope."""
+        """Loops over the points that one access serves, and its test, begun; the depth inside them."""
         for var, extent in x.over:
             name = source_name(var)
             self.put(depth, f"for {name} in range({self.text(extent)}):")
