@@ -1,18 +1,5 @@
 """Loop-invariant code motion of loaded indices, with their checks.
 
-Before, a row of a table, read column by column::
-
-    loop c:
-      t0 = buf0[i]; let ld0 = t0
-      check 0 <= ld0 < 1000:
-        acc += buf1[ld0*64 + c]
-
-After::
-
-    t0 = buf0[i]; let row0 = t0
-    check 0 <= row0 < 1000:
-      loop c: acc += buf1[row0*64 + c]
-
 A check is not a branch: its body always runs, and an access that a wrong index would take outside is left out.
 """
 
@@ -30,7 +17,37 @@ Body = tuple[Stmt, ...]
 
 
 def hoisted_loads(kernel: Kernel) -> Kernel:
-    """The kernel with its loaded indices as far outside as they go."""
+    """hoist_loads: an index of a row, with its check, in front of the loop over the row's columns.
+
+    >>> import idgraph as ig
+    >>> k = ig.kernel.parse('''
+    ... kernel k():
+    ...   where ld0 in _, _
+    ...   buffer i: int64[4] input "i"
+    ...   buffer x: float32[448] input "x"
+    ...   buffer y: float32[256] output "y"
+    ...   for r < 4:
+    ...     for c < 64:
+    ...       t0: int64 = i[r]
+    ...       let ld0 = t0
+    ...       check (ld0 >= 0) & (ld0 < 7), of ld0, site "x", axis 0, extent 7, index "i", in "y", at "f.py:1":
+    ...         t1: float32 = x[ld0*64 + c]
+    ...         y[r*64 + c] = t1
+    ... ''')
+    >>> print(hoisted_loads(k))
+    kernel k():
+      where ld0_row0 in _, _
+      buffer i: int64[4] input "i"
+      buffer x: float32[448] input "x"
+      buffer y: float32[256] output "y"
+      for r < 4:
+        t0_ld0_row0: int64 = i[r]
+        let ld0_row0 = t0_ld0_row0
+        check (ld0_row0 >= 0) & (ld0_row0 < 7), of ld0_row0, site "x", axis 0, extent 7, index "i", in "y", at "f.py:1":
+          for c < 64:
+            t1: float32 = x[c + ld0_row0*64]
+            y[c + r*64] = t1
+    """
     written = stored_in(kernel.body)
     made = _Hoist(frozenset(b.name for b in kernel.buffers if b.name not in written))
     body, loads = made.level(kernel.body)

@@ -1,24 +1,4 @@
-"""Block scans: each thread scans a few neighbours, and adds the exclusive scan over the threads before it.
-
-Before, the statements of one thread's elements with a running value that goes through all of them in order::
-
-    loop c:                      # serial
-      loop t on threadIdx.x:
-        loop q vectorize:
-          x = buf0[(c*T + t)*E + q]
-          acc += x; now = acc    # along c, t, q
-          buf1[...] = now
-
-After::
-
-    loop c:
-      loop t on threadIdx.x:
-        loop q vectorize: x = ...; term[q] = x
-        own += term[0]; run[0] = own; own += term[1]; ...
-        before, own = own over threadIdx.x        # an exclusive scan of the block
-        base = acc + before; acc += own
-        loop q vectorize: now = base + run[q]; buf1[...] = now
-"""
+"""Block scans: each thread scans a few neighbours, and adds the exclusive scan over the threads before it."""
 
 from __future__ import annotations
 
@@ -57,7 +37,48 @@ _WRAPPERS = (If, Checked)
 
 
 def on_threads(kernel: Kernel) -> Kernel:
-    """The kernel with its scans over threads as an exchange between them."""
+    """scan: a running value through the elements of all threads as an exchange between them.
+
+    >>> import idgraph as ig
+    >>> k = ig.kernel.parse('''
+    ... kernel k():
+    ...   buffer x: float32[64] input "x"
+    ...   buffer y: float32[64] output "y"
+    ...   launch threadIdx.x: 32
+    ...   acc: float32 = 0
+    ...   for t < 32, threadIdx.x:
+    ...     for q < 2, vectorize:
+    ...       v: float32 = x[t*2 + q]
+    ...       acc <- sum v, now now: float32, along t, along q
+    ...       y[t*2 + q] = now
+    ... ''')
+    >>> print(on_threads(k))
+    kernel k():
+      buffer x: float32[64] input "x"
+      buffer y: float32[64] output "y"
+      launch threadIdx.x: 32
+      acc: float32 = 0
+      for t < 32, threadIdx.x:
+        alloc run1: float32[2] private "run"
+        for q < 2, vectorize:
+          v: float32 = x[q + t*2]
+          acc_term: float32 = cast(v)
+          run1[q] = acc_term
+        acc_own: float32 = 0
+        acc_at0: float32 = run1[0]
+        acc_own <- sum acc_at0, now acc_run0: float32
+        run1[0] = acc_run0
+        acc_at1: float32 = run1[1]
+        acc_own <- sum acc_at1, now acc_run1: float32
+        run1[1] = acc_run1
+        acc_own <- sum over threadIdx.x, acc_before: float32 before
+        acc_base: float32 = add(acc, acc_before)
+        acc <- sum acc_own
+        for q < 2, vectorize:
+          acc_here: float32 = run1[q]
+          now: float32 = add(acc_base, acc_here)
+          y[q + t*2] = now
+    """
     made = _Scans(kernel.name)
     body = made.level(kernel.body)
     return replace(kernel, body=body) if made.count else kernel

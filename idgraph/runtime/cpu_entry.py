@@ -45,6 +45,14 @@ class Body:
     function: Callable[..., Any] = field(compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Where machine code is kept, and under which key: that of the first kernel whose body it is."""
+
+    cache: KernelCache
+    key: str = field(compare=False)
+
+
 class Compiling:
     """A kernel that is compiled when a call first wants it, and run on all cores, or on one where the work is small."""
 
@@ -66,7 +74,7 @@ class Compiling:
                 found = entry(body, spread)
             else:
                 key = f"{processor()}\n{kernel_key(self._program, self._kernel, self._checked, (0, 0))}\n{body.rows}"
-                found = entry(body, spread, replace(kept, suffix=".obj"), key)
+                found = entry(body, spread, Kept(replace(kept, suffix=".obj"), key))
             self._entries[spread] = found
         return found
 
@@ -81,35 +89,35 @@ def body_of(function: Callable[..., Any], kernel: Kernel, checked: bool) -> Body
     return Body(key, types, len(kernel.scalars) + 2 * runs_parallel(kernel), rows, checked, function)
 
 
-def entry(body: Body, spread: bool = False, kept: KernelCache | None = None, key: str = "") -> Entry:
+def entry(body: Body, spread: bool = False, kept: Kept | None = None) -> Entry:
     """The kernel as a function of a block of words: for each buffer its address and its elements, then the integers,
     then the same two of what failed. It returns 0, or another number where there was no memory. ``spread``: its blocks
     on all cores."""
     load_numba()
     with import_module("numba.core.compiler_lock").global_compiler_lock:
-        return _entry(body, spread, kept, key)
+        return _entry(body, spread, kept)
 
 
 @lru_cache(maxsize=1024)
-def _entry(body: Body, spread: bool, kept: KernelCache | None, key: str) -> Entry:
-    name, library = _machine_code(body, kept, key)
+def _entry(body: Body, spread: bool, kept: Kept | None) -> Entry:
+    name, library = _machine_code(body, kept)
     last = 2 * len(body.types) + body.integers - 1
     return jump(library.get_pointer_to_function(name), _signature(body), library, last if spread else None)
 
 
 @lru_cache(maxsize=1024)
-def _machine_code(body: Body, kept: KernelCache | None, key: str) -> tuple[str, Any]:
+def _machine_code(body: Body, kept: Kept | None) -> tuple[str, Any]:
     """The function's name and the library that holds it."""
-    found = None if kept is None else kept.find(key)
+    found = None if kept is None else kept.cache.find(kept.key)
     if found is not None:
         return _loaded(found)
     if kept is not None:
-        kept.check()
+        kept.cache.check()
     # One process may load machine code of several others: each function has a unique name, the digest of its key.
-    title = "kernel" if kept is None else f"kernel_{sha256(key.encode()).hexdigest()}"
+    title = "kernel" if kept is None else f"kernel_{sha256(kept.key.encode()).hexdigest()}"
     name, library = _compiled(body, _signature(body), title)
     if kept is not None:
-        kept.put(key, f"{name}\n{base64.b64encode(library._get_compiled_object()).decode()}")
+        kept.cache.put(kept.key, f"{name}\n{base64.b64encode(library._get_compiled_object()).decode()}")
     return name, library
 
 

@@ -291,8 +291,9 @@ class CheckSource:
         if not s.serves:
             raise UntracedError(f"{s.name} is an index that serves no operation")
         self.put(depth, f"{name} = 0")
+        scope = self.scope
         for x in s.serves[:1]:
-            if x.operand is None or x.over:
+            if x.operand is None:
                 raise UntracedError(f"{s.name} is not an operand")
             read = self.expected.read(x.tensor, x.operand)
             values = np.ascontiguousarray(self.expected.values[read.tensor.name]).reshape(-1)
@@ -300,13 +301,28 @@ class CheckSource:
                 self.array(f"want_{x.tensor}_{x.operand}", read.wanted),
                 self.array(f"value_{x.tensor}_{x.operand}", values),
             )
+            depth = self.each(x, depth)  # of one load for many points, any has the value: its load is checked at all
             inside = [f"0 <= {self.text(c)} < {n}" for c, n in zip(x.point, read.wanted.shape, strict=True)]
             self.put(depth, f"if {' and '.join(inside) or 'True'}:")
             at = ", ".join(map(self.text, x.point)) or "0"
             self.put(depth + 1, f"w = {table}[{at}]")
             self.put(depth + 1, "if w >= 0:")
             self.put(depth + 2, f"{name} = {of}[w]")
-        self.scope = {**self.scope, s.name: name}
+            if x.over:
+                self.put(depth + 2, "break")
+        self.scope = {**scope, s.name: name}
+
+    def each(self, x: Serves, depth: int) -> int:
+        """Loops over the points that one access serves, and its test, begun; the depth inside them."""
+        for var, extent in x.over:
+            name = source_name(var)
+            self.put(depth, f"for {name} in range({self.text(extent)}):")
+            self.scope = {**self.scope, var: name}
+            depth += 1
+        if x.when is not TRUE:
+            self.put(depth, f"if {self.text(x.when)}:")
+            depth += 1
+        return depth
 
     def array(self, name: str, table: Array) -> str:
         self.arrays[name] = table.reshape(1) if table.ndim == 0 else table
@@ -352,14 +368,7 @@ class CheckSource:
         """One access, for one purpose, compared with what the oracle says."""
         self.number(s, x)
         scope = self.scope
-        for var, extent in x.over:
-            name = source_name(var)
-            self.put(depth, f"for {name} in range({self.text(extent)}):")
-            self.scope = {**self.scope, var: name}
-            depth += 1
-        if x.when is not TRUE:
-            self.put(depth, f"if {self.text(x.when)}:")
-            depth += 1
+        depth = self.each(x, depth)
         point = [f"p{n}" for n in range(len(x.point))]
         for name, e in zip(point, x.point, strict=True):
             self.put(depth, f"{name} = {self.text(e)}")
