@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from idgraph.arith import Expr, simplify
+from idgraph.arith import ArithError, Expr, simplify
+from idgraph.errors import ScheduleError
 from idgraph.graphs.coordinates import padded
 from idgraph.ir import (
     DomainExpr,
@@ -85,10 +86,14 @@ class Forwards:
         self._wants: dict[IterDomain, tuple[TensorExpr, int]] = {}  # the read that tells the forwards of an axis
         reads = list(shared_reads(fusion, shared))
         for _ in range(len(reads) + 2):  # each round settles one tensor more, at the least
-            upstream = [self._to_producer(*read) for read in reversed(reads)]
-            downstream = [self._to_reader(*read) for read in reads]
-            if not any((*upstream, *downstream)):
+            try:
+                upstream = [self._to_producer(*read) for read in reversed(reads)]
+                downstream = [self._to_reader(*read) for read in reads]
+            except ArithError:  # an extent that is a multiple of itself has outgrown all numbers
                 break
+            if not any((*upstream, *downstream)):
+                return
+        raise _endless(*next(((t, e) for t, e, _ in reads if t in self.of), reads[0][:2]))
 
     def at(self, t: Tensor, d: IterDomain) -> list[Forward]:
         """The axes that an axis is merged with."""
@@ -169,6 +174,17 @@ class Forwards:
         for f in self.at(t, d):
             extent = simplify(extent * f.extent)
         return extent
+
+
+def _endless(t: Tensor, e: TensorExpr) -> ScheduleError:
+    return ScheduleError(
+        f"tensor {t.name} is inlined at {t.inline_position} into loops of {e.output.name} that widen it without end",
+        where=t.source_line,
+        because=[
+            f"they merge an axis of {t.name} with one that it lacks, which is then a part of what the other axis lacks"
+        ],
+        subject=(t.name, e.output.name),
+    )
 
 
 def replay_extents(e: DomainExpr, extents: list[Expr]) -> list[Expr]:

@@ -133,3 +133,25 @@ def test_loops_that_the_user_put_on_threads_stay_as_they_are() -> None:
     assert f["n"].inline_position == 1
     with pytest.raises(ig.ScheduleError, match="s would race: its scanned axis 0"):
         ig.emit(f, target="cuda")
+
+
+@pytest.mark.parametrize("more", [0, 12])
+def test_loops_that_widen_themselves_are_refused(more: int) -> None:
+    """Each of two axes is merged with the other, through a broadcast of it: no extent is long enough for both."""
+    f = ig.Fusion("f")
+    t1 = ig.neg(f.input("x0", shape=(1, 2)))
+    t4, t5 = (ig.unsqueeze(ig.select(t1, 0, 0), 1) for _ in range(2))
+    f.output(ig.cat([t4, t5], 1))
+    ends = [ig.add(t5, t1)]
+    for _ in range(more):  # longer ways around: extents that outgrow all numbers
+        ends.append(ig.neg(ends[-1]))
+    f.output(ends[-1])
+    for t in (*reversed(ends), t5, t1):
+        t.merge(0)
+    for t in f.tensors:
+        if t.definition is not None and t.uses:
+            t.inline(2 if t is t4 else 1)
+    with pytest.raises(ScheduleError, match="that widen it without end"):
+        build_index_graph(f)
+    ig.schedule.inline_most(f)
+    assert ig.validate(f, "python").ok
