@@ -89,9 +89,9 @@ class Narrow:
         return self._of(e)
 
     def named(self, names: Mapping[Expr, str]) -> Narrow:
-        """The same printer where these expressions have names."""
+        """The same printer where these expressions have names; its texts, which may have them, stay its own."""
         fixed = {**self.fixed, **names}
-        return Narrow(self.names, self.short, self._wide, dict(fixed), fixed=fixed)
+        return Narrow(self.names, self.short, _text=dict(fixed), fixed=fixed)
 
     def _of(self, e: Expr) -> str:
         for node in postorder(e):

@@ -118,7 +118,7 @@ class _Scalar:
     lines: list[str] = field(default_factory=list[str])
     around: int = 0  # loops around the present statement, other than those on threads
     sites: int = 0
-    serial: tuple[str, ...] = ()  # variables of those loops
+    bound: tuple[str, ...] = ()  # variables of all loops around it; a loop elsewhere may have the same name
     numbers: Iterator[int] = field(default_factory=count)  # of names for what the text would repeat
     inside: Inside = field(default_factory=Inside)  # what unchecked accesses depend on
 
@@ -318,14 +318,15 @@ class _Scalar:
             value = f"u32(cuda.{s.parallel})"
             # Below the first block the difference wraps to a number that no extent reaches.
             self.put(depth, f"{s.var} = {f'u32({value}{first})' if first else value}{note}")
+            self.bound = (*self.bound, s.var)
             if self.exact(s):
                 self.named(s.body, depth)
-                return
-            if any(isinstance(x, Barrier) for x in walk(s.body)):  # all threads meet there: the test goes inside
+            elif any(isinstance(x, Barrier) for x in walk(s.body)):  # all threads meet there: the test goes inside
                 self.named(tested(s.body, symbol(s.var, 0, None) < s.extent), depth)
-                return
-            self.put(depth, f"if {s.var} < {f'u32({extent})' if fits(s.extent) else extent}:")
-            self.named(s.body, depth + 1)
+            else:
+                self.put(depth, f"if {s.var} < {f'u32({extent})' if fits(s.extent) else extent}:")
+                self.named(s.body, depth + 1)
+            self.bound = self.bound[:-1]
         else:
             spread = outermost and self.target.cores and runs_parallel(self.kernel)
             # A part of the blocks, on one core; each core has its own.
@@ -333,22 +334,22 @@ class _Scalar:
             note = f"  # of {extent}, a part on each core{f'; {s.note}' if s.note else ''}" if spread else note
             self.put(depth, f"for {s.var} in range({points}):{note}")
             self.around += 1
-            self.serial = (*self.serial, s.var)
+            self.bound = (*self.bound, s.var)
             (self.named if self.target.threads else self.block)(s.body, depth + 1)
-            self.serial = self.serial[:-1]
+            self.bound = self.bound[:-1]
             self.around -= 1
 
     def named(self, body: Sequence[Stmt], depth: int) -> None:
-        """Statements of one thread, or of a loop in it; repeated expressions of block and thread numbers get names."""
+        """Statements of one thread, or of a loop in it; repeated expressions of loops around get names."""
         if any(isinstance(s, Loop) and is_thread(s.parallel) for s in walk(tuple(body))):
             self.block(body, depth)
             return
         before, sites, plain = len(self.lines), self.sites, self.narrow
         self.narrow = plain.named({})
         self.block(body, depth)
-        # A loop in the body may have the name of one around it, or of a thread loop before: that one is another number.
+        # A loop inside may bind the variable of one around it again: names are made of the others.
         own = {s.var for s in walk(tuple(body)) if isinstance(s, Loop)}
-        found = repeated(self.narrow.asked, {*plain.short, *self.serial} - own, plain.fixed)
+        found = repeated(self.narrow.asked, {*self.bound} - own, plain.fixed)
         if found:
             del self.lines[before:]
             self.sites = sites
