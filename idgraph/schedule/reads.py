@@ -42,6 +42,8 @@ def _in_place(use: TensorExpr, k: int) -> bool:
     """Whether ``use`` reads all of operand ``k`` once, in its order: loops over either visit both alike."""
     if use.is_reduction or use.op in SCATTERS or use.op in SCANS:
         return False
+    if use.op in ("slice", "slice_scatter", "pad", "cat"):  # also of one element: its loops may visit none of it
+        return False
     if use.op == "reshape":
         return True
     axes = [r.domain for r in use.reads[k] if isinstance(r, Mapped)]
