@@ -112,7 +112,8 @@ print(ig.emit(g, "cuda").kernels[0])
 # %% [markdown]
 # ## Sums of rows that lie by columns
 #
-# Neighbouring threads take neighbouring rows; the threads of one row are in the block's other direction.
+# Neighbouring threads take neighbouring rows, four each, as one access holds; the threads of one row are in the block's
+# other direction.
 
 # %%
 g = ig.Fusion("row sums")

@@ -1,15 +1,18 @@
 """Does the suite notice? Faults planted one by one in a copy of the package, and the first test that finds each.
 
-    python -m tools.mutation [--only NAME,...] [--jobs N] [--json FILE]
+    python -m tools.mutation [--only NAME,...] [--jobs N] [--json FILE [--rest]]
 
 Each fault is a change of one place in the sources: a rule, a predicate, a promotion, an allocation, a claim about
-vectors or banks, a barrier. The tests of `FIRST` and `SUITE` run until one fails. Prints a table; exits 1 if a fault
-went unnoticed. The table of the last full run is `tools/bench/results/mutation.json`.
+vectors or banks, a barrier. The tests of `FIRST` and `SUITE` run until one fails; at the end those that failed run
+without a fault, where they must pass. Prints a table; exits 1 if a fault went unnoticed. FILE gets each result as it
+comes and keeps those of other faults; `--rest` runs only the faults that it does not tell yet, or tells of another
+change. That of all is `tools/bench/results/mutation.json`.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -21,7 +24,7 @@ import time
 import tomllib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -30,6 +33,8 @@ from rich.table import Table
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "tools" / "bench" / "faults.toml"
+FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - (.*))?$", re.MULTILINE)
+PART_S = 900  # a part of the suite that takes longer hangs
 
 # Where a room's faults show soonest; then the laws, what is quick, and the rest.
 FIRST = {
@@ -102,6 +107,11 @@ class Fault:
         """The text of the file."""
         return (root / "idgraph" / self.file).read_text(encoding="utf-8")
 
+    @property
+    def change(self) -> str:
+        """A short digest of the change: a result of another change is not this fault's."""
+        return hashlib.sha256("\0".join((self.file, self.old, self.new)).encode()).hexdigest()[:12]
+
 
 def faults() -> tuple[Fault, ...]:
     """Those of `FILE`."""
@@ -117,16 +127,25 @@ class Result:
     found_by: str
     message: str
     seconds: float
+    change: str = ""
+
+
+def copied(into: Path) -> None:
+    """A copy of package, tests and tools; the package with its bytecode, which Python checks against the sources."""
+    for part in ("idgraph", "tests", "tools"):
+        left_out = ("*.ipynb",) if part == "idgraph" else ("*.ipynb", "__pycache__")
+        shutil.copytree(ROOT / part, into / part, ignore=shutil.ignore_patterns(*left_out))
+    shutil.copy(ROOT / "pyproject.toml", into / "pyproject.toml")
 
 
 def plant(fault: Fault, into: Path) -> None:
-    """A copy of package and tests with the fault in it; raises where its place is not there exactly once."""
-    for part in ("idgraph", "tests", "tools"):
-        shutil.copytree(ROOT / part, into / part, ignore=shutil.ignore_patterns("__pycache__", "*.ipynb"))
-    shutil.copy(ROOT / "pyproject.toml", into / "pyproject.toml")
+    """`copied` with the fault in it; raises where its place is not there exactly once."""
+    copied(into)
     text = fault.place(into)
     if text.count(fault.old) != 1:
         raise ValueError(f"{fault.name}: its place stands {text.count(fault.old)} times in {fault.file}, not once")
+    for compiled in (into / "idgraph" / fault.file).parent.glob(f"__pycache__/{Path(fault.file).stem}.*"):
+        compiled.unlink()
     (into / "idgraph" / fault.file).write_text(text.replace(fault.old, fault.new), encoding="utf-8")
 
 
@@ -138,23 +157,60 @@ def run(fault: Fault, suite: Sequence[str] = ()) -> Result:
     with tempfile.TemporaryDirectory(prefix="fault") as folder:
         plant(fault, Path(folder))
         found, message = _first_failure(Path(folder), suite)
-    return Result(fault.name, fault.room, found, message, round(time.perf_counter() - started, 1))
+    return Result(fault.name, fault.room, found, message, round(time.perf_counter() - started, 1), fault.change)
 
 
 def _first_failure(folder: Path, suite: Sequence[str]) -> tuple[str, str]:
-    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=line", "-p", "no:randomly", "-p", "no:cacheprovider"]
-    for part in suite:
+    for part in suite:  # one part after the other: the laws first
         if not (folder / part.partition("::")[0]).exists():
             raise ValueError(f"{part} is not a part of the tests")
-        done = subprocess.run(  # one part after the other: the laws first
-            [*command, "-p", "no:xdist", "--hypothesis-profile", "first", "--no-header", part],
-            cwd=folder, env=environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        try:
+            done = _pytest(folder, "-x", part, limit=PART_S)
+        except subprocess.TimeoutExpired:
+            return part, f"over {PART_S} s"
         if done.returncode:
-            seen = re.search(r"^(?:FAILED|ERROR) (\S+)(?: - (.*))?$", done.stdout, re.MULTILINE)
+            seen = FAILED.search(done.stdout)
             return (seen.group(1), seen.group(2) or "") if seen else (part, done.stdout[-200:] + done.stderr[-200:])
     return "", ""
+
+
+def _pytest(folder: Path, *arguments: str, limit: float | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-p", "no:randomly", "-p", "no:cacheprovider"]
+    command += ["-p", "no:xdist", "--hypothesis-profile", "first", "--no-header", *arguments]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=limit
+    )
+
+
+def failing_anyway(tests: Sequence[str]) -> set[str]:
+    """Those of ``tests`` that fail in a copy without a fault: they find nothing."""
+    if not tests:
+        return set()
+    with tempfile.TemporaryDirectory(prefix="sound") as folder:
+        copied(Path(folder))
+        done = _pytest(Path(folder), *dict.fromkeys(tests))
+    if done.returncode not in {0, 1}:
+        raise ValueError(f"the tests that found faults do not run by themselves: {done.stdout[-1000:]}")
+    return {seen.group(1) for seen in FAILED.finditer(done.stdout)}
+
+
+def stored(file: Path) -> list[Result]:
+    """The results in a file that are of today's faults."""
+    if not file.exists():
+        return []
+    changes = {f.name: f.change for f in faults()}
+    rows = [Result(**row) for row in json.loads(file.read_text(encoding="utf-8"))]
+    return [r for r in rows if changes.get(r.name) == r.change]
+
+
+def store(file: Path, results: Sequence[Result]) -> None:
+    """Results beside those that the file has of other faults, in the order of the faults."""
+    kept = {r.name: r for r in (*stored(file), *results)}
+    rows = [asdict(kept[f.name]) for f in faults() if f.name in kept]
+    made = file.with_suffix(".part")
+    made.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    made.replace(file)
 
 
 def table(results: Sequence[Result]) -> Table:
@@ -173,18 +229,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     reader.add_argument("--only", default="", help="names of faults, comma-separated")
     reader.add_argument("--jobs", type=int, default=1)
     reader.add_argument("--json", type=Path)
+    reader.add_argument("--rest", action="store_true", help="only those that the JSON file does not tell yet")
     given = reader.parse_args(arguments)
+    if given.rest and not given.json:
+        reader.error("--rest needs --json FILE")
     wanted = [n.strip() for n in given.only.split(",") if n.strip()]
-    chosen = [f for f in faults() if not wanted or any(n in f.name for n in wanted)]
+    told = {r.name for r in stored(given.json)} if given.rest else set[str]()
+    chosen = [f for f in faults() if f.name not in told and (not wanted or any(n in f.name for n in wanted))]
     console = Console()
+    results: list[Result] = []
     with ThreadPoolExecutor(given.jobs) as pool:
-        running = track(
-            pool.map(run, chosen), "faults", total=len(chosen), console=console, disable=not console.is_terminal
-        )
-        results = list(running)
-    console.print(table(results))
+        running = pool.map(run, chosen)
+        shown = not console.is_terminal
+        for result in track(running, "faults", total=len(chosen), console=console, disable=shown):
+            results.append(result)
+            if given.json:
+                store(given.json, results)
+    for name in sorted(failing_anyway([r.found_by for r in results if "::" in r.found_by])):
+        console.print(f"{name} fails without a fault too")
+        results = [replace(r, found_by="") if r.found_by == name else r for r in results]
     if given.json:
-        given.json.write_text(json.dumps([asdict(r) for r in results], indent=1) + "\n", encoding="utf-8")
+        store(given.json, results)
+    console.print(table(results))
     return 0 if all(r.found_by for r in results) else 1
 
 

@@ -2,9 +2,9 @@
 
 from idgraph.arith.assume import strongest
 from idgraph.arith.cost import cost, divmods
+from idgraph.arith.dialects import affine_map, affine_set, tvm_index_map
 from idgraph.arith.engine import Rule, Step, rules
 from idgraph.arith.enumerate import closure
-from idgraph.arith.interchange import affine_map, affine_set, tvm_index_map
 from idgraph.arith.machine import IntType, MachineCode, expensive, fits, integer_type, machine_code, reduce_strength
 from idgraph.arith.maps import Collision, IndexMap, IndexSet, MapProof, MapVerdict, Missed, NotInvertible, Undecided
 from idgraph.arith.modular import divisible

@@ -26,6 +26,7 @@ from idgraph.arith.nodes import (
 from idgraph.arith.periods import within_periods
 from idgraph.arith.ranges import congruence, interval
 from idgraph.arith.residues import by_residues, of_symbols, residues_of
+from idgraph.arith.work import spend
 
 Fact = tuple[Terms, int]  # the sum is >= 0
 _ATOMS = ("mod", "floordiv", "min", "max", "xor", "where")
@@ -65,7 +66,9 @@ def _off_the_end(c: Expr) -> list[Fact]:
 def replace(e: Expr, table: dict[Expr, Expr]) -> Expr:
     """``e`` with whole nodes replaced."""
     out: dict[Expr, Expr] = {}
-    for node in postorder(e):
+    nodes = postorder(e)
+    spend(len(nodes))
+    for node in nodes:
         new = table.get(node)
         if new is None:
             new = node
@@ -167,11 +170,13 @@ def implied(claim: Fact, known: list[Fact]) -> bool:
     for n, (ft, fc) in enumerate(known):
         if not (t.keys() & ft.keys()):
             continue
+        spend(1)
         rest, rc = combine(((t, c, 1), (ft, fc, -1)))
         if nonneg(rest, rc) or _implied_scaled(claim, (ft, fc)):
             return True
         for gt, gc in known[n + 1 :]:
             if gt.keys() & rest.keys():
+                spend(1)
                 rest2, rc2 = combine(((rest, rc, 1), (gt, gc, -1)))
                 if nonneg(rest2, rc2):
                     return True
@@ -196,6 +201,13 @@ def strongest(conjuncts: Iterable[Expr]) -> list[Expr]:
             del sums[c], kept[c]
         elif not t:
             del sums[c]
+    least: dict[frozenset[tuple[Expr, int]], Expr] = {}  # of the same sum only the narrowest bound is asked
+    for c, (t, k) in list(sums.items()):
+        best = least.setdefault(frozenset(t.items()), c)
+        if best is not c:
+            loose = c if sums[best][1] <= k else best
+            least[frozenset(t.items())] = best if loose is c else c
+            del sums[loose], kept[loose]
     for n, fact in enumerate(sorted(sums, key=lambda c: -len(sums[c][0]))):
         if n >= _ASKED:
             break

@@ -21,6 +21,7 @@ from idgraph.arith.nodes import (
     postorder,
     rebuild,
     symbol,
+    symbols_of,
 )
 from idgraph.errors import short_repr
 
@@ -208,18 +209,39 @@ def substitute(e: Expr, values: Mapping[str, IntLike] | Mapping[Expr, IntLike] |
     if not isinstance(values, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ArithTypeError(f"{short_repr(cast(object, values))} is not a mapping from symbols to values")
     table: dict[str | Expr, Expr] = {k: as_expr(v) for k, v in values.items()}
-    out: dict[Expr, Expr] = {}
-    for node in postorder(e):
-        if node.op == "sym":
-            found = table.get(node)
-            if found is None:
-                found = table.get(node.name)
-            out[node] = _rebound(node, values, table) if found is None else found
-        elif node.args:
-            args = tuple(out[a] for a in node.args)
-            out[node] = node if all(a is b for a, b in zip(args, node.args, strict=True)) else rebuild(node, args)
-        else:
-            out[node] = node
+    moved: dict[Expr, Expr] = {}
+    for node in symbols_of(e):
+        found = table.get(node)
+        if found is None:
+            found = table.get(node.name)
+        new = _rebound(node, values, table) if found is None else found
+        if new is not node:
+            moved[node] = new
+    return _replaced(e, moved) if moved else e
+
+
+def _replaced(e: Expr, moved: Mapping[Expr, Expr]) -> Expr:
+    """``e`` with other symbols; what has none of those in it stays, and is not looked at."""
+    out, symbols = dict(moved), moved.keys()
+    work = [e]
+    while work:
+        node = work[-1]
+        if node in out:
+            work.pop()
+            continue
+        waiting: list[Expr] = []
+        for a in node.args:
+            if a not in out:
+                if symbols.isdisjoint(symbols_of(a)):
+                    out[a] = a
+                else:
+                    waiting.append(a)
+        if waiting:
+            work.extend(waiting)
+            continue
+        work.pop()
+        args = tuple([out[a] for a in node.args])
+        out[node] = node if all(a is b for a, b in zip(args, node.args, strict=True)) else rebuild(node, args)
     return out[e]
 
 

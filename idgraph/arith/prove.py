@@ -10,6 +10,7 @@ from idgraph.arith.assume import strongest
 from idgraph.arith.enumerate import first_failure, sampled_failure
 from idgraph.arith.nodes import TRUE, ArithError, ArithTypeError, Expr
 from idgraph.arith.simplify import Facts, read, read_facts, simplify, trace
+from idgraph.arith.work import at_most
 from idgraph.display import Printed
 from idgraph.errors import arguments
 
@@ -189,8 +190,9 @@ def drop_redundant(conjuncts: Sequence[Expr], facts: Iterable[Expr] = ()) -> tup
     kept = list(dict.fromkeys(conjuncts))
     if len(kept) > _FEW:
         kept = strongest(kept)
-    for c in sorted(kept, key=lambda c: -c.cost):
-        others = [k for k in kept if k is not c]
-        if is_true(c, (*known, *others)):
-            kept = others
+    with at_most():
+        for c in sorted(kept, key=lambda c: -c.cost):
+            others = [k for k in kept if k is not c]
+            if is_true(c, (*known, *others)):
+                kept = others
     return tuple(kept)

@@ -47,3 +47,14 @@ def budget() -> Generator[bool]:
         yield True
     finally:
         meter.left = None
+
+
+@contextmanager
+def at_most() -> Generator[None]:
+    """One budget for all that is asked inside; what exceeds it ends the block, and what was found so far stands."""
+    with budget() as is_outermost:
+        try:
+            yield
+        except OutOfWork:
+            if not is_outermost:
+                raise

@@ -57,6 +57,17 @@ class Device(Printed):
         table = self.special if special else self.flops
         return table.get(dtype) or table["float32"]
 
+    @property
+    def cooperative(self) -> bool:
+        """Whether all blocks of one launch can wait for each other: CUDA devices of capability 6.0 and later, where
+        all of them are resident (CUDA programming guide, cooperative groups).
+
+        >>> import idgraph as ig
+        >>> ig.cost.devices["H200"].cooperative, ig.cost.devices["cpu"].cooperative
+        (True, False)
+        """
+        return self.kind == "cuda" and self.cc >= (6, 0) and self.threads > 0
+
     def to_json(self) -> str:
         """One JSON object, which `Device.from_json` reads back."""
         return json.dumps(asdict(self), indent=1)

@@ -11,10 +11,10 @@ import numpy as np
 
 from idgraph.arith import Expr
 from idgraph.cost.assembler import assemble
-from idgraph.cost.cache import Reuse, room_of
 from idgraph.cost.device import SECTOR, Device
 from idgraph.cost.model import AccessCost, Assembly, Bound, Cost, KernelCost, TensorCost
 from idgraph.cost.points import Arrays, count_points, grid, relevant, stored_integers
+from idgraph.cost.reuse import Reuse, room_of
 from idgraph.cost.sites import KernelSites, Site, Work, sites_of
 from idgraph.cost.traffic import Block, Distinct, distinct, site_points, touched, warp_sectors
 from idgraph.errors import IdGraphError, short_repr

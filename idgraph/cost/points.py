@@ -112,7 +112,8 @@ _OPS: Mapping[str, Any] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "maximum": np.maximum, "minimum": np.minimum,
     "remainder": np.remainder, "floor_divide": np.floor_divide, "lt": np.less, "le": np.less_equal,
     "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal, "where": np.where,
-    "neg": np.negative, "cast": np.positive,
+    "neg": np.negative, "abs": np.abs, "cast": np.int64, "logical_and": np.logical_and,
+    "logical_or": np.logical_or, "logical_xor": np.logical_xor, "logical_not": np.logical_not,
 }  # fmt: skip
 
 

@@ -18,8 +18,9 @@ from idgraph.errors import FrontendError, IdGraphError
 from idgraph.frontends.arrays import load_torch
 from idgraph.frontends.exporting import capture
 from idgraph.frontends.fx import Import
+from idgraph.frontends.kept import How
 from idgraph.frontends.nodes import short
-from idgraph.frontends.running import How, Runner
+from idgraph.frontends.running import Runner
 from idgraph.loading import load
 from idgraph.runtime.program import Program
 
@@ -250,10 +251,14 @@ def _by_inductor(operation: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def register() -> None:
-    """Make "idgraph" a name that ``torch.compile`` knows; importing this module has done it."""
+    """Make "idgraph" a name that ``torch.compile`` knows; importing this module has done it.
+
+    torch may know it already, as an entry point of the installed package: it then loads this module for the name, and
+    enters what it loaded itself.
+    """
     torch: Any = load_torch("whose compiler this is a backend of")
     registry: Any = torch._dynamo.backends.registry
-    if "idgraph" not in registry._COMPILER_FNS:
+    if "idgraph" not in registry._COMPILER_FNS and registry._BACKENDS.get("idgraph") is None:
         registry.register_backend(name="idgraph")(backend)
 
 

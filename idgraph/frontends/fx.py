@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any
 
 from idgraph.display import Printed, Sheet
 from idgraph.errors import FrontendError, SourceLine, arguments
-from idgraph.frontends.arrays import Array, is_torch
+from idgraph.frontends.imported import Imported
+from idgraph.frontends.kept import How
 from idgraph.frontends.nodes import Node, Program, program_line, short
 from idgraph.frontends.reading import read_program
 from idgraph.frontends.reference import Operation
-from idgraph.frontends.running import How, Runner
-from idgraph.frontends.segments import Plan, Segment, is_projection, plan
-from idgraph.ir import Fusion, Tensor
+from idgraph.frontends.segments import is_projection, plan
+from idgraph.frontends.way import Way
+from idgraph.ir import Tensor
 from idgraph.ir.limits import LIMITS, Limits
 from idgraph.reports.emitted import Emission
 from idgraph.reports.facts import OpaqueFacts
@@ -26,16 +27,6 @@ from idgraph.runtime import Target
 if TYPE_CHECKING:
     from idgraph.cost import Device
     from idgraph.runtime.tuning import Tuner
-
-KernelKey = tuple[int, int, str]  # segment, version of its fusion, target
-
-
-class Kernels(Protocol):
-    """A runner of a fusion: arrays by tensor name in, arrays by tensor name out."""
-
-    def run(
-        self, arrays: Mapping[str, Array], symbols: Mapping[str, int] | None = None, /, *, checked: bool = False
-    ) -> Mapping[str, Array]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,45 +59,19 @@ class Coverage(Printed):
 
 
 @dataclass(slots=True)
-class Import(Printed):
+class Import(Imported, Printed):
     """An imported program: its ``fusion``, its ``coverage``, and `run`.
 
     Results of opaque operations are inputs of ``fusion``; ``segments`` are the fusions that run between them. ``bound``
     holds values of placeholders that `run` does not take (parameters, buffers, constants).
     """
 
-    plan: Plan
-    bound: dict[str, object] = field(default_factory=dict[str, object])
-    operations: Mapping[str, Operation] = field(default_factory=dict[str, Operation])
-    flatten: Callable[[Sequence[object], Mapping[str, object]], list[object]] | None = None
-    unflatten: Callable[[list[object]], object] | None = None
-    kernels: dict[KernelKey, Kernels] = field(default_factory=dict[KernelKey, Kernels], repr=False)
-    runners: dict[How, Runner] = field(default_factory=dict["How", "Runner"], repr=False, compare=False)
-
-    @property
-    def program(self) -> Program:
-        """The nodes it was made of."""
-        return self.plan.program
-
-    @property
-    def fusion(self) -> Fusion:
-        """All mapped operations in one fusion."""
-        return self.plan.fusion
-
-    @property
-    def segments(self) -> tuple[Segment, ...]:
-        """The segments, in the order in which they run."""
-        return self.plan.segments
+    ways: dict[Hashable, Way] = field(default_factory=dict[Hashable, "Way"], repr=False, compare=False)
 
     @property
     def coverage(self) -> Coverage:
         """The operations that were mapped and those that are opaque."""
         return Coverage(dict(sorted(self.plan.mapped.items())), dict(sorted(self.plan.opaque.items())))
-
-    @property
-    def parameters(self) -> tuple[Node, ...]:
-        """The placeholders that `run` takes, in order."""
-        return tuple(n for n in self.program.nodes if n.kind != "call" and n.name not in self.bound)
 
     def calling(self, *operations: str) -> Import:
         """The same program with these ATen operations left to torch, as calls between the fusions.
@@ -129,7 +94,7 @@ class Import(Printed):
                 f"{self.program.name} does not call {', '.join(map(short, missing))}",
                 hint=f"it calls {', '.join(called)}",
             )
-        return replace(self, plan=plan(self.program, found), kernels={}, runners={})
+        return replace(self, plan=plan(self.program, found), kernels={}, ways={})
 
     def source_stack(self, tensor: Tensor | str) -> tuple[SourceLine, ...]:
         """The user's lines that led to a node's tensor, outermost first; the last may be of an installed package.
@@ -227,55 +192,17 @@ class Import(Printed):
         With a ``tuner`` (`idgraph.Tuner`) kernels for "cpu" and "cuda" are chosen by measurement on these arguments,
         the first time; a fusion that the user scheduled is taken as it is.
         """
-        return self._results(self.runner(How(target, "now" if checked else False, tuner=tuner)), args, kwargs)
-
-    def runner(self, how: How) -> Runner:
-        """Its calls in one way, which remember what they found out."""
-        found = self.runners.get(how)
+        key = target, checked, tuner
+        found = self.ways.get(key)
         if found is None:
-            found = self.runners[how] = Runner(self, how)
-        return found
+            found = self.ways[key] = Way(self, How(target, "now" if checked else False, tuner=tuner))
+        return found(*args, **kwargs)
 
-    def compiled(self, target: Target, **options: Any) -> Callable[..., object]:
+    def compiled(self, target: Target, **options: Any) -> Way:
         """See `idgraph.compile`: the program's results for its arguments, every time in the same way."""
         kept = options.pop("cache", None)
-        mine = replace(self, kernels={}, runners={}) if kept is not None else self
-        runner = mine.runner(How(target, cache=kept, **options))
-
-        def call(*args: object, out: Any = None, **kwargs: object) -> object:
-            found = self._results(runner, args, kwargs)
-            return found if out is None else _into(out, found)
-
-        return call
-
-    def _results(self, runner: Runner, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
-        if self.flatten is None and kwargs:
-            names = [n.name for n in self.parameters]
-            unknown = next((k for k in kwargs if k not in names[len(args) :]), None)
-            if unknown is not None:
-                raise FrontendError(f"{self.program.name} takes no {short(unknown)}", hint=", ".join(names))
-            args = [*args, *(kwargs[n] for n in names[len(args) :] if n in kwargs)]
-        flat = list(args) if self.flatten is None else self.flatten(args, kwargs)
-        found = runner(flat)[len(self.program.mutated) :]
-        return tuple(found) if self.unflatten is None else self.unflatten(found)
-
-
-def _into(out: Any, found: Any) -> Any:
-    """Results copied into the arrays of the caller; the structure of both is the same."""
-    many = isinstance(out, (tuple, list)) and isinstance(found, (tuple, list))
-    targets, results = cast("tuple[Sequence[Any], Sequence[Any]]", (out, found) if many else ((out,), (found,)))
-    if len(targets) != len(results):
-        raise FrontendError(f"out has {len(targets)} arrays for {len(results)} results")
-    for t, r in zip(targets, results, strict=True):
-        if many:
-            _into(t, r)
-        elif getattr(t, "shape", None) != getattr(r, "shape", 0) or t.dtype != r.dtype:
-            raise FrontendError(f"out is not a {type(r).__name__} of the shape and type of the result")
-        elif is_torch(t):
-            t.detach().copy_(r)
-        else:
-            t[...] = r
-    return cast("Any", out)
+        mine = replace(self, kernels={}, ways={}) if kept is not None else self
+        return Way(mine, How(target, cache=kept, **options))
 
 
 @arguments(FrontendError, first=True)

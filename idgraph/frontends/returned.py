@@ -1,13 +1,15 @@
 """The results of a call: with the strides captured, and in the same memory where the program's own are.
 
-Arguments that the program changes are changed first, so that views of them are views of what the caller gave.
+Arguments that the program changes are changed first, so that views of them are views of what the caller gave. What
+follows from shapes, types and devices of arguments is decided once, for any number of calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 
@@ -18,93 +20,166 @@ from idgraph.frontends.arrays import is_torch, to_numpy, to_torch
 from idgraph.frontends.nodes import Node, Program, Ref, TensorMeta, where_of
 from idgraph.frontends.spaces import Space
 
-
-@dataclass(frozen=True, slots=True)
-class _Base:
-    """An array that views are made of; ``whole`` is returned for it itself: the caller's own tensor, say."""
-
-    array: Any
-    whole: Any
+Base = tuple[Any, Any]  # an array that views are made of, and what is returned for it itself: the caller's tensor, say
 
 
 @dataclass(slots=True)
+class Call:
+    """One call: arguments as ``given``, and the ``values`` of nodes, by slot. ``theirs``: the memory of arguments and
+    of results; ``bases``: of views, by node."""
+
+    given: Sequence[Any]
+    values: list[Any]
+    theirs: set[int] = field(default_factory=set[int])
+    bases: dict[str, Base] = field(default_factory=dict[str, Base])
+
+
+Make = Callable[[Call], Any]
+
+
 class Returned:
-    """``values`` of nodes as results. ``aliases``: `shared_results`; ``theirs``: the memory of the arguments."""
+    """How values of nodes become results, for arguments of certain shapes.
 
-    program: Program
-    aliases: Mapping[str, Shared]
-    given: Mapping[str, object]
-    values: Mapping[str, Any]
-    space: Space
-    env: Mapping[str, int]
-    theirs: set[int]
-    bases: dict[str, _Base] = field(default_factory=dict[str, "_Base"])
+    ``aliases``: `shared_results`; ``slots``: places of nodes in `Call.values`, arguments first; ``fresh``: nodes that
+    kernels write in memory of their own. ``watches``: a call compares the memory of results with that of arguments.
+    """
 
-    def results(self) -> list[object]:
+    __slots__ = ("_bases", "_changed", "_env", "_own", "_program", "_slots", "_space", "_views", "_written", "watches")
+
+    def __init__(
+        self,
+        program: Program,
+        aliases: Mapping[str, Shared],
+        space: Space,
+        env: Mapping[str, int],
+        slots: Mapping[str, int],
+        fresh: Collection[str],
+    ) -> None:
+        self._program, self._space, self._env, self._slots = program, space, env, slots
+        count = len(program.mutated)
+        rest = [(n, v.name if isinstance(v, Ref) else None, v) for n, v in enumerate(program.results[count:])]
+        mine = [name for _, name, _ in rest if name not in aliases and self._meta(name) is not None]
+        roots = {s.root for name, s in aliases.items() if any(name == other for _, other, _ in rest)}
+        computed = [r for r in roots if program[r].kind == "call"]
+        self.watches = len(set(mine)) < len(mine) or not all(name in fresh for name in (*mine, *computed))
+        self._changed = tuple(self._value(v) for v in program.results[:count])
+        self._written = tuple((slots[n], program[n]) for n in program.mutated)
+        self._own = tuple((n, self._result(v)) for n, name, v in rest if name not in aliases)
+        self._views = tuple(
+            (n, self._view(aliases[name])) for n, name, _ in rest if name is not None and name in aliases
+        )
+        self._bases = self._changed_bases(aliases)
+
+    def _changed_bases(self, aliases: Mapping[str, Shared]) -> tuple[tuple[str, Callable[[Call], Base]], ...]:
+        """The tensors behind the new values of arguments: the arguments, which have them by then."""
+        of = {s.root: s.of for s in aliases.values()}
+        pairs = zip(self._program.mutated, self._program.results, strict=False)
+        return tuple((v.name, self._argument(n, of[v.name])) for n, v in pairs if isinstance(v, Ref) and v.name in of)
+
+    def results(self, call: Call) -> list[Any]:
         """All results, those of arguments that are changed first."""
-        count = len(self.program.mutated)
-        changed = [self._value(v) for v in self.program.results[:count]]
-        rest = self.program.results[count:]
-        own = {n: self._own(v) for n, v in enumerate(rest) if not (isinstance(v, Ref) and v.name in self.aliases)}
-        for name, value in zip(self.program.mutated, changed, strict=False):
-            _write_back(self.given[name], value, self.program[name])
-        self._find_changed()
-        return changed + [own[n] if n in own else self._view(v) for n, v in enumerate(rest)]
+        changed = [value(call) for value in self._changed]
+        found: list[Any] = [None] * (len(self._own) + len(self._views))
+        for n, made in self._own:
+            found[n] = made(call)
+        for (at, node), value in zip(self._written, changed, strict=True):
+            _write_back(call.given[at], value, node)
+        for name, base in self._bases:
+            call.bases[name] = base(call)
+        for n, made in self._views:
+            found[n] = made(call)
+        return changed + found if changed else found
 
-    def _find_changed(self) -> None:
-        """The tensors behind the new values of arguments: the arguments, which have them by now."""
-        of = {s.root: s.of for s in self.aliases.values()}
-        for name, ref in zip(self.program.mutated, self.program.results, strict=False):
-            if isinstance(ref, Ref) and ref.name in of:
-                self.bases[ref.name] = self._argument(name, of[ref.name].at(self.env))
+    def fresh_slots(self) -> tuple[int, ...] | None:
+        """The slots of the results, where each is an array that kernels have just made and that lies as captured."""
+        if self.watches or self._changed or self._written or self._views or self._bases:
+            return None
+        made = [m for _, m in self._own]
+        if not all(isinstance(m, partial) and m.func is _fresh for m in made):
+            return None
+        return tuple(cast("partial[Any]", m).args[0] for m in made)
 
-    def _value(self, value: object) -> object:
+    def _value(self, value: object) -> Make:
         """A result by its name; a size as a number."""
         if isinstance(value, Ref):
-            meta = self.program[value.name].meta
-            return meta.evaluate(self.env) if isinstance(meta, Expr) else self.values.get(value.name, meta)
-        return value.evaluate(self.env) if isinstance(value, Expr) else value
+            meta = self._program[value.name].meta
+            if isinstance(meta, Expr):
+                return _constant(meta.evaluate(self._env))
+            slot = self._slots.get(value.name)
+            return _constant(meta) if slot is None else partial(_of_slot, slot)
+        return _constant(value.evaluate(self._env) if isinstance(value, Expr) else value)
 
-    def _own(self, value: object) -> object:
+    def _result(self, value: object) -> Make:
         """A result in memory of its own."""
-        found = self._value(value)
-        if not (is_torch(found) or isinstance(found, np.ndarray)):
-            return found
-        meta = self._meta(value.name) if isinstance(value, Ref) else None
-        made = self.space.returned(found, meta, memory_of(found) not in self.theirs)
-        self.theirs.add(memory_of(made))
-        return made
+        name = value.name if isinstance(value, Ref) else None
+        meta = self._meta(name)
+        if name is None or name not in self._slots or isinstance(self._program[name].meta, Expr):
+            return self._value(value)
+        back = self._space.back(meta)
+        return partial(_watched if self.watches else _fresh, self._slots[name], back)
 
-    def _view(self, value: object) -> object:
+    def _view(self, shared: Shared) -> Make:
         """A result in the memory of an argument, or of what several results lie in."""
-        assert isinstance(value, Ref)
-        shared = self.aliases[value.name]
-        base = self.bases.get(shared.root)
-        if base is None:
-            base = self.bases[shared.root] = self._base(shared.root)
-        if value.name == shared.root:
-            return base.whole
-        return self.space.view(base.array, shared.of.at(self.env), shared.meta.at(self.env))
+        root, meta = shared.root, self._meta(shared.root)
+        if self._program[root].kind != "call" and meta is not None:
+            base = self._argument(root, meta)
+        else:
+            base = partial(_twice, self._result(Ref(root)))
+        if shared.meta is self._program[root].meta:
+            view = None
+        else:
+            view = self._space.viewing(shared.of.at(self._env), shared.meta.at(self._env))
+        return partial(_viewed, root, base, view)
 
-    def _base(self, root: str) -> _Base:
-        """The array whose memory views of ``root`` have."""
-        meta = self._meta(root)
-        if self.program[root].kind != "call" and meta is not None:
-            return self._argument(root, meta)
-        found = self._own(Ref(root))
-        return _Base(found, found)
-
-    def _argument(self, name: str, meta: TensorMeta) -> _Base:
+    def _argument(self, name: str, meta: TensorMeta) -> Callable[[Call], Base]:
         """The argument itself where it lies as captured, else a copy that does."""
-        given, taken = self.given[name], self.space.taken(self.given[name])
-        found = self.space.lying(taken, meta)
-        mine = found is taken and type(given) is type(taken) and memory_of(given) == memory_of(taken)
-        return _Base(found, given if mine else found)
+        return partial(_lying, self._slots[name], self._space.taken, self._space.lying(meta.at(self._env)))
 
-    def _meta(self, name: str) -> TensorMeta | None:
+    def _meta(self, name: str | None) -> TensorMeta | None:
         """Shape and strides of a node, as captured."""
-        meta = self.program[name].meta
-        return meta.at(self.env) if isinstance(meta, TensorMeta) else None
+        meta = None if name is None else self._program[name].meta
+        return meta.at(self._env) if isinstance(meta, TensorMeta) else None
+
+
+def _constant(value: object) -> Make:
+    return lambda _: value
+
+
+def _of_slot(slot: int, call: Call) -> Any:
+    return call.values[slot]
+
+
+def _fresh(slot: int, back: Callable[[Any, bool], Any], call: Call) -> Any:
+    return back(call.values[slot], True)
+
+
+def _watched(slot: int, back: Callable[[Any, bool], Any], call: Call) -> Any:
+    found = call.values[slot]
+    if not (is_torch(found) or isinstance(found, np.ndarray)):
+        return found
+    made = back(found, memory_of(found) not in call.theirs)
+    call.theirs.add(memory_of(made))
+    return made
+
+
+def _twice(made: Make, call: Call) -> Base:
+    found = made(call)
+    return found, found
+
+
+def _viewed(root: str, base: Callable[[Call], Base], view: Callable[[Any], Any] | None, call: Call) -> Any:
+    found = call.bases.get(root)
+    if found is None:
+        found = call.bases[root] = base(call)
+    return found[1] if view is None else view(found[0])
+
+
+def _lying(slot: int, take: Callable[[object], Any], lying: Callable[[Any], Any], call: Call) -> Base:
+    given = call.given[slot]
+    taken = take(given)
+    found = lying(taken)
+    mine = found is taken and type(given) is type(taken) and memory_of(given) == memory_of(taken)
+    return found, given if mine else found
 
 
 def memory_of(value: Any) -> int:

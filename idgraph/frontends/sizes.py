@@ -47,6 +47,11 @@ class Sizes:
 
     def _solve(self, wanted: Expr, given: int, env: dict[str, int]) -> str | None:
         """The name of the symbol that ``wanted == given`` fixes: affine in that one unknown."""
+        if wanted.op == "sym":
+            if wanted.name in env:
+                return None
+            env[wanted.name] = given
+            return wanted.name
         unknown = [s for s in wanted.names if s not in env]
         if len(unknown) != 1:
             return None
@@ -69,6 +74,8 @@ class Sizes:
         """The axes whose size is not the declared one."""
         found: list[str] = []
         for p, (w, n) in enumerate(zip(wanted, given, strict=True)):
+            if not isinstance(w, int) and w.op == "sym" and env.get(w.name) == n:
+                continue
             if isinstance(w, Expr) and not w.names <= env.keys():
                 found.append(
                     f"axis {p} of {name} is {n}, declared {w}: no whole number of {', '.join(sorted(w.names))}"
@@ -103,6 +110,8 @@ def value_of(size: Size, env: Mapping[str, int]) -> int:
     """A size as a number; raises where a symbol in it is not bound."""
     if isinstance(size, int):
         return size
+    if size.op == "sym" and size.name in env:
+        return env[size.name]
     missing = sorted(size.names - env.keys())
     if missing:
         raise FrontendError(f"the size {size} is not known yet: nothing gave {', '.join(missing)} a value")

@@ -5,7 +5,7 @@ Nothing is copied between the two but what the caller mixes: a NumPy constant of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -45,16 +45,16 @@ class Space(Protocol):
         """A result of torch's."""
         ...
 
-    def returned(self, value: Any, meta: TensorMeta | None, mine: bool) -> Any:
-        """A result with the strides captured; ``mine``: in memory of its own."""
+    def back(self, meta: TensorMeta | None) -> Callable[[Any, bool], Any]:
+        """The result for a value, with the strides captured; the second argument: whether its memory is its own."""
         ...
 
-    def lying(self, value: Any, meta: TensorMeta) -> Any:
+    def lying(self, meta: TensorMeta) -> Callable[[Any], Any]:
         """The array itself where it has the strides captured, else a copy that has them."""
         ...
 
-    def view(self, base: Any, of: TensorMeta, meta: TensorMeta) -> Any:
-        """A view of an array that lies as ``of`` says: where ``meta`` says that it lies in the same memory."""
+    def viewing(self, of: TensorMeta, meta: TensorMeta) -> Callable[[Any], Any]:
+        """The view of an array that lies as ``of`` says: where ``meta`` says that it lies in the same memory."""
         ...
 
 
@@ -79,17 +79,35 @@ class NumPySpace:
     def from_tensor(self, value: Any) -> Any:
         return to_numpy(value)
 
-    def returned(self, value: Any, meta: TensorMeta | None, mine: bool) -> Any:
-        if meta is None or dtype_name(value) != meta.dtype:
-            return value if mine and value.flags.owndata else value.copy(order="K")
-        strides = tuple(s * value.itemsize for s in values_of(meta.strides, {}))
-        return value if mine and value.strides == strides else with_strides(value, meta)
+    def back(self, meta: TensorMeta | None) -> Callable[[Any, bool], Any]:
+        if meta is None:
+            return _as_it_is
+        wanted = values_of(meta.strides, {})
 
-    def lying(self, value: Any, meta: TensorMeta) -> Any:
-        return laid_out(value, meta)
+        def returned(value: Any, mine: bool) -> Any:
+            if dtype_name(value) != meta.dtype:
+                return _as_it_is(value, mine)
+            strides = tuple([s * value.itemsize for s in wanted])
+            if mine and value.strides == strides:
+                return value
+            steps = [s // value.itemsize for s in value.strides]
+            if mine and value.size and _same(value.shape, steps, meta):  # strides of axes of one element
+                return strided(value, value.shape, wanted, 0)
+            return with_strides(value, meta)
 
-    def view(self, base: Any, of: TensorMeta, meta: TensorMeta) -> Any:
-        return strided(base, *_place(of, meta))
+        return returned
+
+    def lying(self, meta: TensorMeta) -> Callable[[Any], Any]:
+        return lambda value: laid_out(value, meta)
+
+    def viewing(self, of: TensorMeta, meta: TensorMeta) -> Callable[[Any], Any]:
+        shape, steps, start = _place(of, meta)
+        return lambda base: strided(base, shape, steps, start)
+
+
+def _as_it_is(value: Any, mine: bool) -> Any:
+    """The array, or a copy in memory of its own."""
+    return value if mine and value.flags.owndata else value.copy(order="K")
 
 
 class TorchSpace:
@@ -112,7 +130,12 @@ class TorchSpace:
         return self.torch.view_as_real(value.resolve_conj().resolve_neg()) if value.is_complex() else value
 
     def complexes(self, value: Any, dtype: str) -> Any:
-        return self.torch.view_as_complex(value.contiguous()) if dtype in PARTS else value
+        if dtype not in PARTS:
+            return value
+        whole = value.contiguous()
+        if not whole.numel():  # without elements, any strides are contiguous
+            whole = whole.clone(memory_format=self.torch.contiguous_format)
+        return self.torch.view_as_complex(whole)
 
     def tensor(self, value: Any, meta: TensorMeta | None) -> Any:
         if meta is None or value.numel() == 0 or _same(value.shape, value.stride(), meta):
@@ -124,19 +147,28 @@ class TorchSpace:
             return self.torch.zeros(value.shape, dtype=value.dtype, device=value.device)
         return value.detach() if value.requires_grad else value
 
-    def returned(self, value: Any, meta: TensorMeta | None, mine: bool) -> Any:
-        if meta is None or self.dtype(value) != meta.dtype:
-            return value if mine else value.clone()
-        if mine and tuple(value.stride()) == tuple(values_of(meta.strides, {})) and not value.storage_offset():
-            return value
-        return self._laid_out(value, meta)
+    def back(self, meta: TensorMeta | None) -> Callable[[Any, bool], Any]:
+        dtype = None if meta is None else getattr(self.torch, meta.dtype)
+        wanted = () if meta is None else tuple(values_of(meta.strides, {}))
 
-    def lying(self, value: Any, meta: TensorMeta) -> Any:
-        return self.tensor(value, meta)
+        def returned(value: Any, mine: bool) -> Any:
+            if meta is None or value.dtype != dtype:
+                return value if mine else value.clone()
+            if mine and not value.storage_offset():
+                if value.stride() == wanted:
+                    return value
+                if value.numel() and _same(value.shape, value.stride(), meta):  # strides of axes of one element
+                    return value.set_(value.untyped_storage(), 0, value.shape, wanted)
+            return self._laid_out(value, meta)
 
-    def view(self, base: Any, of: TensorMeta, meta: TensorMeta) -> Any:
+        return returned
+
+    def lying(self, meta: TensorMeta) -> Callable[[Any], Any]:
+        return lambda value: self.tensor(value, meta)
+
+    def viewing(self, of: TensorMeta, meta: TensorMeta) -> Callable[[Any], Any]:
         shape, steps, start = _place(of, meta)
-        return base.as_strided(shape, steps, base.storage_offset() + start)
+        return lambda base: base.as_strided(shape, steps, base.storage_offset() + start)
 
     def _laid_out(self, value: Any, meta: TensorMeta) -> Any:
         """A copy with these strides; an axis of stride 0 must repeat one element."""

@@ -5,6 +5,7 @@ touch (accesses as index maps) -> digits -> causes -> align (tried on a copy) ->
 
 from idgraph.fuse.causes import CAUSES, Cause
 from idgraph.fuse.explain import explain, obstacles
+from idgraph.fuse.gather_ways import GatherWays, Way, gathers
 from idgraph.fuse.obstacle import Obstacle, Obstacles
 from idgraph.fuse.plan import Plan, plan
 from idgraph.fuse.steps import Alignment, Step
@@ -14,12 +15,15 @@ __all__ = [
     "CAUSES",
     "Alignment",
     "Cause",
+    "GatherWays",
     "Obstacle",
     "Obstacles",
     "Plan",
     "Step",
     "Touch",
+    "Way",
     "explain",
+    "gathers",
     "obstacles",
     "plan",
 ]

@@ -130,7 +130,7 @@ def _answer(q: Question) -> Answer:
         except IdGraphError as error:
             tried.append(f"{name}: {error.what}")
             continue
-        joined = _together(after, q)
+        joined = _together(after, q, _twins(made, q))
         if not joined and (way is not _same_loops or q.buffer == q.a):
             tried.append(f"{name}: they stay in kernels of their own")
             continue
@@ -166,8 +166,15 @@ def _size(bounds: tuple[object, object, int, int]) -> int:
     return min(n, high) if isinstance(high, int) else n
 
 
-def _together(kernels: Sequence[Kernel], q: Question) -> bool:
-    """Whether the kernel that makes ``b`` makes ``a`` too, or computes it for itself."""
+def _twins(made: Fusion, q: Question) -> set[str]:
+    """``a`` and its copies."""
+    names = {t.name for t in q.fusion.tensors}
+    a = q.fusion[q.a].definition
+    return {q.a} | {t.name for t in made.tensors if t.name not in names and _alike(a, t.definition, names)}
+
+
+def _together(kernels: Sequence[Kernel], q: Question, twins: set[str]) -> bool:
+    """Whether the kernel that makes ``b`` makes ``a`` too, or computes it, or the ``twins`` of it, for itself."""
     for k in kernels:
         made = {s.buffer.title for s in walk(k.body)
                 if isinstance(s, (Store, VectorStore, VectorAdd, Accumulate)) and s.buffer is not None}  # fmt: skip
@@ -176,7 +183,7 @@ def _together(kernels: Sequence[Kernel], q: Question) -> bool:
             if len(kernels) == 1:
                 return True
             is_producer = q.buffer == q.a
-            return q.a not in read if is_producer else q.a in made
+            return not twins & read if is_producer else q.a in made
     return False
 
 

@@ -7,9 +7,10 @@ be complete first, then the places of the elements, and last the order in which 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import permutations
+from itertools import permutations, product
 from math import prod
 from typing import Literal, get_args
 
@@ -26,6 +27,7 @@ Cause = Literal[
 ]  # fmt: skip
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 MOST_LOOPS = 7  # orders of which are tried one by one
+MOST_POINTS = 4096  # of an irregular access, that are counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,10 @@ def agree(a: Touch, b: Touch) -> bool:
     their = [x for x in b.loops if x.extent != 1]
     if len(mine) != len(their) or any(simplify(x.extent - y.extent) != 0 for x, y in zip(mine, their)):
         return False
+    # Both name their loops i0, i1, ...: each has a table of its own.
+    alone: dict[Expr, Expr] = {x.symbol: as_expr(0) for x in a.loops if x.extent == 1}
     table: dict[Expr, Expr] = {y.symbol: x.symbol for x, y in zip(mine, their)}
-    table |= {x.symbol: as_expr(0) for x in (*a.loops, *b.loops) if x.extent == 1}
+    table |= {y.symbol: as_expr(0) for y in b.loops if y.extent == 1}
     theirs = {v: k for k, v in a.loads.items()}
     for name, (index, at) in b.loads.items():
         mine = theirs.get((index, tuple(simplify(x.substitute(table)) for x in at)))
@@ -71,7 +75,7 @@ def agree(a: Touch, b: Touch) -> bool:
         old = next(s for x in b.map.results for s in x.symbols if s.name == name)
         table[old] = next(s for x in a.map.results for s in x.symbols if s.name == mine)
     facts = () if b.map.condition is TRUE else (b.map.condition.substitute(table),)
-    return all(_same(x.substitute(table), y.substitute(table), facts) for x, y in zip(a.map.results, b.map.results))
+    return all(_same(x.substitute(alone), y.substitute(table), facts) for x, y in zip(a.map.results, b.map.results))
 
 
 def _same(a: Expr, b: Expr, facts: tuple[Expr, ...] = ()) -> bool:
@@ -226,7 +230,7 @@ def _in_another_order(a: Touch, b: Touch, fa: Form, fb: Form) -> bool:
 
 
 def _broadcast(a: Touch, b: Touch, fa: Form, fb: Form) -> Difference | None:
-    idle = [prod(d.extent for d in f.digits if not d.moves) for f in (fa, fb)]
+    idle = _times(a, fa), _times(b, fb)
     if idle[0] == idle[1]:
         return None
     wide, n = (b, idle[1]) if idle[1] > idle[0] else (a, idle[0])
@@ -252,10 +256,7 @@ def _irregular(a: Touch, b: Touch, fa: Form | None, fb: Form | None) -> Differen
     which = next((t for t, f in ((b, fb), (a, fa)) if f is None), b)
     if sizes[0] is None or sizes[1] is None:
         return _symbolic(a, b)
-    used = {n for x in b.map.results for n in x.names}
-    idle = prod(x.size or 1 for x in b.loops if x.symbol.name not in used)
-    held = {n for x in a.map.results for n in x.names}
-    mine = prod(x.size or 1 for x in a.loops if x.symbol.name not in held)
+    mine, idle = _times(a, fa), _times(b, fb)
     if idle != mine:
         wide = b if idle > mine else a
         why = f"{wide.expr.output.name} touches each element of {a.buffer.name} at several points of its loops"
@@ -263,6 +264,22 @@ def _irregular(a: Touch, b: Touch, fa: Form | None, fb: Form | None) -> Differen
     if a.points != b.points:
         return Difference("extent", (_extents(a, b),))
     return Difference("element order", (f"{which.expr.output.name} goes through {a.buffer.name} as {which.map}",))
+
+
+def _times(t: Touch, form: Form | None) -> int:
+    """How often it touches each element: by digits that move nothing, by counting, or by loops that no axis has."""
+    if form is not None:
+        return prod(d.extent for d in form.digits if not d.moves)
+    sizes = t.sizes or ()
+    if t.sizes is not None and prod(sizes) <= MOST_POINTS:
+        met: list[tuple[int | bool, ...]] = []
+        for point in product(*map(range, sizes)):
+            env = {x.symbol.name: v for x, v in zip(t.loops, point, strict=True)}
+            if t.map.condition.evaluate(env):
+                met.append(tuple(x.evaluate(env) for x in t.map.results))
+        return max(Counter(met).values(), default=1)
+    used = {n for x in t.map.results for n in x.names}
+    return prod(x.size or 1 for x in t.loops if x.symbol.name not in used)
 
 
 def _symbolic(a: Touch, b: Touch) -> Difference:

@@ -122,7 +122,7 @@ def _corners(symbols: Sequence[Expr], sizes: Sequence[int]) -> Iterator[dict[str
 
 
 def _cuts(results: Sequence[Expr]) -> set[int]:
-    """The divisors in the expressions."""
+    """The divisors in the expressions; of ``x//a % b`` also ``a*b``, where the digit ends."""
     found: set[int] = set()
     work = list(results)
     seen: set[Expr] = set()
@@ -133,6 +133,9 @@ def _cuts(results: Sequence[Expr]) -> set[int]:
         seen.add(x)
         if x.op in ("mod", "floordiv") and x.args[1].is_const:
             found.add(abs(int(x.args[1])))
+            inner = x.args[0]
+            if x.op == "mod" and inner.op == "floordiv" and inner.args[1].is_const:
+                found.add(abs(int(inner.args[1]) * int(x.args[1])))
         work += x.args
     return found
 

@@ -13,7 +13,7 @@ from idgraph.fuse.causes import CAUSES, Difference, agree, difference
 from idgraph.fuse.digits import Form, form_of
 from idgraph.fuse.launched import Launched, launched
 from idgraph.fuse.obstacle import Obstacle, Obstacles
-from idgraph.fuse.shared import elements_of_both, points_that_touch
+from idgraph.fuse.overlap import elements_of_both, points_that_touch
 from idgraph.fuse.touch import MOVES, Touch, needs_memory, touches
 from idgraph.ir import Fusion, Tensor, TensorExpr, check_fusion, item_size
 

@@ -11,7 +11,7 @@ from idgraph.ir import Fusion, Tensor, TensorExpr
 from idgraph.kernel.defuse import stored_in
 from idgraph.kernel.ir import Accumulate, Kernel, Store, VectorAdd, VectorStore, walk
 from idgraph.passes.fuse_launches import ARRAYS, LOOKED_AT
-from idgraph.runtime import emit
+from idgraph.runtime.program import launches
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def launched(fusion: Fusion) -> Launched | None:
     if not any(d.parallel.startswith("blockIdx") for t in fusion.tensors for d in t.loop):
         return None
     try:
-        return of_kernels(fusion, emit(fusion, target="cuda").kernels)
+        return of_kernels(fusion, launches(fusion))
     except IdGraphError:
         return None
 

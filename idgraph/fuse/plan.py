@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from idgraph.cost import cost
 from idgraph.display import Printed, Sheet
 from idgraph.errors import ScheduleError, arguments
 from idgraph.fuse.explain import obstacles
@@ -13,15 +15,15 @@ from idgraph.fuse.obstacle import Obstacles
 from idgraph.ir import Fusion, check_fusion
 from idgraph.ir.parsing import copy_fusion
 from idgraph.ir.state import rewriting
-from idgraph.runtime import emit
+from idgraph.runtime.program import emit, launches
 from idgraph.schedule import auto
 
 
 @dataclass(frozen=True, slots=True)
 class Plan(Printed):
     """``kernels``: the operations of each CUDA kernel after `auto`, by the names of the tensors that they make, in
-    launch order. ``before``, ``after``: numbers of kernels as given and after `auto`. ``apart``: the obstacles between
-    kernels that share a buffer. ``scheduled`` is the copy that was scheduled; it may hold private copies.
+    launch order. ``before``, ``after``: numbers of kernels as given and after `auto`. ``given`` is a copy of the fusion
+    as it was, ``scheduled`` the copy that was scheduled; it may hold private copies.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -35,8 +37,44 @@ class Plan(Printed):
     kernels: tuple[tuple[str, ...], ...]
     before: int
     after: int
-    apart: Obstacles
+    given: Fusion
     scheduled: Fusion
+    _apart: list[Obstacles] = field(default_factory=list[Obstacles], repr=False, compare=False)
+
+    @property
+    def apart(self) -> Obstacles:
+        """The obstacles between kernels that share a buffer, looked for when first asked: a fan of n outputs in k
+        launches has some n * n / 2 pairs.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> x = f.input("x", shape=(64, 32))
+        >>> y = ig.exp(x)
+        >>> _ = f.output(y, ig.sum(y, (0, 1)) * x)
+        >>> sorted({o.cause for o in ig.fuse.plan(f).apart})
+        ['synchronisation']
+        """
+        if not self._apart:
+            self._apart.append(obstacles(self.scheduled))
+        return self._apart[0]
+
+    @arguments(ScheduleError, first=True)
+    def moved(self, symbols: Mapping[str, int] | None = None) -> tuple[int, int]:
+        """Bytes that the kernels ask memory for before and after, as `ig.cost` counts them in the emitted programs.
+
+        ``symbols`` gives numbers to symbolic extents. Raises what emitting and `ig.cost` raise.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> y = f.output(ig.exp(f.input("x", shape=(1024,))) * 2.0)
+        >>> ig.fuse.plan(f).moved()  # the exponential is neither stored nor read
+        (16384, 8192)
+        """
+        totals = [
+            cost(emit(copy_fusion(f), target="cuda"), symbols=symbols).total for f in (self.given, self.scheduled)
+        ]
+        before, after = (t.bytes_read + t.bytes_written for t in totals)
+        return before, after
 
     @arguments(ScheduleError, keep=rewriting)
     def apply(self, fusion: Fusion) -> None:
@@ -87,8 +125,8 @@ def plan(fusion: Fusion) -> Plan:
     (3, 1, ())
     """
     check_fusion(fusion, "plan", ScheduleError)
-    before = len(emit(copy_fusion(fusion), target="cuda").kernels)
-    made = copy_fusion(fusion)
+    given, made = copy_fusion(fusion), copy_fusion(fusion)
+    before = len(launches(given))
     auto(made)
-    kernels = emit(made, target="cuda").kernels
-    return Plan(operations(made, kernels), before, len(kernels), obstacles(made), made)
+    kernels = launches(made)
+    return Plan(operations(made, kernels), before, len(kernels), given, made)

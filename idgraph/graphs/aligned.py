@@ -7,7 +7,6 @@ are those of NVIDIA/Fuser #3455). *Extents* are the groups that align edges join
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
@@ -19,6 +18,7 @@ from idgraph.graphs.differ import difference
 from idgraph.graphs.domain_graph import DomainGraph, exact_builder
 from idgraph.graphs.forms import Plans
 from idgraph.graphs.net import GraphNet
+from idgraph.graphs.parted import Parted
 from idgraph.graphs.reasons import Explanation
 from idgraph.graphs.touched import At, conflict, touched_by
 from idgraph.graphs.valgraph import Group, ValGraph
@@ -101,29 +101,13 @@ class AlignedGraph(DomainGraph):
         return tuple(found)
 
     @cached_property
-    def _pairs(self) -> dict[frozenset[int], TensorExpr]:
-        return {frozenset((u.left, u.right)): u.expr for u in self.left_out}
+    def _parts(self) -> Parted:
+        """The exact graph's groups in their aligned parts."""
+        return Parted(self._exact, self.graph, {frozenset((u.left, u.right)): u.expr for u in self.left_out})
 
     def _owner(self, a: IterDomain, b: IterDomain) -> TensorExpr:
         """The operation that makes the extents of two unaligned axes one."""
-        pending = list(self._parted(self._exact.key_number(a), self._exact.key_number(b)))
-        seen = set[tuple[int, int]]()
-        while pending:
-            x, y, n = pending.pop(0)
-            direct = self._pairs.get(frozenset((x, y)))
-            if direct is not None:
-                return direct
-            for p, q in self._exact.premises(x, y, n):
-                if (p, q) not in seen:
-                    seen.add((p, q))
-                    pending += self._parted(p, q)
-        raise AssertionError(f"{a} and {b} are one in the exact graph by aligned unions alone")
-
-    def _parted(self, a: int, b: int) -> Iterator[tuple[int, int, int]]:
-        """The unions on the way between two axes in the exact graph whose ends are not aligned."""
-        for x, y, n in self._exact.edges(a, b):
-            if self.graph.find(x) != self.graph.find(y):
-                yield x, y, n
+        return self._parts.owner(self._exact.key_number(a), self._exact.key_number(b))
 
     @cached_property
     def _net(self) -> GraphNet:

@@ -18,6 +18,7 @@ from functools import partial
 from typing import NamedTuple
 
 from idgraph.graphs.builder import GraphBuilder
+from idgraph.graphs.effects import Effects
 from idgraph.graphs.keys import axis_of
 from idgraph.graphs.net import frame_of
 from idgraph.graphs.touched import Touched, conflict, touches
@@ -64,14 +65,21 @@ class Aligner:
     """
 
     def __init__(self, exact: GraphBuilder[IterDomain], parent: list[int], nodes: Sequence[int]) -> None:
-        self._forms, self._ins, self._outs = exact.nodes.form, exact.nodes.ins, exact.nodes.outs
+        self._forms = {n: exact.nodes.form[n] for n in nodes}
+        self._ins = {n: exact.nodes.ins[n] for n in nodes}
+        self._outs = {n: exact.nodes.outs[n] for n in nodes}
         self._exact = exact
+        self.effects = Effects()
         self._parent = parent
         self._adjacent: dict[int, dict[int, None]] = {}  # expressions that read or make a group, equal ones once
+        self._equal: dict[int, dict[int, None]] = {}  # to an expression those that became equal to it
         self._touched: dict[int, Touched] = {}
         self._table: dict[tuple[int, ...], int] = {}
         self._refused: dict[int, set[int]] = {}  # what a group must not be united with: groups only grow
         self._undo: list[Callable[[], object]] = []
+        # While no group changes: readers and makers of groups, groups that expressions read and make.
+        self._beside: dict[tuple[int, bool], list[int]] = {}
+        self._groups: dict[tuple[int, bool], tuple[int, ...]] = {}
         self._moved: list[tuple[int, list[int]]] = []  # groups that went into others, with the nodes of new ways there
         for n in nodes:
             for x in dict.fromkeys((*self.ins(n), *self.outs(n))):
@@ -127,6 +135,7 @@ class Aligner:
             held, fresh, own = self._adjacent.setdefault(large, {}), list[int](), self._adjacent.get(small, {})
             between = [n for n in own if large in self.ins(n) or large in self.outs(n)]
             self._parent[small] = large
+            self._forget()
             self._undo.append(partial(self._parent.__setitem__, small, small))
             for n in own:
                 first = self._sign(n, pending)
@@ -174,11 +183,21 @@ class Aligner:
                 self._undo.append(partial(self._table.pop, key))
             elif other != n:
                 pending += zip((*self.ins(other), *self.outs(other)), (*self.ins(n), *self.outs(n)), strict=True)
-        return self._first(n)
+        first = self._first(n)
+        held = self._equal.setdefault(first, {})
+        if n != first and n not in held:
+            held[n] = None
+            self._undo.append(partial(held.pop, n))
+        return first
 
     def _take_back(self) -> None:
         for step in reversed(self._undo):
             step()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._beside.clear()
+        self._groups.clear()
 
     # judging ------------------------------------------------------------------------------------------------------
 
@@ -198,7 +217,7 @@ class Aligner:
         reached = Reached(_PLACES)
         for start in (large, *(among - {large})):
             for carrier, end in follow(self, start, start, among.__contains__, reached=reached.afresh()):
-                if reached.is_full or not gives_back(carrier, end):
+                if reached.is_full or not gives_back(self, carrier, end):
                     return False
         return not reached.is_full
 
@@ -238,21 +257,33 @@ class Aligner:
 
     def readers(self, group: int) -> list[int]:
         """Expressions that read a group, of equal ones the first."""
-        own = (n for n in self._adjacent.get(group, ()) if group in self.ins(n))
-        return list(dict.fromkeys(map(self._first, own)))
+        found = self._beside.get((group, True))
+        if found is None:
+            own = (n for n in self._adjacent.get(group, ()) if group in self.ins(n))
+            found = self._beside[group, True] = list(dict.fromkeys(map(self._first, own)))
+        return found
 
     def makers(self, group: int) -> list[int]:
         """Expressions that make a group, of equal ones the first."""
-        own = (n for n in self._adjacent.get(group, ()) if group in self.outs(n))
-        return list(dict.fromkeys(map(self._first, own)))
+        found = self._beside.get((group, False))
+        if found is None:
+            own = (n for n in self._adjacent.get(group, ()) if group in self.outs(n))
+            found = self._beside[group, False] = list(dict.fromkeys(map(self._first, own)))
+        return found
 
     def ins(self, node: int) -> tuple[int, ...]:
         """Groups that an expression reads."""
-        return tuple(map(self.find, self._ins[node]))
+        found = self._groups.get((node, True))
+        if found is None:
+            found = self._groups[node, True] = tuple(map(self.find, self._ins[node]))
+        return found
 
     def outs(self, node: int) -> tuple[int, ...]:
         """Groups that an expression makes."""
-        return tuple(map(self.find, self._outs[node]))
+        found = self._groups.get((node, False))
+        if found is None:
+            found = self._groups[node, False] = tuple(map(self.find, self._outs[node]))
+        return found
 
     def expr(self, node: int) -> DomainExpr:
         """The expression itself."""
@@ -260,9 +291,14 @@ class Aligner:
 
     def alike(self, node: int) -> Sequence[DomainExpr]:
         """All expressions equal to one, itself too."""
-        form, ins = self._forms[node].forward, self.ins(node)
-        own = dict.fromkeys(self._adjacent.get(ins[0], ()))
-        return [self._forms[n].expr for n in own if self._forms[n].forward == form and self.ins(n) == ins]
+        found: dict[int, None] = {}
+        pending = [self._first(node)]
+        while pending:
+            n = pending.pop()
+            if n not in found:
+                found[n] = None
+                pending += self._equal.get(n, ())
+        return [self._forms[n].expr for n in found]
 
     def axis(self, group: int) -> IterDomain:
         """An axis of a group."""

@@ -6,18 +6,19 @@ ones, those that came as the even ones have 0 along the new axis.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from itertools import product
 from typing import Protocol
 
-from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, simplify, symbol
-from idgraph.graphs.conditions import bounds, possible
-from idgraph.graphs.coordinates import forward
+from idgraph.arith import FALSE, TRUE, Expr
 from idgraph.graphs.net import Net, Step, keeps
 from idgraph.ir import DomainExpr, Mapped, Tensor
 from idgraph.ir.domains import is_one
 
 _STEPS = 64  # expressions looked at for one axis
+_NEAR = 32  # those looked at to see whether any can be worth it
 _CHOICES = 16  # coordinates told for one axis
 _TENSORS = 256  # tensors looked at to see which operand a way came through
 
@@ -35,21 +36,45 @@ class OnTheWay(Protocol):
 class Beside:
     """The neighbours of one place of a way, on which the coordinates of the groups ``known`` are told."""
 
-    def __init__(self, net: Net, known: Mapping[int, Expr], place: OnTheWay) -> None:
+    def __init__(self, net: Net, known: Mapping[int, Expr], place: OnTheWay, free: Callable[[int], Expr]) -> None:
         self._net = net
         self._known = known
         self._place = place
-        self._told = frozenset(name for v in known.values() for name in v.names)
+        self._free = free
         self._left = 0
         self._tensors: list[list[Tensor]] | None = None
+
+    @cached_property
+    def _told(self) -> frozenset[str]:
+        return frozenset(name for v in self._known.values() for name in v.names)
 
     def of(self, group: int) -> list[Side]:
         """The coordinates that an axis may have, each with its condition; a variable with its name where none is known.
 
         An axis that is not on the way has a variable of its own.
         """
+        if group not in self._known and not self._may_follow(group):
+            return [(self._free(group), TRUE)]
         self._left = _STEPS
         return self._of(group, frozenset())
+
+    def _may_follow(self, group: int) -> bool:
+        """Whether a known axis, or one of a single element, is among the axes that this one is made of."""
+        net, seen, pending, left = self._net, {group}, deque([group]), _NEAR
+        while pending and left > 0:
+            for n in net.makers(pending.popleft()):
+                if keeps(net, n):
+                    continue
+                left -= 1
+                if any(is_one(d.extent) for d in net.expr(n).inputs):
+                    return True
+                for g in net.ins(n):
+                    if g in self._known:
+                        return True
+                    if g not in seen:
+                        seen.add(g)
+                        pending.append(g)
+        return False
 
     def _of(self, g: int, trail: frozenset[int]) -> list[Side]:
         if g in self._known:
@@ -58,7 +83,7 @@ class Beside:
         fixed: list[Side] = []
         is_open = False
         for n in self._net.makers(g) if g not in trail else ():
-            if keeps(self._net, n) or not self._is_on_the_way(self._net.expr(n)):
+            if keeps(self._net, n) or not any(map(self._is_on_the_way, self._net.alike(n))):
                 continue
             for value, where in self._made(g, n, trail | {g}):
                 if value.names & self._told:
@@ -68,20 +93,19 @@ class Beside:
                 else:
                     is_open = True
         found = told + fixed if told or not is_open else []
-        return list(dict.fromkeys(found))[:_CHOICES] or [(free(self._net, g), TRUE)]
+        return list(dict.fromkeys(found))[:_CHOICES] or [(self._free(g), TRUE)]
 
     def _made(self, g: int, n: int, trail: frozenset[int]) -> list[Side]:
         if self._left <= 0:
-            return [(free(self._net, g), TRUE)]
+            return [(self._free(g), TRUE)]
         self._left -= 1
         e, at = self._net.expr(n), self._net.outs(n).index(g)
         found: list[Side] = []
         for sides in product(*(self._of(x, trail) for x in self._net.ins(n))):
             ins = tuple(v for v, _ in sides)
-            made = tuple(map(simplify, forward(e, ins)))
-            where = possible(and_(*(c for _, c in sides), *bounds(e, ins, made)))
+            where = self._net.effects.inside(e, ins, (TRUE, *(c for _, c in sides)))
             if where is not FALSE:
-                found.append((made[at], where))
+                found.append((self._net.effects.made(e, ins)[at], where))
         return found
 
     def _is_on_the_way(self, e: DomainExpr) -> bool:
@@ -111,12 +135,6 @@ class Beside:
     def _owners(self, node: int) -> list[Tensor]:
         owners = (e.outputs[0].tensor for e in self._net.alike(node))
         return list(dict.fromkeys(t for t in owners if t is not None))
-
-
-def free(net: Net, group: int) -> Expr:
-    """A coordinate of which nothing is known, by the name of its axis."""
-    axis = net.axis(group)
-    return as_expr(0) if is_one(axis.extent) else symbol(axis.name, 0, axis.extent - 1)
 
 
 def _descends(t: Tensor, owners: Sequence[Tensor]) -> bool:

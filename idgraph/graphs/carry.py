@@ -13,11 +13,10 @@ from functools import cached_property
 from itertools import product
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, simplify, symbol
-from idgraph.graphs.beside import Beside, free
-from idgraph.graphs.conditions import bounds, possible
-from idgraph.graphs.coordinates import forward
+from idgraph.graphs.beside import Beside
 from idgraph.graphs.net import Net, Step
 from idgraph.ir import DomainExpr, Resize, Stride
+from idgraph.ir.domains import is_one
 
 _CHOICES = 16  # combinations of ways by which the sides of one step come about
 
@@ -109,14 +108,20 @@ def moved(net: Net, node: int) -> Move | None:
 
 
 class Carrier:
-    """Carries a coordinate from a group of one net, whose extent is that of the axis that the first step reads."""
+    """Carries a coordinate from a group of one net, whose extent is that of the axis that the first step reads.
 
-    def __init__(self, net: Net, extent: Expr) -> None:
+    Coordinates of which nothing is known have the names of their axes where ``named``, else I0, I1, ... as they are
+    met: that is enough for a verdict, and alike for all places of a net that look alike.
+    """
+
+    def __init__(self, net: Net, extent: Expr, *, named: bool) -> None:
         self._net = net
         self.c = variable(extent)
         self._extent = extent
         self._start = 0
         self._moves: dict[int, Move | None] = {}
+        self._named = named
+        self._free: dict[int, Expr] = {}
 
     def begin(self, group: int) -> Place:
         """The empty way at a group."""
@@ -128,7 +133,17 @@ class Carrier:
     @cached_property
     def _frame(self) -> dict[int, Expr]:
         """The coordinates of the axes beside the start: free variables."""
-        return {g: free(self._net, g) for g in self._net.frame(self._start)}
+        return {g: self._unknown(g) for g in self._net.frame(self._start)}
+
+    def _unknown(self, group: int) -> Expr:
+        """A coordinate of which nothing is known."""
+        found = self._free.get(group)
+        if found is None:
+            axis = self._net.axis(group)
+            name = axis.name if self._named else f"I{len(self._free)}"
+            found = as_expr(0) if is_one(axis.extent) else symbol(name, 0, axis.extent - 1)
+            self._free[group] = found
+        return found
 
     def on(self, place: Place, step: Step) -> Iterator[Carried]:
         """The coordinate one step on, by each way in which sides come about; nothing where no element goes on."""
@@ -163,20 +178,20 @@ class Carrier:
         at, e = self.formula(place), self._net.expr(step.node)
         ins, outs = self._net.ins(step.node), self._net.outs(step.node)
         through = ins.index(step.source)
-        beside = Beside(self._net, at.known, place)
+        beside, effects = Beside(self._net, at.known, place, self._unknown), self._net.effects
         sides = [[(at.value, TRUE)] if k == through else beside.of(g) for k, g in enumerate(ins)]
         for k, choices in enumerate(product(*sides)):
             if k == _CHOICES:
                 return
-            made = tuple(map(simplify, forward(e, tuple(v for v, _ in choices))))
-            value = made[outs.index(step.to)]
-            inside = and_(at.inside, *(c for _, c in choices), *bounds(e, tuple(v for v, _ in choices), made))
-            held = at.inside if inside == at.inside else possible(inside)
+            values = tuple(v for v, _ in choices)
+            held = effects.inside(e, values, (at.inside, *(c for _, c in choices if c is not TRUE)))
             if held is FALSE:
                 continue
+            made = effects.made(e, values)
+            value = made[outs.index(step.to)]
             known = dict(at.known)
-            for g, (v, _) in zip(ins, choices, strict=True):
+            for g, v in zip(ins, values, strict=True):
                 known.setdefault(g, v)
             known.update(zip(outs, made, strict=True))
             known[step.to] = value
-            yield Formula(value if held is TRUE else simplify(value, facts=(held,)), held, known)
+            yield Formula(effects.under(value, held), held, known)

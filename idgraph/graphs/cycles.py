@@ -13,10 +13,11 @@ from typing import Generic, TypeVar
 from idgraph.arith import TRUE, Expr, and_, as_expr, simplify
 from idgraph.display import Printed
 from idgraph.errors import IndexingError, SourceLine, user_line
+from idgraph.graphs.effects import CycleKind
 from idgraph.graphs.keys import axis_of, key_text
 from idgraph.graphs.net import GraphNet, Step
 from idgraph.graphs.rings import Ring
-from idgraph.graphs.rounds import CycleKind, Round, around
+from idgraph.graphs.rounds import Round, around, kind_of
 from idgraph.graphs.valgraph import Group, ValGraph
 from idgraph.graphs.ways import Way, cyclic, empty_ways, find_ways, placed
 from idgraph.ir import IterDomain, Tensor, TensorExpr
@@ -64,12 +65,16 @@ class Cycle(Printed, Generic[K]):
     def _round(self) -> Round:
         return around(self._finder.net, self._steps)
 
+    @cached_property
+    def _kind(self) -> CycleKind:
+        return kind_of(self._finder.net, self._steps)
+
     @property
     def kind(self) -> CycleKind:
         """Whether once around gives the coordinate back, adds to it, or does anything else; or nothing goes round."""
         adds = self._way.adds
         if adds is None:
-            return self._round.kind
+            return self._kind
         return "shift" if adds else "identity"
 
     @property

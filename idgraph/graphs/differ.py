@@ -25,7 +25,8 @@ def _parts(net: Net, start: int, goal: int, *, forwards: bool) -> list[str]:
     among = _between(net, start, goal)
     shifts: dict[int, list[tuple[int, int]]] = {}
     others: list[str] = []
-    for carrier, end in follow(net, start, goal, among.__contains__, reached=Reached(_PLACES)) if among else ():
+    ways = follow(net, start, goal, among.__contains__, reached=Reached(_PLACES), named=True) if among else ()
+    for carrier, end in ways:
         at = end.carried
         if isinstance(at, Span):
             # The same difference seen from the other end.

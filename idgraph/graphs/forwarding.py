@@ -7,8 +7,12 @@ producers and the other readers of its producers need too: the rules are applied
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple
 
 from idgraph.arith import ArithError, Expr, simplify
 from idgraph.errors import ScheduleError
@@ -31,6 +35,7 @@ from idgraph.ir import (
 from idgraph.ir.domains import is_one
 from idgraph.ir.loops import part_count
 from idgraph.ir.pointwise import same_extent
+from idgraph.ir.verify import LARGEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +55,36 @@ Place = tuple[IterDomain, int | None]
 Wanted = dict[IterDomain, list[tuple[Forward, Place]]]
 
 
+_Read = tuple[Tensor, TensorExpr, int]
+_Rule = tuple[Callable[[Tensor, TensorExpr, int], Tensor | None], _Read]
+_LAPS = 3  # of a ring of rules that each make an axis longer: then they do so in every lap
+_ROUNDS = 3  # nests that end at all have settled by then, nearly always
+
+
+class _Cause(NamedTuple):
+    """A rule that widened a tensor, and why it was asked."""
+
+    rule: _Rule
+    before: _Cause | None
+
+
 def shared_reads(fusion: Fusion, shared: Callable[[Tensor], int]) -> Iterator[tuple[Tensor, TensorExpr, int]]:
     """(tensor, operation, operand) for each read of a tensor inlined into the operation."""
     for e in fusion.exprs:
         for k, t in enumerate(e.inputs):
             if shared(t):
                 yield t, e, k
+
+
+def _merges_broadcasts(e: TensorExpr) -> bool:
+    """Whether a broadcast of the output of ``e``, or what is made of one, is merged with anything."""
+    wide = {d for d in e.output.logical if d.is_broadcast}
+    for x in (*e.output.domain.exprs, *e.output.domain.loop_exprs) if wide else ():
+        if any(d in wide for d in x.inputs):
+            if isinstance(x, Merge):
+                return True
+            wide.update(x.outputs)
+    return False
 
 
 def feeding(t: Tensor, count: int) -> set[IterDomain]:
@@ -84,16 +113,93 @@ class Forwards:
         self._shared = shared
         self._standing = standing
         self._wants: dict[IterDomain, tuple[TensorExpr, int]] = {}  # the read that tells the forwards of an axis
+        self._ways: dict[_Read, _Way] = {}
+        self._changes: Counter[Tensor] = Counter()  # how often each tensor was widened
+        self._extents: dict[Tensor, tuple[int, dict[IterDomain, Expr]]] = {}  # at that number of changes
         reads = list(shared_reads(fusion, shared))
-        for _ in range(len(reads) + 2):  # each round settles one tensor more, at the least
-            try:
-                upstream = [self._to_producer(*read) for read in reversed(reads)]
-                downstream = [self._to_reader(*read) for read in reads]
-            except ArithError:  # an extent that is a multiple of itself has outgrown all numbers
-                break
-            if not any((*upstream, *downstream)):
+        # Nothing is widened where no reader merges what it reads with a broadcast of its own: such merges come first,
+        # then what they widen.
+        self._seeds: set[_Read] = set()
+        rules: list[_Rule] = [(self._to_producer, read) for read in reversed(reads)]
+        rules += [(self._to_reader, read) for read in reads]
+        with suppress(ArithError):  # a symbolic extent that is a multiple of itself has outgrown all numbers
+            self._seeds = {r for r in reads if _merges_broadcasts(r[1]) and self._way(*r).lacks}
+            most = len(reads) + 2  # each round settles one tensor more, at the least
+            if not self._seeds or self._settled(rules, most):
                 return
         raise _endless(*next(((t, e) for t, e, _ in reads if t in self.of), reads[0][:2]))
+
+    def _settled(self, rules: Sequence[_Rule], most: int) -> bool:
+        """Apply the rules in turn; True as soon as nothing changes in a round.
+
+        A rule that changed nothing is passed over until one of its two tensors is widened.
+        """
+        idle: dict[int, tuple[int, int]] = {}
+        for n in range(most):
+            widened: list[Tensor] = []
+            for at, (rule, read) in enumerate(rules):
+                if read not in self._seeds and read[0] not in self.of and read[1].output not in self.of:
+                    continue
+                if idle.get(at) == (state := self._state(read)):
+                    continue
+                if (found := rule(*read)) is None:
+                    idle[at] = state
+                else:
+                    widened.append(found)
+            if not widened:
+                return True
+            if n == _ROUNDS:
+                self._look_deep(rules, widened)
+        return False
+
+    def _state(self, read: _Read) -> tuple[int, int]:
+        return self._changes[read[0]], self._changes[read[1].output]
+
+    def _look_deep(self, rules: Sequence[_Rule], widened: Sequence[Tensor]) -> None:
+        """Raise where loops widen themselves without end, found by going round in the few that do.
+
+        Rounds come to the same end, after many times the work: each takes the whole nest along. Here what was widened
+        last goes on first, and where a rule follows from itself, the rules between go round alone. What is found short
+        of an end is put back: rounds decide which reader is asked.
+        """
+        touching: dict[Tensor, list[_Rule]] = {}
+        for rule in rules:
+            t, e, _ = rule[1]
+            for x in {t, e.output}:
+                touching.setdefault(x, []).append(rule)
+        of, wants = {t: {d: [*fs] for d, fs in found.items()} for t, found in self.of.items()}, dict(self._wants)
+        left: list[tuple[Tensor, _Cause | None]] = [(t, None) for t in dict.fromkeys(widened)]
+        budget = 4 * len(rules)
+        while left and budget > 0:
+            t, cause = left.pop()
+            for rule in touching[t]:
+                budget -= 1
+                if (found := rule[0](*rule[1])) is not None:
+                    left.append((found, why := _Cause(rule, cause)))
+                    budget -= self._go_round(why)
+        self.of, self._wants = of, wants
+        for t in self._changes:  # rules are asked again
+            self._changes[t] += 1
+
+    def _go_round(self, cause: _Cause) -> int:
+        """Apply the rules from the last use of a rule to this one, in turn; how many were applied.
+
+        Raises where each makes an axis longer in each lap: what one lap adds, the next adds again.
+        """
+        ring, at = [cause.rule], cause.before
+        while at is not None and at.rule != cause.rule:
+            ring.append(at.rule)
+            at = at.before
+        if at is None:
+            return 0
+        for n, (rule, read) in enumerate(_LAPS * ring[::-1]):
+            before = self._length(read)
+            if rule(*read) is None or self._length(read) == before:
+                return n
+        raise _endless(*cause.rule[1][:2])
+
+    def _length(self, read: _Read) -> int:
+        return sum(len(found) for t in (read[0], read[1].output) for found in self.of.get(t, {}).values())
 
     def at(self, t: Tensor, d: IterDomain) -> list[Forward]:
         """The axes that an axis is merged with."""
@@ -113,20 +219,25 @@ class Forwards:
             if axes.count(axis) > 1
         ]
 
-    def _to_producer(self, t: Tensor, e: TensorExpr, k: int) -> bool:
-        changed = False
+    def _to_producer(self, t: Tensor, e: TensorExpr, k: int) -> Tensor | None:
+        """The tensor of the read where what its reader needs has widened it; else None."""
+        changed: Tensor | None = None
         for axis, found in self.walk(t, e, k)[0].items():
             wanted, known = [f for f, _ in found], self.at(t, axis)
             grown = self._wants.get(axis) == (e, k) and not all(map(Forward.same, wanted, known))
             if len(wanted) > len(known) or grown:  # what the reader lacks may itself have been widened meanwhile
+                if prod(max(1, int(f.extent)) for f in wanted if f.extent.is_const) > LARGEST:
+                    raise _endless(t, e)  # no loop is as long: an extent that is a multiple of itself
                 self.of.setdefault(t, {})[axis], self._wants[axis] = wanted, (e, k)
-                changed = True
+                self._changes[t] += 1
+                changed = t
         return changed
 
-    def _to_reader(self, t: Tensor, e: TensorExpr, k: int) -> bool:
+    def _to_reader(self, t: Tensor, e: TensorExpr, k: int) -> Tensor | None:
+        """The reader where what the tensor needs has widened it; else None."""
         if t not in self.of:
-            return False
-        changed = False
+            return None
+        changed: Tensor | None = None
         wanted, known = self.walk(t, e, k)
         # An axis that only the operation's own steps lead to (the index of a scatter) takes no other axis along.
         widened = {*e.output.logical, *(d for x in e.output.domain.loop_exprs for d in x.outputs)}
@@ -135,39 +246,49 @@ class Forwards:
             last = [d for d, own in known.items() if own is axis and d in widened]
             if last and len(theirs) < len(mine) and all(f.same(g) for (f, _), g in zip(theirs, mine, strict=False)):
                 self.of.setdefault(e.output, {}).setdefault(last[-1], []).extend(mine[len(theirs) :])
-                changed = True
+                self._changes[e.output] += 1
+                changed = e.output
         return changed
 
-    def walk(self, t: Tensor, e: TensorExpr, k: int) -> tuple[Wanted, dict[IterDomain, IterDomain]]:
+    def walk(self, t: Tensor, e: TensorExpr, k: int) -> tuple[Wanted, Mapping[IterDomain, IterDomain]]:
         """The axes of t that the reader's shared loops need, and the reader's axes with t's that correspond."""
-        way = _Walk(self, t, e.output, self._shared(t))
-        for axis, read in zip(t.axes, e.reads[k], strict=True):
-            match read:
-                case Mapped(domain):
-                    way.enter(domain, axis)
-                case Fixed(resolves=IterDomain() as to):
-                    way.enter(to, axis)
-                case _:
-                    pass
-        # Made by the operation itself: neither read by any operand, nor on the way from or to what is read.
-        others = {d for x in e.output.domain.exprs for d in (*x.inputs, *x.outputs)}
-        for row in e.reads:
-            others.update(read.domain for read in row if isinstance(read, Mapped))
-        way.fresh = {d for d in e.output.logical if d.is_broadcast and d not in way.known and d not in others}
-        for x in (*e.output.domain.exprs, *e.output.domain.loop_exprs):  # also a reshape's steps
-            way.take(x)
+        way = self._way(t, e, k)
+        wanted, needed = Wanted(), set[IterDomain]()
+        for axis, d, is_outer, is_padded in way.steps:
+            if is_outer is None:  # what the reader's axis is merged with, the tensor's is too
+                found = [(f, (d, i)) for i, f in enumerate(self.at(e.output, d))]
+                is_needed = bool(found)
+            else:
+                extent = self.extent(e.output, d)
+                found = [(Forward(extent, is_outer), (d, None))]
+                is_needed = is_padded or not is_one(extent)
+            if found:
+                wanted.setdefault(axis, []).extend(found)
+            if is_needed:
+                needed.add(axis)
         # Merged with single elements only, an axis keeps its coordinate, unless loops run past the end.
-        return {axis: found for axis, found in way.wanted.items() if axis in way.needed}, way.known
+        return {axis: found for axis, found in wanted.items() if axis in needed}, way.known
+
+    def _way(self, t: Tensor, e: TensorExpr, k: int) -> _Way:
+        found = self._ways.get((t, e, k))
+        if found is None:
+            found = self._ways[t, e, k] = _Way(t, e, k, self._shared(t))
+        return found
 
     def extent(self, t: Tensor, d: IterDomain) -> Expr:
         """The extent of what stands for an axis of ``t``, with all that it is merged with."""
-        known: dict[IterDomain, Expr] = {}
-        for axis in (*t.root, *t.logical):
-            standing = self._standing(t, axis)
-            known.setdefault(axis, self._widened(t, axis, axis.extent if standing is None else standing))
-        for x in t.domain.loop_exprs:
-            made = replay_extents(x, [known.get(axis, axis.extent) for axis in x.inputs])
-            known.update((axis, self._widened(t, axis, extent)) for axis, extent in zip(x.outputs, made, strict=True))
+        changes, known = self._extents.get(t, (-1, {}))
+        if changes != self._changes[t]:
+            known = dict[IterDomain, Expr]()
+            for axis in (*t.root, *t.logical):
+                standing = self._standing(t, axis)
+                known.setdefault(axis, self._widened(t, axis, axis.extent if standing is None else standing))
+            for x in t.domain.loop_exprs:
+                made = replay_extents(x, [known.get(axis, axis.extent) for axis in x.inputs])
+                known.update(
+                    (axis, self._widened(t, axis, extent)) for axis, extent in zip(x.outputs, made, strict=True)
+                )
+            self._extents[t] = self._changes[t], known
         return known.get(d, d.extent)
 
     def _widened(self, t: Tensor, d: IterDomain, extent: Expr) -> Expr:
@@ -205,42 +326,64 @@ def replay_extents(e: DomainExpr, extents: list[Expr]) -> list[Expr]:
             return [extents[0], extents[1]]
 
 
-class _Walk:
-    """Down the schedule of a reader and of the tensor it reads at once."""
+class _Step(NamedTuple):
+    """An axis of a tensor beside an axis of its reader: both go on as one, or (``is_outer``) it is merged with that."""
 
-    def __init__(self, forwards: Forwards, t: Tensor, reader: Tensor, count: int) -> None:
+    axis: IterDomain
+    reader: IterDomain
+    is_outer: bool | None = None
+    is_padded: bool = False
+
+
+class _Way:
+    """Down the schedule of a reader and of the tensor it reads at once; nothing here changes while axes are widened."""
+
+    def __init__(self, t: Tensor, e: TensorExpr, k: int, count: int) -> None:
         self.known: dict[IterDomain, IterDomain] = {}  # the reader's axes with the tensor's that correspond
-        self.fresh: set[IterDomain] = set()  # broadcasts of the reader alone, and what is made of them
-        self.wanted: Wanted = {}
-        self.needed: set[IterDomain] = set()
-        self._forwards, self._reader = forwards, reader
-        self._shared = feeding(reader, count)
-        self._padded = padded(reader.domain.loop_exprs)
+        self.steps: list[_Step] = []
+        domain = e.output.domain
+        self._shared = feeding(e.output, count)
+        self._padded = padded(domain.loop_exprs)
         self._own = {x.inputs: x for x in t.domain.loop_exprs}
+        for axis, read in zip(t.axes, e.reads[k], strict=True):
+            match read:
+                case Mapped(d) | Fixed(resolves=IterDomain() as d):
+                    self._enter(d, axis)
+                case _:
+                    pass
+        # Broadcasts made by the operation itself, and what is made of them: neither read by any operand, nor on the
+        # way from or to what is read.
+        others = {d for x in domain.exprs for d in (*x.inputs, *x.outputs)}
+        for row in e.reads:
+            others.update(read.domain for read in row if isinstance(read, Mapped))
+        self._fresh = {d for d in e.output.logical if d.is_broadcast and d not in self.known and d not in others}
+        for x in (*domain.exprs, *domain.loop_exprs):  # also a reshape's steps
+            self._take(x)
 
-    def enter(self, d: IterDomain, axis: IterDomain) -> None:
-        """Two axes correspond; what the reader's is merged with, the tensor's is too."""
+    @property
+    def lacks(self) -> bool:
+        """Whether the reader merges an axis with one that the tensor lacks."""
+        return any(x.is_outer is not None for x in self.steps)
+
+    def _enter(self, d: IterDomain, axis: IterDomain) -> None:
+        """Two axes correspond."""
         self.known[d] = axis
         if d in self._shared:
-            for i, f in enumerate(self._forwards.at(self._reader, d)):
-                self.wanted.setdefault(axis, []).append((f, (d, i)))
-                self.needed.add(axis)
+            self.steps.append(_Step(axis, d))
 
-    def take(self, x: DomainExpr) -> None:
+    def _take(self, x: DomainExpr) -> None:
         """One step of the reader's schedule."""
         have = [d for d in x.inputs if d in self.known]
         if len(have) == len(x.inputs):
             mine = self._own.get(tuple(self.known[d] for d in have))
             if mine is not None and type(mine) is type(x) and mine.attributes == x.attributes:
                 for d, axis in zip(x.outputs, mine.outputs, strict=True):
-                    self.enter(d, axis)
-        elif all(d in self.fresh for d in x.inputs):
-            self.fresh.update(x.outputs)
+                    self._enter(d, axis)
+        elif all(d in self._fresh for d in x.inputs):
+            self._fresh.update(x.outputs)
         elif have and isinstance(x, Merge) and x.out in self._shared:
             lacking = x.inner if have[0] is x.outer else x.outer
-            if lacking in self.fresh and not have[0].is_broadcast:  # permissive keeps two merged broadcasts apart
-                extent, axis = self._forwards.extent(self._reader, lacking), self.known[have[0]]
-                self.wanted.setdefault(axis, []).append((Forward(extent, have[0] is x.outer), (lacking, None)))
-                if lacking in self._padded or not is_one(extent):
-                    self.needed.add(axis)
-                self.enter(x.out, axis)
+            if lacking in self._fresh and not have[0].is_broadcast:  # permissive keeps two merged broadcasts apart
+                axis = self.known[have[0]]
+                self.steps.append(_Step(axis, lacking, have[0] is x.outer, lacking in self._padded))
+                self._enter(x.out, axis)

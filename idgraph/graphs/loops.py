@@ -7,10 +7,10 @@ a replay of its schedule on the resolved axes, which belongs to no tensor.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Set
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Set
+from dataclasses import dataclass, field, replace
 
-from idgraph.arith import Expr, simplify
+from idgraph.arith import Expr, as_expr, is_true, simplify
 from idgraph.errors import ScheduleError
 from idgraph.graphs.forwarding import Forwards, replay_extents
 from idgraph.graphs.loop_classes import LoopClasses, descendants
@@ -86,6 +86,7 @@ class Nests:
         self._fresh = 0
         self._forwards: Forwards | None = None
         self._conflicts: dict[IterDomain, IterDomain] = {}
+        self._lengths: dict[Tensor, dict[int, Resize]] = {}
         self._classes = LoopClasses(fusion, self.shared)
         self.shadows = Shadows()
         if any(t.inline_position for t in fusion.tensors):
@@ -106,6 +107,7 @@ class Nests:
             self.shadows = self._all_shadows()
         if any(s.direct for s in self.shadows.values()):
             self._narrow()
+        self._lengthen()
 
     def shared(self, t: Tensor) -> int:
         """The number of t's loops that are shared with its consumers."""
@@ -162,20 +164,16 @@ class Nests:
             return
         beside = OneAxis(self.fusion)
         for loops in self._nests():
+            concrete: dict[IterDomain, list[tuple[Tensor, IterDomain, int]]] = {}  # by what is one with them
+            for u, other in loops.items():
+                for c in u.logical:
+                    if not c.is_broadcast:
+                        concrete.setdefault(beside.of(c), []).append((u, c, other))
             for t, k in loops.items():
                 for d in t.logical:
-                    if d not in open_:
-                        continue
-                    at = _positions(t, d, k)
-                    met = next(
-                        (
-                            c
-                            for u, other in loops.items()
-                            for c in u.logical
-                            if at and not c.is_broadcast and beside.same(c, d) and at & _positions(u, c, other)
-                        ),
-                        None,
-                    )
+                    near = concrete.get(beside.of(d), ()) if d in open_ else ()
+                    at = _positions(t, d, k) if near else set[int]()
+                    met = next((c for u, c, other in near if at & _positions(u, c, other)), None)
                     if met is not None:
                         self._union(d, met)
 
@@ -225,6 +223,36 @@ class Nests:
                 if (target := next((d for d in wide if d is not None), None)) is not None:
                     mine.direct[j] = target
                     self.shadows[t] = mine
+
+    def _lengthen(self) -> None:
+        """A shared loop runs as long as its readers' do: what it makes beside its own axis is padded or cut off.
+
+        Whether the two are one loop is decided by their coordinates. They are not where readers differ in length, or
+        where elements of an output would be cut off.
+        """
+        whole = frozenset(self.fusion.outputs)
+        for e in reversed(self.fusion.exprs):
+            t = e.output
+            for j in range(self.shared(t)):
+                mine = self.shadows[t]
+                own, readers = mine.loop[j], [self.shadows[use.output] for use in t.uses]
+                if j in mine.direct:
+                    continue
+                wanted = {r.direct.get(j, r.loop[j]).extent for r in readers}
+                length = wanted.pop()
+                if wanted or same_extent(length, own.extent) or (t in whole and not is_true(length >= own.extent)):
+                    continue
+                longer = self._new(length, t)
+                longer.parallel = own.parallel
+                made = Resize(own, longer, as_expr(0), simplify(length - own.extent), None)
+                longer.definitions = (made,)
+                loops = (*mine.loop[:j], longer, *mine.loop[j + 1 :])
+                self.shadows[t] = replace(mine, loop=loops, exprs=[*mine.exprs, made])
+                self._lengths.setdefault(t, {})[j] = made
+
+    def lengths(self, t: Tensor) -> Mapping[int, Resize]:
+        """By position the steps that make shared loops of ``t`` as long as its readers' are, where its own are not."""
+        return self._lengths.get(t, {})
 
     def links(self, t: Tensor, e: TensorExpr, k: int) -> list[tuple[IterDomain, IterDomain]]:
         """Stand-ins of axes of ``t`` in loops that it shares with ``e``, each with the reader's axis of its coordinate.
@@ -378,19 +406,16 @@ class OneAxis:
             for t, row in zip(e.inputs, e.reads, strict=True):
                 for axis, read in zip(t.axes, row, strict=True):
                     if isinstance(read, Mapped):
-                        self._parent[self._find(axis)] = self._find(read.domain)
+                        self._parent[self.of(axis)] = self.of(read.domain)
                     elif isinstance(read, Fixed) and read.resolves is not None:
-                        self._parent[self._find(axis)] = self._find(read.resolves)
+                        self._parent[self.of(axis)] = self.of(read.resolves)
 
-    def _find(self, d: IterDomain) -> IterDomain:
+    def of(self, d: IterDomain) -> IterDomain:
+        """The axis that stands for all that are one with ``d``."""
         while self._parent.setdefault(d, d) is not d:
             self._parent[d] = self._parent[self._parent[d]]
             d = self._parent[d]
         return d
-
-    def same(self, a: IterDomain, b: IterDomain) -> bool:
-        """True of two such axes."""
-        return self._find(a) is self._find(b)
 
 
 def _positions(t: Tensor, d: IterDomain, count: int) -> set[int]:

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Protocol, cast
 
 from idgraph.graphs.coordinates import transparent
+from idgraph.graphs.effects import Effects
 from idgraph.graphs.forms import own_exprs
 from idgraph.graphs.keys import axis_of
 from idgraph.graphs.valgraph import ValGraph
@@ -23,6 +24,11 @@ class Step(NamedTuple):
 
 class Net(Protocol):
     """Groups and the expressions between them, of equal expressions one."""
+
+    @property
+    def effects(self) -> Effects:
+        """The effects of its expressions on coordinates."""
+        ...
 
     def readers(self, group: int) -> Sequence[int]:
         """Expressions that read a group."""
@@ -85,6 +91,7 @@ class GraphNet:
     def __init__(self, graph: ValGraph[Any]) -> None:
         self._graph = graph
         find, nodes = graph.find, graph.nodes
+        self.effects = Effects()
         self.equal = nodes.classes()
         self._ins = {n: tuple(map(find, nodes.ins[n])) for n in self.equal}
         self._outs = {n: tuple(map(find, nodes.outs[n])) for n in self.equal}

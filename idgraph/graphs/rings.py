@@ -79,7 +79,7 @@ class Rings:
         extent = self._net.expr(ways[0]).inputs[self._net.ins(ways[0]).index(self._first)].extent
         if not extent.is_const:
             return
-        carrier = Carrier(self._net, extent)
+        carrier = Carrier(self._net, extent, named=False)
         homes, outs = (self._search(carrier, int(extent), forwards=x) for x in (True, False))
         told: set[int] = set()
         for group in dict.fromkeys((self._first, *homes)):

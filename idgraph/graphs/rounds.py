@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from dataclasses import replace as replaced
 from functools import reduce
 from itertools import combinations
-from typing import Literal
 
 from idgraph.arith import (
     FALSE,
@@ -34,9 +33,9 @@ from idgraph.arith.assume import replace
 from idgraph.arith.enumerate import values_met
 from idgraph.arith.nodes import postorder
 from idgraph.graphs.carry import Carrier, Formula, Place, Span
+from idgraph.graphs.effects import CycleKind
 from idgraph.graphs.net import Net, Step
 
-CycleKind = Literal["identity", "shift", "reorder", "empty"]
 _POINTS = 1 << 16  # points at which a condition is looked at, to tell it without the axes beside the way
 _TURNS = 3  # remainders of one way round that are taken apart
 _ZERO = as_expr(0)
@@ -63,9 +62,25 @@ def around(net: Net, way: Sequence[Step]) -> Round:
     """The coordinate once around."""
     start, e = way[0].source, net.expr(way[0].node)
     extent = e.inputs[net.ins(way[0].node).index(start)].extent
-    carrier = Carrier(net, extent)
+    carrier = Carrier(net, extent, named=True)
     ends = carried_along(carrier, way)
     return replaced(composed(carrier, ends, extent), stops=_stops(carrier, ends[0])) if ends else nowhere(carrier.c)
+
+
+def kind_of(net: Net, way: Sequence[Step]) -> CycleKind:
+    """The kind alone, worked out once for all cycles that do the same."""
+    start, e = way[0].source, net.expr(way[0].node)
+    extent = e.inputs[net.ins(way[0].node).index(start)].extent
+    carrier = Carrier(net, extent, named=False)
+    ends = carried_along(carrier, way)
+    if not ends:
+        return "empty"
+    parts = [(at, end.carried) for end in ends for at in (carrier.formula(end),)]
+    key = extent, tuple((at.value, at.inside, by.add if isinstance(by, Span) else None) for at, by in parts)
+    found = net.effects.rounds.get(key)
+    if found is None:
+        found = net.effects.rounds[key] = composed(carrier, ends, extent).kind
+    return found
 
 
 def nowhere(c: Expr) -> Round:
@@ -94,8 +109,8 @@ def composed(carrier: Carrier, ends: Sequence[Place], extent: Expr) -> Round:
     """One round of what comes about in several ways."""
     c = carrier.c
     formulas = [carrier.formula(p) for p in ends]
-    told = [_told(at, c, extent, p) for at, p in zip(formulas, ends, strict=True)]
-    insides = [at.inside for at in formulas]
+    both = [(_told(at, c, extent, p), at.inside) for at, p in zip(formulas, ends, strict=True)]
+    told, insides = map(list, zip(*_that_matter(both), strict=True))
     holds = simplify(or_(*(r.holds for r in told)))
     if len({(r.kind, r.shift, r.modulus) for r in told}) == 1:
         first = told[0]
@@ -106,6 +121,16 @@ def composed(carrier: Carrier, ends: Sequence[Place], extent: Expr) -> Round:
         by = shifts.pop()
         return Round("shift", by, extent, c, simplify((c + by) % extent), holds)
     return Round("reorder", None, None, c, _either(told, insides), holds)
+
+
+def _that_matter(ends: list[tuple[Round, Expr]]) -> list[tuple[Round, Expr]]:
+    """The ends of which a cycle tells: where one coordinate goes round in two manners, that which changes it."""
+    changing = [inside for r, inside in ends if r.kind != "identity"]
+    return [
+        (r, inside)
+        for r, inside in ends
+        if r.kind != "identity" or all(simplify(and_(inside, other)) is FALSE for other in changing)
+    ]
 
 
 def _either(told: Sequence[Round], insides: Sequence[Expr]) -> Expr:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-from idgraph.arith import ArithError, Expr, Proof, as_expr, prove_equal, simplify, symbol
+from idgraph.arith import ArithError, Expr, Proof, as_expr, prove_equal, simplify, strongest, symbol
 from idgraph.graphs.coordinates import backward, forward, relates
 from idgraph.graphs.forms import own_exprs
 from idgraph.graphs.loops import Nests
@@ -139,7 +139,7 @@ class Meetings:
                 yield fact
 
     def _proved(self, e: TensorExpr, k: int, at: Expr, loop: Expr) -> bool:
-        facts = tuple(dict.fromkeys(self._facts(e, k)))
+        facts = tuple(strongest(self._facts(e, k)))
         if at.names <= self._loop_names(e) and _differs(at, loop, facts):
             return False
         return isinstance(prove_equal(at, loop, facts=facts), Proof)

@@ -27,7 +27,7 @@ def touches(d: IterDomain) -> Touched:
     if d in t.axes:
         p = t.axes.index(d)
         for e in dict.fromkeys(t.uses):
-            found[e] = frozenset(_read_at(e, k, p) for k in e.operands_of(t))
+            found[e] = frozenset(_read_at(e, k, p) for k, x in enumerate(e.inputs) if x is t)
     return found
 
 

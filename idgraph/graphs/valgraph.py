@@ -350,9 +350,14 @@ class ValGraph(Generic[K]):
         """The path between two elements in the proof forest, as elements and what made them one."""
         return [(x, y, self._reasons.why(n)) for x, y, n in self._sets.path(a, b)]
 
-    def edges(self, a: int, b: int) -> list[tuple[int, int, int]]:
-        """`path`, with the numbers of the reasons."""
-        return self._sets.path(a, b)
+    @property
+    def elements(self) -> int:
+        """The number of elements: keys, and what shows in no group."""
+        return len(self._sets)
+
+    def above(self, x: int) -> tuple[int, int] | None:
+        """The element next to one on the way to the root of the proof forest, and the number of the edge's reason."""
+        return self._sets.above(x)
 
     def premises(self, x: int, y: int, reason: int) -> list[tuple[int, int]]:
         """The pairs of elements whose sameness one union rests on; none for what an operation says itself."""

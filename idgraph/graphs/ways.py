@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from idgraph.arith import FALSE, Proof, prove_equal
+from idgraph.arith import FALSE
 from idgraph.graphs.carry import Carried, Carrier, Formula, Place, Span, moved
 from idgraph.graphs.net import GraphNet, Net, Step, keeps
 from idgraph.graphs.rings import Ring, Rings
@@ -70,10 +70,12 @@ def follow(
     *,
     simple: bool = True,
     reached: Reached | None = None,
+    named: bool = False,
 ) -> Iterator[tuple[Carrier, Place]]:
     """Ways from a group to another (or back to itself), through groups ``within``, that some coordinate goes.
 
-    ``simple`` ways come to no group twice; without it a way ends only where it brings nothing new.
+    ``simple`` ways come to no group twice; without it a way ends only where it brings nothing new. Free coordinates
+    have the names of their axes where ``named``.
     """
     held = Reached() if reached is None else reached
     place_of: dict[int, int] = {}
@@ -91,7 +93,7 @@ def follow(
                 continue
             if at is None:
                 extent = net.expr(n).inputs[net.ins(n).index(start)].extent
-                carrier = carriers.setdefault(extent, Carrier(net, extent))
+                carrier = carriers.setdefault(extent, Carrier(net, extent, named=named))
                 at = carrier, carrier.begin(start)
             yield from _leave(net, at, n, goal, within, simple, held, place_of, queue)
         first = False
@@ -204,19 +206,18 @@ def find_ways(net: GraphNet) -> list[Way | Ring]:
                 reached = Reached()
                 for carrier, end in follow(net, start, start, among.__contains__, reached=reached) if left > 0 else ():
                     key = frozenset(s.node for s in end.steps())
-                    if key not in ways or (ways[key][1] and not gives_back(carrier, end)):
-                        ways[key] = Way(end), gives_back(carrier, end)
+                    if key not in ways or (ways[key][1] and not gives_back(net, carrier, end)):
+                        ways[key] = Way(end), gives_back(net, carrier, end)
                 left -= reached.places
         found += [way for way, _ in ways.values()] + rings
     return found
 
 
-def gives_back(carrier: Carrier, end: Place) -> bool:
+def gives_back(net: Net, carrier: Carrier, end: Place) -> bool:
     """True of a way around after which every coordinate that goes it is what it was, by proof."""
     if isinstance(end.carried, Span):
         return end.carried.add == 0
-    value, c = end.carried.value, carrier.c
-    return value is c or isinstance(prove_equal(value, c, facts=(end.carried.inside,)), Proof)
+    return net.effects.same(end.carried.value, carrier.c, end.carried.inside)
 
 
 def moves_only(net: Net, among: Mapping[int, None]) -> bool:
@@ -237,8 +238,8 @@ def _taken_out(net: GraphNet, component: dict[int, None]) -> tuple[list[Way | Ri
             if isinstance(end.carried, Span):
                 continue
             key = frozenset(s.node for s in end.steps())
-            if key not in ways or (ways[key][1] and not gives_back(carrier, end)):
-                ways[key] = Way(end), gives_back(carrier, end)
+            if key not in ways or (ways[key][1] and not gives_back(net, carrier, end)):
+                ways[key] = Way(end), gives_back(net, carrier, end)
         rings += Rings(net, root, among).all()
         rest = {g: None for g in among if g != root}
         pending += [dict.fromkeys(sorted(x, key=net.first)) for x in components(net, rest)[::-1]]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from idgraph.arith import (
-    TRUE,
     ArithError,
     Collision,
     Expr,
@@ -16,73 +15,24 @@ from idgraph.arith import (
     NotInvertible,
     affine_map,
     affine_set,
-    and_,
     as_expr,
-    simplify,
     tvm_index_map,
 )
-from idgraph.display import Printed, Sheet
 from idgraph.errors import IndexingError, arguments
-from idgraph.index.bank_suggestions import BankSuggestion, bank_suggestions
-from idgraph.index.banks import BankConflicts, bank_conflicts
-from idgraph.index.bounds import Bound, Predicate, explain_predicate
+from idgraph.index.access_function import AccessFunction
+from idgraph.index.bank_suggestions import BankConflicts, BankSuggestion, bank_suggestions
 from idgraph.index.loop import Loop
 from idgraph.index.machine import index_bits, index_type
 from idgraph.index.picture import AccessPicture, access_picture
-from idgraph.index.storage import Buffer
-from idgraph.index.suggestions import Suggestion, suggestions
-from idgraph.index.vector import Contiguity, VectorWidth, explain_contiguous, explain_vector_width, vector_width
-from idgraph.ir import Fusion, Tensor, TensorExpr
-
-
-class Maps(Protocol):
-    """The part of an index model of a changed fusion that an access needs."""
-
-    def verify(self) -> None: ...
-    def write(self, e: TensorExpr, /) -> Access: ...
-    def read(self, e: TensorExpr, operand: int, /) -> Access: ...
-
+from idgraph.index.predicates import Predicate, explain_predicate
+from idgraph.index.suggestions import Suggestion, VectorWidth, suggestions
+from idgraph.index.vector import Contiguity, Width, explain_contiguous
 
 Part = Literal["coordinates", "allocation", "address"]  # what of an access an interchange text says
 
 
-class Coordinate(Expr):
-    """An expression of an access that holds loaded values; ``loads`` says where these come from.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> x, i = f.input("x", shape=(4, 33)), f.input("i", shape=(4, 1), dtype="int64")
-    >>> a = ig.IdModel(f).access(ig.gather(x, 1, i).definition, x)
-    >>> {name: (t.name, where) for name, (t, where) in a.coordinates[1].loads.items()}
-    {'ld1': ('i', (i0, 0))}
-    >>> a.coordinates[1].evaluate({"ld1": 7}), a.coordinates[0].loads
-    (7, {})
-    """
-
-    __slots__ = ("sources",)
-    sources: Mapping[str, tuple[Tensor, tuple[Expr, ...]]]
-
-    @property
-    def loads(self) -> Mapping[str, tuple[Tensor, tuple[Expr, ...]]]:
-        """Symbol name -> (index tensor, its coordinates)."""
-        return self.sources
-
-
-def with_loads(x: Expr, loads: Mapping[str, tuple[Tensor, tuple[Expr, ...]]]) -> Expr:
-    """``x`` itself, or an equal expression that knows where its loaded values come from."""
-    used = {name: source for name, source in loads.items() if name in x.names}
-    if not used:
-        return x
-    made = Coordinate.__new__(Coordinate)
-    for slot in Expr.__slots__:
-        if hasattr(x, slot):
-            setattr(made, slot, getattr(x, slot))
-    made.sources = used
-    return made
-
-
 @dataclass(frozen=True, slots=True)
-class Access(Printed):
+class Access(AccessFunction):
     """One tensor as one operation touches it; all expressions are in loop variables, symbols and loaded values.
 
     ``coordinates`` has one entry for each axis of ``tensor.shape``, ``logical`` one for each logical axis (with reduced
@@ -102,70 +52,6 @@ class Access(Printed):
     >>> a.is_write, a.index_bits
     (False, 32)
     """
-
-    expr: TensorExpr
-    tensor: Tensor
-    operand: int | None
-    loops: tuple[Loop, ...]
-    logical: tuple[Expr, ...]
-    allocation: tuple[Expr, ...]
-    address: Expr
-    buffer: Buffer
-    slots: tuple[Expr | None, ...]
-    conditions: tuple[Expr, ...]
-    loads: Mapping[str, tuple[Tensor, tuple[Expr, ...]]] = field(
-        default_factory=dict[str, tuple[Tensor, tuple[Expr, ...]]]
-    )
-    load_bounds: tuple[Expr, ...] = ()
-    bounds: tuple[Bound, ...] = field(default=(), repr=False, compare=False)
-    maps: Callable[[Fusion], Maps] | None = field(default=None, repr=False, compare=False)
-    whole: Expr | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def is_write(self) -> bool:
-        """True of the output's access."""
-        return self.operand is None
-
-    @property
-    def coordinates(self) -> tuple[Expr, ...]:
-        """One for each axis of ``tensor.shape``."""
-        kept = zip(self.tensor.logical, self.logical, strict=True)
-        return tuple(x for d, x in kept if d.kind != "reduction")
-
-    @property
-    def predicate(self) -> Expr:
-        """The condition under which the access happens; needs no loaded value."""
-        return and_(*self.conditions) if self.conditions else TRUE
-
-    def guarded(self) -> Access:
-        """The same access in the smallest forms that are right where the predicate holds.
-
-        ``coordinates`` and ``address`` of an access say at every loop point where its path leads, also where nothing
-        is read or written; those of the guarded one are equal where the predicate is true and mean nothing elsewhere.
-
-        >>> import idgraph as ig
-        >>> f = ig.Fusion("f")
-        >>> t = f.output(f.input("a", shape=(1, 5)) + 1.0).split(0, 8).merge(1)
-        >>> write = ig.IdModel(f).write(t.definition)
-        >>> print(write)
-        add writes t1[0, i1%5] at i1%5 if i1 < 5
-        >>> print(write.guarded())
-        add writes t1[0, i1] at i1 if i1 < 5
-        """
-        if not self.conditions:
-            return self
-
-        def small(x: Expr) -> Expr:
-            return with_loads(simplify(x, facts=self.conditions), self.loads)
-
-        return replace(
-            self,
-            logical=tuple(map(small, self.logical)),
-            allocation=tuple(map(small, self.allocation)),
-            address=small(self.address),
-            whole=None if self.whole is None else small(self.whole),
-            slots=tuple(None if x is None else small(x) for x in self.slots),
-        )
 
     def explain_predicate(self) -> Predicate:
         """The predicate conjunct by conjunct: axis, end, cause and line; with what is not tested, and why not.
@@ -218,7 +104,7 @@ class Access(Printed):
         >>> a.vector_width("i0")
         4
         """
-        return vector_width(self, loop)
+        return Width.along(self, loop).width
 
     @arguments(IndexingError)
     def explain_vector_width(self, loop: str | int | Loop, wanted: int | None = None) -> VectorWidth:
@@ -232,7 +118,7 @@ class Access(Printed):
         >>> int(why), why.wanted, why.limit
         (1, 4, 'extent')
         """
-        return explain_vector_width(self, loop, wanted)
+        return VectorWidth.along(self, loop, wanted)
 
     @arguments(IndexingError)
     def suggestions(self, why: VectorWidth) -> tuple[Suggestion, ...]:
@@ -247,30 +133,6 @@ class Access(Printed):
         4 elements if the extent 30 of t is a multiple of 4: 32
         """
         return suggestions(why)
-
-    @property
-    def tensor_address(self) -> Expr:
-        """Elements from the start of a memory that holds the whole tensor, whatever is allocated for it.
-
-        >>> import idgraph as ig
-        >>> f = ig.Fusion("f")
-        >>> t = ig.exp(f.input("x", shape=(3, 4)), name="t")
-        >>> read = ig.IdModel(f).access(f.output(t.inline(1) + 1.0).definition, t)
-        >>> str(read.address), str(read.tensor_address), read.buffer.place
-        ('i1', 'i0*4 + i1', 'private')
-        """
-        return self.address if self.whole is None else self.whole
-
-    @property
-    def place(self) -> str:
-        """The address as tables show it, with the kind of memory where that is not the whole tensor's."""
-        match self.buffer.place:
-            case "register":
-                return "register"
-            case "shared" | "private" as kind:
-                return f"{self.address} ({kind})"
-            case "input" | "output" | "global":
-                return str(self.address)
 
     @arguments(IndexingError)
     def bank_conflicts(
@@ -292,7 +154,7 @@ class Access(Printed):
         >>> a.bank_conflicts().ways
         32
         """
-        return bank_conflicts(self, block, symbols)
+        return BankConflicts.counted(self, block, symbols)
 
     @arguments(IndexingError)
     def bank_suggestions(self, found: BankConflicts) -> tuple[BankSuggestion, ...]:
@@ -494,23 +356,6 @@ class Access(Printed):
     def _symbols(self) -> list[str]:
         every = (*self.coordinates, *self.allocation, self.address, *self.conditions)
         return sorted({name for x in every for name in x.names} - {*self._dims(), *self.loads})
-
-    def sheet(self) -> Sheet:
-        """The notebook form: one fact in each row."""
-        rows = [("coordinates", "(" + ", ".join(map(str, self.coordinates)) + ")"), ("address", self.place)]
-        rows.append(("when", str(self.predicate)))
-        rows += [(n, f"{t.name}[{', '.join(map(str, where))}]") for n, (t, where) in self.loads.items()]
-        rows += [("must hold", str(c)) for c in self.load_bounds]
-        verb = "writes" if self.is_write else "reads"
-        loops = "for " + ", ".join(map(str, self.loops)) if self.loops else "once"
-        return Sheet(f"{self.expr.op} {verb} {self.tensor.name}", ("", ""), tuple(rows), (loops,))
-
-    def __str__(self) -> str:
-        verb = "writes" if self.is_write else "reads"
-        where = ", ".join(map(str, self.coordinates))
-        at = "in a register" if self.buffer.place == "register" else f"at {self.place}"
-        text = f"{self.expr.op} {verb} {self.tensor.name}[{where}] {at}"
-        return text if not self.conditions else f"{text} if {self.predicate}"
 
 
 def _hint(error: NotInvertible) -> str:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from idgraph.display import Printed
 from idgraph.errors import IdGraphError
-from idgraph.index.banks import WORD, BankConflicts
+from idgraph.index.access_function import AccessFunction
+from idgraph.index.banks import WORD, Conflicts
 from idgraph.ir import Fusion, NewSteps, Tensor, item_size, rebuild
 from idgraph.ir.exprs import Attr
 from idgraph.ir.places import axis_place
-
-if TYPE_CHECKING:
-    from idgraph.index.access import Access
 
 _MAX_CURES = 3
 
@@ -40,7 +38,59 @@ class BankSuggestion:
         return f"{left} if {self.text}{room}"
 
 
-def bank_suggestions(found: BankConflicts) -> tuple[BankSuggestion, ...]:
+@dataclass(frozen=True, slots=True)
+class BankConflicts(Conflicts, Printed):
+    """Bank conflicts of an access of shared memory, over all warps and all steps of its other loops.
+
+    ``ways``: most different words that one phase of a warp wants of one bank (1: no conflict). ``phases`` are those
+    that the access needs anyway (1, 2 or 4); ``passes`` is the most that any warp takes. ``lanes`` want different
+    words of ``bank``, one lane for each word. ``bytes`` is what a lane moves; ``points`` how many were counted.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("tile")
+    >>> t = ig.copy(f.input("a", shape=(4, 32, 32)), name="t").set_memory("shared")
+    >>> u = f.output(ig.permute(t, (0, 2, 1)))
+    >>> for x in (t, u):
+    ...     for p, way in enumerate(("blockIdx.x", "threadIdx.y", "threadIdx.x")):
+    ...         _ = x.parallelize(p, way)
+    >>> found = ig.IdModel(f).access(t.inline(1).uses[0], t).bank_conflicts()
+    >>> found.ways, found.bank, [(x.lane, x.byte) for x in found.lanes[:3]]
+    (32, 0, [(0, 0), (1, 128), (2, 256)])
+    >>> print(found)
+    read of t by permute: 32-way bank conflict
+      bank 0: lane 0 byte 0, lane 1 byte 128, lane 2 byte 256, lane 3 byte 384, ...
+      no conflict if axis 2 of t is swizzled (xor) by axis 1
+      no conflict if axis 2 of t is padded by 1, 32 elements more
+    """
+
+    def suggestions(self) -> tuple[BankSuggestion, ...]:
+        """Paddings and swizzles of the array that take all conflicts away from every access of it, each counted.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("tile")
+        >>> t = ig.copy(f.input("a", shape=(4, 32, 32)), name="t").set_memory("shared")
+        >>> u = f.output(ig.permute(t, (0, 2, 1)))
+        >>> for x in (t, u):
+        ...     for p, way in enumerate(("blockIdx.x", "threadIdx.y", "threadIdx.x")):
+        ...         _ = x.parallelize(p, way)
+        >>> a = ig.IdModel(f).access(t.inline(1).uses[0], t)
+        >>> [str(change) for change in a.bank_conflicts().suggestions()][:1]
+        ['no conflict if axis 2 of t is swizzled (xor) by axis 1']
+        """
+        return bank_suggestions(self)
+
+    def __str__(self) -> str:
+        verb = "write" if self.access.is_write else "read"
+        head = f"{verb} of {self.access.tensor.name} by {self.access.expr.op}"
+        if not self:
+            return f"{head}: no bank conflict at {self.points} points"
+        some = ", ".join(f"lane {x.lane} byte {x.byte}" for x in self.lanes[:4])
+        more = ", ..." if len(self.lanes) > 4 else ""
+        lines = [f"{head}: {self.ways}-way bank conflict", f"  bank {self.bank}: {some}{more}"]
+        return "\n".join([*lines, *(f"  {c}" for c in self.suggestions())])
+
+
+def bank_suggestions(found: Conflicts) -> tuple[BankSuggestion, ...]:
     """See `BankConflicts.suggestions`."""
     access = found.access
     if not found or access.maps is None:
@@ -60,7 +110,7 @@ def bank_suggestions(found: BankConflicts) -> tuple[BankSuggestion, ...]:
     return tuple(sorted((c for c in made if c.ways == best), key=lambda c: c.extra))[:_MAX_CURES]
 
 
-def _counted(access: Access, text: str, edit: NewSteps, vectors: Sequence[int]) -> BankSuggestion | None:
+def _counted(access: AccessFunction, text: str, edit: NewSteps, vectors: Sequence[int]) -> BankSuggestion | None:
     """The layout tried on a copy: the worst of all accesses of the array counts, and none may lose its vectors."""
     try:
         after = _every(access, (edit,))
@@ -72,17 +122,17 @@ def _counted(access: Access, text: str, edit: NewSteps, vectors: Sequence[int]) 
     return BankSuggestion(text, max(c.ways for c in counts), _elements(after[0]) - _elements(access), (edit,))
 
 
-def _elements(access: Access) -> int:
+def _elements(access: AccessFunction) -> int:
     """Elements of the array; 0 where that is not a constant number."""
     size = access.buffer.size
     return int(size) if size.is_const else 0
 
 
-def _counts(accesses: Sequence[Access]) -> list[BankConflicts]:
-    return [a.bank_conflicts() for a in accesses if any(x.parallel.startswith("thread") for x in a.loops)]
+def _counts(accesses: Sequence[AccessFunction]) -> list[Conflicts]:
+    return [Conflicts.counted(a) for a in accesses if any(x.parallel.startswith("thread") for x in a.loops)]
 
 
-def _every(access: Access, edits: tuple[NewSteps, ...]) -> list[Access]:
+def _every(access: AccessFunction, edits: tuple[NewSteps, ...]) -> list[AccessFunction]:
     """All accesses of the array in a changed copy, the write first."""
     t = access.tensor
     if access.maps is None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from idgraph.arith import Expr, multiple_of, simplify
-from idgraph.display import Printed
 from idgraph.errors import IndexingError
+from idgraph.index.access_function import AccessFunction
 from idgraph.index.loop import Loop
 from idgraph.index.warps import BANKS, WARP, WORD, block_dims, lane_bytes, number_of, thread_loops, vector_loop
 from idgraph.ir import item_size
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from idgraph.index.access import Access
-    from idgraph.index.bank_suggestions import BankSuggestion
 
 MAX_POINTS = 1 << 20
 Ints: TypeAlias = "npt.NDArray[np.int64]"
@@ -40,31 +38,10 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class BankConflicts(Printed):
-    """Bank conflicts of an access of shared memory, over all warps and all steps of its other loops.
+class Conflicts:
+    """`idgraph.index.BankConflicts` as data."""
 
-    ``ways``: most different words that one phase of a warp wants of one bank (1: no conflict). ``phases`` are those
-    that the access needs anyway (1, 2 or 4); ``passes`` is the most that any warp takes. ``lanes`` want different
-    words of ``bank``, one lane for each word. ``bytes`` is what a lane moves; ``points`` how many were counted.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("tile")
-    >>> t = ig.copy(f.input("a", shape=(4, 32, 32)), name="t").set_memory("shared")
-    >>> u = f.output(ig.permute(t, (0, 2, 1)))
-    >>> for x in (t, u):
-    ...     for p, way in enumerate(("blockIdx.x", "threadIdx.y", "threadIdx.x")):
-    ...         _ = x.parallelize(p, way)
-    >>> found = ig.IdModel(f).access(t.inline(1).uses[0], t).bank_conflicts()
-    >>> found.ways, found.bank, [(x.lane, x.byte) for x in found.lanes[:3]]
-    (32, 0, [(0, 0), (1, 128), (2, 256)])
-    >>> print(found)
-    read of t by permute: 32-way bank conflict
-      bank 0: lane 0 byte 0, lane 1 byte 128, lane 2 byte 256, lane 3 byte 384, ...
-      no conflict if axis 2 of t is swizzled (xor) by axis 1
-      no conflict if axis 2 of t is padded by 1, 32 elements more
-    """
-
-    access: Access = field(repr=False, compare=False)
+    access: AccessFunction = field(repr=False, compare=False)
     ways: int
     phases: int
     passes: int
@@ -76,70 +53,54 @@ class BankConflicts(Printed):
     def __bool__(self) -> bool:
         return self.ways > 1
 
-    def suggestions(self) -> tuple[BankSuggestion, ...]:
-        """Paddings and swizzles of the array that take all conflicts away from every access of it, each counted.
+    @classmethod
+    def counted(
+        cls, access: AccessFunction, block: Mapping[str, int] | None = None, symbols: Mapping[str, int] | None = None
+    ) -> Self:
+        """The conflicts of an access; see `Access.bank_conflicts`.
 
         >>> import idgraph as ig
         >>> f = ig.Fusion("tile")
-        >>> t = ig.copy(f.input("a", shape=(4, 32, 32)), name="t").set_memory("shared")
-        >>> u = f.output(ig.permute(t, (0, 2, 1)))
+        >>> t = ig.copy(f.input("a", shape=(32, 32)), name="t").set_memory("shared")
+        >>> u = f.output(t.T)
         >>> for x in (t, u):
-        ...     for p, way in enumerate(("blockIdx.x", "threadIdx.y", "threadIdx.x")):
-        ...         _ = x.parallelize(p, way)
-        >>> a = ig.IdModel(f).access(t.inline(1).uses[0], t)
-        >>> [str(change) for change in a.bank_conflicts().suggestions()][:1]
-        ['no conflict if axis 2 of t is swizzled (xor) by axis 1']
+        ...     _ = x.parallelize(0, "threadIdx.y").parallelize(1, "threadIdx.x")
+        >>> Conflicts.counted(ig.IdModel(f).access(u.definition, t)).ways
+        32
         """
-        return self.access.bank_suggestions(self)
-
-    def __str__(self) -> str:
-        verb = "write" if self.access.is_write else "read"
-        head = f"{verb} of {self.access.tensor.name} by {self.access.expr.op}"
-        if not self:
-            return f"{head}: no bank conflict at {self.points} points"
-        some = ", ".join(f"lane {x.lane} byte {x.byte}" for x in self.lanes[:4])
-        more = ", ..." if len(self.lanes) > 4 else ""
-        lines = [f"{head}: {self.ways}-way bank conflict", f"  bank {self.bank}: {some}{more}"]
-        return "\n".join([*lines, *(f"  {c}" for c in self.suggestions())])
-
-
-def bank_conflicts(
-    access: Access, block: Mapping[str, int] | None = None, symbols: Mapping[str, int] | None = None
-) -> BankConflicts:
-    """See `Access.bank_conflicts`."""
-    place = access.address
-    if access.buffer.place != "shared":
-        raise IndexingError(
-            f"{access.tensor.name} is not in shared memory, which alone has banks",
-            where=access.expr.source_line,
-            hint=f'{access.tensor.name}.set_memory("shared")',
-        )
-    sizes = dict(symbols or {})
-    place, when = place.substitute(sizes), access.predicate.substitute(sizes)
-    threads, vector, rest = _roles(access, place, when, sizes)
-    extents = {x.name: number_of(x.extent.substitute(sizes), x, "bank_conflicts") for x in access.loops}
-    counted = Count(access, place, when, lane_bytes(access, vector, place, extents))
-    dims = block_dims(threads, extents, block)
-    steps = [x for x in rest if x is not vector or counted.scalar]
-    total = dims[0] * dims[1] * dims[2]
-    for x in steps:
-        total *= extents[x.name]
-    if total > MAX_POINTS:
-        raise IndexingError(
-            f"bank conflicts of {access.tensor.name}: {total} points are too many to count",
-            hint=f"at most {MAX_POINTS}; loops that only move the whole warp are not counted",
-        )
-    for at in product(*(range(extents[x.name]) for x in steps)):
-        fixed = {
-            **dict.fromkeys((x.name for x in access.loops), 0),
-            **{x.name: v for x, v in zip(steps, at, strict=True)},
-        }
-        _warps(counted, fixed, threads, extents, dims)
-    return counted.result(total)
+        place = access.address
+        if access.buffer.place != "shared":
+            raise IndexingError(
+                f"{access.tensor.name} is not in shared memory, which alone has banks",
+                where=access.expr.source_line,
+                hint=f'{access.tensor.name}.set_memory("shared")',
+            )
+        sizes = dict(symbols or {})
+        place, when = place.substitute(sizes), access.predicate.substitute(sizes)
+        threads, vector, rest = _roles(access, place, when, sizes)
+        extents = {x.name: number_of(x.extent.substitute(sizes), x, "bank_conflicts") for x in access.loops}
+        counted = Count(access, place, when, lane_bytes(access, vector, place, extents))
+        dims = block_dims(threads, extents, block)
+        steps = [x for x in rest if x is not vector or counted.scalar]
+        total = dims[0] * dims[1] * dims[2]
+        for x in steps:
+            total *= extents[x.name]
+        if total > MAX_POINTS:
+            raise IndexingError(
+                f"bank conflicts of {access.tensor.name}: {total} points are too many to count",
+                hint=f"at most {MAX_POINTS}; loops that only move the whole warp are not counted",
+            )
+        for at in product(*(range(extents[x.name]) for x in steps)):
+            fixed = {
+                **dict.fromkeys((x.name for x in access.loops), 0),
+                **{x.name: v for x, v in zip(steps, at, strict=True)},
+            }
+            _warps(counted, fixed, threads, extents, dims)
+        return cls(access, *counted.result(), total)
 
 
 def _roles(
-    access: Access, place: Expr, when: Expr, sizes: Mapping[str, int]
+    access: AccessFunction, place: Expr, when: Expr, sizes: Mapping[str, int]
 ) -> tuple[list[Loop | None], Loop | None, list[Loop]]:
     """The loops on threads (x, y, z), the vectorised one, and those others that can change who conflicts."""
     threads = thread_loops(access)
@@ -167,7 +128,7 @@ def _roles(
 class Count:
     """The counts so far; ``scalar`` where lanes move single elements."""
 
-    access: Access
+    access: AccessFunction
     place: Expr
     when: Expr
     bytes: int
@@ -211,18 +172,10 @@ class Count:
             chosen = [int(who[k]) for k in first[banks == each[worst]].tolist()]
             self.lanes = tuple(Lane(int(numbers[k]) % WARP, point(k), int(bytes_[k])) for k in sorted(chosen))
 
-    def result(self, points: int) -> BankConflicts:
+    def result(self) -> tuple[int, int, int, int, int, tuple[Lane, ...]]:
+        """The fields of `Conflicts` from ``ways`` to ``lanes``."""
         lanes = self.lanes if self.ways > 1 else ()
-        return BankConflicts(
-            self.access,
-            max(self.ways, 1),
-            self.phases,
-            max(self.passes, self.phases),
-            self.bytes,
-            self.bank,
-            lanes,
-            points,
-        )
+        return max(self.ways, 1), self.phases, max(self.passes, self.phases), self.bytes, self.bank, lanes
 
 
 def _warps(

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Protocol
 
 from idgraph.arith import FALSE, and_, enumerate_points, is_true, simplify
 from idgraph.errors import ScheduleError
 from idgraph.graphs import key_of
-from idgraph.ir import SCATTERS, DomainExpr, IterDomain, Resize, Stride, Tensor, TensorExpr
-
-if TYPE_CHECKING:
-    from idgraph.index.model import IdModel
-
+from idgraph.index.access_function import AccessFunction
+from idgraph.index.loop import Loop
+from idgraph.index.solve import Solver
+from idgraph.ir import SCATTERS, DomainExpr, Fusion, IterDomain, Resize, Stride, Tensor, TensorExpr
 
 POINTS = 1 << 20  # of the loops that are looked at where no rule proves that a reader stays inside
+
+
+class Maps(Protocol):
+    """The part of an index model that the check asks."""
+
+    fusion: Fusion
+
+    def loops(self, e: TensorExpr, /) -> tuple[Loop, ...]: ...
+    def lengths(self, t: Tensor, /) -> Mapping[int, Resize]: ...
+    def read(self, e: TensorExpr, operand: int, /) -> AccessFunction: ...
+    def solver(self, e: TensorExpr, /) -> Solver: ...
+
 
 # The cutting expressions, and the axes that a reader must stay inside of.
 Cut = tuple[DomainExpr, tuple[IterDomain, ...]]
@@ -30,13 +42,14 @@ def is_cut(x: DomainExpr) -> bool:
             return False
 
 
-def cuts(model: IdModel, t: Tensor) -> tuple[Cut, ...]:
+def cuts(model: Maps, t: Tensor) -> tuple[Cut, ...]:
     """Expressions through which t's loops do not reach every element, with the axes a reader must stay inside of.
 
-    A cut or stride that the schedule made; or, for loops upstream of the logical axes, a resize that grows.
+    A cut or stride that the schedule made, or the end of a shared loop that its readers run shorter; for loops upstream
+    of the logical axes, a resize that grows.
     """
     found: list[Cut] = []
-    found += [(x, x.outputs) for x in t.domain.loop_exprs if is_cut(x)]
+    found += [(x, x.outputs) for x in (*t.domain.loop_exprs, *model.lengths(t).values()) if is_cut(x)]
     if t.definition is not None and t.definition.op in SCATTERS:
         return tuple(found)  # its loops are upstream by nature, and write a part of what operand 0 holds whole
     if t.definition is not None and t.loop != t.logical and t.domain.exprs:
@@ -51,14 +64,14 @@ def cuts(model: IdModel, t: Tensor) -> tuple[Cut, ...]:
     return tuple(found)
 
 
-def check_cover(model: IdModel) -> None:
+def check_cover(model: Maps) -> None:
     """Raise `ScheduleError` where a cut tensor is an output, or is read outside of what its loops compute."""
     check_written(model)
     for t in model.fusion.tensors:
         check_covered(model, t)
 
 
-def check_covered(model: IdModel, t: Tensor) -> None:
+def check_covered(model: Maps, t: Tensor) -> None:
     """`check_cover` of one tensor."""
     steps = cuts(model, t) if t.definition is not None else ()
     if not steps:
@@ -72,7 +85,7 @@ def check_covered(model: IdModel, t: Tensor) -> None:
             _check_read(model, e, k, t, steps)
 
 
-def check_written(model: IdModel) -> None:
+def check_written(model: Maps) -> None:
     """Raise `ScheduleError` where an output is inlined into a loop of another extent that may be empty."""
     for t in model.fusion.outputs:
         if t.definition is None or not t.inline_position:
@@ -88,7 +101,7 @@ def check_written(model: IdModel) -> None:
                 )
 
 
-def _check_read(model: IdModel, e: TensorExpr, k: int, t: Tensor, steps: tuple[Cut, ...]) -> None:
+def _check_read(model: Maps, e: TensorExpr, k: int, t: Tensor, steps: tuple[Cut, ...]) -> None:
     read = model.read(e, k)
     if read.predicate == FALSE or any(loop.extent == 0 for loop in model.loops(e)):
         return  # these loops never read it

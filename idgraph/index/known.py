@@ -1,4 +1,4 @@
-"""Index tensors whose values are known numbers: counted, constant, moved, added and multiplied, as expressions.
+"""Index tensors whose values are known numbers: counted, constant, moved, joined, added, multiplied, as expressions.
 
 A gather at such a tensor is not a load: its address is an index expression like any other.
 """
@@ -80,6 +80,8 @@ def _made(e: TensorExpr, at: Sequence[Expr], facts: Sequence[Expr], depth: int) 
             return as_expr(value) if isinstance(value, int) and not isinstance(value, bool) else None
         case op if op in _MOVED:
             return _operand(e, 0, at, facts, depth)
+        case "cat" | "pad":
+            return _joined(e, at, facts, depth)
         case "neg":
             value = _operand(e, 0, at, facts, depth)
             return None if value is None or value.is_condition else -value
@@ -101,6 +103,25 @@ def _made(e: TensorExpr, at: Sequence[Expr], facts: Sequence[Expr], depth: int) 
             return _COMPUTED[op](a, b)
         case _:
             return None
+
+
+def _joined(e: TensorExpr, at: Sequence[Expr], facts: Sequence[Expr], depth: int) -> Expr | None:
+    """The value of the operand that has an element there; beside the operand of a pad its fill."""
+    own = OwnAxes(zip(e.output.logical, at, strict=True), e.output.domain.exprs)
+    found: Expr | None = None
+    if e.op == "pad":
+        fill = e.attrs["value"]
+        if not isinstance(fill, int) or isinstance(fill, bool):
+            return None
+        found = as_expr(fill)
+    for k in reversed(range(len(e.inputs))):
+        mapped = [r.domain for r in e.reads[k] if isinstance(r, Mapped)]
+        inside = and_(*(b.condition for b in own.way(mapped, frozenset(e.output.logical))))
+        value = _operand(e, k, at, (*facts, inside), depth)
+        if value is None or value.is_condition:
+            return None
+        found = value if found is None else where(inside, value, found)
+    return found
 
 
 def _chosen(e: TensorExpr, at: Sequence[Expr], facts: Sequence[Expr], depth: int) -> Expr | None:

@@ -24,12 +24,12 @@ from idgraph.arith import (
     symbol,
 )  # fmt: skip
 from idgraph.errors import IndexingError, user_line
+from idgraph.index.access_function import AccessFunction
 from idgraph.index.live import COUNTED
 from idgraph.index.loop import Loop
 from idgraph.ir.fusion import is_int
 
 if TYPE_CHECKING:
-    from idgraph.index.access import Access
     from idgraph.ir import Tensor
 
 # Points at which a claim that no rule decides is tried, one by one.
@@ -39,7 +39,7 @@ Asked = Literal["predicate", "step", "start"]
 """The conditions on a run of lanes: agree on the predicate, step by one element, start at a multiple of the width."""
 
 
-def find_loop(access: Access, loop: str | int | Loop) -> Loop:
+def find_loop(access: AccessFunction, loop: str | int | Loop) -> Loop:
     """The loop meant: itself, its name, or its position (negative: from the innermost)."""
     loops = access.loops
     if is_int(loop) and -len(loops) <= loop < len(loops):
@@ -71,7 +71,7 @@ def bounded_loads(access: Loading) -> dict[Expr, Expr]:
     return found
 
 
-def address_along(access: Access, at: Loop) -> Expr:
+def address_along(access: AccessFunction, at: Loop) -> Expr:
     """The address; of a register the number that it has along the loop: each step of a loop in which the value is made
     anew has a register of its own."""
     if access.buffer.place != "register":
@@ -85,7 +85,7 @@ def address_along(access: Access, at: Loop) -> Expr:
 class Lanes:
     """An access over runs of ``width`` steps of ``loop``: address and conditions in ``block`` and ``lane``."""
 
-    access: Access
+    access: AccessFunction
     loop: Loop
     width: int
     block: Expr
@@ -108,13 +108,13 @@ class Lanes:
         return and_(*self.conditions) if self.conditions else TRUE
 
 
-def _parts(access: Access, at: Loop, width: int) -> tuple[Expr, Expr]:
+def _parts(access: AccessFunction, at: Loop, width: int) -> tuple[Expr, Expr]:
     """Block and lane of a loop; their names are those of loops that the operation does not have, so they are unique."""
     count = len(access.loops)
     return symbol(f"i{count}", 0, simplify(at.extent // width - 1)), symbol(f"i{count + 1}", 0, width - 1)
 
 
-def lanes(access: Access, at: Loop, width: int) -> Lanes:
+def lanes(access: AccessFunction, at: Loop, width: int) -> Lanes:
     """``access`` with its loop variable written as block * width + lane."""
     block, lane = _parts(access, at, width)
     moved = {**bounded_loads(access), at.symbol: block * width + lane}
@@ -122,7 +122,7 @@ def lanes(access: Access, at: Loop, width: int) -> Lanes:
     return Lanes(access, at, width, block, lane, address, tuple(c.substitute(moved) for c in access.conditions))
 
 
-def loaded_anew(access: Access, at: Loop, width: int) -> str:
+def loaded_anew(access: AccessFunction, at: Loop, width: int) -> str:
     """The load symbol in the address whose value changes from lane to lane; empty when there is none."""
     block, lane = _parts(access, at, width)
     for name, (_, where) in access.loads.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Set
 
 from idgraph.ir import SCATTERS, Fusion, Tensor, TensorExpr
 
@@ -27,7 +27,6 @@ def needed(fusion: Fusion) -> tuple[TensorExpr, ...]:
     return tuple(e for e in fusion.exprs if e not in made and any(t in wanted for t in e.outputs))
 
 
-def live_uses(t: Tensor, exprs: Sequence[TensorExpr]) -> tuple[TensorExpr, ...]:
-    """The consumers of ``t`` among ``exprs``."""
-    among = set(exprs)
+def live_uses(t: Tensor, among: Set[TensorExpr]) -> tuple[TensorExpr, ...]:
+    """The consumers of ``t`` that are ``among`` those that run."""
     return tuple(dict.fromkeys(u for u in t.uses if u in among))

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from idgraph.arith import Expr, IntType, fits, reduce_strength
 from idgraph.errors import IndexingError
+from idgraph.index.access_function import AccessFunction
 from idgraph.index.lanes import bounded_loads
-
-if TYPE_CHECKING:
-    from idgraph.index.access import Access
 
 _KINDS: tuple[IntType, ...] = ("uint32", "int32", "int64")
 
 
-def index_type(access: Access, guarded: bool = False) -> IntType:
+def index_type(access: AccessFunction, guarded: bool = False) -> IntType:
     """See `Access.index_type`."""
     found: IntType | None = next((k for k in _KINDS if _fits(access, k, guarded)), None)
     if found is None:
@@ -26,12 +22,12 @@ def index_type(access: Access, guarded: bool = False) -> IntType:
     return found
 
 
-def index_bits(access: Access) -> int:
+def index_bits(access: AccessFunction) -> int:
     """See `Access.index_bits`."""
     return 32 if _fits(access, "int32", guarded=False) else 64
 
 
-def _fits(access: Access, kind: IntType, guarded: bool) -> bool:
+def _fits(access: AccessFunction, kind: IntType, guarded: bool) -> bool:
     """Loop ends, both sides of each condition, and the address (loaded values in bounds), also as kernels reduce it."""
     bounded = bounded_loads(access)
     address = access.address.substitute(bounded) if bounded else access.address

@@ -29,7 +29,8 @@ from idgraph.graphs import (
     key_of,
 )  # fmt: skip
 from idgraph.graphs.index_graph import Key, SharedLoop
-from idgraph.index.access import Access, with_loads
+from idgraph.index.access import Access
+from idgraph.index.access_function import with_loads
 from idgraph.index.bounds import Bound, needed
 from idgraph.index.cover import check_cover
 from idgraph.index.known import known_value
@@ -39,7 +40,19 @@ from idgraph.index.origins import output_to_input
 from idgraph.index.solve import Solver
 from idgraph.index.storage import Allocator, Storage, is_thread
 from idgraph.index.table import IndexMap, model_sheet
-from idgraph.ir import SCATTERS, Fixed, Fusion, IterDomain, Loaded, Mapped, Tensor, TensorExpr, check_fusion, written_at
+from idgraph.ir import (
+    SCATTERS,
+    Fixed,
+    Fusion,
+    IterDomain,
+    Loaded,
+    Mapped,
+    Resize,
+    Tensor,
+    TensorExpr,
+    check_fusion,
+    written_at,
+)
 from idgraph.ir.advice import advised
 from idgraph.ir.domains import is_one
 from idgraph.ir.loops import is_int
@@ -258,6 +271,22 @@ class IdModel(Printed):
             by = promotion.of(d)
             made.append(Loop(f"i{j}", by.extent, promotion.way(d), by, symbol(f"i{j}", 0, simplify(by.extent - 1))))
         return self._loops.setdefault(e, tuple(made))
+
+    @arguments(IndexingError)
+    def lengths(self, t: Tensor) -> Mapping[int, Resize]:
+        """By position the steps that make shared loops of ``t`` as long as its readers' loops, where its own are not.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t = ig.copy(f.input("x", shape=(8,)))
+        >>> _ = f.output(ig.pad(t, (0, 2)))
+        >>> _ = t.inline(1)
+        >>> [(loop, str(x.right)) for loop, x in ig.IdModel(f).lengths(t).items()]
+        [(0, '2')]
+        """
+        if not isinstance(t, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise IndexingError(f"{short_repr(t)} is not a tensor", where=user_line())
+        return self._nests.lengths(t)
 
     # accesses -----------------------------------------------------------------------------------------------------
 
@@ -489,7 +518,8 @@ class IdModel(Printed):
             out, shadow = e.output, self._nests.shadows[e.output]
             # A resolved broadcast is bounded as the axis it stands for. Every axis that the schedule made on the way to
             # a loop is bounded too, also where a neighbour of one element hides it.
-            between = [d for x in out.domain.loop_exprs for d in (*x.inputs, *x.outputs)]
+            steps = (*out.domain.loop_exprs, *self.lengths(out).values())
+            between = [d for x in steps for d in (*x.inputs, *x.outputs)]
             loaded = {d for d, _ in written_at(e)}  # bounded by `Access.load_bounds`
             own = (d for d in (*out.logical, *(out.root if loaded else ())) if d not in loaded)
             wanted = dict.fromkeys(shadow.of(d) for d in (*own, *between))

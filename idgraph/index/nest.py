@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from idgraph.arith import Expr, simplify
 from idgraph.errors import ScheduleError
@@ -93,14 +94,21 @@ def _ordered(parts: list[tuple[TensorExpr, ...]], depth: int) -> list[tuple[Tens
             source = owner.get(t.definition) if t.definition is not None else None
             if source is not None and source != k:
                 before[k].setdefault(source, t)
+    waiting = [len(x) for x in before]
+    after: list[list[int]] = [[] for _ in parts]
+    for k, sources in enumerate(before):
+        for source in sources:
+            after[source].append(k)
+    ready = [k for k, count in enumerate(waiting) if not count]
     done: list[int] = []
-    rest = list(range(len(parts)))
-    while rest:
-        ready = next((k for k in rest if all(s in done for s in before[k])), None)
-        if ready is None:
-            raise _cycle(rest, before, depth)
-        done.append(ready)
-        rest.remove(ready)
+    while ready:
+        done.append(k := heappop(ready))
+        for n in after[k]:
+            waiting[n] -= 1
+            if not waiting[n]:
+                heappush(ready, n)
+    if len(done) < len(parts):
+        raise _cycle([k for k, count in enumerate(waiting) if count], before, depth)
     return [parts[k] for k in done]
 
 

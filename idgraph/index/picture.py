@@ -9,20 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from idgraph.arith import Expr
 from idgraph.display import Shown, render
 from idgraph.errors import IndexingError, user_line
-from idgraph.index.banks import Count, bank_conflicts
+from idgraph.index.access_function import AccessFunction
+from idgraph.index.bank_suggestions import BankConflicts
+from idgraph.index.banks import Count
 from idgraph.index.loop import Loop
 from idgraph.index.warps import SECTOR, WARP, block_dims, lane_bytes, number_of, thread_loops, vector_loop
 from idgraph.ir import NewSteps, Swizzle, item_size, rebuild
 from idgraph.ir.places import axis_place
-
-if TYPE_CHECKING:
-    from idgraph.index.access import Access
-    from idgraph.index.banks import BankConflicts
 
 LINE = 64  # bytes of a cache line of a CPU
 MAX_VALUES = 64  # elements of one thread that are looked at
@@ -86,7 +84,7 @@ class AccessPicture(Shown):
       T0: 0  T1: 32  T2: 64  T3: 96  T4: 128  T5: 160  T6: 192  T7: 224 ...
     """
 
-    access: Access
+    access: AccessFunction
     at: Mapping[str, int]
     block: tuple[int, int, int]
     values: tuple[str, ...]
@@ -182,7 +180,7 @@ def _asks(p: AccessPicture, w: WarpCount) -> str:
 
 
 def access_picture(
-    access: Access,
+    access: AccessFunction,
     *,
     at: At = None,
     block: Mapping[str, int] | None = None,
@@ -202,7 +200,7 @@ def access_picture(
     )  # fmt: skip
 
 
-def unswizzled(access: Access) -> Access | None:
+def unswizzled(access: AccessFunction) -> AccessFunction | None:
     """The same access of a copy whose buffer is laid out by the axes that its swizzles permute; None without a swizzle.
 
     A swizzled axis that is split or merged again stays as it is.
@@ -228,7 +226,7 @@ def unswizzled(access: Access) -> Access | None:
 class _Step:
     """An access with its numbers put in, and the roles of its loops."""
 
-    access: Access
+    access: AccessFunction
     place: Expr
     when: Expr
     where: tuple[Expr, ...]
@@ -246,7 +244,7 @@ class _Step:
 
 
 def _picture(
-    access: Access,
+    access: AccessFunction,
     at: At,
     block: Mapping[str, int] | None,
     symbols: Mapping[str, int] | None,
@@ -255,7 +253,7 @@ def _picture(
 ) -> AccessPicture:
     step, note = _step(access, block, symbols, loads)
     shared = access.buffer.place == "shared" and any(step.threads)
-    conflicts = bank_conflicts(access, block, symbols) if shared and not access.loads else None
+    conflicts = BankConflicts.counted(access, block, symbols) if shared and not access.loads else None
     fixed = _fixed(step, at, conflicts)
     touches, idle = _touches(step, fixed)
     hot: set[tuple[int, int]] = set()
@@ -269,7 +267,7 @@ def _picture(
 
 
 def _step(
-    access: Access,
+    access: AccessFunction,
     block: Mapping[str, int] | None,
     symbols: Mapping[str, int] | None,
     loads: Numbers | None,
@@ -310,7 +308,7 @@ def _block(
     return x, y, z
 
 
-def _values(access: Access, threads: Sequence[Loop | None], extents: Mapping[str, int]) -> tuple[Loop, ...]:
+def _values(access: AccessFunction, threads: Sequence[Loop | None], extents: Mapping[str, int]) -> tuple[Loop, ...]:
     """The loops whose steps one thread holds: vectorised and unrolled ones; without threads the innermost loops."""
     if any(threads):
         return tuple(x for x in access.loops if x.parallel in ("vectorize", "unroll"))
@@ -341,7 +339,7 @@ def _fixed(step: _Step, at: At, conflicts: BankConflicts | None) -> dict[str, in
     return {n: at.get(n, 0) for n in names}
 
 
-def _reader(access: Access, loads: Numbers | None) -> Callable[[Mapping[str, int]], Mapping[str, int]]:
+def _reader(access: AccessFunction, loads: Numbers | None) -> Callable[[Mapping[str, int]], Mapping[str, int]]:
     """From a loop point to the values that are loaded there."""
     given = dict(loads or {})
     missing = sorted(access.loads.keys() - given.keys())

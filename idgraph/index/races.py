@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from typing import Protocol
 
 from idgraph.arith import Expr, simplify
@@ -108,11 +109,12 @@ def _checks(
 ) -> Iterator[tuple[tuple[Tensor, ...], Callable[[], list[Crossing]]]]:
     for e in exprs:
         yield (e.output,), partial(_check_alone, e, maps, threads.ways)
+    paths, live = _paths(tree), frozenset(exprs)
     for e in exprs:
         for t in e.outputs:
-            for use in live_uses(t, exprs):
+            for use in live_uses(t, live):
                 for k in use.operands_of(t):
-                    yield (t, use.output), partial(_check_use, t, use, k, tree, maps, stored[t], threads)
+                    yield (t, use.output), partial(_check_use, t, use, k, paths, maps, stored[t], threads)
 
 
 def _check_alone(e: TensorExpr, maps: IndexMaps, ways: Mapping[TensorExpr, tuple[str, ...]]) -> list[Crossing]:
@@ -146,21 +148,36 @@ def _check_expr(e: TensorExpr, loops: Sequence[LoopVar], ways: Mapping[TensorExp
         used[way] = p
 
 
-def shared_depth(tree: Sequence[Node], a: TensorExpr, b: TensorExpr) -> int:
+def _paths(tree: Sequence[Node]) -> dict[TensorExpr, tuple[Nest, ...]]:
+    """For each expression the loops around it, outermost first: two share those that their paths begin with."""
+    found: dict[TensorExpr, tuple[Nest, ...]] = {}
+    work: list[tuple[Node, tuple[Nest, ...]]] = [(node, ()) for node in tree]
+    while work:
+        node, around = work.pop()
+        if isinstance(node, Nest):
+            work += [(child, (*around, node)) for child in node.children]
+        else:
+            found[node.expr] = around
+    return found
+
+
+def _shared_depth(paths: Mapping[TensorExpr, tuple[Nest, ...]], a: TensorExpr, b: TensorExpr) -> int:
     """The number of loops that the two expressions share."""
-    depth, nodes = 0, tree
-    while True:
-        inside = next((n for n in nodes if isinstance(n, Nest) and a in n.exprs and b in n.exprs), None)
-        if inside is None:
-            return depth
-        depth, nodes = depth + 1, inside.children
+    pairs = zip(paths.get(a, ()), paths.get(b, ()), strict=False)
+    return sum(1 for _ in takewhile(lambda x: x[0] is x[1], pairs))
 
 
 def _check_use(
-    t: Tensor, use: TensorExpr, operand: int, tree: Sequence[Node], maps: IndexMaps, home: Place, threads: Threads
+    t: Tensor,
+    use: TensorExpr,
+    operand: int,
+    paths: Mapping[TensorExpr, tuple[Nest, ...]],
+    maps: IndexMaps,
+    home: Place,
+    threads: Threads,
 ) -> list[Crossing]:
     made = t.definition
-    depth = shared_depth(tree, made, use) if made is not None else 0
+    depth = _shared_depth(paths, made, use) if made is not None else 0
     if made is None or depth == 0:
         return []
     slots = maps.read(use, operand).slots

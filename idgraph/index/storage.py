@@ -145,11 +145,12 @@ def row_major(t: Tensor) -> bool:
 def in_place(fusion: Fusion, exprs: Sequence[TensorExpr]) -> dict[Tensor, Tensor]:
     """Tensors that a scatter updates and nothing else needs, each with the tensor whose memory it may live in."""
     found: dict[Tensor, Tensor] = {}
+    live = frozenset(exprs)
     for e in reversed(exprs):
         x = e.inputs[0] if e.op in SCATTERS else None
         if x is None or x.definition is None or x in fusion.outputs or x.memory != "auto":
             continue
-        alone = live_uses(x, exprs) == (e,) and e.operands_of(x) == (0,)
+        alone = live_uses(x, live) == (e,) and e.operands_of(x) == (0,)
         if alone and row_major(x) and row_major(e.output):
             found[x] = found.get(e.output, e.output)
     return found
@@ -165,9 +166,10 @@ class Allocator:
     def __init__(self, fusion: Fusion, loops: Callable[[TensorExpr], Sequence[Way]], *, threads: bool) -> None:
         self.fusion, self.threads = fusion, threads
         self._loops = loops
-        self.live = needed(fusion)
+        live = needed(fusion)
+        self.live = frozenset(live)
         self.ways = {e: tuple(x.parallel for x in loops(e)) for e in fusion.exprs}
-        self._updated = in_place(fusion, self.live)
+        self._updated = in_place(fusion, live)
         self._counted = counted(fusion)
         self._outputs = frozenset(fusion.outputs)
         self._found: dict[Tensor, Storage] = {}

@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, product
 from math import lcm
-from typing import TYPE_CHECKING
 
 from idgraph.arith import Expr
+from idgraph.display import Printed
 from idgraph.errors import IdGraphError
+from idgraph.index.access_function import AccessFunction
 from idgraph.index.layout import strides
-from idgraph.index.vector import VectorWidth, explain_vector_width
+from idgraph.index.vector import Width
 from idgraph.ir import (
     AttrEdit,
     Edit,
@@ -29,9 +30,6 @@ from idgraph.ir import (
 )  # fmt: skip
 from idgraph.ir.exprs import Attr
 from idgraph.ir.places import axis_place
-
-if TYPE_CHECKING:
-    from idgraph.index.access import Access
 
 _MAX_PAIRS = 48
 _MAX_CURES = 4
@@ -73,6 +71,50 @@ class Suggestion:
 
 
 @dataclass(frozen=True, slots=True)
+class VectorWidth(Width, Printed):
+    """``width`` elements in one access along ``loop``; ``limit`` and ``reason`` say what stops ``refused`` elements.
+
+    ``limit``: "widest" (16 bytes), "asked" (as wide as wanted), "extent" (the loop is not a multiple), "loaded" (the
+    address holds a value loaded lane by lane), "predicate" (lanes disagree whether the access happens), "step" (lanes
+    are not neighbours), "offset" (the first lane is not aligned), "buffer" (the memory is not). ``point`` is a loop
+    point that shows it, None where more was neither proved nor refuted or no point is needed.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> a = f.input("a", shape=(64,))
+    >>> t = f.output(a[3:35])
+    >>> why = ig.IdModel(f).access(t.definition, a).explain_vector_width("i0")
+    >>> int(why), why.wanted, why.limit
+    (1, 4, 'offset')
+    >>> print(why)
+    a along i0: 1 element of 4
+      offset 3 is not a multiple of 4
+      4 elements if t1 is sliced at 4 instead of 3 (axis 0)
+      4 elements if the loop is peeled: 7 accesses of 4 and 4 alone
+    >>> why.bytes, why.alignment, why.run
+    (4, 4, 32)
+    """
+
+    def suggestions(self) -> tuple[Suggestion, ...]:
+        """Changes that allow more, each applied to a copy of the fusion and asked again; the mildest first.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> a = f.input("a", shape=(8, 30))
+        >>> t = f.output(a + 1.0)
+        >>> [str(s) for s in ig.IdModel(f).access(t.definition, a).explain_vector_width("i1").suggestions()][:1]
+        ['4 elements if the extent 30 of a is a multiple of 4: 32']
+        """
+        return () if self else suggestions(self)
+
+    def __str__(self) -> str:
+        elements = f"{self.width} element{'s' if self.width > 1 else ''}"
+        head = f"{self.access.tensor.name} along {self.loop.name}: {elements} of {self.wanted}"
+        offers = [f"  {c}" for c in self.suggestions()]
+        return "\n".join([head, f"  {self.reason}", *offers, *([f"  {self.peel}"] if self.peel else [])])
+
+
+@dataclass(frozen=True, slots=True)
 class _Candidate:
     """``site`` is what is changed: of several changes there, only the first that reaches a width is told."""
 
@@ -82,7 +124,7 @@ class _Candidate:
     keeps: bool
 
 
-def suggestions(why: VectorWidth) -> tuple[Suggestion, ...]:
+def suggestions(why: Width) -> tuple[Suggestion, ...]:
     """See `VectorWidth.suggestions`."""
     access = why.access
     if access.maps is None or access.buffer.place == "register":
@@ -133,19 +175,19 @@ def _apart(a: _Candidate, b: _Candidate) -> bool:
     )
 
 
-def _other_loops(why: VectorWidth) -> Iterator[Suggestion]:
+def _other_loops(why: Width) -> Iterator[Suggestion]:
     """Loops of the same nest along which wider vectors are legal as it is."""
     if why.limit not in ("step", "loaded", "extent"):
         return
     for loop in why.access.loops:
         if loop is not why.loop:
-            other = explain_vector_width(why.access, loop, why.wanted)
+            other = Width.along(why.access, loop, why.wanted)
             if other.width > why.width:
                 text = f"the vector runs along {loop.name} instead of {why.loop.name}"
                 yield Suggestion(text, other.width, (), True, loop.name)
 
 
-def _tried(why: VectorWidth, chosen: Sequence[_Candidate]) -> list[Suggestion]:
+def _tried(why: Width, chosen: Sequence[_Candidate]) -> list[Suggestion]:
     """These changes as a suggestion, asked of a changed copy; empty where they allow nothing more."""
     access = why.access
     edits = tuple(e for c in chosen for e in c.edits)
@@ -157,7 +199,7 @@ def _tried(why: VectorWidth, chosen: Sequence[_Candidate]) -> list[Suggestion]:
         maps.verify()
         e = next(e for e in changed.exprs if e.output.name == access.expr.output.name)
         again = maps.write(e) if access.operand is None else maps.read(e, access.operand)
-        width = explain_vector_width(again, again.loops[access.loops.index(why.loop)], why.wanted).width
+        width = Width.along(again, again.loops[access.loops.index(why.loop)], why.wanted).width
     except (IdGraphError, IndexError):
         return []
     if width <= why.width:
@@ -166,7 +208,7 @@ def _tried(why: VectorWidth, chosen: Sequence[_Candidate]) -> list[Suggestion]:
     return [Suggestion(text, width, edits, all(c.keeps for c in chosen), why.loop.name)]
 
 
-def _candidates(why: VectorWidth, width: int) -> Iterator[_Candidate]:
+def _candidates(why: Width, width: int) -> Iterator[_Candidate]:
     access = why.access
     yield from _layout(access, width)
     yield from _order(access, why)
@@ -185,7 +227,7 @@ def _near(n: int, width: int) -> Iterator[int]:
         yield from sorted((n - n % width, _up(n, width)), key=lambda m: (abs(m - n), -m))
 
 
-def _layout(access: Access, width: int) -> Iterator[_Candidate]:
+def _layout(access: AccessFunction, width: int) -> Iterator[_Candidate]:
     """Alignment, offset and row pitch of an input."""
     t = access.tensor
     if t.definition is not None:
@@ -253,7 +295,7 @@ def _padded_rows(t: Tensor, width: int) -> Iterator[_Candidate]:
     yield _Candidate("strides", text, (NewSteps(t.name, steps),), True)
 
 
-def _order(access: Access, why: VectorWidth) -> Iterator[_Candidate]:
+def _order(access: AccessFunction, why: Width) -> Iterator[_Candidate]:
     """Another axis innermost in memory, where the loop does not step by one element."""
     t = access.tensor
     if why.limit != "step" or len(t.axes) < 2:
@@ -277,7 +319,7 @@ def _order(access: Access, why: VectorWidth) -> Iterator[_Candidate]:
             yield _Candidate("strides", text, (InputEdit(t.name, {"strides": new, "contiguity": None}),), True)
 
 
-def _factors(access: Access, width: int) -> Iterator[_Candidate]:
+def _factors(access: AccessFunction, width: int) -> Iterator[_Candidate]:
     """Split factors of the operation's loops, changed in every tensor that was split alike."""
     out = access.expr.output
     for number, step in enumerate(out.log):
@@ -350,7 +392,7 @@ def _put(e: TensorExpr, key: str, p: int, n: int) -> AttrEdit:
     return AttrEdit(e.output.name, {key: changed})
 
 
-def _extents(access: Access, width: int) -> Iterator[_Candidate]:
+def _extents(access: AccessFunction, width: int) -> Iterator[_Candidate]:
     """Extents of inputs, and symbols, made multiples of ``width``."""
     fusion = access.expr.output.fusion
     sizes: dict[int, list[Tensor]] = {}

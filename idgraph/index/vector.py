@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import gcd
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Self
 
 from idgraph.arith import (
     CounterExample,
@@ -26,6 +26,7 @@ from idgraph.arith import (
 )  # fmt: skip
 from idgraph.display import Printed
 from idgraph.errors import IndexingError, short_repr, user_line
+from idgraph.index.access_function import AccessFunction
 from idgraph.index.lanes import (
     MAX_POINTS,
     Fault,
@@ -42,10 +43,6 @@ from idgraph.index.peel import Peel, peel_of
 from idgraph.ir import item_size
 from idgraph.ir.loops import is_int
 
-if TYPE_CHECKING:
-    from idgraph.index.access import Access
-    from idgraph.index.suggestions import Suggestion
-
 WIDEST = 16  # bytes that one access of a GPU or of a SIMD unit moves
 _MAX_RUN = 4096
 
@@ -53,31 +50,10 @@ Limit = Literal["widest", "asked", "extent", "loaded", "predicate", "step", "off
 
 
 @dataclass(frozen=True, slots=True)
-class VectorWidth(Printed):
-    """``width`` elements in one access along ``loop``; ``limit`` and ``reason`` say what stops ``refused`` elements.
+class Width:
+    """`idgraph.index.VectorWidth` as data: ``width`` elements along ``loop``, and what stops ``refused`` ones."""
 
-    ``limit``: "widest" (16 bytes), "asked" (as wide as wanted), "extent" (the loop is not a multiple), "loaded" (the
-    address holds a value loaded lane by lane), "predicate" (lanes disagree whether the access happens), "step" (lanes
-    are not neighbours), "offset" (the first lane is not aligned), "buffer" (the memory is not). ``point`` is a loop
-    point that shows it, None where more was neither proved nor refuted or no point is needed.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> a = f.input("a", shape=(64,))
-    >>> t = f.output(a[3:35])
-    >>> why = ig.IdModel(f).access(t.definition, a).explain_vector_width("i0")
-    >>> int(why), why.wanted, why.limit
-    (1, 4, 'offset')
-    >>> print(why)
-    a along i0: 1 element of 4
-      offset 3 is not a multiple of 4
-      4 elements if t1 is sliced at 4 instead of 3 (axis 0)
-      4 elements if the loop is peeled: 7 accesses of 4 and 4 alone
-    >>> why.bytes, why.alignment, why.run
-    (4, 4, 32)
-    """
-
-    access: Access = field(repr=False, compare=False)
+    access: AccessFunction = field(repr=False, compare=False)
     loop: Loop
     width: int
     wanted: int
@@ -85,6 +61,42 @@ class VectorWidth(Printed):
     limit: Limit
     reason: str
     point: Mapping[str, int] | None = None
+
+    @classmethod
+    def along(cls, access: AccessFunction, loop: str | int | Loop, wanted: int | None = None) -> Self:
+        """The width of an access along a loop; see `Access.explain_vector_width`.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t = f.output(f.input("a", shape=(64,)) + 1.0)
+        >>> Width.along(ig.IdModel(f).write(t.definition), "i0").width
+        4
+        """
+        at = find_loop(access, loop)
+        top = widest(access)
+        if wanted is not None and (not is_int(wanted) or wanted not in [1 << k for k in range(8)]):  # pyright: ignore[reportUnnecessaryContains]
+            raise IndexingError(
+                f"vector width: {short_repr(wanted)} elements", where=user_line(), hint="1, 2, 4, ... elements"
+            )
+        goal = top if wanted is None else wanted
+        best = 1
+        while best < goal:
+            width = 2 * best
+            if width > top:
+                size = item_size(access.tensor.dtype)
+                return cls(access, at, best, goal, width, "widest", f"{best * size} bytes are the widest access")
+            refused = _refusal(access, at, width)
+            if refused is not None:
+                asked = _refusal(access, at, min(goal, top)) if min(goal, top) > width else None
+                if asked is not None and asked[0] == refused[0]:  # the same thing, in terms of what was asked for
+                    refused, width = asked, min(goal, top)
+                limit, reason, point = refused
+                return cls(access, at, best, goal, width, limit, reason, point)
+            best = width
+        if best < top:
+            return cls(access, at, best, goal, 2 * best, "asked", f"{best} elements were asked for")
+        size = item_size(access.tensor.dtype)
+        return cls(access, at, best, goal, 2 * best, "widest", f"{best * size} bytes are the widest access")
 
     def __int__(self) -> int:
         return self.width
@@ -114,18 +126,6 @@ class VectorWidth(Printed):
         """Steps of the loop that are proved to lie side by side, from every multiple of it; alignment is not asked."""
         return consecutive(self.access, self.loop)
 
-    def suggestions(self) -> tuple[Suggestion, ...]:
-        """Changes that allow more, each applied to a copy of the fusion and asked again; the mildest first.
-
-        >>> import idgraph as ig
-        >>> f = ig.Fusion("f")
-        >>> a = f.input("a", shape=(8, 30))
-        >>> t = f.output(a + 1.0)
-        >>> [str(s) for s in ig.IdModel(f).access(t.definition, a).explain_vector_width("i1").suggestions()][:1]
-        ['4 elements if the extent 30 of a is a multiple of 4: 32']
-        """
-        return () if self else self.access.suggestions(self)
-
     @property
     def peel(self) -> Peel | None:
         """The loop as whole vectors with single elements around them, where it is not vectors alone.
@@ -145,53 +145,13 @@ class VectorWidth(Printed):
             return None
         return peel_of(self.access, self.loop, width)
 
-    def __str__(self) -> str:
-        elements = f"{self.width} element{'s' if self.width > 1 else ''}"
-        head = f"{self.access.tensor.name} along {self.loop.name}: {elements} of {self.wanted}"
-        offers = [f"  {c}" for c in self.suggestions()]
-        return "\n".join([head, f"  {self.reason}", *offers, *([f"  {self.peel}"] if self.peel else [])])
 
-
-def widest(access: Access) -> int:
+def widest(access: AccessFunction) -> int:
     """Elements of the widest access for the tensor's type."""
     return max(1, WIDEST // item_size(access.tensor.dtype))
 
 
-def explain_vector_width(access: Access, loop: str | int | Loop, wanted: int | None = None) -> VectorWidth:
-    """See `Access.explain_vector_width`."""
-    at = find_loop(access, loop)
-    top = widest(access)
-    if wanted is not None and (not is_int(wanted) or wanted not in [1 << k for k in range(8)]):  # pyright: ignore[reportUnnecessaryContains]
-        raise IndexingError(
-            f"vector width: {short_repr(wanted)} elements", where=user_line(), hint="1, 2, 4, ... elements"
-        )
-    goal = top if wanted is None else wanted
-    best = 1
-    while best < goal:
-        width = 2 * best
-        if width > top:
-            size = item_size(access.tensor.dtype)
-            return VectorWidth(access, at, best, goal, width, "widest", f"{best * size} bytes are the widest access")
-        refused = _refusal(access, at, width)
-        if refused is not None:
-            asked = _refusal(access, at, min(goal, top)) if min(goal, top) > width else None
-            if asked is not None and asked[0] == refused[0]:  # the same thing, in terms of what was asked for
-                refused, width = asked, min(goal, top)
-            limit, reason, point = refused
-            return VectorWidth(access, at, best, goal, width, limit, reason, point)
-        best = width
-    if best < top:
-        return VectorWidth(access, at, best, goal, 2 * best, "asked", f"{best} elements were asked for")
-    size = item_size(access.tensor.dtype)
-    return VectorWidth(access, at, best, goal, 2 * best, "widest", f"{best * size} bytes are the widest access")
-
-
-def vector_width(access: Access, loop: str | int | Loop) -> int:
-    """See `Access.vector_width`."""
-    return explain_vector_width(access, loop).width
-
-
-def _refusal(access: Access, at: Loop, width: int) -> tuple[Limit, str, Mapping[str, int] | None] | None:
+def _refusal(access: AccessFunction, at: Loop, width: int) -> tuple[Limit, str, Mapping[str, int] | None] | None:
     """The limit that stops ``width`` lanes along the loop; None where they are legal."""
     if not multiple_of(at.extent, width):
         return "extent", f"extent {at.extent} of {at.name} is not a multiple of {width}", None
@@ -271,7 +231,7 @@ class Contiguity(Printed):
     (True, None)
     """
 
-    access: Access = field(repr=False, compare=False)
+    access: AccessFunction = field(repr=False, compare=False)
     loop: Loop
     holds: bool
     reason: str
@@ -286,7 +246,7 @@ class Contiguity(Printed):
         return f"{self.access.tensor.name} along {self.loop.name}: {word}, {self.reason}"
 
 
-def explain_contiguous(access: Access, loop: str | int | Loop) -> Contiguity:
+def explain_contiguous(access: AccessFunction, loop: str | int | Loop) -> Contiguity:
     """See `Access.explain_contiguous`."""
     at = find_loop(access, loop)
     whole = address_along(access, at).substitute(bounded_loads(access))
@@ -306,7 +266,7 @@ def explain_contiguous(access: Access, loop: str | int | Loop) -> Contiguity:
     return _by_points(access, at, whole, step)
 
 
-def _by_points(access: Access, at: Loop, whole: Expr, step: Expr) -> Contiguity:
+def _by_points(access: AccessFunction, at: Loop, whole: Expr, step: Expr) -> Contiguity:
     """Whether any two points at which the access happens are as far apart in memory as in the loop."""
     verdict = _all_apart(whole, access.conditions, at.symbol, symbol(f"i{len(access.loops)}", 0, at.extent - 1))
     if isinstance(verdict, Proof):
@@ -330,13 +290,13 @@ def _all_apart(whole: Expr, conditions: tuple[Expr, ...], here: Expr, there: Exp
     return enumerate_points(claim, MAX_POINTS, (*conditions, *(c.substitute(moved) for c in conditions)))
 
 
-def loaded_along(access: Access, at: Loop) -> str:
+def loaded_along(access: AccessFunction, at: Loop) -> str:
     """The load symbol in the address whose loaded value changes along the loop; empty when there is none."""
     names = access.address.names
     return next((n for n, (_, w) in access.loads.items() if n in names and any(at.symbol in x.symbols for x in w)), "")
 
 
-def consecutive(access: Access, loop: str | int | Loop) -> Expr:
+def consecutive(access: AccessFunction, loop: str | int | Loop) -> Expr:
     """See `VectorWidth.run`."""
     at = find_loop(access, loop)
     if explain_contiguous(access, at):

@@ -6,16 +6,13 @@ Threads of a block are numbered x fastest, then y, then z; 32 consecutive ones a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from idgraph.arith import Expr, as_expr, multiple_of, simplify
 from idgraph.errors import IndexingError, user_line
+from idgraph.index.access_function import AccessFunction
 from idgraph.index.loop import Loop
 from idgraph.ir import item_size
 from idgraph.ir.targets import GPU
-
-if TYPE_CHECKING:
-    from idgraph.index.access import Access
 
 WARP = GPU.warp  # threads
 BANKS = 32
@@ -24,12 +21,12 @@ SECTOR = 32  # bytes that global memory moves at least
 THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 
 
-def thread_loops(access: Access) -> list[Loop | None]:
+def thread_loops(access: AccessFunction) -> list[Loop | None]:
     """The loops on threads x, y and z."""
     return [next((x for x in access.loops if x.parallel == n), None) for n in THREADS]
 
 
-def vector_loop(access: Access) -> Loop | None:
+def vector_loop(access: AccessFunction) -> Loop | None:
     """The vectorised loop."""
     return next((x for x in access.loops if x.parallel == "vectorize"), None)
 
@@ -60,7 +57,7 @@ def block_dims(
     ]
 
 
-def lane_bytes(access: Access, vector: Loop | None, place: Expr, extents: Mapping[str, int]) -> int:
+def lane_bytes(access: AccessFunction, vector: Loop | None, place: Expr, extents: Mapping[str, int]) -> int:
     """Bytes that one lane moves at once: a whole vector where that is contiguous and at most 16 bytes."""
     size = item_size(access.tensor.dtype)
     if vector is None:

@@ -97,6 +97,48 @@ class Decision(Printed):
 
 
 @dataclass(frozen=True, slots=True)
+class Rows(Printed):
+    """The loops chosen for reductions over the same axes: ``threads`` share one row, ``together`` rows share a block.
+
+    ``lanes`` are the elements of one access, ``passes`` how often later values make a kernel go over a row, unless it
+    is held or sums follow a running maximum.
+
+    >>> print(Rows(("t1", "t2"), "64", "4096", 1024, 1, 4, 2, "fewer rows than 264"))
+    rows t1, t2: 64 of 4096 columns, 2 passes: 1024 threads a row, 1 row a block, 4 lanes (fewer rows than 264)
+    """
+
+    tensors: tuple[str, ...]
+    rows: str
+    columns: str
+    threads: int
+    together: int
+    lanes: int
+    passes: int
+    why: str
+
+    def __str__(self) -> str:
+        n, k = self.together, self.passes
+        head = f"rows {', '.join(self.tensors)}: {self.rows} of {self.columns} columns, {k} pass{'es' * (k > 1)}"
+        return f"{head}: {self.threads} threads a row, {n} row{'s' * (n > 1)} a block, {self.lanes} lanes ({self.why})"
+
+
+@dataclass(frozen=True, slots=True)
+class Decided(Printed):
+    """Decisions of an automatic schedule: the ways of gathers and scatters, memory formats, loops over rows.
+
+    >>> print(Decided())
+    nothing to decide
+    """
+
+    operations: tuple[Decision, ...] = ()
+    formats: tuple[Format, ...] = ()
+    rows: tuple[Rows, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join(str(d) for d in (*self.operations, *self.formats, *self.rows)) or "nothing to decide"
+
+
+@dataclass(frozen=True, slots=True)
 class Format:
     """The memory format that an automatic schedule gave a tensor: ``order``, axis numbers outermost in memory first.
 

@@ -57,6 +57,18 @@ def item_size(dtype: DType) -> int:
     return _SIZES[dtype]
 
 
+def int_limits(dtype: DType) -> tuple[int, int]:
+    """The least and the greatest number that an integer type holds.
+
+    >>> int_limits("uint8"), int_limits("int16"), int_limits("bool")
+    ((0, 255), (-32768, 32767), (0, 1))
+    """
+    if dtype == "bool":
+        return 0, 1
+    bits = 8 * item_size(dtype)
+    return (0, 2**bits - 1) if dtype.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
 def is_float(dtype: DType) -> bool:
     """True of the four floating point types."""
     return dtype in _FLOATS

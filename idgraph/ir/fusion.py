@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeGuard, cast
@@ -27,6 +27,7 @@ from idgraph.ir.indexing import attr, basic_index, flags, listed, plain
 from idgraph.ir.registry import apply
 from idgraph.ir.rewriting import Rewrites
 from idgraph.ir.showing import ShownFusion
+from idgraph.ir.state import building as adding
 from idgraph.ir.symbols import symbol_bound
 from idgraph.ir.tensor import Tensor, TensorDomain
 from idgraph.ir.verify import LARGEST, check_name, check_symbols, violations
@@ -46,15 +47,6 @@ def current_fusion() -> Fusion:
 def is_int(value: object) -> TypeGuard[int]:
     """An int that is not a bool."""
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _adding(args: tuple[object, ...], _kwargs: Mapping[str, object]) -> Callable[[], None] | None:
-    """The undo of a failed call: inputs, outputs, symbols and operations that it has added are taken back."""
-    fusion = args[0] if args else None
-    if not isinstance(fusion, Fusion):
-        return None
-    mark = fusion.mark
-    return lambda: fusion.restore(mark)
 
 
 class Fusion(Rewrites, ShownFusion):
@@ -79,6 +71,7 @@ class Fusion(Rewrites, ShownFusion):
         self.name = check_name(name, "fusion")
         self._tensors: dict[str, Tensor] = {}
         self._exprs: list[TensorExpr] = []
+        self._moves: dict[TensorExpr, TensorExpr] = {}  # operations that are to stand in front of a reader
         self._inputs: list[Tensor] = []
         self._outputs: list[Tensor] = []
         self._known_outputs: set[Tensor] = set()  # the same ones: a fusion may have ten thousand
@@ -89,7 +82,6 @@ class Fusion(Rewrites, ShownFusion):
         self._forced_line: SourceLine | None = None
         self.decisions: tuple[Decision, ...] = ()
         self.formats: tuple[Format, ...] = ()
-        self.config: Mapping[str, int | bool] = {}  # the choices that its schedule was made for
         self.version = 0
         _current.set(ref(self))
 
@@ -98,11 +90,13 @@ class Fusion(Rewrites, ShownFusion):
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """All tensors in the order they were made."""
+        self._in_order()
         return tuple(self._tensors.values())
 
     @property
     def exprs(self) -> tuple[TensorExpr, ...]:
         """All operations, producers before consumers."""
+        self._in_order()
         return tuple(self._exprs)
 
     @property
@@ -137,7 +131,7 @@ class Fusion(Rewrites, ShownFusion):
 
     # building -----------------------------------------------------------------------------------------------------
 
-    @arguments(OperationError, keep=_adding)
+    @arguments(OperationError, keep=adding)
     def symbol(self, name: str, *, min: int | Expr = 0, max: int | Expr | None = None, multiple_of: int = 1) -> Expr:
         """A symbolic extent: any integer from ``min`` to ``max`` that ``multiple_of`` divides.
 
@@ -178,7 +172,7 @@ class Fusion(Rewrites, ShownFusion):
         self._symbols[name] = made
         return made
 
-    @arguments(OperationError, keep=_adding)
+    @arguments(OperationError, keep=adding)
     def input(
         self,
         name: str,
@@ -243,7 +237,7 @@ class Fusion(Rewrites, ShownFusion):
         self.touch()
         return tensor
 
-    @arguments(OperationError, keep=_adding)
+    @arguments(OperationError, keep=adding)
     def output(self, *tensors: Tensor) -> Tensor:
         """Mark tensors of this fusion as outputs; returns the first."""
         known = self._known_outputs
@@ -266,7 +260,7 @@ class Fusion(Rewrites, ShownFusion):
         self.touch()
         return tensors[0]
 
-    @arguments(OperationError, keep=_adding)
+    @arguments(OperationError, keep=adding)
     def full(
         self, shape: Sequence[int | Expr], value: Scalar, dtype: DTypeLike | None = None, *, name: str | None = None
     ) -> Tensor:
@@ -279,7 +273,7 @@ class Fusion(Rewrites, ShownFusion):
         chosen = check_dtype(dtype if dtype is not None else scalar_dtype(value))
         return apply(self, "full", (), {"shape": extents, "value": value, "dtype": chosen}, name)
 
-    @arguments(OperationError, keep=_adding)
+    @arguments(OperationError, keep=adding)
     def iota(
         self, n: int | Expr, start: int = 0, step: int = 1, dtype: DTypeLike = "int64", *, name: str | None = None
     ) -> Tensor:
@@ -311,6 +305,7 @@ class Fusion(Rewrites, ShownFusion):
         """None for contiguous allocation axes, a stride symbol for the others."""
         if all(contiguity):
             return (None,) * len(contiguity)
+        self._in_order()
         number = list(self._tensors).index(tensor.name) if tensor.name in self._tensors else len(self._tensors)
         theirs = {
             n
@@ -435,6 +430,7 @@ class Fusion(Rewrites, ShownFusion):
             raise OperationError(f"fusion {self.name} already has a tensor {name!r}", where=user_line())
         if tensor.name in self._input_lines:
             self._input_lines[name] = self._input_lines.pop(tensor.name)
+        self._in_order()
         if next(reversed(self._tensors)) == tensor.name:  # the last one: named as soon as it is made
             del self._tensors[tensor.name]
             self._tensors[name] = tensor

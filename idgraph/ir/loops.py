@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, cast
 
 from idgraph.arith import Expr, as_expr, ceildiv, is_true, simplify
 from idgraph.errors import ScheduleError, SourceLine, did_you_mean, short_repr, user_line
+from idgraph.ir.choices import NO_CHOICES
 from idgraph.ir.domains import (
     PARALLEL,
     SWIZZLES,
@@ -317,6 +318,7 @@ def reset(tensor: Tensor) -> None:
     for d in tensor.domain.loop:
         d.parallel = "serial"
     tensor.inline_position = 0
+    tensor.choices = NO_CHOICES
     kept = {"set_memory", "set_allocation"}
     if not all(d in tensor.logical for d in tensor.domain.allocation):  # memory followed axes that are gone
         tensor.domain.allocation = tensor.axes

@@ -147,7 +147,7 @@ _ROWS: Final = (
     _float("cos", "Cosine"),
     _float("tan", "Tangent"),
     _float("tanh", "Hyperbolic tangent"),
-    _float("sigmoid", "1 / (1 + exp(-x))", "inverse({one} + exp(-{0}))", steps=3, above_zero=True),
+    _float("sigmoid", "1 / (1 + exp(-x))", "inverse({one} + exp_inside(-{0}))", steps=3, above_zero=True),
     _float("erf", "Error function"),
     _float("reciprocal", "1 / x", "div({one}, {0})", cycles="special"),
     # truth
@@ -168,6 +168,8 @@ _ROWS: Final = (
     _fast("exp32", 1, "e ** x of a float32, in vectors", "exp32({0})"),
     _fast("fast_exp", 1, "e ** x in one instruction", "fast_exp({0})"),
     _fast("fast_exp_sub", 2, "e ** (a - b) in one instruction", "fast_exp_sub({0}, {1})", steps=2),
+    Operation("div_by", 3, "a / b, rounded as that, of a, b and 1 / b", None, "div_by({0}, {1}, {2})", steps=5),
+    _key("near_int", 1, "The integer of a float that is a short one, toward zero; 0 of NaN", "near_int({0})"),
     _key("order_key", 1, "A float32 as an integer in the same order", "order_key({0})"),
     _key("order_value", 1, "The float32 of such an integer", "order_value({0})"),
     _key("larger_key", 2, "The larger of two such integers", "larger_key({0}, {1})"),
@@ -192,7 +194,7 @@ def names(
     """The operations of that kind, of as many operands, with such a result, in the order of the table.
 
     >>> names(kind="compare"), names(operands=3)
-    (('eq', 'ne', 'lt', 'le', 'gt', 'ge'), ('fma', 'where'))
+    (('eq', 'ne', 'lt', 'le', 'gt', 'ge'), ('fma', 'where', 'div_by'))
     """
     kept = None if result is None else frozenset(result)
     return tuple(

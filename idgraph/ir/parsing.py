@@ -42,6 +42,10 @@ _STEPS = frozenset(
         "set_loop",
         "set_allocation",
         "set_memory",
+        "persistent",
+        "online",
+        "items_per_thread",
+        "parallel",
     }
 )
 
@@ -289,7 +293,19 @@ def replay_step(tensor: Tensor, step: str, args: Sequence[Attr], kwargs: Mapping
             case "inline", [int() as position] if not kwargs:
                 inline(tensor, position, past=True)
             case (
-                "split" | "merge" | "swizzle" | "resize" | "roll" | "stride" | "parallelize" | "inline" | "set_memory",
+                "split"
+                | "merge"
+                | "swizzle"
+                | "resize"
+                | "roll"
+                | "stride"
+                | "parallelize"
+                | "inline"
+                | "set_memory"
+                | "persistent"
+                | "online"
+                | "items_per_thread"
+                | "parallel",
                 _,
             ):
                 getattr(tensor, step)(*args, **kwargs)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from idgraph.arith import Expr
 from idgraph.errors import OperationError, SourceLine
 from idgraph.ir.dtypes import Scalar
 from idgraph.ir.exprs import TensorExpr
 from idgraph.ir.tensor import Tensor
+
+K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,7 @@ class Rewrites:
     _tensors: dict[str, Tensor]
     _made: int
     _domains: int
+    _moves: dict[TensorExpr, TensorExpr]
 
     def touch(self) -> None:
         """Note a change; see `Fusion.touch`."""
@@ -75,6 +79,7 @@ class Rewrites:
         The time is proportional to the fusion: this is for calls that failed.
         """
         exprs, tensors, inputs, outputs, symbols = mark.counts
+        self._in_order()
         self._made, self._domains = mark.made, mark.domains
         del self._exprs[exprs:], self._inputs[inputs:], self._outputs[outputs:]
         for name in list(self._tensors)[tensors:]:
@@ -89,6 +94,7 @@ class Rewrites:
 
     def remove(self, exprs: Sequence[TensorExpr]) -> None:
         """Take operations away whose outputs nobody else reads."""
+        self._in_order()
         gone = set(exprs)
         for e in exprs:
             for t in dict.fromkeys(e.inputs):
@@ -101,6 +107,7 @@ class Rewrites:
     def adopt(self, t: Tensor, made: Tensor, exprs: Sequence[TensorExpr]) -> None:
         """Let ``t`` be computed as ``made``, a tensor of its shape that the last of ``exprs`` makes; they move in front
         of what reads t, and t's own definition goes. Loops of t are those of ``made``."""
+        self._in_order()
         old, new = t.definition, made.definition
         if old is None or new is None or new not in exprs or made.uses:
             raise OperationError(f"{t.name} cannot be computed as {made.name}")
@@ -140,13 +147,24 @@ class Rewrites:
         new.add_use(use)
         maker = new.definition
         if maker is not None:
-            self._exprs.remove(maker)
-            self._exprs.insert(self._exprs.index(use), maker)
-            # Tensors print in order, so the copy stands in front of what the use makes.
-            names = [n for n in self._tensors if n != new.name]
-            names.insert(names.index(use.output.name), new.name)
-            self._tensors = {n: self._tensors[n] for n in names}
+            self._moves.pop(maker, None)
+            self._moves[maker] = use
         self.touch()
+
+    def _in_order(self) -> None:
+        """Put operations that `replace_operand` made readable in front of their readers: all at once, when somebody
+        asks for the order. Tensors print in order, so a copy stands in front of what its reader makes."""
+        if not self._moves:
+            return
+        moves, front = self._moves, dict[TensorExpr, list[TensorExpr]]()
+        self._moves = {}
+        for maker, use in moves.items():
+            front.setdefault(use, []).append(maker)
+        self._exprs = _with_front([e for e in self._exprs if e not in moves], front)
+        named = {maker.output.name: maker for maker in moves}
+        ahead = {use.output.name: [m.output.name for m in makers] for use, makers in front.items()}
+        names = _with_front([n for n in self._tensors if n not in named], ahead)
+        self._tensors = {n: self._tensors[n] for n in names}
 
     def replace(self, old: Tensor, new: Tensor) -> None:
         """Let all who read ``old`` read ``new``, which is computed before it and has the same values; ``old`` goes."""
@@ -158,3 +176,18 @@ class Rewrites:
                 new.add_use(use)
         if old.definition is not None:
             self.remove([old.definition])
+
+
+def _with_front(rest: Sequence[K], front: Mapping[K, Sequence[K]]) -> list[K]:
+    """``rest``, each in front of it what ``front`` says, which may have something in front of it too."""
+    made: list[K] = []
+    for e in rest:
+        work = [(e, False)]
+        while work:
+            x, is_done = work.pop()
+            if is_done or x not in front:
+                made.append(x)
+            else:
+                work.append((x, True))
+                work += [(m, False) for m in reversed(front[x])]
+    return made

@@ -48,7 +48,8 @@ GPU: Final = Target(
     f"numba.cuda; {_COMPILED}",
     "numba",
     (
-        "fuse_launches", "rename_columns", "hoist_loads", "rows", "scan", "peel", "unroll", "merge_tests",
+        "fuse_launches", "rename_columns", "hoist_loads", "owner", "rows", "jam", "scan", "select_loads", "peel",
+        "unroll", "short_ints", "merge_tests",
         "vectorize_loads", "cse", "dead_code", "vectorize_stores", "pack_half2", "dead_code", "roll", "fuse_lanes",
         "scalar_replacement",
     ),
@@ -79,7 +80,8 @@ TARGETS: Final[Mapping[TargetName, Target]] = {
         ),
         Target(
             "cpu", f"numba for the CPU; {_COMPILED}", "numba",
-            ("serial", "collapse", "rename_columns", "rows_of_core", "interchange", "init"), cores=True, typed=True,
+            ("serial", "collapse", "columns", "rename_columns", "hoist_loads", "rows_of_core", "interchange",
+             "keys", "unswitch", "round_once", "init", "keep_rolled"), cores=True, typed=True,
         ),
         GPU,
     )

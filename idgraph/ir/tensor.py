@@ -1,4 +1,7 @@
-"""Tensors, their four lists of axes, and the schedule steps that rewrite the loop axes."""
+"""Tensors, their four lists of axes, and the schedule steps that rewrite the loop axes.
+
+Long: one class, a documented method for each step.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from idgraph.arith import Expr
 from idgraph.display import Printed, Sheet
 from idgraph.errors import OperationError, ScheduleError, SourceLine, arguments, did_you_mean, shortened, user_line
 from idgraph.ir import loops
+from idgraph.ir.choices import NO_CHOICES, Choices
 from idgraph.ir.domains import DomainExpr, IterDomain, Parallel
 from idgraph.ir.dtypes import DType, Scalar
 from idgraph.ir.exprs import TensorExpr
@@ -43,7 +47,8 @@ class TensorDomain:
     loop_exprs: list[DomainExpr] = field(default_factory=list[DomainExpr])
 
 
-_KEPT = ("_name", "alignment", "definition", "domain", "dtype", "inline_position", "memory", "offset")
+_AXES = tuple(f.name for f in fields(TensorDomain) if f.name != "loop_exprs")
+_KEPT = ("_name", "alignment", "choices", "definition", "domain", "dtype", "inline_position", "memory", "offset")
 
 
 def _stepping(args: tuple[object, ...], _kwargs: Mapping[str, object]) -> Restore | None:
@@ -85,6 +90,7 @@ class Tensor(Printed, Foreign):
         "_readers",
         "_uses",
         "alignment",
+        "choices",
         "definition",
         "domain",
         "dtype",
@@ -105,6 +111,7 @@ class Tensor(Printed, Foreign):
         self._uses: tuple[TensorExpr, ...] | None = ()
         self.inline_position = 0
         self.memory: Memory = "auto"
+        self.choices: Choices = NO_CHOICES
         self.alignment = 16
         self.offset: Expr | int = 0
         self._log: list[loops.Step] | None = None
@@ -165,7 +172,7 @@ class Tensor(Printed, Foreign):
         own fields."""
         kept = {name: getattr(self, name) for name in _KEPT}
         domain = self.domain
-        lists = {f.name: getattr(domain, f.name) for f in fields(domain) if f.name != "loop_exprs"}
+        lists = [(name, getattr(domain, name)) for name in _AXES]
         steps, log, readers = list(domain.loop_exprs), list(self.log), self.readers()
         axes: list[tuple[IterDomain, Parallel, tuple[DomainExpr, ...], Tensor | None]] = [
             (d, d.parallel, d.definitions, d.tensor)
@@ -175,7 +182,7 @@ class Tensor(Printed, Foreign):
         def restore() -> None:
             for name, value in kept.items():
                 setattr(self, name, value)
-            for name, value in lists.items():
+            for name, value in lists:
                 setattr(domain, name, value)
             domain.loop_exprs[:] = steps
             self.log[:] = log
@@ -545,6 +552,70 @@ class Tensor(Printed, Foreign):
             where=user_line(),
             hint=did_you_mean(str(memory), ("auto", "local", "shared", "global"), "auto, local, shared or global"),
         )
+
+    @arguments(ScheduleError, keep=_stepping)
+    def persistent(self, on: bool = True) -> Tensor:
+        """Hold the row that a reduction runs over between the passes over it, or read it again (``on=False``).
+
+        On a GPU a row lies in registers of its threads, at most 64 values of each; on the CPU an array holds what is
+        expensive to compute. `ig.emit` raises `EmitError` where a GPU's kernel cannot. Unset: the target's rule.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t = ig.amax(f.input("x", shape=(8, 64)), 1)
+        >>> t.persistent().choices.persistent
+        True
+        """
+        return self._choose("persistent", on)
+
+    @arguments(ScheduleError, keep=_stepping)
+    def online(self, on: bool = True) -> Tensor:
+        """Take sums of exp(x - maximum) in the pass that finds the maximum, or in a second pass (``on=False``).
+
+        A GPU's threads rescale their sums whenever the running maximum grows (Milakov and Gimelshein, 2018); a core of
+        the CPU takes two passes. `ig.emit` raises `EmitError` for a row without such sums. Unset: the target's rule.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> ig.amax(f.input("x", shape=(8, 64)), 1).online(False).choices.online
+        False
+        """
+        return self._choose("online", on)
+
+    @arguments(ScheduleError, keep=_stepping)
+    def items_per_thread(self, most: int) -> Tensor:
+        """At most so many elements (a power of two) of a row that is not persistent are under way in one thread.
+
+        On the CPU: so many terms are added up in float32 before they go to a float64 sum. Unset: the target's rule.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> ig.sum(f.input("x", shape=(8, 64)), 1).items_per_thread(8).choices.items_per_thread
+        8
+        """
+        return self._choose("items_per_thread", most)
+
+    @arguments(ScheduleError, keep=_stepping)
+    def parallel(self, on: bool = True) -> Tensor:
+        """Run the tensor's kernel on all cores of the CPU, or on one. Unset: on all where the work is large.
+
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("x", shape=(8, 6)) + 1.0
+        >>> t.parallel(False).choices.parallel
+        False
+        """
+        return self._choose("parallel", on)
+
+    def _choose(self, name: str, value: bool | int) -> Tensor:
+        e = self.definition
+        if e is None or not (e.is_reduction or name == "parallel"):
+            what = "an input" if e is None else f"made by {e.op}"
+            rows = [t.name for t in self.fusion.tensors if t.definition is not None and t.definition.is_reduction]
+            hint = "any computed tensor" if name == "parallel" else f"a reduction: {', '.join(rows[:8]) or 'none here'}"
+            raise ScheduleError(f"{name}: {self.name} is {what}, it has no rows", where=user_line(), hint=hint)
+        self.choices = self.choices.but(**{name: value})
+        loops.log_step(self, name, value)
+        return self
 
 
 _OPERATORS = tuple(

@@ -53,6 +53,7 @@ ToOperand = Callable[[Operand], Operand]
 ToExpr = Callable[[Expr], Expr]
 Body = tuple[Stmt, ...]
 S = TypeVar("S", bound=Stmt)
+T = TypeVar("T")
 
 
 def same_local(x: Local) -> Local:
@@ -169,68 +170,88 @@ def _rewritten(s: Stmt, made: ToLocal, updated: ToLocal, read: ToOperand, index:
 # questions about one statement, not about those inside it -------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of one statement, those of its body left out; the functions below say which is which."""
+
+    made: tuple[Local, ...]
+    updated: tuple[Local, ...]
+    operands: tuple[Operand, ...]
+    indices: tuple[Expr, ...]
+    sets: frozenset[str]
+    locals_read: frozenset[str]
+    reads: frozenset[str]
+
+
+_KEPT = 1 << 13  # statements whose parts are known
+_parts: dict[int, tuple[Stmt, Parts]] = {}  # by identity: a statement never changes, and stays alive in here
+
+
+def parts(s: Stmt) -> Parts:
+    """The parts of ``s``, found once: passes ask for them again and again."""
+    known = _parts.get(id(s))
+    if known is not None and known[0] is s:
+        return known[1]
+    made: list[Local] = []
+    updated: list[Local] = []
+    operands: list[Operand] = []
+    indices: list[Expr] = []
+
+    def keep(into: list[T]) -> Callable[[T], T]:
+        def kept(x: T) -> T:
+            into.append(x)
+            return x
+
+        return kept
+
+    _rewritten(s, keep(made), keep(updated), keep(operands), keep(indices))
+    if isinstance(s, Checked):
+        indices.append(s.site.extent)
+    own = (s.var,) if isinstance(s, Loop) else ()
+    read = frozenset(x.name for x in (*operands, *updated) if isinstance(x, Local))
+    found = Parts(
+        tuple(made), tuple(updated), tuple(operands), tuple(indices),
+        frozenset((*own, *(x.name for x in (*made, *updated)))), read, read.union(*(e.names for e in indices)),
+    )  # fmt: skip
+    if len(_parts) >= _KEPT:
+        _parts.clear()
+    _parts[id(s)] = s, found
+    return found
+
+
 def made_by(s: Stmt) -> tuple[Local, ...]:
     """The variables that ``s`` sets without reading their old value; a loop's variable is not one of them."""
-    found: list[Local] = []
-
-    def keep(x: Local) -> Local:
-        found.append(x)
-        return x
-
-    _rewritten(s, keep, same_local, _same_operand, same_index)
-    return tuple(found)
+    return parts(s).made
 
 
 def updated_by(s: Stmt) -> tuple[Local, ...]:
     """The variables that ``s`` updates: the new value depends on the old one."""
-    found: list[Local] = []
-
-    def keep(x: Local) -> Local:
-        found.append(x)
-        return x
-
-    _rewritten(s, same_local, keep, _same_operand, same_index)
-    return tuple(found)
+    return parts(s).updated
 
 
 def operands_of(s: Stmt) -> tuple[Operand, ...]:
     """The operands of ``s``, its accumulator left out."""
-    found: list[Operand] = []
-
-    def keep(o: Operand) -> Operand:
-        found.append(o)
-        return o
-
-    _rewritten(s, same_local, same_local, keep, same_index)
-    return tuple(found)
+    return parts(s).operands
 
 
 def index_exprs(s: Stmt) -> tuple[Expr, ...]:
     """The index expressions and conditions of ``s``; of a check also the extent that its message names."""
-    found: list[Expr] = []
-
-    def keep(e: Expr) -> Expr:
-        found.append(e)
-        return e
-
-    _rewritten(s, same_local, same_local, _same_operand, keep)
-    return (*found, s.site.extent) if isinstance(s, Checked) else tuple(found)
+    return parts(s).indices
 
 
 def sets(s: Stmt) -> frozenset[str]:
     """Names of the variables whose value ``s`` changes, a loop's variable among them."""
-    loop = (s.var,) if isinstance(s, Loop) else ()
-    return frozenset((*loop, *(x.name for x in (*made_by(s), *updated_by(s)))))
+    return parts(s).sets
 
 
 def locals_read(s: Stmt) -> frozenset[str]:
     """Names of the variables that ``s`` reads as operands, or adds to."""
-    return frozenset(x.name for x in (*operands_of(s), *updated_by(s)) if isinstance(x, Local))
+    return parts(s).locals_read
 
 
 def reads(s: Stmt) -> frozenset[str]:
     """Names that ``s`` reads: operands, and variables of its index expressions."""
-    return locals_read(s).union(*(e.names for e in index_exprs(s)))
+    return parts(s).reads
 
 
 def names(s: Stmt) -> frozenset[str]:
@@ -362,9 +383,30 @@ def everywhere(body: Sequence[Stmt], f: Callable[[Stmt], Stmt]) -> Body:
     made: list[Stmt] = []
     for s in body:
         if isinstance(s, (Loop, If, Single, Lanes, Checked)):
-            s = replace(s, body=everywhere(s.body, f))
+            inner = everywhere(s.body, f)
+            s = s if inner is s.body else replace(s, body=inner)
         made.append(f(s))
-    return tuple(made)
+    same = isinstance(body, tuple) and len(made) == len(body) and all(a is b for a, b in zip(made, body, strict=True))
+    return tuple(body) if same else tuple(made)
+
+
+def rewritten_inside(
+    s: S,
+    *,
+    read: ToOperand = _same_operand,
+    index: ToExpr = same_index,
+    point: ToExpr | None = None,
+) -> S:
+    """`rewritten` of a statement and of those inside it.
+
+    >>> from idgraph.arith import symbol
+    >>> i = symbol("i")
+    >>> s = If(i.eq(0), (Let("a", Index(i)),))
+    >>> print(rewritten_inside(s, index=lambda e: e.substitute({i: i * 4})).body[0].value.value)
+    i*4
+    """
+    (made,) = everywhere((s,), lambda x: rewritten(x, read=read, index=index, point=point))
+    return made  # pyright: ignore[reportReturnType]  # each kind gives its own kind
 
 
 # other variables ------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from idgraph.arith import Expr
 from idgraph.display import Printed
 from idgraph.errors import EmitError, arguments
+from idgraph.ir.choices import NO_CHOICES, Choices
 from idgraph.kernel.statements import (
     ZERO,
     Accumulate,
@@ -69,7 +70,7 @@ class Kernel(Printed):
     """One nest of loops: ``buffers`` and ``scalars`` (symbols of extents and strides) are its parameters.
 
     ``launch`` holds, for each parallel dimension used, the extents of the loops that run on it. ``passes`` names the
-    passes that have changed it.
+    passes that have changed it, ``choices`` what its schedule says beside loops (see `Tensor.persistent`).
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("half")
@@ -93,6 +94,7 @@ class Kernel(Printed):
     body: tuple[Stmt, ...]
     launch: dict[str, tuple[Expr, ...]] = field(default_factory=dict[str, "tuple[Expr, ...]"])
     passes: tuple[str, ...] = field(default=(), compare=False)
+    choices: Choices = NO_CHOICES
 
     @arguments(EmitError)
     def verify(self, symbols: Mapping[str, int] | None = None) -> Verified:
@@ -121,7 +123,9 @@ class Kernel(Printed):
         return self
 
     def __str__(self) -> str:
-        return kernel_text(self.name, self.buffers, self.scalars, self.body, self.launch, self.passes)
+        return kernel_text(
+            self.name, self.buffers, self.scalars, self.body, self.launch, self.passes, str(self.choices)
+        )
 
 
 @dataclass(frozen=True, slots=True)

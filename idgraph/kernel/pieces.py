@@ -11,7 +11,9 @@ from idgraph.ir import DTYPES, DType, Scalar
 from idgraph.kernel.statements import AccumulateOp, Place
 
 MAX_LANES: Final = 1024
-WAYS: Final = frozenset({"serial", "vectorize", "unroll", *(f"{k}Idx.{a}" for k in ("block", "thread") for a in "xyz")})
+WAYS: Final = frozenset(
+    {"serial", "rolled", "vectorize", "unroll", *(f"{k}Idx.{a}" for k in ("block", "thread") for a in "xyz")}
+)
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z_0-9.]*'?\Z", re.ASCII)
 NUMBER: Final = re.compile(r"-?(\d{1,400}|inf|nan|(?=\d*\.?\d)\d{0,40}(\.\d{0,40})?(e[+-]?\d{1,4})?)\Z", re.ASCII)
 _OPEN, _CLOSE = "([{", ")]}"

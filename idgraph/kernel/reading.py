@@ -13,6 +13,7 @@ from typing import Final
 from idgraph.arith import TRUE, Expr
 from idgraph.errors import IdGraphError, ParseError, arguments
 from idgraph.ir import DType
+from idgraph.ir.choices import NO_CHOICES, Choices
 from idgraph.kernel.ir import Kernel
 from idgraph.kernel.parts import Parts
 from idgraph.kernel.pieces import (
@@ -152,6 +153,7 @@ class _Reader(Parts):
         scalars = tuple(name_of(x) for x in parted(found[2], ",")) if found[2] else ()
         self.at = 1
         passes: tuple[str, ...] = ()
+        choices = NO_CHOICES
         launch: dict[str, tuple[Expr, ...]] = {}
         parameters: list[Buffer] = []
         while self.at < len(self.lines) and self.lines[self.at].depth == 1:
@@ -159,6 +161,8 @@ class _Reader(Parts):
             match word:
                 case "passes":
                     passes = tuple(name_of(x) for x in parted(rest, ","))
+                case "choose":
+                    choices = Choices.from_words(rest.split(" "))
                 case "where":
                     self.where(rest)
                 case "buffer":
@@ -173,7 +177,7 @@ class _Reader(Parts):
         body = self.level(1)
         if self.at < len(self.lines):
             raise WrongError("this line belongs to no statement before it")
-        return Kernel(found[1], tuple(parameters), scalars, body, launch, passes)
+        return Kernel(found[1], tuple(parameters), scalars, body, launch, passes, choices)
 
     def level(self, depth: int) -> tuple[Stmt, ...]:
         """The statements of one level."""

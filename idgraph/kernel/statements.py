@@ -111,7 +111,8 @@ Purpose = tuple[Serves, ...]
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """``body`` for ``var`` = 0 .. extent - 1, serially or by blocks and threads (``parallel``).
+    """``body`` for ``var`` = 0 .. extent - 1, serially or by blocks and threads (``parallel``; "rolled" is serially, in
+    a loop whose number of steps the compiler of the source does not know).
 
     On blocks, block number ``first`` runs ``var`` = 0: nests may share a launch.
     """

@@ -125,9 +125,9 @@ class Steps:
         inner = sum(self.barriers(x, at) for x in s.body)
         epoch, block, thread = at.epoch[again], at.block[again], at.thread[again]
         if s.parallel.startswith("threadIdx"):
-            thread = (thread + 1) * 4096 + var
+            thread = thread + (var + 1 << 12 * "xyz".index(s.parallel[-1]))  # in whichever order the loops stand
         elif s.parallel.startswith("blockIdx"):
-            block = (block + 1) * (1 << 20) + var
+            block = block + (var + 1 << (0, 32, 49)["xyz".index(s.parallel[-1])])
         else:
             epoch = epoch + var * inner
         env = {n: a[again] for n, a in at.env.items()} | {s.var: var}

@@ -63,11 +63,13 @@ def kernel_text(
     body: Sequence[Stmt],
     launch: Mapping[str, tuple[Expr, ...]],
     passes: Sequence[str] = (),
+    choices: str = "",
 ) -> str:
     """All lines of a kernel."""
     names = _Names(buffers, body, launch)
     out = [f"kernel {name}({', '.join(scalars)}):"]
     out += [f"  passes {', '.join(passes)}"] if passes else []
+    out += [f"  choose {choices}"] if choices else []
     out += [f"  where {line}" for line in names.lines()]
     out += [f"  buffer {buffer_text(b, names.expr)}" for b in buffers]
     launched = [f"{d}: {', '.join(map(names.expr, e))}" for d, e in launch.items()]

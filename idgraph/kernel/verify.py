@@ -9,18 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from idgraph.arith import Expr, is_true, simplify
+from idgraph.arith import TRUE, Expr, is_true, not_, simplify
 from idgraph.ir import DType, is_float, item_size
 from idgraph.ir.optable import OPERATIONS
 from idgraph.ir.targets import GPU
 from idgraph.kernel.broken import broken
 from idgraph.kernel.defuse import index_exprs, made_by, operands_of, updated_by
+from idgraph.kernel.register_arrays import check_arrays
 from idgraph.kernel.statements import (
     Access,
     Alloc,
     Barrier,
     Buffer,
     Checked,
+    Choose,
     Combine,
     Compute,
     If,
@@ -33,6 +35,7 @@ from idgraph.kernel.statements import (
     Registers,
     Single,
     Stmt,
+    Store,
     VectorAdd,
     VectorLoad,
     VectorStore,
@@ -40,6 +43,7 @@ from idgraph.kernel.statements import (
     elements_of,
     walk,
 )
+from idgraph.kernel.thread_sums import check_threads
 from idgraph.loading import LOADING
 
 SHORT: tuple[DType, ...] = ("float16", "bfloat16")
@@ -146,13 +150,26 @@ class Structure:
             free = sorted(n for n in e.names if n not in self.scope and not _is_zero(e, n))
             if free:
                 raise broken(self.name, f"{free[0]} has no value where it is used", s)
-        for x in (*operands_of(s), *updated_by(s)):
+        if isinstance(s, Choose):
+            self.choice(s)
+        for x in (*operands_of(s), *updated_by(s)) if not isinstance(s, Choose) else ():
             if isinstance(x, Local):
                 self.local(s, x)
         if isinstance(s, Compute):
             self.operation(s)
         if isinstance(s, PairCompute) and any(o.dtype not in SHORT for o in s.operands) and s.op != "pack":
             raise broken(self.name, "words hold 16-bit floats", s)
+
+    def choice(self, s: Choose) -> None:
+        """An operand is read where its case holds, and none before it."""
+        facts = self.facts
+        before: tuple[Expr, ...] = ()
+        for condition, x in (*s.cases, (TRUE, s.default)):
+            if isinstance(x, Local):
+                self.facts = (*facts, *before, *conjuncts(condition))
+                self.local(s, x)
+            before = (*before, *conjuncts(simplify(not_(condition))))
+        self.facts = facts
 
     def operation(self, s: Compute) -> None:
         """The table of operations has it, with as many operands, for the type that it computes in."""
@@ -191,6 +208,10 @@ class Structure:
             width = elements_of(s)
             if width & (width - 1) or width * item_size(b.dtype) > GPU.vector_bytes:
                 raise broken(self.name, f"{width} elements of {b.dtype} are not one access", s)
+        values = s.values if isinstance(s, VectorStore) else (s.value,) if isinstance(s, Store) else ()
+        for v in values:
+            if isinstance(v, Local) and v.dtype != b.dtype and not {v.dtype, b.dtype} <= {"float32", *SHORT}:
+                raise broken(self.name, f"{b.name} holds {b.dtype}, {v.dtype} is stored", s)
         if isinstance(s, Load) and s.local.dtype != b.dtype and not (b.dtype == "float32" and s.local.dtype in SHORT):
             raise broken(self.name, f"{b.name} holds {b.dtype}, loaded as {s.local.dtype}", s)
 
@@ -221,6 +242,8 @@ def verify_kernel(
     """See `idgraph.kernel.Kernel.verify`."""
     sizes = {n for b in buffers for n in b.size.names} | {n for es in launch.values() for e in es for n in e.names}
     Structure(name, launch, set(scalars) | sizes, {b.name: b for b in buffers}).body(body)
+    check_threads(name, launch, body)
+    check_arrays(name, buffers, body)
     open_: list[Access] = []
     proved = _prove(body, (), open_)
     with LOADING:

@@ -88,7 +88,8 @@ class Decisions(Printed, Mapping[Tensor, LayoutDecision]):
 
     @arguments(OperationError)
     def explain(self, tensor: Tensor) -> str:
-        """The decision for one tensor in words; raises `OperationError` for a tensor without one.
+        """The decision for one tensor in words, and the user's line that makes it; raises `OperationError` for a tensor
+        without one.
 
         >>> import idgraph as ig
         >>> f = ig.Fusion("f")
@@ -101,7 +102,9 @@ class Decisions(Printed, Mapping[Tensor, LayoutDecision]):
             raise OperationError(
                 f"{named} has no memory format here", hint="outputs have one, and tensors between kernels"
             )
-        return self.by_tensor[tensor].explain()
+        made = tensor.definition
+        line = f"\n  made by {made.op} at {made.source_line}" if made is not None and made.source_line else ""
+        return f"{self.by_tensor[tensor].explain()}{line}"
 
     def sheet(self) -> Sheet:
         """One row a tensor."""

@@ -7,7 +7,7 @@ turns a copy into a transposition.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from idgraph.arith import Expr
@@ -51,7 +51,10 @@ def infer(fusion: Fusion, *, like: Literal["reference", "torch"] = "reference") 
     for t in fusion.tensors:
         if t.definition is None or not (t in outputs or _is_stored(t)):
             continue
-        made[t] = _as_torch(t, eager[t]) if like == "torch" and not demanded(t) else formats.decide(t)
+        if like != "torch":
+            made[t] = formats.decide(t)
+        else:
+            made[t] = _told_by_torch(_as_it_is(t), eager[t]) if demanded(t) else _as_torch(t, eager[t])
     return Decisions(made)
 
 
@@ -106,6 +109,12 @@ def _as_it_is(t: Tensor) -> LayoutDecision:
     told = tuple(_plain(by_axis[d]) for d in t.axes) if inside else dense_strides(t, order)
     reasons = tuple(f"{_axis(t, a)}: set_allocation" for a in order)
     return LayoutDecision(t, order, told, None, "demand", reasons)
+
+
+def _told_by_torch(d: LayoutDecision, given: tuple[int, ...]) -> LayoutDecision:
+    """A demand with the strides of eager mode where both are the same memory: axes of one element may have any."""
+    same = all(n == 1 or a == b for n, a, b in zip(d.tensor.shape, d.strides, given, strict=True))
+    return replace(d, strides=given) if same else d
 
 
 def _as_torch(t: Tensor, given: tuple[int | Expr, ...]) -> LayoutDecision:

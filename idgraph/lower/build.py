@@ -25,6 +25,7 @@ from idgraph.index.nest import (
 from idgraph.index.races import Crossing, check_races
 from idgraph.index.storage import Allocator, flatten, is_thread
 from idgraph.ir import SCANS, SCATTERS, Fusion, Loaded, Tensor, TensorExpr
+from idgraph.ir.choices import Choices
 from idgraph.kernel.defuse import index_exprs
 from idgraph.kernel.ir import (
     Accumulate,
@@ -55,6 +56,7 @@ from idgraph.kernel.ir import (
 from idgraph.kernel.shared import check_shared_total
 from idgraph.kernel.statements import Access
 from idgraph.lower.barriers import barriers, check_barriers
+from idgraph.lower.choices import kernel_choices
 from idgraph.lower.compute import (
     Value,
     accumulator,
@@ -90,9 +92,12 @@ def build_plan(fusion: Fusion, maps: IndexMaps, threads: bool) -> Plan:
     crossings = check_races(exprs, tree, maps, stored, how)
     builder = _Builder(maps, allocator, stored, how, crossings)
     bodies: list[Body] = []
+    chosen: list[Choices] = []
     for group in groups:
         bodies += [body for e in exprs_of(group) if (body := builder.start(e))]
         bodies.append(builder.launch(group))
+        found = kernel_choices([e.output for e in exprs_of(group)])
+        chosen += [found] * (len(bodies) - len(chosen))
     extra = {b.name: b for body in bodies for b in _buffers(body) if b.place == "global"}
     kept = {b.name: b for h in stored.values() for b in (h.memory,) if b is not None}
     titles = {f"t{n}": t.name for n, t in enumerate(fusion.tensors)}
@@ -102,7 +107,8 @@ def build_plan(fusion: Fusion, maps: IndexMaps, threads: bool) -> Plan:
     if threads:
         for body in bodies:
             check_shared_total(body)
-    kernels = tuple(_kernel(f"kernel{k}", body, rename) for k, body in enumerate(bodies))
+    pairs = zip(bodies, chosen, strict=True)
+    kernels = tuple(_kernel(f"kernel{k}", body, rename, found) for k, (body, found) in enumerate(pairs))
     for kernel in kernels:
         check_barriers(kernel)
     return Plan(kernels, tuple({**kept, **extra}.values()), rename, titles, _served(kernels))
@@ -137,14 +143,15 @@ def _buffers(body: Body) -> Iterable[Buffer]:
                 pass
 
 
-def _kernel(name: str, body: Body, rename: Mapping[str, str]) -> Kernel:
+def _kernel(name: str, body: Body, rename: Mapping[str, str], choices: Choices) -> Kernel:
     buffers = {b.name: b for b in _buffers(body) if b.place not in ("private", "shared")}
     free = {n for s in walk(body) for e in index_exprs(s) for n in e.names}
     launch: dict[str, tuple[Expr, ...]] = {}
     for s in walk(body):
         if isinstance(s, Loop) and is_thread(s.parallel) and s.extent not in launch.get(s.parallel, ()):
             launch[s.parallel] = (*launch.get(s.parallel, ()), s.extent)
-    return Kernel(name, tuple(buffers.values()), tuple(n for n in rename if n in free), body, launch)
+    scalars = tuple(n for n in rename if n in free)
+    return Kernel(name, tuple(buffers.values()), scalars, body, launch, choices=choices)
 
 
 @dataclass(frozen=True, slots=True)

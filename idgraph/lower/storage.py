@@ -96,10 +96,11 @@ def homes(exprs: Sequence[TensorExpr], allocator: Allocator, threads: Threads) -
     fusion = allocator.fusion
     made: dict[Tensor, Home] = {}
     numbers = {t: n for n, t in enumerate(fusion.tensors)}
+    live = frozenset(exprs)
     used = {t for e in exprs for t in e.outputs} | set(fusion.inputs) | set(fusion.outputs)
     for t in sorted(used, key=lambda t: numbers[t]):
         if t.definition is not None:
-            _check_memory(t, live_uses(t, exprs))
+            _check_memory(t, live_uses(t, live))
         storage = allocator.storage(t)
         memory, array = storage.memory, None
         value = Local(f"t{numbers[t]}", t.dtype)

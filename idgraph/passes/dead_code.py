@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from idgraph.kernel.defuse import all_reads, in_lanes, made_by, reads
-from idgraph.kernel.ir import Accumulate, Checked, If, Kernel, Let, Stmt, bodies
+from idgraph.kernel.ir import Accumulate, Checked, If, Kernel, Let, Note, Stmt, bodies
 
 
 def live(kernel: Kernel) -> Kernel:
@@ -50,7 +50,7 @@ def without_dead(body: Sequence[Stmt], needed: set[str]) -> list[Stmt]:
             before = set(needed)
             inner = without_dead(s.body, before)
             needed |= before
-            if inner or isinstance(s, Checked):
+            if any(not isinstance(x, Note) for x in inner) or isinstance(s, Checked):
                 kept.append(replace(s, body=tuple(inner)))
             continue
         made = {x.name for x in made_by(s)}

@@ -15,11 +15,11 @@ from itertools import islice
 from math import prod
 
 from idgraph.arith import as_expr, simplify
+from idgraph.ir.choices import Choices
 from idgraph.kernel.defuse import loaded_in, stored_in
-from idgraph.kernel.ir import Kernel, Loop, Note, Plan, Stmt
+from idgraph.kernel.ir import Accumulate, Kernel, Loop, Note, Plan, Stmt, walk
 from idgraph.kernel.shared import shared_layout
 from idgraph.passes.launch_shapes import Block, Nested, fits, nested, on_block
-from idgraph.schedule.config import KernelConfig
 
 ARRAYS = 96  # parameters of a launch: the driver takes 4 KB, of which an array and its extents take some 40 bytes
 LOOKED_AT = 16  # launches that are tried before a kernel gets one of its own
@@ -82,6 +82,11 @@ class _Launch:
     until: int
 
     @property
+    def choices(self) -> Choices | None:
+        """The choices of its rows; None without rows."""
+        return next((c for n in self.nests or () if (c := _choices(n)) is not None), None)
+
+    @property
     def block(self) -> Block | None:
         """The shape of its blocks; None where it may still change."""
         return next((n.block for n in self.nests or () if not n.free), None)
@@ -96,6 +101,8 @@ class _Launch:
         if self.nests is None or len(self.arrays | arrays) > ARRAYS:
             return False
         both = (*self.nests, *nests)
+        if len({n.kernel.choices for n in both}) > 1 and len({c for n in both if (c := _choices(n)) is not None}) > 1:
+            return False
         fixed = {n.block for n in both if not n.free}
         block = next(iter(fixed)) if fixed else (max(n.block[0] for n in both), 1, 1)
         if len(fixed) > 1 or not all(fits(n, block) for n in both):
@@ -109,7 +116,8 @@ class _Launch:
         if len(self.kernels) == 1 or self.nests is None:
             return self.kernels[0]
         block = self.block or (self.threads, 1, 1)
-        return _joined([on_block(n, block) for n in self.nests])
+        made = _joined([on_block(n, block) for n in self.nests])
+        return replace(made, choices=self.choices or made.choices)
 
 
 @dataclass(slots=True)
@@ -181,6 +189,12 @@ class _Launches:
                     break
 
 
+def _choices(n: Nested) -> Choices | None:
+    """The choices of a nest with rows: they speak of these alone."""
+    rows = any(isinstance(s, Accumulate) and s.buffer is None for s in walk(n.kernel.body))
+    return n.kernel.choices if rows else None
+
+
 def _joined(kernels: Sequence[Kernel]) -> Kernel:
     """One kernel: nests over equal loops merged, the others side by side on ranges of blocks."""
     merged: list[list[Kernel]] = []
@@ -222,14 +236,14 @@ def _one_nest(bodies: Sequence[Body]) -> Body:
     return tuple(s for b in bodies for s in b)
 
 
-def serial(plan: Plan, config: KernelConfig) -> Plan:
+def serial(k: Kernel) -> Kernel:
     """serial: no parallel loops on the CPU, where these are not wanted: starting the cores costs more
     than a small kernel.
 
     >>> import idgraph as ig
-    >>> from idgraph.kernel.ir import Plan
     >>> text = '''
     ... kernel k():
+    ...   choose parallel=false
     ...   buffer x: float32[512] input "x"
     ...   buffer y: float32[512] output "y"
     ...   launch blockIdx.x: 2
@@ -239,9 +253,9 @@ def serial(plan: Plan, config: KernelConfig) -> Plan:
     ...       v: float32 = x[b*256 + t]
     ...       y[b*256 + t] = v
     ... '''
-    >>> plan = Plan((ig.kernel.parse(text),), (), {}, {})
-    >>> print(serial(plan, KernelConfig(parallel=False)).kernels[0])
+    >>> print(serial(ig.kernel.parse(text)))
     kernel k():
+      choose parallel=false
       buffer x: float32[512] input "x"
       buffer y: float32[512] output "y"
       launch blockIdx.x: 2; threadIdx.x: 256
@@ -250,9 +264,7 @@ def serial(plan: Plan, config: KernelConfig) -> Plan:
           v: float32 = x[b*256 + t]
           y[b*256 + t] = v
     """
-    if config.parallel is not False:
-        return plan
-    return replace(plan, kernels=tuple(replace(k, body=tuple(_serial(s) for s in k.body)) for k in plan.kernels))
+    return replace(k, body=tuple(map(_serial, k.body))) if k.choices.parallel is False else k
 
 
 def _serial(s: Stmt) -> Stmt:

@@ -10,8 +10,25 @@ from dataclasses import dataclass, field, replace
 
 from idgraph.arith import TRUE, Expr, is_true, symbol
 from idgraph.index.storage import is_block
-from idgraph.kernel.defuse import all_sets, everywhere, rewritten, stored_in
-from idgraph.kernel.ir import PRIME, Checked, If, Kernel, Let, Load, Local, Loop, Operand, Purpose, Serves, Site, Stmt
+from idgraph.kernel.defuse import all_reads, all_sets, everywhere, rewritten, stored_in
+from idgraph.kernel.ir import (
+    PRIME,
+    Checked,
+    Declare,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Loop,
+    Note,
+    Operand,
+    Purpose,
+    Serves,
+    Site,
+    Stmt,
+)
+from idgraph.passes.purpose import where
 
 Body = tuple[Stmt, ...]
 
@@ -55,7 +72,7 @@ def hoisted_loads(kernel: Kernel) -> Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Index:
+class LoadedIndex:
     """An index on its way out: its load, its name, and its check."""
 
     load: Load
@@ -68,10 +85,10 @@ class _Hoist:
     read_only: frozenset[str]
     known: dict[str, int] = field(default_factory=dict[str, int])
 
-    def level(self, body: Sequence[Stmt]) -> tuple[Body, list[_Index]]:
+    def level(self, body: Sequence[Stmt]) -> tuple[Body, list[LoadedIndex]]:
         """The statements of one level, and the indices that were loaded in loops of it."""
         out: list[Stmt] = []
-        found: list[_Index] = []
+        found: list[LoadedIndex] = []
         for s in body:
             if isinstance(s, Loop):
                 inner, loads = self.own(s)
@@ -86,35 +103,38 @@ class _Hoist:
                 out.append(s)
         return tuple(out), found
 
-    def own(self, s: Loop) -> tuple[Loop, list[_Index]]:
+    def own(self, s: Loop) -> tuple[Loop, list[LoadedIndex]]:
         """A loop, and the indices that leave it."""
         body, loads = self.level(s.body)
         body, first = self.first(body)
         every = [*first, *loads]
         if is_block(s.parallel) or not is_true(s.extent >= 1):
             return replace(s, body=_inside(every, body)), []
-        stay: list[_Index] = []
-        go: list[_Index] = []
+        stay: list[LoadedIndex] = []
+        go: list[LoadedIndex] = []
         held: set[str] = {s.var}
         for x in every:
             if x.load.address.names & held:
                 stay.append(x)
                 held.add(x.let.name)
             else:
-                go.append(_outside(x, s))
+                go.append(outside(x, s))
         return replace(s, body=_inside(stay, body)), go
 
-    def first(self, body: Sequence[Stmt]) -> tuple[Body, list[_Index]]:
+    def first(self, body: Sequence[Stmt]) -> tuple[Body, list[LoadedIndex]]:
         """The statements without the indices that they load first, also those under tests of other values."""
-        found: list[_Index] = []
+        found: list[LoadedIndex] = []
         out = list(body)
         while True:
             at = next((n for n, s in enumerate(out) if isinstance(s, Checked)), None)
-            if at is None and out and isinstance(out[-1], If):
-                test = out[-1]
+            head = next((n for n, s in enumerate(out) if not isinstance(s, (Note, Declare))), len(out) - 1)
+            if at is None and out and isinstance(test := out[head], If):
                 inner, inside = self.first(test.body)
-                if inside and not any(test.condition.names & x.load.address.names for x in inside):
-                    return (*out[:-1], replace(test, body=inner)), [*found, *inside]
+                before = {x.load.local.name.removesuffix(f"_{x.let.name}") for x in inside}
+                decided = any(test.condition.names & x.load.address.names for x in inside)
+                if inside and not decided and not before & all_reads(out[head + 1 :]):
+                    found += [under(x, test.condition) for x in inside]
+                    return (*out[:head], replace(test, body=inner), *out[head + 1 :]), found
             if at is None or at < 2:
                 return tuple(out), found
             check, let, load = out[at], out[at - 1], out[at - 2]
@@ -134,8 +154,14 @@ class _Hoist:
             rest = [*_renamed(check.body, let.name, name), *out[at + 1 :]]
             rest = _read_as(rest, load.local.name, local)
             new = replace(check, condition=_as(check.condition, let.name, name), value=name, body=())
-            found.append(_Index(replace(load, local=local), Let(name, local, let.serves), new))
+            found.append(LoadedIndex(replace(load, local=local), Let(name, local, let.serves), new))
             out = [*out[: at - 2], *rest]
+
+
+def under(x: LoadedIndex, condition: Expr) -> LoadedIndex:
+    """An index that serves what it did, where the condition holds."""
+    load, let = (replace(s, serves=where(s.serves, condition)) for s in (x.load, x.let))
+    return replace(x, load=load, let=let)  # pyright: ignore[reportArgumentType]  # each of its own kind
 
 
 def _as(e: Expr, old: str, new: str) -> Expr:
@@ -158,7 +184,7 @@ def _read_as(body: Sequence[Stmt], old: str, new: Local) -> Body:
     return everywhere(body, lambda s: rewritten(s, read=read))
 
 
-def _named(s: Stmt, found: list[_Index], loads: Sequence[_Index]) -> list[Stmt]:
+def _named(s: Stmt, found: list[LoadedIndex], loads: Sequence[LoadedIndex]) -> list[Stmt]:
     """``s``, whose indices join those ``found`` on this level; one that is loaded there already has that name."""
     for x in loads:
         same = next((y for y in found if y.load.buffer == x.load.buffer and y.load.address == x.load.address), None)
@@ -172,22 +198,36 @@ def _named(s: Stmt, found: list[_Index], loads: Sequence[_Index]) -> list[Stmt]:
     return [s]
 
 
-def _inside(loads: Sequence[_Index], body: Body) -> Body:
+def _inside(loads: Sequence[LoadedIndex], body: Body) -> Body:
     """The statements inside the checks of these indices."""
     for x in reversed(loads):
         body = (x.load, x.let, replace(x.check, body=body))
     return body
 
 
-def _outside(x: _Index, s: Loop) -> _Index:
+def outside(x: LoadedIndex, s: Loop) -> LoadedIndex:
     """The same outside of a loop: for all of its steps."""
+    site: Site = x.check.site
+    point = x.check.point or tuple(map(symbol, site.loops))
+    kept = [(v, e) for v, e in zip(site.loops, point, strict=True) if s.var not in e.names]
+    site = replace(site, loops=tuple(v for v, _ in kept))
+    check = replace(x.check, site=site, point=tuple(e for _, e in kept) if x.check.point else ())
+    load = replace(x.load, serves=for_all(x.load.serves, s))
+    return LoadedIndex(load, replace(x.let, serves=for_all(x.let.serves, s)), check)
+
+
+def for_all(purpose: Purpose, s: Loop) -> Purpose:
+    """The purpose of a statement in the loop ``s``, outside of it: for all of its steps.
+
+    >>> from idgraph.arith import as_expr
+    >>> p = Serves("t1", 0, (symbol("i"),))
+    >>> for_all((p,), Loop("i", as_expr(4), "serial", ()))[0].over
+    (("i'", 4),)
+    """
     every = symbol(f"{s.var}{PRIME}", 0, s.extent - 1)
 
     def moved(e: Expr) -> Expr:
         return e.substitute({y: every for y in e.symbols if y.name == s.var})
-
-    def served(purpose: Purpose) -> Purpose:
-        return tuple(map(each, purpose))
 
     def each(p: Serves) -> Serves:
         if not any(s.var in e.names for e in (*p.point, p.when)):
@@ -195,7 +235,4 @@ def _outside(x: _Index, s: Loop) -> _Index:
         over = (*p.over, (every.name, s.extent))
         return replace(p, point=tuple(map(moved, p.point)), when=moved(p.when), over=over)
 
-    site: Site = x.check.site
-    site = replace(site, loops=tuple(v for v in site.loops if v != s.var))
-    load = replace(x.load, serves=served(x.load.serves))
-    return _Index(load, replace(x.let, serves=served(x.let.serves)), replace(x.check, site=site))
+    return tuple(map(each, purpose))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from idgraph.arith import FALSE, TRUE, Expr, as_expr, not_, simplify, symbol
+from idgraph.arith import FALSE, TRUE, Expr, as_expr, not_, postorder, simplify, symbol
 from idgraph.kernel.defuse import all_reads, all_sets, made_by, rewritten, unchanged, unwritten
 from idgraph.kernel.ir import (
     Accumulate,
@@ -43,13 +43,13 @@ Body = tuple[Stmt, ...]
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One value of each unrolled loop variable; ``numbers`` are those values, outermost first.
+    """One value of each unrolled loop variable; ``numbers`` tell lanes apart, by those values, outermost first.
 
     ``lets`` are the loaded indices of this lane: the variable that stands for each name. ``facts`` hold around it.
     """
 
     numbers: tuple[int, ...]
-    values: Mapping[Expr, int]
+    values: Mapping[Expr, int | Expr]
     lets: dict[str, str] = field(default_factory=dict[str, str])
     facts: tuple[Expr, ...] = ()
 
@@ -59,11 +59,13 @@ class Lane:
         return simplify(found, facts=self.facts) if self.facts else found
 
     def index(self, e: Expr) -> Expr:
-        """An index expression in this lane."""
+        """An index expression in this lane; a choice within is made where the facts tell."""
         if not self.values:
             return e
         loaded = {s: symbol(self.lets[s.name], *s.symbol_bounds) for s in e.symbols if s.name in self.lets}
-        return simplify(e.substitute({**self.values, **loaded}))
+        found = simplify(e.substitute({**self.values, **loaded}))
+        chooses = bool(self.facts) and any(x.op == "where" for x in postorder(found))
+        return simplify(found, facts=self.facts) if chooses else found
 
     def served(self, e: Expr) -> Expr:
         """A coordinate that an access of this lane serves; it is not simplified, since no code computes it."""
@@ -119,7 +121,7 @@ def _unrolled(body: Body, read_only: frozenset[str], after: frozenset[str] = fro
     made: list[Sequence[Stmt]] = []
     for s in reversed(body):
         match s:
-            case Loop() if _can_unroll(s) and not (_is_single(s) and all_sets(s.body) & after):
+            case Loop() if can_unroll(s) and not (_is_single(s) and all_sets(s.body) & after):
                 made.append(_sides(s, read_only | unchanged((s,)), ()))
             case Loop() | If() | Single() | Checked():
                 made.append((replace(s, body=_unrolled(s.body, read_only, after)),))
@@ -129,21 +131,35 @@ def _unrolled(body: Body, read_only: frozenset[str], after: frozenset[str] = fro
     return tuple(s for some in reversed(made) for s in some)
 
 
-def _sides(s: Loop, read_only: frozenset[str], facts: tuple[Expr, ...]) -> list[Stmt]:
+def _sides(s: Loop, read_only: frozenset[str], facts: tuple[Expr, ...], lanes: Body | None = None) -> list[Stmt]:
     """The lanes of ``s``; where a test and its opposite (the halves of a rotation) remain, once for each outcome.
 
-    Then each side is straight-line code. A warp-uniform test costs one jump.
+    Then each side is straight-line code. A warp-uniform test costs one jump. Tests of single lanes, of which one side
+    leaves more than half, stay where they are: each split would double the code of all lanes to settle one.
     """
-    lanes = Expansion(Values(read_only)).expand((s,), [Lane((), {}, facts=facts)], {})
-    tests = _tests(lanes) if len(facts) < MAX_SIDES else ()
-    split = next((c for c in tests if simplify(not_(c)) in tests), None)
-    if split is None:
-        return [Lanes(tuple(lanes))]
-    both = (split, simplify(not_(split)))
-    return [If(c, tuple(_sides(s, read_only, (*facts, c)))) for c in both]
+    lanes = _in_lanes(s, read_only, facts) if lanes is None else lanes
+    found = _undecided(lanes) if len(facts) < MAX_SIDES else ()
+    if not found:
+        return [Lanes(lanes)]
+    both = (found[0], simplify(not_(found[0])))
+    sides = [(c, _in_lanes(s, read_only, (*facts, c))) for c in both]
+    if 2 * min(len(_undecided(side)) for _, side in sides) > len(found):
+        return [Lanes(lanes)]
+    return [If(c, tuple(_sides(s, read_only, (*facts, c), side))) for c, side in sides]
 
 
-def _tests(body: Sequence[Stmt]) -> tuple[Expr, ...]:
+def _in_lanes(s: Loop, read_only: frozenset[str], facts: tuple[Expr, ...]) -> Body:
+    return tuple(Expansion(Values(read_only)).expand((s,), [Lane((), {}, facts=facts)], {}))
+
+
+def _undecided(body: Body) -> tuple[Expr, ...]:
+    """The conditions whose opposite is tested as well, of what is known in front of ``body``."""
+    here = all_sets(body)
+    found = [c for c in conditions_of(body) if not c.names & here]
+    return tuple(c for c in found if simplify(not_(c)) in found)
+
+
+def conditions_of(body: Sequence[Stmt]) -> tuple[Expr, ...]:
     """The conditions tested in straight-line code, conjunct by conjunct."""
     found: list[Expr] = []
     for s in walk(tuple(body)):
@@ -159,7 +175,8 @@ def _tests(body: Sequence[Stmt]) -> tuple[Expr, ...]:
     return tuple(dict.fromkeys(x for c in found for x in (c.args if c.op == "and" else (c,)) if not x.is_const))
 
 
-def _is_lanes(s: Stmt) -> bool:
+def is_lanes(s: Stmt) -> bool:
+    """True of an unrolled or vectorised loop of known extent."""
     return isinstance(s, Loop) and s.parallel in ("unroll", "vectorize") and s.extent.is_const
 
 
@@ -168,14 +185,14 @@ def _is_single(s: Loop) -> bool:
     return s.extent == 1 and s.parallel in ("serial", "unroll", "vectorize")
 
 
-def _can_unroll(s: Loop) -> bool:
+def can_unroll(s: Loop) -> bool:
     """A loop of lanes whose body holds only lanes and straight statements, of a size worth writing out."""
-    if not _is_lanes(s):
+    if not is_lanes(s):
         return False
     lanes = 1
     for inner in walk((s,)):
         if isinstance(inner, Loop):
-            if not _is_lanes(inner) and not _is_single(inner):
+            if not is_lanes(inner) and not _is_single(inner):
                 return False
             lanes *= max(1, int(inner.extent))
         elif isinstance(inner, (Single, Lanes, Alloc, Barrier, Combine)):
@@ -225,6 +242,8 @@ class Expansion:
                     made += self.let(s, lanes, depths)
                 case Note():
                     made.append(s)
+                case Accumulate(buffer=None):
+                    made += self.accumulate(s, lanes, depths)
                 case _:
                     before = dict(depths)
                     if lanes:
@@ -232,6 +251,13 @@ class Expansion:
                     for lane in lanes:
                         made.append(_in_lane(s, lane, before))
                         self.values.define(made[-1])
+        return made
+
+    def accumulate(self, s: Accumulate, lanes: Sequence[Lane], depths: Mapping[str, int]) -> list[Stmt]:
+        """Each lane's value combined with the running value, in order."""
+        made = [_in_lane(s, lane, depths) for lane in lanes]
+        for x in made:
+            self.values.define(x)
         return made
 
     def let(self, s: Let, lanes: Sequence[Lane], depths: Mapping[str, int]) -> list[Stmt]:
@@ -301,6 +327,7 @@ def _in_lane(s: Stmt, lane: Lane, depths: Mapping[str, int]) -> Stmt:
     found = rewritten(
         s,
         made=lambda x: Local(lane.name(x.name, len(lane.numbers)), x.dtype),
+        updated=lambda x: Local(lane.name(x.name, depths.get(x.name, 0)), x.dtype),
         read=lambda o: Local(lane.name(o.name, depths.get(o.name, 0)), o.dtype) if isinstance(o, Local) else o,
         index=lambda e: lane.decide(e) if e.is_condition else lane.index(e),
         point=lane.served,

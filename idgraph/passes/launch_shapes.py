@@ -72,7 +72,7 @@ def fits(k: Nested, block: Block) -> bool:
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
     >>> _ = f.output(ig.exp(f.input("x", shape=(4096,))))
-    >>> ig.schedule.auto(f)
+    >>> _ = ig.schedule.auto(f)
     >>> from idgraph.runtime.program import stages
     >>> k = nested(next(stages(f, "cuda"))[1].kernels[0])
     >>> fits(k, (32, 4, 1)), fits(k, (32, 8, 1)), fits(k, (32, 2, 1))

@@ -13,6 +13,7 @@ from idgraph.ir.targets import TARGETS, TargetName
 from idgraph.kernel.ir import Kernel, Plan
 from idgraph.passes import (
     collapse,
+    columns,
     cse,
     dead_code,
     fuse_lanes,
@@ -20,16 +21,23 @@ from idgraph.passes import (
     hoist_loads,
     init,
     interchange,
+    jam,
+    keep_rolled,
+    keys,
     lanes,
+    owner,
     pack_half2,
     peel,
     roll,
+    round_once,
     rows,
     scan,
+    select_loads,
+    short_ints,
+    unswitch,
     vectorize,
 )
 from idgraph.passes.rows import symbols
-from idgraph.schedule.config import RULE, KernelConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,45 +46,52 @@ class Pass:
 
     name: str
     about: str
-    run: Callable[[Plan, KernelConfig], Plan]
+    run: Callable[[Plan], Plan]
 
 
-def _each(f: Callable[[Kernel], Kernel]) -> Callable[[Plan, KernelConfig], Plan]:
+def _each(f: Callable[[Kernel], Kernel]) -> Callable[[Plan], Plan]:
     """A pass over single kernels."""
 
-    def run(plan: Plan, _: KernelConfig) -> Plan:
+    def run(plan: Plan) -> Plan:
         return replace(plan, kernels=tuple(map(f, plan.kernels)))
 
     return run
 
 
-def _rows(plan: Plan, config: KernelConfig, threads: bool) -> Plan:
-    return rows.with_rows(plan, threads=threads, config=config)
-
-
 PASSES: Mapping[str, Pass] = {
     p.name: p
     for p in (
-        Pass("serial", "one core only, where the configuration says so", fuse_launches.serial),
-        Pass("fuse_launches", "independent kernels in one launch", lambda p, _: fuse_launches.together(p)),
+        Pass("serial", "one core only, where the schedule says so", _each(fuse_launches.serial)),
+        Pass("fuse_launches", "independent kernels in one launch", fuse_launches.together),
         Pass("collapse", "blocks, threads and lanes of a cut row as one loop", _each(collapse.collapsed)),
-        Pass("rename_columns", "symbols called like the columns of a row get a prime", lambda p, _: symbols.apart(p)),
+        Pass("columns", "reduced rows of several axes without divisions", _each(columns.by_columns)),
+        Pass("rename_columns", "symbols called like the columns of a row get a prime", symbols.apart),
         Pass(
             "rows_of_core",
             "loops over columns joined, expensive values kept for the next",
-            partial(_rows, threads=False),
+            partial(rows.with_rows, threads=False),
         ),
         Pass(
             "rows",
             "rows read once: persistent in registers, in chunks, with an online softmax",
-            partial(_rows, threads=True),
+            partial(rows.with_rows, threads=True),
         ),
+        Pass("jam", "lanes around loops over columns, inside of them", _each(jam.jammed)),
         Pass("interchange", "rows side by side in memory reduced together", _each(interchange.interchanged)),
+        Pass("unswitch", "one loop for each outcome of a test that no step changes", _each(unswitch.unswitched)),
+        Pass("keys", "extrema of floats among integers", _each(keys.keyed)),
+        Pass("round_once", "values rounded to 16 bits where they are written", _each(round_once.rounded_once)),
         Pass("init", "first values for what one path only sets", _each(init.with_first_values)),
+        Pass("keep_rolled", "reductions that the compiler does not write out", _each(keep_rolled.rolled)),
         Pass("hoist_loads", "indices of a row in front of its columns", _each(hoist_loads.hoisted_loads)),
+        Pass("owner", "one element of a row by the thread that has it", _each(owner.owned)),
         Pass("scan", "running values of threads, exchanged by the block", _each(scan.on_threads)),
+        Pass(
+            "select_loads", "choices between loads of one buffer as one load", _each(select_loads.with_selected_loads)
+        ),
         Pass("peel", "lanes across an end as a vector body and scalar ends", _each(peel.peeled)),
         Pass("unroll", "lanes as straight code, split where they differ", _each(lanes.with_lanes)),
+        Pass("short_ints", "small 64-bit integers to floats through 32 bits", _each(short_ints.with_short_ints)),
         Pass("merge_tests", "tests of one condition side by side as one", _each(vectorize.with_joined_tests)),
         Pass("vectorize_loads", "loads of neighbouring elements as one", _each(vectorize.with_vector_loads)),
         Pass("cse", "equal values computed once", _each(cse.with_values_once)),
@@ -102,19 +117,29 @@ def chosen(names: Iterable[str], target: TargetName = "cuda") -> tuple[Pass, ...
     return tuple(p for p in TABLE[target] if p.name in wanted)
 
 
-def trace(plan: Plan, passes: Iterable[Pass], config: KernelConfig = RULE) -> Iterator[tuple[Pass, Plan]]:
+def up_to(name: str, target: TargetName) -> tuple[Pass, ...]:
+    """Passes of a target to the one named, with it; none where it has no such pass.
+
+    >>> [p.name for p in up_to("fuse_launches", "cuda")], up_to("fuse_launches", "python")
+    (['fuse_launches'], ())
+    """
+    names = [p.name for p in TABLE[target]]
+    return TABLE[target][: names.index(name) + 1] if name in names else ()
+
+
+def trace(plan: Plan, passes: Iterable[Pass]) -> Iterator[tuple[Pass, Plan]]:
     """Each pass with the kernels after it; a kernel's ``passes`` name those that changed it."""
     for p in passes:
         before = {k.name: k for k in plan.kernels}
-        after = p.run(plan, config)
+        after = p.run(plan)
         done = tuple(k if k == before.get(k.name) else replace(k, passes=(*k.passes, p.name)) for k in after.kernels)
         plan = replace(after, kernels=done)
         yield p, plan
 
 
-def run(plan: Plan, passes: Iterable[Pass], config: KernelConfig = RULE) -> Plan:
+def run(plan: Plan, passes: Iterable[Pass]) -> Plan:
     """The kernels after all of ``passes``."""
     made = plan
-    for _, made in trace(plan, passes, config):  # noqa: B007 - the last one counts
+    for _, made in trace(plan, passes):  # noqa: B007 - the last one counts
         pass
     return made

@@ -14,7 +14,7 @@ from idgraph.errors import IdGraphError
 from idgraph.fuse import Obstacle, obstacles
 from idgraph.ir import Fusion, item_size
 from idgraph.kernel.ir import Buffer, Kernel, Note, walk
-from idgraph.reports.facts import Traffic
+from idgraph.reports.facts import Boundary, KernelFacts, Traffic
 from idgraph.reports.measured import kernel_times
 from idgraph.runtime import Target, emit
 from idgraph.runtime.program import Program
@@ -37,35 +37,6 @@ class AsEmitted:
     kernels: tuple[KernelFacts, ...] = ()
     traffic: tuple[Traffic, ...] = ()
     refused: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Boundary:
-    """Why a kernel begins: it shares ``tensor`` with ``earlier`` ("stores" or "reads" there), and ``cause`` keeps the
-    two apart (of `idgraph.fuse`; "" where no pair of their operations is kept apart)."""
-
-    earlier: str
-    tensor: str
-    how: str
-    cause: str
-    because: str
-
-    def __str__(self) -> str:
-        why = f": {self.cause}, {self.because}" if self.cause else ": their loops could be one"
-        return f"{self.earlier} {self.how} {self.tensor}{why}"
-
-
-@dataclass(frozen=True, slots=True)
-class KernelFacts:
-    """One kernel as emitted: the tensors that its operations make, in the order of its text; why it is not part of an
-    earlier kernel; its source; its estimated cost, and microseconds measured where it was run."""
-
-    name: str
-    operations: tuple[str, ...]
-    boundaries: tuple[Boundary, ...]
-    source: str
-    cost: KernelCost = field(repr=False)
-    measured_us: float | None = None
 
 
 def kernel_operations(kernel: Kernel) -> tuple[str, ...]:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from idgraph.arith import Expr, as_expr, simplify
+from idgraph.cost.model import KernelCost
 from idgraph.errors import SourceLine
 from idgraph.graphs import Cycle, CycleKind
 from idgraph.index.access import Access
 from idgraph.index.storage import Place
 from idgraph.index.vector import Limit
 from idgraph.ir import Fusion
-
-if TYPE_CHECKING:
-    from idgraph.reports.emitted import KernelFacts
 
 Amount = int | Expr  # an int where no symbol is left
 Pattern = Literal["contiguous", "same element", "strided", "irregular", "data-dependent", "one element"]
@@ -240,6 +238,35 @@ class OpaqueFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Boundary:
+    """Why a kernel begins: it shares ``tensor`` with ``earlier`` ("stores" or "reads" there), and ``cause`` keeps the
+    two apart (of `idgraph.fuse`; "" where no pair of their operations is kept apart)."""
+
+    earlier: str
+    tensor: str
+    how: str
+    cause: str
+    because: str
+
+    def __str__(self) -> str:
+        why = f": {self.cause}, {self.because}" if self.cause else ": their loops could be one"
+        return f"{self.earlier} {self.how} {self.tensor}{why}"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFacts:
+    """One kernel as emitted: the tensors that its operations make, in the order of its text; why it is not part of an
+    earlier kernel; its source; its estimated cost, and microseconds measured where it was run."""
+
+    name: str
+    operations: tuple[str, ...]
+    boundaries: tuple[Boundary, ...]
+    source: str
+    cost: KernelCost = field(repr=False)
+    measured_us: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentFacts:
     """One fusion (or none, where nothing is mapped) and the opaque calls after it.
 
@@ -301,3 +328,84 @@ class SegmentFacts:
 
 def _between(t: Traffic) -> tuple[int, ...]:
     return (t.read, t.written) if t.role == "intermediate" else (t.read,)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramFacts:
+    """`idgraph.reports.IndexReport` as data."""
+
+    name: str
+    segments: tuple[SegmentFacts, ...]
+    mapped: Mapping[str, int] = field(default_factory=dict[str, int])
+    opaque: Mapping[str, str] = field(default_factory=dict[str, str])
+    schedule: str = "as given"
+
+    @property
+    def cycles(self) -> tuple[CycleFacts, ...]:
+        """Every cycle of every segment's exact graph."""
+        return tuple(c for s in self.segments for c in s.cycles)
+
+    @property
+    def resize_cycles(self) -> tuple[CycleFacts, ...]:
+        """The cycles with a slice, pad, cat, roll or stride on them."""
+        return tuple(c for c in self.cycles if c.resizes)
+
+    @property
+    def accesses(self) -> tuple[AccessFacts, ...]:
+        """Every access of every operation."""
+        return tuple(a for s in self.segments for a in s.accesses)
+
+    @property
+    def contiguous(self) -> tuple[AccessFacts, ...]:
+        """Accesses of memory whose lanes are neighbours there."""
+        return tuple(a for a in self.memory_accesses if a.contiguous)
+
+    @property
+    def vectorisable(self) -> tuple[AccessFacts, ...]:
+        """Accesses of memory that may move more than one element at once."""
+        return tuple(a for a in self.memory_accesses if a.vectorisable)
+
+    @property
+    def data_dependent(self) -> tuple[AccessFacts, ...]:
+        """Accesses at loaded indices."""
+        return tuple(a for a in self.accesses if a.data_dependent)
+
+    @property
+    def calls(self) -> tuple[OpaqueFacts, ...]:
+        """Opaque calls, in the order in which they run."""
+        return tuple(c for s in self.segments for c in s.calls)
+
+    @property
+    def memory_accesses(self) -> tuple[AccessFacts, ...]:
+        """Every access of memory: values that stay with a thread are left out."""
+        return tuple(a for s in self.segments for a in s.memory_accesses)
+
+    @property
+    def kernels(self) -> tuple[KernelFacts, ...]:
+        """Every kernel, in the order in which they run."""
+        return tuple(k for s in self.segments for k in s.kernels)
+
+    @property
+    def bytes_read(self) -> int | None:
+        """Bytes read of the inputs: distinct elements, once for each kernel; None where a segment is not emitted."""
+        return _sum(s.bytes_read for s in self.segments)
+
+    @property
+    def bytes_written(self) -> int | None:
+        """Bytes written to the outputs; None where a segment is not emitted."""
+        return _sum(s.bytes_written for s in self.segments)
+
+    @property
+    def bytes_between(self) -> int | None:
+        """Bytes of stored intermediates, written and read again; None where a segment is not emitted."""
+        return _sum(s.bytes_between for s in self.segments)
+
+    @property
+    def exact(self) -> bool:
+        """True when every byte count is exact, not a bound."""
+        return all(s.exact for s in self.segments)
+
+
+def _sum(parts: Iterable[int | None]) -> int | None:
+    found = list(parts)
+    return None if None in found else sum(x for x in found if x is not None)

@@ -12,7 +12,7 @@ from idgraph.fuse import Obstacle
 from idgraph.ir import Fusion
 from idgraph.ir.rebuild import rebuild
 from idgraph.runtime import emit
-from idgraph.runtime.launch import prepared
+from idgraph.runtime.held import prepared
 from idgraph.runtime.program import Program
 from idgraph.runtime.tuning.trials import shortest
 from idgraph.runtime.tuning.tuner import Tuner
@@ -45,15 +45,15 @@ def kernel_times(program: Program, symbols: Mapping[str, int]) -> dict[str, floa
     for n, k in enumerate(program.kernels, 1):
         plan = replace(program.plan, kernels=program.plan.kernels[:n])
         whole = n == len(program.kernels)
-        part = program if whole else Program(program.fusion, program.target, plan, program.cache, program.config)
+        part = program if whole else Program(program.fusion, program.target, plan, program.cache)
         until = program_time(part, symbols)
         made[k.name] = max(until - before, 0.0)
         before = max(until, before)
     return made
 
 
-def _time(f: Fusion, where: Where, symbols: Mapping[str, int], config: KernelConfig | None = None) -> float:
-    program = emit(f, where, config=config)
+def _time(f: Fusion, where: Where, symbols: Mapping[str, int]) -> float:
+    program = emit(f, where)
     ready = prepared(program, random_inputs(f, symbols=symbols), symbols)
     ready.launch()
     return shortest(ready.launch, where)
@@ -87,7 +87,7 @@ def persistent_times(f: Fusion, where: Where, symbols: Mapping[str, int]) -> Ite
         copy, config = rebuild(f), KernelConfig(persistent=kept)
         try:
             auto(copy, config=config)
-            program = emit(copy, where, config=config)
+            program = emit(copy, where)
             texts[kept], kernels = program.source, len(program.kernels)
         except IdGraphError as error:
             notes.append(f"persistent={kept}: {error.what}"[:200])
@@ -96,7 +96,7 @@ def persistent_times(f: Fusion, where: Where, symbols: Mapping[str, int]) -> Ite
     for kept in texts:
         copy, config = rebuild(f), KernelConfig(persistent=kept)
         auto(copy, config=config)
-        times[kept] = _time(copy, where, symbols, config)
+        times[kept] = _time(copy, where, symbols)
     if times:
         chosen = min(times, key=lambda k: times[k])
         yield {

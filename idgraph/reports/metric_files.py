@@ -8,12 +8,39 @@ import os
 from collections.abc import Generator, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
+from types import MappingProxyType
+from typing import Final
 
 from idgraph.cost.model import csv_text, csv_value
 from idgraph.errors import IdGraphError
-from idgraph.reports.metric_tables import TABLES, MetricRow
 
 LOCK = ".lock"
+Value = str | int | float | bool | None
+MetricRow = Mapping[str, Value]
+TABLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({
+    "models": (
+        "model", "target", "device", "graphs", "operations", "opaque_calls", "kernels", "bytes_read", "bytes_written",
+        "bytes_moved", "flops", "failures", "bytes_saved_by_fusing", "estimated_us", "measured_us", "refused",
+    ),
+    "graph_stats": (
+        "model", "graph", "fusion", "operations", "inputs", "outputs", "opaque_calls", "kernels", "bytes_asked",
+        "bytes_read", "bytes_written", "bytes_moved", "bytes_stored_between", "flops", "atomics", "failures",
+        "bytes_saved_by_fusing", "estimated_us", "measured_us", "exact", "refused",
+    ),
+    "kernel_metadata": (
+        "model", "graph", "kernel", "target", "device", "blocks", "threads", "tensors", "bytes_asked", "bytes_read",
+        "bytes_written", "bytes_cached", "bytes_moved", "sectors", "bytes_shared", "bytes_private", "shared", "flops",
+        "special", "atomics", "registers", "spills", "occupancy", "estimated_us", "measured_us", "bandwidth_share",
+        "bound", "exact",
+    ),
+    "fusion_failures": (
+        "model", "graph", "a", "b", "buffer", "cause", "bytes_saved", "recompute_factor", "access_a", "access_b",
+        "alignment", "proof", "because", "same_kernel", "line_a", "line_b",
+    ),
+    "slow_fusion": ("model", "graph", "a", "b", "buffer", "cause", "target", "apart_us", "together_us", "slower"),
+    "persistent": ("model", "graph", "target", "kernels", "persistent_us", "looped_us", "chosen", "note"),
+    "autotune": ("model", "graph", "target", "config", "us", "chosen", "note"),
+})  # fmt: skip
 Tables = Mapping[str, Sequence[MetricRow]]
 
 

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
 
 from idgraph.cost import Device, cost
 from idgraph.cost.device import device_of
@@ -23,37 +22,11 @@ from idgraph.ir import Fusion, check_fusion
 from idgraph.ir.rebuild import rebuild
 from idgraph.reports.emitted import same_kernel
 from idgraph.reports.measured import Where, autotuned, kernel_times, persistent_times, program_time, slow_pairs
+from idgraph.reports.metric_files import TABLES, MetricRow, Value, add_rows
 from idgraph.reports.model import Part
 from idgraph.runtime import Target, emit
 from idgraph.runtime.program import Program
 from idgraph.schedule import auto as schedule_automatically
-
-Value = str | int | float | bool | None
-MetricRow = Mapping[str, Value]
-TABLES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({
-    "models": (
-        "model", "target", "device", "graphs", "operations", "opaque_calls", "kernels", "bytes_read", "bytes_written",
-        "bytes_moved", "flops", "failures", "bytes_saved_by_fusing", "estimated_us", "measured_us", "refused",
-    ),
-    "graph_stats": (
-        "model", "graph", "fusion", "operations", "inputs", "outputs", "opaque_calls", "kernels", "bytes_asked",
-        "bytes_read", "bytes_written", "bytes_moved", "bytes_stored_between", "flops", "atomics", "failures",
-        "bytes_saved_by_fusing", "estimated_us", "measured_us", "exact", "refused",
-    ),
-    "kernel_metadata": (
-        "model", "graph", "kernel", "target", "device", "blocks", "threads", "tensors", "bytes_asked", "bytes_read",
-        "bytes_written", "bytes_cached", "bytes_moved", "sectors", "bytes_shared", "bytes_private", "shared", "flops",
-        "special", "atomics", "registers", "spills", "occupancy", "estimated_us", "measured_us", "bandwidth_share",
-        "bound", "exact",
-    ),
-    "fusion_failures": (
-        "model", "graph", "a", "b", "buffer", "cause", "bytes_saved", "recompute_factor", "access_a", "access_b",
-        "alignment", "proof", "because", "same_kernel", "line_a", "line_b",
-    ),
-    "slow_fusion": ("model", "graph", "a", "b", "buffer", "cause", "target", "apart_us", "together_us", "slower"),
-    "persistent": ("model", "graph", "target", "kernels", "persistent_us", "looped_us", "chosen", "note"),
-    "autotune": ("model", "graph", "target", "config", "us", "chosen", "note"),
-})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +72,6 @@ class Metrics(Printed):
         ...     print(len(ig.reports.metrics(f, target="python").to_csv(folder)))
         7
         """
-        from idgraph.reports.metric_files import add_rows  # noqa: PLC0415 - this module's columns
-
         return add_rows(Path(folder), {self.model: self.tables})
 
     def sheet(self) -> Sheet:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from idgraph.display import Printed, Sheet, render
@@ -14,14 +14,14 @@ from idgraph.ir import Fusion
 from idgraph.ir.rebuild import rebuild
 from idgraph.loading import LOADING
 from idgraph.reports.collect import Advance, segment_facts
-from idgraph.reports.emitted import Emission, KernelFacts
-from idgraph.reports.facts import AccessFacts, CycleFacts, OpaqueFacts, SegmentFacts
+from idgraph.reports.emitted import Emission
+from idgraph.reports.facts import OpaqueFacts, ProgramFacts, SegmentFacts
 from idgraph.reports.plain import plain_report, totals
 from idgraph.schedule import auto as schedule_automatically
 
 
 @dataclass(frozen=True, slots=True)
-class IndexReport(Printed):
+class IndexReport(ProgramFacts, Printed):
     """A program's indices: cycles, coordinates, contiguity and vector width, loaded indices, bytes moved.
 
     ``segments`` are fusions with the opaque calls between them; ``mapped`` counts the imported calls by name,
@@ -42,77 +42,6 @@ class IndexReport(Printed):
     >>> r.data_dependent, r.calls, r.bytes_between, r.exact
     ((), (), 1024, True)
     """
-
-    name: str
-    segments: tuple[SegmentFacts, ...]
-    mapped: Mapping[str, int] = field(default_factory=dict[str, int])
-    opaque: Mapping[str, str] = field(default_factory=dict[str, str])
-    schedule: str = "as given"
-
-    @property
-    def cycles(self) -> tuple[CycleFacts, ...]:
-        """Every cycle of every segment's exact graph."""
-        return tuple(c for s in self.segments for c in s.cycles)
-
-    @property
-    def resize_cycles(self) -> tuple[CycleFacts, ...]:
-        """The cycles with a slice, pad, cat, roll or stride on them."""
-        return tuple(c for c in self.cycles if c.resizes)
-
-    @property
-    def accesses(self) -> tuple[AccessFacts, ...]:
-        """Every access of every operation."""
-        return tuple(a for s in self.segments for a in s.accesses)
-
-    @property
-    def contiguous(self) -> tuple[AccessFacts, ...]:
-        """Accesses of memory whose lanes are neighbours there."""
-        return tuple(a for a in self.memory_accesses if a.contiguous)
-
-    @property
-    def vectorisable(self) -> tuple[AccessFacts, ...]:
-        """Accesses of memory that may move more than one element at once."""
-        return tuple(a for a in self.memory_accesses if a.vectorisable)
-
-    @property
-    def data_dependent(self) -> tuple[AccessFacts, ...]:
-        """Accesses at loaded indices."""
-        return tuple(a for a in self.accesses if a.data_dependent)
-
-    @property
-    def calls(self) -> tuple[OpaqueFacts, ...]:
-        """Opaque calls, in the order in which they run."""
-        return tuple(c for s in self.segments for c in s.calls)
-
-    @property
-    def memory_accesses(self) -> tuple[AccessFacts, ...]:
-        """Every access of memory: values that stay with a thread are left out."""
-        return tuple(a for s in self.segments for a in s.memory_accesses)
-
-    @property
-    def kernels(self) -> tuple[KernelFacts, ...]:
-        """Every kernel, in the order in which they run."""
-        return tuple(k for s in self.segments for k in s.kernels)
-
-    @property
-    def bytes_read(self) -> int | None:
-        """Bytes read of the inputs: distinct elements, once for each kernel; None where a segment is not emitted."""
-        return _sum(s.bytes_read for s in self.segments)
-
-    @property
-    def bytes_written(self) -> int | None:
-        """Bytes written to the outputs; None where a segment is not emitted."""
-        return _sum(s.bytes_written for s in self.segments)
-
-    @property
-    def bytes_between(self) -> int | None:
-        """Bytes of stored intermediates, written and read again; None where a segment is not emitted."""
-        return _sum(s.bytes_between for s in self.segments)
-
-    @property
-    def exact(self) -> bool:
-        """True when every byte count is exact, not a bound."""
-        return all(s.exact for s in self.segments)
 
     def sheet(self) -> Sheet:
         """The notebook form: totals, and every cycle that changes an index. `save` writes the whole page."""
@@ -210,11 +139,6 @@ class IndexReport(Printed):
             from idgraph.reports.tables import tables  # noqa: PLC0415 - loads rich
 
         return tables(self)
-
-
-def _sum(parts: Iterable[int | None]) -> int | None:
-    found = list(parts)
-    return None if None in found else sum(x for x in found if x is not None)
 
 
 Progress = Callable[[int], Advance]

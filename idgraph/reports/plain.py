@@ -38,31 +38,28 @@ addresses and predicates are text in loop variables, which `ig.simplify` reads.
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from idgraph.cost.model import kernel_row
 from idgraph.errors import SourceLine
-from idgraph.reports.emitted import KernelFacts
 from idgraph.reports.facts import (
     AccessFacts,
     Amount,
     CycleFacts,
+    KernelFacts,
     OpaqueFacts,
     OperationFacts,
+    ProgramFacts,
     SegmentFacts,
     SuggestionFacts,
     TensorFacts,
     Traffic,
 )
 
-if TYPE_CHECKING:
-    from idgraph.reports.model import IndexReport
-
 SCHEMA = "idgraph-report/3"
 Plain = dict[str, object]
 
 
-def plain_report(r: IndexReport) -> Plain:
+def plain_report(r: ProgramFacts) -> Plain:
     """The whole report; the table above names every key."""
     return {
         "schema": SCHEMA,
@@ -75,7 +72,7 @@ def plain_report(r: IndexReport) -> Plain:
     }
 
 
-def totals(r: IndexReport) -> Plain:
+def totals(r: ProgramFacts) -> Plain:
     """Counts and bytes of the whole program."""
     return {
         "operations": sum(len(s.operations) for s in r.segments),

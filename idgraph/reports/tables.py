@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from idgraph.reports.facts import SegmentFacts
+from idgraph.reports.facts import ProgramFacts, SegmentFacts
 from idgraph.reports.plain import totals
 from idgraph.reports.words import (
     GROUPS,
@@ -28,13 +27,10 @@ from idgraph.reports.words import (
     tuple_text,
 )
 
-if TYPE_CHECKING:
-    from idgraph.reports.model import IndexReport
-
 ROWS = 40
 
 
-def as_text(r: IndexReport, width: int = 120, rows: int | None = ROWS) -> str:
+def as_text(r: ProgramFacts, width: int = 120, rows: int | None = ROWS) -> str:
     """Tables without colour."""
     out = io.StringIO()
     Console(file=out, width=max(width, 40), color_system=None, force_terminal=False, highlight=False).print(
@@ -43,7 +39,7 @@ def as_text(r: IndexReport, width: int = 120, rows: int | None = ROWS) -> str:
     return "\n".join(x.rstrip() for x in out.getvalue().splitlines())
 
 
-def tables(r: IndexReport, rows: int | None = ROWS) -> Group:
+def tables(r: ProgramFacts, rows: int | None = ROWS) -> Group:
     """Everything: totals, then each segment; at most ``rows`` rows of each table."""
     parts: list[RenderableType] = [_totals(r)]
     for s in r.segments:
@@ -71,7 +67,7 @@ def _rows(table: Table, rows: Iterable[Sequence[str]], limit: int | None) -> Tab
     return table
 
 
-def _totals(r: IndexReport) -> Table:
+def _totals(r: ProgramFacts) -> Table:
     t = totals(r)
     n = len(r.memory_accesses)
     table = _table(f"{r.name}, scheduled {r.schedule}", ("what", "how much"))
@@ -200,7 +196,7 @@ def _findings(s: SegmentFacts, title: str, rows: int | None) -> list[RenderableT
     return parts
 
 
-def _coverage(r: IndexReport, rows: int | None) -> Table:
+def _coverage(r: ProgramFacts, rows: int | None) -> Table:
     table = _table("imported operations", ("operation", "calls", "opaque because"), ("calls",))
     found = [(name, "", why) for name, why in sorted(r.opaque.items())]
     found += [(name, str(n), "") for name, n in sorted(r.mapped.items())]

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from idgraph.errors import SourceLine
-from idgraph.reports.facts import AccessFacts, Amount, CycleFacts, SegmentFacts
-
-if TYPE_CHECKING:
-    from idgraph.reports.emitted import KernelFacts
-    from idgraph.reports.model import IndexReport
+from idgraph.reports.facts import AccessFacts, Amount, CycleFacts, KernelFacts, ProgramFacts, SegmentFacts
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -114,7 +109,7 @@ def by_reason(found: Sequence[tuple[str, AccessFacts]]) -> list[tuple[str, ...]]
     return made
 
 
-def estimated(r: IndexReport) -> float:
+def estimated(r: ProgramFacts) -> float:
     """Microseconds of all kernels."""
     return sum(k.cost.time_us for k in r.kernels)
 

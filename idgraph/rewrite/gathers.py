@@ -2,19 +2,31 @@
 
 *recompute*: the producer's own inputs are read at the loaded coordinate (`idgraph.rewrite.read_at`). *predicate*: the
 loops run over all of the producer's axis and the owner of the named element keeps it. *one-hot*: the same as a sum of
-``where(index == iota, x, 0)``. *global*: the producer is stored, and a later launch reads it. A gather from an input,
-or from what is in memory anyway, is *direct*.
+``where(index == iota, x, 0)``, which never costs least, and of which -0.0 comes out as 0.0. *global*: the producer is
+stored, and a later launch reads it. A gather from an input, or from what is in memory anyway, is *direct*.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias, cast, get_args
 
 from idgraph.arith import Expr, as_expr
 from idgraph.errors import OperationError, ScheduleError, arguments, user_line
-from idgraph.ir import SCATTERS, Fusion, IterDomain, Loaded, Mapped, Tensor, TensorExpr, check_fusion, movement, ops
+from idgraph.ir import (
+    SCANS,
+    SCATTERS,
+    Fusion,
+    IterDomain,
+    Loaded,
+    Mapped,
+    Tensor,
+    TensorExpr,
+    check_fusion,
+    movement,
+    ops,
+)
 from idgraph.ir import composite as rows
 from idgraph.ir.decisions import Decision, Option
 from idgraph.ir.dtypes import is_float
@@ -82,7 +94,7 @@ def rewrite(e: TensorExpr, build: Callable[[], Tensor]) -> None:
     def whole() -> Tensor:
         return _whole(build(), t)
 
-    before = _ancestors(e)
+    before = _ancestors([e])
     made, exprs = fusion.trying(whole, e.source_line)
     kept = _needed(made, exprs)
     fusion.remove([x for x in reversed(exprs) if x not in kept])
@@ -111,9 +123,10 @@ def _whole(made: Tensor, t: Tensor) -> Tensor:
     return ops.copy(made) if made.uses or made.definition is None else made
 
 
-def _ancestors(e: TensorExpr) -> set[TensorExpr]:
+def _ancestors(exprs: Iterable[TensorExpr]) -> set[TensorExpr]:
+    """The operations that any of ``exprs`` follows from, each walked once."""
     found: set[TensorExpr] = set()
-    open_ = [t.definition for t in e.inputs]
+    open_ = [t.definition for e in exprs for t in e.inputs]
     while open_:
         x = open_.pop()
         if x is not None and x not in found:
@@ -267,7 +280,7 @@ def _alone(e: TensorExpr) -> set[TensorExpr]:
     for x in reversed(fusion.exprs):
         if x.output in wanted:
             wanted.update(t for j, t in enumerate(x.inputs) if x is not e or j != k)
-    return {x for x in _ancestors(e) if x.output not in wanted}
+    return {x for x in _ancestors([e]) if x.output not in wanted}
 
 
 def _reduced(exprs: set[TensorExpr]) -> int:
@@ -288,7 +301,7 @@ def _recompute_option(e: TensorExpr, alone: set[TensorExpr]) -> Option:
 
         value, exprs = fusion.trying(build, e.source_line)
         needed = _needed(value, exprs)
-        still = {y for z in needed for y in _ancestors(z)} & alone
+        still = _ancestors(needed) & alone
         cost = _reduced(still) + sum(_points(y.output.logical) for y in needed if y.op in GATHERS or y.is_reduction)
         reads = ", ".join(dict.fromkeys(t.name for t in made[0].reads)) or "nothing"
         fusion.undo(mark)
@@ -323,6 +336,8 @@ def _stored_anyway(x: Tensor, e: TensorExpr) -> str:
         return "it is a reduction's result"
     if made is not None and made.op in SCATTERS:
         return "it is a scatter's result"
+    if made is not None and made.op in SCANS:
+        return "it is a scan's result"
     return ""
 
 

@@ -24,6 +24,7 @@ FEW: Final = 32  # results that leave most of a device idle
 LONG: Final = 1 << 16  # elements of one result that are worth a second launch
 PARTS: Final = 1024  # of one result, about; a second stage reads as many
 LEAST: Final = 256  # elements of a part
+BLOCKS: Final = 12  # times `NARROW` results of all parts: blocks enough for an even share of each multiprocessor
 NARROW: Final = 1 << 12  # results of neighbouring threads, side by side in memory, that leave a device idle
 ALIGNED: Final = 16  # elements that parts are multiples of, so that each starts aligned
 
@@ -70,22 +71,41 @@ def _way(e: TensorExpr) -> Callable[[], Tensor] | None:
 def _way_across(
     e: TensorExpr, x: Tensor, sizes: Sequence[int], dims: Sequence[int], kept: int, reduced: int
 ) -> Callable[[], Tensor] | None:
-    """The longest reduced axis in parts, where the rows that neighbouring threads take are too few for a device."""
+    """The longest run of neighbouring reduced axes in parts, where the rows that neighbouring threads take are too few
+    for a device."""
     if not 0 < kept < NARROW or reduced < 2 * LEAST:
         return None
-    at = max(dims, key=lambda d: sizes[d])
-    wanted = min(4 * NARROW // kept, reduced // LEAST, sizes[at])
-    parts = max((p for p in range(1, wanted + 1) if sizes[at] % p == 0), default=1)
-    return partial(_by_slices, e, x, dims, at, parts) if parts * 4 > wanted and parts > 2 else None
+    run = max(_runs(dims), key=lambda axes: prod(sizes[d] for d in axes))
+    length = prod(sizes[d] for d in run)
+    wanted = min(BLOCKS * NARROW // kept, reduced // LEAST, length)
+    parts = max((p for p in range(1, wanted + 1) if length % p == 0), default=1)
+    return partial(_by_slices, e, x, dims, run, parts) if parts * 4 > wanted and parts > 2 else None
 
 
-def _by_slices(e: TensorExpr, x: Tensor, dims: Sequence[int], at: int, parts: int) -> Tensor:
-    """Axis ``at`` cut into ``parts``, which stay for the second stage."""
+def _runs(dims: Sequence[int]) -> list[list[int]]:
+    """Sorted axes as runs of neighbours.
+
+    >>> _runs([0, 1, 3])
+    [[0, 1], [3]]
+    """
+    found: list[list[int]] = []
+    for d in dims:
+        if found and found[-1][-1] == d - 1:
+            found[-1].append(d)
+        else:
+            found.append([d])
+    return found
+
+
+def _by_slices(e: TensorExpr, x: Tensor, dims: Sequence[int], run: Sequence[int], parts: int) -> Tensor:
+    """The axes ``run`` as one, cut into ``parts``, which stay for the second stage."""
     shape = [attr(d.extent) for d in x.axes]
-    n = int(x.axes[at].extent)
-    cut = movement.reshape(x, *shape[:at], parts, n // parts, *shape[at + 1 :])
-    inner = [d + (d >= at) for d in dims]
-    return _reduce(e, _reduce(e, cut, inner), (at - sum(d < at for d in dims),))
+    first, last = run[0], run[-1]
+    length = prod(int(x.axes[d].extent) for d in run)
+    cut = movement.reshape(x, *shape[:first], parts, length // parts, *shape[last + 1 :])
+    moved = len(run) - 2  # axes that there are fewer behind the run
+    inner = [d for d in dims if d < first] + [first + 1] + [d - moved for d in dims if d > last]
+    return _reduce(e, _reduce(e, cut, inner), (first - sum(d < first for d in dims),))
 
 
 def _parts(n: int) -> int | None:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from idgraph.runtime.cuda.compile import compile_ptx
     from idgraph.runtime.cuda.device import available as cuda_available
     from idgraph.runtime.program import Program
-    from idgraph.schedule.config import KernelConfig
 
 __all__ = ["Kernel", "Plan", "Program", "Target", "compile_ptx", "cuda_available", "emit"]
 
@@ -39,17 +38,16 @@ def emit(
     *,
     model: IndexMaps | None = None,
     cache: str | Path | None = None,
-    config: KernelConfig | None = None,
     views: bool = False,
 ) -> Program:
     """Kernels that compute the outputs of ``fusion`` as scheduled.
 
     ``target`` is "python" (reads like the mathematics), "numpy" (whole grids), "cpu" (numba) or "cuda" (numba.cuda; its
     source needs no GPU). ``model`` replaces the index maps, for tests of wrong ones. ``cache`` is a folder that keeps
-    compiled CUDA kernels, safe to share and to damage. ``config`` is by default the one that `auto` was given: see
-    `idgraph.tune` (None: the rule's). With ``views``, outputs that are views of inputs (`idgraph.layout.alias`) have no
-    kernel, and what runs gives views of the arrays it was given. Raises `FusionError`,
-    `ScheduleError` for a race or an inlining no loop nest can do, `EmitError` for what a target cannot express.
+    compiled CUDA kernels, safe to share and to damage. With ``views``, outputs that are views of inputs
+    (`idgraph.layout.alias`) have no kernel, and what runs gives views of the arrays it was given. Raises `FusionError`,
+    `ScheduleError` for a race or an inlining no loop nest can do, `EmitError` for what a target cannot express, or a
+    kernel cannot obey (`Tensor.persistent`).
 
     >>> import idgraph as ig, numpy as np
     >>> from idgraph.runtime import emit  # or ig.emit
@@ -60,10 +58,8 @@ def emit(
     """
     with LOADING:
         from idgraph.runtime.program import emit as build  # noqa: PLC0415 - loads NumPy
-        from idgraph.schedule.config import KernelConfig as Config  # noqa: PLC0415 - loads the schedules
 
-    chosen = Config.from_data(getattr(fusion, "config", {})) if config is None else config
-    return build(fusion, target, model=model, cache=cache, config=chosen, views=views)
+    return build(fusion, target, model=model, cache=cache, views=views)
 
 
 def __getattr__(name: str) -> object:

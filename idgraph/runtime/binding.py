@@ -19,7 +19,7 @@ from idgraph.ir import DomainExpr, Fusion, IterDomain, Merge, Resize, Roll, Spli
 from idgraph.kernel.ir import PRIME, Buffer, Kernel
 
 if TYPE_CHECKING:
-    from idgraph.runtime.program import Program
+    from idgraph.runtime.executable import Executable
 
 Array = npt.NDArray[Any]
 Env = dict[str, int]
@@ -93,11 +93,7 @@ def bind(fusion: Fusion, given: Mapping[str, Given], symbols: Mapping[str, int] 
     for t in fusion.inputs:
         g = given[t.name]
         if g.dtype != t.dtype:
-            turned = "array.astype(array.dtype.newbyteorder('=')) turns the bytes round"
-            hint = turned if FOREIGN in g.dtype else f"convert the array, or declare dtype={g.dtype!r} for {t.name}"
-            raise EmitError(
-                f"input {t.name} is declared {t.dtype}, the array is {g.dtype}", where=t.source_line, hint=hint
-            )
+            raise mistyped(t, g)
         if len(g.shape) != t.ndim:
             raise _misfit(t, g, f"{t.ndim} axes declared, the array has {len(g.shape)}")
         for d, n in zip(t.axes, g.shape, strict=True):
@@ -132,6 +128,13 @@ def _chosen(fusion: Fusion, symbols: Mapping[str, Any] | None) -> Env:
             raise EmitError(f"symbol {name} = {value!r} is not an integer")
         env[name] = int(cast("int", value))
     return env
+
+
+def mistyped(t: Tensor, g: Given) -> EmitError:
+    """The array has another type than the input."""
+    turned = "array.astype(array.dtype.newbyteorder('=')) turns the bytes round"
+    hint = turned if FOREIGN in g.dtype else f"convert the array, or declare dtype={g.dtype!r} for {t.name}"
+    return EmitError(f"input {t.name} is declared {t.dtype}, the array is {g.dtype}", where=t.source_line, hint=hint)
 
 
 def _misfit(t: Tensor, g: Given, why: str) -> EmitError:
@@ -286,7 +289,7 @@ def empty_words(size: int, dtype: Any, poison: bool, of: Tensor | None = None) -
     return made
 
 
-def global_buffer(program: Program, b: Buffer, env: Env, poison: bool) -> Array:
+def global_buffer(program: Executable, b: Buffer, env: Env, poison: bool) -> Array:
     """Memory that kernels write: a tensor's, or slices of private memory too large for one thread."""
     if b.title in program.fusion_names and b.name.startswith("buf"):
         return empty_buffer(program.fusion[b.title], env, poison)

@@ -21,13 +21,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from idgraph.errors import EmitError
-
-if TYPE_CHECKING:
-    from idgraph.kernel.ir import Kernel
-    from idgraph.runtime.program import Program
 
 FORMAT = "idgraph kernel 1"
 BESIDE = ".making-"  # the prefix of the names of files being written
@@ -122,9 +117,9 @@ def keep_in(folder: Path | None) -> None:
     _FALLBACK[:] = [] if folder is None else [KernelCache(folder)]
 
 
-def cache_of(program: Program) -> KernelCache | None:
-    """Where the kernels of ``program`` are kept."""
-    return program.cache or next(iter(_FALLBACK), None)
+def fallback() -> KernelCache | None:
+    """Where the kernels of programs that name no folder are kept."""
+    return next(iter(_FALLBACK), None)
 
 
 def _digest(text: str) -> str:
@@ -167,13 +162,11 @@ def versions() -> str:
             made.append(f"{package} none")
     here = Path(__file__).parent
     ops = here.parent / "codegen" / "ops"
-    compiling = [*sorted(here.glob("c*/*.py")), *sorted(here.glob("c*.py")), *sorted(ops.glob("*.py"))]
+    compiling = [
+        *sorted(here.glob("c*/*.py")),
+        *sorted(here.glob("c*.py")),
+        here / "functions.py",
+        *sorted(ops.glob("*.py")),
+    ]
     made += [_digest(f.read_text(encoding="utf-8")) for f in compiling]
     return "\n".join(made)
-
-
-def kernel_key(program: Program, kernel: Kernel, checked: bool, cc: tuple[int, int]) -> str:
-    """All that a kernel's PTX follows from: its source without comments, types, device and versions."""
-    source = "\n".join(line.split("#")[0].rstrip() for line in program.kernel_source(kernel, checked).splitlines())
-    types = ", ".join(b.dtype for b in kernel.buffers)
-    return "\n".join([FORMAT, versions(), f"sm_{cc[0]}{cc[1]}", f"{types}; {len(kernel.scalars)}; {checked}", source])

@@ -16,17 +16,17 @@ import numpy as np
 from idgraph.errors import EmitError
 from idgraph.ir import DType
 from idgraph.runtime import kinds
-from idgraph.runtime.binding import Given, copies
+from idgraph.runtime.binding import Given, copies, mistyped
 from idgraph.runtime.cpu_launch import CpuMachine
 from idgraph.runtime.cuda import calls
 from idgraph.runtime.cuda.arrays import is_device
 from idgraph.runtime.cuda.device import need_device, simulated
 from idgraph.runtime.frozen import Frozen, Held, Tell
-from idgraph.runtime.kinds import HOST, NUMPY, Kind
+from idgraph.runtime.kinds import HOST, NUMPY, Kind, check_writable
 from idgraph.runtime.launch import interpreted
 
 if TYPE_CHECKING:
-    from idgraph.runtime.program import Program
+    from idgraph.runtime.loaded import Loaded
 
 Symbols = Mapping[str, int] | None
 ROUTES = 512  # kept for a program; routes of more shapes are found again
@@ -48,7 +48,7 @@ class Caller:
 
     __slots__ = ("_routes", "checked", "device", "program")
 
-    def __init__(self, program: Program, checked: bool, device: str | None = None) -> None:
+    def __init__(self, program: Loaded, checked: bool, device: str | None = None) -> None:
         self.program, self.checked, self.device = program, checked, device
         self._routes: dict[Hashable, Route] = {}
 
@@ -69,7 +69,10 @@ class Caller:
         except KeyError:
             strange = next((v for v in values if hasattr(v, "__array_namespace__") and kind_of(v) is not NUMPY), None)
             values = [self._known(n, v) for n, v in zip(self.program.mold.input_names, values, strict=True)]
-            key = tuple([(kind_of(v) or NUMPY).key(v) for v in values])
+            try:
+                key = tuple([(kind_of(v) or NUMPY).key(v) for v in values])
+            except RuntimeError:
+                key = tuple(map(id, values))
         except RuntimeError:  # a tensor without strides
             key = tuple(map(id, values))
         if symbols:
@@ -78,11 +81,20 @@ class Caller:
         if route is None:
             route = self.route(values, symbols)
             if len(self._routes) >= ROUTES:
+                self.check()  # the failures that routes have seen go with them
                 self._routes.clear()
             self._routes[key] = route
             wait = True
         found = route(values, out, poison, tell, wait)
         return found if strange is None else [kinds.given_back(x, strange) for x in found]
+
+    def known(self, values: Sequence[Any], symbols: Symbols = None) -> Route | None:
+        """The route that a call has found for arrays like these; None where calls look at each array anew."""
+        try:
+            key: Hashable = tuple([_KEYS[type(v)](v) for v in values])
+        except (KeyError, RuntimeError):
+            return None
+        return self._routes.get((key, tuple(sorted(symbols.items()))) if symbols else key)
 
     def _known(self, name: str, value: Any) -> Any:
         """The array, or one over its memory, of a type whose keys are known."""
@@ -94,6 +106,7 @@ class Caller:
         if found is None or isinstance(value, np.generic):
             value = NUMPY.given(name, value).data
             found = NUMPY
+        found.given(name, value)  # raises for a type whose arrays are not their memory: its keys are like plain ones
         if found is not calls.DEVICE_ARRAYS or not hasattr(value, "__array_namespace__"):
             _KEYS[type(value)] = found.key  # others are looked at each time, to give their kind back
         return value
@@ -101,20 +114,20 @@ class Caller:
     def frozen(self, values: Sequence[Any], symbols: Symbols = None) -> Frozen:
         """The frozen program, where these arrays can be its own; raises `EmitError` elsewhere."""
         found = self.route(values, symbols)
-        if isinstance(found, _Direct):
+        if isinstance(found, Direct):
             return found.frozen
         raise EmitError(f"the {self.program.target} target has no frozen calls for these arrays")
 
     def check(self) -> None:
         """Wait for the work of devices, and raise the first `IndexingError` that calls have left."""
         for route in list(self._routes.values()):
-            if isinstance(route, _Direct):
+            if isinstance(route, Direct):
                 route.frozen.launches.check(True)
 
     def copies(self, values: Sequence[Any], symbols: Symbols) -> dict[str, str]:
         """The inputs that a call copies before it reads them, and why."""
         found = self.route(values, symbols)
-        if isinstance(found, _Direct):
+        if isinstance(found, Direct):
             return found.frozen.reasons(values)
         named = {t.name: v for t, v in zip(self.program.fusion.inputs, values, strict=True)}
         if isinstance(found, _Interpreted) and found.kind is NUMPY:
@@ -127,7 +140,7 @@ class Caller:
         if isinstance(found, _OnDevice):
             values = found.moved(values)
             found = self.route(values, symbols, overlap)
-        if not isinstance(found, _Direct):
+        if not isinstance(found, Direct):
             raise EmitError(f"the {self.program.target} target has no buffers that stay for these arrays")
         return found.frozen.hold(values, poison)
 
@@ -152,12 +165,12 @@ class Caller:
         if program.target == "cpu":
             if not on_host:
                 return _OnHost(self, symbols, kind)
-            return _Direct(Frozen(program, kind, _CPU, given, symbols, self.checked))
+            return Direct(Frozen(program, kind, _CPU, given, symbols, self.checked))
         need_device()
         if on_host:
             return _OnDevice(self, symbols, kind)
         machine = calls.machine_of(kind, next(iter(given.values())).device, overlap)
-        return _Direct(Frozen(program, kind, machine, given, symbols, self.checked))
+        return Direct(Frozen(program, kind, machine, given, symbols, self.checked))
 
 
 def kind_of(value: Any) -> Kind | None:
@@ -186,7 +199,9 @@ def _check_device(given: Mapping[str, Given], device: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Direct:
+class Direct:
+    """The frozen program itself, for arrays that its kernels take."""
+
     frozen: Frozen
 
     def __call__(
@@ -212,8 +227,13 @@ class _Turned:
         ]
         if out is None:
             return found
-        kind = kind_of(out[0]) if out else None
+        if len(out) != len(found):
+            raise EmitError(f"{self.caller.program.fusion.name} has {len(found)} outputs, out has {len(out)}")
+        kind = next((kind_of(x) for x in out if x is not None), None)
+        _check_apart([t.name for t in self.caller.program.fusion.outputs], out, kind)
         for target, result in zip(out, found, strict=True):
+            if target is None:
+                continue
             if kind is None or kind_of(target) is not kind:
                 raise EmitError("out= has other kinds of arrays than the inputs")
             if tuple(target.shape) != tuple(result.shape) or target.dtype != result.dtype:
@@ -222,10 +242,17 @@ class _Turned:
                     f"the result {result.dtype}{tuple(result.shape)}"
                 )
             kind.assign(target, result)
-        return list(out)
+        return [result if target is None else target for target, result in zip(out, found, strict=True)]
 
     def moved(self, values: Sequence[Any]) -> list[Any]:
-        return [self.there(v, t.dtype) for v, t in zip(values, self.caller.program.fusion.inputs, strict=True)]
+        found: list[Any] = []
+        for v, t in zip(values, self.caller.program.fusion.inputs, strict=True):
+            kind = kind_of(v) or NUMPY
+            g = kind.given(t.name, v)  # raises for a tensor without memory, which has the key of one that has it
+            if isinstance(kind, kinds.Torch) and g.dtype != t.dtype:
+                raise mistyped(t, g)  # NumPy has no words for some of torch's types
+            found.append(self.there(v, t.dtype))
+        return found
 
     def run(self, values: list[Any], poison: bool, tell: Tell | None) -> list[Any]:
         return self.caller(values, self.symbols, None, poison, tell)
@@ -235,6 +262,20 @@ class _Turned:
 
     def back(self, result: Any, dtype: DType, values: Sequence[Any]) -> Any:
         raise NotImplementedError
+
+
+def _check_apart(names: Sequence[str], out: Sequence[Any], kind: Kind | None) -> None:
+    """Raise where an array of ``out`` cannot be written, or two of them share memory."""
+    if kind is None or any(x is not None and kind_of(x) is not kind for x in out):
+        return  # refused by the caller, which names the kind
+    spans: list[tuple[int, int]] = []
+    for name, x in zip(names, out, strict=False):
+        if x is not None:
+            check_writable(kind, name, x)
+            low, high = (kind.address(x) + n for n in kind.placing(x).span)
+            if any(low < end and first < high for first, end in spans):
+                raise EmitError(f"out of {name} shares memory with another array of out", hint="give memory of its own")
+            spans.append((low, high))
 
 
 def as_numpy(value: Any, dtype: DType) -> Any:

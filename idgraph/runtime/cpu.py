@@ -11,7 +11,7 @@ import numpy as np
 from idgraph.codegen.ops.compiled import rebound
 from idgraph.errors import EmitError
 from idgraph.loading import load
-from idgraph.runtime.cpu_math import row_functions
+from idgraph.runtime.cpu_math import by_width, hidden, row_functions
 
 
 def load_numba() -> Any:
@@ -27,16 +27,17 @@ def namespace() -> dict[str, Any]:
     """The names that kernels use, compiled for the CPU."""
     numba = load_numba()
     jit = numba.njit(error_model="numpy", inline="never")
+    short = row_functions(jit)
     base: dict[str, Any] = {
         "f32": np.float32, "f64": np.float64, "i64": np.int64, "u64": np.uint64, "inf": math.inf, "nan": math.nan,
         "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "rint": np.rint, "fmod": np.fmod, "power": math.pow,
-        "atan2": math.atan2, "exp": math.exp, "fast_exp": math.exp, "exp2": np.exp2, "expm1": math.expm1,
-        "log": math.log,
+        "atan2": math.atan2, "exp": by_width(short["exp_near"], math.exp), "fast_exp": math.exp,
+        "exp_inside": by_width(short["exp_half"], math.exp), "exp2": np.exp2, "expm1": math.expm1, "log": math.log,
         "log2": math.log2, "log1p": math.log1p, "sqrt": math.sqrt, "sin": math.sin, "cos": math.cos, "tan": math.tan,
-        "tanh": math.tanh, "erf": math.erf,
-        "float_bits": jit(_float_bits), "bits_float": jit(_bits_float),
+        "tanh": by_width(short["tanh32"], math.tanh), "erf": by_width(short["erf32"], math.erf),
+        "count": hidden(), "float_bits": jit(_float_bits), "bits_float": jit(_bits_float),
     }  # fmt: skip
-    return {**rebound(base, jit), **row_functions(jit)}
+    return {**rebound(base, jit), **short}
 
 
 def _float_bits(x: Any) -> Any:

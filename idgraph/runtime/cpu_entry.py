@@ -16,19 +16,18 @@ from functools import cache, lru_cache
 from hashlib import sha256
 from importlib import import_module
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from idgraph.codegen.printers.scalar import runs_parallel
 from idgraph.errors import EmitError
 from idgraph.ir import DType
 from idgraph.kernel.ir import Kernel, Loop, walk
 from idgraph.passes.rows.sweep import COLUMN
-from idgraph.runtime.cache import KernelCache, cache_of, kernel_key
+from idgraph.runtime.cache import KernelCache
 from idgraph.runtime.cpu import load_numba
 from idgraph.runtime.cpu_jump import Entry, jump
-
-if TYPE_CHECKING:
-    from idgraph.runtime.program import Program
+from idgraph.runtime.executable import Executable
+from idgraph.runtime.keys import cache_of, kernel_key
 
 SMALL = 1 << 15  # loop points up to which one core is done before others have begun
 
@@ -58,10 +57,10 @@ class Compiling:
 
     __slots__ = ("_always", "_checked", "_entries", "_function", "_kernel", "_program", "_several")
 
-    def __init__(self, program: Program, kernel: Kernel, function: Callable[..., Any], checked: bool) -> None:
+    def __init__(self, program: Executable, kernel: Kernel, function: Callable[..., Any], checked: bool) -> None:
         self._program, self._kernel, self._function, self._checked = program, kernel, function, checked
         self._entries: dict[bool, Entry] = {}
-        self._several, self._always = runs_parallel(kernel), program.config.parallel is True
+        self._several, self._always = runs_parallel(kernel), kernel.choices.parallel is True
 
     def entry(self, points: int) -> Entry:
         """The machine code for loops of so many points."""

@@ -11,14 +11,14 @@ from idgraph.runtime.faults import raise_fault
 
 if TYPE_CHECKING:
     from idgraph.runtime.frozen import Addresses
+    from idgraph.runtime.loaded import Loaded
     from idgraph.runtime.mold import KernelMold, Sizes
-    from idgraph.runtime.program import Program
 
 
 class CpuMachine:
     """The processors of this machine."""
 
-    def launches(self, program: Program, checked: bool, sizes: Sizes) -> CpuLaunches:
+    def launches(self, program: Loaded, checked: bool, sizes: Sizes) -> CpuLaunches:
         """See `idgraph.runtime.frozen.Machine`."""
         entries: dict[str, Any] = program.functions(checked)
         numbers = sizes.numbers

@@ -21,7 +21,7 @@ class ProgramReport(Printed):
     >>> f = ig.Fusion("f")
     >>> x, i = f.input("x", shape=(64, 1000)), f.input("i", shape=(64, 1), dtype="int64")
     >>> t = f.output(ig.gather(ig.exp(x), 1, i))
-    >>> ig.schedule.auto(f)
+    >>> _ = ig.schedule.auto(f)
     >>> report = ig.emit(f, target="python").report
     >>> report.gathers[0].chosen, report.kernels, report.stored
     ('recompute', 1, ())

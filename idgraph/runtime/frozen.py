@@ -6,7 +6,8 @@ made here), and hands the addresses to the launches, which have everything else 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
@@ -16,14 +17,15 @@ from idgraph.codegen.ops.memory import storage_dtype
 from idgraph.errors import EmitError
 from idgraph.ir import DType, Tensor
 from idgraph.runtime.binding import Array, Given, element_strides, extents, fits, places
-from idgraph.runtime.kinds import HOST, Kind
+from idgraph.runtime.kinds import HOST, UNMAPPED, Kind, check_writable
 from idgraph.runtime.mold import InputMold, Layout, MadeMold, Number, Sizes, Slot
 
 if TYPE_CHECKING:
-    from idgraph.runtime.program import Program
+    from idgraph.runtime.loaded import Loaded
 
 Addresses = list[int]
 Tell = Callable[[str, str], None]  # an input's name, and why it was copied
+TARGETS_KEPT = 64  # sorts of arrays given as ``out`` that are remembered
 
 
 class Launches(Protocol):
@@ -41,7 +43,7 @@ class Launches(Protocol):
 class Machine(Protocol):
     """The part that runs kernels: lays out the launches of a program for these sizes."""
 
-    def launches(self, program: Program, checked: bool, sizes: Sizes) -> Launches: ...
+    def launches(self, program: Loaded, checked: bool, sizes: Sizes) -> Launches: ...
 
 
 class _In(NamedTuple):
@@ -79,11 +81,14 @@ class _Passed(NamedTuple):
 class Frozen:
     """See the module; made once for each key of `idgraph.runtime.kinds.Kind.key`."""
 
-    __slots__ = ("_inputs", "_outputs", "count", "device", "env", "kind", "launches", "made", "program")
+    __slots__ = (
+        "_inputs", "_makers", "_order", "_outputs", "_spans", "_targets", "count", "device", "env", "kind", "launches",
+        "made", "program",
+    )  # fmt: skip
 
     def __init__(
         self,
-        program: Program,
+        program: Loaded,
         kind: Kind,
         machine: Machine,
         given: Mapping[str, Given],
@@ -110,6 +115,14 @@ class Frozen:
         self._outputs: tuple[Made | _Passed, ...] = tuple(
             by_number[o] if o >= 0 else _Passed(-1 - o) for o in mold.outputs
         )
+        self._makers = tuple(
+            partial(kind.whole, m.shape, m.strides, m.dtype, self.device)
+            for m in self.made
+            if m.whole and m.shape is not None and m.strides is not None
+        )
+        self._order = tuple(self.made.index(o) if isinstance(o, Made) else -1 for o in self._outputs)
+        self._spans: list[tuple[int, int]] | None = None
+        self._targets: dict[Hashable, tuple[bool, int, int]] = {}
         self.launches = machine.launches(program, checked, Sizes(self.env, slots, numbers))
 
     def _input(self, i: InputMold, number: int, g: Given, numbers: Sequence[Number]) -> _In:
@@ -145,7 +158,8 @@ class Frozen:
         tell: Tell | None = None,
         wait: bool = True,
     ) -> list[Any]:
-        """Outputs for these arrays, in the order of the fusion's; ``out`` are arrays of theirs to write."""
+        """Outputs for these arrays, in the order of the fusion's; ``out`` are arrays of theirs to write (None:
+        memory is made)."""
         kind, addresses = self.kind, [0] * self.count
         kept = self.take(values, addresses, tell)
         flat: dict[str, Any] = {}
@@ -160,6 +174,25 @@ class Frozen:
         self.launches(addresses, wait)
         del kept
         return self.results(values, out, flat)
+
+    @property
+    def gives_whole(self) -> bool:
+        """Whether all memory that kernels write are outputs without gaps, so that `whole` serves."""
+        return len(self._makers) == len(self.made) and -1 not in self._order
+
+    def whole(self, values: Sequence[Any], tell: Tell | None, wait: bool) -> list[Any]:
+        """A call whose outputs are all new arrays; fewer steps than those of any call."""
+        kind, addresses = self.kind, [0] * self.count
+        kept = self.take(values, addresses, tell)
+        try:
+            made = [make() for make in self._makers]
+        except (MemoryError, ValueError):
+            made = [self.memory(m) for m in self.made]  # raises, and names it
+        for m, x in zip(self.made, made, strict=True):
+            addresses[m.number] = kind.address(x)
+        self.launches(addresses, wait)
+        del kept
+        return [made[n] for n in self._order]
 
     def memory(self, m: Made) -> Any:
         """New memory of a buffer."""
@@ -184,7 +217,7 @@ class Frozen:
                 addresses[i.number] = kind.address(found)
                 continue
             address = kind.address(values[i.position]) - i.before
-            if address % i.alignment:  # vector accesses were proved with the declared alignment
+            if address % i.alignment or address < UNMAPPED:  # accesses were proved with the declared alignment
                 why = f"it starts at an address that {i.tensor.alignment} bytes do not divide"
                 found = self._copied(i, values[i.position], why, tell)
                 kept.append(found)
@@ -207,27 +240,54 @@ class Frozen:
         fusion, kind = self.program.fusion, self.kind
         if len(out) != len(self._outputs):
             raise EmitError(f"{fusion.name} has {len(self._outputs)} outputs, out has {len(out)}")
-        for t, made, target in zip(fusion.outputs, self._outputs, out, strict=True):
-            g = kind.given(f"out of {t.name}", target)
-            wanted = made.shape if isinstance(made, Made) else extents(t, self.env)
-            if (g.shape, g.dtype, g.device) != (wanted, t.dtype, self.device):
-                raise EmitError(
-                    f"out of {t.name} is {g.dtype}{g.shape} on {g.device}, "
-                    f"the result {t.dtype}{wanted} on {self.device}"
-                )
-            span = _span(kind, target, g)
-            for i, value in zip(fusion.inputs, values, strict=True):
-                low, high = _span(kind, value, kind.given(i.name, value))
-                if low < span[1] and span[0] < high:
+        if self._spans is None:
+            self._spans = [kind.placing(v).span for v in values]
+        taken: list[tuple[int, int, str]] = []
+        for t, value, (before, behind) in zip(fusion.inputs, values, self._spans, strict=True):
+            at = kind.address(value)
+            taken.append((at + before, at + behind, f"input {t.name}, which kernels may still have to read"))
+        for n, target in enumerate(out):
+            if target is None:
+                continue
+            t, made = fusion.outputs[n], self._outputs[n]
+            direct, before, behind = self._taking(n, t, target)
+            address = kind.address(target)
+            if address < UNMAPPED or kind.is_read_only(target):
+                check_writable(kind, t.name, target)
+            for first, end, what in taken:
+                if address + before < end and first < address + behind:
                     raise EmitError(
-                        f"out of {t.name} shares memory with input {i.name}, which kernels may still have to read",
-                        hint="give memory of its own, and copy",
+                        f"out of {t.name} shares memory with {what}", hint="give memory of its own, and copy"
                     )
-            if isinstance(made, Made) and made.whole and made.name not in flat:
-                address = kind.address(target)
-                if address % t.alignment == 0 and fits(g.shape, g.strides, made.strides or ()):
-                    flat[made.name] = target
-                    addresses[made.number] = address
+            taken.append((address + before, address + behind, f"out of {t.name}, which is written too"))
+            if direct and isinstance(made, Made) and made.name not in flat and address % t.alignment == 0:
+                flat[made.name] = target
+                addresses[made.number] = address
+
+    def _taking(self, n: int, t: Tensor, target: Any) -> tuple[bool, int, int]:
+        """Whether kernels can write output ``n`` into an array like ``target``, and its span; found out once for arrays
+        of each sort. Raises `EmitError` for one that does not fit."""
+        kind, made = self.kind, self._outputs[n]
+        try:
+            key: Hashable = n, cast("Any", type(target)), kind.key(target)
+            found = self._targets.get(key)
+        except (AttributeError, RuntimeError):  # not an array of this kind; `given` says so
+            key = found = None
+        if found is not None:
+            return found
+        check_writable(kind, t.name, target)
+        g = kind.given(f"out of {t.name}", target)
+        wanted = made.shape if isinstance(made, Made) else extents(t, self.env)
+        if (g.shape, g.dtype, g.device) != (wanted, t.dtype, self.device):
+            raise EmitError(
+                f"out of {t.name} is {g.dtype}{g.shape} on {g.device}, the result {t.dtype}{wanted} on {self.device}"
+            )
+        whole = isinstance(made, Made) and made.whole and fits(g.shape, g.strides, made.strides or ())
+        found = whole, *kind.placing(target).span
+        if len(self._targets) >= TARGETS_KEPT:
+            self._targets.clear()
+        self._targets[key] = found
+        return found
 
     def results(self, values: Sequence[Any], out: Sequence[Any] | None, flat: Mapping[str, Any]) -> list[Any]:
         """Outputs in ``flat`` memory, in ``out`` where that is given."""
@@ -311,13 +371,6 @@ def why_not(g: Given, want: tuple[int, ...] | None) -> str:
 def _reach(shape: Sequence[int], strides: Sequence[int]) -> int:
     """Elements from the first to the last one of an array."""
     return 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-
-
-def _span(kind: Kind, value: Any, g: Given) -> tuple[int, int]:
-    """The bytes that an array lies in."""
-    first, item = kind.address(value), storage_dtype_size(g.dtype)
-    strides = g.strides if g.strides is not None else element_strides(g.shape, None, item) or ()
-    return first, first + _reach(g.shape, strides) * item
 
 
 def storage_dtype_size(dtype: str) -> int:

@@ -2,21 +2,64 @@
 
 from __future__ import annotations
 
+import ast
 import linecache
 from collections.abc import Callable
 from typing import Any
 
 from idgraph.errors import EmitError
 
+CONVERSIONS = frozenset(("f32", "f64", "i64", "u32", "u64"))
+
+
+class _Typed(ast.NodeTransformer):
+    """Numbers of one type, ``u32(6)``, as names of values: a compiler types and lowers each call, a value for nothing.
+
+    ``values`` are the values by name.
+    """
+
+    def __init__(self, names: dict[str, Any]) -> None:
+        self.names = names
+        self.values: dict[str, Any] = {}
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        """A conversion of a number becomes a name; other calls keep theirs inside."""
+        self.generic_visit(node)
+        match node:
+            case ast.Call(func=ast.Name(id=kind), args=[number], keywords=[]) if kind in CONVERSIONS:
+                return self.named(node, kind, number)
+            case _:
+                return node
+
+    def named(self, node: ast.Call, kind: str, number: ast.expr) -> ast.expr:
+        match number:
+            case ast.Constant(value=int() | float() as value):
+                sign = ""
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+                value, sign = -value, "minus_"
+            case _:
+                return node
+        name = f"{kind}_{sign}{abs(value)!r}"  # not an identifier where there is a point: no name of the source's
+        self.values[name] = self.names[kind](value)
+        return ast.copy_location(ast.Name(name, ast.Load()), node)
+
 
 def function_of(source: str, name: str, names: dict[str, Any], target: str) -> Callable[..., Any]:
     """Run generated source, made of this package's own tokens only, and return its function.
 
     The text stands in `linecache`, so that tracebacks and numba show its lines.
+
+    >>> import numpy as np
+    >>> f = function_of("def f(x): return f32(x + f32(-0.0))", "f", {"f32": np.float32}, "cpu")
+    >>> f(np.float32(2.0)), f.__code__.co_names
+    (np.float32(2.0), ('f32', 'f32_minus_0.0'))
     """
     file = f"<idgraph {target} {name} {abs(hash(source)):x}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    exec(compile(source, file, "exec"), names)  # noqa: S102  # no user text: names are numbered, comments are quoted
+    typed = _Typed(names)
+    tree = typed.visit(ast.parse(source, file))
+    names.update(typed.values)
+    exec(compile(tree, file, "exec"), names)  # noqa: S102  # no user text: names are numbered, comments are quoted
     found = names[name]
     if not callable(found):
         raise EmitError(f"{name} is not a function")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from functools import cache, lru_cache
 from math import prod
-from typing import Any, Protocol, get_args
+from typing import Any, NamedTuple, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,52 @@ from idgraph.runtime.binding import (
 
 Array = npt.NDArray[Any]
 HOST = "cpu"
+UNMAPPED = 1 << 16  # bytes at the front of every address space that no system maps
+
+
+class Placing(NamedTuple):
+    """The shape of an array, its strides in bytes, and the bytes of an element.
+
+    >>> Placing((2, 3), (12, -4), 4).span
+    (-8, 16)
+    >>> Placing((3, 2), (4, 4), 4).repeats, Placing((3, 2), (4, 12), 4).repeats
+    (True, False)
+    >>> Placing((1 << 20, 1 << 20), (4, 4), 4).repeats, Placing((4, 3), (8, 12), 4).repeats
+    (True, True)
+    """
+
+    shape: Sequence[int]
+    strides: Sequence[int]
+    item: int
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The bytes that the elements lie in, counted from the first element: first one, and behind the last."""
+        if 0 in self.shape:
+            return 0, 0
+        reach = [(n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)]
+        return sum(r for r in reach if r < 0), sum(r for r in reach if r > 0) + self.item
+
+    @property
+    def repeats(self) -> bool:
+        """Whether two elements share a byte."""
+        if 0 in self.shape:
+            return False
+        axes = sorted((abs(s), n) for n, s in zip(self.shape, self.strides, strict=True) if n > 1)
+        reach = self.item
+        for stride, n in axes:
+            if stride < reach:
+                break
+            reach += (n - 1) * stride
+        else:
+            return False  # each step goes past all that lies inside it
+        low, high = self.span
+        if prod(self.shape) * self.item > high - low:
+            return True  # more elements than their memory has room for
+        first = np.zeros((), np.int64)
+        for stride, n in axes:
+            first = np.add.outer(first, np.arange(n, dtype=np.int64) * stride)
+        return bool((np.diff(np.sort(first, axis=None)) < self.item).any())
 
 
 class Kind(Protocol):
@@ -48,7 +94,15 @@ class Kind(Protocol):
         ...
 
     def address(self, value: Any) -> int:
-        """Where its first element lies, in bytes."""
+        """Where its first element lies, in bytes; below `UNMAPPED` where it has no memory, which `given` refuses."""
+        ...
+
+    def placing(self, value: Any) -> Placing:
+        """Where its elements lie, beside the first."""
+        ...
+
+    def is_read_only(self, value: Any) -> bool:
+        """Whether its owner lets nobody write it."""
         ...
 
     def flat(self, size: int, dtype: DType, device: Any) -> Any:
@@ -97,6 +151,12 @@ class NumPy:
 
     def address(self, value: Any) -> int:
         return value.__array_interface__["data"][0]
+
+    def placing(self, value: Any) -> Placing:
+        return Placing(value.shape, value.strides, value.itemsize)
+
+    def is_read_only(self, value: Any) -> bool:
+        return not value.flags.writeable
 
     def flat(self, size: int, dtype: DType, device: Any) -> Any:
         return np.empty(size, storage_dtype(dtype))
@@ -148,30 +208,49 @@ class Torch:
         self._types = {d: getattr(torch, d) for d in get_args(DType)}
         self._names = {t: d for d, t in self._types.items()}
 
+    def is_plain(self, kind: Any) -> bool:
+        """Whether tensors of this type are memory, and nothing that stands for other tensors."""
+        return kind in self._plain
+
     def key(self, value: Any) -> Hashable:
         return value.dtype, value.device, value.shape, value.stride(), value.is_neg()
 
     def given(self, name: str, value: Any) -> Given:
         torch = self.torch
-        if type(value) not in self._plain:
+        if not self.is_plain(type(value)):
             raise EmitError(
                 f"input {name} is a {type(value).__name__}, a tensor that stands for something else",
                 hint="pass plain tensors: the parts it is made of, or x.as_subclass(torch.Tensor)",
             )
-        if value.layout != torch.strided or value.device.type not in ("cpu", "cuda"):
+        if value.layout != torch.strided or value.is_nested or value.device.type not in ("cpu", "cuda"):
             what = value.layout if value.layout != torch.strided else f"a tensor on {value.device}"
+            what = "a nested tensor" if value.is_nested else what
             raise EmitError(
                 f"input {name} is {what}: its elements have no address",
-                hint="x.to_dense(), x.to('cpu') or x.to('cuda')",
+                hint="x.to_dense(), x.to_padded_tensor(0), x.to('cpu') or x.to('cuda')",
             )
         dtype = self._names.get(value.dtype) or str(value.dtype).removeprefix("torch.")
         device = HOST if value.device.type == "cpu" else str(value.device)
+        if value.numel() and self.address(value) < UNMAPPED:
+            raise EmitError(
+                f"input {name} has no memory of its own: it stands for another tensor, or its storage was freed",
+                hint="call kernels outside of torch.func's transforms, with tensors that hold their elements",
+            )
         if value.is_neg():  # a view that must be copied
             return Given(tuple(value.shape), dtype, None, value.resolve_neg(), device)
         return Given(tuple(value.shape), dtype, value.stride(), value, device)
 
     def address(self, value: Any) -> int:
-        return value.data_ptr()
+        try:
+            return value.data_ptr()
+        except RuntimeError:  # of a transform: it has none
+            return 0
+
+    def placing(self, value: Any) -> Placing:
+        return Placing(value.shape, [s * value.itemsize for s in value.stride()], value.itemsize)
+
+    def is_read_only(self, value: Any) -> bool:
+        return False
 
     def flat(self, size: int, dtype: DType, device: Any) -> Any:
         return self.torch.empty(size, dtype=self._types[dtype], device=device)
@@ -240,6 +319,18 @@ def torch_kind() -> Torch:
 def is_tensor(kind: type) -> bool:
     """True of torch's tensors and of classes derived from them; does not load torch."""
     return any(c.__module__.partition(".")[0] == "torch" and c.__name__ == "Tensor" for c in kind.__mro__)
+
+
+def check_writable(kind: Kind, name: str, target: Any) -> None:
+    """Raise where results cannot be written into an array of ``out=``: it has no memory, or nobody may write it, or
+    several of its elements are one."""
+    kind.given(f"out of {name}", target)
+    if kind.is_read_only(target):
+        raise EmitError(f"out of {name} is read-only", hint="pass an array that may be written, or a copy of it")
+    if kind.placing(target).repeats:
+        raise EmitError(
+            f"out of {name} has several elements in one place", hint="pass memory of its own for each element"
+        )
 
 
 def from_dlpack(name: str, value: Any) -> Any:

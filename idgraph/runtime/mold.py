@@ -22,7 +22,7 @@ from idgraph.runtime.binding import Env, Given, bind, bind_strides
 from idgraph.runtime.faults import fault_size
 
 if TYPE_CHECKING:
-    from idgraph.runtime.program import Program
+    from idgraph.runtime.executable import Executable
 
 Number = int | bool | None
 Cut = slice  # of the numbers
@@ -104,7 +104,7 @@ class _Listed:
 class Mold:
     """See the module; made once for a program."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Executable) -> None:
         fusion = program.fusion
         listed = _Listed()
         homes = {b.title: b for b in program.plan.buffers if b.place != "private"}
@@ -170,7 +170,7 @@ class Mold:
 
     def bind(self, given: Mapping[str, Given], symbols: Mapping[str, int] | None) -> tuple[Env, list[Number]]:
         """The values of all symbols, and all numbers; raises `EmitError` for arrays that do not fit."""
-        env = None if symbols else self._quickly(given)
+        env = self._quickly(given, symbols)
         if env is not None and not self.free:
             numbers = self._tape(env)
             if all(tuple(numbers[i.layout.shape]) == given[i.tensor.name].shape for i in self.inputs):
@@ -182,12 +182,12 @@ class Mold:
             bind_strides(t, env, shape, None if g is None else g.strides)
         return env, self._tape(env)
 
-    def _quickly(self, given: Mapping[str, Given]) -> Env | None:
+    def _quickly(self, given: Mapping[str, Given], symbols: Mapping[str, int] | None) -> Env | None:
         """The symbols of arrays that fit; None for any other case, which `bind` examines and reports."""
         bounds = self._symbols
         if bounds is None or len(given) != len(self.inputs):
             return None
-        env: Env = {}
+        env: Env = {} if symbols is None else dict(symbols)
         for i in self.inputs:
             g = given[i.tensor.name]
             if g.dtype != i.tensor.dtype or len(g.shape) != i.layout.shape.stop - i.layout.shape.start:
@@ -196,9 +196,9 @@ class Mold:
                 env.setdefault(name, g.shape[p])
         for name, low, high in bounds:
             value = env.get(name)
-            if value is None or value < low or (high is not None and value > high):
+            if type(value) is not int or value < low or (high is not None and value > high):
                 return None
-        return env
+        return env if len(env) == len(bounds) else None
 
 
 class Sizes(NamedTuple):

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from idgraph.codegen.printers import kernel_source
-from idgraph.display import Printed, Sheet, show
+from idgraph.display import Sheet, show
 from idgraph.errors import EmitError, arguments, did_you_mean
 from idgraph.index import IdModel
 from idgraph.index.nest import IndexMaps
-from idgraph.index.sizes import Fitting, Size, check_sizes, fitting, open_sizes
+from idgraph.index.sizes import Size, open_sizes
 from idgraph.ir import Fusion, Tensor, check_fusion
 from idgraph.ir.targets import TARGETS
 from idgraph.ir.targets import TargetName as Target
@@ -25,14 +24,13 @@ from idgraph.runtime.cache import KernelCache
 from idgraph.runtime.cuda.launch import check_limits
 from idgraph.runtime.decided import ProgramReport, report_of
 from idgraph.runtime.kernels import Kernels
-from idgraph.schedule.config import RULE, KernelConfig
+from idgraph.runtime.loaded import Loaded
 
 if TYPE_CHECKING:
     from idgraph.runtime.caller import Caller
-    from idgraph.runtime.mold import Mold
 
 
-class Program(Printed):
+class Program(Loaded):
     """Kernels for one target. ``print(program.plan)`` shows what they do, ``program.source`` how.
 
     >>> import idgraph as ig
@@ -53,10 +51,7 @@ class Program(Printed):
     True
     """
 
-    __slots__ = (
-        "_callers", "_fitting", "_functions", "_mold", "_sizes", "cache", "config", "fusion", "fusion_names", "outputs",
-        "plan", "target", "texts", "views",
-    )  # fmt: skip
+    __slots__ = ("_callers", "outputs", "views")
 
     def __init__(
         self,
@@ -64,25 +59,14 @@ class Program(Printed):
         target: Target,
         plan: Plan,
         cache: KernelCache | None = None,
-        config: KernelConfig = RULE,
         sizes: tuple[Size, ...] = (),
         outputs: tuple[Tensor, ...] | None = None,
         views: Mapping[str, Alias] | None = None,
     ) -> None:
+        super().__init__(fusion, target, plan, cache, sizes)
         self.outputs = fusion.outputs if outputs is None else outputs
         self.views = {} if views is None else dict(views)
-        self._sizes = sizes
-        self._fitting: list[Fitting] = []
-        self._mold: Mold | None = None
-        self.fusion = fusion
-        self.target: Target = target
-        self.plan = plan
-        self.cache = cache
-        self.config = config
-        self.fusion_names = frozenset(t.name for t in fusion.tensors)
-        self._functions: dict[tuple[bool, int], dict[str, Callable[..., Any]]] = {}
         self._callers: dict[tuple[bool, str | None], Caller] = {}
-        self.texts: dict[tuple[bool, tuple[int, int]], tuple[str, ...]] = {}  # PTX, by checked and by device
 
     @property
     def kernels(self) -> Kernels:
@@ -125,33 +109,6 @@ class Program(Printed):
         return self.caller().copies(self.ordered(inputs), symbols)
 
     @arguments(EmitError)
-    def check_sizes(self, env: Mapping[str, int]) -> None:
-        """Raise `EmitError` where some number does not fit 64 bits when the symbols have these values."""
-        if self._sizes and not any(f.holds(env) for f in self._fitting):
-            found = fitting(self._sizes, env)
-            if found is None:
-                check_sizes(self._sizes, env)
-            else:
-                self._fitting.append(found)
-
-    @arguments(EmitError)
-    def kernel_source(self, kernel: Kernel, checked: bool = False) -> str:
-        """One kernel as text."""
-        return kernel_source(kernel, self.plan, TARGETS[self.target], checked)
-
-    @arguments(EmitError)
-    def functions(self, checked: bool = True, device: int = 0) -> dict[str, Callable[..., Any]]:
-        """The kernels as functions by name, compiled once: of flat buffers and integers, on the CPU of a block of words
-        (`idgraph.runtime.cpu_entry`), on CUDA to be launched on ``device``."""
-        with LOADING:
-            from idgraph.runtime import launch  # noqa: PLC0415  # NumPy, and the targets' compilers behind it
-
-        found = self._functions.get((checked, device))
-        if found is None:
-            found = self._functions[checked, device] = launch.compile_functions(self, checked)
-        return found
-
-    @arguments(EmitError)
     def caller(self, checked: bool = True, device: str | None = None) -> Caller:
         """Its calls, which remember the route found for arrays of each shape, type and device."""
         found = self._callers.get((checked, device))
@@ -161,16 +118,6 @@ class Program(Printed):
 
             found = self._callers[checked, device] = caller.Caller(self, checked, device)
         return found
-
-    @property
-    def mold(self) -> Mold:
-        """The size-independent parts of its calls."""
-        if self._mold is None:
-            with LOADING:
-                from idgraph.runtime.mold import Mold  # noqa: PLC0415  # NumPy
-
-            self._mold = Mold(self)
-        return self._mold
 
     @arguments(EmitError)
     def ordered(self, inputs: Mapping[str, Any]) -> list[Any]:
@@ -255,17 +202,15 @@ def emit(
     *,
     model: IndexMaps | None = None,
     cache: str | Path | None = None,
-    config: KernelConfig = RULE,
     views: bool = False,
 ) -> Program:
     """Kernels that compute the outputs of ``fusion`` as scheduled.
 
     ``target`` is "python" (reads like the mathematics), "numpy" (whole grids), "cpu" (numba) or "cuda" (numba.cuda; its
     source needs no GPU). ``model`` replaces the index maps, for tests of wrong ones. ``cache`` is a folder that keeps
-    compiled CUDA kernels (`idgraph.runtime.cache`). ``config`` is the one that the schedule was made for. With
-    ``views``, outputs that are views of inputs (`idgraph.layout.alias`) have no kernel: `Program.run` gives views.
-    Raises `FusionError`, `ScheduleError` for a race or an inlining no loop nest can do, `EmitError` for what a target
-    cannot express.
+    compiled CUDA kernels (`idgraph.runtime.cache`). With ``views``, outputs that are views of inputs
+    (`idgraph.layout.alias`) have no kernel: `Program.run` gives views. Raises `FusionError`, `ScheduleError` for a race
+    or an inlining no loop nest can do, `EmitError` for what a target cannot express.
 
     >>> import idgraph as ig
     >>> from idgraph.runtime import emit
@@ -293,13 +238,13 @@ def emit(
         fusion = without(fusion, found) if found else fusion
     kept = KernelCache(Path(cache)) if cache is not None else None
     if not fusion.outputs and found:
-        return Program(fusion, target, Plan((), (), {}, {}), kept, config, (), outputs, found)
+        return Program(fusion, target, Plan((), (), {}, {}), kept, (), outputs, found)
     maps, plan = _lowered(fusion, target, model)
     sizes = open_sizes(fusion, maps)
-    plan = table.run(plan, table.TABLE[target], config)
+    plan = table.run(plan, table.TABLE[target])
     if TARGETS[target].threads:
         check_limits(plan.kernels)
-    return Program(fusion, target, plan, kept, config, sizes, outputs, found)
+    return Program(fusion, target, plan, kept, sizes, outputs, found)
 
 
 def _lowered(fusion: Fusion, target: Target, model: IndexMaps | None) -> tuple[IndexMaps, Plan]:
@@ -318,7 +263,22 @@ def _lowered(fusion: Fusion, target: Target, model: IndexMaps | None) -> tuple[I
     return maps, build_plan(fusion, maps, threads=TARGETS[target].threads)
 
 
-def stages(fusion: Fusion, target: Target = "python", config: KernelConfig = RULE) -> Iterator[tuple[str, Plan]]:
+def launches(fusion: Fusion, target: Target = "cuda") -> tuple[Kernel, ...]:
+    """The kernels that `emit` launches, in order, before the passes that change no more than a kernel's inside.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x = f.input("x", shape=(8,))
+    >>> y, z = f.output(x * 2.0), f.output(ig.exp(x))
+    >>> _ = ig.schedule.auto(f)
+    >>> [k.name for k in launches(f)]
+    ['kernel0']
+    """
+    _, plan = _lowered(fusion, target, None)
+    return table.run(plan, table.up_to("fuse_launches", target)).kernels
+
+
+def stages(fusion: Fusion, target: Target = "python") -> Iterator[tuple[str, Plan]]:
     """The kernels as they were lowered, and after each pass that changed one: (name, kernels).
 
     >>> import idgraph as ig
@@ -329,7 +289,7 @@ def stages(fusion: Fusion, target: Target = "python", config: KernelConfig = RUL
     """
     _, plan = _lowered(fusion, target, None)
     yield "lower", plan
-    for p, made in table.trace(plan, table.TABLE[target], config):
+    for p, made in table.trace(plan, table.TABLE[target]):
         if made.kernels != plan.kernels:
             yield p.name, made
         plan = made

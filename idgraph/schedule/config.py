@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from idgraph.errors import ScheduleError, short_repr
+from idgraph.errors import ScheduleError
+from idgraph.ir.choices import MAX_ELEMENTS, check_choice
 from idgraph.ir.targets import GPU
 
 MAX_THREADS = GPU.max_threads
-MAX_ELEMENTS = 1 << 12
 MAX_VECTORS = 16
 
 
@@ -52,17 +52,8 @@ class KernelConfig:
         }  # fmt: skip
         for f in fields(self):
             value: object = getattr(self, f.name)
-            if value is None:
-                continue
-            if f.name not in most:
-                if not isinstance(value, bool):
-                    raise ScheduleError(f"{f.name}={short_repr(value)} of a KernelConfig", hint="True, False or None")
-            elif isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most[f.name]:
-                raise ScheduleError(
-                    f"{f.name}={short_repr(value)} of a KernelConfig", hint=f"an integer from 1 to {most[f.name]}"
-                )
-            elif value & (value - 1):
-                raise ScheduleError(f"{f.name}={short_repr(value)} of a KernelConfig", hint="a power of two")
+            if value is not None:
+                check_choice(f.name, value, "a KernelConfig", most.get(f.name))
 
     def but(self, **choices: Any) -> KernelConfig:
         """The same with other choices.

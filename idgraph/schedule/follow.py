@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import prod
+from math import lcm, prod
 
 from idgraph.arith import Expr, as_expr, is_true, multiple_of, simplify
 from idgraph.index.layout import strides
@@ -22,7 +22,15 @@ HEAVY = 4  # a source with a quarter of the reference's bytes, or more, counts
 MAX_ORDERS = 16
 MAX_PATHS = 64  # ways from a reference to its sources that are looked at
 LONG_ROW = 1024  # elements of a row worth peeling at its ends where a source is constant along it
+SHORT = 8  # elements of an innermost axis of which one thread takes several steps
+LANES = 32  # elements that it takes
 LEAST_VECTORS = 8  # of a loop whose ends are worth code of their own
+
+
+class Orders(dict[Tensor, tuple[Order, ...]]):
+    """The orders of the memory that tensors are computed from, as orders of their axes."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +68,10 @@ def loop_order(t: Tensor, axes: Sequence[IterDomain], stored: Collection[Tensor]
     return next(order for order in candidates if costs[order] == least)  # the reference's own comes first
 
 
-def read_order(e: TensorExpr) -> tuple[IterDomain, ...]:
+def read_order(e: TensorExpr, known: Orders | None = None) -> tuple[IterDomain, ...]:
     """The root axes of a reduction's result, reduced ones too, in the order of the memory that its operand comes from.
+
+    ``known`` keeps the orders of tensors on the way for the next question, whose ways may be the same.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -71,7 +81,7 @@ def read_order(e: TensorExpr) -> tuple[IterDomain, ...]:
     """
     p, root = e.inputs[0], [d for d in e.output.root if not d.is_broadcast]
     # Of equal ones that of the largest source counts: an index is small beside the rows that it names.
-    offers = sorted(_orders(p, ()), key=lambda o: -bytes_of(o.source))
+    offers = sorted(_orders(p, (), known), key=lambda o: -bytes_of(o.source))
     found: dict[tuple[IterDomain, ...], int] = {}
     at = {d: r.domain for d, r in zip(p.axes, e.reads[0], strict=True) if isinstance(r, Mapped)}
     for o in offers:
@@ -98,9 +108,9 @@ def _filled(order: Sequence[IterDomain], axes: Sequence[IterDomain]) -> tuple[It
     return tuple(made)
 
 
-def _orders(t: Tensor, stored: Collection[Tensor]) -> tuple[Order, ...]:
+def _orders(t: Tensor, stored: Collection[Tensor], known: Orders | None = None) -> tuple[Order, ...]:
     """The orders of the memory that ``t`` is computed from, as orders of its axes."""
-    known: dict[Tensor, tuple[Order, ...]] = {}
+    known = Orders() if known is None else known
     stack = [t]
     while stack:
         u = stack[-1]
@@ -216,13 +226,15 @@ class Cut:
     """The innermost ``axes`` loops as one, in vectors of ``width`` elements.
 
     ``chunks`` of them for each step of the loops outside, or None where the vectors are counted over all of it. With
-    ``steps`` there are no vectors: a thread takes as many elements, a block apart.
+    ``steps`` there are no vectors: a thread takes as many elements, a block apart. With ``several`` a thread's elements
+    are several vectors, of whole steps along a short innermost axis.
     """
 
     axes: int
     width: int
     chunks: int | None
     steps: int = 1
+    several: bool = False
 
 
 def flat_cut(t: Tensor, kept: Sequence[IterDomain], stored: Collection[Tensor], width: int) -> Cut | None:
@@ -238,6 +250,9 @@ def flat_cut(t: Tensor, kept: Sequence[IterDomain], stored: Collection[Tensor], 
     heavy = [own, *(u for u in touches if bytes_of(u.source) * HEAVY >= bytes_of(t))]
     if any(u.steps[kept[-1]] is None for u in heavy):
         return None
+    short = _short(kept, heavy, width)
+    if short is not None:
+        return short
     whole = [u for u in heavy if u.steps[kept[-1]] == 1]
     columns = [u for u in touches if u not in heavy and u.steps[kept[-1]] != 0]
     by_row = [u for u in touches if u not in heavy and u.steps[kept[-1]] == 0]
@@ -261,6 +276,24 @@ def flat_cut(t: Tensor, kept: Sequence[IterDomain], stored: Collection[Tensor], 
     if not all(_alike(own, u, outer, width) for u in whole):
         return Cut(0, 1, None, width)  # one is aligned where another is not: neighbouring threads, single elements
     return Cut(count, width, -(-(int(n) + width - 1) // width))
+
+
+def _short(kept: Sequence[IterDomain], heavy: Sequence[Touch], width: int) -> Cut | None:
+    """Whole steps along a short innermost axis (the channels of a picture), as many as make whole vectors.
+
+    What is large has that axis innermost too, or the next one, which lies in vectors of its own then.
+    """
+    extent = kept[-1].extent
+    if len(kept) < 2 or not extent.is_const or not 1 < int(extent) <= SHORT:
+        return None
+    lanes = lcm(int(extent), width)
+    count = min(_joint(kept, u) if u.steps[kept[-1]] == 1 else len(kept) for u in heavy)
+    beside = all(u.steps[kept[-1]] == 1 or u.steps[kept[-2]] == 1 for u in heavy)
+    inner, outer = kept[len(kept) - count :], kept[: len(kept) - count]
+    aligned = all(_aligned(u, outer, width) for u in heavy if u.steps[kept[-1]] == 1)
+    if count < 2 or lanes > LANES or not beside or not aligned or not multiple_of(_elements(inner), lanes):
+        return None
+    return Cut(count, lanes, None, several=True)
 
 
 def _elements(axes: Sequence[IterDomain]) -> Expr:

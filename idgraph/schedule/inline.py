@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import cast
 
 from idgraph.errors import ScheduleError, arguments, user_line
 from idgraph.graphs import Joined, canonical_operand, common_loops
+from idgraph.graphs.index_graph import build_index_graph
 from idgraph.index import IdModel
 from idgraph.index.cover import check_written
 from idgraph.ir import SCANS, Fusion, IterDomain, Mapped, Tensor, TensorExpr, check_fusion
 from idgraph.ir.registry import apply
 from idgraph.ir.state import rewriting
-from idgraph.schedule.legal import nest_conflict, uninline
+from idgraph.schedule.legal import uninline
 from idgraph.schedule.settle import settle, sharing
 
 
@@ -21,7 +22,8 @@ def inline_most(fusion: Fusion, tensors: Sequence[Tensor] | None = None) -> None
     """Inline every intermediate (or those named) as far right as the index graph allows.
 
     Consumers first, each from its largest position down; a position that would need one value at two coordinates, or
-    that no loop nest can do, is not taken. What would race, or be read before it is complete, is inlined less deep.
+    that no loop nest can do, is not taken; nor one whose loop is longer or shorter than its reader's, which `inline`
+    takes where the coordinates are one. What would race, or be read before it is complete, is inlined less deep.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -33,14 +35,19 @@ def inline_most(fusion: Fusion, tensors: Sequence[Tensor] | None = None) -> None
     [('t0', 0), ('t1', 1), ('t2', 1), ('t3', 0)]
     """
     check_fusion(fusion, "inline_most", ScheduleError)
-    chosen = _positioned(fusion, fusion.tensors if tensors is None else _named(fusion, tensors))
+    chosen, _ = _positioned(fusion, fusion.tensors if tensors is None else _named(fusion, tensors), {})
     settle(fusion, chosen)
     _record(chosen)
 
 
-def inline_far(fusion: Fusion, tensors: Sequence[Tensor]) -> None:
-    """The same for a scheduler that sees to threads and the order of steps itself."""
-    _record(_positioned(fusion, tensors))
+def inline_far(fusion: Fusion, tensors: Sequence[Tensor], later: Mapping[Tensor, int] | None = None) -> bool:
+    """The same for a scheduler that sees to threads and the order of steps itself.
+
+    ``later`` are tensors that will be inlined at these positions: True where that is known to be legal then.
+    """
+    chosen, agreed = _positioned(fusion, tensors, later or {})
+    _record(chosen)
+    return agreed
 
 
 def _record(tensors: Sequence[Tensor]) -> None:
@@ -49,8 +56,9 @@ def _record(tensors: Sequence[Tensor]) -> None:
             t.inline(t.inline_position)
 
 
-def _positioned(fusion: Fusion, chosen: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Tensors with the position that the index graph allows them, not yet in their logs."""
+def _positioned(fusion: Fusion, chosen: Sequence[Tensor], later: Mapping[Tensor, int]) -> tuple[Sequence[Tensor], bool]:
+    """Tensors with the position that the index graph allows them, not yet in their logs; and whether those of ``later``
+    were looked at together with them, which one graph does where all is legal."""
     order = {e.output: n for n, e in enumerate(fusion.exprs)}
     rest = sorted((t for t in chosen if t in order and t.uses), key=lambda t: -order[t])
     for t in rest:
@@ -59,6 +67,7 @@ def _positioned(fusion: Fusion, chosen: Sequence[Tensor]) -> Sequence[Tensor]:
     limits = {t: min(_limit(t), common[t]) for t in rest}
     joined = Joined(fusion)
     done, step = 0, len(rest)
+    refused: int | None = None  # no inlining of all up to here is legal
     while done < len(rest):
         # A legal inlining stays legal when fewer tensors are inlined, so all can be tried at once, then halves.
         batch, after = rest[done : done + step], joined.copy()
@@ -66,29 +75,47 @@ def _positioned(fusion: Fusion, chosen: Sequence[Tensor]) -> Sequence[Tensor]:
         for t in batch:
             positions[t] = after.limit(t, limits[t])
             after.join(t, positions[t])
-        if _try(fusion, batch, positions):
-            joined, done, step = after, done + len(batch), 2 * step
+        end = done + len(batch)
+        if later and not done and end == len(rest) and _try(fusion, batch, positions, later):
+            return rest, True
+        if end != refused and _try(fusion, batch, positions):
+            joined, done, step = after, end, 2 * step
         elif len(batch) > 1:
-            step = len(batch) // 2
+            refused, step = end, len(batch) // 2
         else:
             (t,) = batch
             next((p for p in range(positions[t] - 1, 0, -1) if _try(fusion, batch, {t: p})), 0)
             joined.join(t, t.inline_position)
-            done += 1
-    return rest
+            done, refused = end, None
+        if refused is not None:
+            step = max(1, min(step, (refused - done) // 2))
+    return rest, False
 
 
-def _try(fusion: Fusion, batch: Sequence[Tensor], positions: Mapping[Tensor, int]) -> bool:
-    """Inline these tensors there if that is legal, else at 0."""
+def _try(
+    fusion: Fusion, batch: Sequence[Tensor], positions: Mapping[Tensor, int], later: Mapping[Tensor, int] | None = None
+) -> bool:
+    """Inline these tensors there if that is legal (with those of ``later`` too, which stay at 0), else at 0."""
     for t in batch:
         t.inline_position = positions[t]
-    if not any(t.inline_position for t in batch):
+    if not later and not any(t.inline_position for t in batch):
         return True
-    if nest_conflict(fusion, sharing(*batch)) is None and all(_is_written(fusion, t) for t in batch):
-        return True
-    for t in batch:
+    for t, p in (later or {}).items():
+        t.inline_position = p
+    legal = _keeps_lengths(fusion, batch, later or ()) and all(_is_written(fusion, t) for t in batch)
+    for t in (*(later or ()), *(() if legal else batch)):
         t.inline_position = 0
-    return False
+    return legal
+
+
+def _keeps_lengths(fusion: Fusion, batch: Sequence[Tensor], beside: Collection[Tensor]) -> bool:
+    """Whether the inlining is legal, of those ``beside`` too, and no tensor of ``batch`` runs a loop that is longer or
+    shorter than its own."""
+    try:
+        nests = build_index_graph(fusion, sharing(*batch, *beside)).nests
+    except ScheduleError:
+        return False
+    return not any(nests.lengths(t) for t in batch)
 
 
 def _named(fusion: Fusion, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -169,7 +196,14 @@ def recompute(t: Tensor, use: TensorExpr, *, operand: int | None = None, name: s
     if operand is not None and operand not in use.operands_of(t):
         why = f"{use!r} does not read {t.name} as operand {operand!r}"
         raise ScheduleError(f"recompute: {why}", where=user_line(), hint=f"one of {list(use.operands_of(t))}, or none")
-    fusion = t.fusion
+    return private_copy(t, use, operand=operand, name=name)
+
+
+def private_copy(t: Tensor, use: TensorExpr, *, operand: int | None = None, name: str | None = None) -> Tensor:
+    """`recompute` for a scheduler, whose own call guards the fusion: of a computed tensor that ``use`` reads."""
+    fusion, e = t.fusion, t.definition
+    if e is None:
+        raise ScheduleError(f"{t.name} is an input")
     with fusion.at_line(e.source_line):
         made = apply(fusion, e.op, e.args, e.attrs, name)
     same = None

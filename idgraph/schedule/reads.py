@@ -42,12 +42,14 @@ def _in_place(use: TensorExpr, k: int) -> bool:
     """Whether ``use`` reads all of operand ``k`` once, in its order: loops over either visit both alike."""
     if use.is_reduction or use.op in SCATTERS or use.op in SCANS:
         return False
-    if use.op in ("slice", "slice_scatter", "pad", "cat"):  # also of one element: its loops may visit none of it
-        return False
     if use.op == "reshape":
         return True
-    axes = [r.domain for r in use.reads[k] if isinstance(r, Mapped)]
-    return [d for d in axes if d.extent != 1] == [d for d in use.output.logical if d.extent != 1]
+    if use.output.domain.exprs:  # a slice, pad or cat, also of one element: its loops may visit none of it
+        return False
+    reads = [r for axis, r in zip(use.inputs[k].axes, use.reads[k], strict=True) if axis.extent != 1]
+    axes = [r.domain for r in reads if isinstance(r, Mapped) and r.domain.extent != 1]
+    # An axis that is not mapped is one of which a part is read: an element that is selected, or an index says.
+    return len(axes) == len(reads) and axes == [d for d in use.output.logical if d.extent != 1]
 
 
 def followed_scans(fusion: Fusion) -> set[Tensor]:
@@ -123,3 +125,13 @@ def picks_elements(exprs: Iterable[TensorExpr]) -> bool:
     return any(
         e.op in ("index_select", "index") and any(row and isinstance(row[-1], Loaded) for row in e.reads) for e in exprs
     )
+
+
+def takes_rows(e: TensorExpr) -> bool:
+    """Whether ``e`` reads whole rows at loaded coordinates: its indices are the same along the last axis."""
+    last = e.output.root[-1] if e.output.ndim else None
+    for row in e.reads:
+        indices = [e.reads[r.operand] for r in row if isinstance(r, Loaded)]
+        if indices and not isinstance(row[-1], Loaded):
+            return not any(isinstance(r, Mapped) and r.domain is last for index in indices for r in index)
+    return False

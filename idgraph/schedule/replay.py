@@ -61,6 +61,9 @@ class _Replay:
         self.image = dict(known)
         self._cut = cut
         self._whole: set[IterDomain] = set()  # axes of the other tensor whose image is wider than they are
+        # And those whose image is a part of them: a broadcast that is resolved, one of two axes that are merged.
+        self._narrow = {d for d, mine in known.items() if not same_extent(d.extent, mine.extent)}
+        self._inner = {d for d in self._narrow if known[d].extent == 1}  # those of which it is the inner part
 
     def through(self, exprs: Sequence[DomainExpr], wanted: set[IterDomain]) -> None:
         """Replay those of ``exprs`` that lead to ``wanted``; a merge with an axis unknown here keeps the other one."""
@@ -74,6 +77,7 @@ class _Replay:
             if not any(d in needed for d in e.outputs) or all(d in self.image for d in e.outputs):
                 continue
             have = [self.image[d] for d in e.inputs if d in self.image]
+            self._narrowed(e)
             if have and self._stays_whole(e):
                 continue
             if len(have) == len(e.inputs):
@@ -82,6 +86,23 @@ class _Replay:
             elif have and isinstance(e, Merge):
                 self.image[e.out] = have[0]
 
+    def _narrowed(self, e: DomainExpr) -> None:
+        """Note of which outputs of ``e`` there is a part only."""
+        missing = {d for d in e.inputs if d not in self.image}
+        narrow = missing | (self._narrow & {*e.inputs})
+        if not narrow:
+            return
+        self._narrow.update(e.outputs)
+        match e:
+            case Merge() if e.inner not in narrow and e.outer in missing | self._inner:
+                self._inner.add(e.out)
+            case Split() if e.source in self._inner and e.source in self.image and e.inner_split:
+                self._inner.add(e.outer)
+                if is_true((self.image[e.source].extent % e.factor).eq(0)):  # its pieces are whole ones
+                    self._narrow.discard(e.inner)
+            case _:
+                pass
+
     def _spread(self, e: Stride) -> None:
         """Loops over all of ``e.source`` for an axis that is as ``e.out``: its elements land on every step-th of them.
 
@@ -89,7 +110,8 @@ class _Replay:
         grown to the step. A bound keeps loops from the other places.
         """
         t, mine = self.tensor, self.image.get(e.out)
-        if mine not in t.loop or mine.kind == "reduction" or not same_extent(mine.extent, e.out.extent):
+        alike = mine is not None and e.out not in self._narrow and same_extent(mine.extent, e.out.extent)
+        if mine not in t.loop or mine.kind == "reduction" or not alike:
             return
         behind = simplify(e.source.extent - e.start - mine.extent * e.step)
         if not self._cut and not is_true(behind >= 0):
@@ -130,14 +152,14 @@ class _Replay:
                 t.merge(at[0], at[1])
             case Resize():
                 source = t.loop[at[0]].extent
-                if is_cut(e) and not same_extent(source, e.source.extent):  # one element stands for all that are left
+                if is_cut(e) and e.source in self._narrow:  # other elements are cut off than those of the part
                     self.image[e.out] = t.loop[at[0]]
                     return
                 if not all(is_true(x >= 0) for x in (source + e.left, source + e.right, source + e.left + e.right)):
                     return
                 t.resize(at[0], e.left, e.right)
             case Stride():
-                if not same_extent(t.loop[at[0]].extent, e.source.extent):
+                if e.source in self._narrow:
                     return  # a broadcast axis that the reader resolves has none of the elements in question
                 t.stride(at[0], e.start, int(e.step), e.out.extent)
             case Roll():

@@ -15,7 +15,8 @@ from idgraph.errors import IdGraphError
 from idgraph.frontends.files import read_file
 from idgraph.frontends.fx import Import
 from idgraph.ir import Fusion
-from idgraph.reports.metric_tables import MetricRow, metrics
+from idgraph.reports.metric_files import MetricRow
+from idgraph.reports.metric_tables import metrics
 from idgraph.reports.model import IndexReport, report_fusion
 from idgraph.reports.plain import totals
 from idgraph.runtime import Target

@@ -13,8 +13,7 @@ from typing import IO, Literal, cast, get_args
 
 from idgraph.display import Printed, Sheet
 from idgraph.errors import IdGraphError, arguments
-from idgraph.reports.metric_files import add_rows
-from idgraph.reports.metric_tables import MetricRow
+from idgraph.reports.metric_files import MetricRow, add_rows
 
 Status = Literal["ok", "unchecked", "failed", "refused", "timeout", "memory", "crashed"]
 MEANING: dict[Status, str] = {

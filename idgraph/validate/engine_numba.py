@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
-from pathlib import Path
+from functools import cache, lru_cache
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from idgraph.errors import EmitError
-from idgraph.loading import LOADING
+from idgraph.loading import LOADING, load
 from idgraph.validate.codegen import PLACE, index_names, memory_order, nest_source, point_source, split_loop
+from idgraph.validate.kernel_source import NOTE
 from idgraph.validate.oracle.moves import Array
 from idgraph.validate.scan import Scan
 from idgraph.validate.sites import Case
@@ -23,15 +22,9 @@ from idgraph.validate.tables import Tables
 
 
 def load_source(source: str, name: str) -> Any:
-    """A module of source text that we made, by way of a file, so that tracebacks show lines."""
-    with tempfile.TemporaryDirectory(prefix="idgraph-") as folder:
-        path = Path(folder) / f"{name}.py"
-        path.write_text(source, encoding="utf-8")
-        spec = importlib.util.spec_from_file_location(name, path)
-        if spec is None or spec.loader is None:
-            raise EmitError(f"cannot load {path}")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+    """A module of source text that we made."""
+    module = ModuleType(name)
+    exec(compile(source, f"<idgraph {name}>", "exec"), vars(module))  # noqa: S102  # no user text: names are our own
     return module
 
 
@@ -48,6 +41,12 @@ def _compiled(source: str) -> Callable[..., int]:
     return numba.njit(nogil=True, error_model="numpy")(module.nest)
 
 
+@cache
+def _note() -> Callable[..., None]:
+    """The function of all checks that writes a fault down; one, so that each of its types is compiled once."""
+    return load("numba").njit(load_source(NOTE, "note").note)
+
+
 @lru_cache(maxsize=512)
 def compiled_check(source: str) -> Callable[..., None]:
     """The check of one operation in one kernel, compiled."""
@@ -58,7 +57,7 @@ def compiled_check(source: str) -> Callable[..., None]:
             "the compiled check needs numba", hint='pip install "idgraph[cpu]", or check a smaller size'
         ) from error
     module = load_source(source, "kernel_check")
-    module.note = numba.njit(module.note)
+    module.note = _note()
     return numba.njit(nogil=True, error_model="numpy")(module.check)
 
 

@@ -22,7 +22,8 @@ MAX_ELEMENTS = 1 << 48
 def index_limits(f: Fusion, symbols: Mapping[str, int]) -> dict[str, int]:
     """For each integer input that serves as an index, the smallest extent of an axis it points into.
 
-    An integer tensor compared with an iota (a one-hot, as in scatter) points into the iota's axis.
+    An integer tensor compared with an iota (a one-hot, as in scatter) points into the iota's axis; one that is checked
+    where it is compared, into the axis that the comparison names.
     """
     sources: dict[Tensor, set[str]] = {t: {t.name} for t in f.inputs if not is_float(t.dtype) and t.dtype != "bool"}
     counted: dict[Tensor, int] = {}
@@ -43,6 +44,8 @@ def index_limits(f: Fusion, symbols: Mapping[str, int]) -> dict[str, int]:
                 operand = getattr(read, "operand", None)
                 if isinstance(operand, int):
                     limit(e.inputs[operand], number(axis.extent, symbols))
+        if "within" in e.attrs:  # a rewritten scatter or gather still has the axis that its index points into
+            limit(e.inputs[0], number(e.attrs["within"], symbols))
         if e.op == "eq" and len(e.inputs) == 2:
             for a, b in (e.inputs, e.inputs[::-1]):
                 if b in counted:

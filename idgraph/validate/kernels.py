@@ -66,7 +66,7 @@ def check_kernels(
     >>> f = ig.Fusion("f")
     >>> t = f.input("t", shape=(8,))
     >>> u = f.output(t + ig.roll(t, 1, 0))
-    >>> ig.schedule.auto(f)
+    >>> _ = ig.schedule.auto(f)
     >>> r = check_kernels(ig.emit(f, "cuda"), {}, {})
     >>> r.ok, r.served
     (True, {'roll0': 8, 'add1': 8})

@@ -91,8 +91,8 @@ def build_case(m: IdModel, e: TensorExpr, symbols: Mapping[str, int]) -> Case:
         write = _entries(m, e, symbols)
     still = {loops[j].name: 0 for j in reduced}
     settled = tuple(write.coordinates[p].substitute(still) for p in write.kept)
-    widened = _is_widened(e, loops)
-    cut = any(s.name in ("resize", "stride") for s in out.log)
+    widened = _is_widened(m, e, loops)
+    cut = bool(m.lengths(out)) or any(s.name in ("resize", "stride") for s in out.log)
     # Inlined into a loop that turned out empty: nobody reads it there, so it need not be made.
     unread = any(extent == 0 for _, extent in numbered[: out.inline_position])
     must_cover = out in m.fusion.outputs or not (cut or unread)
@@ -124,9 +124,16 @@ def _entries(m: IdModel, e: TensorExpr, symbols: Mapping[str, int]) -> Site:
     )
 
 
-def _is_widened(e: TensorExpr, loops: Sequence[Loop]) -> bool:
-    """Some loop takes its extent from another axis (promotion), so that elements are computed again and again."""
-    return any(loop.domain is not d for loop, d in zip(loops, e.output.loop, strict=True))
+def _is_widened(m: IdModel, e: TensorExpr, loops: Sequence[Loop]) -> bool:
+    """Some loop takes its extent from another axis (promotion), so that elements are computed again and again.
+
+    A loop that is longer than its axis, or shorter, visits none twice.
+    """
+    lengths = m.lengths(e.output)
+    return any(
+        loop.domain is not d and not (j in lengths and lengths[j].source is d)
+        for j, (loop, d) in enumerate(zip(loops, e.output.loop, strict=True))
+    )
 
 
 def _bound(e: Expr, symbols: Mapping[str, int]) -> Expr:

@@ -177,10 +177,14 @@ def cycle_lines(cycle: Cycle[Any]) -> list[str]:
 def around(cycle: Cycle[Any]) -> list[str]:
     """The coordinate at each group of a cycle as text in ``c``; the last entry is the first group after one round.
 
+    "none" everywhere where no coordinate goes all the way round.
+
     >>> import idgraph as ig
     >>> t = ig.Fusion("f").input("t", shape=(64,))
     >>> u = t + ig.cat([t[32:], t[:32]], dim=0)
     >>> [around(c) for c in ig.IdModel(u.fusion).exact.cycles()]
     [['c', 'c - 32', 'c - 32'], ['c', 'c', 'c + 32']]
     """
+    if cycle.kind == "empty":
+        return ["none"] * (len(cycle.groups) + 1)
     return [*map(str, cycle.coordinates), str(cycle.map)]

@@ -31,6 +31,7 @@ i, j, n = symbol("i", 0, 63), symbol("j"), symbol("n", 1)
 
 
 def test_equal_structure_is_one_node() -> None:
+    i, j = symbol("i", 0, 63), symbol("j")  # made here: the table of shared nodes is emptied now and then
     assert i + j * 2 is j * 2 + i
     assert (i + j) - j is i
     assert symbol("i", 0, 63) is i

@@ -223,7 +223,10 @@ def _where(error: BaseException) -> str:
 
 
 def _text(c: Case) -> str:
-    return str(c.f) + "\n" + ", ".join(f"{t.name} {t.inline_position} {t.memory}" for t in c.f.tensors)
+    fusions = (c.f, c.foreign.fusion)
+    return "\n".join(
+        str(f) + "\n" + ", ".join(f"{t.name} {t.inline_position} {t.memory}" for t in f.tensors) for f in fusions
+    )
 
 
 def _one(r: random.Random, c: Case, name: str, f: Callable[..., Any], found: Findings) -> bool:

@@ -40,6 +40,8 @@ STEPS: dict[str, Callable[[Any, Any, Any], object]] = {
     "set_loop": lambda f, t, v: t.set_loop(v),
     "set_allocation": lambda f, t, v: t.set_allocation([v]),
     "set_memory": lambda f, t, v: t.set_memory(v),
+    "persistent": lambda f, t, v: t.persistent(v),
+    "items_per_thread": lambda f, t, v: t.items_per_thread(v),
     "like": lambda f, t, v: ig.schedule.like(f, v),
     "resize_to_inputs": lambda f, t, v: ig.schedule.resize_to_inputs(f, v),
 }

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import UserList
+from collections.abc import Callable
+from typing import Any, NoReturn, cast
+
 import pytest
 
 import idgraph as ig
-from idgraph.errors import OperationError, arguments
+from idgraph.errors import Keep, OperationError, arguments
+from idgraph.ir.state import building, rewriting
 from tests.bad_input.fuzz import fuzz, interrupt
 
 
@@ -40,6 +45,64 @@ def test_an_interrupt_between_an_operation_and_its_reader_is_taken_back() -> Non
     x.add_use(half)  # as where an interrupt came between the two
     f.restore(mark)
     assert str(f) == before and x.uses == ()
+
+
+HIDDEN: dict[str, Callable[[ig.Tensor], object]] = {
+    "tensor": lambda t: t,
+    "fusion": lambda t: t.fusion,
+    "axis": lambda t: t.logical[0],
+    "nested list": lambda t: [[1, t]],
+    "mapping": lambda t: {"a": t},
+    "list in a mapping": lambda t: {1: [t]},
+}
+
+
+@pytest.mark.parametrize("hide", HIDDEN.values(), ids=HIDDEN)
+@pytest.mark.parametrize("keep", [building, rewriting])
+def test_every_fusion_of_the_arguments_is_put_back(keep: Keep, hide: Callable[[ig.Tensor], object]) -> None:
+    mine, other = (ig.Fusion(name).input("x", shape=(4, 6)) for name in ("mine", "other"))
+    before = str(mine.fusion), str(other.fusion)
+
+    @arguments(OperationError, keep=keep)
+    def fails(*args: object, **kwargs: object) -> None:
+        mine.split(0, 2) if keep is rewriting else ig.exp(mine)
+        ig.exp(other)
+        raise ZeroDivisionError
+
+    calls = (
+        lambda: fails(mine, hide(other)),
+        lambda: fails(hide(other), mine),
+        lambda: fails(0, k=[mine, hide(other)]),
+    )
+    for call in calls:
+        with pytest.raises(OperationError):
+            call()
+        assert (str(mine.fusion), str(other.fusion)) == before
+
+
+def test_a_gradient_of_another_fusion_leaves_both_as_they_were() -> None:
+    f, other = ig.Fusion("f"), ig.Fusion("other")
+    x, y = f.input("x", shape=(4, 6)), f.input("y", shape=(4,), dtype="int64")
+    far = ig.exp(other.input("x", shape=(4, 6)))
+    before = str(f), str(other)
+    grads: tuple[Any, ...] = (other, far, far.logical[0])
+    for grad in grads:
+        with pytest.raises(OperationError):
+            ig.cross_entropy_backward(grad, x, y, reduction="none")
+        assert (str(f), str(other)) == before
+
+
+def test_a_collection_that_raises_does_not_hide_the_fusions_beside_it() -> None:
+    class Raises(UserList[object]):
+        def __iter__(self) -> NoReturn:
+            raise RuntimeError("no items")
+
+    x = ig.Fusion("f").input("x", shape=(4, 6))
+    before, wrong = str(x.fusion), cast("Any", Raises([x]))
+    with pytest.raises(ig.IdGraphError):
+        ig.cross_entropy_backward(wrong, x, ig.cast(ig.select(x, 1, 0), "int64"))
+    after = str(x.fusion)
+    assert after.startswith(before[:-2]) and "exp" not in after
 
 
 def test_an_exception_that_no_annotation_explains_is_one_of_ours() -> None:

@@ -58,7 +58,7 @@ def test_one_clear_error(name: str, request: pytest.FixtureRequest) -> None:
     full_tracebacks(False)
     request.addfinalizer(full_tracebacks)
     c = Case()
-    found, values = dict(callables(c)), wrong_values(c)
+    found, values = dict(callables(c, name)), wrong_values(c)
     parameters = list(inspect.signature(found[name]).parameters.values())
     for at in parameters:
         for k in range(len(values)):
@@ -78,7 +78,7 @@ def test_one_clear_error(name: str, request: pytest.FixtureRequest) -> None:
                 pytest.fail(f"{name}({at.name}={type(value).__name__}): {type(error).__name__}: {error}"[:300])
             assert allowed(value, str(at.annotation)), f"{name} takes {value!r:.60} for {at.name}: {at.annotation}"
             c = Case()  # a step that was taken changed it
-            found, values = dict(callables(c)), wrong_values(c)
+            found, values = dict(callables(c, name)), wrong_values(c)
 
 
 def test_the_walk_finds_a_silent_function() -> None:

@@ -104,16 +104,19 @@ INSIDE = {
 }  # fmt: skip
 
 
-def objects(c: Case) -> dict[str, Any]:
-    """One object of each public class that has methods with parameters."""
+def objects(c: Case) -> dict[str, Callable[[], Any]]:
+    """One object of each public class that has methods with parameters, made when asked for."""
     return {
-        "Fusion": c.f, "Tensor": c.t, "IdModel": c.m, "DomainGraph": c.m.exact, "IndexGraph": c.m.index, "Access": c.a,
-        "Expr": c.a.address, "IndexReport": ig.report(c.f), "AlignedGraph": c.m.aligned, "ExtentsGraph": c.m.extents,
+        "Fusion": lambda: c.f, "Tensor": lambda: c.t, "IdModel": lambda: c.m, "DomainGraph": lambda: c.m.exact,
+        "IndexGraph": lambda: c.m.index, "Access": lambda: c.a, "Expr": lambda: c.a.address,
+        "IndexReport": lambda: ig.report(c.f), "AlignedGraph": lambda: c.m.aligned,
+        "ExtentsGraph": lambda: c.m.extents,
     }  # fmt: skip
 
 
-def callables(c: Case) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Every public function and method by name, those of the case's objects bound."""
+def callables(c: Case, wanted: str = "") -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Every public function and method by name, those of the case's objects bound; of these only what the name
+    ``wanted`` is of."""
     modules = {"ig": (ig, [*ig.__all__, *ig.BUILTIN_NAMES]),
                "schedule": (ig.schedule, ig.schedule.__all__), "viz": (viz, viz.__all__),
                "check": (ig.check, ig.check.__all__), "fuse": (ig.fuse, ig.fuse.__all__)}  # fmt: skip
@@ -121,7 +124,10 @@ def callables(c: Case) -> Iterator[tuple[str, Callable[..., Any]]]:
         for name in names:
             if inspect.isfunction(getattr(module, name)) and name not in INSIDE.get(room, ()):
                 yield name, getattr(module, name)
-    for kind, held in objects(c).items():
+    for kind, make in objects(c).items():
+        if wanted and wanted.partition(".")[0] != kind:
+            continue
+        held = make()
         for name in dir(held):
             method = inspect.getattr_static(held, name)
             if inspect.isfunction(method) and not name.startswith("_") and name not in INSIDE.get(kind, ()):

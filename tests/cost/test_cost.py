@@ -14,8 +14,8 @@ import idgraph as ig
 from idgraph.arith import symbol
 from idgraph.cost import Device
 from idgraph.cost.assembler import find_assembler
-from idgraph.cost.cache import in_order
 from idgraph.cost.points import count_points
+from idgraph.cost.reuse import in_order
 from idgraph.cost.sites import Around
 from idgraph.ir import DType
 

@@ -134,3 +134,16 @@ def test_programs_load_and_store_what_the_cost_says(build: Callable[[], ig.Fusio
     inputs = random_inputs(f)
     program = ig.emit(f, "python")
     assert compare(program, inputs, counted(program, inputs)) >= 2
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_an_index_that_another_kernel_decides_is_known(at: int) -> None:
+    """A gather through a cat: its index is compared, clamped and chosen, and stored for the kernel that gathers."""
+    f = ig.Fusion("f")
+    x, i = f.input("x", (1, 2)), f.input("i", (1,), "int64")
+    both = -ig.cat([x, x], 1)
+    f.output(ig.gather(ig.select(both, 0, 0) + ig.select(both, 0, 0) * 2.0, 0, i))
+    ig.schedule.auto(f)
+    inputs = {**random_inputs(f), "i": np.array([at])}
+    program = ig.emit(f, "python")
+    assert compare(program, inputs, counted(program, inputs)) > 0

@@ -15,24 +15,23 @@ import idgraph as ig
 from idgraph.ir import DTYPES, DType, is_float
 from idgraph.runtime import emit
 from idgraph.schedule import KernelConfig
-from idgraph.schedule.config import RULE
 from idgraph.validate.oracle import evaluate
 from tests.emit.row_cases import NORMS, cross_entropy, rows, safe_logsumexp, weighted_norm
 from tests.emit.scatter_cases import SCATTERED, id_arrays
 from tests.emit.shared_cases import SHARED
+from tests.emit.side_cases import SIDE
 
 Array = npt.NDArray[Any]
 
 
 @dataclass(slots=True)
 class Case:
-    """A fusion, arrays where random ones will not do, symbols that no shape tells, the config it is scheduled as."""
+    """A fusion, arrays where random ones will not do, symbols that no shape tells."""
 
     fusion: ig.Fusion
     arrays: dict[str, Array] = field(default_factory=dict[str, Array])
     symbols: dict[str, int] = field(default_factory=dict[str, int])
     sizes: dict[str, int] = field(default_factory=dict[str, int])
-    config: KernelConfig = RULE
 
 
 CASES: dict[str, Callable[[], Case]] = {}
@@ -114,7 +113,7 @@ def outcome(name: str, target: Any, checked: bool = False) -> str:
     """Run one case on one target; empty when the values are right."""
     made = CASES[name]()
     inputs = arrays_of(made)
-    program = emit(made.fusion, target, config=made.config)
+    program = emit(made.fusion, target)
     with np.errstate(all="ignore"):
         got = program.run(inputs, made.symbols, checked=checked, poison=True)
         return difference(made, inputs, got)
@@ -302,6 +301,16 @@ def _rows_added(build: Callable[[], ig.Fusion]) -> Case:
 
 for _name, _rows in SCATTERED.items():
     CASES[_name] = partial(_rows_added, _rows)
+
+
+def _side(build: Callable[[], ig.Fusion]) -> Case:
+    f, rng = build(), np.random.default_rng(2)
+    return Case(f, {t.name: rng.integers(0, 500, [int(n) for n in t.shape]) for t in f.inputs if t.dtype == "int64"})
+
+
+for _name, _build in SIDE.items():
+    if _name != "grey":  # as many rows as keep a GPU busy
+        CASES[f"side_{_name}"] = partial(_side, _build)
 
 
 # arithmetic on all dtypes ---------------------------------------------------------------------------------------------
@@ -851,7 +860,7 @@ def _turned(config: KernelConfig) -> Case:
     x, cos, sin = f.input("x", (3, 80), "bfloat16"), f.input("cos", (1, 80), "bfloat16"), f.input("sin", (1, 80))
     f.output(x * cos + ig.cat([-x[..., 40:], x[..., :40]], dim=-1) * ig.cast(sin, "bfloat16"))
     ig.schedule.auto(f, config=config)
-    return Case(f, config=config)
+    return Case(f)
 
 
 CASES.update({
@@ -902,7 +911,7 @@ def _kept(f: ig.Fusion, persistent: bool = True, **choices: Any) -> Case:
     """Rows in registers (arrays on the CPU), or read again by each pass."""
     config = KernelConfig(persistent=persistent, **choices)
     ig.schedule.auto(f, config=config)
-    return Case(f, config=config)
+    return Case(f)
 
 
 # Columns: as many as the threads take at once, a part more, fewer than one vector, odd; rows that fill no block.

@@ -1,26 +1,63 @@
-"""Run cases on the cuda target and print what is wrong with each as JSON; with NUMBA_ENABLE_CUDASIM=1 on no GPU."""
+"""The cuda target in numba's simulator, case by case: a process of its own, since numba reads the switch on import.
+
+As a program it reads lines of JSON, ["checked" or "plain", name of a case], and answers each with what is wrong.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
+import tempfile
 import warnings
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
 
 from idgraph.errors import IdGraphError
-from tests.emit.cases import CASES, outcome
+from tests.emit.cases import outcome
+
+ROOT = Path(__file__).parents[2]
+
+
+Outcome = Callable[[str, str], str]  # of ("checked" or "plain", name of a case): what is wrong with it, if anything
+
+
+@contextmanager
+def simulator() -> Generator[Outcome]:
+    """The process, asked for one case after the other: each test of a worker asks for its own."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as told, subprocess.Popen(
+        [sys.executable, "-m", "tests.emit.simulate"],
+        cwd=ROOT, env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=told,
+    ) as process:  # fmt: skip
+        asked, answers = process.stdin, process.stdout
+        assert asked is not None and answers is not None
+
+        def ask(mode: str, name: str) -> str:
+            asked.write(json.dumps([mode, name]) + "\n")
+            asked.flush()
+            answer = answers.readline()
+            told.seek(0)
+            assert answer, f"the simulator has ended: {told.read()[-2000:]}"
+            return str(json.loads(answer))
+
+        yield ask
+        asked.close()  # it ends with its input
 
 
 def main() -> None:
-    """Arguments: "checked" or "plain", then names of cases (none: all)."""
+    """Answer until there are no more lines."""
     warnings.simplefilter("ignore")
-    mode, *wanted = sys.argv[1:]
-    found: dict[str, str] = {}
-    for name in wanted or CASES:
+    answers, sys.stdout = sys.stdout, sys.stderr
+    for line in sys.stdin:
+        mode, name = json.loads(line)
         try:
-            found[name] = outcome(name, "cuda", checked=mode == "checked")
+            found = outcome(name, "cuda", checked=mode == "checked")
         except (IdGraphError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-            found[name] = f"{type(error).__name__}: {error}"
-    print(json.dumps(found))
+            found = f"{type(error).__name__}: {error}"
+        print(json.dumps(found), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -19,11 +19,11 @@ import pytest
 
 import idgraph as ig
 from idgraph.ir import DType
-from idgraph.runtime import Program, compile_ptx
-from idgraph.runtime import cache as cache_module
-from idgraph.runtime.cache import BESIDE, FORMAT, KernelCache, kernel_key
+from idgraph.runtime import Program, compile_ptx, keys
+from idgraph.runtime.cache import BESIDE, FORMAT, KernelCache
 from idgraph.runtime.cuda import compile as compiling
 from idgraph.runtime.cuda.driver import entry_name, words_of
+from idgraph.runtime.keys import kernel_key
 
 pytest.importorskip("numba_cuda")
 
@@ -232,10 +232,65 @@ def test_eight_processes_never_get_the_kernel_of_another(tmp_path: Path) -> None
     assert [p.wait() for p in both] == [0] * 8
 
 
+# Eight processes read and write eleven entries without end; one of them, at random, is killed at a random moment, and
+# another begins in its place. A process that reads nothing, or what was never written, ends by itself, with status 3.
+KILLED = """
+import os, random, signal, sys, time
+from pathlib import Path
+from idgraph.runtime.cache import KernelCache
+
+def texts(key):
+    return {f"{key} {v} " * (200 + 4000 * v) for v in range(3)}
+
+def work(kept, r):
+    try:
+        while True:
+            key = f"kernel {r.randrange(11)}"
+            if kept.find(key) not in texts(key):
+                os._exit(3)
+            kept.put(key, r.choice(sorted(texts(key))))
+    except BaseException as error:
+        print(repr(error), flush=True)
+        os._exit(4)
+
+def begin(kept, seed):
+    child = os.fork()
+    if child == 0:
+        work(kept, random.Random(seed))
+    return child
+
+kept, kills, r = KernelCache(Path(sys.argv[1])), int(sys.argv[2]), random.Random(5)
+for n in range(11):
+    kept.put(f"kernel {n}", min(texts(f"kernel {n}")))
+children = [begin(kept, n) for n in range(8)]
+for n in range(kills):
+    time.sleep(r.uniform(0, 0.01))
+    at = r.randrange(8)
+    os.kill(children[at], signal.SIGKILL)
+    _, status = os.waitpid(children[at], 0)
+    assert os.WIFSIGNALED(status), status
+    children[at] = begin(kept, 8 + n)
+for child in children:
+    os.kill(child, signal.SIGKILL)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+for n in range(11):
+    assert kept.find(f"kernel {n}") in texts(f"kernel {n}")
+"""
+
+
+@pytest.mark.parametrize("kills", [50, pytest.param(500, marks=pytest.mark.nightly)])
+def test_processes_killed_at_random_moments_leave_no_entry_that_is_wrong(kills: int, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", KILLED, str(tmp_path), str(kills)]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert any(p.name.startswith(BESIDE) for p in tmp_path.iterdir())  # some were killed while they wrote
+    assert KernelCache(tmp_path).text("another", lambda: "whole") == "whole"
+
+
 def test_another_version_compiles_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     p = program(None)
     before = kernel_key(p, p.kernels[0], False, (9, 0))
-    monkeypatch.setattr(cache_module, "versions", lambda: "numba-cuda 99")
+    monkeypatch.setattr(keys, "versions", lambda: "numba-cuda 99")
     assert kernel_key(p, p.kernels[0], False, (9, 0)) != before
 
 

@@ -29,3 +29,20 @@ def test_every_element_once(shape: tuple[int, ...], kind: str) -> None:
     p = ig.emit(f, "cpu")
     assert all(np.array_equal(p.run(arrays, poison=True)[n], v) for n, v in want.items())
     assert "collapse" in p.kernels[0].passes or (shape[-1] < LEAST and kind != "alone")
+
+
+def test_blocks_and_threads_of_a_schedule_of_ones_own() -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(8, 9, 200))
+    t = f.output(x[:, 1:, 40:168] * 2.0)
+    t.merge(0)
+    t.merge(0)
+    t.split(0, 128)  # two loops: a block takes one row, however many there are
+    t.parallelize(0, "blockIdx.x")
+    t.parallelize(1, "threadIdx.x")
+    ig.schedule.like(f, t)
+    ig.schedule.inline_most(f)
+    p = ig.emit(f, "cpu")
+    assert p.kernels[0].passes == ("collapse",)
+    a = np.random.default_rng(0).random((8, 9, 200), np.float32)
+    assert np.array_equal(p.run({"x": a})[t.name], a[:, 1:, 40:168] * 2)

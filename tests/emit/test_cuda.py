@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,36 +15,31 @@ import pytest
 import idgraph as ig
 from idgraph.runtime import compile_ptx, emit
 from tests.emit.cases import CASES
+from tests.emit.simulate import Outcome, simulator
 
 ROOT = Path(__file__).parents[2]
 pytest.importorskip("numba_cuda")
 
 
-def simulated(mode: str, *names: str) -> dict[str, str]:
-    """Outcomes of cases in a process of its own: numba reads the switch when it is imported."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.emit.simulate", mode, *names],
-        cwd=ROOT, env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout.splitlines()[-1])
+@pytest.fixture(name="simulated", scope="session")
+def _simulated() -> Iterator[Outcome]:
+    """One process for each worker, which runs one case after the other."""
+    with simulator() as ask:
+        yield ask
 
 
-@pytest.fixture(scope="module")
-def outcomes() -> dict[str, str]:
-    return simulated("plain")
-
-
-@pytest.mark.xdist_group("simulator")
 @pytest.mark.parametrize("name", CASES)
-def test_value_in_the_simulator(name: str, outcomes: dict[str, str]) -> None:
-    assert outcomes[name] == ""
+def test_value_in_the_simulator(name: str, simulated: Outcome) -> None:
+    assert simulated("plain", name) == ""
 
 
-def test_checked_in_the_simulator() -> None:
-    found = simulated("checked", "gather", "embedding", "scatter")
-    assert set(found.values()) == {""}
+@pytest.mark.parametrize("name", ["gather", "embedding", "scatter"])
+def test_checked_in_the_simulator(name: str, simulated: Outcome) -> None:
+    assert simulated("checked", name) == ""
+
+
+def test_the_simulator_tells_of_a_case_that_is_wrong(simulated: Outcome) -> None:
+    assert simulated("plain", "no case") == "KeyError: 'no case'"
 
 
 def flat(f: ig.Fusion, block: int = 256) -> ig.Fusion:
@@ -176,9 +171,12 @@ def test_an_index_out_of_range_in_the_simulator() -> None:
 
 def cuda_imports(source: str) -> list[str]:
     """Modules of numba.cuda, of llvmlite's IR and of CUDA's bindings that a module asks for."""
-    texts = [n.value for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
-    named = [a.name for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Import) for a in n.names]
-    named += [n.module or "" for n in ast.walk(ast.parse(source)) if isinstance(n, ast.ImportFrom)]
+    if "cuda" not in source:
+        return []
+    nodes = list(ast.walk(ast.parse(source)))
+    texts = [n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    named = [a.name for n in nodes if isinstance(n, ast.Import) for a in n.names]
+    named += [n.module or "" for n in nodes if isinstance(n, ast.ImportFrom)]
     return [t for t in (*texts, *named) if re.fullmatch(r"(numba\.cuda|numba_cuda|cuda\.bindings)(\.\w+)*", t)]
 
 

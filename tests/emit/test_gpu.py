@@ -14,7 +14,7 @@ from idgraph.kernel.shared import shared_layout
 from idgraph.runtime import emit
 from idgraph.runtime.caller import as_numpy
 from idgraph.runtime.cuda.driver import DeviceKernel
-from idgraph.runtime.launch import prepared
+from idgraph.runtime.held import prepared
 from tests.emit.cases import CASES, outcome
 from tests.emit.row_cases import NORMS, rows
 from tests.emit.shared_cases import SHARED
@@ -63,7 +63,7 @@ def test_rows_in_registers_on_the_device(columns: int) -> None:
     f = rows(NORMS["softmax"], (64, columns), "bfloat16")
     config = ig.schedule.KernelConfig(persistent=True)
     ig.schedule.auto(f, config=config)
-    program = emit(f, "cuda", config=config)
+    program = emit(f, "cuda")
     assert all(
         0 < kernel.registers <= 255 for kernel in program.functions().values() if isinstance(kernel, DeviceKernel)
     )
@@ -117,3 +117,42 @@ def test_device_arrays_stay_on_the_device() -> None:
     assert np.array_equal(cuda.as_cuda_array(out.T).copy_to_host(), host[:, 2:6] + 1)
     reversed_rows: Any = emit(f, "cuda").run({"x": np.ascontiguousarray(host[:, 2:6])})[y.name]
     assert isinstance(reversed_rows, np.ndarray)
+
+
+def bits_of(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return np.where(np.isnan(x), np.int32(-1), x.view(np.int32))
+
+
+def test_a_division_by_one_value_of_a_row_is_rounded_as_a_division_on_the_device() -> None:
+    """Numerators and divisors of all sizes, both signs, zeros, infinities and NaN: bit for bit."""
+    rng = np.random.default_rng(0)
+    words = rng.integers(-(2**31), 2**31, (1024, 4096)).astype(np.int32)
+    x = words.view(np.float32).copy()
+    x[:, :6] = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45]
+    d = rng.integers(-(2**31), 2**31, (1024, 1)).astype(np.int32).view(np.float32).copy()
+    usual = slice(8, 800)
+    d[usual] = rng.uniform(0.5, 4000.0, (792, 1)) * rng.choice([-1, 1], (792, 1))
+    x[usual, 6:2048] = rng.uniform(-4, 4, (792, 2042))
+    d[:8, 0] = [0.0, -0.0, np.inf, np.nan, 1e-45, 2.0**40, 2.0**-40, 2.0**-41]
+    f = ig.Fusion("f")
+    a, b = f.input("x", x.shape), f.input("d", d.shape)
+    y = f.output(a / b)
+    f.output(ig.sum(y, 1))  # in the same rows, where the divisor is one value
+    ig.schedule.auto(f)
+    program = emit(f, "cuda")
+    assert "div_by(" in program.source
+    found = as_numpy(program.run({"x": x, "d": d})[y.name], "float32")
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(bits_of(found), bits_of(x / d))
+
+
+def test_round_on_the_device() -> None:
+    x = np.repeat(np.arange(-80, 80).astype(np.float32) / 4, 8)
+    x = np.concatenate(
+        [x, np.array([0.49999997, -0.49999997, 8388609.0, 2.0**30, np.inf, -np.inf, np.nan, -0.0], "f4")]
+    )
+    f = ig.Fusion("f")
+    y = f.output(ig.round(f.input("x", x.shape)))
+    ig.schedule.auto(f)
+    found = as_numpy(emit(f, "cuda").run({"x": x})[y.name], "float32")
+    np.testing.assert_array_equal(bits_of(found), bits_of(np.rint(x)))

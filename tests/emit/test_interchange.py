@@ -26,11 +26,9 @@ CASES: dict[str, Build] = {
         _by_columns(f, 515, 20) * f.input("y", shape=(515, 20), strides=(1, 520)), 1
     ),
     "channels": lambda f: ig.sum(f.input("x", shape=(5, 64, 9), strides=(576, 1, 64)), 2),
+    "few columns": lambda f: ig.sum(f.input("x", shape=(5, 203)), 0),
     "leading axis": lambda f: ig.sum(f.input("x", shape=(31, 203)), 0),
 }  # fmt: skip
-
-
-ALONE = ("largest", "smallest", "channels")  # extrema have keys of their own; rows that are two axes are divided
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -43,7 +41,7 @@ def test_values(name: str) -> None:
     ig.schedule.auto(f)
     p = ig.emit(f, "cpu")
     assert np.allclose(p.run(arrays)[t.name], want, rtol=1e-5)
-    assert ("interchange" in p.kernels[0].passes) == ("_all[" in p.source) == (name not in ALONE)
+    assert "interchange" in p.kernels[0].passes and "_all[" in p.source
     assert ig.validate(f, target="cpu").ok
 
 

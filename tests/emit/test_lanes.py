@@ -17,6 +17,8 @@ from idgraph.kernel.ir import (
     Choose,
     Compute,
     Half,
+    If,
+    Lanes,
     Let,
     Load,
     Local,
@@ -30,6 +32,7 @@ from idgraph.kernel.values import Values
 from idgraph.lower.build import build_plan
 from idgraph.passes import table
 from idgraph.passes.fuse_lanes import is_lanes
+from idgraph.passes.lanes import with_lanes
 from idgraph.runtime import Program, compile_ptx
 from idgraph.schedule import KernelConfig
 from idgraph.testing import fusions
@@ -116,6 +119,9 @@ SHORT: dict[str, Callable[[], ig.Fusion]] = {
     "pairs of two ways bf16": lambda: _pairwise("bfloat16"),
     "pairs of two ways f16": lambda: _pairwise("float16"),
     "interleaved moves bf16": lambda: _one(lambda x: ig.flatten(ig.stack([x, x + x], dim=-1), 1), (3, 16), "bfloat16"),
+    "neighbours exchanged bf16": lambda: _one(
+        lambda x: ig.flatten(ig.stack([x[:, 1::2], x[:, ::2]], dim=-1), 1) * x, (3, 32), "bfloat16"
+    ),
     "abs, sub and exp bf16": lambda: _one(lambda x: ig.exp(x - ig.abs(x)) * x, (3, 16), "bfloat16"),
     "a number times f16": lambda: _one(lambda x: x * 0.3 - x, (3, 16), "float16"),
     "shift by one bf16": lambda: _one(lambda x: ig.pad(x[:, 1:], (0, 1)) + x, (3, 16), "bfloat16"),
@@ -295,3 +301,45 @@ def test_what_is_chosen_anew_is_another_value() -> None:
         held.define(s)
     assert held.number(a) == held.number(b)
     assert held.number(a) != held.number(c)
+
+
+APART = """
+kernel k():
+  buffer x: float32[2432] input "x"
+  buffer z: float32[2432] input "z"
+  buffer y: float32[2432] output "y"
+  for i < 2048:
+    for w < 4, unroll:
+      if (i + w*128) % 301 < 100:
+        a: float32 = x[i + w*128]
+      if (i + w*128) % 301 >= 100:
+        b: float32 = z[i + w*128]
+      t: float32 = choose((i + w*128) % 301 < 100 ? a, b)
+      y[i + w*128] = t
+"""
+
+
+def test_tests_of_single_lanes_split_nothing() -> None:
+    """A split would settle one of four lanes, and double the code of all."""
+    (loop,) = with_lanes(ig.kernel.parse(APART)).body
+    assert isinstance(loop, Loop) and [type(s) for s in loop.body] == [Lanes]
+
+
+def test_a_test_of_all_lanes_splits_them() -> None:
+    (loop,) = with_lanes(ig.kernel.parse(APART.replace("(i + w*128) % 301", "i"))).body
+    assert isinstance(loop, Loop) and [type(s) for s in loop.body] == [If, If]
+
+
+def test_a_test_of_what_the_lanes_load_splits_nothing() -> None:
+    """The index is known only behind its load, inside the lanes."""
+    loads = "      n: int32 = k[i]\n      let ld0 = n\n"
+    text = APART.replace("(i + w*128) % 301", "ld0").replace(
+        "  for i <", '  buffer k: int32[2048] input "k"\n  for i <'
+    )
+    text = text.replace("kernel k():", "kernel k():\n  where ld0 in 0, 2047").replace(
+        "      if ld0 < 100", f"{loads}      if ld0 < 100"
+    )
+    made = with_lanes(ig.kernel.parse(text))
+    made.verify()
+    (loop,) = made.body
+    assert isinstance(loop, Loop) and [type(s) for s in loop.body] == [Lanes]

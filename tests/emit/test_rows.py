@@ -7,6 +7,7 @@ without a device. Exchanges between threads are checked in the simulator (`tests
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -16,11 +17,11 @@ import pytest
 
 import idgraph as ig
 from idgraph.codegen.ops.plain import plain_vectors
-from idgraph.kernel.ir import Kernel, Load, Loop, VectorLoad, walk
+from idgraph.ir.choices import Choices
+from idgraph.kernel.ir import Compute, Kernel, Load, Loop, VectorLoad, walk
 from idgraph.lower.build import build_plan
 from idgraph.passes import table
-from idgraph.runtime import Program, compile_ptx, emit, launch
-from idgraph.schedule import KernelConfig
+from idgraph.runtime import Program, compile_ptx, emit, entries
 from idgraph.validate.oracle import evaluate
 from tests.emit.row_cases import cross_entropy, pointwise_row, rows, safe_logsumexp
 
@@ -28,9 +29,7 @@ Array = npt.NDArray[Any]
 TYPES: Mapping[str, Any] = {"bfloat16": ml_dtypes.bfloat16, "float16": np.float16}
 
 
-AGAIN = KernelConfig(
-    persistent=False
-)  # registers are each thread's own: `tests.emit.cases` runs rows that are kept in them
+AGAIN = Choices(persistent=False)  # registers are a thread's own: `tests.emit.cases` runs rows kept in them
 
 
 ONE_LAUNCH_EACH = tuple(p for p in table.TABLE["cuda"] if p.name != "fuse_launches")
@@ -39,7 +38,8 @@ ONE_LAUNCH_EACH = tuple(p for p in table.TABLE["cuda"] if p.name != "fuse_launch
 def row_program(f: ig.Fusion) -> Program:
     """The fusion as CUDA's plan, each pass reading its row, printed for Python: threads run one after the other."""
     plan = build_plan(f, ig.IdModel(f), threads=False)
-    return Program(f, "python", table.run(plan, ONE_LAUNCH_EACH, AGAIN))
+    again = replace(plan, kernels=tuple(replace(k, choices=AGAIN) for k in plan.kernels))
+    return Program(f, "python", table.run(again, ONE_LAUNCH_EACH))
 
 
 def aligned_vectors() -> dict[str, Any]:
@@ -73,7 +73,7 @@ def arrays(f: ig.Fusion, seed: int = 0) -> dict[str, Array]:
 
 def check(f: ig.Fusion, monkeypatch: pytest.MonkeyPatch, given: Mapping[str, Array] | None = None) -> Program:
     """Scheduled automatically, the row form gives the definition's values, all vector accesses aligned."""
-    monkeypatch.setattr(launch, "plain_vectors", aligned_vectors)
+    monkeypatch.setattr(entries, "plain_vectors", aligned_vectors)
     ig.schedule.auto(f)
     program, inputs = row_program(f), given or arrays(f)
     with np.errstate(all="ignore"):
@@ -266,3 +266,18 @@ def test_ptx_of_a_softmax_row() -> None:
     (ptx,) = compile_ptx(emit(f, target="cuda"))
     assert "ld.global.v4.u32" in ptx and "st.global.v4.u32" in ptx
     assert "ld.global.u16" not in ptx and "st.global.u16" not in ptx
+
+
+def test_rows_divide_by_one_value_by_its_reciprocal() -> None:
+    """float32: rounded as a division. 16 bits: a product, but not where the quotient is rounded to a whole number."""
+    for dtype, whole, op in (("float32", False, "div_by"), ("bfloat16", False, "mul"), ("bfloat16", True, "div_by")):
+        f = ig.Fusion("f")
+        x = f.input("x", (64, 512), dtype)
+        wide = ig.cast(x, "float32")
+        y = wide / ig.amax(wide, 1, keepdim=True)
+        f.output(ig.cast(ig.round(y), "int8") if whole else ig.cast(y, dtype))
+        ig.schedule.auto(f)
+        (kernel,) = emit(f, "cuda").plan.kernels
+        made = [s.op for s in walk(kernel.body) if isinstance(s, Compute) and s.op in ("div", "div_by", "mul")]
+        assert set(made) == {op}, (dtype, whole)
+        assert sum(isinstance(s, Compute) and s.op == "reciprocal" for s in walk(kernel.body)) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -186,3 +187,25 @@ def test_device_arrays_say_what_they_are() -> None:
     assert device_given("x", _Device(strides=(25, 4))).strides is None
     with pytest.raises(ig.EmitError, match="input x is a masked array"):
         device_given("x", _Device(mask=_Device()))
+
+
+PAST: dict[str, tuple[Callable[[ig.Tensor, ig.Tensor], ig.Tensor], list[int]]] = {
+    "the end": (lambda x, _: x[2**32 + 5 :], [15, 16, 17]),
+    "steps of 2^31": (lambda x, _: x[:: 2**31], [0, 5, 10]),
+    "one element": (lambda x, _: ig.unsqueeze(ig.select(x, 0, 2**32 + 3), 0), [13]),
+    "a table of places": (lambda x, at: ig.index_select(x, 0, at), [11, 5, 17]),
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("way", PAST)
+def test_elements_past_32_bits_of_memory_that_is_there(way: str, target: Target, tmp_path: Path) -> None:
+    """A file of 4 GB that is empty but for a few bytes: an address of 32 bits would read zeros."""
+    held = np.memmap(tmp_path / "held", np.uint8, "w+", shape=(2**32 + 8,))
+    held[2**31], held[2**32 :] = 5, range(10, 18)
+    build, wanted = PAST[way]
+    f = ig.Fusion("f")
+    f.output(build(f.input("x", (len(held),), "uint8"), f.input("at", (3,), "int64")))
+    places = np.array([2**32 + 1, 2**31, 2**32 + 7])
+    (found,) = emit(f, target).run({"x": np.asarray(held), "at": places}).values()
+    assert found.tolist() == wanted

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,3 +92,47 @@ def test_compiled_quotients_have_the_sign_of_the_quotient() -> None:
             wanted = torch.floor_divide(torch.tensor(a, dtype=torch.float64), torch.tensor(b, dtype=torch.float64))
             for got in (divide(a, b), scalars.floor_divide(a, b)):
                 assert wrong(np.float64(got), wanted, signs=True) == "", (a, b, got)
+
+
+LEAST = {"int8": -(2**7), "int16": -(2**15), "int32": -(2**31), "int64": -(2**63)}
+
+
+@pytest.mark.parametrize("dtype", LEAST)
+@pytest.mark.parametrize("target", ["python", "numpy", "cpu"])
+def test_quotients_of_the_least_integer_wrap(target: Any, dtype: Any) -> None:
+    """By -1 the quotient is past the largest integer: a trap on some machines, 0 in some compilers."""
+    a = torch.tensor([LEAST[dtype], LEAST[dtype], -LEAST[dtype] - 1, -7, 7], dtype=getattr(torch, dtype))
+    b = torch.tensor([-1, 1, -1, -1, -2], dtype=a.dtype)
+    made = special.Build()
+    x, y = made.input("x", a), made.input("y", b)
+    made.says("quotient", ig.floor_divide(x, y), torch.floor_divide(a, b))
+    made.says("by one number", ig.floor_divide(x, -1), torch.floor_divide(a, -1))
+    made.says("remainder", ig.remainder(x, y), torch.remainder(a, b))
+    made.says("rest", ig.fmod(x, y), torch.fmod(a, b))
+    assert made.differing(target) == {}
+
+
+@pytest.mark.parametrize("target", ["python", "numpy", "cpu"])
+def test_remainders_and_quotients_of_and_by_infinity(target: Any) -> None:
+    points = torch.tensor([0.0, -0.0, 1.5, -1.5, INF, -INF, float("nan"), 1e-30, -1e-30])
+    a, b = (t.reshape(-1).contiguous() for t in torch.meshgrid(points, points, indexing="ij"))
+    made = special.Build()
+    x, y = made.input("x", a), made.input("y", b)
+    whole = (a / b).abs() < 2**24  # torch loses the remainder of a larger quotient: the page of numbers
+    keep = whole | (a / b).isnan() | (a / b).isinf() & ((b == 0) | a.isinf())
+    for name in ("remainder", "fmod"):
+        wanted = getattr(torch, name)(a, b)
+        made.says(
+            name, ig.where(made.input(f"keep_{name}", keep), getattr(ig, name)(x, y), 0.0), wanted.where(keep, 0.0)
+        )
+    assert made.differing(target) == {}
+
+
+@pytest.mark.parametrize("target", ["python", "numpy", "cpu"])
+def test_powers_of_integers_wrap_at_any_exponent(target: Any) -> None:
+    bases = torch.tensor([0, 1, -1, 2, -2, 3, 10, 2**62, -(2**63), 2**63 - 1])
+    exponents = torch.tensor([0, 1, 2, 3, 62, 63, 64, 65, 2**40 + 1, 2**62])
+    a, b = (t.reshape(-1).contiguous() for t in torch.meshgrid(bases, exponents, indexing="ij"))
+    made = special.Build()
+    made.says("power", ig.pow(made.input("x", a), made.input("y", b)), torch.pow(a, b))
+    assert made.differing(target) == {}

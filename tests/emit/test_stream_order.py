@@ -28,7 +28,7 @@ def waits_first(ptx: str) -> bool:
 def test_every_kernel_begins_by_waiting() -> None:
     for make in CASES.values():
         case = make()
-        program = emit(case.fusion, "cuda", config=case.config)
+        program = emit(case.fusion, "cuda")
         for kernel, checked in itertools.product(program.kernels, (False, True)):
             lines = [line.strip() for line in program.kernel_source(kernel, checked).splitlines()]
             statements = [line for line in lines if line and not line.startswith("#")]
@@ -40,7 +40,7 @@ def test_every_kernel_begins_by_waiting() -> None:
 def test_nothing_in_ptx_comes_before_the_wait(name: str, checked: bool) -> None:
     pytest.importorskip("numba_cuda")
     case = CASES[name]()
-    program = emit(case.fusion, "cuda", config=case.config)
+    program = emit(case.fusion, "cuda")
     assert all(waits_first(ptx) for ptx in compile_ptx(program, checked=checked))
 
 

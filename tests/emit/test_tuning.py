@@ -74,7 +74,7 @@ def test_the_fastest_is_kept_and_remembered(tmp_path: Path) -> None:
     assert [str(m.config) for m in tuned.measured] == [
         "rule", "persistent=False", "persistent=False parallel=False", "items_per_thread=32 persistent=False",
     ]  # fmt: skip
-    assert tuned.program.config == tuned.config and clock.calls == 4
+    assert clock.calls == 4
     x = {"x": np.linspace(-3, 3, 120, dtype=np.float32).reshape(3, 40)}
     np.testing.assert_allclose(tuned.program.run(x)[f.outputs[0].name], evaluate(f, x)[f.outputs[0].name], rtol=3e-6)
 

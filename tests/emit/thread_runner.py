@@ -62,7 +62,7 @@ class _Shared:
         return self.arrays[place]
 
 
-_EXCHANGE = re.compile(r"\b(block|tree)_(sum|prod|amax|amin)_(f32|f64|int)\((.*)\)")
+_EXCHANGE = re.compile(r"\b(block|columns|tree)_(sum|prod|amax|amin)_(f32|f64|int)\((.*)\)")
 _COMBINED: Mapping[str, Any] = {
     "sum": operator.add, "prod": operator.mul, "amax": scalars.maximum, "amin": scalars.minimum,
 }  # fmt: skip
@@ -83,7 +83,7 @@ def _request(call: re.Match[str]) -> str:
     """An exchange in the source as a request: (operation, value, group) of each thread that combines."""
     how, op, _, inside = call.groups()
     value, *rest = inside.rsplit(", ", 2 if how == "block" else 3)
-    group = "cuda.threadIdx.y, cuda.threadIdx.z" if how == "block" else f"{rest[1]}, 0"
+    group = {"block": "cuda.threadIdx.y, cuda.threadIdx.z", "columns": "cuda.threadIdx.x, 0"}.get(how, f"{rest[1]}, 0")
     return f'(yield ("{op}", {value}, {group}))'
 
 

@@ -122,3 +122,17 @@ def test_what_has_no_meaning_for_complex_numbers_is_opaque() -> None:
 
     imported = same(f, number(4), opaque=("aten.sin.default",))
     assert imported.coverage.opaque["aten.sin.default"] == "its meaning for complex numbers is not known here"
+
+
+def test_complex_numbers_without_elements() -> None:
+    """An array without elements may come back with any strides."""
+
+    def f(a: T, b: T) -> Any:
+        return torch.complex(a, b), torch.complex(a, b).T * 2j, a.to(torch.complex64)
+
+    for shape in ((0,), (0, 3), (3, 0), (0, 0)):
+        x = torch.ones(shape)
+        imported = from_torch(f, (x, x))
+        for target in ("python", "numpy", "cpu"):
+            found: Any = imported.run(x, x, target=target)
+            assert [(y.shape, y.dtype) for y in found] == [(y.shape, y.dtype) for y in f(x, x)]

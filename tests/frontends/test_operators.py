@@ -30,7 +30,11 @@ def groups() -> list[list[bench.Case]]:
     return [chosen[n :: COUNT // GROUP] for n in range(COUNT // GROUP)]
 
 
-@pytest.mark.parametrize("number", range(COUNT // GROUP))
+@pytest.mark.slow
+@pytest.mark.xdist_group("operators")  # one worker makes the groups
+@pytest.mark.parametrize(
+    "number", [n if n % 2 == 0 else pytest.param(n, marks=pytest.mark.nightly) for n in range(COUNT // GROUP)]
+)
 def test_results_and_gradients_are_eagers(groups: list[list[bench.Case]], number: int) -> None:
     logs: list[str] = []
     with warnings.catch_warnings():

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+import idgraph as ig
 from idgraph.frontends import from_torch
+from idgraph.frontends.spaces import TorchSpace
 from idgraph.runtime.compile import is_scheduled, scheduled
 
 KINDS = (
@@ -127,3 +129,21 @@ def test_a_captured_layout_is_no_schedule(target: Any) -> None:
     assert not is_scheduled(fusion) and any(t.log for t in fusion.tensors)
     (kernel,) = scheduled(fusion, target).kernels
     assert kernel.launch
+
+
+def test_strides_of_axes_of_one_element_are_no_reason_to_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A captured axis of one element may have any stride; a result with another one there lies as it should."""
+
+    def refused(*_args: object) -> None:
+        raise AssertionError("a result was copied")
+
+    monkeypatch.setattr(TorchSpace, "_laid_out", refused)
+    x = torch.randn(4, 1, 48)
+
+    def fn(x: Any) -> Any:
+        return torch.nn.functional.pad(x, (3, 5), mode="reflect")
+
+    call = ig.compile(from_torch(fn, (x,)), "cpu")
+    for _ in range(2):
+        y = call(x)
+        assert y.stride() == fn(x).stride() and torch.equal(y, fn(x)) and y._base is None

@@ -12,7 +12,7 @@ import hypothesis.strategies as st
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 import idgraph as ig
 from idgraph.fuse import CAUSES, Touch
@@ -130,6 +130,8 @@ def pairs(draw: st.DrawFn) -> tuple[tuple[int, ...], list[Step], list[Step]]:
 
 @settings(deadline=None, max_examples=150)
 @given(pairs())
+@example(((3,), [("expand", 3), ("reshape", (1, 9))], [("expand", 3), ("roll", (1, 1))]))
+@example(((2, 2), [("expand", 3)], [("expand", 3), ("reshape", (1, 12))]))
 def test_a_cause_is_what_enumeration_shows(case: tuple[tuple[int, ...], list[Step], list[Step]]) -> None:
     shape, one, two = case
     f = ig.Fusion("f")
@@ -330,3 +332,15 @@ def test_rows_are_data() -> None:
     f, _, _ = seeds()["offset in part"]
     rows = ig.fuse.obstacles(f)
     assert rows.to_json().startswith("[") and "offset" in str(rows) and rows.sheet().rows[0][3] == "offset"
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_loops_of_one_step_in_front_do_not_rename_the_others(turned: bool) -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(3, 3))
+    y = ig.exp(x)
+    wide = ig.expand(ig.unsqueeze(x, 0), 3, 3, 3)[:1]
+    z = ig.sin(ig.permute(wide, 0, 2, 1) if turned else wide)
+    f.output(y, z)
+    o = ig.fuse.explain(f, y, z, buffer=x)
+    assert (o.cause if o is not None else None) == ("loop order" if turned else None)

@@ -8,9 +8,11 @@ pytest.importorskip("torch")
 
 from tools.bench.blocks import BLOCKS, counted
 
+AGAIN = ("swin block, not shifted",)  # the other one of its kind has all of its operations, and a roll
+
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.nightly] if n in AGAIN else []) for n in BLOCKS])
 def test_no_more_kernels_than_inductor(name: str) -> None:
     rows = list(counted(name))
     assert [r["graph"] for r in rows] == ["fw", "bw"]

@@ -37,6 +37,22 @@ def test_a_plan_tells_kernels_before_and_after() -> None:
     assert '"after"' in p.to_json() and len(p.sheet().rows) == p.after
 
 
+def test_a_plan_is_scored_by_the_bytes_of_both_programs() -> None:
+    f = norm()
+    p = ig.fuse.plan(f)
+    told: list[int] = []
+    for made in (f, p.scheduled):
+        kernels = ig.cost(ig.emit(made, target="cuda")).kernels
+        told.append(sum(k.bytes_read + k.bytes_written for k in kernels))
+    assert p.moved() == tuple(told) and told[1] < told[0]
+    least = 4 * sum(int(np.prod([int(n) for n in t.shape])) for t in (*f.inputs, *f.outputs))
+    assert told[1] >= least  # each input is read once and each output written once, at the least
+    g = ig.Fusion("open")
+    n = g.symbol("n", min=1)
+    g.output(ig.exp(g.input("x", shape=(n, 4))) * 2.0)
+    assert ig.fuse.plan(g).moved({"n": 10}) == (640, 320)
+
+
 def test_an_output_is_written_on_the_way_to_its_reader() -> None:
     f = ig.Fusion("f")
     y = ig.relu(f.input("x", shape=(6, 50)))

@@ -56,6 +56,23 @@ def test_what_is_scheduled_alike_has_edges_of_its_own() -> None:
     assert {e.operation for e in m.aligned.align_edges} == {t4.definition}
 
 
+def test_each_of_several_rotations_owns_what_follows_from_it() -> None:
+    """Pairs of loops that no operation names: the add that made their axes one owns them, however many there are."""
+    f = ig.Fusion("f")
+    at = f.input("t0", shape=(24,))
+    owner: dict[ig.Tensor, ig.Tensor] = {}
+    for k in range(1, 5):
+        turned = ig.cat([at[k:], at[:k]], name=f"c{k}")
+        at = ig.add(at, turned, name=f"s{k}")
+        owner[turned] = at
+    f.output(at).split(0, 4)
+    ig.schedule.like(f, at)
+    m = ig.IdModel(f)
+    of = {m.aligned.group(d): s.definition for t, s in owner.items() for d in (*t.logical, *t.loop)}
+    found = [({of[g] for g in (e.left, e.right) if g in of}, e.operation) for e in m.aligned.align_edges]
+    assert len(found) >= 3 * len(owner) and all(operation in wanted for wanted, operation in found)
+
+
 @pytest.mark.parametrize("symbolic", [False, True])
 def test_nothing_goes_where_nothing_moves(symbolic: bool) -> None:
     """Slices joined in place, windows and back: cycles of identities stay."""

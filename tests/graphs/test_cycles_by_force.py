@@ -250,6 +250,61 @@ def test_parts_taken_apart_and_interleaved(n: int, parts: int, order: list[int],
         assert {c.kind for c in found} == {"identity"}
 
 
+@st.composite
+def several_ways(draw: st.DrawFn) -> tuple[ig.Fusion, ig.Tensor, list[tuple[ig.Tensor, Array]]]:
+    """t and several tensors that interleave or rotate it: with each where its elements are from."""
+    d, m = draw(st.integers(2, 3)), draw(st.integers(2, 4))
+    f = ig.Fusion("f")
+    t = out = f.input("t", shape=(d * m,))
+    made: list[tuple[ig.Tensor, Array]] = []
+    for _ in range(draw(st.integers(2, 3))):
+        at = np.arange(d * m)
+        if draw(st.booleans()):
+            order = draw(st.permutations(range(d)))
+            u = ig.reshape(ig.stack([t[k::d] for k in order], 1), -1)
+            at = at.reshape(m, d)[:, order].reshape(-1)
+        else:
+            cut = draw(st.integers(1, d * m - 1))
+            u, at = ig.cat([t[cut:], t[:cut]]), np.roll(at, -cut)
+        made.append((u, at))
+        out = out + u
+    f.output(out)
+    note(str(f))
+    return f, t, made
+
+
+@settings(max_examples=PROFILE)
+@given(several_ways())
+def test_several_ways_of_one_axis(case: tuple[ig.Fusion, ig.Tensor, list[tuple[ig.Tensor, Array]]]) -> None:
+    """Steps that are equal on several ways belong to each: both orders of even and odd elements beside each other."""
+    f, t, made = case
+    m = ig.IdModel(f)
+    moved = [bool((at != np.arange(len(at))).any()) for _, at in made]
+    assert any(c.changes_index for c in m.exact.cycles()) == any(moved)
+    assert not any(c.changes_index for c in m.aligned.cycles())
+    for (u, _), moves in zip(made, moved, strict=True):
+        assert not (moves and m.aligned.mapped(t.logical[0], u.logical[0])), str(u)
+
+
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_even_and_odd_elements_interleaved_in_both_orders(scheduled: bool) -> None:
+    """Where one coordinate goes round in two manners, the cycle tells the one that changes it."""
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(12,))
+    even, odd = x[::2], x[1::2]
+    there, crossed = (ig.reshape(ig.stack(parts, 1), 12) for parts in ([even, odd], [odd, even]))
+    out = f.output(x + there + crossed)
+    if scheduled:
+        out.split(0, 4)
+        ig.schedule.like(f, out)
+    m = ig.IdModel(f)
+    assert not any(c.changes_index for c in m.aligned.cycles())
+    found = {(c.kind, str(c.shift), str(c.holds)) for c in m.exact.cycles()}
+    assert found == {("shift", "1", "c%2 == 0"), ("shift", "-1", "c%2 == 1")}
+    assert not m.aligned.mapped(x.logical[0], crossed.logical[0])
+    assert scheduled or m.aligned.mapped(x.logical[0], there.logical[0])
+
+
 def test_rotations_that_cancel_have_no_shift_that_nothing_takes() -> None:
     f = ig.Fusion("f")
     t = f.input("t", shape=(20,))

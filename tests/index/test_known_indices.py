@@ -35,6 +35,23 @@ CASES: dict[str, tuple[Build, list[int]]] = {  # the rows of x that are read, in
         lambda f, x: ig.index_select(x, 0, ig.where(f.iota(8) < 3, f.iota(8) + 9, f.iota(8))),
         [9, 10, 11, 3, 4, 5, 6, 7],
     ),
+    "joined": (
+        lambda f, x: ig.index_select(x, 0, ig.cat([f.iota(3), f.iota(4) + 5, ig.flip(f.iota(2), 0)])),
+        [0, 1, 2, 5, 6, 7, 8, 1, 0],
+    ),
+    "joined and cut": (
+        lambda f, x: ig.index_select(x, 0, ig.roll(ig.cat([f.iota(3), f.iota(4) + 5]), 2, 0)[1:6]),
+        [8, 0, 1, 2, 5],
+    ),
+    "padded": (
+        lambda f, x: ig.index_select(x, 0, ig.pad(f.iota(4) + 1, (2, 3), value=11)),
+        [11, 11, 1, 2, 3, 4, 11, 11, 11],
+    ),
+    "cut by a pad": (lambda f, x: ig.index_select(x, 0, ig.pad(f.iota(9), (-2, 1), value=0)), [2, 3, 4, 5, 6, 7, 8, 0]),
+    "stacked": (
+        lambda f, x: ig.index_select(x, 0, ig.reshape(ig.stack([f.iota(4), f.iota(4) + 8], 1), 8)),
+        [0, 8, 1, 9, 2, 10, 3, 11],
+    ),
     "cut": (lambda f, x: ig.index_select(x, 0, f.iota(12)[2:9]), list(range(2, 9))),
 }
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import idgraph as ig
+from idgraph.ir.choices import Choices
 from idgraph.lower.build import build_plan
 from idgraph.passes import table
 from idgraph.runtime import Target
 from idgraph.runtime.program import stages
-from idgraph.schedule import KernelConfig
 from tests.emit.row_cases import cross_entropy
 
 
@@ -43,12 +45,13 @@ def test_a_pass_that_changes_nothing_is_not_named() -> None:
     assert kernel.passes == ()
 
 
-def test_serial_asks_the_configuration() -> None:
+def test_serial_asks_the_schedule() -> None:
     f = scheduled()
     plan = build_plan(f, ig.IdModel(f), threads=False)
+    alone = replace(plan, kernels=tuple(replace(k, choices=Choices(parallel=False)) for k in plan.kernels))
     (serial,) = table.chosen(("serial",), "cpu")
-    assert serial.run(plan, KernelConfig()) is plan
-    loops = [s for k in serial.run(plan, KernelConfig(parallel=False)).kernels for s in k.body]
+    assert serial.run(plan) == plan
+    loops = [s for k in serial.run(alone).kernels for s in k.body]
     assert loops != [s for k in plan.kernels for s in k.body]
 
 

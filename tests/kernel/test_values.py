@@ -12,6 +12,7 @@ from idgraph.kernel.defuse import Effects, Renaming, all_sets
 from idgraph.kernel.ir import Accumulate, Choose, Compute, If, Index, Let, Local, Number, Operand, Stmt
 from idgraph.kernel.values import Values
 from idgraph.passes.cse import once_each
+from idgraph.passes.dead_code import without_dead
 
 NAMES = "abcdef"
 I = symbol("i", 0, 3)  # noqa: E741 - the condition's variable
@@ -95,6 +96,35 @@ def test_equal_numbers_are_equal_values(seed: int) -> None:
                     assert all(state[a] == state[b] for state, _ in states), (a, b, body)
             home = values.home(Local(a, "int64"))
             assert all(state[a] == state[home.name] for state, _ in states)
+
+
+def test_an_index_of_a_variable_that_is_set_again_is_another_value() -> None:
+    a, x, y = (Local(n, "int64") for n in "axy")
+    e = Index(symbol("a") + 1)
+    values = Values()
+    for s in (Compute(a, "neg", (a,), "int64"), Compute(x, "neg", (e,), "int64"), Compute(y, "neg", (e,), "int64")):
+        values.define(s)
+    assert values.number(x) == values.number(y)
+    values.define(Compute(a, "neg", (a,), "int64"))
+    values.define(Compute(y, "neg", (e,), "int64"))
+    assert values.number(x) != values.number(y)
+
+
+def test_code_without_dead_values_computes_what_is_needed() -> None:
+    dropped = 0
+    for seed in range(300):
+        r = random.Random(seed)
+        body = [_random(r) for _ in range(r.randint(2, 14))]
+        needed = set(r.sample(NAMES, r.randint(1, 3)))
+        short = without_dead(body, set(needed))
+        dropped += len(body) - len(short)
+        for i in range(4):
+            start: State = {n: r.randint(-9, 9) for n in NAMES}
+            found, want = dict(start), dict(start)
+            _run(short, found, i)
+            _run(body, want, i)
+            assert {n: found[n] for n in needed} == {n: want[n] for n in needed}, (needed, body, short)
+    assert dropped > 300
 
 
 @pytest.mark.parametrize("seed", range(300))

@@ -20,7 +20,7 @@ from tests.emit.shared_cases import SHARED
 def verify_all(made: Case) -> None:
     for target in ("cuda", "cpu", "python"):
         try:
-            plans = list(stages(made.fusion, target, made.config))
+            plans = list(stages(made.fusion, target))
         except IdGraphError:
             continue
         for name, plan in plans:

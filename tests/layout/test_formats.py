@@ -43,6 +43,7 @@ def test_reshapes_of_neighbours_and_of_others() -> None:
     assert d[together].strides == (262144, 1, 256) and d[back].strides == NHWC
     assert d[apart].kind == "none" and d[apart].strides == (262144, 32, 1)
     assert "not neighbours in the memory of x: reshape" in d[apart].explain()
+    assert "made by relu at test_formats.py" in d.explain(together)
 
 
 def test_there_and_back() -> None:
@@ -156,3 +157,17 @@ def test_names_and_the_order_of_inputs_do_not_matter(seed: int) -> None:
     a = _three_inputs(random.Random(seed), "x", [0, 1, 2])
     assert a == _three_inputs(random.Random(seed), "other", [0, 1, 2])
     assert a == _three_inputs(random.Random(seed), "x", [2, 0, 1])
+
+
+def test_axes_of_one_element_have_eager_strides_where_the_memory_is_a_demand() -> None:
+    """Captured programs lay out results; axes of one element have no place there, yet eager gives them a stride."""
+    f = ig.Fusion("f")
+    y = f.input("y", shape=(3, 1, 1, 6), strides=(6, 6, 6, 1))
+    t = f.output(y + f.input("x", shape=(3, 1, 1, 6), strides=(1, 18, 1, 3)))
+    t.set_allocation(t.logical)
+    d = ig.layout.infer(f, like="torch")[t]
+    assert d.kind == "demand" and d.strides == (6, 18, 6, 1)
+    g = ig.Fusion("other memory")
+    u = g.output(g.input("x", shape=(2, 3)) * 2.0)
+    u.set_allocation(tuple(reversed(u.logical)))
+    assert ig.layout.infer(g, like="torch")[u].strides == (1, 2)

@@ -20,7 +20,7 @@ CASES = load()
 def test_known_expressions(case: Case) -> None:
     assert differs(case, case.minimal) is None  # the hand-made form is right
     found = str(simplify(case.text, case.api_ranges))
-    assert differs(case, found) is None
+    assert found == case.minimal or differs(case, found) is None
     assert cost(found) <= cost(case.minimal)
     assert divmods(found) <= divmods(case.text)
 

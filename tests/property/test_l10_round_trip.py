@@ -110,6 +110,8 @@ MOVES: tuple[Callable[[Fusion, st.DataObject], object], ...] = (
     lambda f, data: ig.schedule.resize_to_inputs(f, data.draw(st.sampled_from(f.exprs))),
     lambda f, _: ig.schedule.auto(f), lambda f, _: ig.schedule.inline_most(f),
     lambda f, data: data.draw(st.sampled_from(f.tensors)).set_memory("shared"),
+    lambda f, data: data.draw(st.sampled_from(f.tensors)).parallel(data.draw(st.booleans())),
+    lambda f, data: data.draw(st.sampled_from(f.tensors)).persistent().items_per_thread(8).online(False),
     lambda f, data: ig.schedule.like(f, data.draw(st.sampled_from(f.tensors))),
     lambda f, data: data.draw(st.sampled_from(f.tensors)).inline(data.draw(st.integers(0, 2))),
 )  # fmt: skip

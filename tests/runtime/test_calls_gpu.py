@@ -29,6 +29,11 @@ def tensors(count: int = 2, device: str = "cuda") -> list[Any]:
     return [torch.randn(64, 128, dtype=torch.bfloat16, device=device) for _ in range(count)]
 
 
+def turned_sums(x: Any, y: Any) -> Any:
+    """Two kernels, and a result that is a view."""
+    return (x + y).sum(0), x.t(), x * y
+
+
 def rows() -> ig.Fusion:
     f = ig.Fusion("rows")
     i, w = f.input("i", (64,), "int64"), f.input("w", (100, 64))
@@ -132,6 +137,7 @@ def test_ten_thousand_calls_leak_nothing() -> None:
     for fusion, args in (
         (rotation(), tensors()),
         (rows(), [torch.arange(64, device="cuda"), torch.rand(100, 64, device="cuda")]),
+        (ig.from_torch(turned_sums, tensors()), tensors()),
     ):
         k = ig.compile(fusion, "cuda")
         for _ in range(100):

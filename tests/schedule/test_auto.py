@@ -199,3 +199,36 @@ def test_views_in_a_row_whose_axes_count_from_the_end(dims: tuple[int, int]) -> 
     f.output(ig.exp(view, name="out"))
     ig.schedule.auto(f)
     assert f["out"].shape == shape and ig.validate(f, target="numpy").ok
+
+
+OUTPUTS_IN_PART: dict[str, Callable[[ig.Tensor], ig.Tensor]] = {
+    "an element": lambda y: ig.select(y, 0, 1),
+    "the last row of two axes": lambda y: ig.select(ig.select(y, 0, 3), 0, 7),
+    "a row beside others": lambda y: ig.select(y, 1, 2) * ig.select(y, 1, 5),
+    "a row of the sum": lambda y: ig.sum(ig.select(y, 0, 2), 0),
+    "a row of a row": lambda y: ig.select(y[1:2], 0, 0),
+}
+
+
+@pytest.mark.parametrize("name", OUTPUTS_IN_PART)
+def test_an_output_that_is_read_in_part_is_written_whole(name: str) -> None:
+    f = ig.Fusion("parts")
+    y = f.output(f.input("x", shape=(4, 8)) * 2.0)
+    f.output(OUTPUTS_IN_PART[name](y))
+    ig.schedule.auto(f)
+    report = ig.validate(f, target="numpy")
+    assert report.ok, report
+
+
+@pytest.mark.parametrize("part", [(0, 1), (1, 2), (2, 3), (0, 2)], ids=str)
+def test_a_part_of_interleaved_tensors_that_are_cut_before(part: tuple[int, int]) -> None:
+    """Two cuts in a row, of four elements to three and on: what is interleaved has half as many, none is cut there."""
+    f = ig.Fusion("interleaved")
+    x, y = f.input("x", shape=(4,)), f.input("y", shape=(4,))
+    pairs = [ig.unsqueeze(t, 1) for t in (-x[1::2], ig.exp(y[::2]))]
+    both = ig.pad(-ig.reshape(ig.cat(pairs, dim=1), (4,)), (0, -2 if part[1] < 3 else -1))
+    a = both[part[0] : part[1]]
+    f.output(a * (y if a.shape[0] == 1 else y[:2]))
+    ig.schedule.auto(f)
+    report = ig.validate(f, target="numpy")
+    assert report.ok, report

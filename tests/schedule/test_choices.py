@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import idgraph as ig
+from idgraph.ir.choices import Choices
 from idgraph.schedule import KernelConfig
 from tests.emit.row_cases import NORMS, cross_entropy, rows
 
@@ -48,7 +49,7 @@ def test_halves_of_a_rotation_in_one_thread_or_on_threads_of_their_own(vectors: 
 
 def kept(f: ig.Fusion, config: KernelConfig) -> bool:
     ig.schedule.auto(f, config=config)
-    return "kept" in ig.emit(f, target="cuda", config=config).source
+    return "kept" in ig.emit(f, target="cuda").source
 
 
 def test_a_row_that_is_passed_over_again_stays_in_registers() -> None:
@@ -67,12 +68,16 @@ def test_a_row_that_one_pass_can_do_stays_there_only_when_asked() -> None:
     assert kept(loss(True), KernelConfig())
 
 
-def test_emit_takes_the_config_that_auto_was_given() -> None:
-    config = KernelConfig(threads=64, persistent=True)
+def test_the_config_that_auto_was_given_lies_in_the_schedule() -> None:
     f = rows(NORMS["softmax"], (8, 2048), "float32")
-    ig.schedule.auto(f, config=config)
-    once, twice = ig.emit(f, "cuda"), ig.emit(f, "cuda", config=config)
-    assert once.config == config and once.source == twice.source
-    assert once.source != ig.emit(f, "cuda", config=KernelConfig(threads=64, persistent=False)).source
+    ig.schedule.auto(f, config=KernelConfig(threads=64, persistent=True, items_per_thread=8, parallel=False))
+    once = ig.emit(f, "cuda")
+    sums = [t for t in f.tensors if t.choices.persistent is not None]
+    assert len(sums) == 2 and all(t.choices == Choices(True, None, 8, False) for t in sums)
+    assert {k.choices for k in once.kernels} == {Choices(True, None, 8, False)}
+    again = ig.parse(str(f))
+    assert str(again) == str(f) and [k.choices for k in ig.emit(again, "cuda").kernels] == [
+        k.choices for k in once.kernels
+    ]
     ig.schedule.auto(f)
-    assert ig.emit(f, "cuda").config == KernelConfig()
+    assert ig.emit(f, "cuda").source != once.source and not any(t.choices.made() for t in f.tensors)

@@ -290,3 +290,18 @@ def test_an_index_that_is_known_needs_no_check() -> None:
     rows[2] = 6
     with pytest.raises(ig.IndexingError, match=r"\bi\b.* is outside axis 0"):
         ig.emit(f, target="numpy").run(given, checked=True)
+
+
+def test_rows_by_an_index_are_scheduled_alike_however_they_are_written() -> None:
+    """An index that is one for all columns takes whole rows; one of each element does not."""
+
+    def loops(build: Callable[[ig.Tensor, ig.Tensor], ig.Tensor], shape: tuple[int, ...]) -> list[tuple[str, str]]:
+        f = ig.Fusion("f")
+        y = f.output(build(f.input("x", (5000, 256)), f.input("i", shape, dtype="int64")))
+        ig.schedule.auto(f)
+        return [(str(d.extent), d.parallel) for d in y.loop]
+
+    rows = loops(lambda x, i: ig.index_select(x, 0, i), (20000,))
+    assert ("128", "threadIdx.x") in rows
+    assert loops(lambda x, i: ig.take_along_dim(x, i, 0), (20000, 1)) == rows
+    assert loops(lambda x, i: ig.take_along_dim(x, i, 0), (20000, 256)) != rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 import idgraph as ig
 from idgraph.errors import ScheduleError
 from idgraph.graphs import build_index_graph
+from idgraph.graphs.forwarding import Forwards, shared_reads
 from idgraph.index.cover import check_written
-from idgraph.ir import Fusion
+from idgraph.ir import Fusion, TensorExpr
 from idgraph.schedule import legal
 from idgraph.schedule.inline import inline_far
 from idgraph.testing import STEPS, fusions
@@ -21,7 +23,10 @@ from tests.property.budget import examples
 
 
 def one_by_one(f: Fusion) -> dict[str, int]:
-    """The definition: consumers first, each tensor as far right as is legal with those before it."""
+    """The definition: consumers first, each tensor as far right as is legal with those before it.
+
+    No loop is made longer or shorter for that: it takes an `inline` of one's own.
+    """
     order = {e.output: n for n, e in enumerate(f.exprs)}
     made = [t for t in f.tensors if t in order and t.uses]
     for t in made:
@@ -30,7 +35,9 @@ def one_by_one(f: Fusion) -> dict[str, int]:
         for position in range(len(t.loop), 0, -1):
             t.inline_position = position
             try:
-                build_index_graph(f)
+                nests = build_index_graph(f).nests
+                if any(nests.lengths(u) for u in made):
+                    raise ScheduleError("other lengths")
                 if t in f.outputs:
                     check_written(ig.IdModel(f))
             except ScheduleError:
@@ -135,8 +142,7 @@ def test_loops_that_the_user_put_on_threads_stay_as_they_are() -> None:
         ig.emit(f, target="cuda")
 
 
-@pytest.mark.parametrize("more", [0, 12])
-def test_loops_that_widen_themselves_are_refused(more: int) -> None:
+def widening(more: int) -> ig.Fusion:
     """Each of two axes is merged with the other, through a broadcast of it: no extent is long enough for both."""
     f = ig.Fusion("f")
     t1 = ig.neg(f.input("x0", shape=(1, 2)))
@@ -151,7 +157,59 @@ def test_loops_that_widen_themselves_are_refused(more: int) -> None:
     for t in f.tensors:
         if t.definition is not None and t.uses:
             t.inline(2 if t is t4 else 1)
+    return f
+
+
+@pytest.mark.parametrize("more", [0, 12])
+def test_loops_that_widen_themselves_are_refused(more: int) -> None:
+    f = widening(more)
     with pytest.raises(ScheduleError, match="that widen it without end"):
         build_index_graph(f)
     ig.schedule.inline_most(f)
     assert ig.validate(f, "python").ok
+
+
+def test_loops_that_widen_themselves_are_found_in_a_long_nest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside two hundred tensors that they take along: work grows with the nest, not with its square."""
+    walks: list[int] = []
+    walk = Forwards.walk
+
+    def counted(self: Forwards, t: ig.Tensor, e: TensorExpr, k: int) -> object:
+        walks[-1] += 1
+        return walk(self, t, e, k)
+
+    monkeypatch.setattr(Forwards, "walk", counted)
+    for more in (50, 200):
+        f = widening(more)
+        walks.append(0)
+        with pytest.raises(ScheduleError, match="that widen it without end"):
+            build_index_graph(f)
+    assert walks[1] < 5 * walks[0], walks
+
+
+def test_loops_that_grow_longer_round_a_nest_are_found_in_a_few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each lap adds a factor of two: the extents would be beyond 64 bits after sixty rounds of the whole nest."""
+    torch: Any = importlib.import_module("torch")
+    walks: list[float] = []
+    walk, rounds = Forwards.walk, Forwards.__init__
+
+    def counted(self: Forwards, t: ig.Tensor, e: TensorExpr, k: int) -> object:
+        walks[-1] += 1
+        return walk(self, t, e, k)
+
+    def begun(self: Forwards, fusion: Fusion, shared: Callable[[ig.Tensor], int], standing: Any) -> None:
+        walks.append(0)
+        try:
+            rounds(self, fusion, shared, standing)
+        finally:
+            walks[-1] /= len(list(shared_reads(fusion, shared)))
+
+    monkeypatch.setattr(Forwards, "walk", counted)
+    monkeypatch.setattr(Forwards, "__init__", begun)
+
+    def pooled(x: Any) -> Any:
+        return torch.nn.functional.adaptive_avg_pool2d(x, (2, 3))
+
+    ig.schedule.auto(ig.from_torch(pooled, (torch.ones(1, 5, 5),)).fusion)
+    assert len(walks) > 20 and max(walks) < 45, max(walks)
+    assert sum(walks) < 8 * len(walks), sum(walks) / len(walks)  # a ring is gone round alone, not with the nest

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -33,6 +35,7 @@ def test_a_masked_sum_is_a_gather(dim: int, swapped: bool, kind: str, index: lis
     f = masked(dim, swapped, kind)
     x = np.random.default_rng(0).standard_normal((6, 9) if dim else (9, 6)).astype(np.float32)
     x[2, 4] = np.nan  # in a row or column whose sum leaves it out
+    x[3, 2] = x[2, 3] = -0.0  # which the sum adds to zeros
     inputs = {"x": x, "i": np.array(index)}
     want = evaluate(f, inputs)
     assert [d.chosen for d in fold_one_hots(f)] == ["gather"]
@@ -42,6 +45,47 @@ def test_a_masked_sum_is_a_gather(dim: int, swapped: bool, kind: str, index: lis
     for target in ("numpy", "cpu"):
         got = ig.emit(f, target=target).run(inputs)[name]
         np.testing.assert_array_equal(np.asarray(got), np.asarray(want[name]).astype(np.float32))
+        assert not np.signbit(np.asarray(got)[np.asarray(got) == 0]).any()
+
+
+Mask = Callable[[ig.Fusion, ig.Tensor, ig.Tensor, ig.Tensor], ig.Tensor]
+u = ig.unsqueeze
+SPELLINGS: dict[str, tuple[tuple[int, ...], str, Mask]] = {  # shape and type of x; of x, one index a row, 0..8
+    "numbers from 1": ((6, 9), "float32", lambda f, x, i, n: ig.where(ig.eq(u(i, 1), f.iota(9, start=1)), x, 0.0)),
+    "arms the other way": ((6, 9), "float32", lambda f, x, i, n: ig.where(ig.ne(n, u(i, 1)), 0.0, x)),
+    "negated": ((6, 9), "float64", lambda f, x, i, n: ig.where(ig.logical_not(ig.eq(u(i, 1), n)), 0.0, x)),
+    "zeros": ((6, 9), "float32", lambda f, x, i, n: ig.where(ig.eq(u(i, 1), n), x, f.full((6, 9), 0.0))),
+    "factor": ((6, 9), "int32", lambda f, x, i, n: x * ig.cast(ig.eq(u(i, 1), n), "int32")),
+    "flags": ((6, 9), "bool", lambda f, x, i, n: ig.where(ig.eq(u(i, 1), n), x, False)),
+    "widened": ((6, 9), "float16", lambda f, x, i, n: ig.cast(ig.where(ig.eq(u(i, 1), n), x, 0.0), "float32")),
+    "one row for all": ((9,), "float32", lambda f, x, i, n: ig.where(ig.eq(u(i, 1), n), u(x, 0), 0.0)),
+    "embedding": ((9, 4), "float32", lambda f, x, i, n: ig.where(u(ig.eq(u(i, 1), n), 2), u(x, 0), 0.0)),
+    "in the middle": ((6, 9, 4), "float32", lambda f, x, i, n: ig.where(u(ig.eq(u(i, 1), n), 2), x, 0.0)),
+    "a matrix turned": ((6, 9), "float32", lambda f, x, i, n: ig.where(ig.eq(u(n, 1), i).T, x, 0.0)),
+    "small numbers": ((6, 9), "float32", lambda f, x, i, n: ig.where(ig.eq(u(i, 1), ig.cast(n, "uint8")), x, 0.0)),
+    "a table of rows": (
+        (2, 3, 9), "float32",
+        lambda f, x, i, n: ig.where(ig.reshape(ig.eq(u(i, 1), n), 6, 9), ig.reshape(x, 6, 9), 0.0),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+@pytest.mark.parametrize("index", INDICES)
+def test_any_spelling_of_the_mask_is_a_gather(name: str, index: list[int]) -> None:
+    shape, dtype, build = SPELLINGS[name]
+    f = ig.Fusion("f")
+    x, i = f.input("x", shape=shape, dtype=dtype), f.input("i", shape=(6,), dtype="int64")
+    t = f.output(ig.sum(build(f, x, i, f.iota(9)), 1))
+    drawn = np.random.default_rng(len(name)).integers(-5, 6, shape)
+    inputs = {"x": drawn.astype(dtype), "i": np.array(index)}
+    want = evaluate(f, inputs)[t.name]
+    (decision,) = fold_one_hots(f)
+    assert decision.chosen == "gather" and decision.saved is not None and len(decision.proof) == 2
+    assert not any(e.op == "sum" for e in f.exprs)
+    ig.schedule.auto(f)
+    got = ig.emit(f, target="numpy").run(inputs)[t.name]
+    np.testing.assert_array_equal(np.asarray(got), np.asarray(want))
 
 
 def kept() -> dict[str, ig.Fusion]:
@@ -66,8 +110,16 @@ def kept() -> dict[str, ig.Fusion]:
     made["numbers along another axis"] = f
     f = ig.Fusion("f")
     x, i = f.input("x", shape=(6, 9)), f.input("i", shape=(6, 1), dtype="int64")
-    f.output(ig.sum(ig.where(ig.eq(i, ig.reshape(f.iota(9, start=1, dtype="int64"), 1, 9)), x, 0.0), 1))
-    made["numbers from one"] = f
+    f.output(ig.sum(ig.where(ig.eq(i, f.iota(9, step=2)), x, 0.0), 1))
+    made["every second number"] = f
+    f = ig.Fusion("f")
+    x, i = f.input("x", shape=(6, 300)), f.input("i", shape=(6, 1), dtype="int64")
+    f.output(ig.sum(ig.where(ig.eq(i, ig.cast(f.iota(300), "uint8")), x, 0.0), 1))
+    made["numbers that wrap around"] = f
+    f = ig.Fusion("f")
+    x, i = f.input("x", shape=(6, 9)), f.input("i", shape=(6, 1), dtype="int64")
+    f.output(ig.sum(ig.where(ig.ne(i, f.iota(9)), x, 0.0), 1))
+    made["all but one"] = f
     return made
 
 

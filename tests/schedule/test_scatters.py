@@ -199,3 +199,16 @@ def test_a_nan_elsewhere_stays_where_it_is() -> None:
     got = ig.emit(f, target="numpy").run(given)[t.name]
     assert np.array_equal(got, [[-0.0, np.nan, 2.0, np.inf]], equal_nan=True)
     assert np.signbit(got[0, 0])
+
+
+def test_loops_that_a_scatter_cannot_follow_stay_its_own() -> None:
+    f = ig.Fusion("f")
+    x, i = f.input("x", (5, 8, 1)), f.input("i", (3, 1, 1), dtype="int32")
+    t = ig.scatter_add(x, 0, i, ig.neg(x)[:3, :1])
+    out = f.output(ig.neg(ig.pad(t, (0, 0, 0, 0, 3, 2))))
+    f.output(t)
+    for _ in range(2):
+        out.merge(0)  # of axes of which the scatter reads one element, and enters another by its index
+    out.split(0, 8)
+    ig.schedule.like(f, out)
+    assert ig.validate(f, target="python").ok

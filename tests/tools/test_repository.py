@@ -7,8 +7,10 @@ import tomllib
 from collections.abc import Iterator
 
 import pytest
+from click.testing import CliRunner
 
 import idgraph as ig
+from idgraph.cli.commands import cli
 from tools.bench import series
 from tools.checks.common import tracked
 from tools.docs import generated
@@ -119,4 +121,6 @@ def test_generated_pages_have_every_command_and_notebook() -> None:
     line = made["command_line.md"]
     assert "| `--measure` | With --csv" in line
     assert not re.findall(r"^\| `--[^`]*` \|  ?\|$", line, re.MULTILINE), "an option without a word about it"
+    shown = CliRunner().invoke(cli, ["show", "-h"])  # click keeps what a command was first asked with
+    assert shown.exit_code == 0, shown.output
     assert "`'vectorize'`" in made["words.md"]

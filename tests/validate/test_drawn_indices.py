@@ -36,3 +36,14 @@ def test_indices_are_legal(make: Callable[[Tensor, Tensor], Tensor], auto: bool)
         if auto:
             ig.schedule.auto(f)
         assert ig.validate(f, target="numpy", seed=seed).ok
+
+
+def test_an_index_of_a_scatter_that_is_read_in_part_is_legal() -> None:
+    """The scatter becomes a comparison with the coordinate that is read, not with an iota."""
+    for seed in range(4):
+        f = Fusion("f")
+        x, i, at = f.input("x", (2, 1)), f.input("i", (1, 1), "int64"), f.input("at", (1,), "int64")
+        f.output(ig.index_select(ig.scatter(x, 0, i, 2.5), 0, at))
+        ig.schedule.auto(f)
+        assert any("within" in e.attrs for e in f.exprs)
+        assert ig.validate(f, target="numpy", seed=seed).ok

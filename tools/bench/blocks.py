@@ -17,6 +17,7 @@ import idgraph as ig
 from idgraph.check.capture import Capture
 from idgraph.frontends.fx import Import
 from idgraph.ir.parsing import copy_fusion
+from idgraph.runtime.program import launches
 
 F: Any = torch.nn.functional
 T = Any
@@ -167,5 +168,5 @@ def kernels_of(imported: Import) -> int:
         if s.fusion is not None:
             f = copy_fusion(s.fusion)
             ig.schedule.auto(f)
-            total += len(ig.emit(f, target="cuda").kernels)
+            total += len(launches(f))
     return total

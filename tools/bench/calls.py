@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rich.console import Console
 from rich.table import Table
@@ -117,7 +117,94 @@ def rows(torch: Any, device: str, calls: int, compiled: bool) -> list[Row]:
     at = torch.randint(0, 1000, (64,), device=device)
     found += fixed("embedding 64 of 1000 x 64", rows_of(), torch.nn.functional.embedding, at, rand(1000, 64))
     found += dynamic(torch, target, rand, time_of, compiled)
-    return found
+    return found + imports(torch, target, rand, time_of, compiled)
+
+
+def imports(
+    torch: Any, target: Any, rand: Callable[..., Any], time_of: Callable[[Callable[[], object]], float], compiled: bool
+) -> list[Row]:
+    """Functions of torch's as `from_torch` captures them: the user's way."""
+    found: list[Row] = []
+
+    def row(name: str, call: Callable[..., Any], eager: Callable[..., Any], *args: Any) -> None:
+        made = Row(name)
+        made.ok = all(
+            bool(torch.allclose(a, b, rtol=1e-4, atol=1e-4))
+            for a, b in zip(_tuple(call(*args)), _tuple(eager(*args)), strict=True)
+        )
+        made.us = {"idgraph": time_of(lambda: call(*args)), "eager": time_of(lambda: eager(*args))}
+        if compiled:
+            fast: Any = torch.compile(eager)
+            made.us["compile"] = time_of(lambda: fast(*args))
+        found.append(made)
+
+    xyz = [rand(1024) for _ in range(3)]
+    made = ig.from_torch(_three, xyz)
+    k = ig.compile(made, target)
+    out = rand(1024)
+    row("import: four arrays", k, _three, *xyz)
+    row("import: four arrays, out=", lambda *args: k(*args, out=out), _three, *xyz)
+    row("import: four arrays, imp.run", lambda *args: made.run(*args, target=target), _three, *xyz)
+    both = [rand(64, 256), rand(64, 256)]
+    row("import: two kernels", ig.compile(ig.from_torch(_two, both), target), _two, *both)
+    looked = [rand(1000, 64), torch.randint(0, 1000, (64,), device=xyz[0].device)]
+    row("import: embedding", ig.compile(ig.from_torch(_rows, looked), target), _rows, *looked)
+    part = [rand(64, 256)]
+    row("import: views of the argument", ig.compile(ig.from_torch(_views, part), target), _views, *part)
+    k, sets = _dynamic_import(torch, target, rand)
+    moving = Row("import: dynamic sizes, four arrays")
+    moving.ok = all(bool(torch.allclose(k(*one), _three(*one))) for one in sets)
+    moving.us = {"idgraph": time_of(_turns(k, sets)), "eager": time_of(_turns(_three, sets))}
+    if compiled:
+        moving.us["compile"] = time_of(_turns(torch.compile(_three, dynamic=True), sets))
+    return [*found, moving, _fresh("import: dynamic sizes, each made for the first time", k, rand)]
+
+
+def _dynamic_import(torch: Any, target: Any, rand: Callable[..., Any]) -> tuple[Any, list[list[Any]]]:
+    size = torch.export.Dim("n", min=2, max=1 << 20)
+    sets = [[rand(n) for _ in range(3)] for n in SIZES]
+    return ig.compile(ig.from_torch(_three, sets[0], dynamic_shapes=({0: size},) * 3), target), sets
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return cast("tuple[Any, ...]", value) if isinstance(value, tuple) else (value,)
+
+
+def _two(x: Any, y: Any) -> Any:
+    s = (x * y).sum(0)
+    return x - s, y + s.sum()
+
+
+def _rows(w: Any, i: Any) -> Any:
+    return w[i] * 2.0
+
+
+def _views(x: Any) -> Any:
+    return x[:, :128], x[:, 128:].t(), x * 2.0
+
+
+def _turns(call: Callable[..., Any], sets: list[list[Any]]) -> Callable[[], object]:
+    """Calls with another size each time, of sizes seen before."""
+    state = [0]
+
+    def work() -> object:
+        state[0] = (state[0] + 1) % len(sets)
+        return call(*sets[state[0]])
+
+    for one in sets:
+        call(*one)
+    return work
+
+
+def _fresh(name: str, k: Callable[..., Any], rand: Callable[..., Any]) -> Row:
+    """Calls with sizes that were never seen."""
+    row = Row(name)
+    new = [[rand(n) for _ in range(3)] for n in range(3000, 3200)]
+    began = time.perf_counter_ns()
+    for one in new:
+        k(*one)
+    row.us["idgraph"] = (time.perf_counter_ns() - began) / 1000 / len(new)
+    return row
 
 
 def dynamic(
@@ -128,29 +215,12 @@ def dynamic(
     k = ig.compile(f, target)
     sets = [[rand(n) for _ in range(3)] for n in SIZES]
 
-    def turns(call: Callable[..., Any]) -> Callable[[], object]:
-        state = [0]
-
-        def work() -> object:
-            state[0] = (state[0] + 1) % len(sets)
-            return call(*sets[state[0]])
-
-        for one in sets:
-            call(*one)
-        return work
-
     row = Row("dynamic sizes, four arrays")
     row.ok = all(bool(torch.allclose(k(*one), _three(*one))) for one in sets)
-    row.us = {"idgraph": time_of(turns(k)), "eager": time_of(turns(_three))}
+    row.us = {"idgraph": time_of(_turns(k, sets)), "eager": time_of(_turns(_three, sets))}
     if compiled:
-        row.us["compile"] = time_of(turns(torch.compile(_three, dynamic=True)))
-    fresh = Row("dynamic sizes, each made for the first time")
-    new = [[rand(n) for _ in range(3)] for n in range(3000, 3200)]
-    began = time.perf_counter_ns()
-    for one in new:
-        k(*one)
-    fresh.us["idgraph"] = (time.perf_counter_ns() - began) / 1000 / len(new)
-    return [row, fresh]
+        row.us["compile"] = time_of(_turns(torch.compile(_three, dynamic=True), sets))
+    return [row, _fresh("dynamic sizes, each made for the first time", k, rand)]
 
 
 def main() -> None:

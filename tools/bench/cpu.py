@@ -28,7 +28,7 @@ from rich.table import Table
 
 import idgraph as ig
 from idgraph.ir import is_float
-from idgraph.runtime.launch import prepared
+from idgraph.runtime.held import prepared
 from idgraph.validate import tolerance
 from idgraph.validate.inputs import index_limits
 from tools.bench import cpu_rows

@@ -37,7 +37,7 @@ from idgraph.index import strides
 from idgraph.ir import is_float, item_size
 from idgraph.runtime import Program, compile_ptx, emit
 from idgraph.runtime.cuda.device import load_cuda, simulated
-from idgraph.runtime.launch import prepared as held
+from idgraph.runtime.held import prepared as held
 from idgraph.validate import check_addresses, tolerance
 from idgraph.validate.inputs import index_limits
 from tools.bench import classes, gpu_rows, layout_rows
@@ -217,14 +217,15 @@ def built(case: Case, options: argparse.Namespace) -> tuple[ig.Fusion, Program, 
     """The fusion, scheduled; its program; and its row, still empty."""
     f = case.build(options.small)
     size = moved_bytes(f, case.gathered, case.twice)
+    config = "rule"
     if options.tune and case.schedule is None:
         inputs = None if simulated() else device_inputs(import_module("torch"), f)
-        program = ig.tune(f, "cuda", inputs, cache=options.cache).program
+        tuned = ig.tune(f, "cuda", inputs, cache=options.cache)
+        program, config = tuned.program, str(tuned.config)
     else:
         (case.schedule or ig.schedule.auto)(f)
         program = emit(f, target="cuda", cache=options.cache)
-    count, config = len(program.kernels), str(program.config)
-    return f, program, Row(f.name, case.key, case.bar, bytes=size, kernels=count, config=config)
+    return f, program, Row(f.name, case.key, case.bar, bytes=size, kernels=len(program.kernels), config=config)
 
 
 def checked(case: Case, options: argparse.Namespace) -> Row:

@@ -136,6 +136,81 @@ def texts(k: int) -> Made:
     return lambda: str(ig.parse(text))
 
 
+def selections(k: int) -> Made:
+    """A choice inside a choice, k deep."""
+    text = "i"
+    for n in range(k):
+        text = f"where(i < {n + 3}, {text} + {n}, j)"
+    return lambda: ig.simplify(text, {"i": k + 5, "j": 9})
+
+
+def conditions(k: int) -> Made:
+    """k conditions at once, each of a symbol of its own and one of all."""
+    text = "(" + ") & (".join(f"i + a{n} < {n + 9}" for n in range(k)) + ")"
+    return lambda: ig.simplify(text, {"i": 8})
+
+
+def resizes(k: int) -> Made:
+    """The index and predicate of a loop that is grown k times."""
+
+    def made() -> object:
+        f = ig.Fusion("resizes")
+        t0 = f.input("t0", shape=(64,))
+        t1 = f.output(t0 + 1)
+        for _ in range(k):
+            t1.resize(0, 1, 1)
+        a = ig.IdModel(f).access(f.exprs[-1], t0)
+        return a.address, a.predicate
+
+    return made
+
+
+def pads(k: int) -> Made:
+    """The source of a program of k pads, each of the one before."""
+
+    def made() -> object:
+        f = ig.Fusion("pads")
+        t = f.input("t0", shape=(4, 5))
+        for n in range(k):
+            t = ig.pad(t, (1, n % 2))
+        f.output(t)
+        ig.schedule.auto(f)
+        return ig.emit(f, "numpy").source
+
+    return made
+
+
+def _scheduled(step: Callable[[ig.Fusion, ig.Tensor, int], ig.Tensor], k: int, extent: int = 64) -> Made:
+    """A chain of k operations, each of the one before, under `auto`. Its tensors follow the last one's loops through
+    all operations between, so that the schedule itself has k^2 / 2 steps."""
+
+    def made() -> object:
+        f = ig.Fusion("chain")
+        t = f.input("t0", shape=(extent,))
+        for n in range(k):
+            t = step(f, t, n)
+        f.output(t)
+        ig.schedule.auto(f)
+        return f
+
+    return made
+
+
+def rolls(k: int) -> Made:
+    """A schedule of k rolls, each of the one before."""
+    return _scheduled(lambda _, t, n: ig.roll(t, n % 7 + 1, 0), k)
+
+
+def cats(k: int) -> Made:
+    """The same of cats with one more input each."""
+    return _scheduled(lambda f, t, n: ig.cat([t, f.input(f"x{n}", shape=(2,))], dim=0), k, 3)
+
+
+def selections_of_rows(k: int) -> Made:
+    """The same of gathers with an index each."""
+    return _scheduled(lambda f, t, n: ig.index_select(t, 0, f.input(f"i{n}", shape=(64,), dtype="int64")), k)
+
+
 FAMILIES: dict[str, tuple[Callable[[int], Made], int]] = {  # with the largest size
     "product of (n+1) in a text": (parsed_products, 96),
     "(i+1) to the k": (powers, 48),
@@ -149,6 +224,13 @@ FAMILIES: dict[str, tuple[Callable[[int], Made], int]] = {  # with the largest s
     "tensors in a cat": (cat_tensors, 1000),
     "rank, transposed": (ranks, 64),
     "operations in a text": (texts, 10_000),
+    "where inside where": (selections, 120),
+    "conditions of many symbols": (conditions, 100),
+    "resizes of a loop": (resizes, 160),
+    "pads of pads": (pads, 120),
+    "rolls of rolls, scheduled": (rolls, 120),
+    "cats of cats, scheduled": (cats, 120),
+    "gathers of gathers, scheduled": (selections_of_rows, 120),
 }
 
 
@@ -188,22 +270,28 @@ def _child(family: str, size: int, answer: multiprocessing.Queue[float | str]) -
         answer.put(f"{type(error).__name__}: {str(error)[:200]}")
 
 
+def alone(family: str, size: int, limit: float) -> float | str:
+    """Seconds for one size in a process of its own, or why there are none: no other garbage is collected meanwhile."""
+    context = multiprocessing.get_context("spawn")
+    answer: multiprocessing.Queue[float | str] = context.Queue()
+    child = context.Process(target=_child, args=(family, size, answer))
+    child.start()
+    try:
+        told = answer.get(timeout=limit)
+    except Exception:  # the queue's own kind of timeout
+        told = f"over {limit:.0f} s at {size}"
+        child.kill()
+    child.join()
+    return told
+
+
 def measured(family: str, largest: int, limit: float) -> Grown:
-    """One family at a quarter, a half and the whole of ``largest``, each in a process of its own."""
+    """One family at a quarter, a half and the whole of ``largest``."""
     sizes = (max(1, largest // 4), max(1, largest // 2), largest)
     seconds: list[float | None] = []
     why = ""
-    context = multiprocessing.get_context("spawn")
     for size in sizes:
-        answer: multiprocessing.Queue[float | str] = context.Queue()
-        child = context.Process(target=_child, args=(family, size, answer))
-        child.start()
-        try:
-            told = answer.get(timeout=limit)
-        except Exception:  # the queue's own kind of timeout
-            told = f"over {limit:.0f} s at {size}"
-            child.kill()
-        child.join()
+        told = alone(family, size, limit)
         seconds.append(round(told, 5) if isinstance(told, float) else None)
         if isinstance(told, str):
             why = told

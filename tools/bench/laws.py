@@ -4,6 +4,7 @@
 
 Each process draws examples of its own seeds, a few at a time, until all of a law's share are done or the time is over;
 laws take turns. Prints how many examples of each law were run and every failure with its fusion; exits 1 after one.
+A failure is told as the smallest fusion that fails alike, which may take minutes; with ``--as-drawn`` as it came.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, seed, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from rich.console import Console
 from rich.table import Table
 
@@ -37,24 +38,28 @@ LAWS = {
     "L3": "tests.property.test_l3_acyclic:test_legal_schedules_have_no_shift",
     "L4": "tests.property.test_l2_l4_coordinates:test_nodes_of_one_group_have_equal_values",
     "rings": "tests.property.test_rings_whole:test_what_numpy_moves_round_is_told",
+    "device": "tests.property.test_on_device:test_values_of_random_fusions",
+    "moved": "tests.property.test_on_device:test_values_of_moved_arrays",
     "aligned": "tests.property.test_aligned:test_nothing_is_left_out_without_need",
 }
+ON_DEVICE = ("device", "moved")  # need a GPU
 CHECKS = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 CHUNK = 20  # examples of one turn
 
 
-def law(name: str, examples: int, begin: int) -> Callable[[], None]:
+def law(name: str, examples: int, begin: int, *, as_drawn: bool) -> Callable[[], None]:
     """The test of a law, to be run with so many examples of a seed."""
     module, _, test = LAWS[name].partition(":")
     found: Any = getattr(importlib.import_module(module), test)
-    some = settings(max_examples=examples, database=None, deadline=None, suppress_health_check=CHECKS)
+    phases = (Phase.generate,) if as_drawn else tuple(Phase)
+    some = settings(max_examples=examples, database=None, deadline=None, suppress_health_check=CHECKS, phases=phases)
     found._hypothesis_internal_use_settings = some  # the test brings settings of its own, which no decorator replaces
     return seed(begin)(found)
 
 
-def work(job: tuple[int, tuple[str, ...], int, float]) -> tuple[Counter[str], list[str]]:
+def work(job: tuple[int, tuple[str, ...], int, float, bool]) -> tuple[Counter[str], list[str]]:
     """Examples of each law by one process, and what failed."""
-    number, names, share, until = job
+    number, names, share, until, as_drawn = job
     sys.path.insert(0, str(ROOT))
     done, failed = Counter[str](), list[str]()
     turn = 0
@@ -64,7 +69,7 @@ def work(job: tuple[int, tuple[str, ...], int, float]) -> tuple[Counter[str], li
                 continue
             begin = number * 1_000_003 + turn
             try:
-                law(name, CHUNK, begin)()
+                law(name, CHUNK, begin, as_drawn=as_drawn)()
             except Exception:
                 told = traceback.format_exc().splitlines()
                 failed.append(f"{name}, seed {begin}:\n" + "\n".join(told[-40:]))
@@ -76,17 +81,18 @@ def work(job: tuple[int, tuple[str, ...], int, float]) -> tuple[Counter[str], li
 def main() -> int:
     """Run, print one table, write JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--laws", default=",".join(LAWS))
+    parser.add_argument("--laws", default=",".join(n for n in LAWS if n not in ON_DEVICE))
     parser.add_argument("--examples", type=int, default=5_000)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, default=80.0)
+    parser.add_argument("--as-drawn", action="store_true", help="tell failures as they are drawn, not the smallest")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     names = tuple(options.laws.split(","))
     if unknown := [n for n in names if n not in LAWS]:
         parser.error(f"no laws: {', '.join(unknown)}; there are {', '.join(LAWS)}")
     share = -(-options.examples // options.jobs)
-    jobs = [(k, names, share, time.time() + options.seconds) for k in range(options.jobs)]
+    jobs = [(k, names, share, time.time() + options.seconds, options.as_drawn) for k in range(options.jobs)]
     with ProcessPoolExecutor(options.jobs) as pool:
         found = list(pool.map(work, jobs))
     done = sum((d for d, _ in found), Counter[str]())

@@ -5,6 +5,7 @@
 Writes ``results/operators.json``: for each operator and type the samples that were equal, that have an opaque
 operation, that were refused with one error, and those that differ, with the first of each as text. Every sample is one
 of torch's own (`op.sample_inputs`).
+``results/operators_all.json`` holds the same of all samples, of fewer operators so far.
 """
 
 # torch gives its private module no types:
@@ -70,17 +71,18 @@ def function_of(op: Callable[..., Any], sample: Any) -> tuple[Callable[..., Any]
 
 def no_farther(call: Callable[..., Any], tensors: Sequence[Tensor], found: Any, wanted: Any) -> bool:
     """True where results are at most twice as far from float64 as eager's, which rounds between steps."""
-    results = wanted if isinstance(wanted, (list, tuple)) else (wanted,)
-    if not all(w.is_floating_point() for w in results):
-        return False
     whole = not any(t.is_floating_point() for t in tensors)  # whole numbers of which a float is made
     try:
         exact = call(*(t.double() if whole or t.is_floating_point() else t.clone() for t in tensors))
     except Exception:  # an index is not a float
         return False
     rows = [x if isinstance(x, (list, tuple)) else (x,) for x in (found, wanted, exact)]
+    if not any(w.is_floating_point() for w in rows[1]):
+        return False
     return all(
         f.numel() == 0 or float((f.double() - e).abs().max()) <= 2 * float((w.double() - e).abs().max())
+        if w.is_floating_point()
+        else torch.equal(f, w)
         for f, w, e in zip(*rows)
     )
 
@@ -97,7 +99,7 @@ def stop(_number: int, _frame: object) -> None:
 def tried(
     call: Callable[..., Any], tensors: tuple[Tensor, ...], targets: Sequence[str], seconds: float = 60.0
 ) -> tuple[str, str]:
-    """("equal" | "opaque" | "refused" | "differs" | "slow" | "torch refuses", text)."""
+    """("equal" | "opaque" | "refused" | "differs" | "fails" | "slow" | "torch refuses", text)."""
     try:
         wanted = call(*(t.clone() for t in tensors))
     except Exception as error:
@@ -122,13 +124,15 @@ def tried(
         return "refused", str(error)[:300]
     except Slow:
         return "slow", f"over {seconds:g} s"
+    except Exception as error:  # an error that is not the library's own: a fault of it, and the next sample goes on
+        return "fails", f"{target}: {type(error).__name__}: {error}"[:400]
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     return status, ""
 
 
 def main() -> int:
-    """0 where nothing differs."""
+    """0 where nothing differs and nothing fails."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--samples", type=int, default=2, help="of each operator and type; 0: all")
     parser.add_argument("--targets", default="python,numpy,cpu")
@@ -136,6 +140,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="part of an operator's name")
     parser.add_argument("--every", type=int, default=1, help="each n-th operator only")
     parser.add_argument("--first", type=int, default=0, help="with --every: from this one on")
+    parser.add_argument("--resume", action="store_true", help="go on where a run with the same --out was killed")
     parser.add_argument("--join", type=Path, nargs="*", default=[], help="only join the rows that these runs wrote")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop beginning new operators after this")
     parser.add_argument(
@@ -157,10 +162,18 @@ def main() -> int:
     ]
     warnings.simplefilter("ignore")
     partial = given.out.with_suffix(".rows")
-    partial.unlink(missing_ok=True)
+    if given.resume and partial.exists():
+        rows += [json.loads(x) for x in partial.read_text().splitlines()]
+    else:
+        partial.unlink(missing_ok=True)
+    known = {(row["operator"], row["dtype"]) for row in rows}
     for op in rich.progress.track(chosen, "operators", disable=not sys.stdout.isatty()):
         for name in given.dtypes.split(","):
-            if DTYPES[name] not in op.supported_dtypes("cpu") or time.monotonic() - began > given.seconds:
+            if (
+                (op.full_name, name) in known
+                or DTYPES[name] not in op.supported_dtypes("cpu")
+                or time.monotonic() - began > given.seconds
+            ):
                 continue
             counts: Counter[str] = Counter()
             first: dict[str, str] = {}
@@ -181,26 +194,28 @@ def main() -> int:
 
 
 def written(out: Path, rows: Sequence[dict[str, Any]], samples: int) -> int:
-    """Write the table of these rows; 1 where something differs."""
+    """Write the table of these rows; 1 where something differs or fails."""
     by_type: dict[str, Counter[str]] = {}
     for row in rows:
         by_type.setdefault(f"{'+'.join(row['targets'])} {row['dtype']}", Counter()).update(row["counts"])
     head = {
         "machine": platform.machine(), "python": platform.python_version(), "torch": torch.__version__,
-        "samples": samples, "rows of operator and type": len(rows), "operators": len({r["operator"] for r in rows}),
+        "samples": samples or "all",
+        "rows of operator and type": len(rows), "operators": len({r["operator"] for r in rows}),
         "total": dict(sum(by_type.values(), Counter[str]())), "by targets and type": by_type,
     }  # fmt: skip
     reasons = {
         status: [
             f"{r['operator']} {r['dtype']}: {r['first'].get(status, '')[:200]}" for r in rows if status in r["counts"]
         ]
-        for status in ("differs", "refused", "slow")
+        for status in ("differs", "fails", "refused", "slow")
     }
     told = [{k: v for k, v in r.items() if k != "first"} for r in rows]
     lines = ",\n  ".join(json.dumps(r) for r in told)
     out.write_text(json.dumps({**head, **reasons}, indent=1)[:-2] + f',\n "rows": [\n  {lines}\n ]\n}}\n')
-    print(json.dumps(head), *reasons["differs"], sep="\n")
-    return 1 if reasons["differs"] else 0
+    wrong = [*reasons["differs"], *reasons["fails"]]
+    print(json.dumps(head), *wrong, sep="\n")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -55,7 +55,8 @@ WORDS = (  # (module, name, where it is an argument or a field)
 
 def command_line() -> str:
     """One section for each command of ``idgraph``, with its help and all of its options, read from click."""
-    context = click.Context(cli, info_name="idgraph")
+    # With the settings, since click keeps the names of --help that a command was first asked with.
+    context = click.Context(cli, info_name="idgraph", **cli.context_settings)
     parts = ["# The command line", "", *_paragraphs(cli), *_options(cli, context), ""]
     for name in cli.list_commands(context):
         command = cli.get_command(context, name)

@@ -26,18 +26,21 @@ def rotation() -> ig.IdModel:
 
 
 def cycle(kind: str) -> Cycle[Any]:
-    """A cycle of each kind: halves joined in place, rotated, flipped."""
+    """A cycle of each kind: halves joined in place, rotated, flipped; rotated by 3 and 17 of 20."""
     f = ig.Fusion(kind)
-    t = f.input("t", shape=(64,))
+    t = f.input("t", shape=(20,) if kind == "empty" else (64,))
     match kind:
         case "identity":
             u = ig.cat([t[:32], t[32:]])
         case "shift":
             u = ig.cat([t[32:], t[:32]])
+        case "empty":
+            once = ig.cat([t[3:], t[:3]])
+            u = ig.cat([once[17:], once[:17]])
         case _:
             u = ig.flip(t, 0)
     f.output(t + u)
-    return next(c for c in ig.IdModel(f).exact.cycles() if c.kind == kind)
+    return next(c for c in ig.IdModel(f).exact.cycles(empty=True) if c.kind == kind)
 
 
 def swizzled() -> str:
@@ -60,6 +63,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "cycle_shift": lambda: viz.to_svg(cycle("shift")),
     "access_swizzle": swizzled,
     "cycle_reorder": lambda: viz.to_svg(cycle("reorder")),
+    "cycle_empty": lambda: viz.to_svg(cycle("empty")),
 }
 
 

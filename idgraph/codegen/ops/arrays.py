@@ -87,7 +87,8 @@ def minimum(a: Any, b: Any) -> Array:
 logical_not, logical_and, logical_or = np.logical_not, np.logical_and, np.logical_or
 floor, ceil, trunc, rint = np.floor, np.ceil, np.trunc, np.rint
 fmod, floor_divide, power, atan2 = np.fmod, np.floor_divide, np.power, np.arctan2
-exp, fast_exp, exp2, expm1, log, log2, log1p = np.exp, np.exp, np.exp2, np.expm1, np.log, np.log2, np.log1p
+exp, exp2, expm1, log, log2, log1p = np.exp, np.exp2, np.expm1, np.log, np.log2, np.log1p
+fast_exp = exp_inside = exp
 
 
 def remainder(a: Any, b: Any) -> Array:
@@ -99,6 +100,11 @@ def remainder(a: Any, b: Any) -> Array:
 def fast_exp_sub(a: Any, b: Any) -> Array:
     """e ** (a - b)."""
     return np.exp(a - b)
+
+
+def div_by(a: Any, b: Any, inverse: Any) -> Array:
+    """a / b."""
+    return np.divide(a, b)
 
 
 sqrt, sin, cos, tan, tanh = np.sqrt, np.sin, np.cos, np.tan, np.tanh

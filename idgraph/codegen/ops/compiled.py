@@ -51,6 +51,8 @@ def logical_or(a, b):
 
 
 def int_floor_divide(a, b):
+    if b == -1:  # numba has 0 for the least integer, whose quotient wraps to itself
+        return -a
     return a // b if b != 0 else 0
 
 
@@ -75,21 +77,21 @@ def int_power(a, b):
     return out
 
 
-def rint(a):
-    below = floor(a)
-    rest = a - below
-    if rest > 0.5 or (rest == 0.5 and floor(below / 2) * 2 != below):
-        return below + 1
-    return below
-
-
 def remainder(a, b):
     rest = fmod(a, b)
     return rest + b if rest != 0 and (b < 0) != (rest < 0) else rest
 
 
+def exp_inside(a):
+    return exp(a)
+
+
 def fast_exp_sub(a, b):
     return exp(a - b)
+
+
+def div_by(a, b, inverse):
+    return div(a, b)
 
 
 def floor_divide(a, b):
@@ -123,6 +125,10 @@ def i32(x):
 
 def toint(x):
     return i64(x)
+
+
+def near_int(x):
+    return i64(np.int32(x))
 
 
 def bf16_word(x):
@@ -182,10 +188,10 @@ def f16(x):
 
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    div, inverse, fast_exp_sub,
+    div, inverse, exp_inside, fast_exp_sub, div_by,
     sign, maximum, minimum, logical_not, logical_and, logical_or, int_floor_divide, int_remainder, int_fmod,
-    int_power, rint, remainder, floor_divide, u8, i8, i16, i32, toint, bf16_word, bf16_load, bf16, f16_word, f16_load,
-    f16,
+    int_power, remainder, floor_divide, u8, i8, i16, i32, toint, near_int, bf16_word, bf16_load, bf16,
+    f16_word, f16_load, f16,
 )  # fmt: skip
 
 

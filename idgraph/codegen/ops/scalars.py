@@ -81,6 +81,15 @@ def wrapped(a: int, n: int) -> int:
     return a - n if a >= n else a
 
 
+def bits_xor(a: int, b: int) -> int:
+    """The bits that one of the two has and the other has not.
+
+    >>> bits_xor(5, 3)
+    6
+    """
+    return a ^ b
+
+
 def u64(x: int) -> int:
     """An address: itself."""
     return x
@@ -89,6 +98,11 @@ def u64(x: int) -> int:
 def toint(x: float) -> int:
     """Truncation toward zero; a value out of the 64-bit range becomes the smallest integer, as on processors."""
     return int(x) if -9223372036854775808.0 <= x < 9223372036854775808.0 else -(2**63)
+
+
+def near_int(x: float) -> int:
+    """Truncation toward zero of a number of 32 bits; 0 of NaN."""
+    return 0 if x != x else int(x)
 
 
 def div(a: float, b: float) -> float:
@@ -208,6 +222,7 @@ def _total(f: Callable[[float], float]) -> Callable[[float], float]:
 
 exp, exp2, expm1 = _total(math.exp), _total(math.exp2), _total(math.expm1)
 fast_exp = exp  # on a GPU one instruction, off by up to 2**-17
+exp_inside = exp  # on a CPU in float32 alone
 log, log2 = _total(lambda x: math.log(x) if x != 0 else -inf), _total(lambda x: math.log2(x) if x != 0 else -inf)
 log1p = _total(lambda x: math.log1p(x) if x != -1 else -inf)
 sqrt, sin, cos, tan = _total(math.sqrt), _total(math.sin), _total(math.cos), _total(math.tan)
@@ -216,6 +231,11 @@ sqrt, sin, cos, tan = _total(math.sqrt), _total(math.sin), _total(math.cos), _to
 def fast_exp_sub(a: float, b: float) -> float:
     """e ** (a - b)."""
     return exp(f32(a - b))
+
+
+def div_by(a: float, b: float, inverse: float) -> float:
+    """a / b; a GPU takes it by the reciprocal of b."""
+    return div(a, b)
 
 
 tanh, erf, atan2 = math.tanh, math.erf, math.atan2

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, groupby
 from typing import assert_never
 
 from idgraph.arith import TRUE, Expr, as_expr, is_true, simplify, symbol, to_source
-from idgraph.codegen.exchange import WARP, by_shuffles
+from idgraph.codegen.exchange import WARP, by_columns, by_shuffles
 from idgraph.codegen.ops.formulas import (
     combined_text,
     enclosed,
@@ -70,6 +70,8 @@ from idgraph.lower.compute import Accumulator, identity
 
 _CHOOSE = "({1} if {0} else {2})"
 BLOCKS = ("first_block", "last_block")  # the second is exclusive
+EXCHANGE = "exchange_"  # and the type: the shared array of a kernel's exchanges between columns
+_KINDS = {"f32": "float32", "f64": "float64", "int": "int64"}
 SHORT: dict[DType, str] = {"bfloat16": "bf16", "float16": "f16"}
 
 
@@ -89,6 +91,9 @@ def scalar_kernel(kernel: Kernel, plan: Plan, target: Target, checked: bool) -> 
     if target.threads:
         head.append("    in_stream_order()")
     printer.block(kernel.body, 1, outermost=True)
+    head += [
+        f"    {EXCHANGE}{kind} = cuda.shared.array({n}, np.{_KINDS[kind]})" for kind, n in printer.exchanged.items()
+    ]
     return "\n".join([*head, *(printer.lines or ["    pass"])]) + "\n"
 
 
@@ -116,6 +121,7 @@ class _Scalar:
     lanes: frozenset[str]  # variables of loops that are unrolled
     offsets: dict[str, int]  # of arrays in dynamic shared memory, in bytes
     lines: list[str] = field(default_factory=list[str])
+    exchanged: dict[str, int] = field(default_factory=dict[str, int])  # elements that exchanges of a type share
     around: int = 0  # loops around the present statement, other than those on threads
     sites: int = 0
     bound: tuple[str, ...] = ()  # variables of all loops around it; a loop elsewhere may have the same name
@@ -147,8 +153,8 @@ class _Scalar:
         if self.target.short_indices and fits(b.size, LIMIT + 1):
             rest, apart = self.split(e)
             if apart is not None and fits(rest) and not rest.is_const:
-                return f"u64({self.narrow.text(rest)}) + u64({self.index(apart)})"
-            return f"u64({self.narrow.text(e)})"
+                return f"{self.narrow.unsigned(rest)} + u64({self.index(apart)})"
+            return self.narrow.unsigned(e)
         # numba counts a negative signed index from the end, which costs three instructions an access.
         return f"u64({self.index(e)})"
 
@@ -187,8 +193,13 @@ class _Scalar:
 
     def block(self, body: Sequence[Stmt], depth: int, outermost: bool = False) -> None:
         before = len(self.lines)
-        for s in body:
-            self.statement(s, depth, outermost)
+        for alike, some in groupby(body, _exchange):
+            run = list(some)
+            if alike is not None and len(run) > 1 and self.target.threads:
+                self.combine_all([s for s in run if isinstance(s, Combine)], depth)
+                continue
+            for s in run:
+                self.statement(s, depth, outermost)
         if all(line.lstrip().startswith("#") for line in self.lines[before:]):
             self.put(depth, "pass")
 
@@ -261,7 +272,7 @@ class _Scalar:
 
     def place(self, b: Buffer, e: Expr) -> str:
         text = self.address(b, e)
-        return text if not self.target.typed or text.startswith("u64(") else f"u64({text})"
+        return f"u64({text})" if self.target.typed and e.is_const else text
 
     def local(self, x: Local) -> str:
         return local_text(x, self.index)
@@ -330,7 +341,8 @@ class _Scalar:
         else:
             spread = outermost and self.target.cores and runs_parallel(self.kernel)
             # A part of the blocks, on one core; each core has its own.
-            points = ", ".join(BLOCKS) if spread else extent
+            hidden = s.parallel == "rolled" and self.target.cores
+            points = ", ".join(BLOCKS) if spread else f"count({extent})" if hidden else extent
             note = f"  # of {extent}, a part on each core{f'; {s.note}' if s.note else ''}" if spread else note
             self.put(depth, f"for {s.var} in range({points}):{note}")
             self.around += 1
@@ -427,6 +439,19 @@ class _Scalar:
             now = self.loaded(s.buffer, s.address) if s.buffer is not None and s.address is not None else s.acc.name
             self.put(depth, f"{s.running.name} = {now}")
 
+    def combine_all(self, run: Sequence[Combine], depth: int) -> None:
+        """Exchanges of one kind as a loop: its body is compiled once."""
+        name = f"all{next(self.numbers)}"
+        kind = _KINDS["int" if value_type(run[0].acc.dtype) == "bool" else value_type(run[0].acc.dtype)]
+        self.put(depth, f"{name} = cuda.local.array({len(run)}, np.{kind})")
+        for n, s in enumerate(run):
+            self.put(depth, f"{name}[{n}] = {s.acc.name}")
+        self.put(depth, f"for q in range({len(run)}):")
+        self.combine(replace(run[0], acc=replace(run[0].acc, name=f"{name}[q]")), depth + 1)
+        truth = " != 0" if value_type(run[0].acc.dtype) == "bool" else ""
+        for n, s in enumerate(run):
+            self.put(depth, f"{s.acc.name} = {name}[{n}]{truth}")
+
     def combine(self, s: Combine, depth: int) -> None:
         """The threads of a block exchange their values; other targets run the same loops one after the other."""
         if not self.target.threads:
@@ -442,6 +467,9 @@ class _Scalar:
             return
         if s.dims == ("threadIdx.x",) and self.target.shuffles and by_shuffles(count, block):
             text = f"block_{op}_{kind}({value}, {count}, {self.around > 0})"
+        elif by_columns(s.dims, sizes):
+            self.exchanged[kind] = max(block // WARP * sizes["threadIdx.x"], self.exchanged.get(kind, 1))
+            text = f"columns_{op}_{kind}({value}, {EXCHANGE}{kind}, {sizes['threadIdx.x']}, {count})"
         else:
             others = tuple(d for d in sizes if d not in s.dims)
             text = f"tree_{op}_{kind}({value}, {_linear(s.dims, sizes)}, {_linear(others, sizes)}, {count})"
@@ -487,6 +515,11 @@ class _Scalar:
         if b.place == "shared":
             return f"cuda.shared.array({count}, np.{kind}, shared_alignment)"
         return f"cuda.local.array({count}, np.{kind})"
+
+
+def _exchange(s: Stmt) -> tuple[object, ...] | None:
+    """Equal for block reductions that differ in their variable alone."""
+    return (s.op, s.acc.dtype, s.dims) if isinstance(s, Combine) and s.before is None else None
 
 
 def tested(body: Sequence[Stmt], condition: Expr) -> tuple[Stmt, ...]:

@@ -7,13 +7,13 @@ as long as no thread runs out of them; the few columns before the first and behi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from idgraph.arith import TRUE, Expr, as_expr, ceildiv, is_true, maximum, multiple_of, simplify, symbol, where
 from idgraph.ir import DType
 from idgraph.ir.optable import OPERATIONS
-from idgraph.kernel.defuse import all_reads, rewritten
+from idgraph.kernel.defuse import all_reads, rewritten_inside
 from idgraph.kernel.ir import (
     Accumulate,
     Combine,
@@ -42,6 +42,7 @@ from idgraph.passes.vectorize import VECTOR_TYPES
 UNROLLED = 16  # elements whose loads a thread has in flight, where a kernel only reduces
 UNROLLED_BESIDE = 32  # the same in a kernel that also writes a row: fewer of its blocks run at a time
 UNROLLED_STORES = 16  # where a sweep keeps as many results too
+FEW = 8  # chunks of a thread that are one step, whatever their number
 SERIAL_CHUNK = 4  # columns of one step where a thread runs all of a row and sums follow a maximum
 
 
@@ -123,6 +124,8 @@ class _Parts:
         """Chunks of one step: their loads are in flight together."""
         s, p = self.s, self.place
         steps = 0 if p.least is None else p.least // s.threads
+        if 1 < steps <= FEW and steps * p.width <= self.limit:
+            return steps
         found = 1
         while found * 2 <= steps and found * 2 * p.width <= self.limit:
             found *= 2
@@ -238,9 +241,9 @@ def straight(
         wide = widened(body)
         for x in body:
             if isinstance(x, Accumulate):
-                made += _gathered(x, wide, sums, lanes, depths)
+                made += gathered(x, wide, sums, lanes, depths)
             elif not (isinstance(x, Compute) and x.local.name in wide):
-                made += expansion.expand((rewritten(x, index=at, point=point),), lanes, depths)
+                made += expansion.expand((rewritten_inside(x, index=at, point=point),), lanes, depths)
         return made
 
     made = [*_before(s), *straight(s.body), *_follow(s), *straight(s.later)]
@@ -265,14 +268,14 @@ def _slow(s: Sweep, column: Expr) -> list[Stmt]:
                     value = wide[value.name]
                 made.append(replace(x, acc=_target(x, value, sums), value=value))
             elif not isinstance(x, Note) and not (isinstance(x, Compute) and x.local.name in wide):
-                made.append(rewritten(x, index=at))
+                made.append(rewritten_inside(x, index=at))
         return made
 
     return [*_before(s), *straight(s.body), *_follow(s), *straight(s.later)]
 
 
-def _gathered(
-    x: Accumulate, wide: dict[str, Local], sums: dict[str, str], lanes: Sequence[Lane], depths: dict[str, int]
+def gathered(
+    x: Accumulate, wide: Mapping[str, Local], sums: Mapping[str, str], lanes: Sequence[Lane], depths: Mapping[str, int]
 ) -> list[Stmt]:
     """The values of all lanes combined pairwise, and then with the running value.
 
@@ -298,11 +301,11 @@ def _gathered(
     return [*made, replace(x, acc=_target(x, value, sums), value=values[0])]
 
 
-def _lane_value(o: Operand, lane: Lane, depths: dict[str, int]) -> Operand:
+def _lane_value(o: Operand, lane: Lane, depths: Mapping[str, int]) -> Operand:
     return Local(lane.name(o.name, depths.get(o.name, 0)), o.dtype) if isinstance(o, Local) else o
 
 
-def _target(x: Accumulate, value: Operand, sums: dict[str, str]) -> Local:
+def _target(x: Accumulate, value: Operand, sums: Mapping[str, str]) -> Local:
     """Sums relative to a running maximum accumulate in the type of their terms until the row is done."""
     if x.acc.name in sums and isinstance(value, Local):
         return Local(f"{x.acc.name}_near", value.dtype)

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from idgraph.arith import TRUE
 from idgraph.ir import DType, is_float, item_size
-from idgraph.kernel.defuse import definitions, reads, sets
-from idgraph.kernel.ir import Choose, Compute, Load, Local, Stmt, Store
+from idgraph.kernel.defuse import all_reads, all_sets, definitions, reads, sets
+from idgraph.kernel.ir import Choose, Compute, Load, Local, Stmt, Store, walk
 from idgraph.passes.purpose import for_each
 from idgraph.passes.rows.sweep import COLUMN, Plain, Sweep
 
@@ -17,7 +17,7 @@ _STEPS = frozenset(("round", "floor", "ceil", "trunc", "floor_divide", "remainde
 
 def hoisted(s: Sweep, read_only: frozenset[str]) -> tuple[list[Stmt], Sweep]:
     """(what is the same for every column, the sweep without it)."""
-    moving = {COLUMN} | {n for x in (*s.body, *s.later) for n in sets(x)}
+    moving = {COLUMN} | {n for x in (*s.body, *s.later) for n in all_sets((x,))}
     if s.online is not None:
         moving |= {s.online.top, *(c for _, c in s.online.sums)}
     fixed: list[Stmt] = []
@@ -45,17 +45,22 @@ def is_short(s: Sweep) -> bool:
 
     Their rounding error, 2**-9 or 2**-12, covers the error of the short forms of exp and division, 2**-17.
     """
-    kinds: list[DType] = [x.buffer.dtype for x in (*s.body, *s.later) if isinstance(x, (Load, Store))]
+    kinds: list[DType] = [x.buffer.dtype for x in walk((*s.body, *s.later)) if isinstance(x, (Load, Store))]
     sizes = [item_size(k) for k in kinds if is_float(k)]
     return bool(sizes) and max(sizes) == 2
 
 
+def rounds(s: Sweep) -> bool:
+    """True where a value of the sweep is rounded to a whole number."""
+    return any(isinstance(x, Compute) and x.op in _STEPS for x in (*s.body, *s.later))
+
+
 def cheaper(s: Sweep, fixed: list[Stmt], short: bool) -> Sweep:
-    """exp as one instruction, and division by a loop-invariant value as a product, where only two-byte floats are
-    moved.
+    """Division by a loop-invariant value by its reciprocal; where only two-byte floats are moved, exp as one
+    instruction, and that division as a product.
     """
     if not short:
-        return s
+        return with_products(s, fixed, exact=True)
     made = definitions((*s.body, *s.later))
 
     def cheap(x: Plain) -> Plain:
@@ -69,19 +74,20 @@ def cheaper(s: Sweep, fixed: list[Stmt], short: bool) -> Sweep:
             case _:
                 return x
 
-    s = with_products(s, fixed)
+    s = with_products(s, fixed, exact=rounds(s))
     body, later = _used(tuple(map(cheap, s.body)), tuple(map(cheap, s.later)))
     return replace(s, body=body, later=later)
 
 
-def with_products(s: Sweep, fixed: list[Stmt]) -> Sweep:
+def with_products(s: Sweep, fixed: list[Stmt], exact: bool) -> Sweep:
     """Division by a loop-invariant value as a product with its reciprocal, which is added to ``fixed``.
 
-    Not where a value is rounded to a whole number: the product may lie on the other side of a half.
+    ``exact``: corrected, so that it is rounded as a division. It is where a value is rounded to a whole number: the
+    product may lie on the other side of a half.
     """
-    if any(isinstance(x, Compute) and x.op in _STEPS for x in (*s.body, *s.later)):
-        return s
-    inside = {n for x in (*s.body, *s.later) for n in sets(x)} | {c for _, c in (s.online.sums if s.online else ())}
+    inside = {n for x in (*s.body, *s.later) for n in all_sets((x,))} | {
+        c for _, c in (s.online.sums if s.online else ())
+    }
 
     def cheap(x: Plain) -> Plain:
         match x:
@@ -89,6 +95,8 @@ def with_products(s: Sweep, fixed: list[Stmt]) -> Sweep:
                 inverse = Local(f"{by}_inverse", "float32")
                 if not any(inverse.name in sets(y) for y in fixed):
                     fixed.append(Compute(inverse, "reciprocal", (Local(by, "float32"),), "float32"))
+                if exact:
+                    return Compute(made, "div_by", (a, Local(by, "float32"), inverse), "float32")
                 return Compute(made, "mul", (a, inverse), "float32")
             case _:
                 return x
@@ -98,7 +106,7 @@ def with_products(s: Sweep, fixed: list[Stmt]) -> Sweep:
 
 def _used(body: tuple[Plain, ...], later: tuple[Plain, ...]) -> tuple[tuple[Plain, ...], tuple[Plain, ...]]:
     """Both bodies without differences that are never read."""
-    needed = {n for x in (*body, *later) for n in reads(x)}
+    needed = all_reads((*body, *later))
 
     def kept(part: tuple[Plain, ...]) -> tuple[Plain, ...]:
         return tuple(x for x in part if not (isinstance(x, Compute) and x.op == "sub") or x.local.name in needed)

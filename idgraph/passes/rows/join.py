@@ -11,7 +11,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from idgraph.kernel.defuse import Effects, Renaming, all_reads, all_sets, loaded_in, reads, rewritten, sets, stored_in
+from idgraph.kernel.defuse import (
+    Effects,
+    Renaming,
+    all_reads,
+    all_sets,
+    loaded_in,
+    read_before_set,
+    reads,
+    rewritten_inside,
+    sets,
+    stored_in,
+)
 from idgraph.kernel.ir import (
     Accumulate,
     Alloc,
@@ -57,9 +68,9 @@ def with_sweeps(body: Sequence[Stmt], online: bool) -> list[Part]:
 
 
 def _is_read_after(s: Sweep, after: Sequence[Stmt]) -> bool:
-    """True where a later loop reads a value computed for a column: each thread keeps it in a private variable."""
-    mine = {n for x in s.body if not isinstance(x, Accumulate) for n in sets(x)}
-    return any(mine & (all_reads((x,)) - all_sets((x,))) for x in after)
+    """True where later statements read a value computed for a column: each thread keeps it in a private variable."""
+    mine = {n for x in s.body if not isinstance(x, Accumulate) for n in all_sets((x,))}
+    return bool(mine & all_reads(after)) and not mine.isdisjoint(read_before_set(after, reads, scoped=True))
 
 
 def _joined(parts: Sequence[Part], first: int, last: int, online: bool) -> list[Part] | None:
@@ -181,7 +192,7 @@ class _Merge:
             values.define(s)
         made: list[Plain] = []
         for s in body:
-            moved = rewritten(s, read=self.names.operand)
+            moved = rewritten_inside(s, read=self.names.operand)
             if isinstance(moved, (Load, Compute, Choose)):
                 held = values.known(moved)
                 if held is not None:
@@ -207,6 +218,10 @@ class _Merge:
         if not _follows(c, sources, after):
             return None
         (top,) = tops
+        held = Values(read_only=None)
+        for s in _all(self.a):
+            held.define(s)
+        top = replace(top, value=held.operand(top.value))  # what `added` names a copy of it
         added = self.added(self.b.body)
         ready, later, sums = _relative(added, c, top)
         if later is None:
@@ -228,7 +243,7 @@ def _relative(added: Sequence[Plain], c: str, top: Accumulate) -> tuple[list[Pla
     later: list[Plain] = []
     sums: list[str] = []
     for s in added:
-        needs = reads(s)
+        needs = all_reads((s,))
         if not needs & ({c} | shifted | linear):
             ready.append(s)
             continue

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from idgraph.arith import Expr
 from idgraph.ir.optable import OPERATIONS
-from idgraph.kernel.defuse import all_sets, definitions, index_exprs, reads
+from idgraph.kernel.defuse import all_reads, all_sets, definitions, index_exprs, reads
 from idgraph.kernel.ir import (
     Accumulate,
     Buffer,
@@ -46,7 +46,7 @@ def kept(parts: Sequence[Part], read_only: frozenset[str], loads: bool, at: Expr
     """
     found = _Found(parts, read_only, loads)
     found.number()
-    wanted = found.wanted()
+    wanted = found.choose()
     if not wanted:
         return Kept(tuple(parts), ())
     buffers = {
@@ -88,8 +88,24 @@ class _Found:
                     self.first[n, k] = places.setdefault(values.number(x.local), (n, k))
             values.forget(all_sets((*part.body, *part.later) if isinstance(part, Sweep) else (part,)))
 
-    def wanted(self) -> set[Place]:
-        """Where values are computed that later sweeps take; sets what those sweeps take and drop."""
+    def choose(self) -> set[Place]:
+        """Where values are computed that later sweeps take; sets what those sweeps take and drop.
+
+        Values next to their use cost fewer operations than the loads that they are made of. They are kept where they
+        are no more arrays than those.
+        """
+        found = self.wanted(next_to_use=False)
+        if self.loads and found:
+            before = dict(self.taken), set(self.dropped)
+            self.taken, self.dropped = {}, set()
+            nearer = self.wanted(next_to_use=True)
+            if nearer and len(nearer) <= len(found):
+                return nearer
+            self.taken, self.dropped = before
+        return found
+
+    def wanted(self, next_to_use: bool) -> set[Place]:
+        """The places of one way to choose: expensive values and loads, or all that an earlier sweep has."""
         found: set[Place] = set()
         for n in range(len(self.parts) - 1, -1, -1):
             part = self.parts[n]
@@ -99,22 +115,24 @@ class _Found:
             for k in range(len(part.body) - 1, -1, -1):
                 x, place = part.body[k], (n, k)
                 if not isinstance(x, Value) or place in found:
-                    live |= reads(x)
+                    live |= all_reads((x,))
                 elif x.local.name not in live:
                     self.dropped.add(place)
-                elif self.first[place][0] < n and self.is_root(part, x):
+                elif self.first[place][0] < n and self.is_root(part, x, next_to_use):
                     self.taken[place] = self.first[place]
                     found.add(self.first[place])
                 else:
                     live |= reads(x)
         return found
 
-    def is_root(self, s: Sweep, x: Value) -> bool:
-        """True of a value that is worth keeping between sweeps: expensive, or (a cast of) a load; and different in each
-        column.
+    def is_root(self, s: Sweep, x: Value, any_value: bool) -> bool:
+        """True of a value that is worth keeping between sweeps: expensive, or (a cast of) a load, or ``any_value``; and
+        different in each column.
         """
         if x.local.dtype == "bool" or not _varies(s, x):
             return False
+        if any_value:
+            return True
         if isinstance(x, Compute) and OPERATIONS[x.op].cycles == "library":  # it costs more to compute than to keep
             return True
         if not self.loads:

@@ -7,23 +7,28 @@ from dataclasses import replace
 from functools import partial
 
 from idgraph.arith import is_true
+from idgraph.errors import EmitError
 from idgraph.ir import item_size
+from idgraph.ir.choices import Choices
 from idgraph.kernel.defuse import unwritten
 from idgraph.kernel.ir import Accumulate, Alloc, Buffer, Checked, If, Kernel, Loop, Plan, Stmt, walk
+from idgraph.passes.lanes import is_lanes
 from idgraph.passes.rows.chunks import lowered, settled, stores
 from idgraph.passes.rows.hoist import is_short
 from idgraph.passes.rows.join import Part, with_sweeps
 from idgraph.passes.rows.keep import KEPT, kept
-from idgraph.passes.rows.registers import in_registers
+from idgraph.passes.rows.registers import cannot_keep, in_registers
 from idgraph.passes.rows.serial import ELEMENTS, serial
 from idgraph.passes.rows.sweep import Sweep, sweep_of, tidied
-from idgraph.schedule.config import RULE, KernelConfig
 
+IN_FLIGHT = 32  # elements whose loads a thread has in flight, where it takes several rows side by side
 CACHED = 1 << 19  # bytes of a row kept on the CPU: what a core's own cache holds beside the row itself
 
 
-def with_rows(plan: Plan, *, threads: bool = True, config: KernelConfig = RULE) -> Plan:
+def with_rows(plan: Plan, *, threads: bool = True) -> Plan:
     """rows: reductions over the threads of a block, and the loops beside them, in aligned chunks.
+
+    A kernel's choices are obeyed; with ``threads``, `EmitError` names one that cannot be.
 
     rows_of_core: the same without ``threads``, for the CPU: in plain loops over the columns.
 
@@ -83,38 +88,63 @@ def with_rows(plan: Plan, *, threads: bool = True, config: KernelConfig = RULE) 
         single threadIdx.x:
           y[b] = r
     """
-    return replace(plan, kernels=tuple(_kernel(k, threads, config) for k in plan.kernels))
+    return replace(plan, kernels=tuple(_kernel(k, threads) for k in plan.kernels))
 
 
-def _kernel(kernel: Kernel, threads: bool, config: KernelConfig) -> Kernel:
-    if not any(isinstance(s, Accumulate) and s.buffer is None for s in walk(kernel.body)):
-        return kernel
-    read_only = unwritten(kernel.buffers, kernel.body)
-    level = _threaded if threads else _serial
-    body = tuple(_level(tidied(kernel.body), partial(level, read_only=read_only, config=config)))
-    return replace(kernel, body=body if threads else arrays_outside(body))
+def _kernel(kernel: Kernel, threads: bool) -> Kernel:
+    body: tuple[Stmt, ...] = kernel.body
+    done = set[str]()
+    if any(isinstance(s, Accumulate) and s.buffer is None for s in walk(body)):
+        read_only = unwritten(kernel.buffers, body)
+        level = partial(_threaded, done=done) if threads else _serial
+        made = tuple(_level(tidied(body), partial(level, read_only=read_only, choices=kernel.choices)))
+        body = made if threads else arrays_outside(made)
+    if threads:
+        _check_obeyed(kernel.choices, done)
+    return kernel if body is kernel.body else replace(kernel, body=body)
 
 
-def _level(body: Sequence[Stmt], lower: Callable[[Sequence[Stmt]], list[Stmt]]) -> list[Stmt]:
-    """The statements of one level; sweeps stand where a level has a reduction over threads or lanes."""
+def _check_obeyed(choices: Choices, done: set[str]) -> None:
+    """Raise `EmitError` for a choice that no row of the kernel met."""
+    if choices.persistent and "persistent" not in done:
+        raise cannot_keep(choices, "no row of its kernel is passed over twice", "leave it out: the row is read once")
+    if choices.online and "online" not in done:
+        raise EmitError(
+            f"{choices.of or 'a row'}: not online",
+            because=("no row of its kernel has a maximum and, behind it, sums of exp(x - maximum)",),
+            hint="online(False), or leave it out",
+        )
+
+
+def _level(body: Sequence[Stmt], lower: Callable[[Sequence[Stmt], int], list[Stmt]], side: int = 1) -> list[Stmt]:
+    """The statements of one level, of ``side`` rows of a thread; sweeps stand where a level has a reduction over
+    threads or lanes."""
     if any(_is_row(s) for s in body):
-        return lower(body)
-    return [replace(s, body=tuple(_level(s.body, lower))) if isinstance(s, (Loop, If, Checked)) else s for s in body]
+        return lower(body, side)
+    made: list[Stmt] = []
+    for s in body:
+        if isinstance(s, Loop):
+            lanes = int(s.extent) if is_lanes(s) else 1
+            made.append(replace(s, body=tuple(_level(s.body, lower, side * lanes))))
+        else:
+            inside = isinstance(s, (If, Checked))
+            made.append(replace(s, body=tuple(_level(s.body, lower, side))) if inside else s)
+    return made
 
 
-def _serial(body: Sequence[Stmt], read_only: frozenset[str], config: KernelConfig) -> list[Stmt]:
+def _serial(body: Sequence[Stmt], _side: int, read_only: frozenset[str], choices: Choices) -> list[Stmt]:
     """Plain loops; expensive values are kept for the later sweeps, where a row fits into the cache."""
     parts: Sequence[Part] = with_sweeps(body, online=False)
     short = [isinstance(p, Sweep) and is_short(p) for p in parts]
     sweep = next((p for p in parts if isinstance(p, Sweep)), None)
     arrays: tuple[Buffer, ...] = ()
-    if sweep is not None and config.persistent is not False:
+    if sweep is not None and choices.persistent is not False:
         found = kept(parts, read_only, loads=False, at=sweep.column, size=sweep.extent)
         size = sweep.extent * sum(item_size(b.dtype) for b in found.buffers)
-        if config.persistent or is_true(size <= CACHED):
+        if choices.persistent or is_true(size <= CACHED):
             parts, arrays = found.parts, found.buffers
     made: list[Stmt] = [Alloc(b) for b in arrays]
-    elements = config.items_per_thread or ELEMENTS
+    elements = choices.items_per_thread or ELEMENTS
     for p, s in zip(parts, short, strict=True):
         made += serial(p, read_only, elements, s) if isinstance(p, Sweep) else [p]
     return made
@@ -140,19 +170,27 @@ def _without(body: tuple[Stmt, ...], arrays: frozenset[str]) -> tuple[Stmt, ...]
     )
 
 
-def _threaded(body: Sequence[Stmt], read_only: frozenset[str], config: KernelConfig) -> list[Stmt]:
-    """On the threads of a block: in their registers where the row fits into them, unless ``keep`` is False."""
-    if config.persistent is not False:
-        row = in_registers(body, read_only, chosen=config.persistent is True)
+def _threaded(
+    body: Sequence[Stmt], side: int, read_only: frozenset[str], choices: Choices, done: set[str]
+) -> list[Stmt]:
+    """On the threads of a block: in their registers where the row fits into them, unless ``persistent`` is False.
+
+    ``done`` gets the names of the choices that the row meets.
+    """
+    if choices.persistent or (choices.persistent is None and not choices.online and side == 1):
+        row = in_registers(body, read_only, choices)
         if row is not None:
+            done.add("persistent")
             return row
-    parts = with_sweeps(body, online=config.online is not False)
+    parts = with_sweeps(body, online=choices.online is not False)
+    done.update("online" for p in parts if isinstance(p, Sweep) and p.online is not None)
     writes = any(isinstance(p, Sweep) and stores(p) for p in parts)
     made: list[Stmt] = []
     for n in range(len(parts) - 1, -1, -1):
         part = parts[n]
         if isinstance(part, Sweep):
-            made = [*lowered(part, read_only, writes, config.items_per_thread), *settled(part, made)]
+            elements = choices.items_per_thread or (max(1, IN_FLIGHT // side) if side > 1 else None)
+            made = [*lowered(part, read_only, writes, elements), *settled(part, made)]
         else:
             made = [part, *made]
     return made

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from idgraph.arith import TRUE, Expr, as_expr, multiple_of, simplify, symbol
+from idgraph.errors import EmitError
+from idgraph.ir.choices import Choices
+from idgraph.ir.targets import GPU
 from idgraph.kernel.ir import Alloc, If, Loop, Stmt
 from idgraph.passes.lanes import Lane
 from idgraph.passes.rows.chunks import columnwise, straight
@@ -22,26 +25,38 @@ REGISTERS = 1 << 16  # of a multiprocessor, and of a block at most
 OTHERS = 32  # registers of a thread for addresses, sums and loads in flight
 
 
-def in_registers(body: Sequence[Stmt], read_only: frozenset[str], chosen: bool) -> list[Stmt] | None:
+def in_registers(body: Sequence[Stmt], read_only: frozenset[str], choices: Choices) -> list[Stmt] | None:
     """The statements of one level with their row in registers; None where it does not fit, or is passed over once.
 
-    Unless it is ``chosen``, a row that one pass could do by itself (a running maximum and its sum) is not kept: on an
-    H200 softmax and norms of 4096 columns take 0.87 to 0.93 of the time when kept, such a loss 1.6 times as long.
+    Unless ``choices`` ask for it, a row that one pass could do by itself (a running maximum and its sum) is not kept:
+    on an H200 softmax and norms of 4096 columns take 0.87 to 0.93 of the time when kept, such a loss 1.6 times as long.
+    Where they do, `EmitError` says why a row that is passed over twice cannot be.
     """
-    if not chosen and sum(isinstance(p, Sweep) for p in with_sweeps(body, online=True)) < 2:
+    asked = choices.persistent is True
+    if not asked and sum(isinstance(p, Sweep) for p in with_sweeps(body, online=True)) < 2:
         return None
     parts = with_sweeps(body, online=False)
     sweeps = [p for p in parts if isinstance(p, Sweep)]
-    if len(sweeps) < 2 or not all(_fits(sweeps[0], s) for s in sweeps):
+    if len(sweeps) < 2:
         return None
+    if not all(_fits(sweeps[0], s) for s in sweeps):
+        if not asked:
+            return None
+        length = sweeps[0].extent
+        why = "its passes run over different columns or threads" if length.is_const else f"its length {length} is open"
+        raise cannot_keep(choices, why)
     lead, columns = sweeps[0], int(sweeps[0].extent)
     width = _width(sweeps, columns)
     step = lead.threads * width
     elements = -(-columns // step) * width
     found = kept(parts, read_only, loads=True, at=symbol(f"{COLUMN}_kept", 0, elements - 1), size=as_expr(elements))
-    held = elements * len(found.buffers)
-    if not found.buffers or held > ELEMENTS or lead.threads * (held + OTHERS) > REGISTERS:
-        return None
+    arrays = len(found.buffers)
+    if not arrays or not _is_room(elements * arrays, lead.threads):
+        if not asked:
+            return None
+        if not arrays:
+            raise cannot_keep(choices, "no value of one pass is read by another")
+        raise cannot_keep(choices, _too_much(columns, elements * arrays, lead), _with_threads(columns, width, arrays))
     made: list[Stmt] = [Alloc(b) for b in found.buffers]
     for before, part in zip(parts, found.parts, strict=True):
         if isinstance(before, Sweep) and isinstance(part, Sweep):
@@ -49,6 +64,35 @@ def in_registers(body: Sequence[Stmt], read_only: frozenset[str], chosen: bool) 
         elif not isinstance(part, Sweep):
             made.append(part)
     return made
+
+
+def _is_room(held: int, threads: int) -> bool:
+    """True where a block has registers for so many values of each thread, and what else a thread needs."""
+    return held <= ELEMENTS and threads * (held + OTHERS) <= REGISTERS
+
+
+def _too_much(columns: int, held: int, lead: Sweep) -> str:
+    most = min(ELEMENTS, REGISTERS // lead.threads - OTHERS)
+    return f"each of the {lead.threads} threads of its {columns} columns would hold {held} values, at most {most} fit"
+
+
+def _with_threads(columns: int, width: int, arrays: int) -> str | None:
+    """The least number of threads that can hold the row between them; None where no block can."""
+    threads = 1
+    while threads <= GPU.max_threads:
+        if _is_room(-(-columns // (threads * width)) * width * arrays, threads):
+            return f"KernelConfig(threads={threads}) or persistent(False), which reads the row again"
+        threads *= 2
+    return None
+
+
+def cannot_keep(choices: Choices, why: str, hint: str | None = None) -> EmitError:
+    """The error of a row that shall be kept and cannot be."""
+    return EmitError(
+        f"{choices.of or 'a row'}: not persistent",
+        because=(why,),
+        hint=hint or "persistent(False), which reads the row again",
+    )
 
 
 def _fits(lead: Sweep, s: Sweep) -> bool:

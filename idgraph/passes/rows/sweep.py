@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from idgraph.arith import TRUE, Expr, and_, as_expr, is_true, simplify, symbol
-from idgraph.kernel.defuse import index_exprs, rewritten
+from idgraph.kernel.defuse import index_exprs, rewritten_inside
 from idgraph.kernel.ir import (
     Accumulate,
     Checked,
@@ -22,13 +22,13 @@ from idgraph.kernel.ir import (
     Note,
     Stmt,
     Store,
-    bodies,
     walk,
 )
 from idgraph.lower.merge_guards import joined
 
 COLUMN = "c"
-Plain = Note | Load | Compute | Choose | Accumulate | Store
+Plain = Note | Load | Compute | Choose | Accumulate | Store | If
+"""What a sweep does for a column; an `If` is what the owner of one column does alone (`idgraph.passes.owner`)."""
 _ALONE = ("serial", "vectorize", "unroll")  # ways to run a loop on one thread
 
 
@@ -104,7 +104,7 @@ def sweep_of(s: Loop) -> Sweep | None:
     chain = [s]
     while len(chain[-1].body) == 1 and isinstance(chain[-1].body[0], Loop):
         chain.append(chain[-1].body[0])
-    if not _runs_as_columns(chain):
+    if not _runs_as_columns(chain) or any(v.extent == 0 for v in chain):
         return None
     variables = [symbol(v.var, 0, simplify(v.extent - 1)) for v in chain]
     total, linear = as_expr(1), as_expr(0)
@@ -130,15 +130,21 @@ def sweep_of(s: Loop) -> Sweep | None:
     }
     made: list[Plain] = []
     for inner in body:
-        if not isinstance(inner, Note | Load | Compute | Choose | Accumulate | Store) or bodies(inner):
+        if not isinstance(inner, Plain) or (isinstance(inner, If) and not _is_owner(inner)):
             return None
         if isinstance(inner, Accumulate) and (inner.running is not None or inner.buffer is not None):
             return None  # a scan runs in order, and a sum in memory is not one value of a row
-        moved = rewritten(inner, index=lambda e: _at(e, place), point=lambda e: _at(e, digits))
-        if not _same_indices(inner, moved, column, linear):
+        moved = rewritten_inside(inner, index=lambda e: _at(e, place), point=lambda e: _at(e, digits))
+        pairs = zip(walk((inner,)), walk((moved,)), strict=True)
+        if not all(_same_indices(old, new, column, linear) for old, new in pairs):
             return None
         made.append(moved)
     return Sweep(tuple(chain), column, extent, and_(*on_row) if on_row else TRUE, tuple(made))
+
+
+def _is_owner(s: If) -> bool:
+    """Whether the statements for one column are straight code that reads and writes memory."""
+    return all(isinstance(x, Note | Load | Compute | Choose | Store) for x in s.body)
 
 
 def _at(e: Expr, place: dict[Expr, Expr]) -> Expr:

@@ -1,8 +1,9 @@
 """Block-wide reductions and scans over the values that the threads hold.
 
-``block_OP_TYPE(x, count, again)`` combines values along threadIdx.x by warp shuffles and one exchange through shared
-memory. ``tree_OP_TYPE(x, index, group, count)`` does it for any number of threads along any dimensions, in shared
-memory only, which the simulator can do too. Both give every thread the same value, bit by bit: the order of the
+``tree_OP_TYPE(x, index, group, count)`` combines values of any number of threads along any dimensions, in shared
+memory only, which the simulator can do too. ``block_OP_TYPE(x, count, again)`` does it along threadIdx.x, and
+``columns_OP_TYPE(x, held, wide, count)`` along threadIdx.y, for threads that reduce rows side by side; with shuffles
+they are those of `idgraph.runtime.cuda.shuffles`. Each gives every thread the same value, bit by bit: the order of the
 operands is fixed by the thread numbers. ``scan_OP_TYPE`` and ``scan_tree_OP_TYPE`` give the exclusive scan and the
 total.
 """
@@ -32,7 +33,9 @@ def exchanges(device: Any, jit: Callable[[Any], Any], pairs: Mapping[str, Any], 
         for kind, held in KINDS.items():
             names = {"np": np, "cuda": device, "combine": pairs[op], "dtype": held, "everyone": np.uint32(0xFFFFFFFF)}
             made[f"tree_{op}_{kind}"] = names["tree"] = jit(_with(tree, names, len(made)))
-            made[f"block_{op}_{kind}"] = jit(_with(block if shuffles else along_x, names, len(made)))
+            if not shuffles:
+                made[f"block_{op}_{kind}"] = jit(_with(along_x, names, len(made)))
+                made[f"columns_{op}_{kind}"] = jit(_with(along_y, names, len(made)))
             made[f"scan_tree_{op}_{kind}"] = names["scan_tree"] = jit(_with(scan_tree, names, len(made)))
             made[f"scan_columns_{op}_{kind}"] = jit(_with(scan_columns if shuffles else scan_along_y, names, len(made)))
             made[f"scan_{op}_{kind}"] = jit(_with(scan if shuffles else scan_along_x, names, len(made)))
@@ -63,40 +66,13 @@ def tree(x: Any, index: Any, group: Any, count: Any) -> Any:
 
 
 def along_x(x: Any, count: Any, again: Any) -> Any:
-    """`tree` along threadIdx.x, with the arguments of `block`."""
+    """`tree` along threadIdx.x, with the arguments of the exchange by shuffles."""
     return tree(x, cuda.threadIdx.x, cuda.threadIdx.y + cuda.blockDim.y * cuda.threadIdx.z, count)
 
 
-def block(x: Any, count: Any, again: Any) -> Any:
-    """One value of ``count`` threads along threadIdx.x: within warps by shuffles, then of all warps' values.
-
-    ``again``: the exchange is in a loop, and must wait for threads that still read from its last step.
-    """
-    step = min(count, 32) // 2
-    while step > 0:
-        x = combine(x, cuda.shfl_xor_sync(everyone, x, step))
-        step = step // 2
-    if count > 32:
-        held = cuda.shared.array(32, dtype)
-        warps = count // 32
-        thread = np.uint32(cuda.threadIdx.x)
-        row = np.uint32(np.uint32(cuda.threadIdx.y + cuda.blockDim.y * cuda.threadIdx.z) * np.uint32(warps))
-        if again:
-            cuda.syncthreads()
-        if np.uint32(thread & np.uint32(31)) == np.uint32(0):
-            held[np.uint32(row + np.uint32(thread >> np.uint32(5)))] = x
-        cuda.syncthreads()
-        if warps & (warps - 1) == 0:  # every lane takes one of the values
-            x = held[np.uint32(row + np.uint32(thread & np.uint32(warps - 1)))]
-            step = warps // 2
-            while step > 0:
-                x = combine(x, cuda.shfl_xor_sync(everyone, x, step))
-                step = step // 2
-        else:
-            x = held[row]
-            for n in range(1, warps):
-                x = combine(x, held[np.uint32(row + np.uint32(n))])
-    return x
+def along_y(x: Any, held: Any, wide: Any, count: Any) -> Any:
+    """`tree` along threadIdx.y, with the arguments of the exchange by shuffles."""
+    return tree(x, cuda.threadIdx.y, cuda.threadIdx.x, count)
 
 
 def scan_tree(x: Any, first: Any, index: Any, group: Any, count: Any) -> Any:

@@ -14,12 +14,12 @@ import numpy as np
 from idgraph.codegen.ops.memory import storage_dtype
 from idgraph.errors import EmitError
 from idgraph.ir import DType, Tensor
-from idgraph.runtime.binding import Array, Env, Given
+from idgraph.runtime.binding import Array, Env, Given, element_strides
 from idgraph.runtime.cuda.arrays import View, device_given
 from idgraph.runtime.cuda.device import load_cuda, need_device
 from idgraph.runtime.cuda.driver import load_context
 from idgraph.runtime.cuda.launch import CudaMachine, Device
-from idgraph.runtime.kinds import NUMPY, Kind, Torch, torch_kind
+from idgraph.runtime.kinds import NUMPY, Kind, Placing, Torch, torch_kind
 
 
 class DeviceArrays:
@@ -39,6 +39,15 @@ class DeviceArrays:
 
     def address(self, value: Any) -> int:
         return int(value.__cuda_array_interface__["data"][0])
+
+    def placing(self, value: Any) -> Placing:
+        about = value.__cuda_array_interface__
+        item = np.dtype(about["typestr"]).itemsize
+        steps = about.get("strides") or [s * item for s in element_strides(about["shape"], None, item) or ()]
+        return Placing(about["shape"], steps, item)
+
+    def is_read_only(self, value: Any) -> bool:
+        return bool(value.__cuda_array_interface__["data"][1])
 
     def flat(self, size: int, dtype: DType, device: Any) -> Any:
         with on(device):

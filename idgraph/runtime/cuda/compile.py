@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,17 +13,15 @@ import numpy.typing as npt
 from idgraph.codegen.ops.memory import storage_dtype
 from idgraph.errors import EmitError
 from idgraph.kernel.ir import Kernel
-from idgraph.runtime.cache import cache_of, kernel_key
 from idgraph.runtime.cuda.device import load_cuda, need_device, simulated
 from idgraph.runtime.cuda.driver import DeviceKernel
 from idgraph.runtime.cuda.names import namespace
+from idgraph.runtime.executable import Executable
 from idgraph.runtime.functions import function_of
-
-if TYPE_CHECKING:
-    from idgraph.runtime.program import Program
+from idgraph.runtime.keys import cache_of, kernel_key
 
 
-def kernel_functions(program: Program, checked: bool, cc: tuple[int, int]) -> dict[str, Any]:
+def kernel_functions(program: Executable, checked: bool, cc: tuple[int, int]) -> dict[str, Any]:
     """The kernels of a CUDA program as Python functions, not yet compiled."""
     names = namespace(cc)
     return {
@@ -32,7 +30,7 @@ def kernel_functions(program: Program, checked: bool, cc: tuple[int, int]) -> di
     }
 
 
-def compile_ptx(program: Program, *, checked: bool = False, cc: tuple[int, int] = (9, 0)) -> list[str]:
+def compile_ptx(program: Executable, *, checked: bool = False, cc: tuple[int, int] = (9, 0)) -> list[str]:
     """PTX of each kernel for compute capability ``cc``; needs the CUDA compiler libraries but no device.
 
     Raises `EmitError` for a program of another target, or inside the simulator.
@@ -79,7 +77,7 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     return function if simulated() else load_cuda().jit(device=True, inline="always")(function)
 
 
-def compiled(program: Program, checked: bool) -> dict[str, Any]:
+def compiled(program: Executable, checked: bool) -> dict[str, Any]:
     """The kernels: compiled to PTX (or found in the program's cache) and loaded; in the simulator, its own."""
     cuda = need_device()
     if simulated():

@@ -22,8 +22,8 @@ from idgraph.runtime.faults import raise_fault
 
 if TYPE_CHECKING:
     from idgraph.runtime.frozen import Addresses
+    from idgraph.runtime.loaded import Loaded
     from idgraph.runtime.mold import KernelMold, Sizes
-    from idgraph.runtime.program import Program
 
 _PORTABLE, _MAPPED = 1, 2  # memory of the host for all contexts, in the device's address space
 _AT_ONCE = 8
@@ -126,7 +126,7 @@ class CudaMachine:
     def __init__(self, device: Device, overlap: bool = True) -> None:
         self.device, self._overlap = device, overlap
 
-    def launches(self, program: Program, checked: bool, sizes: Sizes) -> CudaLaunches:
+    def launches(self, program: Loaded, checked: bool, sizes: Sizes) -> CudaLaunches:
         """See `idgraph.runtime.frozen.Machine`."""
         before = self.device.enter()
         try:

@@ -11,12 +11,13 @@ import numpy as np
 from idgraph.codegen.ops import scalars
 from idgraph.codegen.ops.compiled import rebound
 from idgraph.codegen.ops.plain import plain_pairs, plain_vectors
-from idgraph.runtime.cuda.arithmetic import extrema, short_exp, short_inverse
+from idgraph.runtime.cuda.arithmetic import exclusive, extrema, quotients, rounding, short_exp, short_inverse
 from idgraph.runtime.cuda.atomics import additions
 from idgraph.runtime.cuda.blocks import exchanges
 from idgraph.runtime.cuda.device import load_cuda, simulated
 from idgraph.runtime.cuda.order import stream_order
 from idgraph.runtime.cuda.pairs import pair_functions, software_bf16
+from idgraph.runtime.cuda.shuffles import shuffles
 from idgraph.runtime.cuda.vectors import native_bf16, vectors
 
 
@@ -104,14 +105,17 @@ def namespace(cc: tuple[int, int]) -> dict[str, Any]:
         **vectors(cc),
         **additions(cc, cuda, jit),
         **pair_functions(cc),
+        **rounding(),
+        **quotients(),
         **short_exp(),
         **short_inverse(),
+        **exclusive(),
         **stream_order(cc),
     )
     if cc >= (8, 0):
-        base.update(native_bf16(), **extrema())
-    names = rebound(base, jit)
+        base.update(native_bf16())
+    names = rebound({**base, **extrema(cc)}, jit)
     if cc < (8, 0):
         names.update(software_bf16(names, jit))
     pairs = {**{k: jit(f) for k, f in _PAIRS.items()}, "amax": names["maximum"], "amin": names["minimum"]}
-    return {**names, **exchanges(cuda, jit, pairs, shuffles=True), **dynamic_types(scalar=True)}
+    return {**names, **exchanges(cuda, jit, pairs, shuffles=True), **shuffles(cc), **dynamic_types(scalar=True)}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from idgraph.codegen.printers.scalar import site_numbers
+from idgraph.errors import IndexingError
 from idgraph.kernel.ir import Kernel
 from idgraph.kernel.shared import shared_layout
 from idgraph.runtime.binding import bind, flat_input, given_array, global_buffer, output_array, scalars_of
@@ -18,7 +19,25 @@ from idgraph.runtime.cuda.launch import launch_shape
 from idgraph.runtime.faults import fault_size, raise_fault
 
 if TYPE_CHECKING:
-    from idgraph.runtime.program import Program
+    from idgraph.runtime.loaded import Loaded
+
+
+_OUTSIDE = "outside a buffer"
+
+
+class Guarded(np.ndarray[Any, Any]):
+    """Flat memory whose addresses are tested: NumPy counts a negative one from the end, and a device does not."""
+
+    def __getitem__(self, at: Any) -> Any:
+        return super().__getitem__(self._tested(at))
+
+    def __setitem__(self, at: Any, value: Any) -> None:
+        super().__setitem__(self._tested(at), value)
+
+    def _tested(self, at: Any) -> Any:
+        if isinstance(at, (int, np.integer)) and not 0 <= int(cast("int", at)) < self.size:
+            raise IndexError(f"address {at} is {_OUTSIDE} of {self.size} elements")
+        return cast("Any", at)
 
 
 class Simulated:
@@ -29,7 +48,7 @@ class Simulated:
 
     def __init__(
         self,
-        program: Program,
+        program: Loaded,
         inputs: Mapping[str, Any],
         symbols: Mapping[str, int] | None = None,
         checked: bool = True,
@@ -46,11 +65,11 @@ class Simulated:
         for t in fusion.inputs:
             made = flat_input(t, given[t.name], self.env)
             if t.name in self._homes:
-                self._flat[self._homes[t.name]] = cuda.to_device(made)
+                self._flat[self._homes[t.name]] = cuda.to_device(made.view(Guarded))
         for b in program.plan.buffers:
             if b.place in ("output", "global"):
                 host = global_buffer(program, b, self.env, poison)
-                self._flat[b.name] = cuda.to_device(host) if poison else cuda.device_array(host.shape, host.dtype)
+                self._flat[b.name] = cuda.to_device(host.view(Guarded))
         program.check_sizes(self.env)
         functions: dict[str, Any] = dict(program.functions(checked))
         self._kernels: list[tuple[Kernel, Callable[[], None], Any]] = []
@@ -68,9 +87,14 @@ class Simulated:
         for kernel, start, fault in self._kernels:
             try:
                 start()
-            except (LookupError, NameError):  # the simulator's, of threads that go on after a failed check
+            except (LookupError, NameError) as error:  # the simulator's, of threads that go on after a failed check
                 self._told(kernel, fault)
-                raise
+                if _OUTSIDE not in str(error):
+                    raise
+                raise IndexingError(
+                    f"{kernel.name}: {error}",
+                    hint="a loaded index is out of range: run(..., checked=True) names the point",
+                ) from error
             self._told(kernel, fault)
 
     def _told(self, kernel: Kernel, fault: Any) -> None:

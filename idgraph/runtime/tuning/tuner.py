@@ -17,7 +17,7 @@ from idgraph.ir import Fusion, check_fusion
 from idgraph.ir.rebuild import rebuild
 from idgraph.runtime.cache import KernelCache, versions
 from idgraph.runtime.cuda.device import need_device, simulated
-from idgraph.runtime.launch import prepared
+from idgraph.runtime.held import prepared
 from idgraph.runtime.program import Program, emit
 from idgraph.runtime.tuning.moves import stages
 from idgraph.runtime.tuning.record import Measured, Record, record_of
@@ -170,7 +170,7 @@ class Tuner:
         'cpu'
         """
         auto(fusion, config=config)
-        return emit(fusion, target, cache=self.cache, config=config)
+        return emit(fusion, target, cache=self.cache)
 
     def measure(
         self, plain: Fusion, rule: Program, inputs: Mapping[str, Any] | None, symbols: Mapping[str, int] | None

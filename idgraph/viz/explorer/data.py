@@ -225,7 +225,7 @@ def _kernels(program: Program) -> list[Data]:
 def _passes(program: Program) -> list[Data]:
     """The kernels' text as lowered, and after each pass that changed one."""
     made: list[Data] = []
-    for name, plan in stages(program.fusion, program.target, program.config):
+    for name, plan in stages(program.fusion, program.target):
         text = [clean(x) for k in plan.kernels for x in str(k).splitlines()]
         if not made or made[-1]["text"] != text:
             made.append({"name": name, "text": text})

@@ -1,0 +1,332 @@
+"""A program bound to arguments of certain shapes, types and devices: the steps of a call, with all decided that these
+decide.
+
+Values of nodes have numbered slots, arguments first. A step runs the kernels of a segment, or calls an operation of
+torch's. No array is kept from one call to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import numpy as np
+
+from idgraph.errors import FrontendError
+from idgraph.frontends.arrays import is_torch
+from idgraph.frontends.compared import check_argument, sizes_of
+from idgraph.frontends.imported import Kernels
+from idgraph.frontends.kept import Kept
+from idgraph.frontends.nodes import Node, Ref, TensorMeta, where_of
+from idgraph.frontends.pairs import PARTS
+from idgraph.frontends.reference import call_reference
+from idgraph.frontends.returned import Call, Returned, memory_of
+from idgraph.frontends.segments import Segment, is_projection
+from idgraph.frontends.spaces import Space, TorchSpace, space_of
+from idgraph.runtime.caller import Direct, as_numpy
+from idgraph.runtime.kinds import NUMPY, torch_kind
+from idgraph.runtime.program import Program
+
+if TYPE_CHECKING:
+    from idgraph.ir import Fusion
+    from idgraph.runtime.caller import Caller, Route
+
+Env = dict[str, int]
+Short = Callable[[Sequence[Any]], "list[Any] | None"]  # of all arguments; None where the kernels have changed
+Targets = Mapping[int, Any]  # the caller's arrays by the slots of what they take
+
+
+def _tensor_key(value: Any) -> Hashable:
+    kind = cast("Any", type(value))  # pyright sees a type of unknown parts
+    return kind, value.dtype, value.device, value.shape, value.stride(), value.is_neg(), value.requires_grad
+
+
+def _number_key(value: Any) -> Hashable:
+    return cast("Any", type(value)), value
+
+
+# What a binding follows from, by the type of an argument; torch's types come with the first of its tensors.
+KEYS: dict[type, Callable[[Any], Hashable]] = {
+    np.ndarray: NUMPY.key,
+    **dict.fromkeys((bool, int, float, complex, str, type(None)), _number_key),
+}
+
+
+def key_of(given: Sequence[object]) -> Hashable:
+    """The key of these arguments; None where one must be looked at each time."""
+    for value in given:
+        if is_torch(value) and type(value) not in KEYS and torch_kind().is_plain(type(value)):
+            KEYS[type(value)] = _tensor_key
+    try:
+        return tuple([KEYS[type(v)](v) for v in given])
+    except (KeyError, RuntimeError):
+        return None
+
+
+class Step(Protocol):
+    """A part of a call; reads and writes values."""
+
+    def __call__(self, values: list[Any], env: Env, targets: Targets) -> None: ...
+
+
+class Bound:
+    """See the module."""
+
+    __slots__ = ("_direct", "_env", "_late", "_results", "_room", "_runner", "_slots", "_space", "_steps", "_turns")
+
+    def __init__(self, runner: Kept, flat: Sequence[object]) -> None:
+        imported, program = runner.imported, runner.program
+        if len(flat) != len(runner.names):
+            raise FrontendError(
+                f"{program.name} takes {len(runner.names)} arguments, got {len(flat)}", hint=", ".join(runner.names)
+            )
+        given = dict(zip(runner.names, flat, strict=True)) | imported.bound
+        self._runner = runner
+        self._space = space = space_of(given)
+        runner.check_device(given)
+        taken = {name: space.taken(value) for name, value in given.items()}
+        compared = {n: given[n] for n in runner.names if runner.is_read(n)}
+        for name, value in compared.items():
+            check_argument(program[name], value, taken[name], space)
+        self._env = sizes_of(program, compared, taken)
+        self._late = any(s not in self._env for s in program.sizes.symbols)  # sizes that opaque operations find
+        self._slots = {name: n for n, name in enumerate((*given, *_computed(imported.segments)))}
+        self._room = [None] * (len(self._slots) - len(given))
+        # Kernels read tensors as they are; what else reads one gets it without its gradient, and on its device.
+        self._turns = tuple(
+            n for n, (name, x) in enumerate(given.items()) if taken[name] is not None and _turns(x, space)
+        )
+        self._steps = tuple(self._made(frozenset(given)))
+        self._results = None if self._late else self._returned(self._env)
+        self._direct = self._direct_slots()
+
+    def __call__(self, given: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
+        """Results, those of mutated arguments first; ``out``: see `idgraph.frontends.running.Runner`."""
+        values = [*given, *self._room]
+        for n in self._turns:
+            values[n] = self._space.taken(values[n])
+        call = Call(given, values)
+        if self._results is None or self._results.watches:
+            call.theirs.update([memory_of(a) for a in values if isinstance(a, np.ndarray) or is_torch(a)])
+        env = dict(self._env) if self._late else self._env
+        targets = {} if out is None else {s: x for s, x in zip(self._direct, out, strict=True) if s is not None}
+        for step, spent in self._steps:
+            step(values, env, targets)
+            for slot in spent:  # values are freed after their last read
+                values[slot] = None
+        results = self._results or self._returned(env)
+        return results.results(call)
+
+    def short(self) -> Short | None:
+        """The call that is left where one launch of kernels gives all results as they are; None where more is done.
+
+        Found after a call, which has bound the kernels.
+        """
+        step = self._steps[0][0] if len(self._steps) == 1 else None
+        slots = None if self._results is None else self._results.fresh_slots()
+        if self._turns or slots is None or not isinstance(step, _Kernels):
+            return None
+        return step.short(slots)
+
+    def _made(self, known: frozenset[str]) -> Iterator[tuple[Step, tuple[int, ...]]]:
+        """All steps, each with the slots that no later one reads."""
+        runner, slots = self._runner, self._slots
+        for number, segment in enumerate(runner.imported.segments):
+            steps: list[Step] = []
+            if segment.scheduled is not None and segment.outputs:
+                fixed = not self._late and known.issuperset(segment.inputs)
+                steps.append(_Kernels(runner, number, segment, self._space, slots, fixed))
+                known |= set(segment.outputs) if fixed else frozenset()
+            for node in segment.calls:
+                if is_projection(runner.imported.plan, node):
+                    steps.append(_Part(node, slots))
+                else:
+                    steps.append(_Operation(runner, node, self._space, slots))
+            spent = tuple(slots[n] for n in runner.spent.get(number, ()) if n in slots)
+            for n, step in enumerate(steps):
+                yield step, spent if n == len(steps) - 1 else ()
+
+    def _returned(self, env: Env) -> Returned:
+        imported = self._runner.imported
+        fresh = {n for s in imported.segments if s.scheduled is not None for n in s.outputs if not self._is_complex(n)}
+        return Returned(self._runner.program, imported.plan.aliases, self._space, env, self._slots, fresh)
+
+    def _is_complex(self, name: str) -> bool:
+        meta = self._runner.program[name].meta
+        return isinstance(meta, TensorMeta) and meta.dtype in PARTS
+
+    def _direct_slots(self) -> tuple[int | None, ...]:
+        """Of each result the slot that kernels write and nobody else reads, or None."""
+        imported, program = self._runner.imported, self._runner.program
+        names = [v.name if isinstance(v, Ref) else None for v in program.results[len(program.mutated) :]]
+        written = {
+            n for s in imported.segments if s.scheduled is not None for n in s.outputs if not self._is_complex(n)
+        }
+        read = {n for s in imported.segments for n in s.inputs}
+        read |= {r for s in imported.segments for c in s.calls for r in c.refs()}
+        read |= {v.name for v in program.results[: len(program.mutated)] if isinstance(v, Ref)}
+        own = [n for n in names if n in written and n not in read and n not in imported.plan.aliases]
+        return tuple(self._slots[n] if n is not None and own.count(n) == 1 else None for n in names)
+
+
+def _computed(segments: Sequence[Segment]) -> list[str]:
+    """The nodes that steps give values, each once."""
+    return list(dict.fromkeys(n for s in segments for n in (*s.outputs, *(c.name for c in s.calls))))
+
+
+def _turns(value: Any, space: Space) -> bool:
+    """Whether a call has to make another array of an argument."""
+    if not isinstance(space, TorchSpace):
+        return False
+    return not is_torch(value) or value.requires_grad or value.device != space.device
+
+
+class _Kernels:
+    """The kernels of a segment. ``fixed``: its inputs are alike in all calls, so that their route is found once."""
+
+    __slots__ = (
+        "_caller", "_complexes", "_fixed", "_inputs", "_number", "_outputs", "_reals", "_room", "_route", "_runner",
+        "_segment", "_slots", "_space", "_symbols", "_versions",
+    )  # fmt: skip
+
+    def __init__(
+        self, runner: Kept, number: int, segment: Segment, space: Space, slots: Mapping[str, int], fixed: bool
+    ) -> None:
+        self._runner, self._number, self._segment = runner, number, segment
+        self._space, self._slots, self._fixed = space, slots, fixed
+        self._versions: tuple[int, int] | None = None  # of the fusion that kernels were made for
+        self._route: Route | None = None
+
+    def _prepare(self, fusion: Fusion, values: Sequence[Any], env: Env) -> Caller | _Definitions:
+        """Find the kernels, and the slots of what they read and write."""
+        runner, slots, space = self._runner, self._slots, self._space
+        inputs = {t.name: space.reals(values[slots[t.name]]) for t in fusion.inputs}
+        self._symbols = tuple(fusion.symbols)
+        kernels = runner.kernels(self._number, fusion, self._segment, inputs, {s: env[s] for s in self._symbols})
+        run = kernels.fusion if isinstance(kernels, Program) else fusion
+        self._inputs = tuple(slots[t.name] for t in run.inputs)
+        self._reals = any(self._dtype(t.name) in PARTS for t in run.inputs)
+        places = {t.name: n for n, t in enumerate(run.outputs)}
+        self._outputs = tuple((slots[n], places[n]) for n in self._segment.outputs)
+        self._room = len(places)
+        turned = [n for n in self._segment.outputs if self._dtype(n) in PARTS]
+        self._complexes = tuple((slots[n], self._dtype(n)) for n in turned)
+        if isinstance(kernels, Program):
+            return kernels.caller(bool(runner.how.checked), runner.how.device)
+        return _Definitions(kernels, fusion, space, bool(runner.how.checked))
+
+    def _dtype(self, name: str) -> str:
+        return cast("TensorMeta", self._runner.program[name].meta).dtype
+
+    def __call__(self, values: list[Any], env: Env, targets: Targets) -> None:
+        segment, how = self._segment, self._runner.how
+        versions = self._found_versions()
+        if versions != self._versions:
+            self._caller = self._prepare(cast("Fusion", segment.scheduled), values, env)
+            self._versions, self._route = versions, None
+        given = [values[n] for n in self._inputs]
+        if self._reals:
+            given = [self._space.reals(x) for x in given]
+        out = self._targets(targets) if targets else None
+        tell = None if how.layout is None else self._runner.tell
+        if self._route is not None:
+            found = self._route(given, out, False, tell, how.checked == "now")
+        else:
+            symbols = {s: env[s] for s in self._symbols} or None
+            found: Sequence[Any] = self._caller(given, symbols, out, False, tell, how.checked == "now")
+            if self._fixed and given:
+                self._route = self._caller.known(given, symbols)
+            if not given:  # constants: no input says whether results are arrays or tensors
+                found = [self._space.taken(x) for x in found]
+        for slot, place in self._outputs:
+            values[slot] = found[place]
+        for slot, dtype in self._complexes:
+            values[slot] = self._space.complexes(values[slot], dtype)
+
+    def _found_versions(self) -> tuple[int, int]:
+        """The versions of the fusions that the kernels are made of: a schedule step of the user's makes new ones."""
+        whole = self._segment.whole
+        return cast("Fusion", self._segment.fusion).version, 0 if whole is None else whole.version
+
+    def short(self, results: Sequence[int]) -> Short | None:
+        """The kernels' call that gives the values of these slots."""
+        places = dict(self._outputs)
+        if (
+            not isinstance(self._route, Direct)
+            or self._reals
+            or self._complexes
+            or not all(s in places for s in results)
+        ):
+            return None
+        frozen, picked = self._route.frozen, tuple(places[s] for s in results)
+        if not frozen.gives_whole or any(m.shape is None or 1 in m.shape for m in frozen.made):
+            return None  # the stride of an axis of one element is the captured one, which the whole way sees to
+        runner, inputs, versions = self._runner, self._inputs, self._versions
+        tell = None if runner.how.layout is None else runner.tell
+        wait = runner.how.checked == "now"
+
+        def call(given: Sequence[Any]) -> list[Any] | None:
+            if self._found_versions() != versions:
+                return None
+            found = frozen.whole([given[n] for n in inputs], tell, wait)
+            return [found[n] for n in picked]
+
+        return call
+
+    def _targets(self, targets: Targets) -> list[Any] | None:
+        """The caller's arrays in the order of the outputs."""
+        found: list[Any] = [None] * self._room
+        for slot, place in self._outputs:
+            found[place] = targets.get(slot)
+        return None if all(x is None for x in found) or not self._inputs else found
+
+
+@dataclass(frozen=True, slots=True)
+class _Definitions:
+    """A runner of the fusion that is not a program, called as the callers of programs are."""
+
+    kernels: Kernels
+    fusion: Fusion
+    space: Space
+    checked: bool
+
+    def __call__(self, given: Sequence[Any], symbols: Mapping[str, int] | None, *_: object) -> list[Any]:
+        arrays = {t.name: as_numpy(a, "float32") for t, a in zip(self.fusion.inputs, given, strict=True)}
+        found = self.kernels.run(arrays, symbols, checked=self.checked)
+        return [self.space.taken(found[t.name]) for t in self.fusion.outputs]
+
+    def known(self, given: Sequence[Any], symbols: Mapping[str, int] | None) -> None:
+        """There is no way to remember."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    """An operation of torch's."""
+
+    runner: Kept
+    node: Node
+    space: Space
+    slots: Mapping[str, int]
+
+    def __call__(self, values: list[Any], env: Env, targets: Targets) -> None:
+        imported, node, slots = self.runner.imported, self.node, self.slots
+        named = {r: values[slots[r]] for r in node.refs() if r in slots}
+        operation = imported.operations.get(node.name)
+        values[slots[node.name]] = call_reference(imported.program, node, named, operation, env, self.space)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One of several results of an opaque node."""
+
+    node: Node
+    slots: Mapping[str, int]
+
+    def __call__(self, values: list[Any], env: Env, targets: Targets) -> None:
+        source, index = self.node.args[0], self.node.args[1]
+        found: Any = values[self.slots[source.name]] if isinstance(source, Ref) else None
+        parts = cast("tuple[Any, ...]", found) if isinstance(found, tuple) else ()
+        if not isinstance(index, int) or not -len(parts) <= index < len(parts):
+            raise FrontendError(f"{where_of(self.node)}: there is no such result")
+        values[self.slots[self.node.name]] = parts[index]

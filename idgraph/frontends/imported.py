@@ -1,0 +1,55 @@
+"""An imported program as data: its plan, the values it holds, and the kernels that were made for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from idgraph.frontends.arrays import Array
+from idgraph.frontends.nodes import Node, Program
+from idgraph.frontends.reference import Operation
+from idgraph.frontends.segments import Plan, Segment
+from idgraph.ir import Fusion
+
+KernelKey = tuple[int, int, str]  # segment, version of its fusion, target
+
+
+class Kernels(Protocol):
+    """A runner of a fusion: arrays by tensor name in, arrays by tensor name out."""
+
+    def run(
+        self, arrays: Mapping[str, Array], symbols: Mapping[str, int] | None = None, /, *, checked: bool = False
+    ) -> Mapping[str, Array]: ...
+
+
+@dataclass(slots=True)
+class Imported:
+    """The parts of `idgraph.frontends.fx.Import`, which says what they are."""
+
+    plan: Plan
+    bound: dict[str, object] = field(default_factory=dict[str, object])
+    operations: Mapping[str, Operation] = field(default_factory=dict[str, Operation])
+    flatten: Callable[[Sequence[object], Mapping[str, object]], list[object]] | None = None
+    unflatten: Callable[[list[object]], object] | None = None
+    kernels: dict[KernelKey, Kernels] = field(default_factory=dict[KernelKey, Kernels], repr=False)
+
+    @property
+    def program(self) -> Program:
+        """The nodes it was made of."""
+        return self.plan.program
+
+    @property
+    def fusion(self) -> Fusion:
+        """All mapped operations in one fusion."""
+        return self.plan.fusion
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The segments, in the order in which they run."""
+        return self.plan.segments
+
+    @property
+    def parameters(self) -> tuple[Node, ...]:
+        """The placeholders that `run` takes, in order."""
+        return tuple(n for n in self.program.nodes if n.kind != "call" and n.name not in self.bound)

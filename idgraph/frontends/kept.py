@@ -1,0 +1,91 @@
+"""The parts that all calls of an import in one way share: its options, its kernels, the values that they read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from idgraph.errors import FrontendError
+from idgraph.frontends.arrays import is_torch
+from idgraph.frontends.imported import Imported, Kernels
+from idgraph.frontends.nodes import TensorMeta, short
+from idgraph.frontends.segments import Segment, last_reads
+from idgraph.ir import Fusion
+from idgraph.ir.rebuild import rebuild
+from idgraph.runtime import Target
+from idgraph.runtime.compile import is_scheduled, scheduled, told
+
+if TYPE_CHECKING:
+    from idgraph.runtime.tuning import Tuner
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """The arguments of `idgraph.compile`."""
+
+    target: str = "cpu"
+    checked: bool | Literal["now"] = "now"
+    layout: Literal["copy", "refuse"] | None = None  # None: inputs are copied, without a warning
+    device: str | None = None
+    cache: str | Path | None = None
+    tuner: Tuner | None = None
+    trusting: bool = False  # torch hands in what it captured: arguments that no kernel reads are not compared
+
+
+class Kept:
+    """See the module; `idgraph.frontends.running.Runner` makes the calls."""
+
+    def __init__(self, imported: Imported, how: How) -> None:
+        self.imported, self.how = imported, how
+        self.program = imported.program
+        self.names = [n.name for n in imported.parameters]
+        self.spent: dict[int, list[str]] = {}
+        for name, number in last_reads(imported.plan).items():
+            self.spent.setdefault(number, []).append(name)
+        self._told: set[tuple[str, str]] = set()
+        # For some of its operations torch states other result shapes than it returns; kernels read none of those.
+        self._read = {t.name for s in imported.segments if s.scheduled is not None for t in s.scheduled.inputs}
+
+    def check_device(self, given: Mapping[str, object]) -> None:
+        """Raise for a tensor on another device than asked for."""
+        for name, value in given.items():
+            if self.how.device is not None and is_torch(value) and str(value.device) not in ("cpu", self.how.device):
+                raise FrontendError(f"{name} is on {value.device}, the kernels are for {self.how.device}")
+
+    def is_read(self, name: str) -> bool:
+        """Whether an argument is compared with the program: a kernel reads it, a size is taken from it."""
+        meta = self.program[name].meta
+        dynamic = not isinstance(meta, TensorMeta) or meta.is_dynamic
+        return not self.how.trusting or name in self._read or dynamic
+
+    def kernels(
+        self, number: int, fusion: Fusion, segment: Segment, inputs: Mapping[str, Any], sizes: Mapping[str, int]
+    ) -> Kernels:
+        """The fusion's kernels: scheduled as the target needs it, or by measurement; a schedule step makes new ones."""
+        how, known = self.how, self.imported.kernels
+        key = (number, fusion.version, how.target if how.tuner is None else f"{how.target}, tuned")
+        found = known.get(key)
+        if found is None:
+            target = known_target(how.target)
+            made = fusion if fusion is segment.fusion else rebuild(fusion, outputs=segment.outputs)
+            if how.tuner is not None and target in ("cpu", "cuda") and not is_scheduled(fusion):
+                where: Any = target
+                found = how.tuner.tune(rebuild(made), where, inputs, symbols=sizes).program
+            else:
+                found = scheduled(made, target, how.cache)
+            known[key] = found
+        return found
+
+    def tell(self, name: str, why: str) -> None:
+        """Say once that an input is copied, or refuse."""
+        told(self.program.name, name, why, self.how.layout, self._told)
+
+
+def known_target(name: str) -> Target:
+    """A target by its name."""
+    for known in get_args(Target):
+        if name == known:
+            return known
+    raise FrontendError(f"unknown target {short(name)}", hint=f"one of {', '.join(get_args(Target))}")

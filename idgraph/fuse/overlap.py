@@ -1,0 +1,97 @@
+"""How many elements of a buffer two operations both touch: counted as `ig.cost` counts those of a kernel.
+
+Only the coordinates that two regular accesses share are counted in closed form here: a kernel has no such pairs.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from math import gcd, prod
+
+from idgraph.arith import TRUE, as_expr
+from idgraph.cost.sites import Around
+from idgraph.fuse.digits import form_of
+from idgraph.fuse.touch import Touch
+from idgraph.loading import LOADING
+
+
+def elements_of_both(a: Touch, b: Touch) -> int | None:
+    """Elements that both touch: exactly, or at most as many where loaded values choose; None for unknown sizes."""
+    sizes = [loop.size for t in (a, b) for loop in t.loops]
+    whole = [d.extent for d in a.buffer.axes]
+    if any(n is None for n in sizes) or not all(x.is_const for x in whole):
+        return None
+    total = prod(int(x) for x in whole)
+    if a.loads or b.loads:
+        return min(total, a.points or 0, b.points or 0)
+    axes = [_runs(t) for t in (a, b)]
+    if axes[0] is not None and axes[1] is not None:
+        return prod(_common(x, y) for x, y in zip(axes[0], axes[1], strict=True))
+    both = _listed(a, b)
+    return min(total, a.points or 0, b.points or 0) if both is None else both
+
+
+def points_that_touch(t: Touch) -> int | None:
+    """Points of the loops at which an element is touched; None where it was not counted exactly."""
+    if t.points is None or t.map.condition is TRUE:
+        return t.points
+    with LOADING:
+        from idgraph.cost.points import count_points  # noqa: PLC0415 - loads NumPy
+
+    around = _around(t)
+    if t.map.condition.names - {x.var for x in around}:
+        return None
+    found = count_points(around, [t.map.condition], {}, {})
+    return found.points if found.exact else None
+
+
+def _around(t: Touch) -> tuple[Around, ...]:
+    """The loops as those around a site of a kernel."""
+    return tuple(Around(loop.symbol.name, loop.size or 0, "", n) for n, loop in enumerate(t.loops))
+
+
+Run = tuple[int, int, int]  # first, step, count
+
+
+def _runs(t: Touch) -> list[Run] | None:
+    """The coordinates of each axis, where they are one run each and independent of each other."""
+    form = form_of(t) if t.map.condition is TRUE else None
+    if form is None or any(sum(map(bool, d.stride)) > 1 for d in form.digits):
+        return None
+    out: list[Run] = []
+    for low, runs in form.box:
+        if len(runs) > 1:
+            return None
+        extent, step = runs[0] if runs else (1, 1)
+        first = low + min(0, (extent - 1) * step)
+        out.append((first, abs(step), extent))
+    return out
+
+
+def _common(a: Run, b: Run) -> int:
+    """How many numbers two runs share."""
+    (f, s, n), (g, r, m) = a, b
+    low, high = max(f, g), min(f + s * (n - 1), g + r * (m - 1))
+    if (g - f) % gcd(s, r):
+        return 0
+    lcm = s * r // gcd(s, r)
+    x = next(x for x in range(f, f + s * r + 1, s) if (x - g) % r == 0)
+    start = x + -(-(low - x) // lcm) * lcm
+    return 0 if start > high else (high - start) // lcm + 1
+
+
+def _listed(a: Touch, b: Touch) -> int | None:
+    """Elements that both touch, one by one; None where there are more points than `ig.cost` visits."""
+    with LOADING:
+        from idgraph.cost.points import LIMIT, grid, holds, values  # noqa: PLC0415 - loads NumPy
+
+    if max(a.points or 0, b.points or 0) > LIMIT:
+        return None
+    found: list[set[int]] = []
+    for t in (a, b):
+        env, count = grid(_around(t))
+        pairs = zip(t.map.results, t.buffer.axes, strict=True)
+        address = reduce(lambda flat, x: flat * int(x[1].extent) + x[0], pairs, as_expr(0))
+        inside, _ = holds([t.map.condition], env, {}, {}, count)
+        found.append(set(values(address, env, {}, {}, count)[0][inside].tolist()))
+    return len(found[0] & found[1])

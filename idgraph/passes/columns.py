@@ -1,0 +1,118 @@
+"""columns: the loops over a reduced row of several axes as one or two loops whose indices do not divide, for a core.
+
+Before: ``for i < 13: for t < 1024 threadIdx.x: if i*1024 + t < 12544: for c < 4: s <- sum x[...//784...]``, a row of 16
+pictures of 3136 elements. After: ``for i < 16: for c < 3136: s <- sum x[i*200704 + c]``. The order of the terms stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from idgraph.arith import as_expr, simplify, symbol
+from idgraph.kernel.defuse import everywhere, rewritten
+from idgraph.kernel.ir import (
+    Accumulate,
+    Checked,
+    Choose,
+    Compute,
+    Declare,
+    If,
+    Kernel,
+    Lanes,
+    Load,
+    Loop,
+    Note,
+    Single,
+    Stmt,
+    walk,
+)
+from idgraph.passes.collapse import chain_of, row_of
+from idgraph.passes.rows.sweep import sweep_of, tidied
+
+Body = tuple[Stmt, ...]
+
+
+def by_columns(kernel: Kernel) -> Kernel:
+    """columns: reduced rows without divisions.
+
+    >>> import idgraph as ig
+    >>> k = ig.kernel.parse('''
+    ... kernel k():
+    ...   buffer x: float32[1600] input "x"
+    ...   buffer y: float32[1] output "y"
+    ...   s: float64 = 0.0
+    ...   for i < 7:
+    ...     for t < 16, threadIdx.x:
+    ...       if i*16 + t < 100:
+    ...         for c < 4:
+    ...           v: float32 = x[(i*16 + t)//25*400 + (i*16 + t)%25*4 + c]
+    ...           s <- sum v
+    ...   y[0] = s
+    ... ''')
+    >>> print(by_columns(k))
+    kernel k():
+      buffer x: float32[1600] input "x"
+      buffer y: float32[1] output "y"
+      s: float64 = 0.0
+      for i < 4:
+        for c < 100:
+          v: float32 = x[c + i*400]
+          s <- sum v
+      y[0] = s
+    """
+    return replace(kernel, body=_level(kernel.body))
+
+
+def _level(body: Sequence[Stmt]) -> Body:
+    made: list[Stmt] = []
+    for s in body:
+        if isinstance(s, Loop) and not s.parallel.startswith("blockIdx") and (row := _row(s)) is not None:
+            made.append(row)
+        elif isinstance(s, (Loop, If, Single, Lanes, Checked)):
+            made.append(replace(s, body=_level(s.body)))
+        else:
+            made.append(s)
+    return tuple(made)
+
+
+def _row(s: Loop) -> Loop | None:
+    """The loops that only add up, in their order; None where they do more, or where one sweep holds them already."""
+    (tidy, *more) = tidied((s,))
+    if more or not isinstance(tidy, Loop) or sweep_of(tidy) is not None:
+        return None
+    chain, guards = chain_of(tidy), list[If]()
+    body = chain[-1].body
+    while len(inner := [x for x in body if not isinstance(x, Note)]) == 1 and isinstance(inner[0], (If, Loop)):
+        if isinstance(inner[0], If):
+            guards.append(inner[0])
+        else:
+            chain.append(inner[0])
+        body = inner[0].body
+    for g in reversed(guards):
+        body = (replace(g, body=body),)
+    if len(chain) < 2 or not all(v.extent.is_const and v.extent != 0 for v in chain) or not _only_adds(body):
+        return None
+    row = row_of(chain, body)
+    if row is None:
+        return None
+    count, first, last = row.total // row.length, chain[0], chain[-1]
+    column = symbol(last.var, 0, row.length - 1)
+    at = {row.number: (symbol(first.var, 0, count - 1) * row.length if count > 1 else as_expr(0)) + column}
+    moved = everywhere(row.body, lambda x: rewritten(x, index=lambda e: simplify(e.substitute(at))))
+    inner_loop = Loop(last.var, as_expr(row.length), "serial", moved, last.note)
+    return inner_loop if count == 1 else Loop(first.var, as_expr(count), "serial", (inner_loop,), first.note)
+
+
+def _only_adds(body: Body) -> bool:
+    """Straight code without writes, whose results are sums and the like of the whole row."""
+    sums = False
+    for x in walk(body):
+        match x:
+            case Accumulate(buffer=None, running=None):
+                sums = True
+            case Note() | Load() | Compute() | Choose() | Declare() | If():
+                pass
+            case _:
+                return False
+    return sums

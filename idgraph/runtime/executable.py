@@ -1,0 +1,48 @@
+"""The part of a program that compiles and runs: its kernels, their source, and the sizes that fit them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from idgraph.codegen.printers import kernel_source
+from idgraph.display import Printed
+from idgraph.errors import EmitError, arguments
+from idgraph.index.sizes import Fitting, Size, check_sizes, fitting
+from idgraph.ir import Fusion
+from idgraph.ir.targets import TARGETS
+from idgraph.ir.targets import TargetName as Target
+from idgraph.kernel.ir import Kernel, Plan
+from idgraph.runtime.cache import KernelCache
+
+
+class Executable(Printed):
+    """Kernels for one target, as compilers and launches see them; `idgraph.Program` is one that can be called."""
+
+    __slots__ = ("_fitting", "_sizes", "cache", "fusion", "fusion_names", "plan", "target", "texts")
+
+    def __init__(
+        self, fusion: Fusion, target: Target, plan: Plan, cache: KernelCache | None = None, sizes: tuple[Size, ...] = ()
+    ) -> None:
+        self.fusion = fusion
+        self.target: Target = target
+        self.plan = plan
+        self.cache = cache
+        self.fusion_names = frozenset(t.name for t in fusion.tensors)
+        self.texts: dict[tuple[bool, tuple[int, int]], tuple[str, ...]] = {}  # PTX, by checked and by device
+        self._sizes = sizes
+        self._fitting: list[Fitting] = []
+
+    @arguments(EmitError)
+    def check_sizes(self, env: Mapping[str, int]) -> None:
+        """Raise `EmitError` where some number does not fit 64 bits when the symbols have these values."""
+        if self._sizes and not any(f.holds(env) for f in self._fitting):
+            found = fitting(self._sizes, env)
+            if found is None:
+                check_sizes(self._sizes, env)
+            else:
+                self._fitting.append(found)
+
+    @arguments(EmitError)
+    def kernel_source(self, kernel: Kernel, checked: bool = False) -> str:
+        """One kernel as text."""
+        return kernel_source(kernel, self.plan, TARGETS[self.target], checked)

@@ -1,0 +1,209 @@
+"""Loops of a reference: a tensor with a nest of its own, whose kept axes are cut into blocks, threads and vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from math import gcd
+
+from idgraph.index.warps import WARP
+from idgraph.ir import (
+    SCATTERS,
+    IterDomain,
+    Merge,
+    Resize,
+    Tensor,
+    TensorExpr,
+    item_size,
+)
+from idgraph.layout.infer import bytes_of
+from idgraph.schedule.blocks import VECTOR_BYTES, cut_blocks
+from idgraph.schedule.config import KernelConfig
+from idgraph.schedule.follow import HEAVY, Cut, flat_cut, loop_order
+from idgraph.schedule.inline import scan_loops
+from idgraph.schedule.reads import picks_elements, takes_rows
+from idgraph.schedule.scan import cut_scan, scanned_axis
+from idgraph.schedule.scatter import schedule_scatter
+
+BLOCK = 128
+GATHER_BLOCK = 1024  # elements gathered from one row by many threads of a block are found in its cache
+FEW = 4  # operations for which 1024 threads have registers enough
+STEPS = 2
+LARGE = 1 << 22  # bytes that keep all threads busy with several vectors each
+MAX_VECTORS = 4  # that one thread loads for the parts of a rotation
+GATHERS = frozenset({"gather", "take_along_dim"})
+MAX_PARTS = 4
+
+
+def reference_loops(t: Tensor, sources: Sources, stored: Collection[Tensor], config: KernelConfig) -> None:
+    """Kept axes flattened and cut into blocks and threads; reduced axes inside them, axes of one element last."""
+    rows = [e for e in sources.exprs if takes_rows(e)]
+    small = len(sources.exprs) <= FEW and len(sources.inputs) <= 2
+    elements = any(e.op in GATHERS and e not in rows for e in sources.exprs)
+    block = config.block or ((GATHER_BLOCK if small else GATHER_BLOCK // 2) if elements else BLOCK)
+    if t.definition is not None and t.definition.op in SCATTERS:
+        schedule_scatter(t.definition, block, config.vectors or 1)
+        return
+    if _interleaves(t):
+        _interleaved(t, block)
+        return
+    if cut_scan(t, sources.exprs, _vector(t, sources), stored):
+        return
+
+    kept = _in_order(t, stored, scanned_axis(t, sources.exprs))
+    if not kept:
+        return
+    alone = kept == len(t.loop) or all(d.is_broadcast for d in t.loop[kept:])
+    most, single = _vector(t, sources), picks_elements(sources.exprs)
+    parts, width = _lanes(t, kept, sources) if alone and not single else (1, 1)
+    flat = alone and parts == 1 and width < most and not single
+    cut = flat_cut(t, t.loop[:kept], stored, most) if flat else None
+    if cut is not None and cut.axes:
+        kept, width = _flattened(t, kept, cut), 1
+    elif width > 1 and cut is None:
+        t.split(kept - 1, width).parallelize(kept, "vectorize")
+    if parts > 1:
+        t.split(kept - 1, parts, inner=False).reorder({kept - 1: kept}).parallelize(kept, "unroll")
+    # A row that an index selects has the latency of two loads, so several are in flight at once; so are constants.
+    waits = not sources.inputs or bool(rows)
+    usual = most if single else STEPS if waits else 1 if cut is not None and cut.several else _deep(sources, most)
+    steps = config.vectors or (cut.steps if cut is not None and cut.steps > 1 else usual if parts == 1 else 1)
+    many = parts * len(sources.inputs) > MAX_VECTORS
+    apart = parts > 1 and (many if config.apart is None else config.apart)
+    if apart:  # each part has threads of its own, whole warps of them
+        block = max(WARP, block // parts // WARP * WARP)
+    cut_blocks(t, kept, block, steps)
+    if apart:
+        at = 3 if steps > 1 else 2
+        t.reorder({at: 1}).parallelize(1, "serial").merge(1)
+    t.parallelize(0, "blockIdx.x")
+    t.parallelize(1, "threadIdx.x")
+
+
+def _in_order(t: Tensor, stored: Collection[Tensor], scanned: IterDomain | None) -> int:
+    """Loops as memory lies: first those that are kept, whose number is returned; reduced ones and those that go in
+    order inside them, axes of one element last."""
+    serial = (*scan_loops(t), scanned)
+
+    def rank(d: IterDomain) -> int:
+        return 2 if d.is_broadcast else 1 if d.kind == "reduction" or d in serial else 0
+
+    kept = [d for d in t.loop if rank(d) == 0]
+    order = loop_order(t, kept, stored) if len(kept) > 1 and t.loop == t.logical else kept
+    wanted = [*order, *sorted((d for d in t.loop if rank(d)), key=rank)]
+    if wanted != list(t.loop):
+        t.reorder([t.loop.index(d) for d in wanted])
+    return len(kept)
+
+
+def _flattened(t: Tensor, kept: int, cut: Cut) -> int:
+    """The innermost kept loops as one, cut into vectors; returns the number of kept loops outside of the vectors."""
+    for _ in range(cut.axes - 1):
+        kept -= 1
+        t.merge(kept - 1)
+    if cut.chunks is not None:  # a row has vectors of its own, whole and not
+        t.split(kept - 1, cut.chunks * cut.width)
+        kept += 1
+    t.split(kept - 1, cut.width).parallelize(kept, "unroll" if cut.several else "vectorize")
+    return kept
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The tensors computed for a tensor, and the inputs that it reads."""
+
+    exprs: tuple[TensorExpr, ...]
+    inputs: tuple[Tensor, ...]
+
+
+def sources_of(t: Tensor, stored: Collection[Tensor]) -> Sources:
+    exprs: dict[TensorExpr, None] = {}
+    inputs: dict[Tensor, None] = {}
+    stack = [t]
+    while stack:
+        u = stack.pop()
+        e = u.definition
+        if e is None or (u in stored and u is not t):
+            inputs[u] = None
+        elif e not in exprs:
+            exprs[e] = None
+            stack += e.inputs
+    return Sources(tuple(exprs), tuple(inputs))
+
+
+def _interleaves(t: Tensor) -> bool:
+    """True where a few tensors lie interleaved in the last axis: joined on a short last axis, then flattened."""
+    exprs = t.domain.exprs
+    if not exprs or not all(isinstance(x, Merge) for x in exprs) or not isinstance(exprs[-1], Merge):
+        return False
+    last, n = exprs[-1], exprs[-1].inner.extent
+    own = [d for d in t.root if not d.is_broadcast]
+    short = n.is_const and 1 < int(n) <= MAX_PARTS
+    return (
+        short and last.inner is own[-1] and last.out is t.loop[-1] and own[-2].extent.is_const and t.loop == t.logical
+    )
+
+
+def _interleaved(t: Tensor, block: int) -> None:
+    """Loops over the axes before flattening, so that what the parts share is computed once for all of them."""
+    own = [d for d in t.root if not d.is_broadcast]
+    t.set_loop(own)
+    rows, parts, width = len(own) - 1, int(own[-1].extent), VECTOR_BYTES // item_size(t.dtype)
+    width = max(1, width // parts)
+    while int(own[-2].extent) % width:
+        width //= 2
+    t.split(rows - 1, width).parallelize(rows, "vectorize").parallelize(rows + 1, "unroll")
+    cut_blocks(t, rows, block)
+    t.parallelize(0, "blockIdx.x")
+    t.parallelize(1, "threadIdx.x")
+
+
+def _vector(t: Tensor, sources: Sources) -> int:
+    """Elements of one access: 16 bytes of the reference, or of what it reads where that is a byte wide."""
+    size = item_size(t.dtype)
+    if size == 1 and sources.inputs:
+        size = max(size, min(item_size(x.dtype) for x in sources.inputs))
+    return VECTOR_BYTES // size
+
+
+def _deep(sources: Sources, width: int) -> int:
+    """Vectors of a thread where those of the largest input are narrow: together they are 16 bytes of it."""
+    largest = max(sources.inputs, key=bytes_of, default=None)
+    if largest is None or bytes_of(largest) < LARGE:
+        return 1
+    return max(1, min(MAX_VECTORS, VECTOR_BYTES // (width * item_size(largest.dtype))))
+
+
+def _lanes(t: Tensor, kept: int, sources: Sources) -> tuple[int, int]:
+    """(parts, width) for the last kept loop axis: equal parts that cuts leave, and elements of one vector access."""
+    extent = t.loop[kept - 1].extent
+    if not extent.is_const or extent == 0:
+        return 1, 1
+    n, width = int(extent), _vector(t, sources)
+    parts = n // gcd(n, *_cuts(t, n))
+    if parts > MAX_PARTS:  # small tables in many pieces are read by chosen addresses
+        parts = n // gcd(n, *_cuts(t, n, bytes_of(t) // HEAVY))
+    if parts > MAX_PARTS:
+        parts = 1
+    while width > 1 and (n // parts) % width:
+        width //= 2
+    return parts, width
+
+
+def _cuts(t: Tensor, n: int, least: int = 0) -> set[int]:
+    """Places at which resizes of what feeds ``t`` cut an axis of ``n`` elements, with ``least`` bytes behind them."""
+    found: set[int] = set()
+    seen: set[Tensor] = set()
+    stack = [t]
+    while stack:
+        u = stack.pop()
+        if u in seen or u.definition is None:
+            continue
+        seen.add(u)
+        for x in u.domain.exprs:
+            if not isinstance(x, Resize) or n not in (x.source.extent, x.out.extent):
+                continue
+            if not least or max((bytes_of(s) for s in sources_of(u, ()).inputs), default=0) >= least:
+                found.update(abs(int(c)) for c in (x.left, x.right) if c.is_const)
+        stack.extend(u.definition.inputs)
+    return found - {0}

@@ -1,0 +1,168 @@
+"""Shapes of row fusions: threads, lanes and rows of a block, by the sizes of a space and by its memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from idgraph.index.warps import WARP
+from idgraph.ir import IterDomain, Mapped, Tensor, item_size
+from idgraph.schedule.blocks import VECTOR_BYTES
+from idgraph.schedule.config import MAX_THREADS, RULE, KernelConfig
+from idgraph.schedule.follow import read_order
+from idgraph.schedule.row_spaces import FEW_ROWS, NEAR, Space, product_of, reduces
+
+REDUCING_THREADS = 256  # threads of a block that reduces one long row
+WRITING_THREADS = 512  # the same where it also writes a row
+CHUNKS = 4  # pieces of 16 bytes that each thread takes of a row, where there are enough rows for all processors
+HELD = 32  # elements of a row that a thread takes at most: of bytes, CHUNKS accesses would be more than it can hold
+BLOCK = 128  # threads of a block that works on several short rows
+BUSY = 1 << 18  # threads that a large GPU runs at once
+LEAST_COLUMNS = 16  # columns of each thread, where several share a row
+ACROSS_THREADS = 256  # of a block whose neighbouring threads take neighbouring rows
+ENOUGH = 1 << 17  # threads that keep a large GPU's memory busy, each with an access of 16 bytes or several in flight
+LINE_THREADS = 8  # neighbouring threads whose accesses of 16 bytes fill a line of 128 bytes
+SEVERAL = 4  # rows of as many columns as threads can take at once
+SHORT = 8  # columns that one thread reads of several rows at once
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The loops of one space: ``lanes`` elements of a vector, ``threads`` for each row, ``rows`` of a block.
+
+    ``across`` says that neighbouring threads take neighbouring rows (the rows are what is contiguous); the ``threads``
+    of one row lie in the block's other direction. Each thread then takes ``side`` neighbouring rows, and a block
+    ``rows`` times as many. ``why`` is the rule's reason.
+    """
+
+    lanes: int
+    threads: int
+    rows: int
+    across: bool
+    why: str = ""
+    side: int = 1
+
+    @property
+    def row_loops(self) -> int:
+        """Loops left of the columns."""
+        return (2 if self.across or self.rows > 1 or self.side > 1 else 1) + (self.side > 1)
+
+
+def shape_of(space: Space, writes: bool, config: KernelConfig = RULE) -> Shape:
+    """Threads and lanes for the space: by its extents and by which axes lie innermost in memory.
+
+    Long rows get a block each, of the more threads the fewer rows there are; short ones a part of a warp or a few
+    warps, several rows a block. What ``config`` chooses is taken as far as the row has elements for it.
+    """
+    columns = [t for t in space.labels if not space.is_row(t) or reduces(t)]
+    read = [p for t in columns if t.definition is not None for p in t.definition.inputs if not p.definition]
+    across = any(_innermost(space, t) < space.rows for t in space.labels if reduces(t))
+    count, rows = product_of(space.extents[space.rows :]), product_of(space.extents[: space.rows])
+    if across:
+        return _across(space, rows, count, config)
+    beside = 1 if writes or config.threads or config.rows else _beside(space, rows, count)
+    if beside > 1:
+        why = "rows of a few columns: several a thread, which lie side by side"
+        return Shape(1, 1, BLOCK, across=True, why=why, side=beside)
+    sizes = [item_size(t.dtype) for t in (*read, *columns) if not t.definition or t in t.fusion.outputs]
+    lanes = VECTOR_BYTES // min([*sizes, 4])
+    usual = WRITING_THREADS if writes else REDUCING_THREADS
+    if count is None:
+        return Shape(lanes, config.threads or usual, 1, across=False, why="columns of open number")
+    few = rows is not None and rows < FEW_ROWS
+    alone = few or count <= WARP * lanes or config.threads
+    wanted = -(-count // (lanes if alone else max(lanes, min(lanes * CHUNKS, HELD))))
+    most = config.threads or (1024 if few else usual)
+    threads = 1
+    while threads < most and threads < wanted:
+        threads *= 2
+    while lanes > 1 and threads * lanes > max(1, count) * 2 - 1:
+        lanes //= 2
+    block = 1
+    most = config.rows or -(-BLOCK // threads)
+    while block < most and (rows is None or block < rows):
+        block *= 2
+    side = 1 if writes or config.threads or config.rows or threads * lanes < count else _several(space, rows, threads)
+    if side > 1:
+        block = max(1, BLOCK // threads)
+        return Shape(
+            lanes, threads, block, across=False, why="short rows: several a thread, in flight together", side=side
+        )
+    why = (
+        "as chosen" if config.threads or config.rows
+        else f"fewer rows than {FEW_ROWS}" if few
+        else "short rows share a block" if block > 1
+        else "rows enough for all processors"
+    )  # fmt: skip
+    return Shape(lanes, threads, max(1, min(block, MAX_THREADS // threads)), across=False, why=why)
+
+
+def _across(space: Space, rows: int | None, count: int | None, config: KernelConfig) -> Shape:
+    """Neighbouring threads on neighbouring rows, several rows each as far as one access holds; where those are too few
+    for a device, more threads for each row."""
+    side = _side(space)
+    threads = 1
+    if rows is not None and count is not None:
+        most = config.threads or (ACROSS_THREADS * 2 // LINE_THREADS if side > 1 else WARP)
+        busy = ENOUGH if side > 1 else BUSY
+        while threads < most and rows // side * threads < busy and threads * 2 * LEAST_COLUMNS <= count:
+            threads *= 2
+    least, most = LINE_THREADS if side > 1 else WARP, WARP if threads > 1 else BLOCK
+    together = config.rows or max(least, min(most, ACROSS_THREADS // threads))
+    why = "rows side by side in memory: neighbours on neighbouring threads"
+    return Shape(1, threads, together, across=True, why=why, side=side)
+
+
+def _side(space: Space) -> int:
+    """Neighbouring rows whose elements one access holds, of everything that is read or written by row and column."""
+    wide = [t for t in space.labels if reduces(t)]
+    if any(_innermost(space, t) != space.rows - 1 for t in wide):
+        return 1
+    return _neighbours(space, VECTOR_BYTES // max(_largest_read(space, t) for t in wide))
+
+
+def _beside(space: Space, rows: int | None, count: int | None) -> int:
+    """Rows of a few columns that one thread takes, so that it reads one run of memory and writes one access."""
+    if rows is None or count is None or count > SHORT:
+        return 1
+    widest = max(item_size(t.dtype) for t in space.labels if space.is_row(t))
+    return _neighbours(space, VECTOR_BYTES // widest, rows)
+
+
+def _several(space: Space, rows: int | None, threads: int) -> int:
+    """Short rows that the same threads take, so that the loads of all are in flight together."""
+    return 1 if rows is None else _neighbours(space, SEVERAL, rows * threads)
+
+
+def _neighbours(space: Space, most: int, threads: int | None = None) -> int:
+    """``most`` rows or a half, a quarter, ... of them, as divides the last row axis and leaves threads enough."""
+    last = space.extents[space.rows - 1] if space.rows else None
+    if last is None or not last.is_const:
+        return 1
+    while most > 1 and (int(last) % most or (threads is not None and threads // most < BUSY)):
+        most //= 2
+    return most
+
+
+def _largest_read(space: Space, t: Tensor) -> int:
+    """Bytes of the widest element that is loaded along the last row for a reduction, here or behind what it reads."""
+    found, seen = 1, set[IterDomain]()
+    work = [(t, d) for d, n in space.labels[t].items() if n == space.rows - 1]
+    while work and len(seen) < NEAR:
+        t, own = work.pop()
+        seen.add(own)
+        e = t.definition
+        for p, row in zip(e.inputs, e.reads, strict=True) if e is not None else ():
+            for axis, read in zip(p.axes, row, strict=True):
+                if isinstance(read, Mapped) and read.domain is own and axis not in seen:
+                    stored = p.definition is None or (reduces(p) and p not in space.labels)
+                    found = max(found, item_size(p.dtype)) if stored else found
+                    work.append((p, axis))
+    return found
+
+
+def _innermost(space: Space, t: Tensor) -> int:
+    """The label of the axis along which most of what ``t`` is computed from lies side by side in memory."""
+    own = [
+        d for d in (read_order(t.definition, space.orders) if t.definition is not None else ()) if d in space.labels[t]
+    ]
+    return space.labels[t][own[-1]] if own else 0

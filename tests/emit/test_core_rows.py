@@ -1,0 +1,105 @@
+"""Loops for a core: rows of plain indices out of any nest of loops, by the passes that make them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import idgraph as ig
+from idgraph.kernel.ir import Kernel, Loop, Stmt, walk
+from idgraph.passes.collapse import collapsed
+from idgraph.passes.columns import by_columns
+from idgraph.passes.round_once import rounded_once
+from idgraph.passes.unswitch import unswitched
+
+
+def _rotated(f: ig.Fusion) -> ig.Tensor:
+    x, c = f.input("x", (2, 3, 16, 128), "bfloat16"), f.input("c", (1, 1, 16, 128), "bfloat16")
+    return x * c + ig.cat([-x[..., 64:], x[..., :64]], dim=-1) * c
+
+
+def _embedded(f: ig.Fusion) -> ig.Tensor:
+    return ig.embedding(f.input("i", (12,), "int64"), f.input("t", (7, 1024)))
+
+
+def _gathered(f: ig.Fusion) -> ig.Tensor:
+    return ig.gather(f.input("x", (40, 192)), 1, f.input("i", (40, 192), "int64"))
+
+
+CASES: dict[str, tuple[Callable[[ig.Fusion], ig.Tensor], set[str]]] = {
+    "halves rotated": (_rotated, {"collapse", "unswitch", "round_once"}),
+    "embedding": (_embedded, {"collapse", "hoist_loads"}),
+    "gather": (_gathered, {"collapse"}),
+    "sums of channels": (lambda f: ig.sum(f.input("x", (16, 8, 20, 20)), (0, 2, 3)), {"columns"}),
+    "largest of channels": (lambda f: ig.amax(f.input("x", (16, 8, 20, 20)), (0, 2, 3)), {"columns", "keys"}),
+    "columns of odd length": (lambda f: ig.sum(f.input("x", (2001, 1003)), 0), {"columns", "interchange"}),
+    "largest of columns": (lambda f: ig.amax(f.input("x", (330, 515)), 0), {"interchange"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_addresses(name: str) -> None:
+    build, wanted = CASES[name]
+    f = ig.Fusion("f")
+    t = f.output(build(f))
+    rng = np.random.default_rng(0)
+    arrays: dict[str, Any] = {
+        x.name: rng.integers(0, 7, [int(n) for n in x.shape]).astype(
+            ml_dtypes.bfloat16 if x.dtype == "bfloat16" else x.dtype
+        )
+        for x in f.inputs
+    }
+    want = np.asarray(ig.emit(f, "numpy").run(arrays)[t.name], np.float64)
+    ig.schedule.auto(f)
+    p = ig.emit(f, "cpu")
+    assert wanted <= set(p.kernels[0].passes)
+    assert np.array_equal(np.asarray(p.run(arrays, poison=True)[t.name], np.float64), want)
+    assert ig.validate(f, target="cpu").ok
+
+
+def _kernel(body: str, buffers: str = 'buffer x: float32[4096] input "x"') -> Kernel:
+    return ig.kernel.parse(f'kernel k():\n  {buffers}\n  buffer y: float32[4096] output "y"\n{body}')
+
+
+def _loops(k: Kernel) -> list[int]:
+    return [int(s.extent) for s in walk(k.body) if isinstance(s, Loop)]
+
+
+def test_nothing_is_moved_where_the_order_counts() -> None:
+    nest = "  for b < 8, blockIdx.x:\n    for t < 16, threadIdx.x:\n      for q < 4:\n"
+    scattered = nest + (
+        "        i: int64 = cast(3)\n        let at = i\n        v: float32 = x[b*64 + t*4 + q]\n        y[at] = v\n"
+    )
+    assert _loops(collapsed(_kernel(scattered))) == [8, 16, 4]
+    plain = nest + "        v: float32 = x[b*64 + t*4 + q]\n        y[b*64 + t*4 + q] = v\n"
+    assert _loops(collapsed(_kernel(plain))) == [1, 512]
+
+
+def test_a_value_that_is_read_again_is_rounded_before() -> None:
+    bf16 = 'buffer x: bfloat16[64] input "x"\n  buffer z: bfloat16[64] output "z"'
+    text = "  for i < 64:\n    u: bfloat16 = x[i]\n    v: bfloat16 = mul(u, u)\n    z[i] = v\n"
+    assert "v: float32" in str(rounded_once(_kernel(text, bf16)))
+    again = text + "    w: float32 = cast(v)\n    y[i] = w\n"
+    assert "v: float32" not in str(rounded_once(_kernel(again, bf16)))
+
+
+def test_tests_of_the_step_stay_in_the_loop() -> None:
+    text = "  for r < 4:\n    for c < 64:\n      if {}:\n        v: float32 = x[r*64 + c]\n        y[r*64 + c] = v\n"
+    assert _loops(unswitched(_kernel(text.format("c < 9")))) == [4, 64]
+    assert _loops(unswitched(_kernel(text.format("r < 2")))) == [4, 64, 64]
+
+
+def test_rows_that_are_one_already_stay() -> None:
+    def all_of(body: tuple[Stmt, ...]) -> list[Stmt]:
+        return list(walk(body))
+
+    text = (
+        "  s: float32 = 0.0\n  for i < 8:\n    for t < 16, threadIdx.x:\n      v: float32 = x[i*16 + t]\n"
+        "      s <- sum v\n  y[0] = s\n"
+    )
+    k = _kernel(text)
+    assert all_of(by_columns(k).body) == all_of(k.body)

@@ -1,0 +1,183 @@
+"""Lanes around loops over columns: neighbouring rows reduced side by side, with wide loads and the right values."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import idgraph as ig
+from idgraph.ir import DType
+from idgraph.kernel.ir import Checked, Combine, Kernel, Lanes, Let, Loop, VectorLoad, walk
+from idgraph.passes.jam import jammed, sunk
+from idgraph.runtime import compile_ptx
+from idgraph.validate import random_inputs
+from idgraph.validate.addresses import index_values
+from idgraph.validate.kernels import check_kernels
+
+NEST = """
+kernel k():
+  buffer x: float32[4096] input "x"
+  buffer y: float32[64] output "y"
+  launch threadIdx.x: 16
+  launch threadIdx.y: 4
+  for i < 16, threadIdx.x:
+    for w < 4, unroll:
+      s: float64 = 0.0
+      for c < 16:
+        for t < 4, threadIdx.y:
+          v: float32 = x[c*256 + t*64 + i*4 + w]
+          s <- sum v, to float32
+      s <- sum over threadIdx.y
+      r: float32 = cast(s)
+      single threadIdx.y:
+        y[i*4 + w] = r
+"""
+
+
+def _kernel(text: str) -> Kernel:
+    return ig.kernel.parse(text)
+
+
+def _across(rows: int, columns: int, dtype: DType = "float32") -> ig.Fusion:
+    f = ig.Fusion("across")
+    x = f.input("x", shape=(columns, rows), dtype=dtype)
+    f.output(ig.cast(ig.sum(ig.cast(x, "float32"), 0), dtype))
+    ig.schedule.auto(f)
+    return f
+
+
+def test_each_lane_has_its_sum_and_its_exchange() -> None:
+    k = jammed(_kernel(NEST))
+    k.verify()
+    assert [s.acc.name for s in walk(k.body) if isinstance(s, Combine)] == ["s_0", "s_1", "s_2", "s_3"]
+    assert not any(isinstance(s, Loop) and s.parallel == "unroll" for s in walk(k.body))
+    (columns,) = [s for s in walk(k.body) if isinstance(s, Loop) and s.var == "c"]
+    assert sum(isinstance(s, Lanes) for s in walk((columns,))) == 1
+
+
+def test_nothing_moves_where_a_step_reads_what_another_wrote() -> None:
+    scan = NEST.replace("s <- sum v, to float32", "q: float64 = s <- sum v, to float32 along c")
+    for text in (
+        NEST.replace("for c < 16:", "for c < 16 - w:"),  # as many columns as the lane says
+        NEST.replace("s: float64 = 0.0", 's: float64 = 0.0\n      alloc a: float32[4] private "a"'),
+    ):
+        k = _kernel(text)
+        assert jammed(k) is k
+    assert "scan" not in scan  # the text above has none: scans are refused in test_scan
+
+
+SELECTED = """
+kernel k():
+  where ld in _, _
+  buffer n: int64[8] input "n"
+  buffer x: float32[1024] input "x"
+  buffer y: float32[8] output "y"
+  for i < 4:
+    for w < 2, vectorize:
+      r: int64 = n[i*2 + w]
+      let ld = r
+      check (ld >= 0) & (ld < 64), of ld, site "x", axis 0, extent 64, index "n", in "t", at "f", loop i, loop w:
+        s: float64 = 0.0
+        for c < 16:
+          v: float32 = x[ld*16 + c]
+          s <- sum v, to float32
+        q: float32 = cast(s)
+        y[i*2 + w] = q
+"""
+
+
+def test_each_lane_keeps_its_own_check() -> None:
+    k = jammed(_kernel(SELECTED))
+    k.verify()
+    checks = [s for s in walk(k.body) if isinstance(s, Checked)]
+    assert sorted(str(s.condition) for s in checks) == [f"(ld_{n} >= 0) & (ld_{n} < 64)" for n in range(2)]
+    assert sorted(s.value for s in checks) == ["ld_0", "ld_1"]
+
+
+def test_computations_of_one_thread_stand_inside_it() -> None:
+    k = _kernel(NEST)
+    (nest,) = k.body
+    assert isinstance(nest, Loop) and isinstance(nest.body[0], Loop)
+    before = nest.body[0].body
+    after = sunk(before, frozenset("x"))
+    assert len(after) == len(before) - 1 and str(after[-1]).count("cast") == 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize("rows", [64, 72, 77, 1024])
+def test_sums_over_a_leading_axis(rows: int, dtype: DType) -> None:
+    f = _across(rows, 300, dtype)
+    p = ig.emit(f, target="cuda")
+    bits = {"float32": 4, "bfloat16": 2, "float64": 8}[dtype]
+    wide = [s for k in p.kernels for s in walk(k.ir.body) if isinstance(s, VectorLoad)]
+    side = 16 // bits
+    while rows % side:
+        side //= 2
+    assert all(len(s.locals) * (2 if s.pairs else 1) == side for s in wide) and bool(wide) == (side > 1)
+    for target in ("python", "cpu"):
+        ig.validate(f, target=target)
+
+
+def test_loads_are_wide_and_divisions_short() -> None:
+    (text,) = compile_ptx(ig.emit(_across(4096, 16384), target="cuda"))
+    assert len(re.findall(r"ld\.global\S*\.v4", text)) == 8 and ".local" not in text
+    assert not re.findall(r"(div|rem)\.[su]64", text)
+
+
+def test_rows_that_loaded_indices_select_are_in_flight_together() -> None:
+    f = ig.Fusion("bags")
+    ids = f.input("ids", shape=(64, 12), dtype="int64")
+    table = f.input("table", shape=(4000, 32), dtype="bfloat16")
+    f.output(ig.sum(ig.cast(ig.embedding(ids, table), "float32"), 1))
+    ig.schedule.auto(f)
+    (k,) = ig.emit(f, target="cuda").kernels
+    lets = [s for s in walk(k.ir.body) if isinstance(s, Let)]
+    (columns,) = [s for s in walk(k.ir.body) if isinstance(s, Loop) and s.parallel == "serial"]
+    assert len(lets) == 4 and columns.extent == 3
+    assert [len(s.locals) for s in walk(k.ir.body) if isinstance(s, VectorLoad) and s.buffer.title == "table"] == [
+        8
+    ] * 4
+    for target in ("python", "cpu"):
+        ig.validate(f, target=target)
+
+
+@pytest.mark.parametrize("columns", [2, 7, 13])
+def test_columns_that_no_step_divides(columns: int) -> None:
+    f = ig.Fusion("bags")
+    ids = f.input("ids", shape=(64, columns), dtype="int64")
+    table = f.input("table", shape=(4000, 32))
+    f.output(ig.sum(ig.embedding(ids, table) * ig.unsqueeze(f.input("w", shape=(64, columns)), 2), 1))
+    ig.schedule.auto(f)
+    for target in ("python", "cpu"):
+        ig.validate(f, target=target)
+    p = ig.emit(f, target="cuda")
+    report = check_kernels(p, {}, index_values(f, {}, random_inputs(f, 0, {}), 0))
+    assert report.ok, report.mismatch  # each column is read
+    k = p.kernels[0]
+    k.ir.verify()
+    assert sum(isinstance(s, Let) for s in walk(k.ir.body)) >= min(columns, 4)
+
+
+def test_a_value_that_one_loop_makes_for_the_next_stays_outside_of_lanes() -> None:
+    """Sums of one column, with the loops of one step left in."""
+    k = _kernel(
+        """
+kernel k():
+  buffer x: float32[2] input "x"
+  buffer y: float32[2] output "y"
+  for w < 2, unroll:
+    s: float32 = -inf
+    for c < 1:
+      v: float32 = x[c*2 + w]
+      s <- amax v
+    t: float32 = 0
+    for c < 1:
+      t: float32 = cast(s)
+    for c < 1:
+      u: float32 = neg(t)
+      y[c*2 + w] = u
+""".replace("sub(x0, t)", "neg(t)")
+    )
+    made = [s for s in jammed(k).body if isinstance(s, Loop)]
+    assert len(made) == 3 and not any(isinstance(s, Lanes) for s in walk((made[1],)))

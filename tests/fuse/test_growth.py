@@ -1,0 +1,44 @@
+"""The planner's work grows with the number of operations: counted in calls of functions, never in seconds."""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+from typing import Any, cast
+
+import pytest
+
+import idgraph as ig
+from tools.bench.planning import FAMILIES, grown
+
+
+def calls(f: ig.Fusion) -> int:
+    """Calls of Python functions that a plan takes."""
+    profile = cProfile.Profile()
+    profile.enable()
+    ig.fuse.plan(f)
+    profile.disable()
+    return int(cast(Any, pstats.Stats(profile)).total_calls)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_work_of_a_plan_is_near_linear(family: str) -> None:
+    make = FAMILIES[family]
+    calls(make(20))  # what is remembered once
+    small, large = (calls(make(n)) for n in (40, 120))
+    assert large / small < 3**1.3, (small, large)
+
+
+def test_many_norms_in_a_row_are_cut_into_kernels_of_a_few_passes() -> None:
+    f = FAMILIES["residual"](84)  # fourteen blocks
+    p = ig.fuse.plan(f)
+    sums = [sum(p.scheduled[name].definition.is_reduction for name in k) for k in p.kernels]  # type: ignore[union-attr]
+    assert len(sums) == p.after == 2 and max(sums) <= 8
+    p.apply(f)
+    assert ig.validate(f, target="numpy").ok
+
+
+def test_the_growth_of_a_table_is_the_power_of_the_last_two_sizes() -> None:
+    rows: list[dict[str, Any]] = [{"operations": n, "s": n * n / 7} for n in (10, 100, 300)]
+    assert grown(rows, "s") == 2.0 and grown(rows[:1], "s") is None

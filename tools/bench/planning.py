@@ -1,0 +1,132 @@
+"""Time of the planner by operations: ``python -m tools.bench.planning [--sizes N ...] [--limit S] [--json FILE]``.
+
+Chains of pointwise operations, residual blocks (each with a reduction over its rows) and fan-outs, scheduled by
+`ig.schedule.auto` and planned by `ig.fuse.plan`, each in a process of its own. The growth is told as the power of the
+number of operations that the time of the last two sizes grows by.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import platform
+import sys
+import time
+from collections.abc import Callable
+from math import log
+from pathlib import Path
+from typing import Any
+
+import idgraph as ig
+
+SIZES = (1000, 3000, 10_000)
+LIMIT_S = 600.0
+
+
+def chain(n: int) -> ig.Fusion:
+    """``n`` pointwise operations, each of the one before."""
+    f = ig.Fusion("chain")
+    t = f.input("x", shape=(64, 128))
+    for k in range(n):
+        t = t * 1.5 if k % 2 else ig.exp(t)
+    f.output(t)
+    return f
+
+
+def residual(n: int) -> ig.Fusion:
+    """Blocks of six operations: a mean of squares over each row goes back into the row."""
+    f = ig.Fusion("residual")
+    t = f.input("x", shape=(64, 128))
+    while len(f.exprs) < n:
+        t = t + ig.exp(t * ig.sum(t * t, 1, keepdim=True)) * 0.5
+    f.output(t)
+    return f
+
+
+def fan(n: int) -> ig.Fusion:
+    """``n`` - 1 outputs of one value."""
+    f = ig.Fusion("fan")
+    y = ig.exp(f.input("x", shape=(64, 128)))
+    f.output(*(y * float(k + 2) for k in range(n - 1)))
+    return f
+
+
+FAMILIES: dict[str, Callable[[int], ig.Fusion]] = {"chain": chain, "residual": residual, "fan": fan}
+
+
+def planned(family: str, n: int) -> dict[str, Any]:
+    """Seconds of processor time of both, and what the plan says, in this process."""
+    ig.fuse.plan(FAMILIES[family](20))  # imports
+    f = FAMILIES[family](n)
+    start = time.process_time()
+    ig.schedule.auto(f)
+    auto_s = time.process_time() - start
+    f = FAMILIES[family](n)
+    start = time.process_time()
+    p = ig.fuse.plan(f)
+    plan_s = time.process_time() - start
+    return {"auto_s": round(auto_s, 2), "plan_s": round(plan_s, 2), "before": p.before, "after": p.after}
+
+
+def _child(family: str, n: int, answer: multiprocessing.Queue[dict[str, Any]]) -> None:
+    answer.put(planned(family, n))
+
+
+def measured(family: str, n: int, limit: float) -> dict[str, Any]:
+    """The same in a process of its own, stopped at ``limit`` seconds."""
+    context = multiprocessing.get_context("spawn")
+    answer: multiprocessing.Queue[dict[str, Any]] = context.Queue()
+    child = context.Process(target=_child, args=(family, n, answer))
+    child.start()
+    row: dict[str, Any] = {"family": family, "operations": n}
+    try:
+        row |= answer.get(timeout=limit)
+    except Exception:  # the queue's own kind of timeout
+        row["failed"] = f"over {limit:.0f} s"
+        child.kill()
+    child.join()
+    return row
+
+
+def grown(rows: list[dict[str, Any]], key: str) -> float | None:
+    """The power of the size that a time grows by between the last two sizes."""
+    known = [(r["operations"], r[key]) for r in rows if r.get(key)]
+    if len(known) < 2:
+        return None
+    (n, a), (m, b) = known[-2:]
+    return round(log(b / a) / log(m / n), 2)
+
+
+def main() -> int:
+    """Measure, print a table, write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
+    parser.add_argument("--family", action="append", choices=sorted(FAMILIES))
+    parser.add_argument("--limit", type=float, default=LIMIT_S)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    all_rows: list[dict[str, Any]] = []
+    growth: dict[str, Any] = {}
+    print(f"{'family':<10}{'operations':>11}{'auto s':>9}{'plan s':>9}{'kernels before':>16}{'after':>7}")
+    for family in args.family or FAMILIES:
+        rows: list[dict[str, Any]] = []
+        for n in args.sizes:
+            row = measured(family, n, args.limit)
+            rows.append(row)
+            told = row.get("failed") or f"{row['auto_s']:>9}{row['plan_s']:>9}{row['before']:>16}{row['after']:>7}"
+            print(f"{family:<10}{n:>11}{told}", flush=True)
+            if "failed" in row:
+                break
+        all_rows += rows
+        growth[family] = {key: grown(rows, key) for key in ("auto_s", "plan_s")}
+        print(f"{family}: grows as operations to the {growth[family]}", flush=True)
+    if args.json:
+        report = {"machine": platform.processor() or platform.machine(), "python": platform.python_version(),
+                  "rows": all_rows, "growth": growth}  # fmt: skip
+        args.json.write_text(json.dumps(report, indent=1), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
