@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
@@ -401,8 +400,8 @@ def main() -> NoReturn:
     """Entry point: 0 holds, 1 a check failed, 2 bad input, with one line on stderr that says what is wrong."""
     if sys.stdout is None:  # closed by the shell (`>&-`)  # pyright: ignore[reportUnnecessaryComparison]
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
-    elif isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a file's name may hold what no encoding can write
+    elif (reconfigure := getattr(sys.stdout, "reconfigure", None)) is not None:
+        reconfigure(errors="backslashreplace")  # a file's name may hold what no encoding can write
     try:
         status = _run()
         sys.stdout.flush()
