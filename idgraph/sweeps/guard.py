@@ -117,9 +117,11 @@ def _death(lost: Row, code: int, errors: str) -> Row:
 
 
 def _file_name(name: str) -> str:
-    """A plain name for a copy of the file: its stem is the program's name."""
+    """A plain name for a copy of the file: its stem is the program's name, its suffix says the format."""
     plain = Path(name).name
-    return plain if plain.isprintable() and plain not in ("", ".", "..") else "graph.json"
+    if plain.isprintable() and plain not in ("", ".", ".."):
+        return plain
+    return f"graph{suffix}" if (suffix := Path(name).suffix).isprintable() else "graph"
 
 
 def _environment() -> dict[str, str]:

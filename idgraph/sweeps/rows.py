@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Literal, cast, get_args
 
 from idgraph.display import Printed, Sheet
-from idgraph.errors import IdGraphError, arguments
+from idgraph.errors import IdGraphError, arguments, visible
 from idgraph.reports.metric_files import MetricRow, add_rows
 
 Status = Literal["ok", "unchecked", "failed", "refused", "timeout", "memory", "crashed"]
@@ -127,12 +127,13 @@ class Sweep(Printed):
         """
         if self.rows and not any(r.metrics for r in self.rows):
             raise IdGraphError("the sweep has no metric tables", hint="sweep(..., metrics=True)")
-        return add_rows(Path(folder), {r.graph: r.metrics for r in self.rows})
+        return add_rows(Path(folder), {visible(r.graph): r.metrics for r in self.rows})
 
     def sheet(self) -> Sheet:
         """Counts, then every graph that something went wrong with."""
         rows = [(str(n), status, MEANING[status]) for status, n in self.counts.items()]
-        notes = tuple(f"{r.graph}: {r.status}: {r.reason}" for r in self.rows if not r.good)
+        # A name is a file's and may hold any character; a reason is whatever a program has raised.
+        notes = tuple(visible(f"{r.graph}: {r.status}: {r.reason}") for r in self.rows if not r.good)
         return Sheet(f"{len(self.rows)} graphs", ("graphs", "status", "which means"), tuple(rows), notes, self.ok)
 
     def __str__(self) -> str:
