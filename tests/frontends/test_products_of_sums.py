@@ -19,7 +19,8 @@ TARGETS: tuple[Target, ...] = ("python", "numpy", "cpu")
 def between(a: Any, b: Any, c: Any) -> Any:
     """torch's two formulas, from the nearer end."""
     near: Any = abs(c) < 0.5
-    return np.where(near, a + c * (b - a), b - (b - a) * (1 - c))
+    found: Any = np.where(near, a + c * (b - a), b - (b - a) * (1 - c))
+    return found
 
 
 CASES: dict[str, tuple[Function, Function]] = {
