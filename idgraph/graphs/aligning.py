@@ -153,7 +153,6 @@ class Aligner:
         own = dict.fromkeys(n for about, _ in sides for n in about.get(small, ()))
         new: list[int] = []
         for n in own:
-            is_between = large in self._ins[n] or large in self._outs[n]
             for _, groups in sides:
                 before = groups[n]
                 if small in before:
@@ -169,8 +168,6 @@ class Aligner:
             for about, groups in sides:
                 for x in dict.fromkeys(groups[n]):
                     self._drop(about.get(x), n)
-            if is_between:
-                new.append(first)
         self._moved.append((small, new))
 
     def _hold(self, held: dict[int, None], n: int) -> None:

@@ -52,8 +52,10 @@ class Points:
         limits = self._limits.get(e)
         if limits is None:
             limits = self._limits[e] = tuple(map(_number, (*e.inputs, *e.outputs)))
-        made = self._net.effects.made(e, values)
-        if not all(0 <= int(v) < limit for v, limit in zip((*values, *made), limits, strict=True)):
+        made = self._net.effects.made(e, values) if min(limits) >= 0 else ()
+        if not made or not all(
+            v.is_const and 0 <= int(v) < limit for v, limit in zip((*values, *made), limits, strict=True)
+        ):
             return None
         if isinstance(e, Stride) and e.step != 1 and (values[0] - e.start) % e.step != 0:
             return None  # between the steps there is no element
