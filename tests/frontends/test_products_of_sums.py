@@ -19,8 +19,8 @@ TARGETS: tuple[Target, ...] = ("python", "numpy", "cpu")
 def between(a: Any, b: Any, c: Any) -> Any:
     """torch's two formulas, from the nearer end."""
     near: Any = abs(c) < 0.5
-    found: Any = np.where(near, a + c * (b - a), b - (b - a) * (1 - c))
-    return found
+    where: Any = np.where
+    return where(near, a + c * (b - a), b - (b - a) * (1 - c))
 
 
 CASES: dict[str, tuple[Function, Function]] = {
