@@ -40,9 +40,26 @@ _PACKAGE = str(Path(__file__).resolve().parent)
 _OURS = (_PACKAGE, "<frozen", contextlib.__file__)  # a context manager's exit runs between our frames
 
 
+def visible(text: str, *, lines: bool = False) -> str:
+    r"""``text`` with every character that is not printable written as its escape; ``lines`` keeps breaks and tabs.
+
+    A terminal obeys control characters, format characters turn the direction of a line, and a lone surrogate cannot
+    be written at all.
+
+    >>> visible("a\x1b[2Jb\u202ec\n"), visible("two\nlines", lines=True)
+    ('a\\x1b[2Jb\\u202ec\\n', 'two\nlines')
+    """
+    if text.isprintable():
+        return text
+    kept = "\n\t" if lines else ""
+    return "".join(c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in text)
+
+
 @dataclass(frozen=True, slots=True)
 class SourceLine:
     """A line of the user's program: the place where an operation or a schedule step was written.
+
+    Characters that are not printable are held as their escapes.
 
     >>> str(SourceLine("rope.py", 12, "t1 = t0[:32]"))
     'rope.py:12: t1 = t0[:32]'
@@ -51,6 +68,13 @@ class SourceLine:
     file: str
     line: int
     code: str = ""
+
+    def __post_init__(self) -> None:
+        # A line is shown in terminals, pictures, tables and pages: what it holds can neither steer nor reorder them.
+        for name in ("file", "code"):
+            text = getattr(self, name)
+            if not text.isprintable():
+                object.__setattr__(self, name, visible(text.replace("\t", " ")))
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}"
@@ -123,7 +147,7 @@ class IdGraphError(Exception):
         lines += [f"  because {fact}" for fact in self.because]
         if self.hint:
             lines.append(f"  hint: {self.hint}")
-        return "\n".join(lines)
+        return visible("\n".join(lines), lines=True)
 
 
 class OperationError(IdGraphError, ValueError):

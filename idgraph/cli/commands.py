@@ -16,7 +16,7 @@ from idgraph.cli.compilers import run_compiler
 from idgraph.cli.demo import run_demo
 from idgraph.cli.many import Limits, print_metrics, print_report, run_report, run_sweep
 from idgraph.cli.show import access_row, console, index_table, print_cycles, say, tensor_table
-from idgraph.errors import VERSION, IdGraphError, IndexingError
+from idgraph.errors import VERSION, IdGraphError, IndexingError, visible
 from idgraph.frontends.files import load
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, IterDomain, Tensor
@@ -85,7 +85,7 @@ def report(
     elif page is None:
         print_report(found, rows)
     else:
-        console().print(f"wrote {escape(str(page))}")
+        console().print(f"wrote {escape(visible(str(page)))}")
 
 
 @cli.command()
@@ -262,7 +262,7 @@ def show(file: str, graph: str, form: str, output: Path | None, as_json: bool) -
 def explore(file: str, output: Path, target: Target, automatic: bool) -> None:
     """Write a page to walk through a fusion: search, fold, click from a box to its accesses, kernel and your line."""
     path = explore_fusion(load(file), target=target, auto=automatic).save(output)
-    console().print(f"wrote {escape(str(path))}")
+    console().print(f"wrote {escape(visible(str(path)))}")
 
 
 def _facts(t: Tensor) -> dict[str, Any]:
@@ -400,6 +400,8 @@ def main() -> NoReturn:
     """Entry point: 0 holds, 1 a check failed, 2 bad input, with one line on stderr that says what is wrong."""
     if sys.stdout is None:  # closed by the shell (`>&-`)  # pyright: ignore[reportUnnecessaryComparison]
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
+    elif (reconfigure := getattr(sys.stdout, "reconfigure", None)) is not None:
+        reconfigure(errors="backslashreplace")  # a file's name may hold what no encoding can write
     try:
         status = _run()
         sys.stdout.flush()
@@ -440,6 +442,5 @@ def _hint(error: IdGraphError) -> list[str]:
 
 def _bad(text: str) -> int:
     """One line, whatever the text holds."""
-    line = " ".join(text.split())
-    click.echo(f"error: {''.join(c if c.isprintable() else '?' for c in line)}", err=True)
+    click.echo(f"error: {visible(' '.join(text.split()))}", err=True)
     return 2

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from idgraph.cli.show import console, say
+from idgraph.errors import visible
 from idgraph.frontends.files import read_file
 from idgraph.frontends.fx import Import
 from idgraph.reports.metric_tables import metrics
@@ -77,8 +78,8 @@ def print_metrics(file: str, folder: Path, measure: bool, as_json: bool) -> None
     if as_json:
         say(made.to_json())
     else:
-        console().print(Text(str(made)))
-        console().print(Text(f"rows are in {folder}"))
+        console().print(Text(visible(str(made), lines=True)))
+        console().print(Text(visible(f"rows are in {folder}")))
 
 
 def run_sweep(graphs: str, out: Path, options: Options, limits: Limits, folder: Path | None, as_json: bool) -> bool:
@@ -109,5 +110,6 @@ def run_sweep(graphs: str, out: Path, options: Options, limits: Limits, folder: 
         found.to_csv(folder)
     if not as_json:
         console().print(Text(str(found)))
-        console().print(Text(f"rows are in {out}" + ("" if folder is None else f", metric tables in {folder}")))
+        tables_in = "" if folder is None else f", metric tables in {folder}"
+        console().print(Text(visible(f"rows are in {out}{tables_in}")))
     return found.ok

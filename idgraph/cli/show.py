@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from idgraph.errors import visible
 from idgraph.graphs import Cycle
 from idgraph.index import Access, IdModel
 from idgraph.ir import Fusion, TensorExpr
@@ -32,7 +33,7 @@ def console() -> Console:
 def say(text: str) -> None:
     """Print a line. click, too, would end the process with status 1 where a pipe is closed (by the error number)."""
     try:
-        click.echo(text)
+        click.echo(visible(text, lines=True))
     except BrokenPipeError:
         raise BrokenPipeError from None
 

@@ -490,5 +490,4 @@ def _user_line(file: str, line: int, code: str) -> SourceLine | None:
     """A line of the user's: outside of torch and of this package."""
     if file.startswith((_HERE, _torch_folder())) or file.startswith(("<string>", "<eval_with_key>")):
         return None
-    found = SourceLine(file if file.startswith("<") else Path(file).name, line, code.strip())
-    return found if str(found).isprintable() else None
+    return SourceLine(file if file.startswith("<") else Path(file).name, line, code.strip())

@@ -11,7 +11,7 @@ from idgraph.display import Printed, Sheet
 from idgraph.errors import FrontendError, SourceLine, arguments
 from idgraph.frontends.imported import Imported
 from idgraph.frontends.kept import How
-from idgraph.frontends.nodes import Node, Program, program_line, short
+from idgraph.frontends.nodes import Node, Program, short
 from idgraph.frontends.reading import read_program
 from idgraph.frontends.reference import Operation
 from idgraph.frontends.segments import is_projection, plan
@@ -171,7 +171,7 @@ class Import(Imported, Printed):
         ]
 
     def _told(self, node: Node) -> OpaqueFacts:
-        return OpaqueFacts(node.name, node.target, self.plan.reasons.get(node.name, ""), program_line(node))
+        return OpaqueFacts(node.name, node.target, self.plan.reasons.get(node.name, ""), node.line)
 
     def __repr__(self) -> str:
         calls = sum(self.plan.mapped.values())

@@ -18,7 +18,6 @@ from idgraph.frontends.nodes import (
     TensorMeta,
     Value,
     Word,
-    program_line,
     same_size,
     short,
     where_of,
@@ -91,7 +90,7 @@ class Call:
 
     def error(self, what: str) -> FrontendError:
         """An error that names the node."""
-        return FrontendError(f"{where_of(self.node)}: {what}", where=program_line(self.node))
+        return FrontendError(f"{where_of(self.node)}: {what}", where=self.node.line)
 
     def wrong(self, name: str, value: object, wanted: str) -> FrontendError:
         """An argument of the wrong type."""
@@ -281,11 +280,11 @@ class Builder:
         """Declare the result of ``node`` as an input, with its strides where they are not contiguous."""
         meta = node.meta
         if not isinstance(meta, TensorMeta):
-            raise FrontendError(f"{where_of(node)}: it is not a tensor", where=program_line(node))
+            raise FrontendError(f"{where_of(node)}: it is not a tensor", where=node.line)
         if meta.dtype not in DTYPES and meta.dtype not in PARTS:
             raise FrontendError(
                 f"{where_of(node)}: dtype {short(meta.dtype)} is not known",
-                where=program_line(node),
+                where=node.line,
                 hint=f"one of {', '.join(DTYPES)}",
             )
         self.free_name(node.name)
@@ -293,7 +292,7 @@ class Builder:
         offset = meta.offset if isinstance(meta.offset, int) else 0
         self.declare(*meta.shape, *meta.strides)
         strides = None if meta.contiguous else meta.strides
-        with self.fusion.at_line(program_line(node)):
+        with self.fusion.at_line(node.line):
             if meta.dtype in PARTS:
                 return self._complex_input(node.name, meta, strides, offset)
             tensor = self.fusion.input(node.name, meta.shape, meta.dtype, strides=strides, offset=offset)
@@ -357,7 +356,7 @@ class Builder:
         if handler is None:
             raise Unmapped("its meaning for complex numbers is not known here")
         call = Call(node, self.fusion, args, kwargs, *self._memory(node))
-        with self.fusion.at_line(program_line(node)):
+        with self.fusion.at_line(node.line):
             try:
                 result = handler(call)
                 left = call.leftovers()
@@ -373,7 +372,7 @@ class Builder:
                     raise
                 raise FrontendError(
                     f"{where_of(node)}: {error.what}",
-                    where=program_line(node) or error.where,
+                    where=node.line or error.where,
                     because=error.because,
                     hint=error.hint,
                 ) from None
@@ -451,7 +450,7 @@ class Builder:
                         raise Unmapped(f"torch says {meta}, its meaning here is ({shape}): not proved equal")
                     raise FrontendError(
                         f"{where_of(node)}: the graph says {meta}, the operation gives {result.dtype}({shape})",
-                        where=program_line(node),
+                        where=node.line,
                     )
             case Pair(real, imag), TensorMeta() as meta:
                 told = part_meta(meta)
@@ -464,7 +463,7 @@ class Builder:
             case _:
                 raise FrontendError(
                     f"{where_of(node)}: the graph says {describe(node.meta)}, the operation gives something else",
-                    where=program_line(node),
+                    where=node.line,
                 )
 
 

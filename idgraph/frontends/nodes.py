@@ -220,23 +220,15 @@ def check(program: Program) -> None:
     seen: set[str] = set()
     for node in program.nodes:
         if not 1 <= len(node.name) <= 200 or not node.name.isprintable():
-            raise FrontendError(
-                f"{where_of(node)}: a node's name is 1 to 200 printable characters", where=program_line(node)
-            )
+            raise FrontendError(f"{where_of(node)}: a node's name is 1 to 200 printable characters", where=node.line)
         if node.name in seen:
-            raise FrontendError(f"{where_of(node)}: a second node of this name", where=program_line(node))
+            raise FrontendError(f"{where_of(node)}: a second node of this name", where=node.line)
         for ref in node.refs():
             if ref not in seen:
                 raise FrontendError(
-                    f"{where_of(node)} reads {short(ref)}, which is not a node before it", where=program_line(node)
+                    f"{where_of(node)} reads {short(ref)}, which is not a node before it", where=node.line
                 )
         seen.add(node.name)
     for ref in refs_of(program.results):
         if ref not in seen:
             raise FrontendError(f"the output returns {short(ref)}, which is not a node")
-
-
-def program_line(node: Node) -> SourceLine | None:
-    """Where the node was written, unless its text could break a one-line message."""
-    line = node.line
-    return line if line is not None and str(line).isprintable() else None

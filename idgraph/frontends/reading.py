@@ -148,7 +148,7 @@ def _node(row: object, number: int, file: str) -> Node:
         raise ParseError(f"{where}: {error.what}", hint=error.hint) from None
     node = Node(name, _KINDS[op], target, positional, named, meta)
     code = str(node)
-    line = SourceLine(file if file.isprintable() else "graph.json", number + 1, code[:300])
+    line = SourceLine(file, number + 1, code[:300])
     return Node(name, node.kind, target, positional, named, meta, line)
 
 

@@ -11,7 +11,7 @@ from idgraph.errors import FrontendError
 from idgraph.frontends.aliases import Shared, shared_results
 from idgraph.frontends.aten import EFFECTS, HANDLERS, OPAQUE
 from idgraph.frontends.importer import COMPLEX, GETITEM, Builder, Unmapped
-from idgraph.frontends.nodes import Node, Program, Ref, TensorMeta, program_line, refs_of, where_of
+from idgraph.frontends.nodes import Node, Program, Ref, TensorMeta, refs_of, where_of
 from idgraph.frontends.pairs import PARTS, Pair
 from idgraph.ir import DTYPES, Fusion, Tensor
 
@@ -188,10 +188,10 @@ def _check_projection(program: Program, node: Node) -> None:
     source, index = node.args[0], node.args[1] if len(node.args) == 2 else None
     metas = program[source.name].meta if isinstance(source, Ref) else None
     if not isinstance(metas, tuple) or type(index) is not int or not -len(metas) <= index < len(metas):
-        raise FrontendError(f"{where_of(node)}: there is no such result", where=program_line(node))
+        raise FrontendError(f"{where_of(node)}: there is no such result", where=node.line)
     picked, own = metas[index], node.meta
     if picked is None or not isinstance(own, TensorMeta) or (picked.shape, picked.dtype) != (own.shape, own.dtype):
-        raise FrontendError(f"{where_of(node)}: the graph says {own}, its source {picked}", where=program_line(node))
+        raise FrontendError(f"{where_of(node)}: the graph says {own}, its source {picked}", where=node.line)
 
 
 def _declare(builder: Builder, node: Node) -> None:
@@ -203,12 +203,12 @@ def _declare(builder: Builder, node: Node) -> None:
         case None if node.kind == "call":
             return
         case tuple():
-            raise FrontendError(f"{where_of(node)}: it stands for several tensors", where=program_line(node))
+            raise FrontendError(f"{where_of(node)}: it stands for several tensors", where=node.line)
         case Expr() as size:
             builder.values[node.name] = size
         case _ if node.kind == "call":
             raise FrontendError(
-                f"{where_of(node)}: its result is a number that depends on values of tensors", where=program_line(node)
+                f"{where_of(node)}: its result is a number that depends on values of tensors", where=node.line
             )
         case number:
             builder.values[node.name] = number

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
+from operator import is_
 from typing import TypeVar, assert_never
 
 from idgraph.arith import FALSE, TRUE, Expr
@@ -54,6 +55,7 @@ ToExpr = Callable[[Expr], Expr]
 Body = tuple[Stmt, ...]
 S = TypeVar("S", bound=Stmt)
 T = TypeVar("T")
+D = TypeVar("D", bound=Stmt | Serves | Buffer)
 
 
 def same_local(x: Local) -> Local:
@@ -83,7 +85,7 @@ def rewritten(
     ``read`` and its index expressions, conditions among them, through ``index``. Bodies inside ``s`` stay.
 
     The points that it serves go through ``point``, by default ``index``: a substitution in an address also
-    changes the purpose of the access.
+    changes the purpose of the access. Where nothing changes, the result is ``s`` itself.
 
     >>> from idgraph.arith import symbol
     >>> s = rewritten(Let("a", Index(symbol("i"))), made=lambda x: Local(f"{x.name}_1", x.dtype), index=lambda e: e * 4)
@@ -91,25 +93,46 @@ def rewritten(
     ('a_1', 'i*4')
     """
     done = _rewritten(s, made, updated, read, index)
-    if isinstance(done, Access | Let) and done.serves:
-        done = replace(done, serves=_moved_all(done.serves, index if point is None else point))
+    to = index if point is None else point
+    if to is not same_index and isinstance(done, Access | Let) and done.serves:
+        done = _with(done, serves=_moved_all(done.serves, to))
     return done  # pyright: ignore[reportReturnType]  # each kind gives its own kind
+
+
+def _with(x: D, **parts: object) -> D:
+    """``x`` with other parts; itself where they are those it has, so that passes know what none of them changed."""
+    for name, part in parts.items():
+        if getattr(x, name) is not part:
+            return replace(x, **parts)
+    return x
+
+
+def _each(f: Callable[[T], T], given: tuple[T, ...]) -> tuple[T, ...]:
+    """``given`` through ``f``; itself where ``f`` changes nothing."""
+    done = tuple(map(f, given))
+    return given if all(map(is_, done, given)) else done
 
 
 def _moved_all(purpose: Purpose, to: ToExpr) -> Purpose:
     """The purpose through ``to``, without entries that never hold."""
-    return tuple(x for x in (_moved(x, to) for x in purpose) if x.when is not FALSE)
+    done = _each(lambda x: _moved(x, to), purpose)
+    return tuple(x for x in done if x.when is not FALSE) if any(x.when is FALSE for x in done) else done
 
 
 def _moved(x: Serves, to: ToExpr) -> Serves:
-    over = tuple((v, to(e)) for v, e in x.over)
-    return replace(x, point=tuple(map(to, x.point)), over=over, when=x.when if x.when is TRUE else to(x.when))
+    def end(v: tuple[str, Expr]) -> tuple[str, Expr]:
+        return v if (e := to(v[1])) is v[1] else (v[0], e)
+
+    return _with(x, point=_each(to, x.point), over=_each(end, x.over), when=x.when if x.when is TRUE else to(x.when))
 
 
 def _rewritten(s: Stmt, made: ToLocal, updated: ToLocal, read: ToOperand, index: ToExpr) -> Stmt:
     def operand(o: Operand) -> Operand:
         o = read(o)
-        return Index(index(o.value)) if isinstance(o, Index) else o
+        if not isinstance(o, Index):
+            return o
+        e = index(o.value)
+        return o if e is o.value else Index(e)
 
     def word(o: Local) -> Local:
         found = read(o)
@@ -117,52 +140,56 @@ def _rewritten(s: Stmt, made: ToLocal, updated: ToLocal, read: ToOperand, index:
             raise AssertionError("a word stays a word")
         return found
 
+    def case_of(c: tuple[Expr, Operand]) -> tuple[Expr, Operand]:
+        condition, value = index(c[0]), operand(c[1])
+        return c if condition is c[0] and value is c[1] else (condition, value)
+
     match s:
+        case Load(local, _, address, guard):
+            return _with(s, local=made(local), address=index(address), guard=index(guard))
+        case Compute(local, _, operands):
+            given = _each(operand, operands)
+            return _with(s, operands=given, local=made(local))
+        case Store(_, address, value):
+            return _with(s, address=index(address), value=operand(value))
         case Loop(extent=extent, first=first):
-            return replace(s, extent=index(extent), first=index(first))
+            return _with(s, extent=index(extent), first=index(first))
         case If(condition):
-            return replace(s, condition=index(condition))
+            return _with(s, condition=index(condition))
         case Checked(condition, point=point):
-            return replace(s, condition=index(condition), point=tuple(map(index, point)))
+            return _with(s, condition=index(condition), point=_each(index, point))
         case Single() | Lanes() | Note() | Barrier() | Registers():
             return s
         case Declare(name, dtype):
-            return replace(s, name=made(Local(name, dtype)).name)
+            return _with(s, name=made(Local(name, dtype)).name)
         case Alloc(buffer):
-            return Alloc(replace(buffer, size=index(buffer.size)))
+            return _with(s, buffer=_with(buffer, size=index(buffer.size)))
         case Let(name, value):
-            return Let(made(Local(name, "int64")).name, operand(value), s.serves)
-        case Load(local, buffer, address, guard):
-            return Load(made(local), buffer, index(address), index(guard), s.serves)
-        case Compute(local, op, operands, compute):
-            given = tuple(map(operand, operands))
-            return Compute(made(local), op, given, compute)
+            return _with(s, name=made(Local(name, "int64")).name, value=operand(value))
         case Choose(local, cases, default):
-            chosen, last = tuple((index(c), operand(o)) for c, o in cases), operand(default)
-            return Choose(made(local), chosen, last)
+            chosen, last = _each(case_of, cases), operand(default)
+            return _with(s, cases=chosen, default=last, local=made(local))
         case Accumulate(acc, _, value, buffer, address, running=running):
             value = operand(value)
-            return replace(
+            return _with(
                 s,
-                acc=updated(acc) if buffer is None else acc,
                 value=value,
+                acc=updated(acc) if buffer is None else acc,
                 address=None if address is None else index(address),
                 running=None if running is None else made(running),
             )
         case Combine(acc, before=before):
-            return replace(s, acc=updated(acc), before=None if before is None else made(before))
-        case Store(buffer, address, value):
-            return Store(buffer, index(address), operand(value), s.serves)
+            return _with(s, acc=updated(acc), before=None if before is None else made(before))
         case VectorLoad(locals_, _, address):
-            return replace(s, locals=tuple(map(made, locals_)), address=index(address))
+            return _with(s, locals=_each(made, locals_), address=index(address))
         case VectorStore(_, address, values) | VectorAdd(_, address, values):
-            return replace(s, address=index(address), values=tuple(map(operand, values)))
-        case PairCompute(local, op, operands):
-            words = tuple(map(word, operands))
-            return PairCompute(made(local), op, words)
-        case Half(local, pair, high):
+            return _with(s, address=index(address), values=_each(operand, values))
+        case PairCompute(local, _, operands):
+            words = _each(word, operands)
+            return _with(s, operands=words, local=made(local))
+        case Half(local, word=pair):
             pair = word(pair)
-            return Half(made(local), pair, high)
+            return _with(s, word=pair, local=made(local))
         case _:
             assert_never(s)
 

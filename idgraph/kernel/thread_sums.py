@@ -64,7 +64,7 @@ class ThreadSums:
         """The statements of one level, where threads along ``apart`` differ or one alone runs; the sums inside them."""
         found: list[Accumulate] = []
         for s in body:
-            self.made(s)
+            self.made(s, apart)
             self.write(s, apart)
             alone = s.dims if isinstance(s, Single) else (s.parallel,) if isinstance(s, Loop) else ()
             own = (*alone, *_first(s))
@@ -122,14 +122,15 @@ class ThreadSums:
                 whole |= {d for d in held if self.steps.get(d) in s.address.names}
             dims = ", ".join(sorted(d.removeprefix(FIRST) for d in held - whole))
             if isinstance(x, Local) and dims:
-                raise broken(self.name, f"{x.name} is made of the part of a sum that one thread of {dims} holds", s)
+                raise broken(self.name, f"{x.name} is made of a value that one thread of {dims} holds", s)
 
-    def made(self, s: Stmt) -> None:
-        """A value made of a part is one."""
+    def made(self, s: Stmt, apart: frozenset[str]) -> None:
+        """A value made of a part is one, and so is a value that the first thread alone makes."""
         given = [x for x in operands_of(s) if isinstance(x, Local)]
         found = {d for x in given for d in self.parts.get(x.name, ())}
+        first = {d for d in apart if d.startswith(FIRST) and d.removeprefix(FIRST) in self.several}
         for x in made_by(s):
-            self.parts[x.name] = set(found)
+            self.parts[x.name] = found | first
             if len(given) > 1 or any(y.name in self.mixed for y in given):
                 self.mixed.add(x.name)
         for x in updated_by(s) if not isinstance(s, Combine) else ():

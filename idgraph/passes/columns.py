@@ -93,6 +93,9 @@ def _row(s: Loop) -> Loop | None:
         body = (replace(g, body=body),)
     if len(chain) < 2 or not all(v.extent.is_const and v.extent != 0 for v in chain) or not _only_adds(body):
         return None
+    on_threads = any(v.parallel.startswith("threadIdx") for v in chain)
+    if on_threads and any(isinstance(x, Load) and x.buffer.place == "shared" for x in walk(body)):
+        return None  # each thread reads what it wrote itself; no barrier says that others may
     row = row_of(chain, body)
     if row is None:
         return None

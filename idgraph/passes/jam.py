@@ -160,7 +160,7 @@ class _Jam:
 
     def level(self, body: Body, values: Values, depths: dict[str, int], after: frozenset[str]) -> list[Stmt]:
         """The statements of one level; ``after``: variables that are read behind it."""
-        body = sunk(body, self.read_only)
+        body = sunk(body, self.read_only, after)
         made: list[Stmt] = []
         straight: list[Stmt] = []
         for n, s in enumerate(body):
@@ -256,8 +256,8 @@ def _needed(body: Body, after: frozenset[str]) -> frozenset[str]:
     return frozenset(read_before_set(body, reads, scoped=False)) | (after - all_sets(body))
 
 
-def sunk(body: Body, read_only: frozenset[str]) -> Body:
-    """Computations that nothing but a statement of one thread reads, moved into it."""
+def sunk(body: Body, read_only: frozenset[str], after: frozenset[str]) -> Body:
+    """Computations that nothing but a statement of one thread reads, moved into it; ``after``: read behind ``body``."""
     made = list(body)
     at = len(made)
     while at > 0:
@@ -273,7 +273,7 @@ def sunk(body: Body, read_only: frozenset[str]) -> Body:
             mine, needs = all_sets((s,)), all_reads((s,))
             pure = isinstance(s, (Compute, Choose)) or (isinstance(s, Load) and s.buffer.name in read_only)
             wanted = mine & (all_reads(single.body) | all_reads(tuple(taken)))
-            if pure and wanted and not mine & (all_reads(others) | changed) and not needs & changed:
+            if pure and wanted and not mine & (all_reads(others) | changed | after) and not needs & changed:
                 taken.insert(0, s)
                 del made[n]
                 at -= 1

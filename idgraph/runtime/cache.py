@@ -1,15 +1,16 @@
 """Compiled kernels on disk: PTX text by a key of all that it follows from.
 
 A file holds text and a checksum of it, nothing that reading could run. A kernel is code for the device all the same:
-an entry is read only where it and the folder belong to this user (or to root) and nobody else can write them, and a
-link is not followed. It is written beside its place and then moved there, so a reader sees all of it or none; one that
-is damaged, cut short or of another version is made anew. A file that a killed process left half written is never
-read, and a write a day later removes it.
+an entry is read only where it and the folder belong to this user (or to root) and nobody else can write them or a
+folder above them, and a link in the place of an entry is not followed. It is written beside its place and then moved
+there, so a reader sees all of it or none; one that is damaged, cut short or of another version is made anew. A file
+that a killed process left half written is never read, and a write a day later removes it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import shlex
@@ -26,6 +27,7 @@ from idgraph.errors import EmitError
 
 FORMAT = "idgraph kernel 1"
 BESIDE = ".making-"  # the prefix of the names of files being written
+_LINKS = 40  # as many as Linux follows
 STALE = 24 * 3600  # seconds after which nobody is still writing it
 
 
@@ -74,11 +76,13 @@ class KernelCache:
 
     def _opened(self) -> tuple[int, str]:
         try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if not _is_ours(self.folder):
+            for part in reversed((self.folder, *self.folder.parents)):
+                part.mkdir(exist_ok=True, mode=0o700)
+            if (weak := _weak(self.folder)) is not None:
                 raise EmitError(
                     f"others may write to the kernel cache {self.folder}, or it is somebody else's",
-                    hint=f"a folder of your own that only you can write: chmod go-w {shlex.quote(str(self.folder))}",
+                    because=[] if weak == self.folder else [f"{weak} lies on the way to it"],
+                    hint=f"a folder of your own that only you can write: chmod go-w {shlex.quote(str(weak))}",
                 )
             return tempfile.mkstemp(dir=self.folder, prefix=BESIDE)
         except OSError as error:
@@ -139,11 +143,40 @@ def _read(place: Path, name: str) -> str | None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether only this user, or root, can change what the folder holds."""
+    """Whether only this user, or root, can change what the folder holds, or put another in its place."""
     try:
-        return _owned(folder.stat(), stat.S_ISDIR)
+        return _weak(folder) is None
     except OSError:
         return False
+
+
+def _weak(folder: Path) -> Path | None:
+    """The first of the folders and links on the way to ``folder``, and itself, that somebody else can change.
+
+    In a folder with the sticky bit, such as /tmp, others can make files and cannot move those of this user.
+    """
+    place, links = Path("/"), 0
+    parts = [*reversed((Path.cwd() / folder).parts[1:])]
+    while True:
+        found = place.stat()
+        sticky = parts and found.st_mode & stat.S_ISVTX and found.st_uid in (0, os.geteuid())
+        if not sticky and not _owned(found, stat.S_ISDIR):
+            return place if parts else folder
+        if not parts:
+            return None
+        following = place / parts.pop()
+        found = following.lstat()
+        if stat.S_ISLNK(found.st_mode):
+            links += 1
+            if links > _LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(folder))
+            if found.st_uid not in (0, os.geteuid()):
+                return following
+            parts += reversed(following.readlink().parts)
+        else:
+            place = place.parent if following.name == ".." else following
+        if parts and parts[-1] == "/":
+            place = Path(parts.pop())
 
 
 def _owned(found: os.stat_result, kind: Callable[[int], bool]) -> bool:

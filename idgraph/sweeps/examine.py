@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from idgraph.errors import IdGraphError
+from idgraph.errors import IdGraphError, visible
 from idgraph.frontends.files import read_file
 from idgraph.frontends.fx import Import
 from idgraph.ir import Fusion
@@ -84,7 +84,7 @@ def _examined(path: Path, row: Row, options: Options) -> Row:
         totals=totals(report),
         cycles=dict(sorted(Counter(c.kind for c in report.cycles).items())),
         opaque=dict(report.opaque),
-        metrics=_metrics(found, row.graph) if options.metrics else {},
+        metrics=_metrics(found, visible(row.graph)) if options.metrics else {},
     )
     points = [a.points for a in report.accesses]
     if not all(isinstance(n, int) for n in points):

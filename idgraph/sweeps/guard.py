@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -16,13 +17,14 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from idgraph.sweeps.examine import Options
 from idgraph.sweeps.rows import Row, Settings
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 _TAIL = 2000  # characters of standard error that are looked at
+_ANSWER = 256_000_000  # bytes of a row, at most
 
 Process = subprocess.Popen[bytes]
 
@@ -61,50 +63,82 @@ def _run(task: Task, started: Callable[[Process], None] | None) -> Row:
     }  # fmt: skip
     # -P: a module that stands beside the graphs is never imported.
     command = [sys.executable, "-P", "-m", "idgraph.sweeps.child"]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_environment()
-    ) as process:
-        if started is not None:
-            started(process)
-        try:
-            out, errors = _talk(process, json.dumps(request).encode() + b"\n" + task.data, task.timeout)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return replace(lost, status="timeout", reason=f"still running after {task.timeout:g} s")
-        finally:
-            if process.poll() is None:
-                process.kill()
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_environment(),
+        start_new_session=True,
+    )  # fmt: skip
+    if started is not None:
+        started(process)
+    ended, out, errors = _talk(process, json.dumps(request).encode() + b"\n" + task.data, task.timeout)
+    if not ended:
+        return replace(lost, status="timeout", reason=f"still running after {task.timeout:g} s")
     try:
-        return Row.from_json(out.decode("utf-8"))
+        row = Row.from_json(out.decode("utf-8"))
     except ValueError:
         return _death(lost, process.returncode, errors)
+    if (row.graph, row.digest) != (task.graph, task.digest):
+        return replace(lost, reason="the process has answered for another graph")
+    return row
 
 
-def _talk(process: Process, request: bytes, timeout: float) -> tuple[bytes, str]:
-    """Send the request, keep standard input open (it says that this process lives), read the answer."""
-    found: dict[str, bytes] = {"out": b"", "errors": b""}
+def end(process: Process) -> None:
+    """End a process that has not been waited for, with all that it has started in its group."""
+    if process.returncode is None:
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
 
-    def drain(name: str, stream: IO[bytes] | None) -> None:
-        if stream is not None:
-            found[name] = stream.read()
 
-    def send(stream: IO[bytes] | None) -> None:
-        if stream is not None:
-            with contextlib.suppress(OSError):  # it ended before it had read all: its standard error says why
-                stream.write(request)
-                stream.flush()
+def _talk(process: Process, request: bytes, timeout: float) -> tuple[bool, bytes, str]:
+    """Whether it ended in time, its answer, and the end of its standard error.
+
+    Standard input stays open: it says that this process lives. A stream belongs to its thread, since what a graph has
+    started may outlive the graph's process and hold a pipe open.
+    """
+    stdin, stdout, stderr = (cast("IO[bytes]", s) for s in (process.stdin, process.stdout, process.stderr))
+    out, errors = bytearray(), bytearray()
+
+    def drain(stream: IO[bytes], into: bytearray, keep: int) -> None:
+        """Read to the end, and keep the last ``keep`` bytes: a graph may print without end."""
+        with stream:
+            while chunk := os.read(stream.fileno(), 1 << 16):
+                into += chunk
+                del into[:-keep]
+
+    def send() -> None:
+        with contextlib.suppress(OSError):  # it ended before it had read all: its standard error says why
+            stdin.write(request)
+            stdin.flush()
 
     threads = [
-        threading.Thread(target=drain, args=("out", process.stdout), daemon=True),
-        threading.Thread(target=drain, args=("errors", process.stderr), daemon=True),
-        threading.Thread(target=send, args=(process.stdin,), daemon=True),
+        threading.Thread(target=drain, args=(stdout, out, _ANSWER), daemon=True),
+        threading.Thread(target=drain, args=(stderr, errors, 4 * _TAIL), daemon=True),
+        threading.Thread(target=send, daemon=True),
     ]
     for t in threads:
         t.start()
-    process.wait(timeout)
+    try:
+        ended = _ended(process, timeout)
+    finally:
+        end(process)  # not waited for yet, so that its number still is its own
+        process.wait()
     for t in threads:
         t.join(5)
-    return found["out"], found["errors"].decode("utf-8", "replace")[-_TAIL:]
+    if not threads[-1].is_alive():
+        with contextlib.suppress(OSError):
+            stdin.close()
+    return ended, bytes(out), bytes(errors).decode("utf-8", "replace")[-_TAIL:]
+
+
+def _ended(process: Process, timeout: float) -> bool:
+    """Whether the process ends within ``timeout`` seconds; it is not waited for."""
+    until, pause = time.monotonic() + timeout, 0.001
+    while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+        left = until - time.monotonic()
+        if left <= 0:
+            return False
+        pause = min(2 * pause, left, 0.05)
+        time.sleep(pause)
+    return True
 
 
 def _death(lost: Row, code: int, errors: str) -> Row:
@@ -117,9 +151,11 @@ def _death(lost: Row, code: int, errors: str) -> Row:
 
 
 def _file_name(name: str) -> str:
-    """A plain name for a copy of the file: its stem is the program's name."""
+    """A plain name for a copy of the file: its stem is the program's name, its suffix says the format."""
     plain = Path(name).name
-    return plain if plain.isprintable() and plain not in ("", ".", "..") else "graph.json"
+    if plain.isprintable() and plain not in ("", ".", ".."):
+        return plain
+    return f"graph{suffix}" if (suffix := Path(name).suffix).isprintable() else "graph"
 
 
 def _environment() -> dict[str, str]:

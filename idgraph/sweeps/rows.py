@@ -8,11 +8,12 @@ import os
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from io import FileIO
 from pathlib import Path
-from typing import IO, Literal, cast, get_args
+from typing import Literal, cast, get_args
 
 from idgraph.display import Printed, Sheet
-from idgraph.errors import IdGraphError, arguments
+from idgraph.errors import IdGraphError, arguments, visible
 from idgraph.reports.metric_files import MetricRow, add_rows
 
 Status = Literal["ok", "unchecked", "failed", "refused", "timeout", "memory", "crashed"]
@@ -127,12 +128,13 @@ class Sweep(Printed):
         """
         if self.rows and not any(r.metrics for r in self.rows):
             raise IdGraphError("the sweep has no metric tables", hint="sweep(..., metrics=True)")
-        return add_rows(Path(folder), {r.graph: r.metrics for r in self.rows})
+        return add_rows(Path(folder), {visible(r.graph): r.metrics for r in self.rows})
 
     def sheet(self) -> Sheet:
         """Counts, then every graph that something went wrong with."""
         rows = [(str(n), status, MEANING[status]) for status, n in self.counts.items()]
-        notes = tuple(f"{r.graph}: {r.status}: {r.reason}" for r in self.rows if not r.good)
+        # A name is a file's and may hold any character; a reason is whatever a program has raised.
+        notes = tuple(visible(f"{r.graph}: {r.status}: {r.reason}") for r in self.rows if not r.good)
         return Sheet(f"{len(self.rows)} graphs", ("graphs", "status", "which means"), tuple(rows), notes, self.ok)
 
     def __str__(self) -> str:
@@ -168,40 +170,98 @@ def read_rows(path: Path) -> dict[str, Row]:
 
 
 class RowFile:
-    """A file of rows that only one sweep writes; every row is on the disk before the next one comes."""
+    """A file of rows that only one sweep writes; every row is on the disk before the next one comes.
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    ``rows`` are those that it held when it was opened, which no other sweep has changed since.
+    """
+
+    def __init__(self, path: Path, stream: FileIO) -> None:
+        self.rows: Mapping[str, Row] = {}
+        self._path = path
         self._stream = stream
+
+    def keep(self, kept: Iterable[Row]) -> None:
+        """Let the file hold these rows and no others. A kill at any moment leaves the old file or the new one."""
+        wanted = b"".join(r.to_json().encode() + b"\n" for r in kept)
+        with _told(self._path):
+            if self._path.read_bytes() == wanted:
+                return
+            copy = self._path.with_name(f"{self._path.name}.new")
+            copy.unlink(missing_ok=True)  # of a sweep that was killed; a link would be followed
+            stream = copy.open("xb", buffering=0)
+            try:
+                lock(stream, self._path)
+                _write(stream, wanted)
+                copy.replace(self._path)
+            except BaseException:
+                stream.close()
+                copy.unlink(missing_ok=True)
+                raise
+            self._stream.close()
+            self._stream = stream
 
     def add(self, row: Row) -> None:
         """Append one row."""
-        self._stream.write(row.to_json().encode() + b"\n")
-        self._stream.flush()
-        os.fsync(self._stream.fileno())
+        with _told(self._path):
+            _write(self._stream, row.to_json().encode() + b"\n")
+
+    def close(self) -> None:
+        """Let other sweeps write the file."""
+        self._stream.close()
 
 
 @contextlib.contextmanager
-def row_file(path: Path, kept: Iterable[Row]) -> Generator[RowFile]:
-    """The file with the ``kept`` rows in it, open for more. Raises `IdGraphError` where another sweep is writing it."""
-    wanted = b"".join(r.to_json().encode() + b"\n" for r in kept)
-    with contextlib.ExitStack() as stack:
-        try:
-            stream = stack.enter_context(path.open("ab"))
-            _lock(stream, path)
-            if path.read_bytes() != wanted:  # a kill at any moment leaves the old file or the new one
-                copy = path.with_name(f"{path.name}.new")
-                stream = stack.enter_context(copy.open("wb"))
-                _lock(stream, path)
-                stream.write(wanted)
-                stream.flush()
-                os.fsync(stream.fileno())
-                copy.replace(path)
-        except OSError as error:
-            raise IdGraphError(f"cannot write {str(path)!r}: {error.strerror or error}") from None
-        yield RowFile(stream)
+def row_file(path: Path) -> Generator[RowFile]:
+    """The file, open for this sweep alone. Raises `IdGraphError` where another sweep is writing it."""
+    with _told(path):
+        stream = _opened(path)
+        while not os.path.samestat(os.fstat(stream.fileno()), path.stat()):  # a sweep that has just ended put it there
+            stream.close()
+            stream = _opened(path)
+    file = RowFile(path, stream)
+    try:
+        file.rows = read_rows(path)
+        yield file
+    finally:
+        file.close()
 
 
-def _lock(stream: IO[bytes], path: Path) -> None:
+def _opened(path: Path) -> FileIO:
+    stream = path.open("ab", buffering=0)
+    try:
+        lock(stream, path)
+    except BaseException:
+        stream.close()
+        raise
+    return stream
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise IdGraphError(
+            f"cannot write {str(path)!r}: {error.strerror or error}",
+            hint="rows made so far are in it; where there is room again, the same sweep goes on",
+        ) from None
+
+
+def _write(stream: FileIO, data: bytes) -> None:
+    """Write all of it to the disk, or nothing where there is no room."""
+    before, left = os.fstat(stream.fileno()).st_size, memoryview(data)
+    try:
+        while left:
+            left = left[stream.write(left) :]
+        os.fsync(stream.fileno())
+    except OSError:
+        with contextlib.suppress(OSError):
+            stream.truncate(before)
+        raise
+
+
+def lock(stream: FileIO, path: Path) -> None:
+    """Hold the file for this process; raises `IdGraphError` where another holds it."""
     try:
         import fcntl  # noqa: PLC0415 - not on every system; where there is none, nothing is locked
     except ImportError:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from idgraph.errors import IdGraphError
 from idgraph.sweeps.examine import Options
-from idgraph.sweeps.guard import Process, Task, guarded
-from idgraph.sweeps.rows import Row, RowFile, Settings, Status, Sweep, read_rows, row_file
+from idgraph.sweeps.guard import Process, Task, end, guarded
+from idgraph.sweeps.rows import Row, RowFile, Settings, Status, Sweep, row_file
 
 MAX_BYTES = 64_000_000
 SUFFIXES = (".json", ".txt")
@@ -88,14 +88,13 @@ class _Children:
         with self._lock:
             self._alive = {p for p in self._alive if p.returncode is None} | {process}
             if self._stopped:
-                process.kill()
+                end(process)
 
     def stop(self) -> None:
         with self._lock:
             self._stopped = True
             for p in self._alive:
-                if p.returncode is None:
-                    p.kill()
+                end(p)
 
 
 @contextlib.contextmanager
@@ -129,12 +128,13 @@ def run_sweep(
     sources = sources_of(graphs)
     hands = workers if workers is not None else os.cpu_count() or 1
     settings = options.settings(_version())
-    before = read_rows(output) if output is not None else {}
-    kept = _kept(sources, before, settings, again)
-    rows = dict(kept)
     seen = progress if progress is not None else _unseen
     with contextlib.ExitStack() as stack:
-        file = stack.enter_context(row_file(output, kept.values())) if output is not None else None
+        file = stack.enter_context(row_file(output)) if output is not None else None
+        kept = _kept(sources, file.rows, settings, again) if file is not None else {}
+        rows = dict(kept)
+        if file is not None:
+            file.keep(kept.values())
         todo = [s for s in sources if s.graph not in kept]
         done = len(sources) - len(todo)
         seen(done, len(sources), None)

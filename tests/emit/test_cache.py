@@ -201,6 +201,48 @@ def test_what_others_could_have_written_is_not_read(tmp_path: Path) -> None:
     assert kept.text("key", lambda: "own again") == "own again"
 
 
+def test_a_folder_that_others_could_put_another_in_the_place_of_is_not_read(tmp_path: Path) -> None:
+    above = tmp_path / "shared"
+    above.mkdir()
+    kept = KernelCache(above / "deep" / "kernels")
+    kept.put("key", "own")
+    assert all(p.stat().st_mode & 0o777 == 0o700 for p in (above / "deep", above / "deep" / "kernels"))
+    above.chmod(0o777)
+    assert kept.find("key") is None
+    with pytest.raises(ig.EmitError, match="others may write") as found:
+        kept.text("key", lambda: pytest.fail("made for nothing"))
+    assert f"chmod go-w {above}" in found.value.hint and str(above) in found.value.because[0]
+    above.chmod(0o1777)  # as /tmp is: others cannot move what is this user's
+    assert kept.find("key") == "own"
+    above.chmod(0o755)
+    assert kept.find("key") == "own"
+
+
+def test_links_on_the_way_are_those_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "real").mkdir(mode=0o700)
+    (tmp_path / "open").mkdir()
+    (tmp_path / "link").symlink_to("open/../real")
+    kept = KernelCache(tmp_path / "link")
+    kept.put("key", "own")
+    assert kept.find("key") == "own" and KernelCache(tmp_path / "real").find("key") == "own"
+    monkeypatch.chdir(tmp_path)
+    assert KernelCache(Path("link")).find("key") == "own" == KernelCache(Path("open") / ".." / "real").find("key")
+    (tmp_path / "open" / "absolute").symlink_to(tmp_path / "link")
+    assert KernelCache(tmp_path / "open" / "absolute").find("key") == "own"
+    (tmp_path / "open").chmod(0o777)  # others could turn the link, or what it leads through
+    assert kept.find("key") is None and KernelCache(tmp_path / "open" / "absolute").find("key") is None
+    assert KernelCache(tmp_path / "real").find("key") == "own"
+    (tmp_path / "open").chmod(0o1777)
+    assert KernelCache(tmp_path / "open" / "absolute").find("key") == "own"
+    (tmp_path / "round").symlink_to(tmp_path / "round")
+    assert KernelCache(tmp_path / "round").find("key") is None
+    if os.geteuid() == 0:  # a link that another user has made in a folder such as /tmp
+        os.lchown(tmp_path / "open" / "absolute", 1, 1)
+        assert KernelCache(tmp_path / "open" / "absolute").find("key") is None
+        with pytest.raises(ig.EmitError, match="others may write"):
+            KernelCache(tmp_path / "open" / "absolute").put("key", "own")
+
+
 def test_what_belongs_to_somebody_else_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = KernelCache(tmp_path)
     kept.put("key", "theirs")

@@ -92,6 +92,36 @@ def test_symbols_are_looked_at_when_they_have_values(target: Target) -> None:
         assert "test_sizes.py" in error.value.where
 
 
+WIDE: dict[str, Callable[[ig.Tensor, ig.Expr], ig.Tensor]] = {
+    "pad": lambda x, n: ig.pad(x, (1, n)),
+    "cat": lambda x, n: ig.cat([x, x], 0)[n:],
+    "roll": lambda x, n: ig.roll(x, n - 1, 0),
+    "flip": lambda x, n: ig.flip(x, 0)[1:],
+    "repeat": lambda x, n: ig.repeat(x, (2, 3)),
+    "flatten": lambda x, n: ig.flatten(x)[n:],
+    "expand": lambda x, n: ig.expand(ig.unsqueeze(x, 0), (n, n, 4)),
+}
+
+
+@pytest.mark.parametrize("most", [2**31, 2**32, 2**62, 2**63 - 1])
+@pytest.mark.parametrize("name", WIDE)
+def test_ranges_that_no_list_has_are_as_right_as_short_ones(name: str, most: int) -> None:
+    """Extents up to 2^63 are counted, never listed; at small numbers all targets give what a short range gives."""
+    found: dict[str, np.ndarray[Any, Any]] = {}
+    for top in (8, most):
+        f = ig.Fusion("f")
+        n = f.symbol("n", min=1, max=top)
+        f.output(WIDE[name](f.input("x", (n, 4)), n))
+        ig.schedule.auto(f)
+        ig.emit(f, "cuda")
+        x = np.arange(20, dtype=np.float32).reshape(5, 4)
+        for target in ("python", "cpu"):
+            (found[f"{top} {target}"],) = ig.emit(f, target=target).run({"x": x}, {"n": 5}).values()
+    expected = found.pop("8 python")
+    for got in found.values():
+        np.testing.assert_array_equal(got, expected, strict=True)
+
+
 def test_ranges_prove_what_they_can() -> None:
     """A symbol with a range that suffices leaves nothing to look at; one without leaves what depends on it."""
     for most, is_open in ((2**20, False), (2**31, False), (2**32, True), (None, True)):

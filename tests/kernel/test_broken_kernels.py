@@ -49,6 +49,14 @@ kernel k():
     single threadIdx.x:
       y[i] = r
 """
+READ_AGAIN = (
+    SUMS.replace("y: float32[4]", "y: float32[64]")
+    .replace("  for i", "  r: float32 = cast(0)\n  for i")
+    .replace(
+        "    single threadIdx.x:\n      y[i] = r\n",
+        "    for j < 16, threadIdx.x:\n      w: float32 = neg(r)\n      y[i*16 + j] = w\n",
+    )
+)
 FIRST = """
 kernel k():
   buffer x: float32[8] input "x"
@@ -144,7 +152,7 @@ BROKEN: list[tuple[str, str, str, str]] = [
     (NEIGHBOURS, "threadIdx.x: 32", "threadIdx.x: 16", "it is launched with 16 of threadIdx.x"),
     (NEIGHBOURS, "blockIdx.x: 2", "blockIdx.x: 1", "it is launched with 1 of blockIdx.x"),
     (NEIGHBOURS, "; threadIdx.x: 32", "", "the kernel is launched without threadIdx.x"),
-    (SUMS, "    acc <- sum over threadIdx.x\n", "", "r is made of the part of a sum that one thread"),
+    (SUMS, "    acc <- sum over threadIdx.x\n", "", "r is made of a value that one thread"),
     (SUMS, "sum over threadIdx.x", "sum over threadIdx.y", "the kernel is launched without threadIdx.y"),
     (SUMS, "acc <- sum over", "acc <- amax over", "parts of acc were made by sum, and are combined by amax"),
     (
@@ -152,12 +160,16 @@ BROKEN: list[tuple[str, str, str, str]] = [
         "not every thread of the block comes to a barrier",
     ),
     (SUMS, "    single threadIdx.x:\n      y[i] = r", "    y[i] = r", "every thread of threadIdx.x writes the same"),
-    (FIRST, "for j < 1, threadIdx.x:\n    y", "for j < 16, threadIdx.x:\n    y", "r is made of the part of a sum"),
+    (FIRST, "for j < 1, threadIdx.x:\n    y", "for j < 16, threadIdx.x:\n    y", "r is made of a value that one"),
     (KEPT, "y[j] = q", "y[i] = q", "i has no value where it is used"),
-    (KEPT, "y[j] = q", "y[0] = q", "q is made of the part of a sum that one"),
-    (KEPT, "add(r, 1)", "add(r, r)", "q is made of the part of a sum that one"),
+    (KEPT, "y[j] = q", "y[0] = q", "q is made of a value that one"),
+    (KEPT, "add(r, 1)", "add(r, r)", "q is made of a value that one"),
     (CROSSED, "b: float32 = s[i*4 + j]", "b: float32 = s[j*5 + i]", "several threads without a barrier"),
     (SUMS, "single threadIdx.x", "single threadIdx.y", "every thread of threadIdx.x writes the same"),
+    (
+        READ_AGAIN, "    r: float32 = cast(acc)", "    single threadIdx.x:\n      r: float32 = cast(acc)",
+        "w is made of a value that one",
+    ),
 ]  # fmt: skip
 
 

@@ -347,8 +347,110 @@ def _empty(folder: Path) -> Path:
 def test_two_sweeps_do_not_write_one_file(zoo: Path, tmp_path: Path) -> None:
     from idgraph.sweeps.rows import row_file
 
-    with row_file(tmp_path / "rows.jsonl", []), pytest.raises(ig.IdGraphError, match="another sweep"):
+    with row_file(tmp_path / "rows.jsonl"), pytest.raises(ig.IdGraphError, match="another sweep"):
         sweep(zoo, tmp_path / "rows.jsonl")
+
+
+def test_rows_of_a_sweep_that_ends_just_now_are_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another sweep has the file when this one opens it, adds a row, puts a new file there and ends."""
+    from idgraph.sweeps import rows
+
+    path, lock = tmp_path / "rows.jsonl", rows.lock
+    kept = [Row(f"{n}.json", "0" * 64, "ok") for n in range(3)]
+
+    def late(stream: Any, of: Path) -> None:
+        monkeypatch.setattr(rows, "lock", lock)
+        with rows.row_file(path) as other:
+            other.add(kept[0])
+            other.keep(kept[1:])
+            other.add(kept[0])
+        lock(stream, of)
+
+    monkeypatch.setattr(rows, "lock", late)
+    with rows.row_file(path) as file:
+        assert list(file.rows) == ["1.json", "2.json", "0.json"]
+        file.add(Row("own.json", "0" * 64, "ok"))
+    assert list(read_rows(path)) == ["1.json", "2.json", "0.json", "own.json"]
+
+
+FULL = """
+import resource, sys
+from pathlib import Path
+from idgraph import IdGraphError
+from idgraph.sweeps.rows import Row, row_file
+room = int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+with row_file(Path(sys.argv[1])) as file:
+    try:
+        if sys.argv[3] == "keep":
+            file.keep([*file.rows.values(), *(Row(f"kept{n}.json", "0" * 64, "ok") for n in range(1000))])
+        for n in range(len(file.rows), 1000):
+            file.add(Row(f"{n}.json", "0" * 64, "ok"))
+    except IdGraphError as error:
+        assert "cannot write" in error.what and "goes on" in error.hint
+    else:
+        raise AssertionError("there was room")
+"""
+
+
+def test_where_there_is_no_room_no_row_is_lost(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    for room, how in ((5000, "add"), (5100, "add"), (5100, "keep"), (20_001, "add")):
+        before = path.read_bytes() if path.exists() else b""
+        command = [sys.executable, "-c", FULL, str(path), str(room), how]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=600,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        after = path.read_bytes()
+        assert after.startswith(before) and after.endswith(b"\n") and len(after) > room - 400
+        assert list(read_rows(path)) == [f"{n}.json" for n in range(after.count(b"\n"))]
+        assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_beside_the_rows_is_not_followed(zoo: Path, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "rows.jsonl.new").symlink_to(tmp_path / "precious")
+    sweep([zoo / "half.json"], tmp_path / "rows.jsonl", executor=Here())
+    (zoo / "half.json").write_text("{")
+    sweep([zoo / "half.json"], tmp_path / "rows.jsonl", executor=Here())
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
+@pytest.mark.slow
+def test_what_a_graph_has_started_holds_nothing_up(tmp_path: Path) -> None:
+    """A process that outlives the graph's, with its pipes open; one that prints without end; one that forges a row."""
+    (tmp_path / "leaves.py").write_text(
+        f"import os, time\nif os.fork() == 0:\n    open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n"
+        "    time.sleep(600)\ntime.sleep(1)\nos._exit(7)\n"
+    )
+    (tmp_path / "prints.py").write_text("import os\nwhile True: os.write(2, b'x' * 1_000_000)\n")
+    forged = Row("leaves.py", "0" * 64, "ok").to_json()
+    (tmp_path / "forges.py").write_text(
+        f"import os\nfor n in range(3, 20):\n    try: os.write(n, {forged!r}.encode())\n    except OSError: pass\n"
+        "os._exit(0)\n"
+    )
+    code = (
+        "import resource, sys\nfrom idgraph.sweeps import sweep\n"
+        "found = sweep(sys.argv[1:], timeout=12, workers=2)\n"
+        "print([(r.status, r.reason) for r in found.rows])\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)\n"
+    )
+    names = ("leaves.py", "forges.py", "prints.py")
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", code, *(str(tmp_path / n) for n in names)],
+        capture_output=True, text=True, check=False, timeout=600,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    assert done.returncode == 0 and time.monotonic() - began < 300, done.stderr
+    shown, mib = done.stdout.splitlines()
+    assert "('crashed', 'ended with status 7')" in shown and "answered for another graph" in shown
+    assert "still running after 12 s" in shown and int(mib) < 1000
+    left = int((tmp_path / "pid").read_text())
+    stat = Path(f"/proc/{left}/stat")
+    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 def test_a_module_beside_the_graphs_is_never_imported(zoo: Path, tmp_path: Path) -> None:
