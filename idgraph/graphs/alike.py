@@ -80,6 +80,7 @@ class _Description:
         self._promotion = promotion
         self._axes: dict[IterDomain, int] = {}
         self._tensors: dict[Tensor, int] = {}
+        self._widened: set[Tensor] = set()
 
     def operation(self, e: TensorExpr) -> None:
         """An operation with its tensors, what it reads, and what its shared loops are made."""
@@ -88,8 +89,8 @@ class _Description:
             self.tensor(t)
         for k, (t, row) in enumerate(zip(e.inputs, e.reads, strict=True)):
             self.parts.append(tuple([self.read(r) for r in row]))
-            for a, b in self._nests.links(t, e, k):
-                self.parts.append((k, self.axis(a), self.axis(b)))
+            if t not in self._widened:
+                self.parts += [(k, self.axis(a), self.axis(b)) for a, b in self._nests.links(t, e, k)]
         for d in e.output.loop:
             by = self._promotion.of(d)
             if by is not d:
@@ -110,9 +111,13 @@ class _Description:
         shadow = self._nests.shadows.get(t)
         if shadow is not None:
             self.steps(shadow.exprs)
-            lacking = tuple([(self.axis(d), n, self.axis(x)) for (d, n), x in shadow.lacking.items()])
+            if (
+                shadow.lacking
+            ):  # what else is merged with its axes is a walk through the nest to say: it is like no other
+                self.parts.append(t)
+                self._widened.add(t)
             direct = tuple([(j, self.axis(d)) for j, d in shadow.direct.items()])
-            self.parts += (many(shadow.loop), self.pairs(shadow.axis), self.pairs(shadow.resolved), direct, lacking)
+            self.parts += (many(shadow.loop), self.pairs(shadow.axis), self.pairs(shadow.resolved), direct)
 
     def steps(self, exprs: Sequence[DomainExpr]) -> None:
         """Domain expressions, in order."""
