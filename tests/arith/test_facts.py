@@ -153,5 +153,5 @@ def test_a_choice_inside_a_choice_asks_no_more_than_is_open(text: str, least: st
     """Also where a branch would be shorter with a modulus that the whole does not have."""
     made = ig.simplify(text, {"y": 20})
     assert str(made) == least and ig.simplify(made) is made
-    given = ig.arith.parse(text, {"y": 20})
+    given = parse(text, {"y": 20})
     assert all(made.evaluate({"y": y}) == given.evaluate({"y": y}) for y in range(20))
