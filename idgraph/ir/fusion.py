@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import TypeGuard, cast
 from weakref import ReferenceType, ref
 
-from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
+from idgraph.arith import Expr, as_expr, is_true, simplify, symbol, symbol_text
 from idgraph.errors import (
     FusionError,
     IdGraphError,
@@ -68,7 +68,7 @@ class Fusion(Rewrites, ShownFusion):
 
     @shortened
     def __init__(self, name: str = "fusion") -> None:
-        self.name = check_name(name, "fusion")
+        self.name = name
         self._tensors: dict[str, Tensor] = {}
         self._exprs: list[TensorExpr] = []
         self._moves: dict[TensorExpr, TensorExpr] = {}  # operations that are to stand in front of a reader
@@ -84,6 +84,15 @@ class Fusion(Rewrites, ShownFusion):
         self.formats: tuple[Format, ...] = ()
         self.version = 0
         _current.set(ref(self))
+
+    @property
+    def name(self) -> str:
+        """Its name, 1 to 200 printable characters; assigning another renames it, as long as it is one."""
+        return self._name
+
+    @name.setter
+    def name(self, value: str) -> None:
+        self._name = check_name(value, "fusion")
 
     # parts --------------------------------------------------------------------------------------------------------
 
@@ -145,15 +154,13 @@ class Fusion(Rewrites, ShownFusion):
         check_name(name, "symbol")
         # loop variables are i0, i1, ...; loaded values ld0, ld1, ...
         reserved = any(name.startswith(p) and name[len(p) :].isdigit() for p in ("i", "ld"))
-        if (
-            not (name.isidentifier() and name.isascii())
-            or reserved
-            or name in ("min", "max", "where", "and", "or", "not")
-        ):
+        words = symbol_text(name) != name or name in ("inf", "nan")  # where expressions and values are read
+        if not (name.isidentifier() and name.isascii()) or reserved or words:
             raise OperationError(
                 f"{name!r} is not a name for a symbol",
                 where=user_line(),
-                hint="an ASCII identifier other than i0, ... (loops), ld0, ... (loaded values), min, max, where",
+                hint="an ASCII identifier other than i0, ... (loops), ld0, ... (loaded values), and the words of "
+                "expressions, such as min, where, xor, True, inf",
             )
         min = symbol_bound(self._symbols, name, min)
         max = None if max is None else symbol_bound(self._symbols, name, max)
