@@ -68,7 +68,7 @@ class Fusion(Rewrites, ShownFusion):
 
     @shortened
     def __init__(self, name: str = "fusion") -> None:
-        self.name = check_name(name, "fusion")
+        self.name = name
         self._tensors: dict[str, Tensor] = {}
         self._exprs: list[TensorExpr] = []
         self._moves: dict[TensorExpr, TensorExpr] = {}  # operations that are to stand in front of a reader
@@ -84,6 +84,15 @@ class Fusion(Rewrites, ShownFusion):
         self.formats: tuple[Format, ...] = ()
         self.version = 0
         _current.set(ref(self))
+
+    @property
+    def name(self) -> str:
+        """Its name, 1 to 200 printable characters; assigning another renames it, as long as it is one."""
+        return self._name
+
+    @name.setter
+    def name(self, value: str) -> None:
+        self._name = check_name(value, "fusion")
 
     # parts --------------------------------------------------------------------------------------------------------
 

@@ -194,7 +194,17 @@ def test_the_comparison_can_fail() -> None:
 )
 def test_names_that_change_lines_or_direction_are_refused(name: str) -> None:
     f = ig.Fusion("f")
-    for build in (lambda: f.input(name, shape=(2,)), lambda: ig.Fusion(name), lambda: f.symbol(name)):
+    t = f.input("t", shape=(2,))
+
+    def renamed() -> None:
+        t.name = name
+
+    def fusion_renamed() -> None:
+        f.name = name
+
+    builds = (lambda: f.input(name, shape=(2,)), lambda: ig.Fusion(name), lambda: f.symbol(name))
+    for build in (*builds, renamed, fusion_renamed):
         with pytest.raises(ig.IdGraphError) as caught:
             build()
         assert all(line.isprintable() for line in str(caught.value).split("\n"))
+    assert (f.name, t.name) == ("f", "t")
