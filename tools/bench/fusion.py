@@ -32,7 +32,7 @@ def causes(folder: Path, match: str, align: bool) -> dict[str, Any]:
     how: Counter[str] = Counter()
     graphs: dict[str, dict[str, int]] = {}
     start = time.process_time()
-    for path in sorted(folder.glob(f"*{match}*.json")):
+    for path in sorted(p for p in folder.glob("*.json") if match in p.name):
         found: Counter[str] = Counter()
         for o in ig.fuse.obstacles(from_json(path).fusion):
             found[o.cause if o.cause in CAUSES else "unknown"] += 1
