@@ -121,13 +121,14 @@ class Beside:
 def may_follow(net: Net, group: int, known: Mapping[int, Expr]) -> bool:
     """Whether a known axis, or one of a single element, is among the axes that a group is made of."""
     seen, pending, left = {group}, deque([group]), _NEAR
+    told, effects, makers = known.keys(), net.effects, net.makers
     while pending and left > 0:
-        for n in net.makers(pending.popleft()):
-            if keeps(net, n):
+        for n in makers(pending.popleft()):
+            e, ins = net.expr(n), net.ins(n)
+            if effects.may_keep(e) and keeps(net, n):
                 continue
             left -= 1
-            ins = net.ins(n)
-            if not known.keys().isdisjoint(ins) or net.effects.reads_one(net.expr(n)):
+            if not told.isdisjoint(ins) or effects.reads_one(e):
                 return True
             pending += [g for g in ins if g not in seen]
             seen.update(ins)

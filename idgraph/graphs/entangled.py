@@ -23,7 +23,7 @@ def entangled(net: Net, among: Collection[int], relation: Callable[[int], Hashab
     for g in among:
         for n in net.readers(g):
             outs = net.outs(n)
-            if not any(x in of for x in outs) or keeps(net, n):
+            if of.keys().isdisjoint(outs) or keeps(net, n):
                 continue
             key = relation(n)
             if key not in joined:

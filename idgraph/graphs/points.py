@@ -6,7 +6,7 @@ are carried along the same ways by the same rules, as numbers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Set
 from typing import NamedTuple
 
 from idgraph.arith import Expr, as_expr
@@ -36,7 +36,7 @@ class Points:
         self._net = net
         self._limits: dict[DomainExpr, tuple[int, ...]] = {}
 
-    def some_come_back_other(self, among: Collection[int]) -> bool:
+    def some_come_back_other(self, among: Set[int]) -> bool:
         """True where a coordinate of one of these groups goes round by them and is another one then.
 
         False where no such point is found. Axes beside the way of which nothing is known have any coordinate; a way
@@ -65,7 +65,7 @@ class Points:
 class _Search:
     """The ways of one point, whose number is ``seed``."""
 
-    def __init__(self, points: Points, start: int, among: Collection[int], seed: int) -> None:
+    def __init__(self, points: Points, start: int, among: Set[int], seed: int) -> None:
         self._points, self._net = points, points._net  # pyright: ignore[reportPrivateUsage]
         self._start, self._among, self._seed = start, among, seed
         self._free: dict[int, Expr | None] = {}
@@ -80,7 +80,7 @@ class _Search:
             at = pending.pop()
             for n in net.readers(at.group):
                 outs = net.outs(n)
-                if not any(x in among for x in outs) or keeps(net, n):
+                if among.isdisjoint(outs) or keeps(net, n):
                     continue
                 left -= 1
                 values = self._sides(net.ins(n), at.known)
