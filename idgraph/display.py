@@ -7,9 +7,11 @@ A class that derives from `Shown` displays itself in notebooks; its text form is
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from idgraph.errors import IdGraphError
@@ -61,6 +63,35 @@ def render(kind: str, what: object, **options: object) -> str:
 def show(text: str, language: str = "python") -> None:
     """Print text, in the colours of ``language`` where standard output is a terminal."""
     sys.stdout.write(render("terminal", text, language=language) + "\n")
+
+
+def write_whole(place: Path, text: str) -> None:
+    """Write a file as a whole: where that fails (a full disk, an interrupt) what stood there still does.
+
+    What is no plain file (a pipe, /dev/stdout) is written as it is. Raises OSError.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_whole(Path(folder) / "a.svg", "<svg/>")
+    ...     [(p.name, p.read_text()) for p in Path(folder).iterdir()]
+    [('a.svg', '<svg/>')]
+    """
+    data, real = text.encode("utf-8", "replace"), place.resolve()
+    if real.exists() and not real.is_file():
+        real.write_bytes(data)
+        return
+    beside = real.with_name(f".{real.name[:40]}.{os.urandom(6).hex()}")
+    try:
+        with beside.open("xb") as stream:
+            if real.exists():
+                beside.chmod(real.stat().st_mode & 0o7777)
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        beside.replace(real)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 class Shown:

@@ -276,9 +276,10 @@ def arguments(
 
     def decorate(f: Callable[P, R]) -> Callable[P, R]:
         function = cast("FunctionType", f)
-        blame, known, unexplained, trim = _blame, IdGraphError, _unexplained, trimmed
+        blame, known, unexplained, trim, by_kind = _blame, IdGraphError, _unexplained, trimmed, _by_kind
         hints = function.__annotations__
         names = function.__code__.co_varnames
+        fit = set[tuple[type, ...] | None]()  # kinds of arguments known to be allowed, where no more than kinds counts
         flags = tuple((n, names.index(n)) for n, hint in hints.items() if hint in ("bool", bool) and n != "return")
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -288,9 +289,13 @@ def arguments(
                     wrong = blame(function, args, kwargs, error)
                     if wrong is not None:
                         raise wrong
-            wrong = blame(function, args, kwargs, error) if first else None
-            if wrong is not None:
-                raise wrong
+            kinds = tuple(map(type, args)) if first and not kwargs else None
+            if first and kinds not in fit:
+                wrong = blame(function, args, kwargs, error)
+                if wrong is not None:
+                    raise wrong
+                if kinds is not None and by_kind(function):
+                    fit.add(kinds)
             restore = None if keep is None else keep(args, kwargs)
             try:
                 return function(*args, **kwargs)
@@ -361,6 +366,13 @@ def trimmed(failure: IdGraphError) -> IdGraphError:
             at.__traceback__ = None
             at = at.__cause__ or at.__context__
     return failure
+
+
+def _by_kind(f: FunctionType) -> bool:
+    """Whether all that the annotations ask of arguments is to be objects of classes of this package."""
+    found = [_resolved(hint, f) for name, hint in f.__annotations__.items() if name != "return"]
+    ours = [c for c in found if isinstance(c, type) and c.__module__.startswith("idgraph.")]
+    return len(ours) == len(found) and not any(getattr(c, "_is_protocol", False) for c in ours)
 
 
 def _blame(

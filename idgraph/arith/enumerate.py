@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from math import prod
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +48,16 @@ def box(exprs: tuple[Expr, ...]) -> dict[str, range] | str:
     return out
 
 
+def count_of(values: Mapping[str, Sequence[int]]) -> int:
+    """The number of points of a box; len() of a range ends at the largest index of a list.
+
+    >>> count_of({"i": range(0, 2**62), "j": range(0, 10, 4)}) == 3 * 2**62
+    True
+    """
+    sizes = (max(0, -(-(v.stop - v.start) // v.step)) if isinstance(v, range) else len(v) for v in values.values())
+    return prod(sizes)
+
+
 def first_failure(claim: Expr, facts: tuple[Expr, ...], limit: int, chunk: int) -> dict[str, int] | int | str:
     """A failing point, or how many points were checked, or why it was not tried."""
     import numpy as np  # noqa: PLC0415  # half of the time that importing the library would take
@@ -54,9 +66,7 @@ def first_failure(claim: Expr, facts: tuple[Expr, ...], limit: int, chunk: int) 
     values = box((claim, *facts))
     if isinstance(values, str):
         return f"no enumeration: {values}"
-    total = 1
-    for v in values.values():
-        total *= len(v)
+    total = count_of(values)
     if total > limit:
         return f"no enumeration: {total} points, at most {limit}"
     if any(_too_wide(e) for e in (claim, *facts)):
@@ -101,9 +111,7 @@ def values_met(condition: Expr, of: Expr, limit: int) -> list[int] | None:
     values = box((condition, of))
     if isinstance(values, str):
         return None
-    total = 1
-    for v in values.values():
-        total *= len(v)
+    total = count_of(values)
     if total > limit or _too_wide(condition):
         return None
     grid = np.meshgrid(*(np.arange(v.start, v.stop, v.step) for v in values.values()), indexing="ij")

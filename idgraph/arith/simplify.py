@@ -22,7 +22,20 @@ from idgraph.arith.cheapest import cheapest
 from idgraph.arith.cost import cost
 from idgraph.arith.engine import Step, derivation, normal
 from idgraph.arith.enumerate import closure
-from idgraph.arith.nodes import TRUE, VERBS, ArithError, ArithTypeError, Expr, and_, as_expr, postorder, rebuild
+from idgraph.arith.nodes import (
+    FALSE,
+    TRUE,
+    VERBS,
+    ArithError,
+    ArithTypeError,
+    Expr,
+    and_,
+    as_expr,
+    not_,
+    postorder,
+    rebuild,
+    where,
+)
 from idgraph.arith.sympy_bridge import from_sympy, is_sympy
 from idgraph.arith.text import RangeLike, check_ranges, parse, ranged_symbols
 from idgraph.arith.work import OutOfWork, budget
@@ -191,8 +204,21 @@ def _by_operands(node: Expr) -> Expr:
                 new = rebuild(n, tuple(done[a] for a in n.args))
                 if cost(new) > cost(n) or new.cached_divmods > n.cached_divmods:
                     new = n
-        done[n] = new
+        done[n] = _asked(new, TRUE) if n.op == "where" else new
     return done[node]
+
+
+def _asked(e: Expr, given: Expr) -> Expr:
+    """Choices inside choices, each condition under those around it; for forms whose branches stay as they are."""
+    if e.op != "where":
+        return e
+    c, a, b = e.args
+    held = cheapest(assume(normal(c), normal(given))) if given is not TRUE else c
+    if cost(held) > cost(c) or held.cached_divmods > c.cached_divmods:
+        held = c
+    if held is TRUE or held is FALSE:
+        return _asked(a if held is TRUE else b, given)
+    return where(held, _asked(a, and_(given, c)), _asked(b, and_(given, not_(c))))
 
 
 def trace(e: Expr | str, ranges: Mapping[str, RangeLike] | None = None) -> list[Step]:

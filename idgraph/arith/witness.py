@@ -12,7 +12,7 @@ from itertools import islice
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal
 
-from idgraph.arith.enumerate import closure
+from idgraph.arith.enumerate import closure, count_of
 from idgraph.arith.nodes import ArithZeroDivisionError, Expr, postorder
 from idgraph.arith.ranges import interval
 
@@ -193,7 +193,7 @@ def _grid(
 ) -> Points | str:
     import numpy as np  # noqa: PLC0415  # half of the time that importing the library would take
 
-    total = prod(len(v) for v in values.values())
+    total = count_of(values)
     if total > MAX_POINTS:
         return f"{total} points, at most {MAX_POINTS}"
     names = list(values)
@@ -232,17 +232,17 @@ def sample(symbols: Sequence[Expr], results: Sequence[Expr], condition: Expr) ->
     """All points of the domain if they are few, else some; None where the numbers are too large to look at."""
     every = _scope(symbols, (*results, condition))
     values = _values(every, ())
-    whole = isinstance(values, dict) and prod(len(v) for v in values.values()) <= MAX_POINTS
+    whole = isinstance(values, dict) and count_of(values) <= MAX_POINTS
     if not whole:
         told = sorted({abs(n.value) for x in (*results, condition) for n in postorder(x) if n.op == "const"} - {0})
         numbers = [*told[:6], *(a * b for a in told[:3] for b in told[:3])] or [1]
         for most in (len(numbers), 4, 1):
             values = _values(every, numbers[:most])
-            if isinstance(values, dict) and prod(len(v) for v in values.values()) <= _SAMPLED:
+            if isinstance(values, dict) and count_of(values) <= _SAMPLED:
                 break
         assert isinstance(values, dict)
         share = max(2, int(_SAMPLED ** (1 / max(1, len(values)))))
-        if prod(len(v) for v in values.values()) > _SAMPLED:
+        if count_of(values) > _SAMPLED:
             values = {n: list(islice(v, share)) for n, v in values.items()}
     if not isinstance(values, dict):
         return None

@@ -16,6 +16,7 @@ from idgraph.cli.compilers import run_compiler
 from idgraph.cli.demo import run_demo
 from idgraph.cli.many import Limits, print_metrics, print_report, run_report, run_sweep
 from idgraph.cli.show import access_row, console, index_table, print_cycles, say, tensor_table
+from idgraph.display import write_whole
 from idgraph.errors import VERSION, IdGraphError, IndexingError, visible
 from idgraph.frontends.files import load
 from idgraph.index import IdModel
@@ -249,7 +250,7 @@ def show(file: str, graph: str, form: str, output: Path | None, as_json: bool) -
     if output is None:
         say(text)
     else:
-        output.write_text(text, encoding="utf-8")
+        write_whole(output, text)
 
 
 @cli.command()

@@ -15,6 +15,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from idgraph.cli.show import console, index_table, say, tensor_table
+from idgraph.display import write_whole
 from idgraph.frontends.fx import from_json
 from idgraph.graphs import Cycle
 from idgraph.index import IdModel
@@ -136,7 +137,7 @@ def write_pictures(fusion: Fusion, model: IdModel, folder: Path) -> list[Path]:
     for name, what in (("fusion", fusion), ("exact", model.exact), ("index", model.index)):
         for form in ("svg", "dot"):
             path = folder / f"{name}.{form}"
-            path.write_text(draw(what, form), encoding="utf-8")
+            write_whole(path, draw(what, form))
             written.append(path)
     return written
 

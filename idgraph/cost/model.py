@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from idgraph.cost.device import Device
-from idgraph.display import Printed, Sheet
+from idgraph.display import Printed, Sheet, write_whole
 from idgraph.errors import IdGraphError
 
 Bound = Literal["memory", "cache", "arithmetic", "special functions", "loads", "atomics", "launch"]
@@ -274,9 +274,7 @@ class Cost(Printed):
             Path(folder).mkdir(parents=True, exist_ok=True)
             for name, (columns, rows) in tables.items():
                 made.append(Path(folder) / f"{name}.csv")
-                made[-1].write_text(
-                    csv_text(["program", *columns], [{"program": self.name, **r} for r in rows]), "utf-8"
-                )
+                write_whole(made[-1], csv_text(["program", *columns], [{"program": self.name, **r} for r in rows]))
         except OSError as error:
             raise IdGraphError(f"to_csv: {error}", hint="a folder that can be written") from None
         return tuple(made)

@@ -7,6 +7,7 @@ are those of NVIDIA/Fuser #3455). *Extents* are the groups that align edges join
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
@@ -207,14 +208,23 @@ def _wrong_groups(exact: DomainGraph, builder: GraphBuilder[IterDomain]) -> set[
         return builder.sets.find(builder.key_number(d))
 
     for e in exact.fusion.exprs:
-        seen: dict[int, frozenset[At]] = {}
-        for d, at in touched_by(e):
-            g = of(d)
-            known = seen.setdefault(g, frozenset((at,)))
-            if at not in known:
-                if conflict(e, frozenset((at,)), known, lambda x, g=g: of(x) == g):
-                    found.add(g)
-                seen[g] = known | {at}
+        first: dict[int, At] = {}
+        if not all(first.setdefault(of(d), at) is at for d, at in touched_by(e)):
+            found |= _conflicting(e, of)
+    return found
+
+
+def _conflicting(e: TensorExpr, of: Callable[[IterDomain], int]) -> set[int]:
+    """The groups that an operation touches at different coordinates."""
+    found: set[int] = set()
+    seen: dict[int, frozenset[At]] = {}
+    for d, at in touched_by(e):
+        g = of(d)
+        known = seen.setdefault(g, frozenset((at,)))
+        if at not in known:
+            if conflict(e, frozenset((at,)), known, lambda x, g=g: of(x) == g):
+                found.add(g)
+            seen[g] = known | {at}
     return found
 
 

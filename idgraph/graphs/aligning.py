@@ -13,14 +13,18 @@ keeps the law. The order in which a program lists independent operations, or the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from idgraph.arith import simplify
 from idgraph.graphs.builder import GraphBuilder
+from idgraph.graphs.carry import translation
 from idgraph.graphs.effects import Effects
+from idgraph.graphs.entangled import entangled
 from idgraph.graphs.keys import axis_of
 from idgraph.graphs.net import frame_of
+from idgraph.graphs.points import Points
 from idgraph.graphs.touched import Touched, conflict, touches
 from idgraph.graphs.ways import Reached, follow, gives_back
 from idgraph.ir import DomainExpr, Fusion, IterDomain, Mapped, Tensor, TensorExpr
@@ -66,24 +70,26 @@ class Aligner:
 
     def __init__(self, exact: GraphBuilder[IterDomain], parent: list[int], nodes: Sequence[int]) -> None:
         self._forms = {n: exact.nodes.form[n] for n in nodes}
-        self._ins = {n: exact.nodes.ins[n] for n in nodes}
-        self._outs = {n: exact.nodes.outs[n] for n in nodes}
         self._exact = exact
         self.effects = Effects()
+        self._points = Points(self)
         self._parent = parent
-        self._adjacent: dict[int, dict[int, None]] = {}  # expressions that read or make a group, equal ones once
+        # The groups that expressions read and make, and the expressions that read and make a group, of equal ones one.
+        self._ins = {n: tuple(map(self.find, exact.nodes.ins[n])) for n in nodes}
+        self._outs = {n: tuple(map(self.find, exact.nodes.outs[n])) for n in nodes}
+        self._readers: dict[int, dict[int, None]] = {}
+        self._makers: dict[int, dict[int, None]] = {}
         self._equal: dict[int, dict[int, None]] = {}  # to an expression those that became equal to it
         self._touched: dict[int, Touched] = {}
         self._table: dict[tuple[int, ...], int] = {}
         self._refused: dict[int, set[int]] = {}  # what a group must not be united with: groups only grow
         self._undo: list[Callable[[], object]] = []
-        # While no group changes: readers and makers of groups, groups that expressions read and make.
-        self._beside: dict[tuple[int, bool], list[int]] = {}
-        self._groups: dict[tuple[int, bool], tuple[int, ...]] = {}
         self._moved: list[tuple[int, list[int]]] = []  # groups that went into others, with the nodes of new ways there
+        self._frames: dict[int, list[tuple[int, tuple[int, ...]]]] = {}  # see `_frames_of`
         for n in nodes:
-            for x in dict.fromkeys((*self.ins(n), *self.outs(n))):
-                self._adjacent.setdefault(x, {})[n] = None
+            for held, side in ((self._readers, self._ins[n]), (self._makers, self._outs[n])):
+                for x in side:
+                    held.setdefault(x, {})[n] = None
         pending: list[tuple[int, int]] = []
         for n in nodes:
             self._sign(n, pending)
@@ -129,29 +135,55 @@ class Aligner:
             a, b = map(self.find, pending.pop())
             if a == b:
                 continue
-            small, large = sorted((a, b), key=self._weight)
+            small, large = (a, b) if (self._weight(a), a) < (self._weight(b), b) else (b, a)
             if not self._join_touched(small, large):
                 return False
-            held, fresh, own = self._adjacent.setdefault(large, {}), list[int](), self._adjacent.get(small, {})
-            between = [n for n in own if large in self.ins(n) or large in self.outs(n)]
             self._parent[small] = large
-            self._forget()
             self._undo.append(partial(self._parent.__setitem__, small, small))
-            for n in own:
-                first = self._sign(n, pending)
-                if first not in held:
-                    held[first] = None
-                    fresh.append(first)
-            self._undo += [partial(held.pop, n) for n in fresh]
-            self._moved.append((small, fresh + between))
+            self._move(small, large, pending)
             if small in self._refused:
                 known = self._refused.setdefault(large, set())
                 self._undo.append(partial(self._refused.__setitem__, large, set(known)))
                 known |= self._refused[small]
         return True
 
-    def _weight(self, group: int) -> tuple[int, int]:
-        return len(self._adjacent.get(group, ())) + len(self._touched_by(group)), group
+    def _move(self, small: int, large: int, pending: list[tuple[int, int]]) -> None:
+        """The expressions about one group are about the other; those equal to one that is there go."""
+        sides = (self._readers, self._ins), (self._makers, self._outs)
+        own = dict.fromkeys(n for about, _ in sides for n in about.get(small, ()))
+        new: list[int] = []
+        for n in own:
+            for _, groups in sides:
+                before = groups[n]
+                if small in before:
+                    groups[n] = tuple([large if x == small else x for x in before])
+                    self._undo.append(partial(groups.__setitem__, n, before))
+            first = self._sign(n, pending)
+            if first == n or self._forms[first].backward != self._forms[n].backward:
+                for about, groups in sides:
+                    if large in groups[n]:
+                        self._hold(about.setdefault(large, {}), n)
+                new.append(n)
+                continue
+            for about, groups in sides:
+                for x in dict.fromkeys(groups[n]):
+                    self._drop(about.get(x), n)
+        self._moved.append((small, new))
+
+    def _hold(self, held: dict[int, None], n: int) -> None:
+        if n not in held:
+            held[n] = None
+            self._undo.append(partial(held.pop, n))
+
+    def _drop(self, held: dict[int, None] | None, n: int) -> None:
+        if held is not None and n in held:
+            del held[n]
+            self._undo.append(partial(held.__setitem__, n, None))
+
+    def _weight(self, group: int) -> int:
+        nothing: dict[int, None] = {}
+        readers, makers = self._readers.get(group, nothing), self._makers.get(group, nothing)
+        return len(readers) + len(makers) + len(self._touched_by(group))
 
     def _touched_by(self, group: int) -> Touched:
         found = self._touched.get(group)
@@ -176,13 +208,13 @@ class Aligner:
     def _sign(self, n: int, pending: list[tuple[int, int]]) -> int:
         """Look an expression up by both sides; the first that reads the same."""
         form = self._forms[n]
-        for key in ((2 * form.forward, *self.ins(n)), (2 * form.backward + 1, *self.outs(n))):
+        for key in ((2 * form.forward, *self._ins[n]), (2 * form.backward + 1, *self._outs[n])):
             other = self._table.get(key)
             if other is None:
                 self._table[key] = n
                 self._undo.append(partial(self._table.pop, key))
             elif other != n:
-                pending += zip((*self.ins(other), *self.outs(other)), (*self.ins(n), *self.outs(n)), strict=True)
+                pending += zip((*self._ins[other], *self._outs[other]), (*self._ins[n], *self._outs[n]), strict=True)
         first = self._first(n)
         held = self._equal.setdefault(first, {})
         if n != first and n not in held:
@@ -193,33 +225,45 @@ class Aligner:
     def _take_back(self) -> None:
         for step in reversed(self._undo):
             step()
-        self._forget()
-
-    def _forget(self) -> None:
-        self._beside.clear()
-        self._groups.clear()
 
     # judging ------------------------------------------------------------------------------------------------------
 
-    def _is_true(self, moved: tuple[int, list[int]]) -> bool:
+    def _is_true(self, joined: tuple[int, list[int]]) -> bool:
         """True where every cycle that arose when a group took in another one gives coordinates back.
 
         Such a cycle goes through an expression that only the smaller group had before.
         """
-        small, own = moved
+        small, own = joined
+        if not own:
+            return True
         large = self.find(small)
         out = [n for n in own if large in self.ins(n)]
         into = [n for n in own if large in self.outs(n)]
-        among = self._between({g for n in out for g in self.outs(n)}, {large}, large)
-        among |= self._between({large}, {g for n in into for g in self.ins(n)}, large)
+        among = self._between({g for n in out for g in self.outs(n)}, {large}, large) if out else set[int]()
+        if into:
+            among |= self._between({large}, {g for n in into for g in self.ins(n)}, large)
         if not among:
             return True
+        among = entangled(self, among, self._relation)
+        if self._points.some_come_back_other(among):
+            return False
+        starts = [large, *sorted(among - {large})] if large in among else sorted(among)
         reached = Reached(_PLACES)
-        for start in (large, *(among - {large})):
+        for start in starts:
             for carrier, end in follow(self, start, start, among.__contains__, reached=reached.afresh()):
                 if reached.is_full or not gives_back(self, carrier, end):
                     return False
         return not reached.is_full
+
+    def _relation(self, n: int) -> Hashable:
+        """What an expression says of groups, read from either side; equal for those that say the same."""
+        form, (a, *more), (b, *rest) = self._forms[n], self.ins(n), self.outs(n)
+        if form.parts >= 0:
+            return (form.parts, a, b, rest[0]) if rest else (form.parts, b, a, more[0])
+        by = translation(form.expr)
+        if by is None:
+            return n
+        return (a, b, by) if a < b else (b, a, simplify(-by))
 
     def _between(self, start: set[int], goal: set[int], stop: int) -> set[int]:
         """Groups on ways from some groups to others that do not go on through ``stop``.
@@ -253,37 +297,23 @@ class Aligner:
 
     def _first(self, node: int) -> int:
         """Of equal expressions the first."""
-        return self._table[2 * self._forms[node].forward, *self.ins(node)]
+        return self._table[2 * self._forms[node].forward, *self._ins[node]]
 
-    def readers(self, group: int) -> list[int]:
+    def readers(self, group: int) -> Collection[int]:
         """Expressions that read a group, of equal ones the first."""
-        found = self._beside.get((group, True))
-        if found is None:
-            own = (n for n in self._adjacent.get(group, ()) if group in self.ins(n))
-            found = self._beside[group, True] = list(dict.fromkeys(map(self._first, own)))
-        return found
+        return self._readers.get(group, ())
 
-    def makers(self, group: int) -> list[int]:
+    def makers(self, group: int) -> Collection[int]:
         """Expressions that make a group, of equal ones the first."""
-        found = self._beside.get((group, False))
-        if found is None:
-            own = (n for n in self._adjacent.get(group, ()) if group in self.outs(n))
-            found = self._beside[group, False] = list(dict.fromkeys(map(self._first, own)))
-        return found
+        return self._makers.get(group, ())
 
     def ins(self, node: int) -> tuple[int, ...]:
         """Groups that an expression reads."""
-        found = self._groups.get((node, True))
-        if found is None:
-            found = self._groups[node, True] = tuple(map(self.find, self._ins[node]))
-        return found
+        return self._ins[node]
 
     def outs(self, node: int) -> tuple[int, ...]:
         """Groups that an expression makes."""
-        found = self._groups.get((node, False))
-        if found is None:
-            found = self._groups[node, False] = tuple(map(self.find, self._outs[node]))
-        return found
+        return self._outs[node]
 
     def expr(self, node: int) -> DomainExpr:
         """The expression itself."""
@@ -307,11 +337,23 @@ class Aligner:
     def frame(self, group: int) -> list[int]:
         """The groups of the axes that tensors have beside one of a group."""
         found: dict[int, None] = {}
-        for n in (*self.readers(group), *self.makers(group)):
-            for x in (*self._ins[n], *self._outs[n]):
-                if self.find(x) == group:
-                    found.update(
-                        (self.find(self._exact.key_number(d)), None) for d in frame_of(axis_of(self._exact.at(x)))
-                    )
+        find = self.find
+        seen: set[int] = set()
+        for n in dict.fromkeys((*self.readers(group), *self.makers(group))):
+            for g, (x, beside) in zip((*self._ins[n], *self._outs[n]), self._frames_of(n), strict=True):
+                if g == group and x not in seen:
+                    seen.add(x)
+                    found.update(dict.fromkeys(map(find, beside)))
         found.pop(group, None)
         return list(found)
+
+    def _frames_of(self, n: int) -> list[tuple[int, tuple[int, ...]]]:
+        """The axes of an expression, each with those that its tensor has beside it."""
+        found = self._frames.get(n)
+        if found is None:
+            exact, nodes = self._exact, self._exact.nodes
+            found = self._frames[n] = [
+                (x, tuple(map(exact.key_number, frame_of(axis_of(exact.at(x))))))
+                for x in (*nodes.ins[n], *nodes.outs[n])
+            ]
+        return found

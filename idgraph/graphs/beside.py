@@ -15,7 +15,6 @@ from typing import Protocol
 from idgraph.arith import FALSE, TRUE, Expr
 from idgraph.graphs.net import Net, Step, keeps
 from idgraph.ir import DomainExpr, Mapped, Tensor
-from idgraph.ir.domains import is_one
 
 _STEPS = 64  # expressions looked at for one axis
 _NEAR = 32  # those looked at to see whether any can be worth it
@@ -53,28 +52,10 @@ class Beside:
 
         An axis that is not on the way has a variable of its own.
         """
-        if group not in self._known and not self._may_follow(group):
+        if group not in self._known and not may_follow(self._net, group, self._known):
             return [(self._free(group), TRUE)]
         self._left = _STEPS
         return self._of(group, frozenset())
-
-    def _may_follow(self, group: int) -> bool:
-        """Whether a known axis, or one of a single element, is among the axes that this one is made of."""
-        net, seen, pending, left = self._net, {group}, deque([group]), _NEAR
-        while pending and left > 0:
-            for n in net.makers(pending.popleft()):
-                if keeps(net, n):
-                    continue
-                left -= 1
-                if any(is_one(d.extent) for d in net.expr(n).inputs):
-                    return True
-                for g in net.ins(n):
-                    if g in self._known:
-                        return True
-                    if g not in seen:
-                        seen.add(g)
-                        pending.append(g)
-        return False
 
     def _of(self, g: int, trail: frozenset[int]) -> list[Side]:
         if g in self._known:
@@ -135,6 +116,23 @@ class Beside:
     def _owners(self, node: int) -> list[Tensor]:
         owners = (e.outputs[0].tensor for e in self._net.alike(node))
         return list(dict.fromkeys(t for t in owners if t is not None))
+
+
+def may_follow(net: Net, group: int, known: Mapping[int, Expr]) -> bool:
+    """Whether a known axis, or one of a single element, is among the axes that a group is made of."""
+    seen, pending, left = {group}, deque([group]), _NEAR
+    told, effects, makers = known.keys(), net.effects, net.makers
+    while pending and left > 0:
+        for n in makers(pending.popleft()):
+            e, ins = net.expr(n), net.ins(n)
+            if effects.may_keep(e) and keeps(net, n):
+                continue
+            left -= 1
+            if not told.isdisjoint(ins) or effects.reads_one(e):
+                return True
+            pending += [g for g in ins if g not in seen]
+            seen.update(ins)
+    return False
 
 
 def _descends(t: Tensor, owners: Sequence[Tensor]) -> bool:

@@ -11,8 +11,9 @@ from typing import Literal
 
 from idgraph.arith import TRUE, Expr, Proof, and_, prove_equal, simplify
 from idgraph.graphs.conditions import bounds, possible
-from idgraph.graphs.coordinates import forward
+from idgraph.graphs.coordinates import forward, transparent
 from idgraph.ir import DomainExpr
+from idgraph.ir.domains import is_one
 
 CycleKind = Literal["identity", "shift", "reorder", "empty"]
 Coordinates = tuple[Expr, ...]
@@ -34,6 +35,8 @@ class Effects:
     def __init__(self) -> None:
         self._kinds: dict[tuple[object, ...], int] = {}
         self._kind_of: dict[DomainExpr, int] = {}
+        self._may_keep: dict[DomainExpr, bool] = {}
+        self._reads_one: dict[DomainExpr, bool] = {}
         self._made: dict[tuple[int, Coordinates], Coordinates] = {}
         self._inside: dict[tuple[int, Coordinates, Coordinates], Expr] = {}
         self._under: dict[tuple[Expr, Expr], Expr] = {}
@@ -48,6 +51,20 @@ class Effects:
             extents = (d.extent for d in (*e.inputs, *e.outputs))
             key = (type(e).__name__, e.attributes, *extents)
             found = self._kind_of[e] = self._kinds.setdefault(key, len(self._kinds))
+        return found
+
+    def may_keep(self, e: DomainExpr) -> bool:
+        """Whether ``e`` keeps an axis beside one of a single element."""
+        found = self._may_keep.get(e)
+        if found is None:
+            found = self._may_keep[e] = bool(transparent(e))
+        return found
+
+    def reads_one(self, e: DomainExpr) -> bool:
+        """Whether an axis that ``e`` reads has a single element."""
+        found = self._reads_one.get(e)
+        if found is None:
+            found = self._reads_one[e] = any(is_one(d.extent) for d in e.inputs)
         return found
 
     def made(self, e: DomainExpr, ins: Coordinates) -> Coordinates:

@@ -7,11 +7,12 @@ to another only through loops that inlining shares. So slice + cat + residual le
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import takewhile
 from typing import cast
 
 from idgraph.errors import IndexingError, ScheduleError, short_repr, shortened, user_line
+from idgraph.graphs.alike import described, one_of_each
 from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.forms import Plan, Plans, own_domains, own_exprs
 from idgraph.graphs.graph_view import GraphView
@@ -401,10 +402,14 @@ def common_loops(fusion: Fusion, tensors: Sequence[Tensor]) -> dict[Tensor, int]
                     return found  # any tensor's loops may have to run over what it lacks
                 wide.update(x.outputs)
     alone = _Builder(fusion, (), Plans())
+    known: dict[Hashable, dict[int, int]] = {}  # what equal operations with equal schedules have in common is equal
     for e in dict.fromkeys(e for t in tensors for e in t.uses):
         if not any(t in found and _is_plain(t) for t in e.inputs):
             continue
-        for k, count in alone.common(e).items():
+        like = described([e], alone.nests, alone.promotion)
+        if like not in known:
+            known[like] = alone.common(e)
+        for k, count in known[like].items():
             t = e.inputs[k]
             if t in found and _is_plain(t):
                 found[t] = min(found[t], count)
@@ -425,3 +430,14 @@ def build_index_graph(
     ``plans`` may be shared with other graphs of the fusion as it is scheduled now.
     """
     return _Builder(fusion, fusion.exprs if exprs is None else exprs, plans or Plans()).build()
+
+
+def legal_nests(fusion: Fusion, exprs: Sequence[TensorExpr]) -> Nests:
+    """The loop nests of a scheduled fusion; raises `ScheduleError` where `build_index_graph` of ``exprs`` does.
+
+    Of nests that differ in names only one is judged.
+    """
+    builder = _Builder(fusion, exprs, Plans())
+    builder.exprs = one_of_each(exprs, builder.nests, builder.promotion)
+    builder.build()
+    return builder.nests

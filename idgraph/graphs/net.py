@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, cast
 
-from idgraph.graphs.coordinates import transparent
 from idgraph.graphs.effects import Effects
 from idgraph.graphs.forms import own_exprs
 from idgraph.graphs.keys import axis_of
@@ -30,11 +29,11 @@ class Net(Protocol):
         """The effects of its expressions on coordinates."""
         ...
 
-    def readers(self, group: int) -> Sequence[int]:
+    def readers(self, group: int) -> Collection[int]:
         """Expressions that read a group."""
         ...
 
-    def makers(self, group: int) -> Sequence[int]:
+    def makers(self, group: int) -> Collection[int]:
         """Expressions that make a group."""
         ...
 
@@ -65,7 +64,7 @@ class Net(Protocol):
 
 def keeps(net: Net, node: int) -> bool:
     """True of an expression that keeps its axis, beside one of a single element: no cause of a cycle."""
-    return bool(set(net.ins(node)) & set(net.outs(node))) and bool(transparent(net.expr(node)))
+    return net.effects.may_keep(net.expr(node)) and not set(net.ins(node)).isdisjoint(net.outs(node))
 
 
 def frame_of(d: IterDomain) -> list[IterDomain]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from idgraph.errors import ScheduleError
 from idgraph.ir import Fusion, Tensor, TensorExpr
 
@@ -20,7 +22,7 @@ class Joined:
     def __init__(self, fusion: Fusion) -> None:
         self._place = {e: n for n, e in enumerate(fusion.exprs)}
         self._leader: list[dict[TensorExpr, TensorExpr]] = []
-        self._members: list[dict[TensorExpr, tuple[TensorExpr, ...]]] = []
+        self._members: list[dict[TensorExpr, list[TensorExpr]]] = []
         for t in fusion.tensors:
             self.join(t, t.inline_position)
 
@@ -29,7 +31,7 @@ class Joined:
         made = Joined.__new__(Joined)
         made._place = self._place
         made._leader = [dict(x) for x in self._leader]
-        made._members = [dict(x) for x in self._members]
+        made._members = [{nest: list(of) for nest, of in x.items()} for x in self._members]
         return made
 
     def limit(self, t: Tensor, most: int) -> int:
@@ -54,7 +56,7 @@ class Joined:
     def _nest(self, level: int, e: TensorExpr) -> TensorExpr:
         return self._leader[level].get(e, e)
 
-    def _of(self, level: int, nest: TensorExpr) -> tuple[TensorExpr, ...]:
+    def _of(self, level: int, nest: TensorExpr) -> Sequence[TensorExpr]:
         return self._members[level].get(nest, (nest,))
 
     def _unite(self, level: int, a: TensorExpr, b: TensorExpr) -> None:
@@ -63,7 +65,7 @@ class Joined:
             return
         moved = self._of(level, small)
         self._leader[level].update(dict.fromkeys(moved, large))
-        self._members[level][large] = (*self._of(level, large), *moved)
+        self._members[level].setdefault(large, [large]).extend(moved)  # a copy of it for each one would be quadratic
         self._members[level].pop(small, None)
 
     def _depend(self, level: int, nests: set[TensorExpr]) -> bool:

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import TypeGuard, cast
 from weakref import ReferenceType, ref
 
-from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
+from idgraph.arith import Expr, as_expr, is_true, simplify, symbol, symbol_text
 from idgraph.errors import (
     FusionError,
     IdGraphError,
@@ -30,7 +30,7 @@ from idgraph.ir.showing import ShownFusion
 from idgraph.ir.state import building as adding
 from idgraph.ir.symbols import symbol_bound
 from idgraph.ir.tensor import Tensor, TensorDomain
-from idgraph.ir.verify import LARGEST, check_name, check_symbols, violations
+from idgraph.ir.verify import LARGEST, AxisError, check_name, check_symbols, violations
 
 _current: ContextVar[ReferenceType[Fusion] | None] = ContextVar("idgraph_current_fusion", default=None)
 
@@ -68,7 +68,7 @@ class Fusion(Rewrites, ShownFusion):
 
     @shortened
     def __init__(self, name: str = "fusion") -> None:
-        self.name = check_name(name, "fusion")
+        self.name = name
         self._tensors: dict[str, Tensor] = {}
         self._exprs: list[TensorExpr] = []
         self._moves: dict[TensorExpr, TensorExpr] = {}  # operations that are to stand in front of a reader
@@ -84,6 +84,15 @@ class Fusion(Rewrites, ShownFusion):
         self.formats: tuple[Format, ...] = ()
         self.version = 0
         _current.set(ref(self))
+
+    @property
+    def name(self) -> str:
+        """Its name, 1 to 200 printable characters; assigning another renames it, as long as it is one."""
+        return self._name
+
+    @name.setter
+    def name(self, value: str) -> None:
+        self._name = check_name(value, "fusion")
 
     # parts --------------------------------------------------------------------------------------------------------
 
@@ -145,15 +154,13 @@ class Fusion(Rewrites, ShownFusion):
         check_name(name, "symbol")
         # loop variables are i0, i1, ...; loaded values ld0, ld1, ...
         reserved = any(name.startswith(p) and name[len(p) :].isdigit() for p in ("i", "ld"))
-        if (
-            not (name.isidentifier() and name.isascii())
-            or reserved
-            or name in ("min", "max", "where", "and", "or", "not")
-        ):
+        words = symbol_text(name) != name or name in ("inf", "nan")  # where expressions and values are read
+        if not (name.isidentifier() and name.isascii()) or reserved or words:
             raise OperationError(
                 f"{name!r} is not a name for a symbol",
                 where=user_line(),
-                hint="an ASCII identifier other than i0, ... (loops), ld0, ... (loaded values), min, max, where",
+                hint="an ASCII identifier other than i0, ... (loops), ld0, ... (loaded values), and the words of "
+                "expressions, such as min, where, xor, True, inf",
             )
         min = symbol_bound(self._symbols, name, min)
         max = None if max is None else symbol_bound(self._symbols, name, max)
@@ -220,7 +227,10 @@ class Fusion(Rewrites, ShownFusion):
             )
         if contiguity is not None and len(contiguity) != len(extents):
             raise OperationError(f"input {name}: {len(contiguity)} contiguity flags, {len(extents)} axes", where=where)
-        logical = tuple(self.new_domain(e) for e in extents)
+        try:
+            logical = tuple(self.new_domain(e) for e in extents)
+        except AxisError as error:
+            raise OperationError(f"input {name}: {error.what}", where=error.where) from None
         fixed: tuple[Expr | None, ...] = (
             tuple(as_expr(s) for s in strides) if strides is not None else (None,) * len(logical)
         )
@@ -296,7 +306,8 @@ class Fusion(Rewrites, ShownFusion):
         """A fresh axis; kind None means broadcast for extent 1, else iteration."""
         size = as_expr(extent)
         if size.is_const and int(size) > LARGEST:
-            raise OperationError(f"an axis of {size} elements is beyond 2^63 - 1", where=user_line())
+            whose = "" if tensor is None else f"{tensor.name}: "
+            raise AxisError(f"{whose}an axis of {size} elements is beyond 2^63 - 1", where=user_line())
         made = IterDomain(self._domains, size, kind or ("broadcast" if is_one(size) else "iteration"), tensor)
         self._domains += 1
         return made

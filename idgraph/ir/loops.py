@@ -84,6 +84,8 @@ def _axis(tensor: Tensor, axis: int, step: str) -> int:
 def _amount(tensor: Tensor, value: object, step: str) -> Expr:
     """A size or distance given to a step: an int or an integer expression."""
     if isinstance(value, Expr) and not value.is_condition:
+        if value.is_const:  # as of a step that is replayed
+            return value
         check_symbols(f"{step} of tensor {tensor.name}", (value,), tensor.fusion.symbols, tensor.fusion.name)
         return value
     if not is_int(value):

@@ -308,7 +308,7 @@ class Tensor(Printed, Foreign):
         return apply(self.fusion, "bitwise_xor", (other, self))
 
     def __matmul__(self, other: Tensor) -> Tensor:
-        return product(self, other)
+        return self.fusion.building("matmul", lambda: product(self, other))
 
     def __pos__(self) -> Tensor:
         return self

@@ -78,8 +78,10 @@ def _level(body: Sequence[Stmt]) -> Body:
 
 def _row(s: Loop) -> Loop | None:
     """The loops that only add up, in their order; None where they do more, or where one sweep holds them already."""
+    if not _only_adds(tuple(x for x in walk(s.body) if not isinstance(x, Loop))):
+        return None
     (tidy, *more) = tidied((s,))
-    if more or not isinstance(tidy, Loop) or sweep_of(tidy) is not None:
+    if more or not isinstance(tidy, Loop):
         return None
     chain, guards = chain_of(tidy), list[If]()
     body = chain[-1].body
@@ -96,7 +98,7 @@ def _row(s: Loop) -> Loop | None:
     on_threads = any(v.parallel.startswith("threadIdx") for v in chain)
     if on_threads and any(isinstance(x, Load) and x.buffer.place == "shared" for x in walk(body)):
         return None  # each thread reads what it wrote itself; no barrier says that others may
-    row = row_of(chain, body)
+    row = row_of(chain, body) if sweep_of(tidy) is None else None
     if row is None:
         return None
     count, first, last = row.total // row.length, chain[0], chain[-1]

@@ -31,6 +31,7 @@ from idgraph.kernel.defuse import (
     all_reads,
     all_sets,
     everywhere,
+    index_exprs,
     loaded_in,
     made_by,
     read_before_set,
@@ -124,8 +125,7 @@ def _single(body: Body) -> frozenset[str]:
     or part of an index expression."""
     found = set(read_before_set(body, reads, scoped=False))
     for s in walk(body):
-        index = reads(s) - {o.name for o in _parts(s) if isinstance(o, Local)}
-        found |= index | (sets(s) - {x.name for x in made_by(s)})
+        found.update(*(e.names for e in index_exprs(s)), sets(s) - {x.name for x in made_by(s)})
         if isinstance(s, Let):
             found.add(s.name)
         if isinstance(s, Checked):
@@ -212,9 +212,9 @@ def _key(s: Stmt, parts: Sequence[Part]) -> object:
     return _with(s, map(_blank, parts)), forms
 
 
-def _united(steps: Sequence[Stmt], var: Expr) -> Stmt | None:
-    """The statement that is step n at ``var`` = n, or None."""
-    columns = zip(*(_parts(s) for s in steps), strict=True)
+def _united(first_step: Stmt, steps: Sequence[Sequence[Part]], var: Expr) -> Stmt | None:
+    """The statement that is step n, of these parts, at ``var`` = n, or None."""
+    columns = zip(*steps, strict=True)
     found: list[Part] = []
     for column in columns:
         first = column[0]
@@ -235,7 +235,7 @@ def _united(steps: Sequence[Stmt], var: Expr) -> Stmt | None:
             found.append(e)
         else:
             return None
-    return _with(steps[0], found)
+    return _with(first_step, found)
 
 
 @dataclass(slots=True)
@@ -474,5 +474,5 @@ def _run(steps: Sequence[Stmt], depth: int) -> Loop | None:
     if any(_key(s, p) != first for s, p in zip(steps[1:], parts[1:], strict=True)):
         return None
     var = symbol(LANE[depth], 0, len(steps) - 1)
-    one = _united(steps, var)
+    one = _united(steps[0], parts, var)
     return None if one is None else Loop(var.name, as_expr(len(steps)), "unroll", (_serving(one, steps, var),))

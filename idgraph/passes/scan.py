@@ -101,7 +101,11 @@ class _Scans:
         out: list[Stmt] = []
         for s in body:
             if isinstance(s, Loop) and is_thread(s.parallel) and any(_of(x, s.var) for x in walk(s.body)):
-                out.append(replace(s, body=tuple(self.shared(s, s.body))))
+                single, body = _single_steps(s.body, s.var)
+                made: Stmt = replace(s, body=tuple(self.shared(s, body)))
+                for one in reversed(single.values()):
+                    made = replace(one, body=(made,))
+                out.append(made)
             elif isinstance(s, (Loop, *_WRAPPERS)):
                 out.append(replace(s, body=self.level(s.body)))
             else:
@@ -182,6 +186,24 @@ class _Scans:
         if any(_of(x, thread.var) for x in walk(tuple(second))):
             return [*out, *self.phases(thread, lanes, rest)]
         return [*out, *_lanes(lanes, rest)]
+
+
+def _single_steps(body: Sequence[Stmt], var: str) -> tuple[dict[str, Loop], tuple[Stmt, ...]]:
+    """The loops of one step around scans along ``var``, which may stand anywhere, and the statements without them."""
+    found: dict[str, Loop] = {}
+    made: list[Stmt] = []
+    for s in body:
+        if not isinstance(s, (Loop, *_WRAPPERS)) or not any(_of(x, var) for x in walk(s.body)):
+            made.append(s)
+            continue
+        more, inner = _single_steps(s.body, var)
+        if isinstance(s, Loop) and s.extent == 1:
+            found[s.var] = s
+            made += inner
+        else:
+            made.append(replace(s, body=inner))
+        found |= more
+    return found, tuple(made)
 
 
 def _lanes(lanes: Loop | None, body: Sequence[Stmt]) -> list[Stmt]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import os
 from collections.abc import Generator, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
@@ -12,6 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from idgraph.cost.model import csv_text, csv_value
+from idgraph.display import write_whole
 from idgraph.errors import IdGraphError
 
 LOCK = ".lock"
@@ -57,7 +57,7 @@ def add_rows(folder: Path, models: Mapping[str, Tables]) -> tuple[Path, ...]:
                 path = folder / f"{name}.csv"
                 kept = [r for r in _rows(path, columns) if r["model"] not in models]
                 fresh = [r for tables in models.values() for r in tables.get(name, ())]
-                _replace(path, csv_text(columns, [*kept, *fresh]))
+                write_whole(path, csv_text(columns, [*kept, *fresh]))
                 made.append(path)
     except (OSError, UnicodeError, csv.Error) as error:
         raise IdGraphError(f"metric tables in {str(folder)!r}: {error}", hint="another folder") from None
@@ -77,15 +77,6 @@ def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     if any(set(row) != set(columns) or None in row.values() for row in rows):
         raise IdGraphError(f"{str(path)!r} has rows of another length than its head", hint="write to another folder")
     return [{column: csv_value(cell) for column, cell in row.items()} for row in rows]
-
-
-def _replace(path: Path, text: str) -> None:
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    with fresh.open("w", encoding="utf-8", newline="") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    fresh.replace(path)
 
 
 @contextlib.contextmanager

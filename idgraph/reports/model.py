@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from idgraph.display import Printed, Sheet, render
+from idgraph.display import Printed, Sheet, render, write_whole
 from idgraph.errors import IdGraphError, arguments
 from idgraph.index import IdModel
 from idgraph.ir import Fusion
@@ -128,7 +128,7 @@ class IndexReport(ProgramFacts, Printed):
                     f"a report is not written as {file.suffix or 'a file without a suffix'}",
                     hint="name the file report.html, report.json or report.txt",
                 )
-        file.write_text(text, encoding="utf-8", errors="replace")
+        write_whole(file, text)
         return file
 
     def __str__(self) -> str:

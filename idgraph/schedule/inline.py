@@ -7,10 +7,10 @@ from typing import cast
 
 from idgraph.errors import ScheduleError, arguments, user_line
 from idgraph.graphs import Joined, canonical_operand, common_loops
-from idgraph.graphs.index_graph import build_index_graph
+from idgraph.graphs.index_graph import legal_nests
 from idgraph.index import IdModel
 from idgraph.index.cover import check_written
-from idgraph.ir import SCANS, Fusion, IterDomain, Mapped, Tensor, TensorExpr, check_fusion
+from idgraph.ir import SCANS, Fusion, IterDomain, Mapped, Tensor, TensorExpr, check_fusion, loops
 from idgraph.ir.registry import apply
 from idgraph.ir.state import rewriting
 from idgraph.schedule.legal import uninline
@@ -53,7 +53,7 @@ def inline_far(fusion: Fusion, tensors: Sequence[Tensor], later: Mapping[Tensor,
 def _record(tensors: Sequence[Tensor]) -> None:
     for t in tensors:
         if t.inline_position:
-            t.inline(t.inline_position)
+            loops.inline(t, t.inline_position)
 
 
 def _positioned(fusion: Fusion, chosen: Sequence[Tensor], later: Mapping[Tensor, int]) -> tuple[Sequence[Tensor], bool]:
@@ -112,7 +112,7 @@ def _keeps_lengths(fusion: Fusion, batch: Sequence[Tensor], beside: Collection[T
     """Whether the inlining is legal, of those ``beside`` too, and no tensor of ``batch`` runs a loop that is longer or
     shorter than its own."""
     try:
-        nests = build_index_graph(fusion, sharing(*batch, *beside)).nests
+        nests = legal_nests(fusion, sharing(*batch, *beside))
     except ScheduleError:
         return False
     return not any(nests.lengths(t) for t in batch)

@@ -28,8 +28,8 @@ from idgraph.ir import (
     Tensor,
     TensorExpr,
     check_fusion,
+    loops,
 )  # fmt: skip
-from idgraph.ir.loops import reset, xor_stays_inside
 from idgraph.ir.pointwise import same_extent
 from idgraph.ir.state import rewriting
 from idgraph.schedule.legal import loop_conflict, nest_conflict, runs_inside, uninline
@@ -51,6 +51,8 @@ def _producer_axes(e: TensorExpr, k: int) -> dict[IterDomain, IterDomain]:
 
 class _Replay:
     """Grows a tensor's loops, by schedule steps, so that they correspond to given axes of another tensor.
+
+    The steps are not guarded one by one: the call that replays thousands of them keeps the state of the fusion.
 
     Where ``cut`` is False its loops keep reaching every element: an axis that the other tensor cuts stays whole, and is
     split and merged as if nothing had been cut.
@@ -117,11 +119,11 @@ class _Replay:
         if not self._cut and not is_true(behind >= 0):
             return
         at = t.loop.index(mine)
-        t.split(at, 1)
-        t.resize(at + 1, 0, int(e.step) - 1)
-        t.merge(at)
+        loops.split(t, at, 1, inner=True)
+        loops.resize(t, at + 1, 0, int(e.step) - 1)
+        loops.merge(t, at, at + 1)
         if not (e.start == 0 and behind == 0):
-            t.resize(at, e.start, behind)
+            loops.resize(t, at, e.start, behind)
         self.image[e.source] = t.loop[at]
 
     def _stays_whole(self, e: DomainExpr) -> bool:
@@ -145,11 +147,11 @@ class _Replay:
         t, before = self.tensor, set(self.tensor.loop)
         match e:
             case Split():
-                t.split(at[0], e.factor, inner=e.inner_split)
+                loops.split(t, at[0], e.factor, e.inner_split)
             case Merge():
                 if self._mixed(at):
                     return
-                t.merge(at[0], at[1])
+                loops.merge(t, at[0], at[1])
             case Resize():
                 source = t.loop[at[0]].extent
                 if is_cut(e) and e.source in self._narrow:  # other elements are cut off than those of the part
@@ -157,17 +159,17 @@ class _Replay:
                     return
                 if not all(is_true(x >= 0) for x in (source + e.left, source + e.right, source + e.left + e.right)):
                     return
-                t.resize(at[0], e.left, e.right)
+                loops.resize(t, at[0], e.left, e.right)
             case Stride():
                 if e.source in self._narrow:
                     return  # a broadcast axis that the reader resolves has none of the elements in question
-                t.stride(at[0], e.start, int(e.step), e.out.extent)
+                loops.stride(t, at[0], e.start, int(e.step), e.out.extent)
             case Roll():
-                t.roll(at[0], e.shift)
+                loops.roll(t, at[0], e.shift)
             case Swizzle():
-                if self._mixed(at) or (e.kind == "xor" and not xor_stays_inside(t.loop[at[0]], t.loop[at[1]])):
+                if self._mixed(at) or (e.kind == "xor" and not loops.xor_stays_inside(t.loop[at[0]], t.loop[at[1]])):
                     return  # as of a broadcast axis that the reader resolves
-                t.swizzle(e.kind, at[0], at[1])
+                loops.swizzle(t, e.kind, at[0], at[1])
             case _:
                 assert_never(e)
         made = t.domain.loop_exprs[-1].outputs
@@ -192,9 +194,9 @@ def replay_loops(
     axes, reduced ones last. Without ``cut`` the target's loops reach all of its elements. ``selected`` are axes of
     which one element is read, at that place: loops visit no other.
     """
-    reset(target)
+    loops.reset(target)
     for d, at in (selected or {}).items():
-        target.resize(target.loop.index(d), -at, simplify(at + 1 - d.extent))
+        loops.resize(target, target.loop.index(d), -at, simplify(at + 1 - d.extent))
     replay = _Replay(target, image, cut)
     replay.through(exprs, set(reference.loop))
     order: list[int] = []
@@ -203,14 +205,14 @@ def replay_loops(
         if mine is not None and mine in target.loop and target.loop.index(mine) not in order:
             order.append(target.loop.index(mine))
             if d.parallel != "serial" and mine.kind != "reduction":
-                target.parallelize(order[-1], d.parallel)
+                loops.parallelize(target, order[-1], d.parallel)
     rest = [p for p in range(len(target.loop)) if p not in order]
     rest.sort(key=lambda p: target.loop[p].kind == "reduction")
     if [*order, *rest] != sorted([*order, *rest]):
-        target.reorder([*order, *rest])
+        loops.reorder(target, [*order, *rest])
     for p, d in enumerate(target.loop):
         if d.parallel == "vectorize" and runs_inside(target, p) is not None:  # an axis that the reference has not
-            target.parallelize(p, "serial")
+            loops.parallelize(target, p, "serial")
 
 
 def like_consumer(producer: Tensor, e: TensorExpr, k: int, *, cut: bool = True) -> None:
@@ -382,7 +384,7 @@ def _settle(fusion: Fusion, reference: Tensor, followers: Mapping[Tensor, Follow
             if k is not None and any(is_cut(x) for x in t.domain.loop_exprs):
                 like_consumer(t, e, k, cut=False)
             else:
-                reset(t)
+                loops.reset(t)
                 doubtful.remove(t)
 
 

@@ -8,7 +8,7 @@ stay with its threads; what is pointwise over the columns is computed again for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from idgraph.arith import Expr
@@ -29,26 +29,28 @@ from idgraph.schedule.settle import sharing
 # the columns, all in one pass.
 Owner = Tensor | str
 Order = dict[TensorExpr, tuple[int, ...]]
-"""The order of operations while copies are made: one that stands in front of ``(p, 1)`` is ``(p, 0, n, 1)``."""
+"""The order of operations while copies are made: one that stands in front of ``(p, 1)`` is ``(p, 0, n, 1)``.
+
+One for all spaces: the fusion's own order would be made anew for each, in time proportional to all operations."""
 ROWS = "rows"
 ENDS = "ends"
 
 
-def separate(fusion: Fusion, space: Space, home: Mapping[Tensor, Space]) -> set[Tensor]:
+def separate(space: Space, home: Mapping[Tensor, Space], outputs: Collection[Tensor], order: Order) -> set[Tensor]:
     """Give each reduction and each output a copy of its own of what it computes over the columns.
 
     ``home`` has the members of all spaces: those of others are copied for readers here when theirs is separated.
-    Returns the members that end in memory and are read from there: outputs over the columns, what other kernels read.
+    ``outputs`` are the fusion's; ``order`` gets the places of copies. Returns the members that end in memory and are
+    read from there: outputs over the columns, what other kernels read.
     """
-    ends = {t for t in space.labels if not space.uses(t) or (t in fusion.outputs and not space.is_row(t))}
-    for t in [t for t in fusion.tensors if t in space.fixed]:
+    ends = {t for t in space.labels if not space.uses(t) or (t in outputs and not space.is_row(t))}
+    for t in in_order(space.fixed, order):
         outside = [u for u in space.uses(t) if u.output not in space.labels]
         if outside and len(outside) == len(space.uses(t)):
             ends.add(t)
         elif outside and t not in ends:
-            ends.add(_kept(space, t, outside))
+            ends.add(_kept(space, t, outside, order))
     owner: dict[Tensor, Owner] = {}
-    order: Order = {e: (n, 1) for n, e in enumerate(fusion.exprs)}
     alone_: dict[Tensor, bool] = {}
 
     def stays(t: Tensor) -> bool:
@@ -56,7 +58,7 @@ def separate(fusion: Fusion, space: Space, home: Mapping[Tensor, Space]) -> set[
             alone_[t] = home.get(t, space) is not space or _stays_alone(t)
         return alone_[t]
 
-    for e in _around(fusion, space, stays):
+    for e in _around(space, stays, order):
         t = e.output
         groups, alone = _by_owner(space, t, owner, ends), stays(t)
         if t in space.labels and space.is_row(t):
@@ -78,7 +80,13 @@ def separate(fusion: Fusion, space: Space, home: Mapping[Tensor, Space]) -> set[
     return ends
 
 
-def _around(fusion: Fusion, space: Space, stays: Callable[[Tensor], bool]) -> list[TensorExpr]:
+def in_order(tensors: Iterable[Tensor], order: Order) -> list[Tensor]:
+    """Computed tensors in the order of the operations that make them."""
+    made = [(e, t) for t in tensors if (e := t.definition) is not None]
+    return [t for _, t in sorted(made, key=lambda pair: order[pair[0]])]
+
+
+def _around(space: Space, stays: Callable[[Tensor], bool], order: Order) -> list[TensorExpr]:
     """The members, and what is computed for them or from them up to what stays alone; readers first."""
     found = {t.definition for t in space.labels}
     up, down = list(found), list[TensorExpr]()
@@ -95,7 +103,7 @@ def _around(fusion: Fusion, space: Space, stays: Callable[[Tensor], bool]) -> li
             new = set(e.output.uses) - found
             found |= new
             down += new
-    return [e for e in reversed(fusion.exprs) if e in found]
+    return sorted((e for e in found if e is not None), key=order.__getitem__, reverse=True)
 
 
 def _stays_alone(t: Tensor) -> bool:
@@ -119,13 +127,15 @@ def _outside(space: Space, groups: dict[Owner, list[TensorExpr]]) -> list[tuple[
     return [(k, [u for u in g if u.output not in space.labels]) for k, g in groups.items()]
 
 
-def _kept(space: Space, t: Tensor, outside: Sequence[TensorExpr]) -> Tensor:
+def _kept(space: Space, t: Tensor, outside: Sequence[TensorExpr], order: Order) -> Tensor:
     """A copy of ``t`` in memory, which other kernels read."""
     fusion = t.fusion
     with fusion.at_line(t.definition.source_line if t.definition is not None else None):
         made = apply(fusion, "copy", (t,), {}, None)
-    for use in sorted(outside, key=fusion.exprs.index, reverse=True):
+    first, *others = sorted(outside, key=order.__getitem__)
+    for use in (*reversed(others), first):
         fusion.replace_operand(use, t, made)
+    _in_front(made, first, order)
     space.labels[made] = {b: n for a, b in zip(t.axes, made.axes, strict=True) for n in _label(space, t, a)}
     return made
 
@@ -141,12 +151,17 @@ def _copied(space: Space, t: Tensor, uses: Sequence[TensorExpr], order: Order) -
     made = private_copy(t, last)
     for use in reversed(others):
         fusion.replace_operand(use, t, made)
-    if made.definition is not None:
-        order[made.definition] = (*order[others[0] if others else last][:-1], 0, len(order), 1)
+    _in_front(made, others[0] if others else last, order)
     if t in space.labels and all(u.output in space.labels for u in uses):
         pairs = (*zip(t.root, made.root, strict=True), *zip(t.logical, made.logical, strict=True))
         space.labels[made] = {b: n for a, b in pairs for n in _label(space, t, a)}
     return made
+
+
+def _in_front(made: Tensor, use: TensorExpr, order: Order) -> None:
+    """Note that ``made`` is computed directly in front of its first reader."""
+    if made.definition is not None:
+        order[made.definition] = (*order[use][:-1], 0, len(order), 1)
 
 
 def apply_loops(space: Space, t: Tensor, how: Shape) -> None:
@@ -187,14 +202,15 @@ class Scheduled:
     again: set[Tensor] = field(default_factory=set[Tensor])
     told: list[Rows] = field(default_factory=list[Rows])
 
-    def note(self, space: Space, ends: set[Tensor], how: Shape) -> None:
+    def note(self, space: Space, ends: set[Tensor], how: Shape, order: Order) -> None:
         """Record what was decided for a space."""
-        sums = [t for t in space.labels if reduces(t)]
-        count = passes(space, ends)
+        sums = in_order(filter(reduces, space.labels), order)
+        count = passes(space, ends, order)
         self.again.update(sums if count > 1 else ())
         rows, columns = (_times(space.extents[a:b]) for a, b in ((0, space.rows), (space.rows, None)))
-        names = tuple(t.name for t in sums[0].fusion.tensors if t in sums) if sums else ()
-        self.told.append(Rows(names, rows, columns, how.threads, how.rows, how.lanes, count, how.why))
+        self.told.append(
+            Rows(tuple(t.name for t in sums), rows, columns, how.threads, how.rows, how.lanes, count, how.why)
+        )
 
     def inline(self, *, agreed: bool = False) -> None:
         """Inline what belongs to rows; where no loop nest can (``agreed``: one can), they stay in memory."""
@@ -206,18 +222,30 @@ class Scheduled:
                 t.inline(0)
 
 
-def passes(space: Space, ends: set[Tensor]) -> int:
+def passes(space: Space, ends: set[Tensor], order: Order) -> int:
     """How often a kernel goes over the columns: a value over them that waits for a reduction is one pass behind it."""
     depth: dict[Tensor, int] = {}
     found = 1
-    exprs = next(iter(space.labels)).fusion.exprs
-    places = [n for n, e in enumerate(exprs) if e.output in space.labels]
-    for e in exprs[places[0] : places[-1] + 1]:
-        t = e.output
-        depth[t] = max((depth.get(p, 0) + (reduces(p) and p in space.labels) for p in e.inputs), default=0)
+    for t in _to_members(space, order):
+        e = t.definition
+        inputs = e.inputs if e is not None else ()
+        depth[t] = max((depth.get(p, 0) + (reduces(p) and p in space.labels) for p in inputs), default=0)
         if t in space.labels and (reduces(t) or (t in ends and not space.is_row(t))):
             found = max(found, 1 + depth[t])
     return found
+
+
+def _to_members(space: Space, order: Order) -> list[Tensor]:
+    """The members, and what stands between the first of them and those that are computed from it, in order."""
+    first = min(order[e] for t in space.labels if (e := t.definition) is not None)
+    found, open_ = set(space.labels), list(space.labels)
+    while open_:
+        e = open_.pop().definition
+        for p in e.inputs if e is not None else ():
+            if p not in found and p.definition is not None and order[p.definition] > first:
+                found.add(p)
+                open_.append(p)
+    return in_order(found, order)
 
 
 def _times(extents: Sequence[Expr]) -> str:
@@ -251,12 +279,14 @@ def schedule_rows(fusion: Fusion, config: KernelConfig = RULE) -> Scheduled:
         share_equal(fusion)
     found = spaces(fusion)
     home = {t: space for space in found for t in space.labels}
+    outputs = frozenset(fusion.outputs)
+    order: Order = {e: (n, 1) for n, e in enumerate(fusion.exprs)}
     for space in found:
-        ends = separate(fusion, space, home)
+        ends = separate(space, home, outputs, order)
         home.update(dict.fromkeys(space.labels, space))
         how = shape_of(space, any(not space.is_row(t) for t in ends), config)
-        done.note(space, ends, how)
-        for t in [t for t in fusion.tensors if t in space.labels]:
+        done.note(space, ends, how, order)
+        for t in in_order(space.labels, order):
             if not (space.is_row(t) or t in ends):
                 continue
             apply_loops(space, t, how)

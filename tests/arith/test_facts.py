@@ -136,3 +136,22 @@ def test_a_choice_that_is_a_remainder() -> None:
     for text in ("where(i < 23, (i + 40) % 64, i - 24)", "where(i < 24, (i + 41) % 65, i - 24)"):
         found, wanted = ig.simplify(text, ranges), ig.simplify(text)
         assert all(found.evaluate({"i": n}) == wanted.evaluate({"i": n}) for n in range(64))
+
+
+REST = "where(y < 15, y - 3, y - 15)"
+
+
+@pytest.mark.parametrize(
+    ("text", "least"),
+    [
+        ("where(y < 8, y + 12, where((y >= 8) & (y < 15), y - 3, y - 15))", f"where(y < 8, y + 12, {REST})"),
+        ("where(y < 8, 1, where((y >= 8) & (y < 15), y - 3, y - 15))", f"where(y < 8, 1, {REST})"),
+        ("where(y < 8, where(y < 9, y + 12, 3), where(y < 15, y - 3, y - 15))", f"where(y < 8, y + 12, {REST})"),
+    ],
+)
+def test_a_choice_inside_a_choice_asks_no_more_than_is_open(text: str, least: str) -> None:
+    """Also where a branch would be shorter with a modulus that the whole does not have."""
+    made = ig.simplify(text, {"y": 20})
+    assert str(made) == least and ig.simplify(made) is made
+    given = parse(text, {"y": 20})
+    assert all(made.evaluate({"y": y}) == given.evaluate({"y": y}) for y in range(20))

@@ -98,6 +98,8 @@ def test_redundant_conjuncts() -> None:
     assert drop_redundant([i < 8], facts=[i < 4]) == ()
     assert drop_redundant([]) == ()
     assert drop_redundant([i < 8, i < 8]) == (i < 8,)
+    apart = tuple(symbol(name) < 8 for name in "ijkl")
+    assert drop_redundant(apart) == apart
 
 
 @given(st.integers(0, 2**40))

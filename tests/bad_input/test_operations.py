@@ -87,3 +87,22 @@ def test_all_violations_of_a_fusion_at_once() -> None:
         f.verify()
     assert len(caught.value.violations) == 2 and "has no output" in str(caught.value)
     assert "reads 0 axes of t, which has 1" in str(caught.value)
+
+
+HALFWAY: dict[str, Callable[[ig.Tensor, ig.Tensor], object]] = {
+    "an index past the end, after a slice": lambda t, v: t[1:3, 9],
+    "a product of unequal lengths, after its axis of one": lambda t, v: t @ v,
+    "a sum of unequal lengths": lambda t, v: t + v,
+    "a name that is taken": lambda t, v: ig.neg(t, name="v"),
+}
+
+
+@pytest.mark.parametrize("name", HALFWAY)
+def test_what_fails_halfway_leaves_nothing(name: str) -> None:
+    """Operators are as good as functions: no operation stays behind, and no number of a tensor or axis is used up."""
+    f = ig.Fusion("f")
+    t, v = f.input("t", shape=(4, 6)), f.input("v", shape=(3,))
+    before = str(f), f.mark
+    with pytest.raises(ig.IdGraphError):
+        HALFWAY[name](t, v)
+    assert (str(f), f.mark) == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -54,9 +55,39 @@ def test_steps_threads_lanes(n: int, threads: int, lanes: int) -> None:
         assert ig.validate(f, target=target).ok  # type: ignore[arg-type]
 
 
+def expanded() -> ig.Fusion:
+    """A scan of an axis merged of an expanded one, beside an axis of one element: `auto` puts that one innermost."""
+    f = ig.Fusion("scan")
+    x, index = f.input("x", (1, 1, 5)), f.input("index", (1, 3, 5), dtype="int32")
+    t = ig.expand(ig.unsqueeze(ig.take_along_dim(x, index, 1), 3), (1, 3, 5, 3))
+    f.output(ig.cumsum(ig.reshape(t, 1, 3, 15), 2))
+    ig.schedule.auto(f)
+    return f
+
+
+def beside_one(way: str) -> ig.Fusion:
+    """A scan on threads around a loop of one step."""
+    f = scan("cumsum", (8, 1), 0, False)
+    f.outputs[0].parallelize(0, "threadIdx.y").parallelize(1, way)
+    return f
+
+
+@pytest.mark.parametrize("make", [expanded, lambda: beside_one("threadIdx.x"), lambda: beside_one("serial")])
+def test_a_loop_of_one_step_inside_is_none(make: Callable[[], ig.Fusion]) -> None:
+    f = make()
+    kernel = ig.emit(f, "cuda").kernels[-1]
+    assert "scan" in kernel.passes
+    kernel.verify()
+    for target in ("python", "numpy", "cpu"):
+        report = ig.validate(f, target=target)  # type: ignore[arg-type]
+        assert report.ok, str(report)
+
+
 SIMULATED = """
 import idgraph as ig
-from tests.emit.test_scan_threads import OPS, scan
+from tests.emit.test_scan_threads import OPS, beside_one, expanded, scan
+for f in (expanded(), beside_one("threadIdx.x")):
+    assert ig.validate(f, target="cuda").ok
 for op in OPS:
     for shape, dim in (((3, 300), 1), ((70, 5), 0), ((2, 40, 9), 1), ((5, 33), 1), ((600,), 0)):
         f = scan(op, shape, dim, op == "cumsum")

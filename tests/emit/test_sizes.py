@@ -54,8 +54,29 @@ def test_memory_beyond_64_bits_is_refused_by_name(shape: tuple[int, ...], declar
     for target in TARGETS:
         with pytest.raises(ig.IdGraphError, match="x ends beyond element"):
             emit(f, target)
-    with pytest.raises(ig.IdGraphError, match="beyond 2"):
-        ig.Fusion("f").input("x", (2**63,))
+
+
+TOO_LONG: dict[str, Callable[[ig.Tensor], ig.Tensor]] = {
+    "flatten": lambda x: ig.flatten(x),
+    "reshape": lambda x: ig.reshape(x, -1),
+    "pad": lambda x: ig.pad(x, (0, 0, 2**62, 2**62)),
+    "cat": lambda x: ig.cat([x, x], 0),
+}
+
+
+@pytest.mark.parametrize("name", TOO_LONG)
+def test_an_axis_beyond_64_bits_is_refused_by_name(name: str) -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", (2**62, 4))
+    before = str(f)
+    with pytest.raises(ig.OperationError, match=r"of x of shape .* is beyond 2\^63 - 1") as error:
+        TOO_LONG[name](x)
+    assert "test_sizes.py" in error.value.where and str(f) == before
+    with pytest.raises(ig.OperationError, match="x: an axis"):
+        x.merge(0)
+    with pytest.raises(ig.OperationError, match="input y: an axis of 9223372036854775808 elements is beyond"):
+        f.input("y", (2**63,))
+    assert str(f) == before
 
 
 def test_loops_beyond_64_bits_are_refused_by_name() -> None:
@@ -90,6 +111,36 @@ def test_symbols_are_looked_at_when_they_have_values(target: Target) -> None:
         with pytest.raises(ig.EmitError, match=f"of t2 is beyond 64 bits where n = {n}") as error:
             p.run({"x": x}, {"n": n})
         assert "test_sizes.py" in error.value.where
+
+
+WIDE: dict[str, Callable[[ig.Tensor, ig.Expr], ig.Tensor]] = {
+    "pad": lambda x, n: ig.pad(x, (1, n)),
+    "cat": lambda x, n: ig.cat([x, x], 0)[n:],
+    "roll": lambda x, n: ig.roll(x, n - 1, 0),
+    "flip": lambda x, n: ig.flip(x, 0)[1:],
+    "repeat": lambda x, n: ig.repeat(x, (2, 3)),
+    "flatten": lambda x, n: ig.flatten(x)[n:],
+    "expand": lambda x, n: ig.expand(ig.unsqueeze(x, 0), (n, n, 4)),
+}
+
+
+@pytest.mark.parametrize("most", [2**31, 2**32, 2**62, 2**63 - 1])
+@pytest.mark.parametrize("name", WIDE)
+def test_ranges_that_no_list_has_are_as_right_as_short_ones(name: str, most: int) -> None:
+    """Extents up to 2^63 are counted, never listed; at small numbers all targets give what a short range gives."""
+    found: dict[str, np.ndarray[Any, Any]] = {}
+    for top in (8, most):
+        f = ig.Fusion("f")
+        n = f.symbol("n", min=1, max=top)
+        f.output(WIDE[name](f.input("x", (n, 4)), n))
+        ig.schedule.auto(f)
+        ig.emit(f, "cuda")
+        x = np.arange(20, dtype=np.float32).reshape(5, 4)
+        for target in ("python", "cpu"):
+            (found[f"{top} {target}"],) = ig.emit(f, target=target).run({"x": x}, {"n": 5}).values()
+    expected = found.pop("8 python")
+    for got in found.values():
+        np.testing.assert_array_equal(got, expected, strict=True)
 
 
 def test_ranges_prove_what_they_can() -> None:

@@ -248,10 +248,23 @@ FIRST = (
     "import idgraph.frontends.backend",
     "torch._dynamo.list_backends(); import idgraph.frontends.backend",
 )
+EACH = """
+import os, sys, torch, torch._dynamo
+
+assert not any(m.startswith("idgraph") for m in sys.modules)
+for first in {first!r}:
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        exec(first)
+        print(first, torch.compile(lambda x: x * 2, backend="idgraph")(torch.ones(3)).tolist(), flush=True)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        sys.exit(first)
+"""
 
 
-@pytest.mark.parametrize("first", FIRST)
-def test_an_installed_idgraph_is_found_by_its_name(tmp_path: Path, first: str) -> None:
+def test_an_installed_idgraph_is_found_by_its_name(tmp_path: Path) -> None:
     """In a process of its own, whatever was imported before: torch loads the entry point at the first call."""
     root = Path(__file__).parents[2]
     points = tomllib.loads((root / "pyproject.toml").read_text())["project"]["entry-points"]["torch_dynamo_backends"]
@@ -260,7 +273,7 @@ def test_an_installed_idgraph_is_found_by_its_name(tmp_path: Path, first: str) -
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: idgraph\nVersion: 0\n")
     lines = "".join(f"{name} = {value}\n" for name, value in points.items())
     (installed / "entry_points.txt").write_text(f"[torch_dynamo_backends]\n{lines}")
-    code = f"import torch\n{first}\nprint(torch.compile(lambda x: x * 2, backend='idgraph')(torch.ones(3)).tolist())"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(root)))}
+    code = EACH.format(first=FIRST)
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False)
-    assert out.stdout.strip().endswith("[2.0, 2.0, 2.0]"), out.stderr[-2000:]
+    assert out.stdout.splitlines() == [f"{first} [2.0, 2.0, 2.0]" for first in FIRST], out.stderr[-2000:]

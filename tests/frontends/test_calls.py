@@ -235,10 +235,11 @@ def grown(work: Callable[[int], object], calls: int) -> int:
     return found
 
 
-def test_ten_thousand_calls_leak_nothing() -> None:
+def test_thousands_of_calls_leak_nothing() -> None:
+    """An object takes 16 bytes at least: one that each call leaves would be seen."""
     x, y = torch.rand(5, 8), torch.rand(5, 8)
     k: Any = ig.compile(from_torch(sums_and_rows, (x, y)))  # two parts, with a sort of torch's between them
-    assert grown(lambda _: k(x, y), 10_000) < 20_000
+    assert grown(lambda _: k(x, y), 2_000) < 20_000
     assert grown(lambda _: k(x, y, out=(x.new_empty(5, 8), x.new_empty(8), x.new_empty(8))), 2_000) < 20_000
 
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 import idgraph as ig
+from idgraph.schedule.rows import schedule_rows
 from tools.bench.planning import FAMILIES, grown
 
 
@@ -28,6 +29,30 @@ def test_work_of_a_plan_is_near_linear(family: str) -> None:
     calls(make(20))  # what is remembered once
     small, large = (calls(make(n)) for n in (40, 120))
     assert large / small < 3**1.3, (small, large)
+
+
+@pytest.mark.parametrize("blocks", [32, 80])
+def test_spaces_of_rows_do_not_go_through_the_whole_fusion_one_by_one(
+    blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each that did would make the work quadratic: 10 000 operations have two hundred spaces."""
+    reads = 0
+    whole = [(name, cast(property, getattr(ig.Fusion, name)).fget) for name in ("exprs", "tensors")]
+
+    def counted(of: Any) -> property:
+        def read(f: ig.Fusion) -> object:
+            nonlocal reads
+            reads += 1
+            return of(f)
+
+        return property(read)
+
+    for name, of in whole:
+        monkeypatch.setattr(ig.Fusion, name, counted(of))
+    f = FAMILIES["residual"](6 * blocks)
+    reads = 0
+    done = schedule_rows(f)
+    assert len(done.told) == blocks // 8 and reads < 8, reads
 
 
 def test_many_norms_in_a_row_are_cut_into_kernels_of_a_few_passes() -> None:

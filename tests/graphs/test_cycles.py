@@ -1,5 +1,6 @@
 """Kinds of cycles, decided by composing the maps around them."""
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -118,3 +119,64 @@ def test_a_roll_of_a_symbolic_extent_and_a_pad(
     f.output(t + (ig.pad(u, (0, -sum(pads))) if sum(pads) else u))
     found = {(c.kind, str(c.shift), str(c.modulus)) for c in ig.IdModel(f).exact.cycles()}
     assert (kind, shift, modulus) in found and all(k != "reorder" for k, _, _ in found)
+
+
+def _rotated_by_a_size() -> ig.Fusion:
+    f = ig.Fusion("f")
+    n = f.symbol("n", min=4)
+    k = f.symbol("k", min=1, max=n // 2)
+    x = f.input("x", shape=(n,))
+    f.output(ig.cat([x[k:], x[:k]]) + x)
+    return f
+
+
+def _padded_by_a_size() -> ig.Fusion:
+    f = ig.Fusion("f")
+    k = f.symbol("k", min=0, max=5)
+    x = f.input("x", shape=(12,))
+    f.output(ig.slice(ig.pad(x, (k, 5 - k)), 0, 0, 12) + x)
+    return f
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (_rotated_by_a_size, {("shift", "-k", "k <= c"), ("shift", "n - k", "c < k")}),
+        (_padded_by_a_size, {("shift", "k", "c + k < 12")}),
+    ],
+)
+def test_a_shift_by_a_given_size(make: Callable[[], ig.Fusion], told: set[tuple[str, str, str]]) -> None:
+    """A size of the program that is not the axis' own extent is no axis beside the way."""
+    cycles = ig.IdModel(make()).exact.cycles()
+    assert {(c.kind, str(c.shift), str(c.holds)) for c in cycles} == told
+    n = 12
+    for k, start in itertools.product(range(1, 6), range(n)):
+        ends = {
+            int(c.map.evaluate({"c": start, "k": k, "n": n}))
+            for c in cycles
+            if c.holds.evaluate({"c": start, "k": k, "n": n})
+        }
+        moved = {(start - k) % n} if make is _rotated_by_a_size else {start + k} if start + k < n else set[int]()
+        assert ends == moved
+
+
+def test_a_way_that_other_elements_came_before() -> None:
+    """Two ways reach t with the same map, for different elements; only those of the second are read on."""
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(12,))
+    t = ig.pad(x[0:4], (0, 8)) + ig.pad(x[8:12], (8, 0))
+    turned = ig.reshape(ig.transpose(ig.reshape(t[8:12], 2, 2), 0, 1), 4)
+    f.output(x + ig.pad(turned, (0, 8)))
+    found = [str(c) for c in ig.IdModel(f).exact.cycles() if c.kind == "reorder"]
+    first, second = "Resize(I1[12] -> I2[4]", "Resize(I5[12] -> I6[4]"
+    assert sorted((first in c, second in c) for c in found) == [(False, True), (True, False)]
+
+
+def test_a_ring_that_changes_a_coordinate_from_a_later_group_only() -> None:
+    """Doubled and halved is the element itself; halved and doubled is not."""
+    f = ig.Fusion("f")
+    a = f.input("a", shape=(4,))
+    b = ig.reshape(ig.expand(ig.unsqueeze(a, 1), 4, 2), 8) + 1.0
+    f.output(a + ig.sum(ig.reshape(b, 4, 2), 1))
+    (c,) = ig.IdModel(f).exact.cycles()
+    assert c.kind == "reorder" and c.changes_index

@@ -332,3 +332,14 @@ def test_the_one_element_of_an_axis_that_loops_move() -> None:
     t.inline(1)
     with pytest.raises(ScheduleError, match="is not loop 0"):
         ig.IdModel(f).verify()
+
+
+def test_coordinates_that_are_one_only_where_the_operand_is_read() -> None:
+    """Loop 1 of the padded row is 0 wherever the copy is read, so that loop 0 of both runs over its elements."""
+    f = ig.Fusion("f")
+    c = ig.copy(f.input("x", shape=(5,)))
+    o = f.output(ig.pad(c, (0, 5)))
+    o.split(0, 5)
+    o.reorder({0: 1, 1: 0})
+    c.inline(1)
+    assert ig.validate(f, target="numpy").ok

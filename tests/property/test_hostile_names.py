@@ -13,6 +13,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -149,6 +150,39 @@ def test_rows_of_a_hostile_model_are_replaced(tmp_path: Path) -> None:
     assert row["model"] == "'=1+1"
 
 
+SYMBOLS = (
+    "lambda", "range", "None", "true", "none", "fusion", "symbol", "input", "output", "schedule", "self", "np", "u64",
+    "f32", "maximum", "cuda", "int", "__import__", "_", "t0", "buf0", "kernel0", "first_block", "threadIdx", "con",
+    "mod", "xor_", "x" * 200, "half", "print", "N",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SYMBOLS)
+def test_a_symbol_may_have_any_name_that_is_not_one_of_the_texts_own(name: str) -> None:
+    f = ig.Fusion("f")
+    n = f.symbol(name, min=1)
+    x = f.input("x", shape=(n, 4))
+    f.output(ig.reshape(ig.cat([x[1:], x[:1]], 0), -1) + ig.flatten(ig.flip(x, 1)))
+    assert str(ig.parse(str(f))) == str(f)
+    given = np.arange(20, dtype=np.float32).reshape(5, 4)
+    expected = (np.concatenate([given[1:], given[:1]]) + given[:, ::-1]).reshape(-1)
+    for target in ("python", "numpy"):
+        (found,) = ig.emit(f, target=target).run({"x": given}, {name: 5}).values()
+        assert np.array_equal(found, expected)
+    for target in ("cpu", "cuda"):
+        ast.parse(ig.emit(f, target=target).source)
+
+
+@pytest.mark.parametrize(
+    "name", ["True", "False", "xor", "ceildiv", "floordiv", "inf", "nan", "min", "and", "i7", "ld0"]
+)
+def test_words_of_expressions_are_no_symbols(name: str) -> None:
+    f = ig.Fusion("f")
+    with pytest.raises(ig.OperationError, match="not a name for a symbol"):
+        f.symbol(name, min=1)
+    assert str(f) == str(ig.Fusion("f"))
+
+
 def test_the_comparison_can_fail() -> None:
     assert code("x = 1") != code("x = 1; y = 2")
     assert tags("<svg><g/></svg>") != tags('<svg><g onload="x"/></svg>')
@@ -160,7 +194,17 @@ def test_the_comparison_can_fail() -> None:
 )
 def test_names_that_change_lines_or_direction_are_refused(name: str) -> None:
     f = ig.Fusion("f")
-    for build in (lambda: f.input(name, shape=(2,)), lambda: ig.Fusion(name), lambda: f.symbol(name)):
+    t = f.input("t", shape=(2,))
+
+    def renamed() -> None:
+        t.name = name
+
+    def fusion_renamed() -> None:
+        f.name = name
+
+    builds = (lambda: f.input(name, shape=(2,)), lambda: ig.Fusion(name), lambda: f.symbol(name))
+    for build in (*builds, renamed, fusion_renamed):
         with pytest.raises(ig.IdGraphError) as caught:
             build()
         assert all(line.isprintable() for line in str(caught.value).split("\n"))
+    assert (f.name, t.name) == ("f", "t")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -38,3 +39,14 @@ def test_eight_threads_for_ten_minutes() -> None:
 def test_a_room_that_is_loaded_late_is_loaded_by_one_thread() -> None:
     with LOADING:  # the lock is the loader's own: the thread that holds it may load
         assert load("idgraph.display").__name__ == "idgraph.display"
+
+
+def test_a_load_waits_for_the_thread_that_loads() -> None:
+    loaded: list[str] = []
+    other = threading.Thread(target=lambda: loaded.append(load("idgraph.display").__name__))
+    with LOADING:
+        other.start()
+        other.join(0.3)
+        assert other.is_alive() and not loaded
+    other.join(60)
+    assert loaded == ["idgraph.display"]

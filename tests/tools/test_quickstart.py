@@ -17,15 +17,24 @@ FILES = [x for x in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if ">>>"
 COMMANDS = re.findall(r"^idgraph .*$", PAGE, re.MULTILINE)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", range(2))
-def test_the_commands_do_what_it_says(number: int, tmp_path: Path) -> None:
-    assert len(FILES) == 2 and len(COMMANDS) == 3
-    (tmp_path / "my_rope.py").write_text(FILES[number])
-    for command in COMMANDS:
+def _done(folder: Path, text: str, commands: list[str]) -> None:
+    (folder / "my_rope.py").write_text(text)
+    for command in commands:
         words = [sys.executable, "-m", *shlex.split(command)]
-        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, (command, done.stderr)
-    page = (tmp_path / "rope.html").read_text(encoding="utf-8")
+    page = (folder / "rope.html").read_text(encoding="utf-8")
     assert "idgraphExplorer" in page and "my_rope.py" in page
+
+
+@pytest.mark.slow
+def test_the_commands_do_what_it_says(tmp_path: Path) -> None:
+    assert len(FILES) == 2 and len(COMMANDS) == 3
+    _done(tmp_path, FILES[0], COMMANDS)
     assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_the_function_of_torch_is_one_of_its_files(tmp_path: Path) -> None:
+    """Of the same operations: what a command does to a fusion is tested above, how it reads the file here."""
+    _done(tmp_path, FILES[1], COMMANDS[:1])

@@ -38,7 +38,7 @@ def test_it_counts_access_points() -> None:
     assert r.exhaustive
 
 
-@settings(max_examples=6)
+@settings(max_examples=3)
 @given(scheduled_fusions(max_steps=3))
 @pytest.mark.slow
 def test_compiled_and_numpy_agree(f: Fusion) -> None:

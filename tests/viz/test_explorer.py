@@ -177,6 +177,29 @@ def test_from_a_box_to_its_access_its_kernel_and_back(opened: Any) -> None:
 
 
 @pytest.mark.slow
+def test_hostile_names_stay_text_in_a_browser(opened: Any) -> None:
+    """Every box and every tab of a page whose names, symbols apart, are markup: nothing becomes an element or runs."""
+    f = ig.Fusion(EVIL)
+    x = f.input(EVIL + "0", shape=(64,))
+    f.output(ig.add(x, ig.cat([x[32:], x[:32]], dim=0, name=EVIL + "1"), name=EVIL + "2"))
+    ig.schedule.auto(f)
+    b = opened(f)
+    assert b.title.startswith(EVIL)
+    seen = ""
+    for box in [row[0] for row in b.execute_script(STATE)]:
+        click(b, box)
+        for tab in ("operation", "kernel", "source", "schedule", "passes"):
+            b.find_element("css selector", f"[data-tab={tab}]").click()
+            seen += text_of(b, ".ig-pane")
+    b.find_element("css selector", "input[type=search]").send_keys("<img")
+    assert EVIL in seen and EVIL in str(b.execute_script("return document.body.textContent"))
+    assert b.find_elements("css selector", "img, iframe, object, embed") == []
+    assert len(b.find_elements("css selector", "body script")) == len(
+        opened(rope()).find_elements("css selector", "body script")
+    )
+
+
+@pytest.mark.slow
 def test_search_opens_and_folds_close(opened: Any) -> None:
     b = opened(layers(12))
     b.find_element("xpath", "//button[text()='fold all']").click()

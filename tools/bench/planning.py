@@ -1,6 +1,6 @@
 """Time of the planner by operations: ``python -m tools.bench.planning [--sizes N ...] [--limit S] [--json FILE]``.
 
-Chains of pointwise operations, residual blocks (each with a reduction over its rows) and fan-outs, scheduled by
+Chains of pointwise operations, residual blocks (with a reduction over rows, and without) and fan-outs, scheduled by
 `ig.schedule.auto` and planned by `ig.fuse.plan`, each in a process of its own. The growth is told as the power of the
 number of operations that the time of the last two sizes grows by.
 """
@@ -44,6 +44,16 @@ def residual(n: int) -> ig.Fusion:
     return f
 
 
+def skip(n: int) -> ig.Fusion:
+    """Residual blocks of three pointwise operations, each weighted by one row: all of them are one nest."""
+    f = ig.Fusion("skip")
+    t, w = f.input("x", shape=(64, 128)), f.input("w", shape=(128,))
+    while len(f.exprs) < n:
+        t = t + ig.relu(t * w)
+    f.output(t)
+    return f
+
+
 def fan(n: int) -> ig.Fusion:
     """``n`` - 1 outputs of one value."""
     f = ig.Fusion("fan")
@@ -52,7 +62,7 @@ def fan(n: int) -> ig.Fusion:
     return f
 
 
-FAMILIES: dict[str, Callable[[int], ig.Fusion]] = {"chain": chain, "residual": residual, "fan": fan}
+FAMILIES: dict[str, Callable[[int], ig.Fusion]] = {"chain": chain, "residual": residual, "skip": skip, "fan": fan}
 
 
 def planned(family: str, n: int) -> dict[str, Any]:

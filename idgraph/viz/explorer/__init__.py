@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from idgraph.display import write_whole
 from idgraph.errors import IdGraphError, arguments
 from idgraph.ir import Fusion, copy_fusion
 from idgraph.ir.targets import TargetName as Target
@@ -66,7 +67,7 @@ class Explorer:
         target = Path(path)
         if target.suffix != ".html":
             raise IdGraphError(f"{target.name} is not an .html file", hint="explore(f).save('explorer.html')")
-        target.write_text(self.to_html(), encoding="utf-8")
+        write_whole(target, self.to_html())
         return target
 
     def widget(self) -> Any:

@@ -1,0 +1,150 @@
+"""Loop nests of equal structure: a model of many equal blocks has many nests, and what is legal in one is in all.
+
+A nest is described by values: its axes by number in the order in which they are met, with kind and extent, and all
+that an index graph is made of between those numbers. Nests of one description differ in names only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+from idgraph.graphs.loops import Nests
+from idgraph.graphs.promotion import Promotion
+from idgraph.ir import AxisRead, DomainExpr, Fixed, IterDomain, Loaded, Mapped, Tensor, TensorExpr
+
+
+def one_of_each(exprs: Sequence[TensorExpr], nests: Nests, promotion: Promotion) -> tuple[TensorExpr, ...]:
+    """Those of ``exprs`` that stand in the first nest of each structure; all that share a loop must be among them.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x = f.input("x", shape=(4, 8))
+    >>> for _ in range(3):
+    ...     t = ig.exp(x)
+    ...     _ = f.output(t * 2.0)
+    ...     _ = t.inline(2)
+    >>> nests = Nests(f)
+    >>> [e.output.name for e in one_of_each(f.exprs, nests, Promotion(f, nests))]
+    ['t1', 't2']
+    """
+    first: dict[Hashable, list[TensorExpr]] = {}
+    for nest in _apart(exprs, nests):
+        first.setdefault(described(nest, nests, promotion), nest)
+    kept = {e for nest in first.values() for e in nest}
+    return tuple(e for e in exprs if e in kept)
+
+
+def _apart(exprs: Sequence[TensorExpr], nests: Nests) -> list[list[TensorExpr]]:
+    """Operations by nest: those that share a loop with any other stand together, in order."""
+    parent = {e: e for e in exprs}
+
+    def find(e: TensorExpr) -> TensorExpr:
+        while (above := parent[e]) is not e:
+            parent[e] = e = parent[above]
+        return e
+
+    for e in exprs:
+        for t in e.inputs:
+            if t.definition in parent and nests.shared(t):
+                parent[find(t.definition)] = find(e)
+    found: dict[TensorExpr, list[TensorExpr]] = {}
+    for e in exprs:
+        found.setdefault(find(e), []).append(e)
+    return list(found.values())
+
+
+def described(exprs: Iterable[TensorExpr], nests: Nests, promotion: Promotion) -> Hashable:
+    """Everything that the index graph of ``exprs`` is made of, as a value: equal ones have equal graphs, but for names.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x = f.input("x", shape=(4, 8))
+    >>> a, b, c = ig.exp(x), ig.exp(x), ig.exp(x.T)
+    >>> nests = Nests(f)
+    >>> first, second, third = (described([t.definition], nests, Promotion(f, nests)) for t in (a, b, c))
+    >>> first == second, first == third
+    (True, False)
+    """
+    made = _Description(nests, promotion)
+    for e in exprs:
+        made.operation(e)
+    return tuple(made.parts)
+
+
+class _Description:
+    """The parts so far; axes and tensors are numbered when they are first met."""
+
+    def __init__(self, nests: Nests, promotion: Promotion) -> None:
+        self.parts: list[Hashable] = []
+        self._nests = nests
+        self._promotion = promotion
+        self._axes: dict[IterDomain, int] = {}
+        self._tensors: dict[Tensor, int] = {}
+        self._widened: set[Tensor] = set()
+
+    def operation(self, e: TensorExpr) -> None:
+        """An operation with its tensors, what it reads, and what its shared loops are made."""
+        self.parts += (e.op, len(e.outputs))
+        for t in (*e.outputs, *e.inputs):
+            self.tensor(t)
+        for k, (t, row) in enumerate(zip(e.inputs, e.reads, strict=True)):
+            self.parts.append(tuple([self.read(r) for r in row]))
+            if t not in self._widened:
+                self.parts += [(k, self.axis(a), self.axis(b)) for a, b in self._nests.links(t, e, k)]
+        for d in e.output.loop:
+            by = self._promotion.of(d)
+            if by is not d:
+                self.parts.append((self.axis(d), self.axis(by)))
+
+    def tensor(self, t: Tensor) -> None:
+        """A tensor: its number, and everything about it where it is met first."""
+        count = len(self._tensors)
+        number = self._tensors.setdefault(t, count)
+        self.parts.append(number)
+        if number < count:
+            return
+        domain, many = t.domain, self.many
+        self.parts += (self._nests.shared(t), many(domain.root), many(domain.logical), many(domain.allocation))
+        self.steps(domain.exprs)
+        self.steps(domain.loop_exprs)
+        self.parts.append(many(domain.loop))
+        shadow = self._nests.shadows.get(t)
+        if shadow is not None:
+            self.steps(shadow.exprs)
+            if (
+                shadow.lacking
+            ):  # what else is merged with its axes is a walk through the nest to say: it is like no other
+                self.parts.append(t)
+                self._widened.add(t)
+            direct = tuple([(j, self.axis(d)) for j, d in shadow.direct.items()])
+            self.parts += (many(shadow.loop), self.pairs(shadow.axis), self.pairs(shadow.resolved), direct)
+
+    def steps(self, exprs: Sequence[DomainExpr]) -> None:
+        """Domain expressions, in order."""
+        self.parts.append(tuple([(x.attributes, self.many(x.inputs), self.many(x.outputs)) for x in exprs]))
+
+    def read(self, r: AxisRead) -> Hashable:
+        """How one axis of an operand is read."""
+        match r:
+            case Mapped(domain):
+                return self.axis(domain)
+            case Fixed(index, why, resolves):
+                return (index, why, None if resolves is None else self.axis(resolves))
+            case Loaded(operand):
+                return ("loaded", operand)
+
+    def pairs(self, of: Mapping[IterDomain, IterDomain]) -> Hashable:
+        """Axes and what stands for them."""
+        return tuple([(self.axis(a), self.axis(b)) for a, b in of.items()])
+
+    def many(self, axes: Iterable[IterDomain]) -> tuple[int, ...]:
+        """Axes by number."""
+        return tuple([self.axis(d) for d in axes])
+
+    def axis(self, d: IterDomain) -> int:
+        """The number of an axis; its kind and extent become a part where it is met first."""
+        number = self._axes.get(d)
+        if number is None:
+            number = self._axes[d] = len(self._axes)
+            self.parts.append((d.kind, d.extent))
+        return number
