@@ -256,7 +256,7 @@ class Aligner:
         return not reached.is_full
 
     def _relation(self, n: int) -> Hashable:
-        """What an expression says of groups, read from either side; equal for those that say the same."""
+        """The relation of groups that an expression states, whichever side it reads."""
         form, (a, *more), (b, *rest) = self._forms[n], self.ins(n), self.outs(n)
         if form.parts >= 0:
             return (form.parts, a, b, rest[0]) if rest else (form.parts, b, a, more[0])

@@ -135,6 +135,11 @@ class Carrier:
         """The coordinates of the axes beside the start: free variables."""
         return {g: self._unknown(g) for g in self._net.frame(self._start)}
 
+    @property
+    def beside(self) -> frozenset[str]:
+        """The names of the coordinates of which nothing is known so far."""
+        return frozenset(name for v in self._free.values() for name in v.names)
+
     def _unknown(self, group: int) -> Expr:
         """A coordinate of which nothing is known."""
         found = self._free.get(group)

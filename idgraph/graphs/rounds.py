@@ -109,7 +109,7 @@ def composed(carrier: Carrier, ends: Sequence[Place], extent: Expr) -> Round:
     """One round of what comes about in several ways."""
     c = carrier.c
     formulas = [carrier.formula(p) for p in ends]
-    both = [(_told(at, c, extent, p), at.inside) for at, p in zip(formulas, ends, strict=True)]
+    both = [(_told(at, carrier, extent, p), at.inside) for at, p in zip(formulas, ends, strict=True)]
     told, insides = map(list, zip(*_that_matter(both), strict=True))
     holds = simplify(or_(*(r.holds for r in told)))
     if len({(r.kind, r.shift, r.modulus) for r in told}) == 1:
@@ -141,21 +141,23 @@ def _either(told: Sequence[Round], insides: Sequence[Expr]) -> Expr:
     return simplify(reduce(lambda rest, part: where(*part, rest), parts[-2::-1], parts[-1][1]))
 
 
-def _told(at: Formula, c: Expr, extent: Expr, end: Place) -> Round:
+def _told(at: Formula, carrier: Carrier, extent: Expr, end: Place) -> Round:
+    c = carrier.c
     if isinstance(end.carried, Span):
         kind, shift, modulus = _shifted(as_expr(end.carried.add))
     else:
-        kind, shift, modulus = _classify(at.value, c, extent, at.inside)
+        kind, shift, modulus = _classify(at.value, c, extent, at.inside, carrier.beside)
     net = at.value
     if shift is not None:
         net = simplify(c + shift if modulus is None else (c + shift) % modulus)
-    return Round(kind, shift, modulus, c, net, alone(at.inside, c))
+    return Round(kind, shift, modulus, c, net, alone(at.inside, c, carrier.beside))
 
 
-def _classify(net: Expr, c: Expr, extent: Expr, inside: Expr) -> Verdict:
+def _classify(net: Expr, c: Expr, extent: Expr, inside: Expr, beside: frozenset[str]) -> Verdict:
+    """The kind of one round; ``beside`` are the names of axes beside the way, all others but ``c`` are given sizes."""
     moved = simplify(net - c)
     facts = () if inside is TRUE else (inside,)
-    symbols = extent.names
+    symbols = extent.names | (net.names | inside.names) - beside - {c.name}
     if moved.names <= symbols:
         return _shifted(moved)
     moved = simplify(moved, facts=facts)
@@ -222,12 +224,13 @@ def _shifted(by: Expr) -> Verdict:
     return ("identity", _ZERO, None) if by == 0 else ("shift", by, None)
 
 
-def alone(inside: Expr, c: Expr) -> Expr:
+def alone(inside: Expr, c: Expr, beside: frozenset[str]) -> Expr:
     """A condition on ``c`` and on axes beside the way as one on ``c``: true where it can be met.
 
-    Where an extent is not a number, or there are too many points to look at, the axes beside it stay in it.
+    Where an extent is not a number, or there are too many points to look at, the axes beside it stay in it; given sizes
+    stay in any case.
     """
-    if inside.names <= {c.name}:
+    if not inside.names & beside or inside.names - beside - {c.name}:
         return inside
     met = values_met(inside, c, _POINTS)
     if met is None:

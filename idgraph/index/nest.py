@@ -161,8 +161,12 @@ def exprs_of(nodes: Sequence[Node]) -> tuple[TensorExpr, ...]:
     return tuple(e for node in nodes for e in (node.exprs if isinstance(node, Nest) else (node.expr,)))
 
 
-def launches(tree: Sequence[Node], ways: Mapping[TensorExpr, tuple[str, ...]]) -> list[list[Node]]:
-    """Nodes of each kernel: a nest that runs in one block joins the one-block kernel with threads before it."""
+def launches(tree: Sequence[Node], ways: Mapping[TensorExpr, tuple[str, ...]], maps: IndexMaps) -> list[list[Node]]:
+    """Nodes of each kernel: a nest that runs in one block joins the one-block kernel with threads before it.
+
+    Threads that exchange values wait for all others of their block: a nest whose loops on threads have another extent
+    than those around an exchange has a kernel of its own.
+    """
     groups: list[list[Node]] = []
     for node in tree:
         inside = exprs_of((node,))
@@ -170,11 +174,28 @@ def launches(tree: Sequence[Node], ways: Mapping[TensorExpr, tuple[str, ...]]) -
         one_block = not any(is_block(w) for w in used) and not any(e.op in SCATTERS for e in inside)
         if one_block and groups and any(is_thread(w) for e in exprs_of(groups[-1]) for w in ways[e]):
             before = exprs_of(groups[-1])
-            if not any(is_block(w) for e in before for w in ways[e]) and not any(e.op in SCATTERS for e in before):
+            blocks = any(is_block(w) for e in before for w in ways[e])
+            if not blocks and not any(e.op in SCATTERS for e in before) and _same_block((*before, *inside), ways, maps):
                 groups[-1].append(node)
                 continue
         groups.append([node])
     return groups
+
+
+def _same_block(exprs: Sequence[TensorExpr], ways: Mapping[TensorExpr, tuple[str, ...]], maps: IndexMaps) -> bool:
+    """Whether each loop on threads that stands around an exchange has the threads of the whole block."""
+    extents: dict[str, list[Expr]] = {}
+    around: set[str] = set()
+    for e in exprs:
+        loops = maps.loops(e)
+        threads = {p: x for p, x in enumerate(loops) if is_thread(ways[e][p])}
+        for p, x in threads.items():
+            if x.extent not in extents.setdefault(ways[e][p], []):
+                extents[ways[e][p]].append(x.extent)
+        if any(p in threads for p in folded(e, maps)):
+            inner = () if e.op in SCANS else reduced(e, loops)
+            around |= {ways[e][p] for p in threads if p not in inner}
+    return all(len(extents[way]) == 1 for way in around)
 
 
 def launch_dims(

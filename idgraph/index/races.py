@@ -92,7 +92,9 @@ def race_conflicts(model: Model, exprs: Sequence[TensorExpr]) -> list[tuple[tupl
         return [(tuple(e.output for e in exprs), error)]
     ways = model.ways
     stored = {t: model.storage(t) for e in exprs for t in e.outputs}
-    for tensors, check in _checks(exprs, tree, model, stored, Runs(ways, launch_dims(launches(tree, ways), ways))):
+    for tensors, check in _checks(
+        exprs, tree, model, stored, Runs(ways, launch_dims(launches(tree, ways, model), ways))
+    ):
         try:
             check()
         except ScheduleError as error:

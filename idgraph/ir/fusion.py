@@ -30,7 +30,7 @@ from idgraph.ir.showing import ShownFusion
 from idgraph.ir.state import building as adding
 from idgraph.ir.symbols import symbol_bound
 from idgraph.ir.tensor import Tensor, TensorDomain
-from idgraph.ir.verify import LARGEST, check_name, check_symbols, violations
+from idgraph.ir.verify import LARGEST, AxisError, check_name, check_symbols, violations
 
 _current: ContextVar[ReferenceType[Fusion] | None] = ContextVar("idgraph_current_fusion", default=None)
 
@@ -227,7 +227,10 @@ class Fusion(Rewrites, ShownFusion):
             )
         if contiguity is not None and len(contiguity) != len(extents):
             raise OperationError(f"input {name}: {len(contiguity)} contiguity flags, {len(extents)} axes", where=where)
-        logical = tuple(self.new_domain(e) for e in extents)
+        try:
+            logical = tuple(self.new_domain(e) for e in extents)
+        except AxisError as error:
+            raise OperationError(f"input {name}: {error.what}", where=error.where) from None
         fixed: tuple[Expr | None, ...] = (
             tuple(as_expr(s) for s in strides) if strides is not None else (None,) * len(logical)
         )
@@ -303,7 +306,8 @@ class Fusion(Rewrites, ShownFusion):
         """A fresh axis; kind None means broadcast for extent 1, else iteration."""
         size = as_expr(extent)
         if size.is_const and int(size) > LARGEST:
-            raise OperationError(f"an axis of {size} elements is beyond 2^63 - 1", where=user_line())
+            whose = "" if tensor is None else f"{tensor.name}: "
+            raise AxisError(f"{whose}an axis of {size} elements is beyond 2^63 - 1", where=user_line())
         made = IterDomain(self._domains, size, kind or ("broadcast" if is_one(size) else "iteration"), tensor)
         self._domains += 1
         return made

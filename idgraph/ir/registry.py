@@ -9,6 +9,7 @@ from idgraph.arith import Expr
 from idgraph.errors import OperationError
 from idgraph.ir.dtypes import Scalar
 from idgraph.ir.exprs import Attr
+from idgraph.ir.verify import AxisError
 
 if TYPE_CHECKING:
     from idgraph.ir.fusion import Fusion
@@ -52,4 +53,9 @@ def apply(
     if builder is None:
         raise OperationError(f"unknown operation {op!r}", hint=f"one of {', '.join(primitives())}")
     fusion.check_args(op, args)
-    return fusion.building(op, lambda: builder(fusion, tuple(args), dict(attrs or {}), name))
+    try:
+        return fusion.building(op, lambda: builder(fusion, tuple(args), dict(attrs or {}), name))
+    except AxisError as error:
+        named = [f"{a.name} of shape {a.shape}" for a in dict.fromkeys(args) if not isinstance(a, (int, float, Expr))]
+        of = f" of {', '.join(named[:4])}{', ...' if len(named) > 4 else ''}" if named else ""
+        raise OperationError(f"{op}{of}: {error.what}", where=error.where) from None

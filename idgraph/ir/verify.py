@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 LARGEST = (1 << 63) - 1  # the largest index, size or integer operand
 
 
+class AxisError(OperationError):
+    """An axis that is too long for any index; `idgraph.ir.registry.apply` adds the operation and its operands."""
+
+
 def check_name(name: object, what: str) -> str:
     """A printable name of 1 to 200 characters; anything else is an error (names reach text and pictures)."""
     if not isinstance(name, str) or not 1 <= len(name) <= 200 or not name.isprintable():

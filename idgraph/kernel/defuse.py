@@ -326,9 +326,13 @@ def read_before_set(
 
     def visit(body: Sequence[Stmt], known: set[str]) -> None:
         for s in body:
-            missing.update(dict.fromkeys(sorted(read(s) - known)))
-            visit(bodies(s), known | sets(s))
-            known |= sets(s) if scoped else all_sets((s,))
+            if wanted := read(s) - known:
+                missing.update(dict.fromkeys(sorted(wanted)))
+            if inner := bodies(s):
+                visit(inner, known | sets(s))
+                known |= sets(s) if scoped else all_sets((s,))
+            else:
+                known |= sets(s)
 
     visit(body, set(known))
     return list(missing)

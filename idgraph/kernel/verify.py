@@ -44,6 +44,7 @@ from idgraph.kernel.statements import (
     walk,
 )
 from idgraph.kernel.thread_sums import check_threads
+from idgraph.kernel.words import check_words
 from idgraph.loading import LOADING
 
 SHORT: tuple[DType, ...] = ("float16", "bfloat16")
@@ -243,6 +244,7 @@ def verify_kernel(
     sizes = {n for b in buffers for n in b.size.names} | {n for es in launch.values() for e in es for n in e.names}
     Structure(name, launch, set(scalars) | sizes, {b.name: b for b in buffers}).body(body)
     check_threads(name, launch, body)
+    check_words(name, body)
     check_arrays(name, buffers, body)
     open_: list[Access] = []
     proved = _prove(body, (), open_)

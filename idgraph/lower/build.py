@@ -86,7 +86,7 @@ def build_plan(fusion: Fusion, maps: IndexMaps, threads: bool) -> Plan:
     tree = build_tree(exprs, maps)
     allocator = Allocator(fusion, maps.loops, threads=threads)
     ways = allocator.ways
-    groups = launches(tree, ways) if threads else [[node] for node in tree]
+    groups = launches(tree, ways, maps) if threads else [[node] for node in tree]
     how = Threads(threads, ways, launch_dims(groups, ways))
     stored = homes(exprs, allocator, how)
     crossings = check_races(exprs, tree, maps, stored, how)

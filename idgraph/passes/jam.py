@@ -139,11 +139,12 @@ def _gathers(s: Loop) -> bool:
     apart = bool(sums) and all(x.buffer is None and x.running is None for x in sums)
     straight = all(isinstance(x, _STRAIGHT) for x in inner)
     loads = any(isinstance(x, Let) and isinstance(x.value, Local) for x in inner)
+    if not (s.parallel == "serial" and s.extent.is_const and apart and straight and loads):
+        return False
     # One step goes on from the one before by its sums alone, and reads them nowhere else.
     carried = frozenset(read_before_set(s.body, reads, scoped=False)) & all_sets(s.body)
     others = frozenset(n for x in inner if not isinstance(x, Accumulate) for n in reads(x))
-    alone = carried == frozenset(x.acc.name for x in sums) and not carried & others
-    return s.parallel == "serial" and s.extent.is_const and apart and straight and loads and alone
+    return carried == frozenset(x.acc.name for x in sums) and not carried & others
 
 
 def _is_nested(s: Stmt) -> bool:

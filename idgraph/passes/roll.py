@@ -354,11 +354,18 @@ class _Roller:
         pack = order.place(s, _key(form, _parts(form)))
         for n, group in enumerate(groups):
             if n == len(pack.arrays):
-                pack.arrays.append(self.array(group, _is_words(s)) if {x.name for x in group} & fresh else "")
+                pack.arrays.append(self.array(group, self.makes_words(s)) if {x.name for x in group} & fresh else "")
             for x in group:
                 if x.name not in self.names.to:
                     self.names.to[x.name] = self.element(pack.arrays[n], x.dtype)
         pack.steps.append(_everywhere(s, self.names.local, self.names.operand))
+
+    def makes_words(self, s: Stmt) -> bool:
+        """True of a statement whose results are words of two 16-bit floats, also of a copy of one."""
+        if isinstance(s, Compute) and s.op == "cast":
+            places = [self.names.to.get(o.name) for o in s.operands if isinstance(o, Local)]
+            return any(p is not None and self.arrays[p.name].words for p in places)
+        return isinstance(s, PairCompute) or (isinstance(s, VectorLoad) and s.pairs)
 
     def may_load(self, s: VectorLoad) -> bool:
         """True where what a vector access sets is new, or lies in neighbouring elements already."""
@@ -431,10 +438,6 @@ def _loose(s: Stmt) -> object:
     """Equal for conditions whose bodies may be alike."""
     parts = _parts(s)
     return _with(s, map(_blank, parts)), tuple(shape(p) for p in parts if isinstance(p, Expr))
-
-
-def _is_words(s: Stmt) -> bool:
-    return isinstance(s, PairCompute) or (isinstance(s, VectorLoad) and s.pairs)
 
 
 def _assigned(s: Stmt, fixed: frozenset[str]) -> Stmt:

@@ -305,9 +305,12 @@ class _Nests:
 
     def leader(self, t: Tensor, fresh: Collection[TensorExpr] = ()) -> Read | None:
         """The read whose loops ``t`` follows: the last that needs all of it, of those not ``fresh`` if there are such.
-        None where several need parts only, so that no loops of theirs visit all that the others read."""
+        None where several need parts only, so that no loops of theirs visit all that the others read, and for a scan
+        whose reader is looped over as a row reduction, which runs along another axis."""
         complete, reads = sorted(self.complete(t), key=lambda r: r[0] not in fresh), reads_of(t)
-        return complete[-1] if complete else reads[0] if len(reads) == 1 else None
+        found = complete[-1] if complete else reads[0] if len(reads) == 1 else None
+        scan = t.definition is not None and t.definition.op in SCANS
+        return None if scan and found is not None and found[0].output not in self.leads else found
 
 
 def _is_cheap(t: Tensor, stored: Collection[Tensor]) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from idgraph.arith import Expr
-from idgraph.ir import Fusion, IterDomain, Loaded, Tensor, TensorExpr
+from idgraph.ir import SCANS, Fusion, IterDomain, Loaded, Tensor, TensorExpr
 from idgraph.ir.decisions import Rows
 from idgraph.ir.registry import apply
 from idgraph.schedule.config import RULE, KernelConfig
@@ -107,10 +107,11 @@ def _around(space: Space, stays: Callable[[Tensor], bool], order: Order) -> list
 
 
 def _stays_alone(t: Tensor) -> bool:
-    """True of what is not worth, or not able, to be computed twice: reductions, scatters, what is gathered from."""
+    """True of what is not worth, or not able, to be computed twice: reductions, scans, scatters, what is gathered
+    from."""
     e = t.definition
     gathered = any(isinstance(r, Loaded) for u in t.uses for k in u.operands_of(t) for r in u.reads[k])
-    return e is None or gathered or any(d.kind not in ("iteration", "broadcast") for d in t.logical)
+    return e is None or e.op in SCANS or gathered or any(d.kind not in ("iteration", "broadcast") for d in t.logical)
 
 
 def _by_owner(space: Space, t: Tensor, owner: dict[Tensor, Owner], ends: set[Tensor]) -> dict[Owner, list[TensorExpr]]:

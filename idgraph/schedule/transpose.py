@@ -16,7 +16,7 @@ from math import gcd, prod
 from idgraph.arith import Expr, as_expr, simplify
 from idgraph.index.layout import strides
 from idgraph.index.warps import WARP
-from idgraph.ir import IterDomain, Mapped, Merge, Tensor, TensorExpr, item_size
+from idgraph.ir import SCANS, IterDomain, Mapped, Merge, Tensor, TensorExpr, item_size
 from idgraph.ir.loops import reset
 from idgraph.ir.registry import apply
 from idgraph.schedule.blocks import VECTOR_BYTES
@@ -92,7 +92,7 @@ def tile_transposes(nests: Sequence[Nest]) -> None:
     for nest in nests:
         base = _base(nest.reference)
         fast = _fast(nest.reference, base)
-        if fast is None:
+        if fast is None or _scans(nest):
             continue
         found = _tiled(nest, base, fast, stored)
         for count in range(len(found), 0, -1):  # as many as shared memory has room for
@@ -100,6 +100,12 @@ def tile_transposes(nests: Sequence[Nest]) -> None:
             if plan is not None:
                 _schedule(nest, plan, [_tile(nest, x) for x in found[:count]])
                 break
+
+
+def _scans(nest: Nest) -> bool:
+    """Whether running values are made in the nest: their axis stays in order, and a tile would cut it into blocks."""
+    made = (t.definition for t in (nest.reference, *nest.members))
+    return any(e is not None and e.op in SCANS for e in made)
 
 
 # which inputs ---------------------------------------------------------------------------------------------------------

@@ -54,8 +54,29 @@ def test_memory_beyond_64_bits_is_refused_by_name(shape: tuple[int, ...], declar
     for target in TARGETS:
         with pytest.raises(ig.IdGraphError, match="x ends beyond element"):
             emit(f, target)
-    with pytest.raises(ig.IdGraphError, match="beyond 2"):
-        ig.Fusion("f").input("x", (2**63,))
+
+
+TOO_LONG: dict[str, Callable[[ig.Tensor], ig.Tensor]] = {
+    "flatten": lambda x: ig.flatten(x),
+    "reshape": lambda x: ig.reshape(x, -1),
+    "pad": lambda x: ig.pad(x, (0, 0, 2**62, 2**62)),
+    "cat": lambda x: ig.cat([x, x], 0),
+}
+
+
+@pytest.mark.parametrize("name", TOO_LONG)
+def test_an_axis_beyond_64_bits_is_refused_by_name(name: str) -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", (2**62, 4))
+    before = str(f)
+    with pytest.raises(ig.OperationError, match=r"of x of shape .* is beyond 2\^63 - 1") as error:
+        TOO_LONG[name](x)
+    assert "test_sizes.py" in error.value.where and str(f) == before
+    with pytest.raises(ig.OperationError, match="x: an axis"):
+        x.merge(0)
+    with pytest.raises(ig.OperationError, match="input y: an axis of 9223372036854775808 elements is beyond"):
+        f.input("y", (2**63,))
+    assert str(f) == before
 
 
 def test_loops_beyond_64_bits_are_refused_by_name() -> None:

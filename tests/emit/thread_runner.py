@@ -63,6 +63,7 @@ class _Shared:
 
 
 _EXCHANGE = re.compile(r"\b(block|columns|tree)_(sum|prod|amax|amin)_(f32|f64|int)\((.*)\)")
+_SCAN = re.compile(r"\bscan_(columns_|tree_|)(sum|prod|amax|amin)_(f32|f64|int)\((.*)\)")
 _COMBINED: Mapping[str, Any] = {
     "sum": operator.add, "prod": operator.mul, "amax": scalars.maximum, "amin": scalars.minimum,
 }  # fmt: skip
@@ -87,8 +88,32 @@ def _request(call: re.Match[str]) -> str:
     return f'(yield ("{op}", {value}, {group}))'
 
 
+def _scan_request(call: re.Match[str]) -> str:
+    """A scan in the source as a request: (operation, value, its identity, place in the group, group)."""
+    how, op, _, inside = call.groups()
+    value, first, *rest = inside.rsplit(", ", 4 if how == "tree_" else 2)
+    places = {
+        "": "cuda.threadIdx.x, cuda.threadIdx.y, cuda.threadIdx.z",
+        "columns_": "cuda.threadIdx.y, cuda.threadIdx.x, 0",
+    }
+    return f'(yield ("scan {op}", {value}, {first}, {places.get(how) or f"{rest[0]}, {rest[1]}, 0"}))'
+
+
+def _scanned(asked: list[Any]) -> list[Any]:
+    """For each thread what those before it in its group have together, and what all have."""
+    found: list[Any] = [None] * len(asked)
+    totals: dict[Any, Any] = {}
+    for n in sorted(range(len(asked)), key=lambda n: int(asked[n][3])):
+        op, value, first, _, *group = asked[n]
+        before = totals.get(key := tuple(map(int, group)), first)
+        found[n], totals[key] = before, _COMBINED[op.removeprefix("scan ")](before, value)
+    return [(before, totals[tuple(map(int, x[4:]))]) for before, x in zip(found, asked, strict=True)]
+
+
 def _answers(asked: list[Any]) -> list[Any]:
     """The value of each thread: its group's values combined, in the order in which they came."""
+    if asked[0][0].startswith("scan "):
+        return _scanned(asked)
     groups: dict[Any, Any] = {}
     for op, value, *group in asked:
         key = (op, *map(int, group))
@@ -143,7 +168,7 @@ def run_threads(program: Program, inputs: Mapping[str, Any], seed: int = 0) -> d
             flat[b.name] = global_buffer(program, b, env, True)
     for kernel in program.plan.kernels:
         source = program.kernel_source(kernel).replace("cuda.syncthreads()", "yield")
-        source = _EXCHANGE.sub(_request, source)
+        source = _SCAN.sub(_scan_request, _EXCHANGE.sub(_request, source))
         places = itertools.count()
         source = re.sub(r"shared\.array\(", lambda _, k=places: f"shared.array({next(k)}, ", source)
         thread = _threads(source, kernel.name)

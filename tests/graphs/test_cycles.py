@@ -1,5 +1,6 @@
 """Kinds of cycles, decided by composing the maps around them."""
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -118,6 +119,45 @@ def test_a_roll_of_a_symbolic_extent_and_a_pad(
     f.output(t + (ig.pad(u, (0, -sum(pads))) if sum(pads) else u))
     found = {(c.kind, str(c.shift), str(c.modulus)) for c in ig.IdModel(f).exact.cycles()}
     assert (kind, shift, modulus) in found and all(k != "reorder" for k, _, _ in found)
+
+
+def _rotated_by_a_size() -> ig.Fusion:
+    f = ig.Fusion("f")
+    n = f.symbol("n", min=4)
+    k = f.symbol("k", min=1, max=n // 2)
+    x = f.input("x", shape=(n,))
+    f.output(ig.cat([x[k:], x[:k]]) + x)
+    return f
+
+
+def _padded_by_a_size() -> ig.Fusion:
+    f = ig.Fusion("f")
+    k = f.symbol("k", min=0, max=5)
+    x = f.input("x", shape=(12,))
+    f.output(ig.slice(ig.pad(x, (k, 5 - k)), 0, 0, 12) + x)
+    return f
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (_rotated_by_a_size, {("shift", "-k", "k <= c"), ("shift", "n - k", "c < k")}),
+        (_padded_by_a_size, {("shift", "k", "c + k < 12")}),
+    ],
+)
+def test_a_shift_by_a_given_size(make: Callable[[], ig.Fusion], told: set[tuple[str, str, str]]) -> None:
+    """A size of the program that is not the axis' own extent is no axis beside the way."""
+    cycles = ig.IdModel(make()).exact.cycles()
+    assert {(c.kind, str(c.shift), str(c.holds)) for c in cycles} == told
+    n = 12
+    for k, start in itertools.product(range(1, 6), range(n)):
+        ends = {
+            int(c.map.evaluate({"c": start, "k": k, "n": n}))
+            for c in cycles
+            if c.holds.evaluate({"c": start, "k": k, "n": n})
+        }
+        moved = {(start - k) % n} if make is _rotated_by_a_size else {start + k} if start + k < n else set[int]()
+        assert ends == moved
 
 
 def test_a_way_that_other_elements_came_before() -> None:
