@@ -8,8 +8,8 @@ import gc
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from idgraph.errors import full_tracebacks
-from idgraph.runtime.cache import keep_in
+from idgraph.errors import EmitError, full_tracebacks
+from idgraph.runtime.cache import KernelCache, keep_in
 from tools.env import CUDA_DRIVER, ROOT, cuda_driver
 
 # A deadline per example measures the machine, not the code; the slow-data check does too.
@@ -37,6 +37,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput") and sum(f.stat().st_size for f in KERNELS.iterdir()) > MOST:
         for f in KERNELS.iterdir():
             f.unlink(missing_ok=True)
+    try:
+        KernelCache(KERNELS).check()
+    except EmitError as error:  # a checkout on a volume that everybody may write: the suite runs, each run compiles
+        config.issue_config_time_warning(pytest.PytestConfigWarning(f"no kernels are kept: {error}"), 2)
+        return
     keep_in(KERNELS)
 
 

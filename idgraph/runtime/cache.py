@@ -1,8 +1,8 @@
 """Compiled kernels on disk: PTX text by a key of all that it follows from.
 
 A file holds text and a checksum of it, nothing that reading could run. A kernel is code for the device all the same:
-an entry is read only where it and the folder belong to this user (or to root) and nobody else can write them or a
-folder above them, and a link in the place of an entry is not followed. It is written beside its place and then moved
+an entry is read only where it and the folder belong to this user (or to root) and nobody else can write them, no
+folder above is everybody's to write, and a link in the place of an entry is not followed. It is written beside its place and then moved
 there, so a reader sees all of it or none; one that is damaged, cut short or of another version is made anew. A file
 that a killed process left half written is never read, and a write a day later removes it.
 """
@@ -151,26 +151,29 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _weak(folder: Path) -> Path | None:
-    """The first of the folders and links on the way to ``folder``, and itself, that somebody else can change.
+    """The first of the folders and links on the way to ``folder`` that everybody can change, or ``folder`` itself where
+    anybody else can.
 
-    In a folder with the sticky bit, such as /tmp, others can make files and cannot move those of this user.
+    In a folder with the sticky bit, such as /tmp, others can make files and cannot move those of this user; a link
+    there is followed where it belongs to this user or the folder's owner, as Linux does. Whoever owns a folder above,
+    or shares its group, is trusted with it: a checkout often lies in another account's folder.
     """
     place, links = Path("/"), 0
     parts = [*reversed((Path.cwd() / folder).parts[1:])]
     while True:
         found = place.stat()
-        sticky = parts and found.st_mode & stat.S_ISVTX and found.st_uid in (0, os.geteuid())
-        if not sticky and not _owned(found, stat.S_ISDIR):
-            return place if parts else folder
         if not parts:
-            return None
+            return None if _owned(found, stat.S_ISDIR) else folder
+        if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+            return place
+        trusted = (0, os.geteuid(), found.st_uid)
         following = place / parts.pop()
         found = following.lstat()
         if stat.S_ISLNK(found.st_mode):
             links += 1
             if links > _LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(folder))
-            if found.st_uid not in (0, os.geteuid()):
+            if found.st_uid not in trusted:
                 return following
             parts += reversed(following.readlink().parts)
         else:

@@ -70,6 +70,8 @@ def separate(space: Space, home: Mapping[Tensor, Space], outputs: Collection[Ten
         elif alone or not any(k in (ROWS, ENDS) or k in space.labels for k in groups):
             owner[t] = t if alone or len(groups) != 1 else next(iter(groups))
             copied = []
+            if owner[t] is not t:  # its loops are those of a reader outside
+                space.labels.pop(t, None)
         else:
             first, *rest = groups.items()
             owner[t] = first[0]

@@ -214,8 +214,11 @@ def test_a_folder_that_others_could_put_another_in_the_place_of_is_not_read(tmp_
     assert f"chmod go-w {above}" in found.value.hint and str(above) in found.value.because[0]
     above.chmod(0o1777)  # as /tmp is: others cannot move what is this user's
     assert kept.find("key") == "own"
-    above.chmod(0o755)
+    above.chmod(0o775)  # as a umask of 002 makes it
     assert kept.find("key") == "own"
+    if os.geteuid() == 0:
+        os.chown(above, 1, 1)  # a checkout in a folder of another account
+        assert kept.find("key") == "own"
 
 
 def test_links_on_the_way_are_those_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,7 +240,7 @@ def test_links_on_the_way_are_those_of_the_user(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "round").symlink_to(tmp_path / "round")
     assert KernelCache(tmp_path / "round").find("key") is None
     if os.geteuid() == 0:  # a link that another user has made in a folder such as /tmp
-        os.lchown(tmp_path / "open" / "absolute", 1, 1)
+        os.lchown(tmp_path / "open" / "absolute", 1, 1)  # who does not own that folder
         assert KernelCache(tmp_path / "open" / "absolute").find("key") is None
         with pytest.raises(ig.EmitError, match="others may write"):
             KernelCache(tmp_path / "open" / "absolute").put("key", "own")

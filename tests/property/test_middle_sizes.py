@@ -148,6 +148,18 @@ FOUND = {
         output t5
         output t6
     """,
+    "a member of a row that follows a reader outside": """
+        x = input(shape=(2, 66, 1), dtype="float32")
+        t1 = neg(x)
+        t2 = cat(x, t1, dim=2)
+        t3 = mul(x, t2)
+        t4 = neg(t3)
+        t5 = cat(t3, t4, dim=1)
+        t6 = amax(t2, dims=(2,), keepdim=true)
+        output t3
+        output t5
+        output t6
+    """,
     "a largest of columns that do not fill a block, returned": """
         x = input(shape=(64, 34), dtype="float32")
         t1 = amax(x, dims=(0,), keepdim=true)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 import idgraph as ig
 from idgraph.graphs import build_index_graph
-from idgraph.graphs.index_graph import IndexGraph
+from idgraph.graphs.index_graph import IndexGraph, legal_nests
+from idgraph.graphs.loops import Nests
 from idgraph.ir import Fusion, TensorExpr
 from idgraph.schedule import inline, legal
 
@@ -30,7 +33,11 @@ def test_rows_and_what_is_inlined_beside_them_are_judged_by_one_graph(
         looks.append(len(fusion.exprs if exprs is None else exprs))
         return build_index_graph(fusion, exprs)
 
-    monkeypatch.setattr(inline, "build_index_graph", counted)
+    def judged(fusion: Fusion, exprs: Sequence[TensorExpr]) -> Nests:
+        looks.append(len(exprs))
+        return legal_nests(fusion, exprs)
+
+    monkeypatch.setattr(inline, "legal_nests", judged)
     monkeypatch.setattr(legal, "build_index_graph", counted)
     f = _norms(blocks)
     ig.schedule.auto(f)
