@@ -2,9 +2,9 @@
 
 A file holds text and a checksum of it, nothing that reading could run. A kernel is code for the device all the same:
 an entry is read only where it and the folder belong to this user (or to root) and nobody else can write them, no
-folder above is everybody's to write, and a link in the place of an entry is not followed. It is written beside its place and then moved
-there, so a reader sees all of it or none; one that is damaged, cut short or of another version is made anew. A file
-that a killed process left half written is never read, and a write a day later removes it.
+folder above is everybody's to write, and a link in the place of an entry is not followed. It is written beside its
+place and then moved there, so a reader sees all of it or none; one that is damaged, cut short or of another version is
+made anew. A file that a killed process left half written is never read, and a write a day later removes it.
 """
 
 from __future__ import annotations

@@ -148,6 +148,15 @@ FOUND = {
         output t5
         output t6
     """,
+    "an input read twice in a row, once inside a cat": """
+        x = input(shape=(2, 66, 1), dtype="float32")
+        t1 = neg(x)
+        t2 = cat(x, t1, dim=2)
+        t3 = mul(x, t2)
+        t4 = amax(t2, dims=(2,), keepdim=true)
+        output t3
+        output t4
+    """,
     "a member of a row that follows a reader outside": """
         x = input(shape=(2, 66, 1), dtype="float32")
         t1 = neg(x)
