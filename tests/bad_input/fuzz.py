@@ -13,6 +13,7 @@ import random
 import signal
 import sys
 import tempfile
+import time
 import types
 import warnings
 from collections import Counter
@@ -308,13 +309,16 @@ def interrupt(calls: int, seed: int) -> Findings:
         k = r.randrange(len(table))
         before = _text(c)
         found.calls += 1
+        whole = Case()
+        done = _changing(whole)[k]
+        began = time.perf_counter()
+        done()
+        took = time.perf_counter() - began  # how fast a machine is must not decide where the interrupt comes
         try:
-            with _limit(10 ** r.uniform(-4.3, -2)):
+            with _limit(max(1e-5, took * r.random())):
                 table[k]()
         except TooLong:
-            found.failed += 1
-            whole = Case()
-            _changing(whole)[k]()  # the interrupt may come when all is done
+            found.failed += 1  # the interrupt may come when all is done
             if _text(c) not in (before, _text(whole)):
                 found.note(f"changed by an interrupted call: {k}", before)
     return found

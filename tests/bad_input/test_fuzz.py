@@ -32,7 +32,7 @@ def test_many_random_calls(seed: int) -> None:
 def test_interrupted_calls_leave_the_fusion_as_it_was(seed: int) -> None:
     found = interrupt(300, seed)
     assert not found.kinds, str(found)
-    assert found.failed > 50  # enough of them were interrupted half-way
+    assert found.failed > 75  # enough of them were interrupted half-way
 
 
 def test_an_interrupt_between_an_operation_and_its_reader_is_taken_back() -> None:
