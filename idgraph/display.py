@@ -68,7 +68,7 @@ def show(text: str, language: str = "python") -> None:
 def write_whole(place: Path, text: str) -> None:
     """Write a file as a whole: where that fails (a full disk, an interrupt) what stood there still does.
 
-    What is no plain file (a pipe, /dev/stdout) is written as it is. Raises OSError.
+    What is not a plain file (a pipe, /dev/stdout) is written as it is. Raises OSError.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -148,8 +148,7 @@ def _rewritten(s: Stmt, made: ToLocal, updated: ToLocal, read: ToOperand, index:
         case Load(local, _, address, guard):
             return _with(s, local=made(local), address=index(address), guard=index(guard))
         case Compute(local, _, operands):
-            given = _each(operand, operands)
-            return _with(s, operands=given, local=made(local))
+            return _with(s, operands=_each(operand, operands), local=made(local))
         case Store(_, address, value):
             return _with(s, address=index(address), value=operand(value))
         case Loop(extent=extent, first=first):
@@ -170,14 +169,9 @@ def _rewritten(s: Stmt, made: ToLocal, updated: ToLocal, read: ToOperand, index:
             chosen, last = _each(case_of, cases), operand(default)
             return _with(s, cases=chosen, default=last, local=made(local))
         case Accumulate(acc, _, value, buffer, address, running=running):
-            value = operand(value)
-            return _with(
-                s,
-                value=value,
-                acc=updated(acc) if buffer is None else acc,
-                address=None if address is None else index(address),
-                running=None if running is None else made(running),
-            )
+            value, acc = operand(value), updated(acc) if buffer is None else acc
+            place = None if address is None else index(address)
+            return _with(s, value=value, acc=acc, address=place, running=None if running is None else made(running))
         case Combine(acc, before=before):
             return _with(s, acc=updated(acc), before=None if before is None else made(before))
         case VectorLoad(locals_, _, address):
@@ -185,11 +179,9 @@ def _rewritten(s: Stmt, made: ToLocal, updated: ToLocal, read: ToOperand, index:
         case VectorStore(_, address, values) | VectorAdd(_, address, values):
             return _with(s, address=index(address), values=_each(operand, values))
         case PairCompute(local, _, operands):
-            words = _each(word, operands)
-            return _with(s, operands=words, local=made(local))
+            return _with(s, operands=_each(word, operands), local=made(local))
         case Half(local, word=pair):
-            pair = word(pair)
-            return _with(s, word=pair, local=made(local))
+            return _with(s, word=word(pair), local=made(local))
         case _:
             assert_never(s)
 

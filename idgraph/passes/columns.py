@@ -25,6 +25,7 @@ from idgraph.kernel.ir import (
     Note,
     Single,
     Stmt,
+    Store,
     walk,
 )
 from idgraph.passes.collapse import chain_of, row_of
@@ -78,7 +79,8 @@ def _level(body: Sequence[Stmt]) -> Body:
 
 def _row(s: Loop) -> Loop | None:
     """The loops that only add up, in their order; None where they do more, or where one sweep holds them already."""
-    if not _only_adds(tuple(x for x in walk(s.body) if not isinstance(x, Loop))):
+    inside = tuple(walk(s.body))
+    if not any(isinstance(x, Accumulate) for x in inside) or any(isinstance(x, Store) for x in inside):
         return None
     (tidy, *more) = tidied((s,))
     if more or not isinstance(tidy, Loop):
