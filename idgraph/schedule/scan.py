@@ -73,9 +73,9 @@ def cut_scan(t: Tensor, exprs: Sequence[TensorExpr], width: int, stored: Collect
 
 
 def _is_wide(t: Tensor, exprs: Sequence[TensorExpr]) -> bool:
-    """Whether a running value has 64 bits: sums and products of floats are kept in float64."""
+    """Whether a running value has 64 bits: what is added up or multiplied is kept in float64."""
     scans = [e for e in exprs if e.op in SCANS]
-    return any(e.op in ("cumsum", "cumprod") or item_size(e.output.dtype) > 4 for e in scans)
+    return any(e.op in ("cumsum", "cumprod", "logcumsumexp") or item_size(e.output.dtype) > 4 for e in scans)
 
 
 def _count(axes: Sequence[IterDomain]) -> Expr:
