@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, pairwise
 
 from idgraph.arith import Expr, symbol
 from idgraph.kernel.defuse import Effects, all_reads, all_sets, everywhere, in_lanes, rewritten
-from idgraph.kernel.ir import Checked, Choose, Compute, Declare, Kernel, Let, Load, Local, Note, Operand, Stmt, walk
+from idgraph.kernel.ir import Checked, Choose, Compute, Declare, If, Kernel, Let, Load, Local, Note, Operand, Stmt, walk
 
 Body = tuple[Stmt, ...]
 MOST = 8  # checks inside of each other
@@ -79,12 +79,17 @@ class _Checks:
     numbers: count[int] = field(default_factory=lambda: count(2))
 
     def joined(self, body: Body) -> Body:
-        """The statements with each check inside of the one before, where it may move there."""
+        """The statements with each check inside of the one before, where it may move there; so under tests."""
+        body = tuple(replace(s, body=self.joined(s.body)) if isinstance(s, If) else s for s in body)
+        return self.level(body)
+
+    def level(self, body: Body) -> Body:
+        """The same of one level."""
         at = [n for n, s in enumerate(body) if isinstance(s, Checked) and not s.always]
-        for first, second in zip(at, at[1:], strict=False):
+        for first, second in pairwise(at):
             made = self.together(body, first, second)
             if made is not None:
-                return self.joined(made)
+                return self.level(made)
         return body
 
     def together(self, body: Body, first: int, second: int) -> Body | None:

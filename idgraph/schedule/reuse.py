@@ -20,7 +20,16 @@ LARGE = 1 << 24  # bytes of a result that keep all threads busy with several vec
 
 def shared_axis(t: Tensor, kept: Sequence[IterDomain], stored: Collection[Tensor]) -> tuple[IterDomain, int] | None:
     """(axis, steps) of the kept loops along which no small source of ``t`` moves, though each moves along the innermost
-    one; None where there is none, or few loads to share."""
+    one; None where there is none, or few loads to share.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("heads")
+    >>> x, table = f.input("x", shape=(32, 2048, 64)), f.input("table", shape=(4, 2048, 16))
+    >>> t = f.output(x * ig.cat([table[k] for k in range(4)], dim=1))
+    >>> axis, steps = shared_axis(t, t.logical, [])
+    >>> str(axis.extent), steps
+    ('32', 4)
+    """
     touches = traced(t, stored)
     if touches is None or len(kept) < 2:
         return None
@@ -42,7 +51,15 @@ def _still(u: Touch, d: IterDomain) -> bool:
 
 def outlasts(t: Tensor, exprs: Collection[TensorExpr], stored: Collection[Tensor]) -> bool:
     """Whether a thread has more to do, or to wait for, than its one large source's load: a function, or a number of the
-    row that must be there first. Two vectors then share the wait."""
+    row that must be there first. Two vectors then share the wait.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("gelu")
+    >>> x = f.input("x", shape=(4096, 4096))
+    >>> t, u = ig.tanh(x), x + 1.0
+    >>> outlasts(t, [t.definition], []), outlasts(u, [u.definition], [])
+    (True, False)
+    """
     touches = traced(t, stored)
     if touches is None or not bytes_of(t) >= LARGE:
         return False
