@@ -13,13 +13,14 @@ keeps the law. The order in which a program lists independent operations, or the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence, Set
 from functools import partial
 from typing import NamedTuple
 
 from idgraph.arith import simplify
 from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.carry import translation
+from idgraph.graphs.domain_graph import ExactBuilder
 from idgraph.graphs.effects import Effects
 from idgraph.graphs.entangled import entangled
 from idgraph.graphs.keys import axis_of
@@ -27,7 +28,7 @@ from idgraph.graphs.net import frame_of
 from idgraph.graphs.points import Points
 from idgraph.graphs.touched import Touched, conflict, touches
 from idgraph.graphs.ways import Reached, follow, gives_back
-from idgraph.ir import DomainExpr, Fusion, IterDomain, Mapped, Tensor, TensorExpr
+from idgraph.ir import DomainExpr, Fusion, IterDomain, Tensor, TensorExpr
 
 _PLACES = 2_000  # places of the searches for one union; where they do not suffice, the union is an edge
 
@@ -40,25 +41,23 @@ class Union(NamedTuple):
     expr: TensorExpr
 
 
-def unions_of(fusion: Fusion, exact: GraphBuilder[IterDomain]) -> list[list[Union]]:
-    """The direct mappings of a fusion's operations, operand by operand, in the order of the aligned graph."""
+def unions_of(fusion: Fusion, exact: ExactBuilder, groups: Set[int]) -> Iterator[list[Union]]:
+    """What operations say of axes in some ``groups`` of the exact graph, by operands, in the aligned graph's order."""
     depth: dict[Tensor, int] = {}
+    first: dict[TensorExpr, int] = {}
+    operands = 0
     for e in fusion.exprs:
-        depth[e.output] = 1 + max((depth.get(t, 0) for t in e.inputs), default=0)
-
-    def rank(t: Tensor) -> tuple[int, int, str]:
-        return depth.get(t, 0), len(t.name), t.name
-
-    found: list[list[Union]] = []
-    for e in sorted(fusion.exprs, key=lambda e: rank(e.output)):
-        for t, row in sorted(zip(e.inputs, e.reads, strict=True), key=lambda part: rank(part[0])):
-            pairs = [
-                (axis, read.domain)
-                for axis, read in zip(t.axes, row, strict=True)
-                if isinstance(read, Mapped) and axis.is_broadcast == read.domain.is_broadcast
-            ]
-            found.append([Union(exact.key_number(a), exact.key_number(b), e) for a, b in pairs])
-    return found
+        depth[e.output] = 1 + max([depth.get(t, 0) for t in e.inputs], default=0)
+        first[e] = operands
+        operands += len(e.inputs)
+    rank = {t: (depth.get(t, 0), len(t.name), t.name) for t in fusion.tensors}
+    find = exact.sets.find
+    for e in sorted(fusion.exprs, key=lambda e: rank[e.output]):
+        inputs = e.inputs
+        for k in sorted(range(len(inputs)), key=lambda k: rank[inputs[k]]) if len(inputs) > 1 else range(len(inputs)):
+            found = [Union(a, b, e) for a, b in exact.stated(first[e] + k) if find(a) in groups]
+            if found:
+                yield found
 
 
 class Aligner:
@@ -82,7 +81,7 @@ class Aligner:
         self._equal: dict[int, dict[int, None]] = {}  # to an expression those that became equal to it
         self._touched: dict[int, Touched] = {}
         self._table: dict[tuple[int, ...], int] = {}
-        self._refused: dict[int, set[int]] = {}  # what a group must not be united with: groups only grow
+        self._refused: set[frozenset[tuple[int, int]]] = set()  # unions that break the law, as long as no new ways arise
         self._undo: list[Callable[[], object]] = []
         self._moved: list[tuple[int, list[int]]] = []  # groups that went into others, with the nodes of new ways there
         self._frames: dict[int, list[tuple[int, tuple[int, ...]]]] = {}  # see `_frames_of`
@@ -109,14 +108,15 @@ class Aligner:
     def _unite(self, unions: Sequence[Union]) -> bool:
         """Unite axes and what follows from it; False, and nothing is done, where that breaks the law."""
         pairs = [(self.find(u.left), self.find(u.right)) for u in unions]
-        if any(self.find(x) == b for a, b in pairs for x in self._refused.get(a, ())):
-            return False
-        kept = self._close(list(pairs)) and all(map(self._is_true, self._moved))
+        asked = frozenset((a, b) if a < b else (b, a) for a, b in pairs if a != b)
+        if not asked or asked in self._refused:
+            return not asked
+        kept = self._close(pairs) and all(map(self._is_true, self._moved))
         if not kept:
             self._take_back()
-            for a, b in pairs if len(pairs) == 1 else ():
-                self._refused.setdefault(a, set()).add(b)
-                self._refused.setdefault(b, set()).add(a)
+            self._refused.add(asked)
+        elif any(new for _, new in self._moved):
+            self._refused.clear()
         self._moved.clear()
         self._undo.clear()
         return kept
@@ -141,10 +141,6 @@ class Aligner:
             self._parent[small] = large
             self._undo.append(partial(self._parent.__setitem__, small, small))
             self._move(small, large, pending)
-            if small in self._refused:
-                known = self._refused.setdefault(large, set())
-                self._undo.append(partial(self._refused.__setitem__, large, set(known)))
-                known |= self._refused[small]
         return True
 
     def _move(self, small: int, large: int, pending: list[tuple[int, int]]) -> None:
