@@ -16,7 +16,6 @@ from idgraph.errors import IndexingError, shortened, user_line
 from idgraph.graphs.aligning import Aligner, Union, unions_of
 from idgraph.graphs.differ import difference
 from idgraph.graphs.domain_graph import DomainGraph, ExactBuilder
-from idgraph.graphs.forms import own_domains
 from idgraph.graphs.net import GraphNet
 from idgraph.graphs.parted import Parted
 from idgraph.graphs.reasons import Explanation
@@ -196,19 +195,12 @@ def build_aligned(exact: DomainGraph, builder: ExactBuilder) -> AlignedGraph:
 def _wrong_groups(exact: DomainGraph, builder: ExactBuilder) -> set[int]:
     """Groups on index-changing cycles, and those that one operation touches at different coordinates."""
     found = set(exact.changed_groups)
-    roots, entered = builder.sets.roots(), builder.entered
 
     def of(d: IterDomain) -> int:
         return builder.sets.find(builder.key_number(d))
 
-    operands = 0
     for e in exact.fusion.exprs:
-        own = own_domains(e.output)
-        first = entered[e.output]
-        stated = builder.count_stated(operands, operands + len(e.inputs))
-        operands += len(e.inputs)
-        # An operand's axis has the group and the coordinate of one of the output's, where each is read at such a one.
-        if stated < sum([len(t.axes) for t in e.inputs]) or len(set(roots[first : first + len(own)])) < len(own):
+        if not builder.is_plain(e):
             found |= _conflicting(e, of)
     return found
 

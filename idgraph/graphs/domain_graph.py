@@ -14,7 +14,7 @@ from idgraph.graphs.graph_view import GraphView
 from idgraph.graphs.keys import KeyList, key_text
 from idgraph.graphs.reasons import Explanation
 from idgraph.graphs.valgraph import Group, ValGraph
-from idgraph.ir import Fusion, IterDomain, Mapped, Tensor
+from idgraph.ir import Fusion, IterDomain, Mapped, Tensor, TensorExpr
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +152,8 @@ class ExactBuilder(GraphBuilder[IterDomain]):
         for t, first in self.entered.items():
             for form, ins, outs in plan_of(t).exprs:
                 self.nodes.add(form, ins, outs, first)
+        self._plans = plans
+        self._loose: set[TensorExpr] = set()  # operations with an axis of an operand that they unite with none
         # The elements that operations unite and why, by number, and for each operand in turn where its unions end.
         self._left, self._right, self._why, self._ends = array("q"), array("q"), array("q"), array("q")
         left, right, whys = self._left, self._right, self._why
@@ -162,10 +164,10 @@ class ExactBuilder(GraphBuilder[IterDomain]):
                 mine, first = plan_of(t), self.entered[t]
                 domains, why = mine.domains, self.reasons.access(e, t)
                 for at, read in zip(mine.axes, row, strict=True):
-                    if not isinstance(read, Mapped):
-                        continue
-                    d = read.domain
-                    if (domains[at].kind == "broadcast") == (d.kind == "broadcast"):
+                    d = read.domain if isinstance(read, Mapped) else None
+                    if d is None or (domains[at].kind == "broadcast") != (d.kind == "broadcast"):
+                        self._loose.add(e)
+                    else:
                         a, b = first + at, base + out.place(d, at)
                         left.append(a)
                         right.append(b)
@@ -179,10 +181,11 @@ class ExactBuilder(GraphBuilder[IterDomain]):
         begin, end = self._ends[operand - 1] if operand else 0, self._ends[operand]
         return zip(self._left[begin:end], self._right[begin:end], strict=True)
 
-    def count_stated(self, first: int, last: int) -> int:
-        """The number of those of the operands from ``first`` to before ``last``."""
-        ends = self._ends
-        return (ends[last - 1] if last else 0) - (ends[first - 1] if first else 0)
+    def is_plain(self, e: TensorExpr) -> bool:
+        """True where no two of the axes that an operation touches are in one group, but for those that it unites."""
+        first, count = self.entered[e.output], len(self._plans.of(e.output).domains)
+        groups = {*map(self.sets.find, range(first, first + count))}
+        return e not in self._loose and len(groups) == count
 
     def without(self, left_out: Collection[tuple[int, int]], name: str) -> GraphBuilder[IterDomain]:
         """The graph grown again without the unions of these pairs of elements."""

@@ -12,6 +12,7 @@ from idgraph.errors import IndexingError, ScheduleError, arguments, short_repr, 
 from idgraph.graphs import (
     AlignedGraph,
     DomainGraph,
+    ExactBuilder,
     ExtentsGraph,
     IndexGraph,
     Nests,
@@ -24,7 +25,6 @@ from idgraph.graphs import (
     build_permissive,
     build_permissive_resize,
     canonical_operand,
-    ExactBuilder,
     key_of,
 )  # fmt: skip
 from idgraph.graphs.index_graph import Key, SharedLoop
