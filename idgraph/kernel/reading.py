@@ -154,7 +154,7 @@ class _Reader(Parts):
         scalars = tuple(name_of(x) for x in parted(found[2], ",")) if found[2] else ()
         self.at = 1
         passes: tuple[str, ...] = ()
-        choices = NO_CHOICES
+        choices, rows = NO_CHOICES, list[str]()
         launch: dict[str, tuple[Expr, ...]] = {}
         parameters: list[Buffer] = []
         while self.at < len(self.lines) and self.lines[self.at].depth == 1:
@@ -164,6 +164,8 @@ class _Reader(Parts):
                     passes = tuple(name_of(x) for x in parted(rest, ","))
                 case "choose":
                     choices = Choices.from_words(rest.split(" "))
+                case "row":
+                    rows.append(rest)
                 case "where":
                     for part in parted(rest, ";"):
                         self.where(part)
@@ -179,7 +181,7 @@ class _Reader(Parts):
         body = self.level(1)
         if self.at < len(self.lines):
             raise WrongError("this line belongs to no statement before it")
-        return Kernel(found[1], tuple(parameters), scalars, body, launch, passes, choices)
+        return Kernel(found[1], tuple(parameters), scalars, body, launch, passes, choices, tuple(rows))
 
     def level(self, depth: int) -> tuple[Stmt, ...]:
         """The statements of one level."""

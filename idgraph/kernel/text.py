@@ -69,12 +69,14 @@ def kernel_text(
     launch: Mapping[str, tuple[Expr, ...]],
     passes: Sequence[str] = (),
     choices: str = "",
+    rows: Sequence[str] = (),
 ) -> str:
     """All lines of a kernel."""
     names = _Names(buffers, body, launch)
     out = [f"kernel {name}({', '.join(scalars)}):"]
     out += [f"  passes {', '.join(passes)}"] if passes else []
     out += [f"  choose {choices}"] if choices else []
+    out += [f"  row {told}" for told in rows]
     is_long = sum(1 for _ in walk(tuple(body))) > SCREEN
     declared = list(names.lines())
     out += [f"  where {line}" for line in ([NEXT.join(declared)] if is_long and declared else declared)]
