@@ -325,7 +325,11 @@ class _Alike(_Turned):
         if kind is self.kind:
             return value
         if isinstance(self.kind, kinds.Torch):
-            return self.kind.tensor(value) if kind is NUMPY else self.kind.torch.as_tensor(value, device=_device_of([value]))
+            return (
+                self.kind.tensor(value)
+                if kind is NUMPY
+                else self.kind.torch.as_tensor(value, device=_device_of([value]))
+            )
         return calls.on_device(value, _device_of(values))
 
     def back(self, result: Any, dtype: DType, values: Sequence[Any]) -> Any:

@@ -149,8 +149,9 @@ def compile(
 
     ``layout``: an array whose strides or alignment are not as declared is copied at each call, which is said in a
     warning the first time, or refused. ``device`` ("cuda:1", 1, ``torch.device("cuda", 1)``) is where the host's arrays
-    go (by default the current one), and what tensors are compared with; a tuner measures there. ``cache`` is a folder of compiled kernels, PTX and machine code: code that this process will run, so
-    it must be yours alone; a second process then compiles nothing. ``tuner`` chooses by measurement.
+    go (by default the current one), and what tensors are compared with; a tuner measures there. ``cache`` is a folder
+    of compiled kernels, PTX and machine code: code that this process will run, so it must be yours alone; a second
+    process then compiles nothing. ``tuner`` chooses by measurement.
 
     A fusion without schedule steps is scheduled by `idgraph.schedule.auto` on a copy; others are taken as they are.
     Any number of threads may call. Raises `EmitError` for what the target cannot do and arrays that do not fit.
