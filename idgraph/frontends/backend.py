@@ -83,8 +83,9 @@ def backend(module: Any, examples: Sequence[Any], *, options: Mapping[str, objec
 def _graph(options: Options, part: str, graph: Any, examples: Sequence[Any]) -> Any:
     """One graph of ATen operations as a function of a list of tensors."""
     try:
+        home = _device(graph, examples)
         imported = _imported(options, graph, part)
-        runner = Runner(imported, How(_target(examples), options.checked, trusting=True))
+        runner = Runner(imported, How("cpu" if home.type == "cpu" else "cuda", options.checked, home=home))
         if not imported.program.sizes.symbols:
             runner.prepare()
     except (IdGraphError, NotImplementedError) as error:
@@ -129,10 +130,20 @@ def _imported(options: Options, graph: Any, part: str) -> Import:
     return imported
 
 
-def _target(examples: Sequence[Any]) -> str:
-    """Where the tensors are; graphs of numbers alone run on the host."""
-    kinds = {x.device.type for x in examples if hasattr(x, "device")}
-    return "cuda" if "cuda" in kinds else "cpu"
+def _device(graph: Any, examples: Sequence[Any]) -> Any:
+    """The device that a graph works on. Raises `FrontendError` for one that takes tensors from one to another: all
+    kernels of a graph run on one."""
+    torch: Any = load_torch("whose graph it is")
+    given = [x for x in examples if isinstance(x, torch.Tensor)]
+    ends = torch.utils._pytree.tree_leaves(graph.graph.output_node().args)
+    made = [n.meta.get("val") for n in ends if isinstance(n, torch.fx.Node)]
+    found = [n.meta.get("val") for n in graph.graph.nodes]
+    devices = [next((x for x in given if x.dim()), given[0]).device] if given else []
+    devices += [x.device for x in made if isinstance(x, torch.Tensor)]
+    devices += [x.device for x in found if isinstance(x, torch.Tensor) and x.device.type != "cpu"]
+    if len(set(devices)) > 1:
+        raise FrontendError(f"it works on several devices: {', '.join(sorted(set(map(str, devices))))}")
+    return devices[0] if devices else torch.device("cpu")
 
 
 def _say(options: Options, text: str) -> None:

@@ -301,3 +301,11 @@ def test_an_installed_idgraph_is_found_by_its_name(tmp_path: Path) -> None:
     code = EACH.format(first=FIRST)
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False)
     assert out.stdout.splitlines() == [f"{first} [2.0, 2.0, 2.0]" for first in FIRST], out.stderr[-2000:]
+
+
+def test_a_graph_without_tensors_gives_tensors() -> None:
+    def made(n: int) -> Any:
+        return torch.arange(4) * 2 + torch.ones(4), n
+
+    found, _ = torch.compile(made, backend="idgraph")(3)
+    assert isinstance(found, torch.Tensor) and torch.equal(found, made(3)[0])
