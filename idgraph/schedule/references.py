@@ -66,7 +66,11 @@ def reference_loops(t: Tensor, sources: Sources, stored: Collection[Tensor], con
     if parts > 1:
         t.split(kept - 1, parts, inner=False).reorder({kept - 1: kept}).parallelize(kept, "unroll")
     # A row that an index selects has the latency of two loads, so several are in flight at once; so are constants.
-    waits = not sources.inputs or bool(rows) or (alone and cut is None and width == most and outlasts(t, sources.exprs, stored))
+    waits = (
+        not sources.inputs
+        or bool(rows)
+        or (alone and cut is None and width == most and outlasts(t, sources.exprs, stored))
+    )
     usual = most if single else STEPS if waits else 1 if cut is not None and cut.several else _deep(sources, most)
     steps = config.vectors or (cut.steps if cut is not None and cut.steps > 1 else usual if parts == 1 else 1)
     many = parts * len(sources.inputs) > MAX_VECTORS

@@ -18,9 +18,7 @@ PIECES = 4  # loads of small tensors for a vector of the result that are worth s
 LARGE = 1 << 24  # bytes of a result that keep all threads busy with several vectors each
 
 
-def shared_axis(
-    t: Tensor, kept: Sequence[IterDomain], stored: Collection[Tensor]
-) -> tuple[IterDomain, int] | None:
+def shared_axis(t: Tensor, kept: Sequence[IterDomain], stored: Collection[Tensor]) -> tuple[IterDomain, int] | None:
     """(axis, steps) of the kept loops along which no small source of ``t`` moves, though each moves along the innermost
     one; None where there is none, or few loads to share."""
     touches = traced(t, stored)

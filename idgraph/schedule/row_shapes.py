@@ -77,14 +77,15 @@ def shape_of(space: Space, writes: bool, config: KernelConfig = RULE) -> Shape:
     threads = 1
     while threads < most and threads < wanted:
         threads *= 2
+    if not alone and WARP <= threads < BLOCK and count == 2 * threads * SOME_COLUMNS:
+        threads *= 2
+    together = -(-BLOCK // threads)
     if not alone and WARP < threads and count <= WARP * WARP_COLUMNS:
         threads = WARP
-    elif not alone and WARP <= threads < BLOCK and count == 2 * threads * SOME_COLUMNS:
-        threads *= 2
     while lanes > 1 and threads * lanes > max(1, count) * 2 - 1:
         lanes //= 2
     block = 1
-    most = config.rows or -(-BLOCK // threads)
+    most = config.rows or together
     while block < most and (rows is None or block < rows):
         block *= 2
     side = 1 if writes or config.threads or config.rows or threads * lanes < count else _several(space, rows, threads)

@@ -13,6 +13,7 @@ from typing import Final
 
 from idgraph.arith import Expr, as_expr, is_true
 from idgraph.ir import SCANS, IterDomain, Mapped, Tensor, TensorExpr, item_size
+from idgraph.ir.optable import OPERATIONS, SCANS_OF
 from idgraph.schedule.follow import loop_order, own_touch
 from idgraph.schedule.reads import scanned_axis as own_axis
 
@@ -22,6 +23,7 @@ COLUMNS: Final = 32  # neighbouring columns of a block, where the axis is not wh
 DEEP: Final = 16  # threads of a block along such an axis
 AHEAD: Final = 8  # elements of a thread along it
 LEAST: Final = 2  # elements of a thread: wide ones fill an access, and stores of neighbours leave no gaps
+HEAVY: Final = 16  # elements of a thread where two values take a function to join: most of an exchange's time
 MANY: Final = 1 << 18  # columns that keep a device busy one by one
 
 
@@ -38,7 +40,7 @@ def cut_scan(t: Tensor, exprs: Sequence[TensorExpr], width: int, stored: Collect
     >>> [(str(d.extent), d.parallel) for d in t.loop]
     [('64', 'blockIdx.x'), ('8', 'serial'), ('128', 'threadIdx.x'), ('4', 'vectorize')]
     """
-    axis, width = scanned_axis(t, exprs), max(width, LEAST)
+    axis, width = scanned_axis(t, exprs), max(width, HEAVY if _is_heavy(exprs) else LEAST)
     own = own_touch(t)
     if axis is None or own is None or t.loop != t.logical:
         return False
@@ -72,10 +74,14 @@ def cut_scan(t: Tensor, exprs: Sequence[TensorExpr], width: int, stored: Collect
     return True
 
 
+def _is_heavy(exprs: Sequence[TensorExpr]) -> bool:
+    return any(e.op in SCANS and OPERATIONS[SCANS_OF[e.op]].cycles == "library" for e in exprs)
+
+
 def _is_wide(t: Tensor, exprs: Sequence[TensorExpr]) -> bool:
-    """Whether a running value has 64 bits: sums and products of floats are kept in float64."""
+    """Whether a running value has 64 bits: what is added up or multiplied is kept in float64."""
     scans = [e for e in exprs if e.op in SCANS]
-    return any(e.op in ("cumsum", "cumprod") or item_size(e.output.dtype) > 4 for e in scans)
+    return any(e.op in ("cumsum", "cumprod", "logcumsumexp") or item_size(e.output.dtype) > 4 for e in scans)
 
 
 def _count(axes: Sequence[IterDomain]) -> Expr:

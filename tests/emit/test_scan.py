@@ -13,6 +13,7 @@ from idgraph.kernel.ir import Accumulate, Combine, walk
 from idgraph.runtime import Target
 
 UFUNC = {"cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum}
+UFUNC |= {"logcumsumexp": np.logaddexp}
 
 
 def fusion(op: str, shape: tuple[int, ...], dim: int) -> tuple[ig.Fusion, ig.Tensor]:
