@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import count, pairwise
 
 from idgraph.arith import Expr, symbol
 from idgraph.kernel.defuse import Effects, all_reads, all_sets, everywhere, in_lanes, rewritten
@@ -81,7 +81,7 @@ class _Checks:
     def joined(self, body: Body) -> Body:
         """The statements with each check inside of the one before, where it may move there."""
         at = [n for n, s in enumerate(body) if isinstance(s, Checked) and not s.always]
-        for first, second in zip(at, at[1:], strict=False):
+        for first, second in pairwise(at):
             made = self.together(body, first, second)
             if made is not None:
                 return self.joined(made)

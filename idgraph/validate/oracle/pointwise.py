@@ -170,7 +170,7 @@ def accumulate(op: str, x: Array, axes: tuple[int, ...], dtype: DType, rounded: 
 
 
 def running(op: str, x: Array, dim: int, dtype: DType) -> Array:
-    """The sum, product, maximum, minimum or log-sum-exp of all elements up to each, along one axis: floats in float64."""
+    """The sum, product, maximum, minimum or log-sum-exp of elements up to each, along one axis: floats in float64."""
     if op in ("cummax", "cummin"):
         return (np.maximum if op == "cummax" else np.minimum).accumulate(x, axis=dim)
     if op == "logcumsumexp":
