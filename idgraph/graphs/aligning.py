@@ -81,9 +81,7 @@ class Aligner:
         self._equal: dict[int, dict[int, None]] = {}  # to an expression those that became equal to it
         self._touched: dict[int, Touched] = {}
         self._table: dict[tuple[int, ...], int] = {}
-        self._refused: set[frozenset[tuple[int, int]]] = (
-            set()
-        )  # unions that break the law while no way is new
+        self._refused: set[frozenset[tuple[int, int]]] = set()  # unions that break the law while no way is new
         self._undo: list[Callable[[], object]] = []
         self._moved: list[tuple[int, list[int]]] = []  # groups that went into others, with their expressions
         self._frames: dict[int, list[tuple[int, tuple[int, ...]]]] = {}  # see `_frames_of`
@@ -346,6 +344,10 @@ class Aligner:
     def axis(self, group: int) -> IterDomain:
         """An axis of a group."""
         return axis_of(self._exact.at(group))
+
+    def group(self, axis: IterDomain) -> int:
+        """The group of an axis."""
+        return self.find(self._exact.key_number(axis))
 
     def frame(self, group: int) -> list[int]:
         """The groups of the axes that tensors have beside one of a group."""
