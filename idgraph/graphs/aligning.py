@@ -345,6 +345,10 @@ class Aligner:
         """An axis of a group."""
         return axis_of(self._exact.at(group))
 
+    def group(self, axis: IterDomain) -> int:
+        """The group of an axis."""
+        return self.find(self._exact.key_number(axis))
+
     def frame(self, group: int) -> list[int]:
         """The groups of the axes that tensors have beside one of a group."""
         found: dict[int, None] = {}
