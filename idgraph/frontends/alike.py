@@ -82,7 +82,7 @@ def alike_of(program: Program, likeness: Likeness) -> Alike | None:
     found: list[tuple[str, int, int, int, int | None, int, int]] = []
     for name, s in sizes.symbols.items():
         low, high, step, rest = s.symbol_bounds
-        if name not in places or not isinstance(low, int) or isinstance(high, Expr) or not isinstance(rest, int):
+        if name not in places or not isinstance(low, int) or isinstance(high, Expr):
             return None
         found.append((name, *places[name], low, high, step, rest))
     exprs: list[Expr] = []

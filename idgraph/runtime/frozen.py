@@ -175,7 +175,7 @@ class Frozen:
             [
                 partial(kind.flat, m.size, m.dtype, self.device)
                 if m.shape is None
-                else partial(kind.whole, m.shape, m.strides, m.dtype, self.device)
+                else partial(kind.whole, m.shape, m.strides or (), m.dtype, self.device)
                 for m in self.made
                 if m.shape is None or (m.whole and m.strides is not None)
             ]

@@ -7,6 +7,7 @@ at no argument and starts nothing (the structures of its launches are the real o
 `ig.compile`'s calls: keys, sizes, memory, words of arguments. Each figure is the least of several windows.
 """
 
+# pyright: reportPrivateUsage=false, reportUnknownLambdaType=false
 from __future__ import annotations
 
 import argparse
@@ -70,7 +71,7 @@ def mock() -> Driver:
         return found
 
     patched: Any = caller
-    patched.calls.machine_of = lambda *_: machine
+    patched.calls.machine_of = lambda kind, device, overlap=True: machine
     patched.simulated, patched.need_device, patched._ON_HOST = lambda: False, lambda: None, set[str]()
     cast("Any", Loaded).functions = functions
     return driver
