@@ -195,8 +195,8 @@ def _turns(value: Any, space: Space) -> bool:
 
 
 class Likeness(NamedTuple):
-    """What short calls of one launch share whatever the sizes: its kernels, slots of the arguments that they read,
-    symbols, and which of their outputs are the results."""
+    """The parts that short calls of one launch share, whatever the sizes: its kernels, slots of the arguments that
+    they read, symbols, and places of the results among their outputs."""
 
     kernels: _Kernels
     caller: Caller | _Definitions
@@ -301,7 +301,7 @@ class _Kernels:
         return call
 
     def likeness(self, results: Sequence[int]) -> Likeness | None:
-        """What calls with arguments of other sizes share with one whose short call gives these slots."""
+        """The parts that calls with arguments of other sizes share with one whose short call gives these slots."""
         if not self._fixed or not self._symbols or not isinstance(self._route, Direct):
             return None
         places = dict(self._outputs)

@@ -76,15 +76,15 @@ class _Start:
             if mold.sites:
                 self._fault = ctypes.c_int64 * mold.fault_size
             template += 0, mold.fault_size
-        self._template = tuple(template)
         self._words: Any = ctypes.c_int64 * len(template)
+        self._template = bytes(self._words(*template))
 
     def resized(self, sizes: Sizes) -> _Start:
         """The same kernel for other sizes."""
         return _Start(self._mold, self._compiling, sizes, self._checked)
 
     def __call__(self, addresses: Addresses) -> None:
-        words = self._words(*self._template)
+        words = self._words.from_buffer_copy(self._template)
         for at, number in self._places:
             words[at] = addresses[number]
         fault = None
