@@ -83,12 +83,12 @@ class Kept:
     ) -> Kernels:
         """The fusion's kernels: scheduled as the target needs it, or by measurement; a schedule step makes new ones."""
         how, known = self.how, self.imported.kernels
-        target = known_target(how.target)
-        tuner = how.tuner if target in ("cpu", "cuda") and not is_scheduled(fusion) else None
-        where: Any = target
-        way = target if tuner is None else f"{target}, tuned on {tuner.machine(where, inputs, how.device)}"
+        where: Any = how.target
+        tuner = how.tuner if where in ("cpu", "cuda") and not is_scheduled(fusion) else None
+        way = how.target if tuner is None else f"{where}, tuned on {tuner.machine(where, inputs, how.device)}"
         found = known.get((number, fusion.version, way))
         if found is None:
+            target = known_target(how.target)
             made = fusion if fusion is segment.fusion else rebuild(fusion, outputs=segment.outputs)
             if tuner is not None:
                 found = tuner.tune(rebuild(made), where, inputs, symbols=sizes, device=how.device).program

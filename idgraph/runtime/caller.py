@@ -46,11 +46,12 @@ class Route(Protocol):
 class Caller:
     """A program's calls. Several threads may call at once."""
 
-    __slots__ = ("_routes", "checked", "device", "program")
+    __slots__ = ("_alike", "_routes", "checked", "device", "program")
 
     def __init__(self, program: Loaded, checked: bool, device: str | None = None) -> None:
         self.program, self.checked, self.device = program, checked, device
         self._routes: dict[Hashable, Route] = {}
+        self._alike: dict[Hashable, Frozen] = {}  # by all that a key has but sizes
 
     def __call__(
         self,
@@ -65,28 +66,55 @@ class Caller:
         check may be raised by a later call; the first call for arrays of a shape waits."""
         strange = None
         try:
-            key: Hashable = tuple([_KEYS[type(v)](v) for v in values])
+            keys: tuple[Any, ...] = tuple([_KEYS[type(v)](v) for v in values])
         except KeyError:
             strange = next((v for v in values if hasattr(v, "__array_namespace__") and kind_of(v) is not NUMPY), None)
             values = [self._known(n, v) for n, v in zip(self.program.mold.input_names, values, strict=True)]
             try:
-                key = tuple([(kind_of(v) or NUMPY).key(v) for v in values])
+                keys = tuple([(kind_of(v) or NUMPY).key(v) for v in values])
             except RuntimeError:
-                key = tuple(map(id, values))
+                keys = tuple([(id(v),) for v in values])
         except RuntimeError:  # a tensor without strides
-            key = tuple(map(id, values))
-        if symbols:
-            key = key, tuple(sorted(symbols.items()))
+            keys = tuple([(id(v),) for v in values])
+        key: Hashable = (keys, tuple(sorted(symbols.items()))) if symbols else keys
         route = self._routes.get(key)
         if route is None:
-            route = self.route(values, symbols)
-            if len(self._routes) >= ROUTES:
-                self.check()  # the failures that routes have seen go with them
-                self._routes.clear()
-            self._routes[key] = route
+            route = self._kept(key, self._found(keys, values, symbols))
             wait = True
         found = route(values, out, poison, tell, wait)
         return found if strange is None else [kinds.given_back(x, strange) for x in found]
+
+    def _found(self, keys: Sequence[Any], values: Sequence[Any], symbols: Symbols) -> Route:
+        """The route for arrays with these keys: of arrays that differ in sizes alone, most of it is the same."""
+        parts = kinds.sized(keys)
+        frozen = None if parts is None else self._alike.get(parts.alike)
+        if parts is not None and frozen is not None:
+            resized = frozen.resized(parts.shapes, parts.strides, symbols)
+            if resized is not None:
+                return Direct(resized)
+        route = self.route(values, symbols)
+        if parts is not None and isinstance(route, Direct):
+            self._alike[parts.alike] = route.frozen
+        return route
+
+    def direct(self, values: Sequence[Any], symbols: Symbols) -> Frozen | None:
+        """The frozen program for arrays like these, now found where no call has; None where a call does more."""
+        try:
+            keys = tuple([_KEYS[type(v)](v) for v in values])
+        except (KeyError, RuntimeError):
+            return None
+        key = (keys, tuple(sorted(symbols.items()))) if symbols else keys
+        route = self._routes.get(key)
+        if route is None:
+            route = self._kept(key, self._found(keys, values, symbols))
+        return route.frozen if isinstance(route, Direct) else None
+
+    def _kept(self, key: Hashable, route: Route) -> Route:
+        if len(self._routes) >= ROUTES:
+            self.check()  # the failures that routes have seen go with them
+            self._routes.clear()
+        self._routes[key] = route
+        return route
 
     def known(self, values: Sequence[Any], symbols: Symbols = None) -> Route | None:
         """The route that a call has found for arrays like these; None where calls look at each array anew."""
@@ -198,7 +226,7 @@ def _check_device(given: Mapping[str, Given], device: str) -> None:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Direct:
     """The frozen program itself, for arrays that its kernels take."""
 
