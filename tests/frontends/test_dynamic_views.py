@@ -5,7 +5,7 @@ Torch makes a result that is a view of an argument anew from where the backend's
 the wrong offset.
 """
 
-# pyright: reportUnknownMemberType=false, reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false, reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnusedImport=false
 from __future__ import annotations
 
 import importlib
@@ -29,6 +29,10 @@ PROGRAMS: dict[str, tuple[Callable[[T], Any], T]] = {
     "pairs beside as many numbers": (lambda x: (x[..., 0::2] * torch.arange(12),), NUMBERS),
     "differences of a half": (lambda x: (x.chunk(2, -1)[1].diff(dim=-1),), NUMBERS),
     "places in columns": (lambda x: (x.argmin(1).reshape(3, -1),), NUMBERS[:3]),
+    "a size that a later split fixes": (
+        lambda x: ((y := x.sum(-3).flatten(0, 1)), y.split([84, 85], -1)[1]),
+        torch.arange(8 * 169).reshape(8, 13, 13),
+    ),
     "pieces of what is computed": (lambda x: ((y := x + 1)[:, 3::2], y.chunk(4, 1)[2]), NUMBERS),
 }
 
