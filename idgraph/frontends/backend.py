@@ -119,7 +119,8 @@ def _boxed(work: Callable[..., Any]) -> Any:
 
 
 def _imported(options: Options, graph: Any, part: str) -> Import:
-    imported = capture(graph, None, None, part, False)
+    # Torch makes a result that lies in an argument anew, from the place where ours lies: it must be that view.
+    imported = capture(graph, None, None, part, False, certain=True)
     if options.products == "eager":
         called = {n.target for n in imported.program.nodes if n.kind == "call"} - imported.coverage.opaque.keys()
         products = [p for p in PRODUCTS if p in called]

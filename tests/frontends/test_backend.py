@@ -257,7 +257,7 @@ def test_options_that_are_not_known(options: dict[str, object], words: str) -> N
 
 
 def test_a_graph_that_cannot_be_imported_runs_in_eager_mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise IdGraphError("this one cannot")
 
     monkeypatch.setattr(room, "capture", refuse)
