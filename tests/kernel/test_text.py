@@ -23,11 +23,13 @@ TARGETS = ("cpu", "cuda")
 
 
 def kernels(made: Case) -> Iterator[tuple[Kernel, str]]:
-    """The kernels of a case and their text after each pass of each target that can express it, each once."""
+    """The kernels of a case and their text for each target that can express it, each once: as they were lowered and
+    after the last pass, each night after every pass."""
     seen: dict[str, list[Kernel]] = {}
     for target in TARGETS:
         try:
-            for _, plan in stages(made.fusion, target):
+            after = [plan for _, plan in stages(made.fusion, target)]
+            for plan in after if settings().max_examples > 1000 else (after[0], after[-1]):
                 for k in plan.kernels:
                     same_text = seen.setdefault(text := str(k), [])
                     if not any(alike(k, x) for x in same_text):
