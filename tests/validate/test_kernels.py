@@ -53,8 +53,8 @@ def test_every_address_of_every_case(name: str, target: Target) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "rotation_auto", "gather", "scatter_add", "softmax_row", "pairs_float16",
-        pytest.param("matmul_through_tiles", marks=pytest.mark.nightly),  # as long as all the others together
+        "rotation_auto", "gather", "scatter_add", "softmax_row",
+        *(pytest.param(n, marks=pytest.mark.nightly) for n in ("matmul_through_tiles", "pairs_float16")),  # long
     ],
 )  # fmt: skip
 def test_compiled_checks_count_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
