@@ -83,7 +83,7 @@ class Bound:
             )
         given = dict(zip(runner.names, flat, strict=True)) | imported.bound
         self._runner = runner
-        self._space = space = space_of(given)
+        self._space = space = space_of(given) if runner.how.home is None else TorchSpace(runner.how.home)
         runner.check_device(given)
         taken = {name: space.taken(value) for name, value in given.items()}
         compared = {n: given[n] for n in runner.names if runner.is_read(n)}

@@ -241,6 +241,9 @@ class _Turned:
                     f"an array of out= is {target.dtype}{tuple(target.shape)}, "
                     f"the result {result.dtype}{tuple(result.shape)}"
                 )
+            there, here = (kind.given("out", x).device for x in (target, result))
+            if there != here:
+                raise EmitError(f"an array of out= is on {there}, the result on {here}", hint="give memory there")
             kind.assign(target, result)
         return [result if target is None else target for target, result in zip(out, found, strict=True)]
 
@@ -251,13 +254,14 @@ class _Turned:
             g = kind.given(t.name, v)  # raises for a tensor without memory, which has the key of one that has it
             if isinstance(kind, kinds.Torch) and g.dtype != t.dtype:
                 raise mistyped(t, g)  # NumPy has no words for some of torch's types
-            found.append(self.there(v, t.dtype))
+            found.append(self.there(v, t.dtype, values))
         return found
 
     def run(self, values: list[Any], poison: bool, tell: Tell | None) -> list[Any]:
         return self.caller(values, self.symbols, None, poison, tell)
 
-    def there(self, value: Any, dtype: DType) -> Any:
+    def there(self, value: Any, dtype: DType, values: Sequence[Any]) -> Any:
+        """One of the ``values``, turned."""
         raise NotImplementedError
 
     def back(self, result: Any, dtype: DType, values: Sequence[Any]) -> Any:
@@ -297,7 +301,13 @@ def _like(result: Any, kind: Kind, values: Sequence[Any]) -> Any:
         made = kind.tensor(result)
         device = next(v.device for v in values if kind_of(v) is kind)
         return made if device.type == "cpu" else made.to(device)
-    return result if kind is NUMPY else calls.on_device(result)
+    return result if kind is NUMPY else calls.on_device(result, _device_of(values))
+
+
+def _device_of(values: Sequence[Any]) -> str:
+    """The device of the first device array."""
+    first = next(v for v in values if kind_of(v) is calls.DEVICE_ARRAYS)
+    return calls.device_of(first.__cuda_array_interface__)
 
 
 class _Alike(_Turned):
@@ -310,13 +320,17 @@ class _Alike(_Turned):
                 values = [v.to(device) if v.ndim == 0 else v for v in values]
         return self.caller(values, self.symbols, None, poison, tell)
 
-    def there(self, value: Any, dtype: DType) -> Any:
+    def there(self, value: Any, dtype: DType, values: Sequence[Any]) -> Any:
         kind = kind_of(value)
         if kind is self.kind:
             return value
         if isinstance(self.kind, kinds.Torch):
-            return self.kind.tensor(value) if kind is NUMPY else self.kind.torch.as_tensor(value, device="cuda")
-        return calls.on_device(value)
+            return (
+                self.kind.tensor(value)
+                if kind is NUMPY
+                else self.kind.torch.as_tensor(value, device=_device_of([value]))
+            )
+        return calls.on_device(value, _device_of(values))
 
     def back(self, result: Any, dtype: DType, values: Sequence[Any]) -> Any:
         return result
@@ -325,7 +339,7 @@ class _Alike(_Turned):
 class _OnHost(_Turned):
     """A device's arrays for kernels of the host."""
 
-    def there(self, value: Any, dtype: DType) -> Any:
+    def there(self, value: Any, dtype: DType, values: Sequence[Any]) -> Any:
         return as_numpy(value, dtype)
 
     def back(self, result: Any, dtype: DType, values: Sequence[Any]) -> Any:
@@ -349,10 +363,12 @@ class _OnDevice(_Turned):
         caller = self.caller
         if values:
             return caller(values, self.symbols, None, poison, tell)
-        machine = calls.machine_of(calls.DEVICE_ARRAYS, caller.device or "cuda:0")
-        return Frozen(caller.program, calls.DEVICE_ARRAYS, machine, {}, self.symbols, caller.checked)((), None, poison)
+        device = caller.device or calls.current()
+        machine = calls.machine_of(calls.DEVICE_ARRAYS, device)
+        frozen = Frozen(caller.program, calls.DEVICE_ARRAYS, machine, {}, self.symbols, caller.checked, device)
+        return frozen((), None, poison)
 
-    def there(self, value: Any, dtype: DType) -> Any:
+    def there(self, value: Any, dtype: DType, values: Sequence[Any]) -> Any:
         return calls.on_device(as_numpy(value, dtype), self.caller.device)
 
     def back(self, result: Any, dtype: DType, values: Sequence[Any]) -> Any:

@@ -94,10 +94,12 @@ class Frozen:
         given: Mapping[str, Given],
         symbols: Mapping[str, int] | None,
         checked: bool,
+        device: str = HOST,
     ) -> None:
+        """``device``: where there are no arrays that are on one."""
         mold = program.mold
         self.program, self.kind = program, kind
-        self.device = _one_device(given)
+        self.device = _one_device(given) if given else device
         self.env, numbers = mold.bind(given, symbols)
         program.check_sizes(self.env)
         self.count = len(mold.names)
@@ -378,7 +380,7 @@ def storage_dtype_size(dtype: str) -> int:
     return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
 
 
-def _one_device(given: Mapping[str, Given]) -> Any:
+def _one_device(given: Mapping[str, Given]) -> str:
     """The device of all arrays."""
     found = {g.device for g in given.values()}
     if len(found) > 1:
@@ -388,4 +390,4 @@ def _one_device(given: Mapping[str, Given]) -> Any:
             f"input {first} is on {g.device}, input {name} on {other}",
             hint=f"one device for all: {name}.to({str(g.device)!r})",
         )
-    return found.pop() if found else HOST
+    return found.pop()

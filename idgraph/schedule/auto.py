@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from idgraph.errors import ScheduleError, arguments
+from idgraph.errors import ScheduleError, arguments, one_line
 from idgraph.ir import (
     SCANS,
     SCATTERS,
@@ -22,6 +22,7 @@ from idgraph.ir import (
     TensorExpr,
     check_fusion,
 )
+from idgraph.ir.collector import paused
 from idgraph.ir.decisions import Decided
 from idgraph.ir.indexing import attr
 from idgraph.ir.loops import reset
@@ -91,12 +92,14 @@ def auto(
     >>> [(str(d.extent), d.parallel) for d in t.loop]
     [('4', 'blockIdx.x'), ('128', 'threadIdx.x'), ('4', 'vectorize')]
     """
-    _decide(check_fusion(fusion, "auto", ScheduleError), gathers)
-    chosen = config.but(block=block) if block else config
-    rows = _schedule(fusion, config, chosen, layout)
-    padded = paying(fusion) if layout else ()
-    if padded:
-        rows = _schedule(fusion, config, chosen, layout, padded)
+    check_fusion(fusion, "auto", ScheduleError)
+    with one_line(), paused():
+        _decide(fusion, gathers)
+        chosen = config.but(block=block) if block else config
+        rows = _schedule(fusion, config, chosen, layout)
+        padded = paying(fusion) if layout else ()
+        if padded:
+            rows = _schedule(fusion, config, chosen, layout, padded)
     return Decided(fusion.decisions, fusion.formats, tuple(rows.told))
 
 

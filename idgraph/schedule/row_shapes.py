@@ -18,8 +18,10 @@ HELD = 32  # elements of a row that a thread takes at most: of bytes, CHUNKS acc
 BLOCK = 128  # threads of a block that works on several short rows
 BUSY = 1 << 18  # threads that a large GPU runs at once
 LEAST_COLUMNS = 16  # columns of each thread, where several share a row
+WARP_COLUMNS = 24  # columns of each thread of a row that one warp takes: it waits for no other
+SOME_COLUMNS = 16  # the same of a few warps, where that leaves no thread idle: their loads are under way together
 ACROSS_THREADS = 256  # of a block whose neighbouring threads take neighbouring rows
-ENOUGH = 1 << 17  # threads that keep a large GPU's memory busy, each with an access of 16 bytes or several in flight
+ENOUGH = 3 << 15  # threads that keep a large GPU's memory busy, each with an access of 16 bytes or several in flight
 LINE_THREADS = 8  # neighbouring threads whose accesses of 16 bytes fill a line of 128 bytes
 SEVERAL = 4  # rows of as many columns as threads can take at once
 SHORT = 8  # columns that one thread reads of several rows at once
@@ -74,6 +76,10 @@ def shape_of(space: Space, writes: bool, config: KernelConfig = RULE) -> Shape:
     most = config.threads or (1024 if few else usual)
     threads = 1
     while threads < most and threads < wanted:
+        threads *= 2
+    if not alone and WARP < threads and count <= WARP * WARP_COLUMNS:
+        threads = WARP
+    elif not alone and WARP <= threads < BLOCK and count == 2 * threads * SOME_COLUMNS:
         threads *= 2
     while lanes > 1 and threads * lanes > max(1, count) * 2 - 1:
         lanes //= 2

@@ -57,12 +57,13 @@ def check_limits(kernels: Sequence[Kernel]) -> None:
 
 class Device:
     """The parts of a device that launches need: the caller's stream, and memory for failures. ``torch``: its tensors
-    are the arguments, and its current stream is the caller's.
+    are the arguments, and its current stream is the caller's. ``context``: without torch, what makes the device current
+    while it is entered.
     """
 
-    def __init__(self, driver: Any, number: int, torch: Any = None) -> None:
+    def __init__(self, driver: Any, number: int, torch: Any = None, context: Any = None) -> None:
         self.driver, self.number = driver, number
-        self._torch = torch
+        self._torch, self._context = torch, context
         self._raw = None if torch is None else torch._C._cuda_getCurrentRawStream
 
     def stream(self) -> int:
@@ -72,16 +73,29 @@ class Device:
     def enter(self) -> int | None:
         """Make it the current device; the one that was, where that is another."""
         if self._torch is None:
-            return None
+            return self._pushed()
         before = self._torch._C._cuda_getDevice()
         if before == self.number:
             return None
         self._torch._C._cuda_setDevice(self.number)
         return before
 
+    def _pushed(self) -> int | None:
+        """`enter` where there is no torch: -1 stands for the context that was current."""
+        if self._context is None:
+            return None
+        code, now = self.driver.cuCtxGetDevice()
+        if int(code) == 0 and int(now) == self.number:
+            return None
+        self._context.__enter__()
+        return -1
+
     def leave(self, before: int) -> None:
         """Make the device ``before`` current again."""
-        self._torch._C._cuda_setDevice(before)
+        if self._torch is None:
+            self._context.__exit__(None, None, None)
+        else:
+            self._torch._C._cuda_setDevice(before)
 
     def capturing(self, stream: int) -> bool:
         """True while ``stream`` is captured into a CUDA graph, so that no work is done."""
