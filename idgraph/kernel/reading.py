@@ -62,7 +62,7 @@ from idgraph.kernel.statements import (
     VectorLoad,
     VectorStore,
 )
-from idgraph.kernel.text import BESIDE, OF_NEXT, ONE_LINE, implied
+from idgraph.kernel.text import BESIDE, OF_NEXT, ONE_LINE, apart, implied
 
 MAX_TEXT: Final = 4_000_000
 MAX_LINES: Final = 20_000
@@ -195,7 +195,7 @@ class _Reader(Parts):
                 made.append(Note(string_of(text.partition(" ")[2])))
                 self.at += 1
             elif text.startswith("# "):
-                made += (Note(x) for x in text[2:].split(BESIDE))
+                made += (Note(x) for x in apart(text[2:], BESIDE))
                 self.at += 1
             else:
                 head, mark, note = parted_once(text, "  # ")
@@ -210,14 +210,14 @@ class _Reader(Parts):
         """The statements of one line, each behind its comments: one, or several that have none inside them."""
         alone = "; " not in head or any(parted_once(head, m)[1] for m in ("  @ ", "  # "))
         parts = [head] if alone else parted(head, ";")
-        notes = note.split(OF_NEXT)
+        notes = apart(note, OF_NEXT)
         if len(notes) > len(parts):
             raise WrongError(f"{len(notes)} comments for {len(parts)} statements")
         first = self.at
         for part, told in zip_longest(parts, notes, fillvalue=""):
             if len(parts) > 1 and part.endswith(":"):
                 raise WrongError("a statement with others inside it begins a line")
-            yield from (Note(x) for x in told.split(BESIDE) if told)
+            yield from (Note(x) for x in apart(told, BESIDE) if told)
             self.at = first
             yield self.statement(part, depth)
 

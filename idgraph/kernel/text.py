@@ -7,6 +7,7 @@ A name in an expression is the variable of the innermost loop of that name, from
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import assert_never
@@ -58,6 +59,7 @@ NEXT = "; "  # between two statements on one line
 OF_NEXT = " | "  # between their comments, which stand behind the line
 SCREEN = 60  # statements; a kernel of more has several on a line
 WIDTH = 150  # columns of such a line, without its comment
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 ONE_LINE = (Load, Compute, Choose, Store, VectorLoad, VectorStore, PairCompute, Half)
 
 
@@ -92,10 +94,30 @@ def statement_text(s: Stmt) -> str:
 
 
 def is_plain(s: Stmt) -> bool:
-    """True of a comment that may share a line: it is not blank, and no separator of comments occurs in it."""
+    """True of a comment that may share a line: it is not blank, and no separator stands outside of its quoted names."""
     if not isinstance(s, Note) or not s.text or s.text != s.text.strip():
         return False
-    return not any(mark.strip() in s.text for mark in (BESIDE, OF_NEXT))
+    bare = _bare(s.text)
+    return '"' not in bare and not any(mark.strip() in bare for mark in (BESIDE, OF_NEXT))
+
+
+def apart(text: str, mark: str) -> list[str]:
+    """Comments that share a line, split at each ``mark`` outside of quoted names.
+
+    >>> apart('"a | b" = cast("x") | "t2" = neg("a | b")', " | ")
+    ['"a | b" = cast("x")', '"t2" = neg("a | b")']
+    """
+    made: list[str] = []
+    start = 0
+    for piece in _bare(text).split(mark):
+        made.append(text[start : start + len(piece)])
+        start += len(piece) + len(mark)
+    return made
+
+
+def _bare(text: str) -> str:
+    """``text`` with each quoted name as a word of the same length."""
+    return _QUOTED.sub(lambda m: "q" * len(m[0]), text)
 
 
 def is_short(s: Loop) -> bool:

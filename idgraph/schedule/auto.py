@@ -68,7 +68,8 @@ def auto(
 
     ``config`` chooses among kernels that compute the same (see `idgraph.tune`, which measures them); what is not in
     the loops becomes steps on the tensors, such as `Tensor.persistent`, that ``print(fusion)`` shows. Returns what was
-    decided and why: the ways of gathers and scatters, memory formats, the loops over rows.
+    decided and why: the ways of gathers and scatters, memory formats, the loops over rows. Whether a row is held, and
+    how often it is read, the target's rule decides where ``config`` does not: ``report`` of an emitted program tells.
 
     First constants are folded (`idgraph.rewrite.constants`): a tensor of one number becomes a number in its readers.
     Then every gather of a computed tensor, and every scatter, is taken the way that costs least (see

@@ -18,16 +18,19 @@ from idgraph.runtime.program import stages
 from idgraph.testing import scheduled_fusions
 from tests.emit.cases import CASES, Case
 from tests.emit.row_cases import cross_entropy
+from tests.property.budget import NIGHTLY, examples
 
 TARGETS = ("cpu", "cuda")
 
 
 def kernels(made: Case) -> Iterator[tuple[Kernel, str]]:
-    """The kernels of a case and their text after each pass of each target that can express it, each once."""
+    """The kernels of a case and their text for each target that can express it, each once: as they were lowered and
+    after the last pass, each night after every pass."""
     seen: dict[str, list[Kernel]] = {}
     for target in TARGETS:
         try:
-            for _, plan in stages(made.fusion, target):
+            after = [plan for _, plan in stages(made.fusion, target)]
+            for plan in after if examples(1) == NIGHTLY else (after[0], after[-1]):
                 for k in plan.kernels:
                     same_text = seen.setdefault(text := str(k), [])
                     if not any(alike(k, x) for x in same_text):
@@ -107,6 +110,22 @@ def test_comments_are_read_back(text: str) -> None:
     for count in (1, SCREEN + 1):  # the second has several statements on a line
         body = (Note(text), Note("plain"), *made.body, Note("last")) * count
         assert_read_back(replace(made, body=body))
+
+
+@pytest.mark.parametrize("name", ["a ;; b", "a | b", "a; b", 'a" | "b', "a  # b", "\\"])
+def test_names_in_comments_do_not_change_the_lines(name: str) -> None:
+    """A name is quoted: separators in it are not read as such."""
+    shown: list[int] = []
+    for title in ("plain", name):
+        f = ig.Fusion("f")
+        x = f.input(title, shape=(8192, 4096))
+        f.output(ig.softmax(x, 1) + ig.amax(x, 1, keepdim=True))
+        ig.schedule.auto(f)
+        for target in TARGETS:
+            for k in ig.emit(f, target).kernels:  # pyright: ignore[reportArgumentType]
+                assert_read_back(k)
+                shown.append(len(str(k).splitlines()))
+    assert shown[: len(shown) // 2] == shown[len(shown) // 2 :]
 
 
 def test_lines_of_a_long_kernel_are_read_back() -> None:

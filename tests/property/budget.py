@@ -13,11 +13,7 @@ IN_CI = 150
 
 
 def examples(each_commit: int) -> int:
-    """Examples for one property under the profile that is loaded, of which the CI tries up to ``each_commit``.
-
-    >>> examples(20) <= 20, examples(500) <= 150
-    (True, True)
-    """
+    """Examples for one property under the profile that is loaded, of which the CI tries up to ``each_commit``."""
     most = settings().max_examples
     if most > 1000:
         return NIGHTLY

@@ -136,7 +136,7 @@ def _level(body: Sequence[Stmt], lower: Callable[[Sequence[Stmt], int], list[Stm
 
 
 def _by(choice: object) -> str:
-    """Who decided."""
+    """The one who decided, in words."""
     return "the target's rule" if choice is None else "the schedule"
 
 
