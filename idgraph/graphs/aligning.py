@@ -42,7 +42,7 @@ class Union(NamedTuple):
 
 
 def unions_of(fusion: Fusion, exact: ExactBuilder, groups: Set[int]) -> Iterator[list[Union]]:
-    """What operations say of axes in some ``groups`` of the exact graph, by operands, in the aligned graph's order."""
+    """Statements of operations about axes in some ``groups`` of the exact graph, by operands, in the aligned graph's order."""
     depth: dict[Tensor, int] = {}
     first: dict[TensorExpr, int] = {}
     operands = 0

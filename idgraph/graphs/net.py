@@ -58,7 +58,7 @@ class Net(Protocol):
         ...
 
     def group(self, axis: IterDomain) -> int | None:
-        """The group of an axis; None where axes alone are no keys."""
+        """The group of an axis; None where an axis alone is not a key."""
         ...
 
     def frame(self, group: int) -> Sequence[int]:
@@ -134,7 +134,7 @@ class GraphNet:
         return [self._graph.nodes.form[n].expr for n in self.equal[node]]
 
     def group(self, axis: IterDomain) -> int | None:
-        """The group of an axis; None where axes alone are no keys."""
+        """The group of an axis; None where an axis alone is not a key."""
         return self._graph.number(axis) if self._graph.holds(axis) else None
 
     def frame(self, group: int) -> list[int]:
