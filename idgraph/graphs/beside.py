@@ -133,7 +133,7 @@ class Beside:
                 ]  # fmt: skip
                 here = frozenset((g, k) for g, k in fixed if g is not None)
                 found.append(here | self._selections(p, owners))
-        return frozenset.intersection(*found) if found else frozenset()
+        return frozenset[Selection].intersection(*found) if found else frozenset()
 
     def _through(self, t: Tensor) -> tuple[list[Tensor], Sequence[Tensor]]:
         """The operands of a tensor through which the nearest step of the way leads to it, and where that was made.
