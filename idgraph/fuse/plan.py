@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 
 from idgraph.cost import cost
 from idgraph.display import Printed, Sheet
-from idgraph.errors import ScheduleError, arguments
+from idgraph.errors import ScheduleError, arguments, one_line
 from idgraph.fuse.explain import obstacles
-from idgraph.fuse.launched import operations
+from idgraph.fuse.launched import count, operations
 from idgraph.fuse.obstacle import Obstacles
 from idgraph.ir import Fusion, check_fusion
+from idgraph.ir.collector import paused
 from idgraph.ir.parsing import copy_fusion
 from idgraph.ir.state import rewriting
 from idgraph.runtime.program import emit, launches
@@ -125,8 +126,9 @@ def plan(fusion: Fusion) -> Plan:
     (3, 1, ())
     """
     check_fusion(fusion, "plan", ScheduleError)
-    given, made = copy_fusion(fusion), copy_fusion(fusion)
-    before = len(launches(given))
-    auto(made)
-    kernels = launches(made)
-    return Plan(operations(made, kernels), before, len(kernels), given, made)
+    with one_line(), paused():
+        given, made = copy_fusion(fusion), copy_fusion(fusion)
+        before = count(given)
+        auto(made)
+        kernels = launches(made)
+        return Plan(operations(made, kernels), before, len(kernels), given, made)
