@@ -13,7 +13,6 @@ from idgraph.fuse.explain import obstacles
 from idgraph.fuse.launched import count, operations
 from idgraph.fuse.obstacle import Obstacles
 from idgraph.ir import Fusion, check_fusion
-from idgraph.ir.collector import paused
 from idgraph.ir.parsing import copy_fusion
 from idgraph.ir.state import rewriting
 from idgraph.runtime.program import emit, launches
@@ -126,7 +125,7 @@ def plan(fusion: Fusion) -> Plan:
     (3, 1, ())
     """
     check_fusion(fusion, "plan", ScheduleError)
-    with one_line(), paused():
+    with one_line():
         given, made = copy_fusion(fusion), copy_fusion(fusion)
         before = count(given)
         auto(made)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 from idgraph.errors import EmitError, IdGraphError, ScheduleError, arguments, trimmed, warn_user
 from idgraph.ir import Fusion
 from idgraph.ir.rebuild import rebuild
-from idgraph.runtime.devices import Device, device_text
+from idgraph.runtime.devices import device_text
 from idgraph.runtime.program import Program, Target, emit
 from idgraph.schedule import auto
 
@@ -130,7 +130,7 @@ def compile(
     *,
     checked: Checks = True,
     layout: Layout = "copy",
-    device: Device = None,
+    device: object = None,
     cache: str | Path | None = None,
     tuner: Tuner | None = None,
 ) -> Callable[..., Any]:

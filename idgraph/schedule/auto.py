@@ -22,7 +22,6 @@ from idgraph.ir import (
     TensorExpr,
     check_fusion,
 )
-from idgraph.ir.collector import paused
 from idgraph.ir.decisions import Decided
 from idgraph.ir.indexing import attr
 from idgraph.ir.loops import reset
@@ -93,7 +92,7 @@ def auto(
     [('4', 'blockIdx.x'), ('128', 'threadIdx.x'), ('4', 'vectorize')]
     """
     check_fusion(fusion, "auto", ScheduleError)
-    with one_line(), paused():
+    with one_line():
         _decide(fusion, gathers)
         chosen = config.but(block=block) if block else config
         rows = _schedule(fusion, config, chosen, layout)
