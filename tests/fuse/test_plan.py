@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import gc
 from typing import Any, cast
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 
 import idgraph as ig
 from idgraph.fuse.launched import count
-from idgraph.ir.collector import paused
 from idgraph.kernel.defuse import stored_in
 from idgraph.runtime.program import launches
 from tests.emit.test_lanes import check
@@ -205,24 +203,6 @@ def test_launches_of_what_no_step_was_taken_in_are_counted_without_emitting_them
     f = norm()
     ig.schedule.auto(f)
     assert count(f) == len(launches(f))
-
-
-def test_the_collector_runs_again_after_a_plan_also_after_one_that_fails() -> None:
-    f = norm()
-    assert gc.isenabled()
-    ig.fuse.plan(f)
-    with pytest.raises(ig.IdGraphError, match="cannot be chosen"):
-        ig.schedule.auto(f, gathers=cast("Any", "nonsense"))
-    assert gc.isenabled()
-    with paused(), paused():
-        pass
-    assert gc.isenabled()
-    gc.disable()
-    try:
-        ig.schedule.auto(f)
-        assert not gc.isenabled()  # as it was
-    finally:
-        gc.enable()
 
 
 def test_the_steps_of_an_automatic_schedule_say_the_line_of_its_call() -> None:
