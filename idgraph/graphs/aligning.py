@@ -42,7 +42,7 @@ class Union(NamedTuple):
 
 
 def unions_of(fusion: Fusion, exact: ExactBuilder, groups: Set[int]) -> Iterator[list[Union]]:
-    """Statements of operations about axes in some ``groups`` of the exact graph, by operands, in the aligned graph's order."""
+    """The unions of axes in some ``groups`` of the exact graph that operations state, by operands, in aligned order."""
     depth: dict[Tensor, int] = {}
     first: dict[TensorExpr, int] = {}
     operands = 0

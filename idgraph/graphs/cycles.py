@@ -299,7 +299,7 @@ class _Finder(Generic[K]):
         return node
 
     def closing(self, way: Sequence[Step]) -> TensorExpr | None:
-        """The operation whose mapping joined the two ends: the latest one on the chains between the expressions told."""
+        """The operation whose mapping joined the two ends: the latest one on chains between expressions told."""
         latest: TensorExpr | None = None
         nodes, find, order = self.graph.nodes, self.graph.find, self._order
         for k, step in enumerate(way):
