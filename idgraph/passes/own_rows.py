@@ -58,7 +58,9 @@ def with_own_rows(kernel: Kernel) -> Kernel:
         return kernel
     loop, update, limits = found
     taken = all_sets(kernel.body) | all_reads(kernel.body)
-    inner = next(n for n in (f"{loop.var}_in", f"{loop.var}_in_row", f"{loop.var}_of_row") if n not in taken)
+    inner = f"{loop.var}_in"
+    while inner in taken:
+        inner += "_"
     number, count = symbol(loop.var, 0, loop.extent - 1), int(loop.extent)
     address = update.address if update.address is not None else as_expr(0)
     for k in sorted(periods(address, number)):
@@ -67,7 +69,7 @@ def with_own_rows(kernel: Kernel) -> Kernel:
         row, part = symbol(loop.var, 0, count // k - 1), symbol(inner, 0, k - 1)
         place: dict[Expr, Expr] = {number: row * k + part}
         if _apart(simplify(address.substitute(place).substitute(limits)), row):
-            return _joined(kernel, loop, place, row, part)
+            return _joined(kernel, loop, place, Loop(inner, as_expr(k), "serial", ()))
     return kernel
 
 
@@ -106,8 +108,8 @@ def _apart(address: Expr, row: Expr) -> bool:
     return is_true(simplify(first >= 0)) and is_true(simplify(first < step))
 
 
-def _joined(kernel: Kernel, loop: Loop, place: Mapping[Expr, Expr], row: Expr, part: Expr) -> Kernel:
-    """A block for each row, and in it a loop over its blocks; updates are shared no more."""
+def _joined(kernel: Kernel, loop: Loop, place: Mapping[Expr, Expr], parts: Loop) -> Kernel:
+    """A block for each row, and in it the loop over its ``parts``; updates are shared no more."""
     within = [symbol(s.var, 0, s.extent - 1) for s in walk(loop.body) if isinstance(s, Loop)]
     values: dict[Expr, Expr] = {**{x: x for x in within}, **place}
 
@@ -115,7 +117,7 @@ def _joined(kernel: Kernel, loop: Loop, place: Mapping[Expr, Expr], row: Expr, p
         s = rewritten(told(s, values), index=lambda e: simplify(e.substitute(place)))
         return replace(s, shared=False) if isinstance(s, Accumulate) else s
 
-    rows, parts = (simplify(x.symbol_bounds[1] + 1) for x in (row, part))
-    inner = Loop(part.name, parts, "serial", everywhere(loop.body, moved))
+    rows = simplify(loop.extent // parts.extent)
+    inner = replace(parts, body=everywhere(loop.body, moved))
     body = tuple(replace(s, extent=rows, body=(inner,)) if s is loop else s for s in kernel.body)
     return replace(kernel, body=body, launch={**kernel.launch, loop.parallel: (rows,)})
