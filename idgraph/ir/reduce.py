@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from idgraph.arith import Expr
 from idgraph.errors import OperationError
 from idgraph.ir.domains import IterDomain
 from idgraph.ir.dtypes import DType, Scalar, check_dtype, is_float, promote
-from idgraph.ir.exprs import Attr, AxisRead, Mapped
+from idgraph.ir.exprs import Attr, AxisRead, Mapped, TensorExpr
 from idgraph.ir.optable import names
 from idgraph.ir.pointwise import flat_domain, read_of, same_extent
 from idgraph.ir.registry import primitive
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from idgraph.ir.fusion import Fusion
 
 REDUCTIONS = names(kind="reduction")
+ROUNDED_TO: Final = "rounded_to"  # attribute of a sum that is a part of another: the type which that one is rounded to
 
 
 def one_tensor(args: tuple[Tensor | Scalar | Expr, ...], count: int = 1) -> tuple[Tensor, ...]:
@@ -58,6 +59,18 @@ def _reduced_dtype(op: str, tensor: Tensor) -> DType:
     return tensor.dtype
 
 
+def finished_type(e: TensorExpr) -> DType:
+    """The type that a reduction's value is rounded to in the end, maybe after other parts are added.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t = ig.sum(f.input("x", shape=(4, 8), dtype="bfloat16"), dim=1)
+    >>> finished_type(f.exprs[-1])
+    'bfloat16'
+    """
+    return check_dtype(e.attrs.get(ROUNDED_TO, e.output.dtype))
+
+
 def _build(
     fusion: Fusion, op: str, args: tuple[Tensor | Scalar | Expr, ...], attrs: Mapping[str, Attr], name: str | None
 ) -> Tensor:
@@ -77,6 +90,7 @@ def _build(
         if p in dims and keep:
             axes.append(fusion.new_domain(1))
     dtype = check_dtype(attrs["dtype"]) if "dtype" in attrs else _reduced_dtype(op, x)
+    check_dtype(attrs.get(ROUNDED_TO, dtype))
     return fusion.emit(op, args, dict(attrs), [reads], dtype, flat_domain(axes), name)
 
 

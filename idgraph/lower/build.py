@@ -26,6 +26,7 @@ from idgraph.index.races import Crossing, check_races
 from idgraph.index.storage import Allocator, flatten, is_thread
 from idgraph.ir import SCANS, SCATTERS, Fusion, Loaded, Tensor, TensorExpr
 from idgraph.ir.choices import Choices
+from idgraph.ir.reduce import finished_type
 from idgraph.kernel.defuse import index_exprs
 from idgraph.kernel.ir import (
     Accumulate,
@@ -267,7 +268,7 @@ class _Builder:
         elif skip:
             running = self.running(e, skip[0])
             step = Accumulate(
-                running.acc, accumulator(e).op, value.result, running.buffer, running.place, result=e.output.dtype,
+                running.acc, accumulator(e).op, value.result, running.buffer, running.place, result=finished_type(e),
                 serves=() if running.buffer is None else self.writes(e),
             )  # fmt: skip
             inside = (*value.body, step)

@@ -193,7 +193,7 @@ def row_of(order: Sequence[Loop], body: tuple[Stmt, ...]) -> _Row | None:
         return None
     last = symbol(NUMBER, 0, total - 1)
     place = {v: e.substitute({number: last}) for v, e in place.items()}
-    body = everywhere(body, lambda x: rewritten(_told(x, place), index=lambda e: simplify(e.substitute(place))))
+    body = everywhere(body, lambda x: rewritten(told(x, place), index=lambda e: simplify(e.substitute(place))))
     plain = (replace(x, point=()) if isinstance(x, Checked) else x for x in walk(body))  # a point is told, not computed
     every = {e for x in plain for e in index_exprs(x) if last in e.symbols}
 
@@ -208,7 +208,7 @@ def row_of(order: Sequence[Loop], body: tuple[Stmt, ...]) -> _Row | None:
     return None if length is None else _Row(body, last, total, length)
 
 
-def _told(s: Stmt, place: Mapping[Expr, Expr]) -> Stmt:
+def told(s: Stmt, place: Mapping[Expr, Expr]) -> Stmt:
     """A check that names the values of its loops: they are not loops any more."""
     if not isinstance(s, Checked) or s.point:
         return s

@@ -7,13 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from idgraph.arith import TRUE, Expr, is_true, symbol
 from idgraph.index.storage import is_block
-from idgraph.kernel.defuse import all_reads, all_sets, everywhere, rewritten, stored_in
+from idgraph.kernel.defuse import (
+    all_reads,
+    all_sets,
+    everywhere,
+    index_exprs,
+    locals_read,
+    rewritten,
+    stored_in,
+)
 from idgraph.kernel.ir import (
     PRIME,
     Checked,
+    Compute,
     Declare,
     If,
     Kernel,
@@ -73,11 +83,22 @@ def hoisted_loads(kernel: Kernel) -> Kernel:
 
 @dataclass(frozen=True, slots=True)
 class LoadedIndex:
-    """An index on its way out: its load, its name, and its check."""
+    """An index on its way out: its load, its name, and its check; ``steps`` compute it from the loaded value."""
 
     load: Load
     let: Let
     check: Checked
+    steps: tuple[Compute, ...] = ()
+
+    @property
+    def locals(self) -> tuple[Local, ...]:
+        """The variables that are set."""
+        return (self.load.local, *(c.local for c in self.steps))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Variables of loops, and other indices, that it depends on."""
+        return self.load.address.names.union(*(e.names for c in self.steps for e in index_exprs(c)))
 
 
 @dataclass(slots=True)
@@ -95,7 +116,7 @@ class _Hoist:
                 out += _named(inner, found, loads)
             elif isinstance(s, If):
                 inside, loads = self.level(s.body)
-                if any(s.condition.names & x.load.address.names for x in loads):
+                if any(s.condition.names & x.names for x in loads):
                     out.append(replace(s, body=_inside(loads, inside)))
                 else:
                     out += _named(replace(s, body=inside), found, loads)
@@ -114,7 +135,7 @@ class _Hoist:
         go: list[LoadedIndex] = []
         held: set[str] = {s.var}
         for x in every:
-            if x.load.address.names & held:
+            if x.names & held:
                 stay.append(x)
                 held.add(x.let.name)
             else:
@@ -130,32 +151,62 @@ class _Hoist:
             head = next((n for n, s in enumerate(out) if not isinstance(s, (Note, Declare))), len(out) - 1)
             if at is None and out and isinstance(test := out[head], If):
                 inner, inside = self.first(test.body)
-                before = {x.load.local.name.removesuffix(f"_{x.let.name}") for x in inside}
-                decided = any(test.condition.names & x.load.address.names for x in inside)
+                before = {y.name.removesuffix(f"_{x.let.name}") for x in inside for y in x.locals}
+                decided = any(test.condition.names & x.names for x in inside)
                 if inside and not decided and not before & all_reads(out[head + 1 :]):
                     found += [under(x, test.condition) for x in inside]
                     return (*out[:head], replace(test, body=inner), *out[head + 1 :]), found
             if at is None or at < 2:
                 return tuple(out), found
-            check, let, load = out[at], out[at - 1], out[at - 2]
-            if not isinstance(check, Checked) or check.always or not isinstance(let, Let) or not isinstance(load, Load):
-                return tuple(out), found
-            if load.buffer.name not in self.read_only or load.guard is not TRUE or let.value != load.local:
+            check, let = out[at], out[at - 1]
+            if not isinstance(check, Checked) or check.always or not isinstance(let, Let):
                 return tuple(out), found
             if check.value != let.name or check.condition.names - {let.name}:
                 return tuple(out), found
-            after = (*check.body, *out[at + 1 :])
-            if load.local.name in all_sets(after):
+            made = self.made_of(let.value, out[: at - 1], (*check.body, *out[at + 1 :]))
+            if not made:
                 return tuple(out), found
             number = self.known.setdefault(let.name, 0)
             self.known[let.name] += 1
             name = f"{let.name}_row{number}"
-            local = Local(f"{load.local.name}_{name}", load.local.dtype)
+            kept = [x for x in out[: at - 1] if not any(x is y for y in made)]
             rest = [*_renamed(check.body, let.name, name), *out[at + 1 :]]
-            rest = _read_as(rest, load.local.name, local)
+            for old in (x.local for x in made):
+                local = Local(f"{old.name}_{name}", old.dtype)
+                kept, rest = list(_read_as(kept, old.name, local)), list(_read_as(rest, old.name, local))
             new = replace(check, condition=_as(check.condition, let.name, name), value=name, body=())
-            found.append(LoadedIndex(replace(load, local=local), Let(name, local, let.serves), new))
-            out = [*out[: at - 2], *rest]
+            found.append(_called(made, Let(name, let.value, let.serves), new))
+            out = [*kept, *rest]
+
+    def made_of(self, value: Operand, before: Sequence[Stmt], after: Sequence[Stmt]) -> tuple[Load | Compute, ...]:
+        """The load of an index and the steps that compute it from what is loaded, empty where it is made otherwise."""
+        wanted = {value.name} if isinstance(value, Local) else set[str]()
+        made: list[Load | Compute] = []
+        for s in reversed(before):
+            if isinstance(s, (Load, Compute)) and s.local.name in wanted:
+                wanted.remove(s.local.name)
+                wanted |= locals_read(s)
+                made.insert(0, s)
+        loads = [x for x in made if isinstance(x, Load)]
+        others = all_sets((*(x for x in before if not any(x is y for y in made)), *after))
+        held = {x.local.name for x in made}.union(*(e.names for x in made for e in index_exprs(x)))
+        if wanted or len(loads) != 1 or held & others:
+            return ()
+        if loads[0].buffer.name not in self.read_only or loads[0].guard is not TRUE:
+            return ()
+        return (loads[0], *(x for x in made if x is not loads[0]))
+
+
+def _called(made: Sequence[Load | Compute], let: Let, check: Checked) -> LoadedIndex:
+    """An index whose variables have names of its own."""
+    own = {x.local.name: Local(f"{x.local.name}_{let.name}", x.local.dtype) for x in made}
+
+    def read(o: Operand) -> Operand:
+        return own.get(o.name, o) if isinstance(o, Local) else o
+
+    load, *steps = (rewritten(x, made=lambda x: own[x.name], read=read) for x in made)
+    steps = tuple(x for x in steps if isinstance(x, Compute))
+    return LoadedIndex(cast("Load", load), replace(let, value=read(let.value)), check, steps)
 
 
 def under(x: LoadedIndex, condition: Expr) -> LoadedIndex:
@@ -187,21 +238,36 @@ def _read_as(body: Sequence[Stmt], old: str, new: Local) -> Body:
 def _named(s: Stmt, found: list[LoadedIndex], loads: Sequence[LoadedIndex]) -> list[Stmt]:
     """``s``, whose indices join those ``found`` on this level; one that is loaded there already has that name."""
     for x in loads:
-        same = next((y for y in found if y.load.buffer == x.load.buffer and y.load.address == x.load.address), None)
+        same = next((y for y in found if _alike(x, y)), None)
         if same is None or _as(x.check.condition, x.let.name, same.let.name) != same.check.condition:
             found.append(x)
             continue
-        (s,) = _read_as(_renamed((s,), x.let.name, same.let.name), x.load.local.name, same.load.local)
+        (s,) = _renamed((s,), x.let.name, same.let.name)
+        for a, b in zip(x.locals, same.locals, strict=True):
+            (s,) = _read_as((s,), a.name, b)
         at = found.index(same)
         more = replace(same.load, serves=(*same.load.serves, *x.load.serves))
         found[at] = replace(same, load=more, let=replace(same.let, serves=(*same.let.serves, *x.let.serves)))
     return [s]
 
 
+def _alike(x: LoadedIndex, y: LoadedIndex) -> bool:
+    """Whether two indices are computed alike from one element."""
+    if (x.load.buffer, x.load.address, len(x.steps)) != (y.load.buffer, y.load.address, len(y.steps)):
+        return False
+    names = {a.name: b for a, b in zip(x.locals, y.locals, strict=True)}
+
+    def read(o: Operand) -> Operand:
+        return names.get(o.name, o) if isinstance(o, Local) else o
+
+    renamed = [rewritten(c, made=lambda a: names[a.name], read=read) for c in x.steps]
+    return renamed == list(y.steps)
+
+
 def _inside(loads: Sequence[LoadedIndex], body: Body) -> Body:
     """The statements inside the checks of these indices."""
     for x in reversed(loads):
-        body = (x.load, x.let, replace(x.check, body=body))
+        body = (x.load, *x.steps, x.let, replace(x.check, body=body))
     return body
 
 
@@ -213,7 +279,7 @@ def outside(x: LoadedIndex, s: Loop) -> LoadedIndex:
     site = replace(site, loops=tuple(v for v, _ in kept))
     check = replace(x.check, site=site, point=tuple(e for _, e in kept) if x.check.point else ())
     load = replace(x.load, serves=for_all(x.load.serves, s))
-    return LoadedIndex(load, replace(x.let, serves=for_all(x.let.serves, s)), check)
+    return LoadedIndex(load, replace(x.let, serves=for_all(x.let.serves, s)), check, x.steps)
 
 
 def for_all(purpose: Purpose, s: Loop) -> Purpose:

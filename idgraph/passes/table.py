@@ -26,6 +26,7 @@ from idgraph.passes import (
     keep_rolled,
     keys,
     lanes,
+    own_rows,
     owner,
     pack_half2,
     peel,
@@ -65,6 +66,7 @@ PASSES: Mapping[str, Pass] = {
         Pass("serial", "one core only, where the schedule says so", _each(fuse_launches.serial)),
         Pass("fuse_launches", "independent kernels in one launch", fuse_launches.together),
         Pass("collapse", "blocks, threads and lanes of a cut row as one loop", _each(collapse.collapsed)),
+        Pass("own_rows", "blocks that may add to one element as one block", _each(own_rows.with_own_rows)),
         Pass("columns", "reduced rows of several axes without divisions", _each(columns.by_columns)),
         Pass("rename_columns", "symbols called like the columns of a row get a prime", symbols.apart),
         Pass(

@@ -16,7 +16,7 @@ from idgraph.ir.dtypes import is_float
 from idgraph.ir.exprs import Attr
 from idgraph.ir.indexing import attr
 from idgraph.ir.optable import OPERATIONS
-from idgraph.ir.reduce import REDUCTIONS, int_tuple
+from idgraph.ir.reduce import REDUCTIONS, ROUNDED_TO, int_tuple
 from idgraph.ir.registry import apply
 from idgraph.rewrite.gathers import rewrite
 
@@ -126,10 +126,15 @@ def _finished(e: TensorExpr, way: Callable[[], Tensor]) -> Tensor:
 
 
 def _reduce(e: TensorExpr, x: Tensor, dims: Sequence[int]) -> Tensor:
-    """One stage; between them sums are float64: the result is rounded once, as that of one stage is."""
+    """One stage; between them sums are float64: the result is rounded once, as that of one stage is.
+
+    The first stage says what it is rounded to, and adds up terms as a sum of that type does.
+    """
     attrs: dict[str, Attr] = {"dims": tuple(dims)}
     if e.op in ("sum", "prod"):
         attrs["dtype"] = "float64" if is_float(e.output.dtype) else e.output.dtype
+        if attrs["dtype"] not in (e.output.dtype, x.dtype):
+            attrs[ROUNDED_TO] = e.output.dtype
     return apply(x.fusion, e.op, (x,), attrs, None)
 
 

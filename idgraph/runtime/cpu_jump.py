@@ -63,6 +63,8 @@ class _Jumps:
         run_type = ir.FunctionType(ir.VoidType(), [byte.as_pointer()] * 5 + [word] * 3)
         threads = builder.call(ir.Function(self.module, count_type, "get_num_threads"), [])
         words = function.args[0]
+        with builder.if_then(builder.icmp_unsigned("==", threads, word(1))):  # another thread costs more than a jump
+            builder.ret(self.call(builder, words, {}))
         first, behind = self.word(builder, words, last - 1), self.word(builder, words, last)
         parts = builder.alloca(word, builder.mul(threads, word(2)))
         result, sizes = builder.alloca(status), builder.alloca(word)

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 import idgraph as ig
-from idgraph.kernel.ir import Kernel, Loop, Stmt, walk
+from idgraph.kernel.ir import Accumulate, Compute, Kernel, Loop, Stmt, walk
 from idgraph.passes.collapse import collapsed
 from idgraph.passes.columns import by_columns
+from idgraph.passes.hoist_loads import hoisted_loads
+from idgraph.passes.own_rows import with_own_rows
 from idgraph.passes.round_once import rounded_once
 from idgraph.passes.unswitch import unswitched
 
@@ -26,6 +28,16 @@ def _embedded(f: ig.Fusion) -> ig.Tensor:
     return ig.embedding(f.input("i", (12,), "int64"), f.input("t", (7, 1024)))
 
 
+def _rows_put(f: ig.Fusion) -> ig.Tensor:
+    x, i, new = f.input("x", (7, 64)), f.input("i", (2048,), "int64"), f.input("new", (2048, 64))
+    return ig.index_put(x, [i], new)  # each row asks for the last entry that names it: a number made of a loaded one
+
+
+def _added_along_rows(f: ig.Fusion) -> ig.Tensor:
+    x, i, s = f.input("x", (24, 512)), f.input("i", (24, 512), "int64"), f.input("s", (24, 512))
+    return ig.scatter_add(x, 1, i, s)
+
+
 def _gathered(f: ig.Fusion) -> ig.Tensor:
     return ig.gather(f.input("x", (40, 192)), 1, f.input("i", (40, 192), "int64"))
 
@@ -33,6 +45,8 @@ def _gathered(f: ig.Fusion) -> ig.Tensor:
 CASES: dict[str, tuple[Callable[[ig.Fusion], ig.Tensor], set[str]]] = {
     "halves rotated": (_rotated, {"collapse", "unswitch", "round_once"}),
     "embedding": (_embedded, {"collapse", "hoist_loads"}),
+    "rows put": (_rows_put, {"hoist_loads"}),
+    "added along rows": (_added_along_rows, {"own_rows"}),
     "gather": (_gathered, {"collapse"}),
     "sums of channels": (lambda f: ig.sum(f.input("x", (16, 8, 20, 20)), (0, 2, 3)), {"columns"}),
     "largest of channels": (lambda f: ig.amax(f.input("x", (16, 8, 20, 20)), (0, 2, 3)), {"columns", "keys"}),
@@ -56,7 +70,7 @@ def test_values_and_addresses(name: str) -> None:
     want = np.asarray(ig.emit(f, "numpy").run(arrays)[t.name], np.float64)
     ig.schedule.auto(f)
     p = ig.emit(f, "cpu")
-    assert wanted <= set(p.kernels[0].passes)
+    assert wanted <= {name for k in p.kernels for name in k.passes}
     assert np.array_equal(np.asarray(p.run(arrays, poison=True)[t.name], np.float64), want)
     assert ig.validate(f, target="cpu").ok
 
@@ -67,6 +81,69 @@ def _kernel(body: str, buffers: str = 'buffer x: float32[4096] input "x"') -> Ke
 
 def _loops(k: Kernel) -> list[int]:
     return [int(s.extent) for s in walk(k.body) if isinstance(s, Loop)]
+
+
+UPDATE = """  for b < 16, blockIdx.x:
+    for t < 16:
+      n: int64 = i[b*16 + t]
+      let at = n
+      check (at >= 0) & (at < EXTENT), of at, site "y", axis 1, extent EXTENT, index "i", in "y", at "f.py:1":
+        y[ADDRESS] <- sum n, as v:int64, atomic
+"""
+
+
+@pytest.mark.parametrize(
+    ("address", "extent", "blocks"),
+    [
+        ("b//4*80 + at", 80, 4),
+        ("b//4*80 + b%4*20 + at", 20, 4),
+        ("b//8*80 + at", 80, 2),
+        ("b//4*80 + at", 81, 16),  # the last element of a row is the first of the next one
+        ("b//4*80 + at + 1", 80, 16),
+        ("b//4*80 - at", 80, 16),
+        ("at", 80, 16),
+        ("b//16*80 + at", 80, 16),  # one row: there is nothing to share
+        ("b%4*80 + at", 80, 16),
+    ],
+)
+def test_blocks_of_a_row_join_where_no_two_rows_meet(address: str, extent: int, blocks: int) -> None:
+    body = UPDATE.replace("ADDRESS", address).replace("EXTENT", str(extent))
+    buffers = '  buffer i: int64[256] input "i"\n  buffer y: int64[4096] output "y"\n'
+    kernel = ig.kernel.parse(f"kernel k():\n  where at in _, _\n{buffers}{body}")
+    made = with_own_rows(kernel)
+    assert _loops(made)[0] == blocks
+    assert any(isinstance(s, Accumulate) and s.shared for s in walk(made.body)) is (blocks == 16)
+
+
+COMPUTED = """  for b < 16, blockIdx.x:
+    for c < 64:
+      n: int64 = i[b]
+      STEP
+      let at = m
+      check (at >= 0) & (at < 8), of at, site "x", axis 0, extent 8, index "i", in "y", at "f.py:1":
+        v: int64 = x[at*64 + c]
+        y[b*64 + c] = v
+      LAST
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "last", "leaves"),
+    [
+        ("m: int64 = mul(n, 2)", "z[b*64 + c] = m", True),
+        ("m: int64 = mul(n, {c})", "z[b*64 + c] = m", False),
+        ("m: int64 = mul(n, 2)", "m: int64 = cast(3)", False),
+        ("m: int64 = mul(n, 2)", "i[b] = m", False),
+        ("k: int64 = x[c]\n      m: int64 = mul(n, k)", "z[b*64 + c] = m", False),
+    ],
+)
+def test_an_index_computed_of_a_loaded_one_leaves_the_loop(step: str, last: str, leaves: bool) -> None:
+    names = {"i": 256, "x": 512, "y": 1024, "z": 1024}
+    buffers = "".join(f'  buffer {b}: int64[{n}] {"input" if b == "x" else "output"} "{b}"\n' for b, n in names.items())
+    body = COMPUTED.replace("STEP", step).replace("LAST", last)
+    kernel = ig.kernel.parse(f"kernel k():\n  where at in _, _\n{buffers}{body}")
+    inner = next(s for s in walk(hoisted_loads(kernel).body) if isinstance(s, Loop) and s.var == "c")
+    assert any(isinstance(s, Compute) and s.op == "mul" for s in walk(inner.body)) is not leaves
 
 
 def test_nothing_is_moved_where_the_order_counts() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
+from idgraph.kernel.ir import Accumulate, Local, walk
 from idgraph.runtime import Program
 
 torch: Any = pytest.importorskip("torch")
@@ -60,6 +61,34 @@ def test_errors_are_at_most_those_of_torch(n: int, axis: int) -> None:
         if kind != "in order":  # where torch's vectors divide half a row, terms meet their opposites: no error at all
             shares[kind] = math.sqrt((own**2).mean()) / math.sqrt((eager**2).mean())
     assert max(shares.values()) <= 1.1, shares
+
+
+@pytest.mark.parametrize("n", [1 << 16, 100_003, 1 << 18])
+def test_sums_in_two_stages(n: int) -> None:
+    """Parts of a sum are added up as the sum itself: in blocks of float32, and between them in float64."""
+    program = compiled((16, n), 1)
+    assert len(program.kernels) > 1
+    added = [s.value for s in walk(program.kernels[0].body) if isinstance(s, Accumulate)]
+    assert any(isinstance(x, Local) and x.dtype == "float32" for x in added)
+    rng = np.random.default_rng(n)
+    normal = rng.standard_normal((16, n))
+    wide, positive = normal * np.exp2(rng.integers(-20, 20, (16, n))), np.abs(normal) + 1.0
+    for kind in (normal, wide, positive, np.abs(normal) * np.where(np.arange(n) % 2, 1.0, -1.0)):
+        x = kind.astype(np.float32)
+        own = errors(next(iter(program.run({"x": x}).values())), x)
+        eager = errors(torch.from_numpy(x).sum(1).numpy(), x)
+        assert own.max() <= 3 * UNIT
+        assert math.sqrt((own**2).mean()) <= 1.1 * math.sqrt((eager**2).mean())
+
+
+def test_a_float64_sum_in_two_stages_stays_float64() -> None:
+    f = ig.Fusion("wide")
+    f.output(ig.sum(f.input("x", (4, 1 << 16)), 1, dtype="float64"))
+    ig.schedule.auto(f)
+    x = np.random.default_rng(0).standard_normal((4, 1 << 16)).astype(np.float32)
+    program = ig.emit(f, target="cpu")
+    assert len(program.kernels) > 1
+    assert errors(next(iter(program.run({"x": x}).values())), x).max() < 2.0**-44
 
 
 def test_a_float64_sum_of_float32_terms_stays_float64() -> None:

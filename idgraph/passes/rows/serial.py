@@ -66,7 +66,8 @@ def _vectors(s: Sweep, elements: int) -> list[Stmt]:
         return [_loop(s, s.extent, s.body)]
     if all(of_one_sign(s.body, x) for x in terms.values()):
         return _blocks(s, body, terms, s.extent, elements)
-    whole = int(s.extent) // STEP * STEP if s.extent.is_const and int(s.extent) >= LONG else 0
+    whole = int(s.extent) if s.extent.is_const and int(s.extent) >= LONG else 0
+    whole -= whole % (elements if whole > elements else STEP)  # compilers know the length of whole blocks
     blocks = _blocks(s, body, terms, as_expr(whole), elements) if whole else []
     return [*blocks, *_runs(s, body, terms, as_expr(whole), elements)]
 

@@ -1,0 +1,123 @@
+"""own_rows: blocks that may add to one element become one block, so that cores need not wait for each other.
+
+A scatter along a row adds to elements of that row alone. Where a row is cut into several blocks, each core takes whole
+rows: no two of them meet, and each element gets its terms in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
+from idgraph.kernel.defuse import all_reads, all_sets, everywhere, loaded_in, rewritten
+from idgraph.kernel.ir import Accumulate, Checked, Kernel, Loop, Note, Stmt, Store, walk
+from idgraph.passes.collapse import periods, told
+from idgraph.passes.peel import conjuncts
+
+FEWEST = 2  # blocks: cores to share them
+
+
+def with_own_rows(kernel: Kernel) -> Kernel:
+    """own_rows: blocks of one row of a scatter as one block.
+
+    >>> import idgraph as ig
+    >>> k = ig.kernel.parse('''
+    ... kernel k():
+    ...   where at in _, _
+    ...   buffer i: int64[256] input "i"
+    ...   buffer s: float32[256] input "s"
+    ...   buffer y: float32[320] output "y"
+    ...   launch blockIdx.x: 16
+    ...   for b < 16, blockIdx.x:
+    ...     for t < 16:
+    ...       n: int64 = i[b*16 + t]
+    ...       let at = n
+    ...       v: float32 = s[b*16 + t]
+    ...       check (at >= 0) & (at < 80), of at, site "y", axis 1, extent 80, index "i", in "y", at "f.py:1":
+    ...         y[b//4*80 + at] <- sum v, as v:float32, atomic
+    ... ''')
+    >>> print(with_own_rows(k))
+    kernel k():
+      where at in _, _
+      buffer i: int64[256] input "i"
+      buffer s: float32[256] input "s"
+      buffer y: float32[320] output "y"
+      launch blockIdx.x: 4
+      for b < 4, blockIdx.x:
+        for b_in < 4:
+          for t < 16:
+            n: int64 = i[b*64 + b_in*16 + t]
+            let at = n
+            v: float32 = s[b*64 + b_in*16 + t]
+            check (at >= 0) & (at < 80), of at, site "y", axis 1, extent 80, index "i", in "y", at "f.py:1":
+              y[at + b*80] <- sum v, as v:float32
+    """
+    found = _alone(kernel)
+    if found is None:
+        return kernel
+    loop, update, limits = found
+    taken = all_sets(kernel.body) | all_reads(kernel.body)
+    inner = f"{loop.var}_in"
+    while inner in taken:
+        inner += "_"
+    number, count = symbol(loop.var, 0, loop.extent - 1), int(loop.extent)
+    address = update.address if update.address is not None else as_expr(0)
+    for k in sorted(periods(address, number)):
+        if k < 2 or count % k or count // k < FEWEST:
+            continue
+        row, part = symbol(loop.var, 0, count // k - 1), symbol(inner, 0, k - 1)
+        place: dict[Expr, Expr] = {number: row * k + part}
+        if _apart(simplify(address.substitute(place).substitute(limits)), row):
+            return _joined(kernel, loop, place, Loop(inner, as_expr(k), "serial", ()))
+    return kernel
+
+
+def _alone(kernel: Kernel) -> tuple[Loop, Accumulate, Mapping[Expr, Expr]] | None:
+    """The loop over blocks and the update in it that is the only access to its buffer; the loaded indices of its
+    address, each within the extent that its check names."""
+    loops = [s for s in kernel.body if not isinstance(s, Note)]
+    shared = [s for s in walk(kernel.body) if isinstance(s, Accumulate) and s.shared]
+    if len(loops) != 1 or len(shared) != 1:
+        return None
+    (loop,), (update,) = loops, shared
+    if not isinstance(loop, Loop) or loop.parallel != "blockIdx.x" or not loop.extent.is_const or loop.first != 0:
+        return None
+    written = [s.buffer for s in walk(kernel.body) if isinstance(s, (Store, Accumulate))]
+    if update.buffer is None or update.buffer.name in loaded_in(kernel.body) or written.count(update.buffer) > 1:
+        return None
+    checks = [s for s in walk(loop.body) if isinstance(s, Checked) and any(x is update for x in walk(s.body))]
+    return loop, update, {x: at for c in checks for x, at in _limits(update.address, c)}
+
+
+def _limits(address: Expr | None, check: Checked) -> list[tuple[Expr, Expr]]:
+    """The index that ``check`` tests, where ``address`` has it, and the same within the extent of the check."""
+    found: list[tuple[Expr, Expr]] = []
+    for x in () if address is None else address.symbols:
+        if x.name == check.value and {x >= 0, simplify(x < check.site.extent)} <= set(conjuncts(check.condition)):
+            found.append((x, symbol(x.name, 0, simplify(check.site.extent - 1))))
+    return found
+
+
+def _apart(address: Expr, row: Expr) -> bool:
+    """Whether no two values of ``row`` lead to one address: it is ``row * step``, and less than ``step``."""
+    first = simplify(address.substitute({row: as_expr(0)}))
+    step = simplify(address.substitute({row: as_expr(1)}) - first)
+    if row in first.symbols or not step.is_const or simplify(first + row * step - address) != 0:
+        return False
+    return is_true(simplify(first >= 0)) and is_true(simplify(first < step))
+
+
+def _joined(kernel: Kernel, loop: Loop, place: Mapping[Expr, Expr], parts: Loop) -> Kernel:
+    """A block for each row, and in it the loop over its ``parts``; updates are shared no more."""
+    within = [symbol(s.var, 0, s.extent - 1) for s in walk(loop.body) if isinstance(s, Loop)]
+    values: dict[Expr, Expr] = {**{x: x for x in within}, **place}
+
+    def moved(s: Stmt) -> Stmt:
+        s = rewritten(told(s, values), index=lambda e: simplify(e.substitute(place)))
+        return replace(s, shared=False) if isinstance(s, Accumulate) else s
+
+    rows = simplify(loop.extent // parts.extent)
+    inner = replace(parts, body=everywhere(loop.body, moved))
+    body = tuple(replace(s, extent=rows, body=(inner,)) if s is loop else s for s in kernel.body)
+    return replace(kernel, body=body, launch={**kernel.launch, loop.parallel: (rows,)})
