@@ -109,7 +109,7 @@ def _schedule(
     for t in fusion.tensors:
         if t.definition is not None:
             t.memory = "auto"
-            t.log[:] = [s for s in t.log if s.name != "set_memory"]
+            t.forget("set_memory")
             reset(t)
     _join_reshapes(fusion)
     if any(e.is_reduction for e in fusion.exprs):
@@ -121,8 +121,8 @@ def _schedule(
     _join_views(fusion)
     take_back(fusion)
     if layout:
-        kept = stored_tensors(fusion)
-        lay_out(fusion, [t for t in fusion.tensors if t in kept and (t in fusion.outputs or not reduces(t))])
+        kept, outputs = stored_tensors(fusion), set(fusion.outputs)
+        lay_out(fusion, [t for t in fusion.tensors if t in kept and (t in outputs or not reduces(t))])
     pad(fusion, padded)
     rows = schedule_rows(fusion, config)
     nests = _Nests(chosen, stored_tensors(fusion) | rows.members, rows.members)
@@ -166,14 +166,14 @@ def _inline(fusion: Fusion, tensors: Sequence[Tensor], later: Mapping[Tensor, in
     while tensors:
         for t in tensors:  # positions of an earlier round may not suit readers that are copies
             t.inline_position = 0
-            t.log[:] = [s for s in t.log if s.name != "inline"]
+            t.forget("inline")
         agreed = inline_far(fusion, tensors, later)
         apart = {t for t in tensors if t.inline_position and _has_threads(t.loop[t.inline_position :])}
         if not apart:
             return agreed
         for t in apart:
             t.inline_position = 0
-            t.log[:] = [s for s in t.log if s.name != "inline"]
+            t.forget("inline")
         tensors = [t for t in tensors if t not in apart]
     return False
 
@@ -212,7 +212,7 @@ def _join_views(fusion: Fusion) -> None:
         x = inner.inputs[0]
         build = partial(apply, fusion, "unsqueeze", (x,), {"dims": dims})
         fusion.adopt(e.output, *fusion.trying(build, e.source_line))
-        if not view.uses and view not in fusion.outputs:
+        if not view.uses and not fusion.is_output(view):
             fusion.remove([inner])
 
 
@@ -225,7 +225,7 @@ def _join_reshapes(fusion: Fusion) -> None:
         shape = tuple(attr(d.extent) for d in e.output.axes)
         build = partial(apply, fusion, "reshape", (inner.inputs[0],), {"shape": shape})
         fusion.adopt(e.output, *fusion.trying(build, e.source_line))
-        if not inner.output.uses and inner.output not in fusion.outputs:
+        if not inner.output.uses and not fusion.is_output(inner.output):
             fusion.remove([inner])
 
 

@@ -271,7 +271,7 @@ def like_producer(consumer: Tensor, e: TensorExpr, k: int) -> None:
 
 def _may_be_cut(p: Tensor) -> bool:
     """Whether every reader of ``p`` takes the same part of it: loops over that part compute all that is needed."""
-    if p in p.fusion.outputs or (p.definition is not None and p.definition.op in (*SCATTERS, *SCANS)):
+    if p.fusion.is_output(p) or (p.definition is not None and p.definition.op in (*SCATTERS, *SCANS)):
         return False
     if len(p.uses) > 1 and any(is_cut(x) for e in p.uses for x in e.output.domain.loop_exprs):
         return False
