@@ -249,7 +249,8 @@ class _Nests:
         if t not in self.stored and t.ndim:
             self.widen(t)
         if t not in self.stored and _is_cheap(t, self.stored):
-            complete, reads = self.complete(t), reads_of(t)
+            reads = reads_of(t)
+            complete = self.complete(reads)
             if len(reads) > len(complete):
                 keep = complete or reads[-1:]
                 self.copy(t, [r for r in reads if r not in keep])
@@ -302,15 +303,16 @@ class _Nests:
                 self.follow(t, leader)
         return bool(fresh)
 
-    def complete(self, t: Tensor) -> list[Read]:
-        """The reads that need all of ``t``, of uses that are themselves computed completely."""
-        return [(use, k) for use, k in reads_of(t) if use.output in self.whole and reads_all(use, k)]
+    def complete(self, reads: Sequence[Read]) -> list[Read]:
+        """Those of a tensor's reads that need all of it, of uses that are themselves computed completely."""
+        return [(use, k) for use, k in reads if use.output in self.whole and reads_all(use, k)]
 
     def leader(self, t: Tensor, fresh: Collection[TensorExpr] = ()) -> Read | None:
         """The read whose loops ``t`` follows: the last that needs all of it, of those not ``fresh`` if there are such.
         None where several need parts only, so that no loops of theirs visit all that the others read, and for a scan
         whose reader is looped over as a row reduction, which runs along another axis."""
-        complete, reads = sorted(self.complete(t), key=lambda r: r[0] not in fresh), reads_of(t)
+        reads = reads_of(t)
+        complete = sorted(self.complete(reads), key=lambda r: r[0] not in fresh)
         found = complete[-1] if complete else reads[0] if len(reads) == 1 else None
         scan = t.definition is not None and t.definition.op in SCANS
         return None if scan and found is not None and found[0].output not in self.leads else found
