@@ -16,7 +16,7 @@ from idgraph.display import Printed, Sheet
 from idgraph.errors import OperationError, ScheduleError, SourceLine, arguments, did_you_mean, shortened, user_line
 from idgraph.ir import loops
 from idgraph.ir.choices import NO_CHOICES, Choices
-from idgraph.ir.domains import DomainExpr, IterDomain, Parallel
+from idgraph.ir.domains import DomainExpr, IterDomain
 from idgraph.ir.dtypes import DType, Scalar
 from idgraph.ir.exprs import TensorExpr
 from idgraph.ir.foreign import Foreign

@@ -77,7 +77,7 @@ class _Replay:
             if isinstance(e, Stride) and e.source in needed and e.source not in image:
                 self._spread(e)
             sources, made = e.inputs, e.outputs
-            if needed.isdisjoint(made) or all([d in image for d in made]):
+            if needed.isdisjoint(made) or image.keys() >= {*made}:
                 continue
             have = [image[d] for d in sources if d in image]
             if self._narrow or len(have) < len(sources):
@@ -86,7 +86,7 @@ class _Replay:
                 continue
             if len(have) == len(sources):
                 loop = self.tensor.loop
-                if all([d in loop for d in have]):
+                if set(loop).issuperset(have):
                     self._step(e, [loop.index(d) for d in have])
             elif have and isinstance(e, Merge):
                 self.image[e.out] = have[0]
