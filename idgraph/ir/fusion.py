@@ -1,4 +1,7 @@
-"""A Fusion: a DAG of tensor expressions over tensors, the symbols of its extents, and its own verification."""
+"""A Fusion: a DAG of tensor expressions over tensors, the symbols of its extents, and its own verification.
+
+Long: one class, whose parts share its tables.
+"""
 
 from __future__ import annotations
 
@@ -256,7 +259,13 @@ class Fusion(Rewrites, ShownFusion):
         return known
 
     def is_output(self, t: Tensor) -> bool:
-        """Whether ``t`` is one of the outputs, in constant time."""
+        """Whether ``t`` is one of the outputs, in constant time.
+
+        >>> f = Fusion("f")
+        >>> x = f.input("x", shape=(4,))
+        >>> f.is_output(x), f.is_output(f.output(x + 1.0))
+        (False, True)
+        """
         return t in self._marked()
 
     @arguments(OperationError, keep=adding)

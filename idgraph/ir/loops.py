@@ -10,6 +10,8 @@ signature, before -> after (loop extents):
     resize(axis, l, r)     [E]      -> [l + E + r]
     roll(axis, s)          [E]      -> [E]          (element c at (c + s) mod E)
     stride(axis, a, s, n)  [E]      -> [n]          (element a + s*c at c)
+
+Long: one function for each schedule step.
 """
 
 from __future__ import annotations

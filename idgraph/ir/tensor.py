@@ -86,6 +86,11 @@ class Tensor(Printed, Foreign):
     (['mul', 'add'], (32, 4), ['split'])
     >>> u.source_line.line
     1
+    >>> before = u.saved()
+    >>> u.forget("split")
+    >>> u.put_back(before)
+    >>> [step.name for step in u.log]
+    ['split']
     """
 
     __slots__ = (
