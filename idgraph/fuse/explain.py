@@ -140,7 +140,7 @@ def _nests(fusion: Fusion) -> dict[TensorExpr, frozenset[TensorExpr]]:
     made: dict[TensorExpr, frozenset[TensorExpr]] = {}
     for e in fusion.exprs:
         t = e.output
-        if t.inline_position and t.uses and t not in fusion.outputs and not needs_memory(e):
+        if t.inline_position and t.uses and not fusion.is_output(t) and not needs_memory(e):
             continue
         inside = {e}
         work = list(e.inputs)

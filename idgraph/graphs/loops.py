@@ -232,10 +232,11 @@ class Nests:
         """
         whole = frozenset(self.fusion.outputs)
         for e in reversed(self.fusion.exprs):
-            t = e.output
-            for j in range(self.shared(t)):
-                mine = self.shadows[t]
-                own, readers = mine.loop[j], [self.shadows[use.output] for use in t.uses]
+            t, count = e.output, self.shared(e.output)
+            mine = self.shadows[t]
+            readers = [self.shadows[use.output] for use in t.uses] if count else []
+            for j in range(count):
+                own = mine.loop[j]
                 if j in mine.direct:
                     continue
                 wanted = {r.direct.get(j, r.loop[j]).extent for r in readers}
@@ -247,7 +248,7 @@ class Nests:
                 made = Resize(own, longer, as_expr(0), simplify(length - own.extent), None)
                 longer.definitions = (made,)
                 loops = (*mine.loop[:j], longer, *mine.loop[j + 1 :])
-                self.shadows[t] = replace(mine, loop=loops, exprs=[*mine.exprs, made])
+                self.shadows[t] = mine = replace(mine, loop=loops, exprs=[*mine.exprs, made])
                 self._lengths.setdefault(t, {})[j] = made
 
     def lengths(self, t: Tensor) -> Mapping[int, Resize]:

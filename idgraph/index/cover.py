@@ -76,7 +76,7 @@ def check_covered(model: Maps, t: Tensor) -> None:
     steps = cuts(model, t) if t.definition is not None else ()
     if not steps:
         return
-    if t in model.fusion.outputs:
+    if model.fusion.is_output(t):
         raise _outside(t, steps[0][0], f"{t.name} is an output, all of its elements are needed")
     if t.definition is not None and t.definition.op in SCATTERS:
         raise _outside(t, steps[0][0], f"{t.definition!r} writes at every element of its index")

@@ -148,7 +148,7 @@ def in_place(fusion: Fusion, exprs: Sequence[TensorExpr]) -> dict[Tensor, Tensor
     live = frozenset(exprs)
     for e in reversed(exprs):
         x = e.inputs[0] if e.op in SCATTERS else None
-        if x is None or x.definition is None or x in fusion.outputs or x.memory != "auto":
+        if x is None or x.definition is None or fusion.is_output(x) or x.memory != "auto":
             continue
         alone = live_uses(x, live) == (e,) and e.operands_of(x) == (0,)
         if alone and row_major(x) and row_major(e.output):

@@ -1,4 +1,7 @@
-"""A Fusion: a DAG of tensor expressions over tensors, the symbols of its extents, and its own verification."""
+"""A Fusion: a DAG of tensor expressions over tensors, the symbols of its extents, and its own verification.
+
+Long: one class, whose parts share its tables.
+"""
 
 from __future__ import annotations
 
@@ -247,13 +250,28 @@ class Fusion(Rewrites, ShownFusion):
         self.touch()
         return tensor
 
-    @arguments(OperationError, keep=adding)
-    def output(self, *tensors: Tensor) -> Tensor:
-        """Mark tensors of this fusion as outputs; returns the first."""
+    def _marked(self) -> set[Tensor]:
+        """The outputs as a set: a fusion may have ten thousand."""
         known = self._known_outputs
         if len(known) != len(self._outputs):  # some were taken back
             known.clear()
             known.update(self._outputs)
+        return known
+
+    def is_output(self, t: Tensor) -> bool:
+        """Whether ``t`` is one of the outputs, in constant time.
+
+        >>> f = Fusion("f")
+        >>> x = f.input("x", shape=(4,))
+        >>> f.is_output(x), f.is_output(f.output(x + 1.0))
+        (False, True)
+        """
+        return t in self._marked()
+
+    @arguments(OperationError, keep=adding)
+    def output(self, *tensors: Tensor) -> Tensor:
+        """Mark tensors of this fusion as outputs; returns the first."""
+        known = self._marked()
         for t in tensors:
             if t not in self:
                 name = t.name if isinstance(t, Tensor) else repr(t)  # pyright: ignore[reportUnnecessaryIsInstance]

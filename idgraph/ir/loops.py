@@ -10,6 +10,8 @@ signature, before -> after (loop extents):
     resize(axis, l, r)     [E]      -> [l + E + r]
     roll(axis, s)          [E]      -> [E]          (element c at (c + s) mod E)
     stride(axis, a, s, n)  [E]      -> [n]          (element a + s*c at c)
+
+Long: one function for each schedule step.
 """
 
 from __future__ import annotations
@@ -152,6 +154,15 @@ def part_count(extent: Expr, size: Expr) -> Expr:
     return simplify(ceildiv(extent, size))
 
 
+def split_like(tensor: Tensor, at: int, known: Split) -> None:
+    """Split loop ``at`` as ``known`` splits another axis; of an axis of the same extent the parts are known."""
+    source = tensor.loop[at]
+    if source.extent != known.source.extent:
+        split(tensor, at, known.factor, known.inner_split)
+    else:
+        _split(tensor, at, known.factor, known.factor, (known.outer.extent, known.inner.extent), known.inner_split)
+
+
 def split(tensor: Tensor, axis: int, factor: int | Expr, inner: bool) -> None:
     """See `Tensor.split`."""
     at = _axis(tensor, axis, "split")
@@ -164,13 +175,15 @@ def split(tensor: Tensor, axis: int, factor: int | Expr, inner: bool) -> None:
             hint="give the symbol min=1, or a positive number",
         )
     rest = part_count(source.extent, size)
-    outer_extent, inner_extent = (rest, size) if inner else (size, rest)
-    fusion = tensor.fusion
-    parts = [fusion.new_domain(e, source.kind, tensor) for e in (outer_extent, inner_extent)]
-    expr = Split(source, parts[0], parts[1], size, inner, user_line())
-    for part in parts:
-        part.definitions = (expr,)
-    _replace(tensor, expr, [*tensor.loop[:at], *parts, *tensor.loop[at + 1 :]])
+    _split(tensor, at, factor, size, (rest, size) if inner else (size, rest), inner)
+
+
+def _split(tensor: Tensor, at: int, factor: int | Expr, size: Expr, extents: tuple[Expr, Expr], inner: bool) -> None:
+    source, fusion = tensor.loop[at], tensor.fusion
+    outer, within = (fusion.new_domain(n, source.kind, tensor) for n in extents)
+    expr = Split(source, outer, within, size, inner, user_line())
+    outer.definitions = within.definitions = (expr,)
+    _replace(tensor, expr, [*tensor.loop[:at], outer, within, *tensor.loop[at + 1 :]])
     log_step(tensor, "split", at, factor if isinstance(factor, int) else size, **({} if inner else {"inner": False}))
 
 

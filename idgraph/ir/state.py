@@ -64,7 +64,7 @@ def rewriting(args: Args, kwargs: Mapping[str, object]) -> Restore | None:
 def whole(fusion: Fusion) -> Restore:
     """The function that puts the present state of ``fusion`` back."""
     mine = {name: _copied(value) for name, value in vars(fusion).items()}
-    tensors = [t.state() for t in fusion.tensors]
+    tensors = [(t, t.saved()) for t in fusion.tensors]
     exprs = [(e, e.args, e.inputs, e.reads, e.outputs, dict(e.attrs)) for e in fusion.exprs]
 
     def restore() -> None:
@@ -73,8 +73,8 @@ def whole(fusion: Fusion) -> Restore:
             delattr(fusion, name)
         for name, value in mine.items():
             setattr(fusion, name, _copied(value))
-        for put_back in tensors:
-            put_back()
+        for t, saved in tensors:
+            t.put_back(saved)
         for e, args, inputs, reads, outputs, attrs in exprs:
             e.args, e.inputs, e.reads, e.outputs, e.attrs = args, inputs, reads, outputs, dict(attrs)
         fusion.version = version + 1  # graphs of the failed attempt are old too

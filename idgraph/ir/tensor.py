@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from idgraph.arith import Expr
 from idgraph.display import Printed, Sheet
 from idgraph.errors import OperationError, ScheduleError, SourceLine, arguments, did_you_mean, shortened, user_line
 from idgraph.ir import loops
 from idgraph.ir.choices import NO_CHOICES, Choices
-from idgraph.ir.domains import DomainExpr, IterDomain, Parallel
+from idgraph.ir.domains import DomainExpr, IterDomain
 from idgraph.ir.dtypes import DType, Scalar
 from idgraph.ir.exprs import TensorExpr
 from idgraph.ir.foreign import Foreign
@@ -49,6 +51,9 @@ class TensorDomain:
 
 _AXES = tuple(f.name for f in fields(TensorDomain) if f.name != "loop_exprs")
 _KEPT = ("_name", "alignment", "choices", "definition", "domain", "dtype", "inline_position", "memory", "offset")
+_fields_of, _lists_of = attrgetter(*_KEPT), attrgetter(*_AXES)
+Saved: TypeAlias = tuple[Any, ...]
+"""What `Tensor.saved` keeps: a flat tuple, as the collector walks every object of a hundred thousand tensors."""
 
 
 def _stepping(args: tuple[object, ...], _kwargs: Mapping[str, object]) -> Restore | None:
@@ -81,6 +86,11 @@ class Tensor(Printed, Foreign):
     (['mul', 'add'], (32, 4), ['split'])
     >>> u.source_line.line
     1
+    >>> before = u.saved()
+    >>> u.forget("split")
+    >>> u.put_back(before)
+    >>> [step.name for step in u.log]
+    ['split']
     """
 
     __slots__ = (
@@ -167,30 +177,37 @@ class Tensor(Printed, Foreign):
             self._log = []
         return self._log
 
+    def forget(self, step: str) -> None:
+        """Take the steps of that name out of the log; for schedulers only."""
+        if self._log:
+            self._log[:] = [s for s in self._log if s.name != step]
+
     def state(self) -> Restore:
-        """The function that puts the tensor back as it is now: its fields, lists of axes, log, readers, and its axes'
-        own fields."""
-        kept = {name: getattr(self, name) for name in _KEPT}
+        """The function that puts the tensor back as it is now: `put_back` of `saved`."""
+        return partial(self.put_back, self.saved())
+
+    def saved(self) -> Saved:
+        """Its fields, lists of axes, log, readers, and its axes' own fields; for guards of calls only."""
         domain = self.domain
-        lists = [(name, getattr(domain, name)) for name in _AXES]
-        steps, log, readers = list(domain.loop_exprs), list(self.log), self.readers()
-        axes: list[tuple[IterDomain, Parallel, tuple[DomainExpr, ...], Tensor | None]] = [
-            (d, d.parallel, d.definitions, d.tensor)
-            for d in dict.fromkeys((*domain.root, *domain.logical, *domain.loop))
-        ]
+        axes: list[object] = []
+        for d in dict.fromkeys((*domain.root, *domain.logical, *domain.loop)):
+            axes += (d, d.parallel, d.definitions, d.tensor)
+        steps, log = tuple(domain.loop_exprs), tuple(self._log or ())
+        return *_fields_of(self), *_lists_of(domain), steps, log, self.readers(), axes
 
-        def restore() -> None:
-            for name, value in kept.items():
-                setattr(self, name, value)
-            for name, value in lists:
-                setattr(domain, name, value)
-            domain.loop_exprs[:] = steps
+    def put_back(self, saved: Saved) -> None:
+        """Be as when ``saved`` was made; for guards of calls only."""
+        *values, steps, log, readers, axes = saved
+        for name, value in zip(_KEPT, values, strict=False):
+            setattr(self, name, value)
+        for name, value in zip(_AXES, values[len(_KEPT) :], strict=True):
+            setattr(self.domain, name, value)
+        self.domain.loop_exprs[:] = steps
+        if log or self._log:
             self.log[:] = log
-            self.read_by(readers)
-            for d, parallel, definitions, owner in axes:
-                d.parallel, d.definitions, d.tensor = parallel, definitions, owner
-
-        return restore
+        self.read_by(readers)
+        for at in range(0, len(axes), 4):
+            axes[at].parallel, axes[at].definitions, axes[at].tensor = axes[at + 1 : at + 4]
 
     @property
     def root(self) -> tuple[IterDomain, ...]:

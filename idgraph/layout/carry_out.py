@@ -11,11 +11,12 @@ from idgraph.layout.infer import Formats, demanded
 
 def take_back(fusion: Fusion) -> None:
     """Forget the formats that an earlier automatic schedule chose; those of the user stay."""
+    by_name = {t.name: t for t in fusion.tensors} if fusion.formats else {}
     for note in fusion.formats:
-        t = next((t for t in fusion.tensors if t.name == note.tensor), None)
+        t = by_name.get(note.tensor)
         if t is None or demanded(t) or not any(s.name == "set_allocation" for s in t.log):
             continue
-        t.log[:] = [s for s in t.log if s.name != "set_allocation"]
+        t.forget("set_allocation")
         t.domain.allocation = t.axes
         t.domain.strides = (None,) * len(t.axes)
     fusion.formats = ()

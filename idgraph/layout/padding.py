@@ -112,7 +112,7 @@ def pad_strides(fusion: Fusion, *, alignment: int = 128, threshold: int = 1024) 
     skipped: list[tuple[Tensor, str]] = []
     inside = {t for t in fusion.tensors if t.inline_position == 0}
     for t in fusion.tensors:
-        if t not in inside and t not in fusion.outputs:
+        if t not in inside and not fusion.is_output(t):
             continue
         found = _padded(t, alignment, threshold)
         if isinstance(found, str):
@@ -153,7 +153,7 @@ def _padded(t: Tensor, alignment: int, threshold: int) -> PaddedStrides | str | 
     before = _sectors([(n, a) for n, a, _ in outer], run, size, widths[0])
     after = _sectors([(n, b) for n, _, b in outer], run, size, widths[1])
     extra = (_span(order, made) - _span(order, own)) * size
-    advice = t.definition is None or t in t.fusion.outputs
+    advice = t.definition is None or t.fusion.is_output(t)
     padded, bytes_saved = tuple(made.get(d, 1) for d in t.axes), (before - after) * SECTOR
     banks = [_banks(by_axis[order[-2]], size) for by_axis in (own, made)]
     return PaddedStrides(

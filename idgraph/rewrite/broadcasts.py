@@ -66,7 +66,7 @@ def wide_views(t: Tensor) -> list[Tensor]:
 def _is_cheap(t: Tensor) -> bool:
     """True of a tensor made by cheap operations with numbers on each element of an input, and not asked for itself."""
     e = t.definition
-    if e is None or e.op not in CHEAP or len(e.inputs) != 1 or t in t.fusion.outputs or not t.ndim:
+    if e is None or e.op not in CHEAP or len(e.inputs) != 1 or t.fusion.is_output(t) or not t.ndim:
         return False
     (source,) = e.inputs
     if not all(isinstance(r, Mapped) for r in e.reads[0]) or t.domain.exprs:

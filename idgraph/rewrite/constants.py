@@ -128,7 +128,7 @@ def _sweep(fusion: Fusion, known: Mapping[Tensor, Scalar]) -> None:
         t = e.outputs[0]
         if t not in known or t.definition is not e or t not in fusion.tensors:
             continue
-        if not t.uses and t not in fusion.outputs:
+        if not t.uses and not fusion.is_output(t):
             fusion.remove([e])
         elif e.op != "full":
             rewrite(e, partial(_full, t, known[t]))

@@ -100,7 +100,7 @@ def rewrite(e: TensorExpr, build: Callable[[], Tensor]) -> None:
     fusion.remove([x for x in reversed(exprs) if x not in kept])
     fusion.adopt(t, made, [x for x in exprs if x in kept])
     for x in reversed([x for x in fusion.exprs if x in before]):
-        if not x.output.uses and x.output not in fusion.outputs:
+        if not x.output.uses and not fusion.is_output(x.output):
             fusion.remove([x])
 
 
@@ -330,7 +330,7 @@ def _entries(e: TensorExpr) -> str:
 
 def _stored_anyway(x: Tensor, e: TensorExpr) -> str:
     made = x.definition
-    if x in x.fusion.outputs:
+    if x.fusion.is_output(x):
         return "it is an output"
     if made is not None and made.is_reduction:
         return "it is a reduction's result"

@@ -74,7 +74,7 @@ def _turned(e: TensorExpr) -> Tensor | None:
         return None
     for m in e.inputs:
         made = m.definition
-        if made is None or made.op != "reshape" or m in m.fusion.outputs:
+        if made is None or made.op != "reshape" or m.fusion.is_output(m):
             continue
         if any(use.op not in POINTWISE for use in m.uses):
             continue

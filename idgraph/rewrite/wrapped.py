@@ -57,7 +57,7 @@ def wrap_pieces(fusion: Fusion) -> int:
 def _drop_unread(fusion: Fusion) -> None:
     """Remove moves that nobody reads: a copy into an end took only that end's shape."""
     for e in reversed(fusion.exprs):
-        if e.op in ("slice", "slice_scatter", "copy", "full") and not e.output.uses and e.output not in fusion.outputs:
+        if e.op in ("slice", "slice_scatter", "copy", "full") and not e.output.uses and not fusion.is_output(e.output):
             fusion.remove([e])
 
 

@@ -109,7 +109,7 @@ def _schedule(
     for t in fusion.tensors:
         if t.definition is not None:
             t.memory = "auto"
-            t.log[:] = [s for s in t.log if s.name != "set_memory"]
+            t.forget("set_memory")
             reset(t)
     _join_reshapes(fusion)
     if any(e.is_reduction for e in fusion.exprs):
@@ -121,8 +121,8 @@ def _schedule(
     _join_views(fusion)
     take_back(fusion)
     if layout:
-        kept = stored_tensors(fusion)
-        lay_out(fusion, [t for t in fusion.tensors if t in kept and (t in fusion.outputs or not reduces(t))])
+        kept, outputs = stored_tensors(fusion), set(fusion.outputs)
+        lay_out(fusion, [t for t in fusion.tensors if t in kept and (t in outputs or not reduces(t))])
     pad(fusion, padded)
     rows = schedule_rows(fusion, config)
     nests = _Nests(chosen, stored_tensors(fusion) | rows.members, rows.members)
@@ -166,14 +166,14 @@ def _inline(fusion: Fusion, tensors: Sequence[Tensor], later: Mapping[Tensor, in
     while tensors:
         for t in tensors:  # positions of an earlier round may not suit readers that are copies
             t.inline_position = 0
-            t.log[:] = [s for s in t.log if s.name != "inline"]
+            t.forget("inline")
         agreed = inline_far(fusion, tensors, later)
         apart = {t for t in tensors if t.inline_position and _has_threads(t.loop[t.inline_position :])}
         if not apart:
             return agreed
         for t in apart:
             t.inline_position = 0
-            t.log[:] = [s for s in t.log if s.name != "inline"]
+            t.forget("inline")
         tensors = [t for t in tensors if t not in apart]
     return False
 
@@ -212,7 +212,7 @@ def _join_views(fusion: Fusion) -> None:
         x = inner.inputs[0]
         build = partial(apply, fusion, "unsqueeze", (x,), {"dims": dims})
         fusion.adopt(e.output, *fusion.trying(build, e.source_line))
-        if not view.uses and view not in fusion.outputs:
+        if not view.uses and not fusion.is_output(view):
             fusion.remove([inner])
 
 
@@ -225,7 +225,7 @@ def _join_reshapes(fusion: Fusion) -> None:
         shape = tuple(attr(d.extent) for d in e.output.axes)
         build = partial(apply, fusion, "reshape", (inner.inputs[0],), {"shape": shape})
         fusion.adopt(e.output, *fusion.trying(build, e.source_line))
-        if not inner.output.uses and inner.output not in fusion.outputs:
+        if not inner.output.uses and not fusion.is_output(inner.output):
             fusion.remove([inner])
 
 
@@ -249,7 +249,8 @@ class _Nests:
         if t not in self.stored and t.ndim:
             self.widen(t)
         if t not in self.stored and _is_cheap(t, self.stored):
-            complete, reads = self.complete(t), reads_of(t)
+            reads = reads_of(t)
+            complete = self.complete(reads)
             if len(reads) > len(complete):
                 keep = complete or reads[-1:]
                 self.copy(t, [r for r in reads if r not in keep])
@@ -302,15 +303,16 @@ class _Nests:
                 self.follow(t, leader)
         return bool(fresh)
 
-    def complete(self, t: Tensor) -> list[Read]:
-        """The reads that need all of ``t``, of uses that are themselves computed completely."""
-        return [(use, k) for use, k in reads_of(t) if use.output in self.whole and reads_all(use, k)]
+    def complete(self, reads: Sequence[Read]) -> list[Read]:
+        """Those of a tensor's reads that need all of it, of uses that are themselves computed completely."""
+        return [(use, k) for use, k in reads if use.output in self.whole and reads_all(use, k)]
 
     def leader(self, t: Tensor, fresh: Collection[TensorExpr] = ()) -> Read | None:
         """The read whose loops ``t`` follows: the last that needs all of it, of those not ``fresh`` if there are such.
         None where several need parts only, so that no loops of theirs visit all that the others read, and for a scan
         whose reader is looped over as a row reduction, which runs along another axis."""
-        complete, reads = sorted(self.complete(t), key=lambda r: r[0] not in fresh), reads_of(t)
+        reads = reads_of(t)
+        complete = sorted(self.complete(reads), key=lambda r: r[0] not in fresh)
         found = complete[-1] if complete else reads[0] if len(reads) == 1 else None
         scan = t.definition is not None and t.definition.op in SCANS
         return None if scan and found is not None and found[0].output not in self.leads else found

@@ -163,7 +163,7 @@ def _limit(t: Tensor) -> int:
 
 def _is_written(fusion: Fusion, t: Tensor) -> bool:
     """Whether an output is always written: it must not follow a loop that may be empty."""
-    if t not in fusion.outputs:
+    if not fusion.is_output(t):
         return True
     try:
         check_written(IdModel(fusion))

@@ -44,4 +44,4 @@ def runs_inside(t: Tensor, p: int) -> IterDomain | None:
 def uninline(t: Tensor) -> None:
     """Take back the compute-at position of ``t``; its loops stay."""
     t.inline_position = 0
-    t.log[:] = [s for s in t.log if s.name != "inline"]
+    t.forget("inline")

@@ -25,7 +25,11 @@ Read = tuple[TensorExpr, int]  # a reader and its operand
 
 def reads_of(t: Tensor) -> list[Read]:
     """The ways in which ``t`` is read: one for each reader, more where one reads it at several places."""
-    return [(use, k) for use in t.uses for k in use.operands_of(t) if canonical_operand(use, k) == k]
+    found: list[Read] = []
+    for use in t.uses:
+        at = [k for k, x in enumerate(use.inputs) if x is t]
+        found += [(use, k) for k in at if k == at[0] or canonical_operand(use, k) == k]
+    return found
 
 
 def reads_all(e: TensorExpr, k: int) -> bool:

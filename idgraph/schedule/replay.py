@@ -69,22 +69,25 @@ class _Replay:
 
     def through(self, exprs: Sequence[DomainExpr], wanted: set[IterDomain]) -> None:
         """Replay those of ``exprs`` that lead to ``wanted``; a merge with an axis unknown here keeps the other one."""
-        needed = set(wanted)
+        needed, image = set(wanted), self.image
         for e in reversed(exprs):
-            if any(d in needed for d in e.outputs):
+            if not needed.isdisjoint(e.outputs):
                 needed.update(e.inputs)
         for e in exprs:
-            if isinstance(e, Stride) and e.source in needed and e.source not in self.image:
+            if isinstance(e, Stride) and e.source in needed and e.source not in image:
                 self._spread(e)
-            if not any(d in needed for d in e.outputs) or all(d in self.image for d in e.outputs):
+            sources, made = e.inputs, e.outputs
+            if needed.isdisjoint(made) or image.keys() >= {*made}:
                 continue
-            have = [self.image[d] for d in e.inputs if d in self.image]
-            self._narrowed(e)
+            have = [image[d] for d in sources if d in image]
+            if self._narrow or len(have) < len(sources):
+                self._narrowed(e)
             if have and self._stays_whole(e):
                 continue
-            if len(have) == len(e.inputs):
-                if all(d in self.tensor.loop for d in have):
-                    self._step(e, [self.tensor.loop.index(d) for d in have])
+            if len(have) == len(sources):
+                loop = self.tensor.loop
+                if set(loop).issuperset(have):
+                    self._step(e, [loop.index(d) for d in have])
             elif have and isinstance(e, Merge):
                 self.image[e.out] = have[0]
 
@@ -147,7 +150,7 @@ class _Replay:
         t, before = self.tensor, set(self.tensor.loop)
         match e:
             case Split():
-                loops.split(t, at[0], e.factor, e.inner_split)
+                loops.split_like(t, at[0], e)
             case Merge():
                 if self._mixed(at):
                     return
@@ -200,12 +203,14 @@ def replay_loops(
     replay = _Replay(target, image, cut)
     replay.through(exprs, set(reference.loop))
     order: list[int] = []
+    place = {mine: p for p, mine in enumerate(target.loop)}
     for d in reference.loop:
         mine = replay.image.get(d)
-        if mine is not None and mine in target.loop and target.loop.index(mine) not in order:
-            order.append(target.loop.index(mine))
+        at = None if mine is None else place.get(mine)
+        if mine is not None and at is not None and at not in order:
+            order.append(at)
             if d.parallel != "serial" and mine.kind != "reduction":
-                loops.parallelize(target, order[-1], d.parallel)
+                loops.parallelize(target, at, d.parallel)
     rest = [p for p in range(len(target.loop)) if p not in order]
     rest.sort(key=lambda p: target.loop[p].kind == "reduction")
     if [*order, *rest] != sorted([*order, *rest]):
@@ -271,7 +276,7 @@ def like_producer(consumer: Tensor, e: TensorExpr, k: int) -> None:
 
 def _may_be_cut(p: Tensor) -> bool:
     """Whether every reader of ``p`` takes the same part of it: loops over that part compute all that is needed."""
-    if p in p.fusion.outputs or (p.definition is not None and p.definition.op in (*SCATTERS, *SCANS)):
+    if p.fusion.is_output(p) or (p.definition is not None and p.definition.op in (*SCATTERS, *SCANS)):
         return False
     if len(p.uses) > 1 and any(is_cut(x) for e in p.uses for x in e.output.domain.loop_exprs):
         return False

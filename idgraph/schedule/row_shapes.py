@@ -67,7 +67,7 @@ def shape_of(space: Space, writes: bool, config: KernelConfig = RULE) -> Shape:
     if beside > 1:
         why = "rows of a few columns: several a thread, which lie side by side"
         return Shape(1, 1, BLOCK, across=True, why=why, side=beside)
-    sizes = [item_size(t.dtype) for t in (*read, *columns) if not t.definition or t in t.fusion.outputs]
+    sizes = [item_size(t.dtype) for t in (*read, *columns) if not t.definition or t.fusion.is_output(t)]
     lanes = VECTOR_BYTES // min([*sizes, 4])
     usual = WRITING_THREADS if writes else REDUCING_THREADS
     if count is None:

@@ -270,7 +270,7 @@ def share_equal(fusion: Fusion) -> None:
         args = tuple(id(a) if isinstance(a, Tensor) else (type(a).__name__, repr(a)) for a in e.args)
         attrs = tuple((k, repr(v)) for k, v in sorted(e.attrs.items()))
         first = known.setdefault((e.op, args, attrs, e.output.dtype), e.output)
-        if first is not e.output and e.output not in fusion.outputs and len(e.outputs) == 1:
+        if first is not e.output and not fusion.is_output(e.output) and len(e.outputs) == 1:
             fusion.replace(e.output, first)
 
 

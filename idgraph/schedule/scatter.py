@@ -211,7 +211,7 @@ def _saved(e: TensorExpr) -> Saving | None:
     if not all(d.extent.is_const for d in t.axes):
         return None
     size = _size_of(t.axes) * item_size(t.dtype)
-    kept = t in t.fusion.outputs  # it is stored once all the same: what is saved is the copy that would be updated
+    kept = t.fusion.is_output(t)  # it is stored once all the same: what is saved is the copy that would be updated
     return Saving(0 if kept else size, size if kept else 2 * size)
 
 

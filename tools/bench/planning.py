@@ -2,7 +2,8 @@
 
 Chains of pointwise operations, residual blocks (with a reduction over rows, and without) and fan-outs, scheduled by
 `ig.schedule.auto` and planned by `ig.fuse.plan`, each in a process of its own. The growth is told as the power of the
-number of operations that the time of the last two sizes grows by.
+number of operations that the time of the last two sizes grows by. FILE is written after every row, with the machine and
+its load; a row that was stopped says so.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import platform
 import sys
 import time
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import idgraph as ig
+from tools.bench.cpu import machine
 
 SIZES = (1000, 3000, 10_000)
 LIMIT_S = 600.0
@@ -108,8 +111,31 @@ def grown(rows: list[dict[str, Any]], key: str) -> float | None:
     return round(log(b / a) / log(m / n), 2)
 
 
+def told() -> dict[str, Any]:
+    """The machine, its load over the last minute, and the day."""
+    return {
+        "machine": machine(),
+        "load": [round(x, 1) for x in os.getloadavg()],
+        "day": time.strftime("%Y-%m-%d"),
+        "python": platform.python_version(),
+    }
+
+
+def write(path: Path | None, rows: list[dict[str, Any]]) -> None:
+    """The rows so far, by a file that takes the place of the old one at once."""
+    if path is None:
+        return
+    growth = {
+        family: {key: grown([r for r in rows if r["family"] == family], key) for key in ("auto_s", "plan_s")}
+        for family in dict.fromkeys(r["family"] for r in rows)
+    }
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(json.dumps({**told(), "rows": rows, "growth": growth}, indent=1) + "\n", encoding="utf-8")
+    part.replace(path)
+
+
 def main() -> int:
-    """Measure, print a table, write JSON."""
+    """Measure, print a table, write JSON row by row."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--family", action="append", choices=sorted(FAMILIES))
@@ -117,24 +143,20 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     all_rows: list[dict[str, Any]] = []
-    growth: dict[str, Any] = {}
     print(f"{'family':<10}{'operations':>11}{'auto s':>9}{'plan s':>9}{'kernels before':>16}{'after':>7}")
     for family in args.family or FAMILIES:
         rows: list[dict[str, Any]] = []
         for n in args.sizes:
             row = measured(family, n, args.limit)
             rows.append(row)
-            told = row.get("failed") or f"{row['auto_s']:>9}{row['plan_s']:>9}{row['before']:>16}{row['after']:>7}"
-            print(f"{family:<10}{n:>11}{told}", flush=True)
+            all_rows.append(row)
+            write(args.json, all_rows)
+            text = row.get("failed") or f"{row['auto_s']:>9}{row['plan_s']:>9}{row['before']:>16}{row['after']:>7}"
+            print(f"{family:<10}{n:>11}{text}", flush=True)
             if "failed" in row:
                 break
-        all_rows += rows
-        growth[family] = {key: grown(rows, key) for key in ("auto_s", "plan_s")}
-        print(f"{family}: grows as operations to the {growth[family]}", flush=True)
-    if args.json:
-        report = {"machine": platform.processor() or platform.machine(), "python": platform.python_version(),
-                  "rows": all_rows, "growth": growth}  # fmt: skip
-        args.json.write_text(json.dumps(report, indent=1), encoding="utf-8")
+        growth = {key: grown(rows, key) for key in ("auto_s", "plan_s")}
+        print(f"{family}: grows as operations to the {growth}", flush=True)
     return 0
 
 
