@@ -290,7 +290,7 @@ class _Lines:
             case Note(text):
                 return f"# {text}"
             case Declare(name, dtype, value):
-                return f"{self.made(Local(name, dtype))} = {value!r}"
+                return f"acc {self.made(Local(name, dtype))} = {value!r}"
             case Registers(name, dtype, number, words):
                 return f"registers {self.made(Local(name, dtype))}{'x2' if words else ''}[{number}]"
             case Alloc(buffer):

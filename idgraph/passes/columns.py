@@ -42,7 +42,7 @@ def by_columns(kernel: Kernel) -> Kernel:
     ... kernel k():
     ...   buffer x: float32[1600] input "x"
     ...   buffer y: float32[1] output "y"
-    ...   s: float64 = 0.0
+    ...   acc s: float64 = 0.0
     ...   for i < 7:
     ...     for t < 16, threadIdx.x:
     ...       if i*16 + t < 100:
@@ -55,7 +55,7 @@ def by_columns(kernel: Kernel) -> Kernel:
     kernel k():
       buffer x: float32[1600] input "x"
       buffer y: float32[1] output "y"
-      s: float64 = 0.0
+      acc s: float64 = 0.0
       for i < 4:
         for c < 100:
           v: float32 = x[c + i*400]

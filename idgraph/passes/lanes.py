@@ -34,6 +34,7 @@ from idgraph.kernel.ir import (
     Store,
     walk,
 )
+from idgraph.kernel.ssa import single
 from idgraph.kernel.values import Values
 
 MAX_LANES = 64
@@ -113,7 +114,7 @@ def with_lanes(kernel: Kernel) -> Kernel:
           y[i*4 + 2] = t_2
           y[i*4 + 3] = t_3
     """
-    return replace(kernel, body=_unrolled(kernel.body, unwritten(kernel.buffers, kernel.body)))
+    return replace(kernel, body=single(_unrolled(kernel.body, unwritten(kernel.buffers, kernel.body))))
 
 
 def _unrolled(body: Body, read_only: frozenset[str], after: frozenset[str] = frozenset()) -> Body:

@@ -38,7 +38,7 @@ READ_BY_STEPS = """
 kernel k():
   buffer x: float32[64] input "x"
   buffer y: float32[64] output "y"
-  m: float32 = -inf
+  acc m: float32 = -inf
   for i < 64:
     u: float32 = x[i]
     m <- amax u

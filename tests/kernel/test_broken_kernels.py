@@ -40,7 +40,7 @@ kernel k():
   buffer y: float32[4] output "y"
   launch blockIdx.x: 4; threadIdx.x: 16
   for i < 4, blockIdx.x:
-    acc: float64 = 0
+    acc acc: float64 = 0
     for j < 16, threadIdx.x:
       v: float32 = x[i*16 + j]
       acc <- sum v, to float32
@@ -62,7 +62,7 @@ kernel k():
   buffer x: float32[8] input "x"
   buffer y: float32[16] output "y"
   launch threadIdx.x: 16
-  acc: float64 = 0
+  acc acc: float64 = 0
   for i < 8:
     for j < 1, threadIdx.x:
       v: float32 = x[i]
@@ -79,7 +79,7 @@ kernel k():
   buffer y: float32[16] output "y"
   buffer z: float32[1] output "z"
   launch threadIdx.x: 16
-  acc: float64 = 0
+  acc acc: float64 = 0
   for i < 8:
     for j < 16, threadIdx.x:
       v: float32 = x[i*16 + j]
