@@ -334,7 +334,8 @@ class _Roller:
         room, gathered = self.room, self.gathered
         self.room, self.gathered = _Room([*room.free, *room.done]), {}
         made = self.level(body)
-        unused, used = set(self.room.free), [*self.room.used, *self.room.done]
+        unused = set(self.room.free)
+        used = [*(x for x in self.room.used if self.arrays[x].count > 1), *self.room.done]
         self.room = _Room(
             [x for x in room.free if x in unused], room.used, [*(x for x in room.done if x in unused), *used]
         )

@@ -1,0 +1,96 @@
+"""Single assignment: one definition for each value, after lowering and after every pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import idgraph as ig
+from idgraph.kernel.ssa import is_single, single
+from idgraph.runtime.program import stages
+from tools.bench.class_rows import CLASSES
+
+TWO_SIDES = """
+kernel k():
+  buffer x: float32[8] input "x"
+  buffer y: float32[8] output "y"
+  for i < 8:
+    if i < 4:
+      v: float32 = x[i]
+      u: float32 = neg(v)
+    if i >= 4:
+      v: float32 = x[7 - i]
+      u: float32 = exp(v)
+    y[i] = u
+"""
+
+
+def made(text: str) -> str:
+    """The text with one definition for each value; without the first lines."""
+    k = ig.kernel.parse(text)
+    once = replace(k, body=single(k.body))
+    assert ig.kernel.parse(str(once)) == once
+    return "\n".join(str(once).splitlines()[4:])
+
+
+def test_each_side_has_its_own_and_a_read_of_both_is_a_choice() -> None:
+    assert (
+        made(TWO_SIDES)
+        == """    if i < 4:
+      v: float32 = x[i]
+      u: float32 = neg(v)
+    if i >= 4:
+      v_s2: float32 = x[7 - i]
+      u_s2: float32 = exp(v_s2)
+    u_s3: float32 = choose(i >= 4 ? u_s2, u)
+    y[i] = u_s3"""
+    )
+
+
+def test_a_read_under_the_condition_needs_no_choice() -> None:
+    text = TWO_SIDES.replace("    y[i] = u", "    if i >= 6:\n      y[i] = u")
+    assert "choose" not in made(text) and "y[i] = u_s2" in made(text)
+
+
+def test_an_index_of_its_own_for_each_loaded_value() -> None:
+    text = """
+kernel k():
+  where ld0 in _, _
+  buffer x: int64[8] input "x"
+  buffer y: int64[8] output "y"
+  for i < 2:
+    a: int64 = x[i]
+    let ld0 = a
+    y[ld0] = 1
+    a: int64 = x[i + 2]
+    let ld0 = a
+    y[ld0] = 2
+"""
+    assert "let ld0_s2 = a_s2\n    y[ld0_s2] = 2" in made(text)
+
+
+def test_a_value_that_steps_hand_on_is_an_accumulator() -> None:
+    text = """
+kernel k():
+  buffer x: float32[8] input "x"
+  buffer y: float32[8] output "y"
+  a: float32 = cast(0.0)
+  for i < 8:
+    b: float32 = x[i]
+    a: float32 = add(a, b)
+  y[0] = a
+"""
+    with pytest.raises(AssertionError, match="a goes from one step of loop i to the next"):
+        made(text)
+    last = text.replace("    a: float32 = add(a, b)", "    if i < 4:\n      a: float32 = neg(b)")
+    with pytest.raises(AssertionError, match="a goes from one step of loop i to the next"):
+        made(last)
+
+
+@pytest.mark.parametrize("key", ["rope_sections", "reflected", "smoothed_loss", "table_norm", "sum_leading"])
+@pytest.mark.parametrize("target", ["cuda", "cpu"])
+def test_kernels_have_one_definition_for_each_value_after_every_pass(key: str, target: ig.runtime.Target) -> None:
+    f = CLASSES[key]()
+    ig.schedule.auto(f)
+    assert [name for name, plan in stages(f, target) if not all(is_single(k.body) for k in plan.kernels)] == []
