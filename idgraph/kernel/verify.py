@@ -114,9 +114,8 @@ class Structure:
             raise broken(self.name, f"{x.name} has a definition before this one", s)
         if isinstance(s, Declare):
             self.accumulators.add(x.name)
-        self.set_under.setdefault(x.name, []).append(
-            self.under | self.singles | (self.loops if x.at is None else frozenset())
-        )
+        around = self.under | self.singles
+        self.set_under.setdefault(x.name, []).append(around | self.loops if x.at is None else around)
         self.types.setdefault(x.name, set()).add(x.dtype)
 
     def inside(self, s: Stmt) -> None:

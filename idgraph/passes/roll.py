@@ -69,6 +69,7 @@ from idgraph.kernel.ssa import all_leaving
 from idgraph.kernel.statements import Access
 from idgraph.passes.affine import along, shape
 from idgraph.passes.purpose import merged
+from idgraph.passes.room import Room
 
 _BASE = re.compile(r"[a-z]+[0-9]*")
 LANE = ("q", "r")  # variables of the loops over lanes, inner ones first
@@ -285,19 +286,6 @@ class _Order:
 
 
 @dataclass(slots=True)
-class _Room:
-    """Arrays for the values of one level: those it may use, those it uses, those that statements inside are done with.
-
-    Nothing behind a statement reads what is set inside it, so the next one may use its arrays; statements of the level
-    itself may not, since a loop of theirs may move in front.
-    """
-
-    free: list[str] = field(default_factory=list[str])
-    used: list[str] = field(default_factory=list[str])
-    done: list[str] = field(default_factory=list[str])
-
-
-@dataclass(slots=True)
 class _Roller:
     """``names`` maps each lane's variable to its array element; ``arrays`` holds the sizes of the arrays."""
 
@@ -308,7 +296,7 @@ class _Roller:
     gathered: dict[object, str] = field(default_factory=dict[object, str])
     leaving: frozenset[str] = frozenset()  # variables that are read outside of the statement that they are set in
     held: dict[str, int] = field(default_factory=dict[str, int])  # elements of each array that the level has in use
-    room: _Room = field(default_factory=_Room)
+    room: Room = field(default_factory=Room)
 
     def level(self, body: Sequence[Stmt]) -> list[Stmt]:
         """``body`` with its straight parts rolled."""
@@ -331,14 +319,10 @@ class _Roller:
 
     def inside(self, body: Sequence[Stmt]) -> list[Stmt]:
         """The statements inside one: they may use the arrays that are done with."""
-        room, gathered = self.room, self.gathered
-        self.room, self.gathered = _Room([*room.free, *room.done]), {}
+        outer, gathered = self.room, self.gathered
+        self.room, self.gathered = outer.inside(), {}
         made = self.level(body)
-        unused = set(self.room.free)
-        used = [*(x for x in self.room.used if self.arrays[x].count > 1), *self.room.done]
-        self.room = _Room(
-            [x for x in room.free if x in unused], room.used, [*(x for x in room.done if x in unused), *used]
-        )
+        self.room = outer.behind(self.room, {n for n, x in self.arrays.items() if x.count > 1})
         self.gathered = gathered
         return made
 

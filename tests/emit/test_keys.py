@@ -48,7 +48,7 @@ kernel k():
 
 @pytest.mark.parametrize(
     "more",
-    ["    y[i] = m", "    m <- amin u", "    if i < m:\n      m <- amax u", "    m: float32 = neg(u)"],
+    ["    y[i] = m", "    m <- amin u", "    if i < m:\n      m <- amax u"],
     ids=str.strip,
 )
 def test_an_extremum_that_the_loop_reads_or_lowers_again_stays(more: str) -> None:

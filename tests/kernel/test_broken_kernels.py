@@ -133,9 +133,9 @@ BROKEN: list[tuple[str, str, str, str]] = [
         NEIGHBOURS, "      b: float32 = s[(j + 1) % 32]\n", "      if j < 3:\n        b: float32 = s[(j + 1) % 32]\n",
         "b is set under a condition that does not hold where it is read",
     ),
-    (NEIGHBOURS, "c: float32 = add(a, b)", "b: float32 = add(a, b)\n      c: float32 = neg(b)", "b has a definition before this one"),
-    (SUMS, "v: float32 = x", "acc: float64 = cast(1.0)\n      v: float32 = x", "acc has a definition before this one"),
-    (SUMS, "    r: float32 = cast(acc)", "    r: float32 = cast(acc)\n    r <- sum acc", "is changed, and is not an acc"),
+    (NEIGHBOURS, "c: float32 = add", "b: float32 = neg(a)\n      c: float32 = add", "b has a definition before this"),
+    (SUMS, "v: float32 = x", "acc: float64 = cast(1)\n      v: float32 = x", "acc has a definition before"),
+    (SUMS, "    r: float32 = cast(acc)", "    r: float32 = cast(acc)\n    r <- sum r", "is changed, and is not"),
     (LOOPS, "    y[i] = acc", "    y[i] = v", "v is set in a loop, and read outside of it"),
     (LOOPS, "acc <- sum v", "acc <- sum w", "w has no type here"),
     # addresses and arrays

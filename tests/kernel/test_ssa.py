@@ -8,6 +8,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.kernel.ssa import is_single, single
+from idgraph.runtime import Target
 from idgraph.runtime.program import stages
 from tools.bench.class_rows import CLASSES
 
@@ -53,6 +54,13 @@ def test_a_read_under_the_condition_needs_no_choice() -> None:
     assert "choose" not in made(text) and "y[i] = u_s2" in made(text)
 
 
+def test_a_read_where_the_condition_does_not_hold_takes_the_value_before_it() -> None:
+    text = TWO_SIDES.replace("    if i >= 4:\n", "    if i < 2:\n").replace(
+        "    y[i] = u", "    if i >= 2:\n      y[i] = u"
+    )
+    assert "if i >= 2:\n      y[i] = u" in made(text) and "choose" not in made(text)
+
+
 def test_an_index_of_its_own_for_each_loaded_value() -> None:
     text = """
 kernel k():
@@ -90,7 +98,7 @@ kernel k():
 
 @pytest.mark.parametrize("key", ["rope_sections", "reflected", "smoothed_loss", "table_norm", "sum_leading"])
 @pytest.mark.parametrize("target", ["cuda", "cpu"])
-def test_kernels_have_one_definition_for_each_value_after_every_pass(key: str, target: ig.runtime.Target) -> None:
+def test_kernels_have_one_definition_for_each_value_after_every_pass(key: str, target: Target) -> None:
     f = CLASSES[key]()
     ig.schedule.auto(f)
     assert [name for name, plan in stages(f, target) if not all(is_single(k.body) for k in plan.kernels)] == []
