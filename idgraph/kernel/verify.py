@@ -114,8 +114,10 @@ class Structure:
             raise broken(self.name, f"{x.name} has a definition before this one", s)
         if isinstance(s, Declare):
             self.accumulators.add(x.name)
-        around = self.under | self.singles
-        self.set_under.setdefault(x.name, []).append(around | self.loops if x.at is None else around)
+        around = self.under | self.singles | self.loops
+        if x.at is not None:  # another element, under another condition, in each step of a loop over lanes
+            around = self.singles | {c for c in self.under if not c.names & x.at.names}
+        self.set_under.setdefault(x.name, []).append(around)
         self.types.setdefault(x.name, set()).add(x.dtype)
 
     def inside(self, s: Stmt) -> None:

@@ -103,7 +103,7 @@ TEXT = str(ig.emit(transposed(), "cpu").kernels[0])
         ("kernel k():\n  for i < __import__('os'):", "line 2"),
         ("kernel k():\n  t: float32 = buf0[0]", "line 2"),
         ("kernel k():\n  t: float32 = add(u, 1)", "u has no type"),
-        ("kernel k():\n  t: floaty = 1", "'floaty' is not a type"),
+        ("kernel k():\n  acc t: floaty = 1", "'floaty' is not a type"),
         ("kernel k():\n  for i < 4, warp:\n", "not a way"),
         ("kernel k():\n  if 4:\n", "not a condition"),
         ("kernel k():\n  t: float32 = add(1, 2", "line 2"),
