@@ -59,6 +59,57 @@ class Tape:
             return [_alone(e, env) for e in self._exprs]
         return [values[k] for k in self._places]
 
+    def function(self) -> Callable[..., tuple[Any, ...]]:
+        """The same as one Python function of the symbols, in the order of `names`: some times faster, and dearer to
+        make. It raises `ZeroDivisionError` where an expression divides by zero.
+
+        >>> from idgraph.arith import symbol
+        >>> n, m = symbol("n", 0), symbol("m", 0)
+        >>> tape = Tape((n + 1, n * m, 7 // n))
+        >>> tape.names, tape.function()(3, 4)
+        (('n', 'm'), (4, 12, 2))
+        """
+        nodes = dict.fromkeys(_in_order(self._exprs))
+        texts: dict[Expr, str] = {n: f"s{k}" for k, n in enumerate(self._symbols)}
+        lines: list[str] = []
+        for n in nodes:
+            if n.op == "const":
+                texts[n] = repr(bool(n.value) if n.cond else n.value)
+            elif n not in texts:
+                texts[n] = f"v{len(lines)}"
+                lines.append(f"    {texts[n]} = {_text(n, [texts[a] for a in n.args])}")
+        found = "".join(f"{texts[e]}, " for e in self._exprs)
+        head = f"def numbers({', '.join(texts[s] for s in self._symbols)}):"
+        space: dict[str, Any] = {"min": min, "max": max, "bool": bool}
+        exec("\n".join([head, *lines, f"    return ({found})"]), space)  # noqa: S102 - words of ours and integers
+        return space["numbers"]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The symbols that the expressions have."""
+        return self._names
+
+
+_INFIX = {
+    "add": "+", "mul": "*", "floordiv": "//", "mod": "%", "xor": "^", "lt": "<", "le": "<=", "eq": "==", "ne": "!=",
+    "and": "and", "or": "or",
+}  # fmt: skip
+
+
+def _text(node: Expr, operands: Sequence[str]) -> str:
+    """The node's value as Python."""
+    match node.op:
+        case "min" | "max":
+            return f"{node.op}({', '.join(operands)})"
+        case "not":
+            return f"not {operands[0]}"
+        case "where":
+            return f"{operands[1]} if {operands[0]} else {operands[2]}"
+        case "and" | "or":
+            return f"bool({_INFIX[node.op].join(f' {o} ' for o in operands)})"
+        case _:
+            return f" {_INFIX[node.op]} ".join(operands)
+
 
 def _alone(e: Expr, env: Mapping[str, int]) -> Value:
     try:

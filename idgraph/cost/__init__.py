@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, cast
 
-from idgraph.cost.device import Device, device_of, devices
 from idgraph.errors import IdGraphError, arguments, short_repr, user_line
+from idgraph.ir.device import Device, device_of, devices
 from idgraph.loading import LOADING, load
 
 if TYPE_CHECKING:

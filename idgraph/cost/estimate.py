@@ -11,7 +11,6 @@ import numpy as np
 
 from idgraph.arith import Expr
 from idgraph.cost.assembler import assemble
-from idgraph.cost.device import SECTOR, Device
 from idgraph.cost.model import AccessCost, Assembly, Bound, Cost, KernelCost, TensorCost
 from idgraph.cost.points import Arrays, count_points, grid, relevant, stored_integers
 from idgraph.cost.reuse import Reuse, room_of
@@ -19,6 +18,7 @@ from idgraph.cost.sites import KernelSites, Site, Work, sites_of
 from idgraph.cost.traffic import Block, Distinct, distinct, site_points, touched, warp_sectors
 from idgraph.errors import IdGraphError, short_repr
 from idgraph.ir import is_float, item_size
+from idgraph.ir.device import SECTOR, Device
 from idgraph.ir.optable import OPERATIONS
 from idgraph.ir.targets import TARGETS
 from idgraph.kernel.ir import Buffer, Kernel

@@ -12,9 +12,9 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from idgraph.cost.device import Device, devices
 from idgraph.errors import IdGraphError, short_repr
 from idgraph.ir import DType, Fusion, Tensor
+from idgraph.ir.device import Device, devices
 from idgraph.ir.indexed import scatter_add
 from idgraph.ir.ops import add, copy, div, exp, mul, remainder
 from idgraph.runtime import emit

@@ -11,9 +11,9 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, Literal
 
-from idgraph.cost.device import Device
 from idgraph.display import Printed, Sheet, write_whole
 from idgraph.errors import IdGraphError
+from idgraph.ir.device import Device
 
 Bound = Literal["memory", "cache", "arithmetic", "special functions", "loads", "atomics", "launch"]
 

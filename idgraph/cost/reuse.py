@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from idgraph.cost.device import Device
 from idgraph.cost.points import relevant
 from idgraph.cost.sites import Around, Data, Site
 from idgraph.cost.traffic import Block
 from idgraph.ir import item_size
+from idgraph.ir.device import Device
 
 _ORDER = ("blockIdx.z", "blockIdx.y", "blockIdx.x")  # the last one changes fastest
 

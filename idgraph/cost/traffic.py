@@ -9,7 +9,6 @@ from math import prod
 import numpy as np
 
 from idgraph.arith import Expr
-from idgraph.cost.device import SECTOR
 from idgraph.cost.points import (
     LIMIT,
     SAMPLE,
@@ -25,9 +24,10 @@ from idgraph.cost.points import (
     values,
 )
 from idgraph.cost.sites import Around, Data, Site
+from idgraph.index.warps import WARP, sectors_from
 from idgraph.ir import item_size
+from idgraph.ir.device import SECTOR
 
-WARP = 32
 DIMS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 
 
@@ -107,8 +107,7 @@ def _different(warp: Ints, address: Ints, span: int, item: int) -> int:
     """The different (warp, sector) pairs of accesses of ``span`` bytes."""
     if not len(warp):
         return 0
-    first = address * item // SECTOR
-    last = (address * item + span - 1) // SECTOR
+    first, last = sectors_from(address, span, item)
     most = int((last - first).max()) + 1
     made = [np.where(first + k <= last, first + k, last) for k in range(most)]
     low = int(first.min())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -31,9 +31,9 @@ from idgraph.runtime.program import Program
 if TYPE_CHECKING:
     from idgraph.ir import Fusion
     from idgraph.runtime.caller import Caller, Route
+    from idgraph.runtime.frozen import Frozen
 
 Env = dict[str, int]
-Short = Callable[[Sequence[Any]], "list[Any] | None"]  # of all arguments; None where the kernels have changed
 Targets = Mapping[int, Any]  # the caller's arrays by the slots of what they take
 
 
@@ -53,7 +53,7 @@ KEYS: dict[type, Callable[[Any], Hashable]] = {
 }
 
 
-def key_of(given: Sequence[object]) -> Hashable:
+def key_of(given: Sequence[object]) -> tuple[Any, ...] | None:
     """The key of these arguments; None where one must be looked at each time."""
     for value in given:
         if is_torch(value) and type(value) not in KEYS and torch_kind().is_plain(type(value)):
@@ -62,6 +62,12 @@ def key_of(given: Sequence[object]) -> Hashable:
         return tuple([KEYS[type(v)](v) for v in given])
     except (KeyError, RuntimeError):
         return None
+
+
+class Short(Protocol):
+    """A short call of all arguments: None where the kernels have changed. ``first``: the one that waits."""
+
+    def __call__(self, given: Sequence[Any], first: bool = False, /) -> list[Any] | None: ...
 
 
 class Step(Protocol):
@@ -83,7 +89,7 @@ class Bound:
             )
         given = dict(zip(runner.names, flat, strict=True)) | imported.bound
         self._runner = runner
-        self._space = space = space_of(given)
+        self._space = space = space_of(given) if runner.how.home is None else TorchSpace(runner.how.home)
         runner.check_device(given)
         taken = {name: space.taken(value) for name, value in given.items()}
         compared = {n: given[n] for n in runner.names if runner.is_read(n)}
@@ -128,6 +134,12 @@ class Bound:
         if self._turns or slots is None or not isinstance(step, _Kernels):
             return None
         return step.short(slots)
+
+    def likeness(self) -> Likeness | None:
+        """See `_Kernels.likeness`; of a binding that has a short call."""
+        slots = None if self._results is None else self._results.fresh_slots()
+        step = self._steps[0][0]
+        return step.likeness(slots) if slots is not None and isinstance(step, _Kernels) else None
 
     def _made(self, known: frozenset[str]) -> Iterator[tuple[Step, tuple[int, ...]]]:
         """All steps, each with the slots that no later one reads."""
@@ -180,6 +192,17 @@ def _turns(value: Any, space: Space) -> bool:
     if not isinstance(space, TorchSpace):
         return False
     return not is_torch(value) or value.requires_grad or value.device != space.device
+
+
+class Likeness(NamedTuple):
+    """The parts that short calls of one launch share, whatever the sizes: its kernels, slots of the arguments that
+    they read, symbols, and places of the results among their outputs."""
+
+    kernels: _Kernels
+    caller: Caller | _Definitions
+    inputs: tuple[int, ...]
+    symbols: tuple[str, ...]
+    picked: tuple[int, ...]
 
 
 class _Kernels:
@@ -259,20 +282,34 @@ class _Kernels:
             or not all(s in places for s in results)
         ):
             return None
-        frozen, picked = self._route.frozen, tuple(places[s] for s in results)
-        if not frozen.gives_whole or any(m.shape is None or 1 in m.shape for m in frozen.made):
+        return self.short_of(self._route.frozen, self._inputs, tuple(places[s] for s in results))
+
+    def short_of(self, frozen: Frozen, inputs: Sequence[int], picked: Sequence[int]) -> Short | None:
+        """The frozen kernels' call of all arguments, where all that it gives are whole arrays."""
+        if not frozen.gives_whole or any(m.shape is not None and 1 in m.shape for m in frozen.made):
             return None  # the stride of an axis of one element is the captured one, which the whole way sees to
-        runner, inputs, versions = self._runner, self._inputs, self._versions
+        runner, versions = self._runner, self._versions
         tell = None if runner.how.layout is None else runner.tell
         wait = runner.how.checked == "now"
 
-        def call(given: Sequence[Any]) -> list[Any] | None:
+        def call(given: Sequence[Any], first: bool = False) -> list[Any] | None:
             if self._found_versions() != versions:
                 return None
-            found = frozen.whole([given[n] for n in inputs], tell, wait)
+            found = frozen.whole([given[n] for n in inputs], tell, wait or first)
             return [found[n] for n in picked]
 
         return call
+
+    def likeness(self, results: Sequence[int]) -> Likeness | None:
+        """The parts that calls with arguments of other sizes share with one whose short call gives these slots."""
+        if not self._fixed or not self._symbols or not isinstance(self._route, Direct):
+            return None
+        places = dict(self._outputs)
+        return Likeness(self, self._caller, self._inputs, self._symbols, tuple(places[s] for s in results))
+
+    def is_current(self) -> bool:
+        """Whether the kernels are those of the fusions as they are."""
+        return self._found_versions() == self._versions
 
     def _targets(self, targets: Targets) -> list[Any] | None:
         """The caller's arrays in the order of the outputs."""

@@ -89,8 +89,10 @@ def capture(
     name: str | None,
     strict: bool,
     dynamic_shapes: object = None,
+    *,
+    certain: bool = False,
 ) -> Import:
-    """See `idgraph.frontends.from_torch`."""
+    """See `idgraph.frontends.from_torch`. ``certain``: what a graph of ATen operations says of memory is right."""
     torch: Any = load_torch("which from_torch reads programs of")
     title = name or _title(source)
     args, kwargs = arguments_of(torch, example_args), dict(example_kwargs or {})
@@ -99,6 +101,7 @@ def capture(
         found = _exported(given, title)
     elif isinstance(source, torch.fx.GraphModule) and _is_aten(given.graph):
         found = _graph_module(_decomposed(torch, given), title)
+        found.claimed = not certain
     else:
         if args is None:
             raise FrontendError(

@@ -332,13 +332,13 @@ class Builder:
                     self.fusion.symbol(s.name, min=low, max=high if isinstance(high, int) else None, multiple_of=step)
 
     def free_name(self, name: str) -> None:
-        """A tensor that took the name of a node by itself (t3 of a composite) gives it back."""
-        if not (name[:1] == "t" and name[1:].isdigit()):
+        """A tensor that took the name of a node gives it back: by itself (t3 of a composite), or for a meaning that
+        was not proved."""
+        if name not in self.fusion:
             return
-        taken = next((t for t in self.fusion.tensors if t.name == name), None)
-        if taken is not None:
-            used = {t.name for t in self.fusion.tensors} | self.program.table.keys()
-            taken.name = next(fresh for k in range(len(used) + 1) if (fresh := f"{name}_{k}") not in used)
+        used = {t.name for t in self.fusion.tensors} | self.program.table.keys()
+        fresh = next(fresh for k in range(len(used) + 1) if (fresh := f"{name}_{k}") not in used)
+        self.fusion[name].name = fresh
 
     def add(self, node: Node) -> None:
         """Map one call; raises `Unmapped` with the reason where it must be opaque."""
@@ -446,7 +446,8 @@ class Builder:
                 same = len(result.shape) == len(meta.shape) and all(map(same_size, result.shape, meta.shape))
                 if not same or result.dtype != meta.dtype:
                     shape = ", ".join(map(str, result.shape))
-                    if meta.is_dynamic and result.dtype == meta.dtype:
+                    dynamic = meta.is_dynamic or any(isinstance(n, Expr) and n.names for n in result.shape)
+                    if dynamic and result.dtype == meta.dtype:
                         raise Unmapped(f"torch says {meta}, its meaning here is ({shape}): not proved equal")
                     raise FrontendError(
                         f"{where_of(node)}: the graph says {meta}, the operation gives {result.dtype}({shape})",

@@ -31,7 +31,12 @@ class How:
     device: str | None = None
     cache: str | Path | None = None
     tuner: Tuner | None = None
-    trusting: bool = False  # torch hands in what it captured: arguments that no kernel reads are not compared
+    home: Any = None  # the device of a graph of torch's; None: that of the arguments
+
+    @property
+    def trusting(self) -> bool:
+        """Whether torch hands in what it captured: arguments that no kernel reads are not compared."""
+        return self.home is not None
 
 
 class Kept:
@@ -49,10 +54,23 @@ class Kept:
         self._read = {t.name for s in imported.segments if s.scheduled is not None for t in s.scheduled.inputs}
 
     def check_device(self, given: Mapping[str, object]) -> None:
-        """Raise for a tensor on another device than asked for."""
+        """Raise for a tensor on another device than asked for, or than the others; torch takes the host's lone numbers
+        anywhere, and a capture's own arrays of the host follow the arguments."""
+        first: tuple[str, Any] | None = None
         for name, value in given.items():
-            if self.how.device is not None and is_torch(value) and str(value.device) not in ("cpu", self.how.device):
+            if not is_torch(value):
+                continue
+            on_host = value.device.type == "cpu"
+            if self.how.device is not None and not on_host and str(value.device) != self.how.device:
                 raise FrontendError(f"{name} is on {value.device}, the kernels are for {self.how.device}")
+            if on_host and (not value.dim() or self.how.trusting or name in self.imported.bound):
+                continue
+            first = first or (name, value.device)
+            if value.device != first[1]:
+                raise FrontendError(
+                    f"{first[0]} is on {first[1]}, {name} on {value.device}",
+                    hint=f"one device for all: {name}.to({str(first[1])!r})",
+                )
 
     def is_read(self, name: str) -> bool:
         """Whether an argument is compared with the program: a kernel reads it, a size is taken from it."""
@@ -65,17 +83,18 @@ class Kept:
     ) -> Kernels:
         """The fusion's kernels: scheduled as the target needs it, or by measurement; a schedule step makes new ones."""
         how, known = self.how, self.imported.kernels
-        key = (number, fusion.version, how.target if how.tuner is None else f"{how.target}, tuned")
-        found = known.get(key)
+        where: Any = how.target
+        tuner = how.tuner if where in ("cpu", "cuda") and not is_scheduled(fusion) else None
+        way = how.target if tuner is None else f"{where}, tuned on {tuner.machine(where, inputs, how.device)}"
+        found = known.get((number, fusion.version, way))
         if found is None:
             target = known_target(how.target)
             made = fusion if fusion is segment.fusion else rebuild(fusion, outputs=segment.outputs)
-            if how.tuner is not None and target in ("cpu", "cuda") and not is_scheduled(fusion):
-                where: Any = target
-                found = how.tuner.tune(rebuild(made), where, inputs, symbols=sizes).program
+            if tuner is not None:
+                found = tuner.tune(rebuild(made), where, inputs, symbols=sizes, device=how.device).program
             else:
                 found = scheduled(made, target, how.cache)
-            known[key] = found
+            known[number, fusion.version, way] = found
         return found
 
     def tell(self, name: str, why: str) -> None:

@@ -98,6 +98,8 @@ def _operand(value: Any, meta: Meta, env: Mapping[str, int], space: Space) -> ob
     if isinstance(value, tuple):
         metas = meta if isinstance(meta, tuple) else (None,) * len(cast("tuple[Any, ...]", value))
         return [_operand(v, m, env, space) for v, m in zip(cast("tuple[Any, ...]", value), metas, strict=True)]
+    if value is None and isinstance(meta, int | float):
+        return meta  # a size that the program's guards have fixed
     return value
 
 

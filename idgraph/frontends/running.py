@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+from idgraph.frontends.alike import Alike, alike_of
 from idgraph.frontends.bound import KEYS, Bound, Short, key_of
 from idgraph.frontends.imported import Imported
 from idgraph.frontends.kept import How, Kept
@@ -41,6 +42,13 @@ class Runner(Kept):
         with arrays of its own, which may change between calls."""
         bound = None if self.imported.bound else self._known.get(key_of(flat))
         return None if bound is None else bound.short()
+
+    def alike(self, flat: Sequence[object]) -> Alike | None:
+        """Short calls for arguments that differ in sizes from these, which have a short call: see
+        `idgraph.frontends.alike`."""
+        bound = self._known.get(key_of(flat))
+        likeness = None if bound is None else bound.likeness()
+        return None if likeness is None else alike_of(self.program, likeness)
 
     def prepare(self) -> None:
         """Emit all kernels before the first call, so that their errors come now."""

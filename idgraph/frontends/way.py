@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from idgraph.errors import FrontendError
+from idgraph.frontends.alike import Alike
 from idgraph.frontends.arrays import is_torch
 from idgraph.frontends.bound import KEYS, Short, key_of
 from idgraph.frontends.imported import Imported
@@ -18,6 +19,7 @@ from idgraph.frontends.kept import How
 from idgraph.frontends.nodes import short
 from idgraph.frontends.running import Runner
 from idgraph.runtime.caller import ROUTES
+from idgraph.runtime.kinds import sized
 
 Kinds = tuple[type[Any], ...]
 
@@ -33,7 +35,7 @@ class Way:
     >>> k.check()
     """
 
-    __slots__ = ("_flat", "_imported", "_packed", "_short", "runner")
+    __slots__ = ("_alike", "_flat", "_imported", "_packed", "_short", "runner")
 
     def __init__(self, imported: Imported, how: How) -> None:
         self._imported = imported
@@ -41,11 +43,12 @@ class Way:
         self._flat: dict[Kinds, tuple[int, ...]] = {}  # of arrays alone: which is which argument
         # The rest of a call, by the keys of arguments that are arrays alone.
         self._short: dict[Hashable, tuple[Short, Callable[[list[Any]], Any]] | None] = {}
+        self._alike: dict[Hashable, tuple[Alike, Callable[[list[Any]], Any]]] = {}  # by all that a key has but sizes
         self._packed: tuple[str, Callable[[list[Any]], Any]] | None = None
 
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         """The results for these arguments, packed as the captured function packs them; ``out`` is nested alike."""
-        key: Hashable = None
+        key: tuple[Any, ...] | None = None
         if kwargs:
             flat: Sequence[Any] = self._flattened(args, kwargs)
         else:
@@ -60,6 +63,10 @@ class Way:
                     if made is not None:
                         return found[1](made)
                     self._short.pop(key, None)  # the kernels have changed
+                elif self._alike and key is not None and key not in self._short:
+                    made = self._resized(key, args)
+                    if made is not None:
+                        return made[0]
             kinds: Kinds = tuple(map(type, args))
             places = self._flat.get(kinds)
             flat = [args[n] for n in places] if places is not None else self._learned(args, kinds)
@@ -75,13 +82,35 @@ class Way:
             self._remember(key, args, pack)
         return made if out is None else _into(out, made)
 
-    def _remember(self, key: Hashable, args: Sequence[Any], pack: Callable[[list[Any]], Any]) -> None:
+    def _resized(self, key: tuple[Any, ...], args: Sequence[Any]) -> tuple[Any] | None:
+        """The results for arguments of sizes that no call has had, where others like them have a short call."""
+        parts = sized(key, 1)
+        found = None if parts is None else self._alike.get(parts.alike)
+        if parts is None or found is None:
+            return None
+        alike, pack = found
+        short = alike(parts.shapes, args)
+        made = None if short is None else short(args, True)
+        if short is None or made is None:
+            return None
+        self._keep(key, (short, pack))
+        return (pack(made),)
+
+    def _keep(self, key: Hashable, short: tuple[Short, Callable[[list[Any]], Any]] | None) -> None:
+        if len(self._short) >= ROUTES:
+            self._short.clear()
+        self._short[key] = short
+
+    def _remember(self, key: tuple[Any, ...], args: Sequence[Any], pack: Callable[[list[Any]], Any]) -> None:
         """Keep the shortest call for arguments like these, or that there is none."""
         alike = self._flat.get(tuple(map(type, args))) == tuple(range(len(args)))
         short = self.runner.short(args) if alike else None
-        if len(self._short) >= ROUTES:
-            self._short.clear()
-        self._short[key] = None if short is None else (short, pack)
+        self._keep(key, None if short is None else (short, pack))
+        parts = None if short is None or not self._imported.program.sizes.symbols else sized(key, 1)
+        if parts is not None and parts.alike not in self._alike:
+            alike = self.runner.alike(args)
+            if alike is not None:
+                self._alike[parts.alike] = alike, pack
 
     def check(self) -> None:
         """Wait for the calls so far, and raise the first `IndexingError` that they have left."""

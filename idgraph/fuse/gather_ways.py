@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import get_args
 
 from idgraph.cost import Cost, Device, cost
-from idgraph.cost.device import device_of
 from idgraph.cost.model import KernelCost, occupancy
 from idgraph.display import Printed, Sheet
 from idgraph.errors import IdGraphError, ScheduleError, arguments
 from idgraph.ir import Fusion, Loaded, Tensor, TensorExpr, check_fusion
+from idgraph.ir.device import device_of
 from idgraph.ir.parsing import copy_fusion
 from idgraph.ir.state import rewriting
 from idgraph.rewrite.gathers import GATHERS, Strategy, source_of, source_operand

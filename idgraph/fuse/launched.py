@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from idgraph.errors import IdGraphError
 from idgraph.fuse.causes import Difference
-from idgraph.ir import Fusion, Tensor, TensorExpr
+from idgraph.index.live import needed
+from idgraph.ir import SCATTERS, Fusion, Loaded, Tensor, TensorExpr
 from idgraph.kernel.defuse import stored_in
 from idgraph.kernel.ir import Accumulate, Kernel, Store, VectorAdd, VectorStore, walk
 from idgraph.passes.fuse_launches import ARRAYS, LOOKED_AT
@@ -76,6 +77,25 @@ def launched(fusion: Fusion) -> Launched | None:
         return of_kernels(fusion, launches(fusion))
     except IdGraphError:
         return None
+
+
+def count(fusion: Fusion) -> int:
+    """The number of `launches`. Where no step was taken, each operation that runs has a launch of its own: it is
+    counted without emitting, but for what is read at an index or updated in place.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> y = f.output(ig.exp(f.input("x", shape=(8,))) * 2.0)
+    >>> count(f), len(launches(f))
+    (2, 2)
+    """
+    run = needed(fusion)
+    plain = not any(
+        e.op in SCATTERS or any(isinstance(r, Loaded) for row in e.reads for r in row)
+        or any(t.log or t.memory != "auto" or t.inline_position for t in e.outputs)
+        for e in run
+    )  # fmt: skip
+    return len(run) if plain else len(launches(fusion))
 
 
 def of_kernels(fusion: Fusion, kernels: Sequence[Kernel]) -> Launched:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from idgraph.cost import cost
 from idgraph.display import Printed, Sheet
-from idgraph.errors import ScheduleError, arguments
+from idgraph.errors import ScheduleError, arguments, one_line
 from idgraph.fuse.explain import obstacles
-from idgraph.fuse.launched import operations
+from idgraph.fuse.launched import count, operations
 from idgraph.fuse.obstacle import Obstacles
 from idgraph.ir import Fusion, check_fusion
 from idgraph.ir.parsing import copy_fusion
@@ -125,8 +125,9 @@ def plan(fusion: Fusion) -> Plan:
     (3, 1, ())
     """
     check_fusion(fusion, "plan", ScheduleError)
-    given, made = copy_fusion(fusion), copy_fusion(fusion)
-    before = len(launches(given))
-    auto(made)
-    kernels = launches(made)
-    return Plan(operations(made, kernels), before, len(kernels), given, made)
+    with one_line():
+        given, made = copy_fusion(fusion), copy_fusion(fusion)
+        before = count(given)
+        auto(made)
+        kernels = launches(made)
+        return Plan(operations(made, kernels), before, len(kernels), given, made)

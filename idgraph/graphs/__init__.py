@@ -10,7 +10,7 @@ from idgraph.graphs.coarser import (
     build_permissive_resize,
 )  # fmt: skip
 from idgraph.graphs.cycles import Cycle
-from idgraph.graphs.domain_graph import DomainGraph, SelfMapping, build_exact, exact_builder
+from idgraph.graphs.domain_graph import DomainGraph, ExactBuilder, SelfMapping, build_exact
 from idgraph.graphs.forms import Forms, Plans, own_domains, own_exprs
 from idgraph.graphs.index_graph import IndexGraph, build_index_graph, common_loops
 from idgraph.graphs.keys import key_text
@@ -26,5 +26,5 @@ __all__ = [
     "ExtentsGraph", "Fact", "Forms", "GraphBuilder", "Group", "IndexGraph", "Joined", "Nests", "Plans",
     "Reason", "SelfMapping", "Shadow", "ValGraph", "build_aligned", "build_almost_exact", "build_broadcast",
     "build_exact", "build_index_graph", "build_loop", "build_permissive", "build_permissive_resize",
-    "canonical_operand", "common_loops", "exact_builder", "key_of", "key_text", "own_domains", "own_exprs",
+    "canonical_operand", "common_loops", "ExactBuilder", "key_of", "key_text", "own_domains", "own_exprs",
 ]  # fmt: skip

@@ -14,10 +14,8 @@ from typing import NamedTuple
 
 from idgraph.errors import IndexingError, shortened, user_line
 from idgraph.graphs.aligning import Aligner, Union, unions_of
-from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.differ import difference
-from idgraph.graphs.domain_graph import DomainGraph, exact_builder
-from idgraph.graphs.forms import Plans
+from idgraph.graphs.domain_graph import DomainGraph, ExactBuilder
 from idgraph.graphs.net import GraphNet
 from idgraph.graphs.parted import Parted
 from idgraph.graphs.reasons import Explanation
@@ -179,28 +177,22 @@ class ExtentsGraph(DomainGraph):
         return replace(found, note=self.aligned.apart(a, b))
 
 
-def build_aligned(exact: DomainGraph, builder: GraphBuilder[IterDomain], plans: Plans | None = None) -> AlignedGraph:
+def build_aligned(exact: DomainGraph, builder: ExactBuilder) -> AlignedGraph:
     """The aligned graph of a fusion, beside its exact graph and that graph's builder."""
     fusion = exact.fusion
     wrong = _wrong_groups(exact, builder)
     if not wrong:
         return AlignedGraph(fusion, builder.fork("aligned").build(), exact.graph, ())
     concerned = _connected(builder, wrong)
-    find = builder.sets.find
-    parent = [x if find(x) in concerned else find(x) for x in range(len(builder.sets))]
-    nodes = [n for n in range(len(builder.nodes)) if find(builder.nodes.ins[n][0]) in concerned]
+    parent = [x if root in concerned else root for x, root in enumerate(builder.sets.roots())]
+    nodes = [n for n in range(len(builder.nodes)) if builder.sets.find(builder.nodes.ins[n][0]) in concerned]
     aligner = Aligner(builder, parent, nodes)
-    dropped = tuple(
-        left
-        for unions in unions_of(fusion, builder)
-        for left in aligner.take([u for u in unions if find(u.left) in concerned])
-    )
-    left_out = frozenset((u.left, u.right) for u in dropped)
-    made = exact_builder(fusion, plans, "aligned", left_out)
+    dropped = tuple(left for unions in unions_of(fusion, builder, concerned) for left in aligner.take(unions))
+    made = builder.without({(u.left, u.right) for u in dropped}, "aligned")
     return AlignedGraph(fusion, made.build(), exact.graph, dropped)
 
 
-def _wrong_groups(exact: DomainGraph, builder: GraphBuilder[IterDomain]) -> set[int]:
+def _wrong_groups(exact: DomainGraph, builder: ExactBuilder) -> set[int]:
     """Groups on index-changing cycles, and those that one operation touches at different coordinates."""
     found = set(exact.changed_groups)
 
@@ -208,8 +200,7 @@ def _wrong_groups(exact: DomainGraph, builder: GraphBuilder[IterDomain]) -> set[
         return builder.sets.find(builder.key_number(d))
 
     for e in exact.fusion.exprs:
-        first: dict[int, At] = {}
-        if not all(first.setdefault(of(d), at) is at for d, at in touched_by(e)):
+        if not builder.is_plain(e):
             found |= _conflicting(e, of)
     return found
 
@@ -228,7 +219,7 @@ def _conflicting(e: TensorExpr, of: Callable[[IterDomain], int]) -> set[int]:
     return found
 
 
-def _connected(builder: GraphBuilder[IterDomain], groups: set[int]) -> set[int]:
+def _connected(builder: ExactBuilder, groups: set[int]) -> set[int]:
     """The groups that expressions join, in any number of steps, to some of ``groups``."""
     beside: dict[int, list[int]] = {}
     find, nodes = builder.sets.find, builder.nodes

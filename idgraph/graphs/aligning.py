@@ -13,13 +13,14 @@ keeps the law. The order in which a program lists independent operations, or the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence, Set
 from functools import partial
 from typing import NamedTuple
 
 from idgraph.arith import simplify
 from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.carry import translation
+from idgraph.graphs.domain_graph import ExactBuilder
 from idgraph.graphs.effects import Effects
 from idgraph.graphs.entangled import entangled
 from idgraph.graphs.keys import axis_of
@@ -27,7 +28,7 @@ from idgraph.graphs.net import frame_of
 from idgraph.graphs.points import Points
 from idgraph.graphs.touched import Touched, conflict, touches
 from idgraph.graphs.ways import Reached, follow, gives_back
-from idgraph.ir import DomainExpr, Fusion, IterDomain, Mapped, Tensor, TensorExpr
+from idgraph.ir import DomainExpr, Fusion, IterDomain, Tensor, TensorExpr
 
 _PLACES = 2_000  # places of the searches for one union; where they do not suffice, the union is an edge
 
@@ -40,25 +41,23 @@ class Union(NamedTuple):
     expr: TensorExpr
 
 
-def unions_of(fusion: Fusion, exact: GraphBuilder[IterDomain]) -> list[list[Union]]:
-    """The direct mappings of a fusion's operations, operand by operand, in the order of the aligned graph."""
+def unions_of(fusion: Fusion, exact: ExactBuilder, groups: Set[int]) -> Iterator[list[Union]]:
+    """The unions of axes in some ``groups`` of the exact graph that operations state, by operands, in aligned order."""
     depth: dict[Tensor, int] = {}
+    first: dict[TensorExpr, int] = {}
+    operands = 0
     for e in fusion.exprs:
-        depth[e.output] = 1 + max((depth.get(t, 0) for t in e.inputs), default=0)
-
-    def rank(t: Tensor) -> tuple[int, int, str]:
-        return depth.get(t, 0), len(t.name), t.name
-
-    found: list[list[Union]] = []
-    for e in sorted(fusion.exprs, key=lambda e: rank(e.output)):
-        for t, row in sorted(zip(e.inputs, e.reads, strict=True), key=lambda part: rank(part[0])):
-            pairs = [
-                (axis, read.domain)
-                for axis, read in zip(t.axes, row, strict=True)
-                if isinstance(read, Mapped) and axis.is_broadcast == read.domain.is_broadcast
-            ]
-            found.append([Union(exact.key_number(a), exact.key_number(b), e) for a, b in pairs])
-    return found
+        depth[e.output] = 1 + max([depth.get(t, 0) for t in e.inputs], default=0)
+        first[e] = operands
+        operands += len(e.inputs)
+    rank = {t: (depth.get(t, 0), len(t.name), t.name) for t in fusion.tensors}
+    find = exact.sets.find
+    for e in sorted(fusion.exprs, key=lambda e: rank[e.output]):
+        inputs = e.inputs
+        for k in sorted(range(len(inputs)), key=lambda k: rank[inputs[k]]):
+            found = [Union(a, b, e) for a, b in exact.stated(first[e] + k) if find(a) in groups]
+            if found:
+                yield found
 
 
 class Aligner:
@@ -82,9 +81,9 @@ class Aligner:
         self._equal: dict[int, dict[int, None]] = {}  # to an expression those that became equal to it
         self._touched: dict[int, Touched] = {}
         self._table: dict[tuple[int, ...], int] = {}
-        self._refused: dict[int, set[int]] = {}  # what a group must not be united with: groups only grow
+        self._refused: set[frozenset[tuple[int, int]]] = set()  # unions that break the law while no way is new
         self._undo: list[Callable[[], object]] = []
-        self._moved: list[tuple[int, list[int]]] = []  # groups that went into others, with the nodes of new ways there
+        self._moved: list[tuple[int, list[int]]] = []  # groups that went into others, with their expressions
         self._frames: dict[int, list[tuple[int, tuple[int, ...]]]] = {}  # see `_frames_of`
         for n in nodes:
             for held, side in ((self._readers, self._ins[n]), (self._makers, self._outs[n])):
@@ -109,14 +108,16 @@ class Aligner:
     def _unite(self, unions: Sequence[Union]) -> bool:
         """Unite axes and what follows from it; False, and nothing is done, where that breaks the law."""
         pairs = [(self.find(u.left), self.find(u.right)) for u in unions]
-        if any(self.find(x) == b for a, b in pairs for x in self._refused.get(a, ())):
-            return False
-        kept = self._close(list(pairs)) and all(map(self._is_true, self._moved))
+        asked = frozenset((a, b) if a < b else (b, a) for a, b in pairs if a != b)
+        if not asked or asked in self._refused:
+            return not asked
+        arisen = self._arisen() if self._close(pairs) else None
+        kept = arisen is not None and all(map(self._is_true, arisen))
         if not kept:
             self._take_back()
-            for a, b in pairs if len(pairs) == 1 else ():
-                self._refused.setdefault(a, set()).add(b)
-                self._refused.setdefault(b, set()).add(a)
+            self._refused.add(asked)
+        elif arisen:
+            self._refused.clear()
         self._moved.clear()
         self._undo.clear()
         return kept
@@ -141,10 +142,6 @@ class Aligner:
             self._parent[small] = large
             self._undo.append(partial(self._parent.__setitem__, small, small))
             self._move(small, large, pending)
-            if small in self._refused:
-                known = self._refused.setdefault(large, set())
-                self._undo.append(partial(self._refused.__setitem__, large, set(known)))
-                known |= self._refused[small]
         return True
 
     def _move(self, small: int, large: int, pending: list[tuple[int, int]]) -> None:
@@ -158,8 +155,8 @@ class Aligner:
                 if small in before:
                     groups[n] = tuple([large if x == small else x for x in before])
                     self._undo.append(partial(groups.__setitem__, n, before))
-            first = self._sign(n, pending)
-            if first == n or self._forms[first].backward != self._forms[n].backward:
+            self._sign(n, pending)
+            if self._stands(n):
                 for about, groups in sides:
                     if large in groups[n]:
                         self._hold(about.setdefault(large, {}), n)
@@ -169,6 +166,11 @@ class Aligner:
                 for x in dict.fromkeys(groups[n]):
                     self._drop(about.get(x), n)
         self._moved.append((small, new))
+
+    def _arisen(self) -> list[tuple[int, list[int]]]:
+        """Groups that went into others, with the expressions of new ways there: one equal to another brings none."""
+        found = [(small, [n for n in new if self._stands(n)]) for small, new in self._moved]
+        return [(small, new) for small, new in found if new]
 
     def _hold(self, held: dict[int, None], n: int) -> None:
         if n not in held:
@@ -181,9 +183,12 @@ class Aligner:
             self._undo.append(partial(held.__setitem__, n, None))
 
     def _weight(self, group: int) -> int:
-        nothing: dict[int, None] = {}
-        readers, makers = self._readers.get(group, nothing), self._makers.get(group, nothing)
-        return len(readers) + len(makers) + len(self._touched_by(group))
+        touched = self._touched.get(group)
+        weight = len(self._touched_by(group) if touched is None else touched)
+        for about in (self._readers, self._makers):
+            held = about.get(group)
+            weight += 0 if held is None else len(held)
+        return weight
 
     def _touched_by(self, group: int) -> Touched:
         found = self._touched.get(group)
@@ -194,19 +199,28 @@ class Aligner:
     def _join_touched(self, small: int, large: int) -> bool:
         """Operations that touch one of the two groups touch both now; False where that is at different coordinates."""
         mine, theirs = self._touched_by(small), self._touched_by(large)
-        for e, at in mine.items():
-            known = theirs.get(e)
-            if known is None:
-                theirs[e] = at
-            elif conflict(e, at, known, lambda d: self.find(self._exact.key_number(d)) in (small, large)):
-                return False
-            else:
-                theirs[e] = known | at
-            self._undo.append(partial(theirs.pop, e) if known is None else partial(theirs.__setitem__, e, known))
+        fresh, more = mine, Touched()
+        if met := mine.keys() & theirs.keys():
+            for e in met:
+                at, known = mine[e], theirs[e]
+                if at <= known:
+                    continue
+                if conflict(e, at, known, lambda d: self.find(self._exact.key_number(d)) in (small, large)):
+                    return False
+                more[e] = known | at
+            fresh = {e: at for e, at in mine.items() if e not in met}
+        self._undo.append(partial(_forget, theirs, fresh, {e: theirs[e] for e in more}))
+        theirs.update(fresh)
+        theirs.update(more)
         return True
 
-    def _sign(self, n: int, pending: list[tuple[int, int]]) -> int:
-        """Look an expression up by both sides; the first that reads the same."""
+    def _stands(self, n: int) -> bool:
+        """False of an expression that another one stands for, which reads and makes the same."""
+        first = self._first(n)
+        return first == n or self._forms[first].backward != self._forms[n].backward
+
+    def _sign(self, n: int, pending: list[tuple[int, int]]) -> None:
+        """Look an expression up by both sides."""
         form = self._forms[n]
         for key in ((2 * form.forward, *self._ins[n]), (2 * form.backward + 1, *self._outs[n])):
             other = self._table.get(key)
@@ -220,7 +234,6 @@ class Aligner:
         if n != first and n not in held:
             held[n] = None
             self._undo.append(partial(held.pop, n))
-        return first
 
     def _take_back(self) -> None:
         for step in reversed(self._undo):
@@ -234,8 +247,6 @@ class Aligner:
         Such a cycle goes through an expression that only the smaller group had before.
         """
         small, own = joined
-        if not own:
-            return True
         large = self.find(small)
         out = [n for n in own if large in self.ins(n)]
         into = [n for n in own if large in self.outs(n)]
@@ -334,6 +345,10 @@ class Aligner:
         """An axis of a group."""
         return axis_of(self._exact.at(group))
 
+    def group(self, axis: IterDomain) -> int:
+        """The group of an axis."""
+        return self.find(self._exact.key_number(axis))
+
     def frame(self, group: int) -> list[int]:
         """The groups of the axes that tensors have beside one of a group."""
         found: dict[int, None] = {}
@@ -357,3 +372,10 @@ class Aligner:
                 for x in (*nodes.ins[n], *nodes.outs[n])
             ]
         return found
+
+
+def _forget(held: Touched, fresh: Touched, before: Touched) -> None:
+    """Take back what was entered anew, and what stood there before."""
+    for e in fresh:
+        del held[e]
+    held.update(before)

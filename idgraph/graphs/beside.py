@@ -7,20 +7,21 @@ ones, those that came as the even ones have 0 along the new axis.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import product
 from typing import Protocol
 
-from idgraph.arith import FALSE, TRUE, Expr
+from idgraph.arith import FALSE, TRUE, Expr, and_
 from idgraph.graphs.net import Net, Step, keeps
-from idgraph.ir import DomainExpr, Mapped, Tensor
+from idgraph.ir import DomainExpr, Fixed, Mapped, Tensor
 
 _STEPS = 64  # expressions looked at for one axis
 _NEAR = 32  # those looked at to see whether any can be worth it
 _CHOICES = 16  # coordinates told for one axis
 _TENSORS = 256  # tensors looked at to see which operand a way came through
 
+Selection = tuple[int, Expr]  # a group, and the one coordinate of it that is read
 Side = tuple[Expr, Expr]  # a coordinate, and the condition for which it is that
 
 
@@ -66,7 +67,9 @@ class Beside:
         for n in self._net.makers(g) if g not in trail else ():
             if keeps(self._net, n) or not any(map(self._is_on_the_way, self._net.alike(n))):
                 continue
-            for value, where in self._made(g, n, trail | {g}):
+            chosen = self._selected(n, trail | {g})
+            for value, condition in self._made(g, n, trail | {g}):
+                where = and_(condition, chosen)
                 if value.names & self._told:
                     told.append((value, where))
                 elif value.is_const:
@@ -95,23 +98,56 @@ class Beside:
         t = out.tensor
         if len(out.definitions) < 2 or t is None or t.definition is None:
             return True
-        operands = [
-            k for k, row in enumerate(t.definition.reads)
-            if any(isinstance(r, Mapped) and r.domain is e.inputs[0] for r in row)
-        ]  # fmt: skip
-        through = self._through(t)
-        return not through or any(t.definition.inputs[k] in through for k in operands)
+        through, _ = self._through(t)
+        return not through or any(t.definition.inputs[k] in through for k in _parts(t, e))
 
-    def _through(self, t: Tensor) -> list[Tensor]:
-        """The operands of a tensor through which the nearest step of the way leads to it; none where it does not."""
+    def _selected(self, node: int, trail: frozenset[int]) -> Expr:
+        """Where the way came to a part of a concatenated axis by selected elements: that it was at these."""
+        at = [self._selections(p, owners) for e in self._net.alike(node) for p, owners in self._operands(e)]
+        common = frozenset[Selection].intersection(*at) if at else ()
+        conditions = [TRUE]
+        for g, k in sorted(common, key=str):
+            (value, where), *more = self._of(g, trail)
+            if not more and value.names <= self._told:
+                conditions += [where, value.eq(k)]
+        return and_(*conditions)
+
+    def _operands(self, e: DomainExpr) -> Iterator[tuple[Tensor, Sequence[Tensor]]]:
+        """The operands whose part ``e`` is and that the way came through, with the tensors it came from."""
+        t = e.outputs[0].tensor
+        if len(e.outputs[0].definitions) > 1 and t is not None and t.definition is not None:
+            through, owners = self._through(t)
+            yield from ((t.definition.inputs[k], owners) for k in _parts(t, e) if t.definition.inputs[k] in through)
+
+    def _selections(self, t: Tensor, owners: Sequence[Tensor]) -> frozenset[Selection]:
+        """The groups of axes at one selected coordinate on every way from some tensors to ``t``, with these."""
+        e = t.definition
+        if t in owners or e is None:
+            return frozenset()
+        found: list[frozenset[Selection]] = []
+        for p, row in zip(e.inputs, e.reads, strict=True):
+            if _descends(p, owners):
+                fixed = [
+                    (self._net.group(d), r.index) for d, r in zip(p.axes, row, strict=True)
+                    if isinstance(r, Fixed) and r.why == "select"
+                ]  # fmt: skip
+                here = frozenset((g, k) for g, k in fixed if g is not None)
+                found.append(here | self._selections(p, owners))
+        return frozenset[Selection].intersection(*found) if found else frozenset()
+
+    def _through(self, t: Tensor) -> tuple[list[Tensor], Sequence[Tensor]]:
+        """The operands of a tensor through which the nearest step of the way leads to it, and where that was made.
+
+        None where no step leads there.
+        """
         if self._tensors is None:
             self._tensors = [self._owners(s.node) for s in reversed(self._place.steps())]
         operands = t.definition.inputs if t.definition is not None else ()
         for owners in self._tensors:
             found = [p for p in operands if _descends(p, owners)]
             if found:
-                return found
-        return []
+                return found, owners
+        return [], ()
 
     def _owners(self, node: int) -> list[Tensor]:
         owners = (e.outputs[0].tensor for e in self._net.alike(node))
@@ -133,6 +169,12 @@ def may_follow(net: Net, group: int, known: Mapping[int, Expr]) -> bool:
             pending += [g for g in ins if g not in seen]
             seen.update(ins)
     return False
+
+
+def _parts(t: Tensor, e: DomainExpr) -> list[int]:
+    """The operands of a concatenation whose part of the axis an expression makes."""
+    reads = t.definition.reads if t.definition is not None else ()
+    return [k for k, row in enumerate(reads) if any(isinstance(r, Mapped) and r.domain is e.inputs[0] for r in row)]
 
 
 def _descends(t: Tensor, owners: Sequence[Tensor]) -> bool:

@@ -74,6 +74,14 @@ class GraphBuilder(Generic[K]):
         made._known, made._known_loose, made._pending = self._known.copy(), self._known_loose.copy(), []
         return made
 
+    def regrown(self, name: str) -> GraphBuilder[K]:
+        """The keys and expressions alone, to unite and settle anew."""
+        made = copy(self)
+        made.name, made.sets, made.nodes, made.unions = name, DisjointSets(len(self.sets)), self.nodes.parted(), 0
+        made._last, made._ring, made._signed = {}, array("q"), 0
+        made._known, made._known_loose, made._pending = {}, {}, []
+        return made
+
     # entering -----------------------------------------------------------------------------------------------------
 
     def key_number(self, key: K) -> int:

@@ -10,7 +10,7 @@ from functools import partial
 
 from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.coordinates import transparent
-from idgraph.graphs.domain_graph import DomainGraph, Unmappable, exact_builder
+from idgraph.graphs.domain_graph import DomainGraph, ExactBuilder, Unmappable
 from idgraph.graphs.forms import Forms, Plans, own_exprs
 from idgraph.graphs.index_graph import SharedLoop
 from idgraph.graphs.keys import KeyList
@@ -31,7 +31,7 @@ def build_almost_exact(fusion: Fusion, exact: Builder | None = None, plans: Plan
     around it that imply it) are dropped, all of them, so their order does not matter.
     """
     plans = plans or Plans()
-    exact = exact or exact_builder(fusion, plans)
+    exact = exact or ExactBuilder(fusion, plans)
     pairs: list[Transparent] = [
         (exact.key_number(a), exact.key_number(b), x) for t in fusion.tensors for x, a, b in _once(t)
     ]
@@ -158,7 +158,7 @@ Part = Callable[[Builder, Fusion], None]
 
 
 def _build(name: str, fusion: Fusion, exact: Builder | None, *parts: Part) -> DomainGraph:
-    builder = (exact or exact_builder(fusion)).fork(name)
+    builder = (exact or ExactBuilder(fusion)).fork(name)
     for part in parts:
         part(builder, fusion)
     return DomainGraph(name, fusion, builder.build())

@@ -286,21 +286,25 @@ class _Finder(Generic[K]):
         return GraphNet(self.graph)
 
     def told(self, node: int) -> DomainExpr:
-        """Of equal expressions one that an operation made rather than a schedule: the report names its line."""
+        """The expression of `told_node`: the report names its line."""
+        return self.graph.nodes.form[self.told_node(node)].expr
+
+    def told_node(self, node: int) -> int:
+        """Of equal expressions the number of one that an operation made rather than a schedule."""
         for n in self.net.equal[node]:
             e = self.graph.nodes.form[n].expr
             t = e.outputs[0].tensor
             if t is not None and any(x is e for x in t.domain.exprs):
-                return e
-        return self.graph.nodes.form[node].expr
+                return n
+        return node
 
     def closing(self, way: Sequence[Step]) -> TensorExpr | None:
-        """The operation whose mapping joined the two ends: the latest one on the chains inside the cycle's groups."""
+        """The operation whose mapping joined the two ends: the latest one on chains between expressions told."""
         latest: TensorExpr | None = None
         nodes, find, order = self.graph.nodes, self.graph.find, self._order
         for k, step in enumerate(way):
-            made = next(x for x in nodes.outs[way[k - 1].node] if find(x) == step.source)
-            read = next(x for x in nodes.ins[step.node] if find(x) == step.source)
+            made = next(x for x in nodes.outs[self.told_node(way[k - 1].node)] if find(x) == step.source)
+            read = next(x for x in nodes.ins[self.told_node(step.node)] if find(x) == step.source)
             for _, _, why in self.graph.path(made, read):
                 e = why[1]
                 if isinstance(e, int) or e is None:

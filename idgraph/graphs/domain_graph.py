@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -12,7 +14,7 @@ from idgraph.graphs.graph_view import GraphView
 from idgraph.graphs.keys import KeyList, key_text
 from idgraph.graphs.reasons import Explanation
 from idgraph.graphs.valgraph import Group, ValGraph
-from idgraph.ir import Fusion, IterDomain, Mapped, Tensor
+from idgraph.ir import Fusion, IterDomain, Mapped, Tensor, TensorExpr
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,39 +138,66 @@ def _axis(d: IterDomain) -> IterDomain:
     return d
 
 
-def exact_builder(
-    fusion: Fusion, plans: Plans | None = None, name: str = "exact", left_out: frozenset[tuple[int, int]] = frozenset()
-) -> GraphBuilder[IterDomain]:
-    """The exact graph, still growing: coarser graphs fork it. ``plans`` may be shared with other graphs.
+class ExactBuilder(GraphBuilder[IterDomain]):
+    """The exact graph, still growing, with what its operations say of axes: coarser graphs fork it.
 
-    Pairs of axes ``left_out``, by number, are not united although an operation reads the one at the other's coordinate.
+    ``entered`` has the number of each tensor's first axis; `stated` the unions of each operand.
     """
-    plans = plans or Plans()
-    plan_of = plans.of
-    keys: KeyList[IterDomain] = KeyList()
-    entered = {t: keys.enter(plan_of(t).domains) for t in fusion.tensors}
-    builder = GraphBuilder(name, keys, plans.forms)
-    for t, first in entered.items():
-        for form, ins, outs in plan_of(t).exprs:
-            builder.nodes.add(form, ins, outs, first)
-    union = builder.sets.union  # nothing is settled yet, so a union has no consequences to follow
-    for e in fusion.exprs:
-        out, base = plan_of(e.output), entered[e.output]
-        for t, row in zip(e.inputs, e.reads, strict=True):
-            mine, first = plan_of(t), entered[t]
-            domains, why = mine.domains, builder.reasons.access(e, t)
-            for at, read in zip(mine.axes, row, strict=True):
-                if not isinstance(read, Mapped):
-                    continue
-                d = read.domain
-                if (domains[at].kind == "broadcast") == (d.kind == "broadcast"):
-                    a, b = first + at, base + out.place(d, at)
-                    if not left_out or (a, b) not in left_out:
-                        builder.unions += union(a, b, why)
-    builder.settle()
-    return builder
+
+    def __init__(self, fusion: Fusion, plans: Plans | None = None) -> None:
+        plans = plans or Plans()
+        plan_of, keys = plans.of, KeyList[IterDomain]()
+        self.entered = {t: keys.enter(plan_of(t).domains) for t in fusion.tensors}
+        super().__init__("exact", keys, plans.forms)
+        for t, first in self.entered.items():
+            for form, ins, outs in plan_of(t).exprs:
+                self.nodes.add(form, ins, outs, first)
+        self._plans = plans
+        self._loose: set[TensorExpr] = set()  # operations with an axis of an operand that they unite with none
+        # The elements that operations unite and why, by number, and for each operand in turn where its unions end.
+        self._left, self._right, self._why, self._ends = array("q"), array("q"), array("q"), array("q")
+        left, right, whys = self._left, self._right, self._why
+        union = self.sets.union  # nothing is settled yet, so a union has no consequences to follow
+        for e in fusion.exprs:
+            out, base = plan_of(e.output), self.entered[e.output]
+            for t, row in zip(e.inputs, e.reads, strict=True):
+                mine, first = plan_of(t), self.entered[t]
+                domains, why = mine.domains, self.reasons.access(e, t)
+                for at, read in zip(mine.axes, row, strict=True):
+                    d = read.domain if isinstance(read, Mapped) else None
+                    if d is None or (domains[at].kind == "broadcast") != (d.kind == "broadcast"):
+                        self._loose.add(e)
+                    else:
+                        a, b = first + at, base + out.place(d, at)
+                        left.append(a)
+                        right.append(b)
+                        whys.append(why)
+                        self.unions += union(a, b, why)
+                self._ends.append(len(left))
+        self.settle()
+
+    def stated(self, operand: int) -> Iterator[tuple[int, int]]:
+        """The pairs of elements that the reads of an operand unite; operands are counted through the fusion."""
+        begin, end = self._ends[operand - 1] if operand else 0, self._ends[operand]
+        return zip(self._left[begin:end], self._right[begin:end], strict=True)
+
+    def is_plain(self, e: TensorExpr) -> bool:
+        """True where no two of the axes that an operation touches are in one group, but for those that it unites."""
+        first, count = self.entered[e.output], len(self._plans.of(e.output).domains)
+        groups = {*map(self.sets.find, range(first, first + count))}
+        return e not in self._loose and len(groups) == count
+
+    def without(self, left_out: Collection[tuple[int, int]], name: str) -> GraphBuilder[IterDomain]:
+        """The graph grown again without the unions of these pairs of elements."""
+        made = self.regrown(name)
+        union = made.sets.union
+        for a, b, why in zip(self._left, self._right, self._why, strict=True):
+            if (a, b) not in left_out:
+                made.unions += union(a, b, why)
+        made.settle()
+        return made
 
 
 def build_exact(fusion: Fusion) -> DomainGraph:
     """Producer logical with consumer root axes, same position, never a broadcast with something else."""
-    return DomainGraph("exact", fusion, exact_builder(fusion).build())
+    return DomainGraph("exact", fusion, ExactBuilder(fusion).build())

@@ -57,6 +57,10 @@ class Net(Protocol):
         """An axis of a group, for its name."""
         ...
 
+    def group(self, axis: IterDomain) -> int | None:
+        """The group of an axis; None where an axis alone is not a key."""
+        ...
+
     def frame(self, group: int) -> Sequence[int]:
         """The groups of the axes that tensors have beside one of a group: their coordinates are free of its own."""
         ...
@@ -128,6 +132,10 @@ class GraphNet:
     def alike(self, node: int) -> Sequence[DomainExpr]:
         """All expressions equal to one, itself too."""
         return [self._graph.nodes.form[n].expr for n in self.equal[node]]
+
+    def group(self, axis: IterDomain) -> int | None:
+        """The group of an axis; None where an axis alone is not a key."""
+        return self._graph.number(axis) if self._graph.holds(axis) else None
 
     def frame(self, group: int) -> list[int]:
         """The groups of the axes that tensors have beside one of a group."""

@@ -77,6 +77,12 @@ class Nodes:
         made._hold(self.sides[:])
         return made
 
+    def parted(self) -> Nodes:
+        """A copy in which no two are equal yet."""
+        made = self.copy()
+        made._parent = list(range(len(self.form)))
+        return made
+
     def find(self, n: int) -> int:
         """Representative of the expressions equal to one."""
         parent = self._parent

@@ -24,8 +24,9 @@ def touches(d: IterDomain) -> Touched:
         return found
     if t.definition is not None:
         found[t.definition] = frozenset((d,))
-    if d in t.axes:
-        p = t.axes.index(d)
+    axes = t.axes
+    if d in axes:
+        p = axes.index(d)
         for e in dict.fromkeys(t.uses):
             found[e] = frozenset(_read_at(e, k, p) for k, x in enumerate(e.inputs) if x is t)
     return found

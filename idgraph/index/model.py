@@ -12,8 +12,8 @@ from idgraph.errors import IndexingError, ScheduleError, arguments, short_repr, 
 from idgraph.graphs import (
     AlignedGraph,
     DomainGraph,
+    ExactBuilder,
     ExtentsGraph,
-    GraphBuilder,
     IndexGraph,
     Nests,
     Plans,
@@ -25,7 +25,6 @@ from idgraph.graphs import (
     build_permissive,
     build_permissive_resize,
     canonical_operand,
-    exact_builder,
     key_of,
 )  # fmt: skip
 from idgraph.graphs.index_graph import Key, SharedLoop
@@ -130,9 +129,9 @@ class IdModel(Printed):
         return self._keep("plans", Plans)
 
     @property
-    def _exact(self) -> GraphBuilder[IterDomain]:
+    def _exact(self) -> ExactBuilder:
         """The exact graph's builder, which the coarser graphs fork."""
-        return self._keep("exact builder", lambda: exact_builder(self.fusion, self._plans))
+        return self._keep("exact builder", lambda: ExactBuilder(self.fusion, self._plans))
 
     @property
     def exact(self) -> DomainGraph:
@@ -149,7 +148,7 @@ class IdModel(Printed):
     @property
     def aligned(self) -> AlignedGraph:
         """Exact, without the unions that would give one axis two coordinates; those are its ``align_edges``."""
-        return self._keep("aligned", lambda: build_aligned(self.exact, self._exact, self._plans))
+        return self._keep("aligned", lambda: build_aligned(self.exact, self._exact))
 
     @property
     def almost_exact(self) -> DomainGraph:

@@ -18,8 +18,9 @@ from idgraph.index.access_function import AccessFunction
 from idgraph.index.bank_suggestions import BankConflicts
 from idgraph.index.banks import Count
 from idgraph.index.loop import Loop
-from idgraph.index.warps import SECTOR, WARP, block_dims, lane_bytes, number_of, thread_loops, vector_loop
+from idgraph.index.warps import WARP, block_dims, lane_bytes, number_of, thread_loops, vector_loop
 from idgraph.ir import NewSteps, Swizzle, item_size, rebuild
+from idgraph.ir.device import SECTOR
 from idgraph.ir.places import axis_place
 
 LINE = 64  # bytes of a cache line of a CPU

@@ -6,19 +6,49 @@ Threads of a block are numbered x fastest, then y, then z; 32 consecutive ones a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeVar
 
 from idgraph.arith import Expr, as_expr, multiple_of, simplify
 from idgraph.errors import IndexingError, user_line
 from idgraph.index.access_function import AccessFunction
 from idgraph.index.loop import Loop
 from idgraph.ir import item_size
+from idgraph.ir.device import SECTOR
 from idgraph.ir.targets import GPU
+
+if TYPE_CHECKING:
+    from numpy import int64
+    from numpy.typing import NDArray
 
 WARP = GPU.warp  # threads
 BANKS = 32
 WORD = 4  # bytes that a bank of shared memory serves at a time
-SECTOR = 32  # bytes that global memory moves at least
 THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+Place = TypeVar("Place", int, "NDArray[int64]")
+
+
+def sectors_from(place: Place, span: int, item: int) -> tuple[Place, Place]:
+    """The first and the last sector of ``span`` bytes from element ``place`` on, of ``item`` bytes each.
+
+    The one rule of what an access moves: `ig.cost` asks it of arrays of places, `ig.layout.infer` of one warp.
+
+    >>> sectors_from(7, 8, 4)  # bytes 28 to 35
+    (0, 1)
+    """
+    first = place * item // SECTOR
+    return first, (place * item + span - 1) // SECTOR
+
+
+@lru_cache(maxsize=1024)
+def warp_bytes(step: int, item: int) -> int:
+    """Bytes of the sectors that a warp asks for whose neighbours are ``step`` elements of ``item`` bytes apart.
+
+    >>> warp_bytes(1, 4), warp_bytes(3, 4), warp_bytes(1000, 4)
+    (128, 384, 1024)
+    """
+    spans = (sectors_from(lane * step, item, item) for lane in range(WARP))
+    return SECTOR * len({n for first, last in spans for n in range(first, last + 1)})
 
 
 def thread_loops(access: AccessFunction) -> list[Loop | None]:

@@ -262,3 +262,15 @@ def cummin(x: Tensor, dim: int, *, name: str | None = None) -> Tensor:
     'float32'
     """
     return _scan("cummin", x, dim, None, name)
+
+
+@arguments(OperationError, keep=building)
+def logcumsumexp(x: Tensor, dim: int, *, name: str | None = None) -> Tensor:
+    """The logarithm of the running sum of exp(x) along ``dim``, of floats; no value is too large for it. One scan.
+
+    >>> import idgraph as ig
+    >>> t = ig.logcumsumexp(ig.Fusion("f").input("x", shape=(4, 8)), 1)
+    >>> t.shape, t.definition.op
+    ((4, 8), 'logcumsumexp')
+    """
+    return _scan("logcumsumexp", x, dim, None, name)

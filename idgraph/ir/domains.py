@@ -26,6 +26,7 @@ SwizzleKind = Literal["xor", "cyclic"]
 
 PARALLEL: tuple[Parallel, ...] = get_args(Parallel)
 SWIZZLES: tuple[SwizzleKind, ...] = get_args(SwizzleKind)
+_ONE = as_expr(1)
 _LETTER: dict[Kind, str] = {"iteration": "I", "reduction": "r", "broadcast": "b", "gather_scatter": "g"}
 
 
@@ -308,4 +309,4 @@ DomainExpr = Split | Merge | Resize | Stride | Roll | Swizzle
 
 def is_one(extent: Expr) -> bool:
     """True of the constant 1."""
-    return extent == as_expr(1)
+    return extent is _ONE or extent == _ONE

@@ -18,7 +18,7 @@ from typing import Final, Literal
 Result = Literal["number", "same", "difference", "bits", "float", "bool"]
 """The type of a result: of the operands by torch's promotion ("same"); of those that are not bool ("number", and
 "difference": not one is); of integers and bool ("bits"); floats ("float"); or bool. None: the builder says it."""
-Kind = Literal["pointwise", "compare", "logic", "test", "key", "reduction"]
+Kind = Literal["pointwise", "compare", "logic", "test", "key", "reduction", "running"]
 Sign = bool | Literal["operands"]
 Cycles = Literal["free", "plain", "special", "library"]
 """A move; an addition or the like; many cycles; a function of a mathematics library, which no vector unit has."""
@@ -169,6 +169,11 @@ _ROWS: Final = (
     _fast("fast_exp", 1, "e ** x in one instruction", "fast_exp({0})"),
     _fast("fast_exp_sub", 2, "e ** (a - b) in one instruction", "fast_exp_sub({0}, {1})", steps=2),
     Operation("div_by", 3, "a / b, rounded as that, of a, b and 1 / b", None, "div_by({0}, {1}, {2})", steps=5),
+    Operation("logaddexp", 2, "log(e ** a + e ** b)", None, "logaddexp({0}, {1})", cycles="library", steps=6),
+    Operation(
+        "near_logaddexp", 2, "The same, what the larger grows by in float32", None, "near_logaddexp({0}, {1})",
+        cycles="library", steps=6,
+    ),
     _key("near_int", 1, "The integer of a float that is a short one, toward zero; 0 of NaN", "near_int({0})"),
     _key("order_key", 1, "A float32 as an integer in the same order", "order_key({0})"),
     _key("order_value", 1, "The float32 of such an integer", "order_value({0})"),
@@ -179,10 +184,21 @@ _ROWS: Final = (
     _reduction("amin", "The smallest", "minimum", "high"),
     _reduction("any", "At least one true", "logical_or", False),
     _reduction("all", "All true", "logical_and", True),
+    # of scans alone
+    Operation(
+        "logsum", 1, "The logarithm of the sum of exp", kind="running", cycles="library", combine="logaddexp",
+        identity="low",
+    ),
+    Operation(
+        "near_logsum", 1, "The same for narrower results than float64", kind="running", cycles="library",
+        combine="near_logaddexp", identity="low",
+    ),
 )  # fmt: skip
 
 OPERATIONS: Final[Mapping[str, Operation]] = {o.name: o for o in _ROWS}
-SCANS_OF: Final[Mapping[str, str]] = {"cumsum": "sum", "cumprod": "prod", "cummax": "amax", "cummin": "amin"}
+SCANS_OF: Final[Mapping[str, str]] = {
+    "cumsum": "sum", "cumprod": "prod", "cummax": "amax", "cummin": "amin", "logcumsumexp": "logsum",
+}  # fmt: skip
 """The reduction whose running value each scan is."""
 
 

@@ -1,4 +1,4 @@
-"""Scans: the running sum, product, maximum or minimum along one axis.
+"""Scans: the running sum, product, maximum, minimum or logarithm of the sum of exp along one axis.
 
 Element i of the result is made of elements 0 .. i of the operand. The axes of the two are one to one, as in a pointwise
 operation; a kernel visits the scanned axis in order and keeps the running value, so that its cost is linear.
@@ -30,6 +30,10 @@ def _build(
     if op in ("cummax", "cummin"):
         if x.dtype == "bool":
             raise OperationError(f"{x.name} is bool", hint="cast it to int8 first")
+        dtype = x.dtype
+    elif op == "logcumsumexp":
+        if not is_float(x.dtype):
+            raise OperationError(f"{x.name} is {x.dtype}", hint="cast it to a float type first")
         dtype = x.dtype
     else:
         dtype = x.dtype if is_float(x.dtype) else "int64"

@@ -70,7 +70,8 @@ class Kernel(Printed):
     """One nest of loops: ``buffers`` and ``scalars`` (symbols of extents and strides) are its parameters.
 
     ``launch`` holds, for each parallel dimension used, the extents of the loops that run on it. ``passes`` names the
-    passes that have changed it, ``choices`` what its schedule says beside loops (see `Tensor.persistent`).
+    passes that have changed it, ``choices`` what its schedule says beside loops (see `Tensor.persistent`),
+    ``rows`` how its rows are passed over and why, also where the target's rule decided.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("half")
@@ -95,6 +96,7 @@ class Kernel(Printed):
     launch: dict[str, tuple[Expr, ...]] = field(default_factory=dict[str, "tuple[Expr, ...]"])
     passes: tuple[str, ...] = field(default=(), compare=False)
     choices: Choices = NO_CHOICES
+    rows: tuple[str, ...] = field(default=(), compare=False)
 
     @arguments(EmitError)
     def verify(self, symbols: Mapping[str, int] | None = None) -> Verified:
@@ -124,7 +126,7 @@ class Kernel(Printed):
 
     def __str__(self) -> str:
         return kernel_text(
-            self.name, self.buffers, self.scalars, self.body, self.launch, self.passes, str(self.choices)
+            self.name, self.buffers, self.scalars, self.body, self.launch, self.passes, str(self.choices), self.rows
         )
 
 

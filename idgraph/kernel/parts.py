@@ -18,6 +18,7 @@ from idgraph.kernel.pieces import (
     lane_count,
     name_of,
     parted,
+    parted_once,
     place_of,
     scalar_of,
     string_of,
@@ -99,12 +100,15 @@ class Parts:
         return Local(name, dtype, None if found["at"] is None else self.expr(found["at"]))
 
     def made(self, text: str) -> Local:
-        """A variable that is set."""
-        left, dtype = cut(text, ": ")
+        """A variable that is set, with its type, or of the type that it has already."""
+        left, _, dtype = parted_once(text, ": ")
         found = _LOCAL.match(left)
         if found is None or found["type"]:
             raise WrongError(f"{text[:40]!r} is not a variable with its type")
-        made = Local(found["name"], dtype_of(dtype), None if found["at"] is None else self.expr(found["at"]))
+        kind = dtype_of(dtype) if dtype else self.types.get(found["name"])
+        if kind is None:
+            raise WrongError(f"{found['name']} has no type here")
+        made = Local(found["name"], kind, None if found["at"] is None else self.expr(found["at"]))
         self.types[made.name] = made.dtype
         return made
 

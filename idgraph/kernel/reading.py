@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Final
 
 from idgraph.arith import TRUE, Expr
@@ -61,7 +62,7 @@ from idgraph.kernel.statements import (
     VectorLoad,
     VectorStore,
 )
-from idgraph.kernel.text import BESIDE, ONE_LINE, implied
+from idgraph.kernel.text import BESIDE, OF_NEXT, ONE_LINE, apart, implied
 
 MAX_TEXT: Final = 4_000_000
 MAX_LINES: Final = 20_000
@@ -153,7 +154,7 @@ class _Reader(Parts):
         scalars = tuple(name_of(x) for x in parted(found[2], ",")) if found[2] else ()
         self.at = 1
         passes: tuple[str, ...] = ()
-        choices = NO_CHOICES
+        choices, rows = NO_CHOICES, list[str]()
         launch: dict[str, tuple[Expr, ...]] = {}
         parameters: list[Buffer] = []
         while self.at < len(self.lines) and self.lines[self.at].depth == 1:
@@ -163,8 +164,11 @@ class _Reader(Parts):
                     passes = tuple(name_of(x) for x in parted(rest, ","))
                 case "choose":
                     choices = Choices.from_words(rest.split(" "))
+                case "row":
+                    rows.append(rest)
                 case "where":
-                    self.where(rest)
+                    for part in parted(rest, ";"):
+                        self.where(part)
                 case "buffer":
                     parameters.append(self.buffer(rest))
                 case "launch":
@@ -177,7 +181,7 @@ class _Reader(Parts):
         body = self.level(1)
         if self.at < len(self.lines):
             raise WrongError("this line belongs to no statement before it")
-        return Kernel(found[1], tuple(parameters), scalars, body, launch, passes, choices)
+        return Kernel(found[1], tuple(parameters), scalars, body, launch, passes, choices, tuple(rows))
 
     def level(self, depth: int) -> tuple[Stmt, ...]:
         """The statements of one level."""
@@ -187,18 +191,35 @@ class _Reader(Parts):
             if text.startswith("registers "):
                 made += map(self.registers, parted(text.partition(" ")[2], ","))
                 self.at += 1
-            elif text.startswith("# "):
-                made += (Note(x) for x in text[2:].split(BESIDE))
+            elif text.startswith('note "'):
+                made.append(Note(string_of(text.partition(" ")[2])))
                 self.at += 1
-            elif text.startswith(OPENING):
-                made.append(self.statement(text, depth))
+            elif text.startswith("# "):
+                made += (Note(x) for x in apart(text[2:], BESIDE))
+                self.at += 1
             else:
-                head, _, note = parted_once(text, "  # ")
-                made += (Note(x) for x in note.split(BESIDE) if note)
-                made.append(self.statement(head, depth))
+                head, mark, note = parted_once(text, "  # ")
+                if text.startswith(OPENING) and (not mark or head.endswith(":") or head == "barrier"):
+                    head, note = text, ""  # a comment of its own
+                made += self.beside(head, note, depth)
         if self.at < len(self.lines) and self.lines[self.at].depth > depth:
             raise WrongError("this line is too deep")
         return tuple(made)
+
+    def beside(self, head: str, note: str, depth: int) -> Iterator[Stmt]:
+        """The statements of one line, each behind its comments: one, or several that have none inside them."""
+        alone = "; " not in head or any(parted_once(head, m)[1] for m in ("  @ ", "  # "))
+        parts = [head] if alone else parted(head, ";")
+        notes = apart(note, OF_NEXT)
+        if len(notes) > len(parts):
+            raise WrongError(f"{len(notes)} comments for {len(parts)} statements")
+        first = self.at
+        for part, told in zip_longest(parts, notes, fillvalue=""):
+            if len(parts) > 1 and part.endswith(":"):
+                raise WrongError("a statement with others inside it begins a line")
+            yield from (Note(x) for x in apart(told, BESIDE) if told)
+            self.at = first
+            yield self.statement(part, depth)
 
     def inside(self, depth: int) -> tuple[Stmt, ...]:
         self.at += 1

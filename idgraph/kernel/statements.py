@@ -12,7 +12,7 @@ from idgraph.ir import DType, Scalar
 
 ZERO = as_expr(0)
 Place = Literal["input", "output", "global", "private", "shared"]
-AccumulateOp = Literal["sum", "prod", "amax", "amin", "any", "all"]
+AccumulateOp = Literal["sum", "prod", "amax", "amin", "any", "all", "logsum", "near_logsum"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,13 @@
 """The text form of kernels, printed. `idgraph.kernel.reading` reads it back, exactly.
 
-One line a statement, two spaces a level. A name in an expression is the variable of the innermost loop of that name,
-from 0 to its extent - 1, or as a line ``where`` declares; an undeclared name is any integer.
+One line a statement, two spaces a level; a kernel of more than `SCREEN` statements has short ones side by side.
+A name in an expression is the variable of the innermost loop of that name, from 0 to its extent - 1, or as a line
+``where`` declares; an undeclared name is any integer.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import assert_never
@@ -53,6 +55,11 @@ from idgraph.kernel.statements import (
 )
 
 BESIDE = " ;; "  # between two comments on one line
+NEXT = "; "  # between two statements on one line
+OF_NEXT = " | "  # between their comments, which stand behind the line
+SCREEN = 60  # statements; a kernel of more has several on a line
+WIDTH = 150  # columns of such a line, without its comment
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 ONE_LINE = (Load, Compute, Choose, Store, VectorLoad, VectorStore, PairCompute, Half)
 
 
@@ -64,33 +71,66 @@ def kernel_text(
     launch: Mapping[str, tuple[Expr, ...]],
     passes: Sequence[str] = (),
     choices: str = "",
+    rows: Sequence[str] = (),
 ) -> str:
     """All lines of a kernel."""
     names = _Names(buffers, body, launch)
     out = [f"kernel {name}({', '.join(scalars)}):"]
     out += [f"  passes {', '.join(passes)}"] if passes else []
     out += [f"  choose {choices}"] if choices else []
-    out += [f"  where {line}" for line in names.lines()]
+    out += [f"  row {told}" for told in rows]
+    is_long = sum(1 for _ in walk(tuple(body))) > SCREEN
+    declared = list(names.lines())
+    out += [f"  where {line}" for line in ([NEXT.join(declared)] if is_long and declared else declared)]
     out += [f"  buffer {buffer_text(b, names.expr)}" for b in buffers]
     launched = [f"{d}: {', '.join(map(names.expr, e))}" for d, e in launch.items()]
     out += [f"  launch {'; '.join(launched)}"] if launched else []
-    return "\n".join([*out, *_Lines(names).body(body, 1)])
+    return "\n".join([*out, *_Lines(names, WIDTH if is_long else 0).body(body, 1)])
 
 
 def statement_text(s: Stmt) -> str:
     """The head of one statement, without its body."""
-    return _Lines(_Names((), (s,), {})).line(s)
+    return _Lines(_Names((), (s,), {}), 0).line(s)
 
 
 def is_plain(s: Stmt) -> bool:
-    """True of a comment that may share a line: the separator `BESIDE` does not occur in it."""
-    return not isinstance(s, Note) or BESIDE.strip() not in s.text
+    """True of a comment that may share a line: it is not blank, and no separator stands outside of its quoted names."""
+    if not isinstance(s, Note) or not s.text or s.text != s.text.strip():
+        return False
+    bare = _bare(s.text)
+    return '"' not in bare and not any(mark.strip() in bare for mark in (BESIDE, OF_NEXT))
+
+
+def apart(text: str, mark: str) -> list[str]:
+    """Comments that share a line, split at each ``mark`` outside of quoted names.
+
+    >>> apart('"a | b" = cast("x") | "t2" = neg("a | b")', " | ")
+    ['"a | b" = cast("x")', '"t2" = neg("a | b")']
+    """
+    made: list[str] = []
+    start = 0
+    for piece in _bare(text).split(mark):
+        made.append(text[start : start + len(piece)])
+        start += len(piece) + len(mark)
+    return made
+
+
+def _bare(text: str) -> str:
+    """``text`` with each quoted name as a word of the same length."""
+    return _QUOTED.sub(lambda m: "q" * len(m[0]), text)
 
 
 def is_short(s: Loop) -> bool:
     """True of a loop of one statement without others inside it, and without a comment."""
     one = s.body[0] if len(s.body) == 1 else None
     return one is not None and not s.note and not bodies(one) and isinstance(one, ONE_LINE)
+
+
+def is_beside(s: Stmt) -> bool:
+    """True of a statement that may share a line with others: short, and not an access that says what it serves."""
+    if isinstance(s, Loop):
+        return is_short(s) and is_beside(s.body[0])
+    return isinstance(s, (*ONE_LINE, Declare, Let, Combine, Accumulate)) and not getattr(s, "serves", ())
 
 
 def implied(loop: Loop) -> Expr:
@@ -182,47 +222,92 @@ def serving(s: Access | Let, x: Serves) -> dict[str, Expr]:
 # lines ----------------------------------------------------------------------------------------------------------------
 
 
-class _Lines:
-    """``types`` are the types last given to variables; a variable of another type is printed with its type."""
+def _alike(body: Sequence[Stmt]) -> Sequence[Stmt]:
+    """The statements at the front that share a line: arrays of registers; comments without a mark of their own."""
+    s = body[0]
+    if isinstance(s, Registers) or is_plain(s):
+        kind = type(s)
+        end = next(
+            (n for n, x in enumerate(body) if type(x) is not kind or (kind is Note and not is_plain(x))), len(body)
+        )
+        return body[:end]
+    return body[:1]
 
-    def __init__(self, names: _Names) -> None:
+
+def _told(notes: Sequence[Stmt]) -> str:
+    """Comments on one line."""
+    return BESIDE.join(s.text for s in notes if isinstance(s, Note))
+
+
+class _Lines:
+    """``types`` are the types last given to variables; a variable of another type is printed with its type.
+
+    Short statements share lines of up to ``width`` columns; 0: each has its own.
+    """
+
+    def __init__(self, names: _Names, width: int) -> None:
         self.names = names
+        self.width = width
         self.types: dict[str, DType] = {}
 
     def body(self, body: Sequence[Stmt], depth: int) -> Iterator[str]:
+        units = list(self.units(body))
         at = 0
-        while at < len(body):
-            s, alike = body[at], self.alike(body[at:])
-            at += len(alike)
-            if isinstance(s, Note) and at < len(body) and isinstance(body[at], ONE_LINE):  # beside what it describes
-                yield f"{'  ' * depth}{self.line(body[at])}  {self.joined(alike)}"
+        while at < len(units):
+            notes, alike = units[at]
+            line, told = "  " * depth + self.whole(alike), [_told(notes)]
+            at += 1
+            while at < len(units) and is_beside(alike[0]) and is_beside(units[at][1][0]):
+                notes, following = units[at]
+                known = dict(self.types)
+                more = f"{line}{NEXT}{self.whole(following)}"
+                if len(more) > self.width:
+                    self.types = known
+                    break
+                line, alike = more, following
+                told.append(_told(notes))
                 at += 1
-                continue
-            line, scope = "  " * depth + self.joined(alike), self.names.scope
+            while told and not told[-1]:
+                told.pop()
+            yield f"{line}  # {OF_NEXT.join(told)}" if told else line
+            s, scope = alike[0], self.names.scope
             if isinstance(s, Loop):
                 self.names.scope = {**scope, s.var: implied(s)}
-                if is_short(s):  # on one line
-                    yield f"{line} {self.line(s.body[0])}"
-                    self.names.scope = scope
-                    continue
-            yield line
-            yield from self.body(bodies(s), depth + 1)
+            if not isinstance(s, Loop) or not is_short(s):
+                yield from self.body(bodies(s), depth + 1)
             self.names.scope = scope
 
-    def alike(self, body: Sequence[Stmt]) -> Sequence[Stmt]:
-        """The statements at the front that share a line: arrays of registers; comments without a mark of their own."""
-        s = body[0]
-        if isinstance(s, Registers) or (isinstance(s, Note) and is_plain(s)):
-            kind = type(s)
-            end = next((n for n, x in enumerate(body) if type(x) is not kind or not is_plain(x)), len(body))
-            return body[:end]
-        return body[:1]
+    def units(self, body: Sequence[Stmt]) -> Iterator[tuple[Sequence[Stmt], Sequence[Stmt]]]:
+        """The comments that stand behind a statement, and the statement; or arrays of registers, or comments alone."""
+        at = 0
+        while at < len(body):
+            alike = _alike(body[at:])
+            at += len(alike)
+            if is_plain(alike[0]) and at < len(body) and self.takes_note(body[at]):
+                yield alike, body[at : at + 1]
+                at += 1
+            else:
+                yield (), alike
 
-    def joined(self, alike: Sequence[Stmt]) -> str:
-        """The line that they share."""
-        first, *rest = (self.line(s) for s in alike)
-        mark = ", " if isinstance(alike[0], Registers) else BESIDE
-        return mark.join([first, *(x.partition(" ")[2] for x in rest)])
+    def takes_note(self, s: Stmt) -> bool:
+        """True of a statement behind whose line the comment in front of it stands."""
+        long = isinstance(s, (Declare, Let, Combine, Accumulate)) or (isinstance(s, Loop) and is_beside(s))
+        return isinstance(s, ONE_LINE) or (self.width > 0 and long)
+
+    def whole(self, alike: Sequence[Stmt]) -> str:
+        """The line of statements that share one, and the only statement of a short loop."""
+        s = alike[0]
+        if isinstance(s, Note) and is_plain(s):
+            return f"# {_told(alike)}"
+        if isinstance(s, Registers):
+            return f"registers {', '.join(self.line(x).partition(' ')[2] for x in alike)}"
+        if not (isinstance(s, Loop) and is_short(s)):
+            return self.line(s)
+        text, scope = self.line(s), self.names.scope
+        self.names.scope = {**scope, s.var: implied(s)}
+        text = f"{text} {self.line(s.body[0])}"
+        self.names.scope = scope
+        return text
 
     def local(self, x: Local) -> str:
         """A variable that is read."""
@@ -230,9 +315,10 @@ class _Lines:
         return f"{x.name}{'' if x.at is None else f'[{self.names.expr(x.at)}]'}{how}"
 
     def made(self, x: Local) -> str:
-        """A variable that is set: ``t0: float32``."""
+        """A variable that is set: ``t0: float32``, in a long kernel without the type that it has already."""
+        known = self.width > 0 and self.types.get(x.name) == x.dtype
         self.types[x.name] = x.dtype
-        return f"{x.name}{'' if x.at is None else f'[{self.names.expr(x.at)}]'}: {x.dtype}"
+        return f"{x.name}{'' if x.at is None else f'[{self.names.expr(x.at)}]'}{'' if known else f': {x.dtype}'}"
 
     def operand(self, o: Operand) -> str:
         match o:
@@ -288,11 +374,12 @@ class _Lines:
             case Checked():
                 return self.check(s)
             case Note(text):
-                return f"# {text}"
+                return f"# {text}" if is_plain(s) else f"note {quote(text)}"
             case Declare(name, dtype, value):
                 return f"acc {self.made(Local(name, dtype))} = {value!r}"
             case Registers(name, dtype, number, words):
-                return f"registers {self.made(Local(name, dtype))}{'x2' if words else ''}[{number}]"
+                self.types[name] = dtype
+                return f"registers {name}: {dtype}{'x2' if words else ''}[{number}]"
             case Alloc(buffer):
                 return f"alloc {buffer_text(buffer, expr)}"
             case Barrier(why):

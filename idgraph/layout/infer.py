@@ -13,7 +13,7 @@ from typing import Literal
 from idgraph.arith import Expr
 from idgraph.errors import OperationError, arguments
 from idgraph.index.layout import strides
-from idgraph.index.warps import SECTOR
+from idgraph.index.warps import WARP, warp_bytes
 from idgraph.ir import Fusion, IterDomain, Tensor
 from idgraph.ir.dtypes import item_size
 from idgraph.ir.state import rewriting
@@ -180,14 +180,28 @@ def _completed(t: Tensor, order: Order, others: Sequence[Order]) -> tuple[tuple[
 
 
 def moved_bytes(t: Tensor, axes: Sequence[IterDomain], orders: Sequence[Order]) -> int:
-    """Bytes by sectors where neighbouring threads take neighbours of the innermost axis: t and what offers orders."""
+    """Bytes of the sectors that warps ask for whose threads take neighbours of the innermost axis, as `ig.cost` counts
+    them: of ``t``, and of what offers orders."""
     inner = axes[-1]
     total = bytes_of(t)
     for o in orders:
-        # neighbours read one place of a source without the axis, and whole sectors of one that has it innermost
-        apart = inner in o.axes and (o.axes[-1] is not inner or _smallest_stride(o.source) != 1)
-        total += bytes_of(o.source) * (max(1, SECTOR // item_size(o.source.dtype)) if apart else 1)
+        size = bytes_of(o.source)
+        if inner in o.axes:  # else neighbours read one place
+            item = item_size(o.source.dtype)
+            size = size // item * warp_bytes(_step(o, inner), item) // WARP
+        total += size
     return total
+
+
+def _step(o: Order, inner: IterDomain) -> int:
+    """Elements of the source between neighbours of an axis of the order."""
+    smallest = _smallest_stride(o.source)
+    step = smallest if isinstance(smallest, int) else int(smallest) if smallest.is_const else ASSUMED
+    for d in reversed(o.axes):
+        if d is inner:
+            break
+        step *= _elements(d)
+    return step
 
 
 def _smallest_stride(source: Tensor) -> Expr | int:
@@ -197,11 +211,16 @@ def _smallest_stride(source: Tensor) -> Expr | int:
     return by_axis.get(order[-1], 1) if order else 1
 
 
+def _elements(d: IterDomain) -> int:
+    """Elements of an axis; where the size is a symbol, `ASSUMED`."""
+    return int(d.extent) if d.extent.is_const else ASSUMED
+
+
 def bytes_of(t: Tensor) -> int:
     """Bytes of a tensor; an axis whose size is a symbol counts as `ASSUMED` elements."""
     count = 1
     for d in t.axes:
-        count *= int(d.extent) if d.extent.is_const else ASSUMED
+        count *= _elements(d)
     return count * item_size(t.dtype)
 
 

@@ -11,8 +11,9 @@ from math import gcd
 from idgraph.display import Printed, Sheet
 from idgraph.errors import OperationError, arguments
 from idgraph.index.layout import strides
-from idgraph.index.warps import BANKS, SECTOR, WARP
+from idgraph.index.warps import BANKS, WARP
 from idgraph.ir import Fusion, IterDomain, Tensor
+from idgraph.ir.device import SECTOR
 from idgraph.ir.dtypes import item_size
 from idgraph.ir.exprs import TensorExpr
 from idgraph.layout.orders import memory_order

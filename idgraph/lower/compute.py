@@ -40,7 +40,8 @@ MOVES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """How a reduction runs: sums and products of floats in float64, of integers in int64, extrema in their own type.
+    """How a reduction runs: sums, products and logarithms of sums of floats in float64, of integers in int64, extrema
+    in their own type. A logarithm that is rounded to 32 bits or fewer in the end grows by float32 steps.
 
     A float64 sum of n float32 terms is off by less than n * 2**-53 relative to the sum of magnitudes: below the final
     rounding for every n that fits memory.
@@ -67,6 +68,8 @@ def accumulator(e: TensorExpr) -> Accumulator:
             return Accumulator(op, dtype)
         case "any" | "all":
             return Accumulator(op, "bool")
+        case "logsum" | "near_logsum":
+            return Accumulator("logsum" if dtype == "float64" else "near_logsum", "float64")
 
 
 _ACCUMULATED: tuple[AccumulateOp, ...] = get_args(AccumulateOp)

@@ -32,7 +32,10 @@ from idgraph.kernel.ir import (
 from idgraph.lower.compute import Accumulator, identity
 from idgraph.lower.storage import memory_dtype
 
-_BOTH: dict[AccumulateOp, str] = {"sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum"}
+_BOTH: dict[AccumulateOp, str] = {
+    "sum": "add", "prod": "mul", "amax": "maximum", "amin": "minimum", "logsum": "logaddexp",
+    "near_logsum": "near_logaddexp",
+}  # fmt: skip
 _WRAPPERS = (If, Checked)
 
 

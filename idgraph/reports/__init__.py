@@ -83,7 +83,7 @@ def report(
     (512, 512)
     """
     with LOADING:
-        from idgraph.cost.device import device_of  # noqa: PLC0415 - as above
+        from idgraph.ir.device import device_of  # noqa: PLC0415 - as above
         from idgraph.reports.emitted import Emission  # noqa: PLC0415 - as below
         from idgraph.reports.model import report_fusion  # noqa: PLC0415 - a fifth of the time that the rest takes
         from idgraph.runtime.cuda.device import need_device as need_cuda  # noqa: PLC0415 - as above

@@ -13,12 +13,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 from idgraph.cost import Device, cost
-from idgraph.cost.device import device_of
 from idgraph.cost.model import Cost, KernelCost
 from idgraph.display import Printed, Sheet
 from idgraph.errors import IdGraphError, arguments
 from idgraph.fuse import Obstacle, obstacles
 from idgraph.ir import Fusion, check_fusion
+from idgraph.ir.device import device_of
 from idgraph.ir.rebuild import rebuild
 from idgraph.reports.emitted import same_kernel
 from idgraph.reports.measured import Where, autotuned, kernel_times, persistent_times, program_time, slow_pairs

@@ -46,11 +46,12 @@ class Route(Protocol):
 class Caller:
     """A program's calls. Several threads may call at once."""
 
-    __slots__ = ("_routes", "checked", "device", "program")
+    __slots__ = ("_alike", "_routes", "checked", "device", "program")
 
     def __init__(self, program: Loaded, checked: bool, device: str | None = None) -> None:
         self.program, self.checked, self.device = program, checked, device
         self._routes: dict[Hashable, Route] = {}
+        self._alike: dict[Hashable, Frozen] = {}  # by all that a key has but sizes
 
     def __call__(
         self,
@@ -65,28 +66,55 @@ class Caller:
         check may be raised by a later call; the first call for arrays of a shape waits."""
         strange = None
         try:
-            key: Hashable = tuple([_KEYS[type(v)](v) for v in values])
+            keys: tuple[Any, ...] = tuple([_KEYS[type(v)](v) for v in values])
         except KeyError:
             strange = next((v for v in values if hasattr(v, "__array_namespace__") and kind_of(v) is not NUMPY), None)
             values = [self._known(n, v) for n, v in zip(self.program.mold.input_names, values, strict=True)]
             try:
-                key = tuple([(kind_of(v) or NUMPY).key(v) for v in values])
+                keys = tuple([(kind_of(v) or NUMPY).key(v) for v in values])
             except RuntimeError:
-                key = tuple(map(id, values))
+                keys = tuple([(id(v),) for v in values])
         except RuntimeError:  # a tensor without strides
-            key = tuple(map(id, values))
-        if symbols:
-            key = key, tuple(sorted(symbols.items()))
+            keys = tuple([(id(v),) for v in values])
+        key: Hashable = (keys, tuple(sorted(symbols.items()))) if symbols else keys
         route = self._routes.get(key)
         if route is None:
-            route = self.route(values, symbols)
-            if len(self._routes) >= ROUTES:
-                self.check()  # the failures that routes have seen go with them
-                self._routes.clear()
-            self._routes[key] = route
+            route = self._kept(key, self._found(keys, values, symbols))
             wait = True
         found = route(values, out, poison, tell, wait)
         return found if strange is None else [kinds.given_back(x, strange) for x in found]
+
+    def _found(self, keys: Sequence[Any], values: Sequence[Any], symbols: Symbols) -> Route:
+        """The route for arrays with these keys: of arrays that differ in sizes alone, most of it is the same."""
+        parts = kinds.sized(keys)
+        frozen = None if parts is None else self._alike.get(parts.alike)
+        if parts is not None and frozen is not None:
+            resized = frozen.resized(parts.shapes, parts.strides, symbols)
+            if resized is not None:
+                return Direct(resized)
+        route = self.route(values, symbols)
+        if parts is not None and isinstance(route, Direct):
+            self._alike[parts.alike] = route.frozen
+        return route
+
+    def direct(self, values: Sequence[Any], symbols: Symbols) -> Frozen | None:
+        """The frozen program for arrays like these, now found where no call has; None where a call does more."""
+        try:
+            keys = tuple([_KEYS[type(v)](v) for v in values])
+        except (KeyError, RuntimeError):
+            return None
+        key = (keys, tuple(sorted(symbols.items()))) if symbols else keys
+        route = self._routes.get(key)
+        if route is None:
+            route = self._kept(key, self._found(keys, values, symbols))
+        return route.frozen if isinstance(route, Direct) else None
+
+    def _kept(self, key: Hashable, route: Route) -> Route:
+        if len(self._routes) >= ROUTES:
+            self.check()  # the failures that routes have seen go with them
+            self._routes.clear()
+        self._routes[key] = route
+        return route
 
     def known(self, values: Sequence[Any], symbols: Symbols = None) -> Route | None:
         """The route that a call has found for arrays like these; None where calls look at each array anew."""
@@ -198,7 +226,7 @@ def _check_device(given: Mapping[str, Given], device: str) -> None:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Direct:
     """The frozen program itself, for arrays that its kernels take."""
 
@@ -241,6 +269,9 @@ class _Turned:
                     f"an array of out= is {target.dtype}{tuple(target.shape)}, "
                     f"the result {result.dtype}{tuple(result.shape)}"
                 )
+            there, here = (kind.given("out", x).device for x in (target, result))
+            if there != here:
+                raise EmitError(f"an array of out= is on {there}, the result on {here}", hint="give memory there")
             kind.assign(target, result)
         return [result if target is None else target for target, result in zip(out, found, strict=True)]
 
@@ -251,13 +282,14 @@ class _Turned:
             g = kind.given(t.name, v)  # raises for a tensor without memory, which has the key of one that has it
             if isinstance(kind, kinds.Torch) and g.dtype != t.dtype:
                 raise mistyped(t, g)  # NumPy has no words for some of torch's types
-            found.append(self.there(v, t.dtype))
+            found.append(self.there(v, t.dtype, values))
         return found
 
     def run(self, values: list[Any], poison: bool, tell: Tell | None) -> list[Any]:
         return self.caller(values, self.symbols, None, poison, tell)
 
-    def there(self, value: Any, dtype: DType) -> Any:
+    def there(self, value: Any, dtype: DType, values: Sequence[Any]) -> Any:
+        """One of the ``values``, turned."""
         raise NotImplementedError
 
     def back(self, result: Any, dtype: DType, values: Sequence[Any]) -> Any:
@@ -297,7 +329,13 @@ def _like(result: Any, kind: Kind, values: Sequence[Any]) -> Any:
         made = kind.tensor(result)
         device = next(v.device for v in values if kind_of(v) is kind)
         return made if device.type == "cpu" else made.to(device)
-    return result if kind is NUMPY else calls.on_device(result)
+    return result if kind is NUMPY else calls.on_device(result, _device_of(values))
+
+
+def _device_of(values: Sequence[Any]) -> str:
+    """The device of the first device array."""
+    first = next(v for v in values if kind_of(v) is calls.DEVICE_ARRAYS)
+    return calls.device_of(first.__cuda_array_interface__)
 
 
 class _Alike(_Turned):
@@ -310,13 +348,17 @@ class _Alike(_Turned):
                 values = [v.to(device) if v.ndim == 0 else v for v in values]
         return self.caller(values, self.symbols, None, poison, tell)
 
-    def there(self, value: Any, dtype: DType) -> Any:
+    def there(self, value: Any, dtype: DType, values: Sequence[Any]) -> Any:
         kind = kind_of(value)
         if kind is self.kind:
             return value
         if isinstance(self.kind, kinds.Torch):
-            return self.kind.tensor(value) if kind is NUMPY else self.kind.torch.as_tensor(value, device="cuda")
-        return calls.on_device(value)
+            return (
+                self.kind.tensor(value)
+                if kind is NUMPY
+                else self.kind.torch.as_tensor(value, device=_device_of([value]))
+            )
+        return calls.on_device(value, _device_of(values))
 
     def back(self, result: Any, dtype: DType, values: Sequence[Any]) -> Any:
         return result
@@ -325,7 +367,7 @@ class _Alike(_Turned):
 class _OnHost(_Turned):
     """A device's arrays for kernels of the host."""
 
-    def there(self, value: Any, dtype: DType) -> Any:
+    def there(self, value: Any, dtype: DType, values: Sequence[Any]) -> Any:
         return as_numpy(value, dtype)
 
     def back(self, result: Any, dtype: DType, values: Sequence[Any]) -> Any:
@@ -349,10 +391,12 @@ class _OnDevice(_Turned):
         caller = self.caller
         if values:
             return caller(values, self.symbols, None, poison, tell)
-        machine = calls.machine_of(calls.DEVICE_ARRAYS, caller.device or "cuda:0")
-        return Frozen(caller.program, calls.DEVICE_ARRAYS, machine, {}, self.symbols, caller.checked)((), None, poison)
+        device = caller.device or calls.current()
+        machine = calls.machine_of(calls.DEVICE_ARRAYS, device)
+        frozen = Frozen(caller.program, calls.DEVICE_ARRAYS, machine, {}, self.symbols, caller.checked, device)
+        return frozen((), None, poison)
 
-    def there(self, value: Any, dtype: DType) -> Any:
+    def there(self, value: Any, dtype: DType, values: Sequence[Any]) -> Any:
         return calls.on_device(as_numpy(value, dtype), self.caller.device)
 
     def back(self, result: Any, dtype: DType, values: Sequence[Any]) -> Any:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 from idgraph.errors import EmitError, IdGraphError, ScheduleError, arguments, trimmed, warn_user
 from idgraph.ir import Fusion
 from idgraph.ir.rebuild import rebuild
+from idgraph.runtime.devices import device_text
 from idgraph.runtime.program import Program, Target, emit
 from idgraph.schedule import auto
 
@@ -129,7 +130,7 @@ def compile(
     *,
     checked: Checks = True,
     layout: Layout = "copy",
-    device: str | None = None,
+    device: object = None,
     cache: str | Path | None = None,
     tuner: Tuner | None = None,
 ) -> Callable[..., Any]:
@@ -147,9 +148,10 @@ def compile(
     checks do, and cost nothing; "now" waits at each call. An access that fails its check is left out.
 
     ``layout``: an array whose strides or alignment are not as declared is copied at each call, which is said in a
-    warning the first time, or refused. ``device`` ("cuda:1") is where the host's arrays go, and what tensors are
-    compared with. ``cache`` is a folder of compiled kernels, PTX and machine code: code that this process will run, so
-    it must be yours alone; a second process then compiles nothing. ``tuner`` chooses by measurement.
+    warning the first time, or refused. ``device`` ("cuda:1", 1, ``torch.device("cuda", 1)``) is where the host's arrays
+    go (by default the current one), and what tensors are compared with; a tuner measures there. ``cache`` is a folder
+    of compiled kernels, PTX and machine code: code that this process will run, so it must be yours alone; a second
+    process then compiles nothing. ``tuner`` chooses by measurement.
 
     A fusion without schedule steps is scheduled by `idgraph.schedule.auto` on a copy; others are taken as they are.
     Any number of threads may call. Raises `EmitError` for what the target cannot do and arrays that do not fit.
@@ -167,13 +169,14 @@ def compile(
         raise EmitError(f"checked {checked!r} is not known", hint='True, False or "now"')
     if layout not in ("copy", "refuse"):
         raise EmitError(f"layout {layout!r} is not known", hint='"copy" or "refuse"')
+    where = device_text(device)
     if not isinstance(source, Fusion):
-        return source.compiled(target, checked=checked, layout=layout, device=device, cache=cache, tuner=tuner)
+        return source.compiled(target, checked=checked, layout=layout, device=where, cache=cache, tuner=tuner)
     if tuner is not None and target in ("cpu", "cuda") and not is_scheduled(source):
-        program = tuner.tune(rebuild(source), "cuda" if target == "cuda" else "cpu").program
+        program = tuner.tune(rebuild(source), "cuda" if target == "cuda" else "cpu", device=where).program
     else:
         program = scheduled(source, target, cache)
-    return Compiled(program, checked, layout, device)
+    return Compiled(program, checked, layout, where)
 
 
 def scheduled(fusion: Fusion, target: Target, cache: str | Path | None = None) -> Program:

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from idgraph.runtime.cpu_entry import no_memory
+from idgraph.runtime.cpu_entry import Compiling, no_memory
 from idgraph.runtime.faults import raise_fault
 
 if TYPE_CHECKING:
@@ -21,13 +21,7 @@ class CpuMachine:
     def launches(self, program: Loaded, checked: bool, sizes: Sizes) -> CpuLaunches:
         """See `idgraph.runtime.frozen.Machine`."""
         entries: dict[str, Any] = program.functions(checked)
-        numbers = sizes.numbers
-        return CpuLaunches(
-            [
-                _Start(k, entries[k.kernel.name].entry(numbers[k.points] or 1), sizes, checked)
-                for k in program.mold.kernels
-            ]
-        )
+        return CpuLaunches([_Start(k, entries[k.kernel.name], sizes, checked) for k in program.mold.kernels])
 
 
 class CpuLaunches:
@@ -37,6 +31,10 @@ class CpuLaunches:
 
     def __init__(self, starts: Sequence[_Start]) -> None:
         self._starts = tuple(starts)
+
+    def resized(self, sizes: Sizes) -> CpuLaunches:
+        """See `idgraph.runtime.frozen.Launches`."""
+        return CpuLaunches([s.resized(sizes) for s in self._starts])
 
     def __call__(self, addresses: Addresses, wait: bool = True) -> None:
         for start in self._starts:
@@ -49,10 +47,22 @@ class CpuLaunches:
 class _Start:
     """One kernel. A call has words of its own, so that several threads may call."""
 
-    __slots__ = ("_entry", "_env", "_fault", "_kernel", "_places", "_template", "_words")
+    __slots__ = (
+        "_checked",
+        "_compiling",
+        "_entry",
+        "_env",
+        "_fault",
+        "_kernel",
+        "_mold",
+        "_places",
+        "_template",
+        "_words",
+    )
 
-    def __init__(self, mold: KernelMold, entry: Callable[[Any], int], sizes: Sizes, checked: bool) -> None:
-        self._kernel, self._entry, self._env = mold.kernel, entry, sizes.env
+    def __init__(self, mold: KernelMold, compiling: Compiling, sizes: Sizes, checked: bool) -> None:
+        self._kernel, self._mold, self._compiling, self._env = mold.kernel, mold, compiling, sizes.env
+        self._entry: Callable[[Any], int] = compiling.entry(sizes.numbers[mold.points] or 1)
         slots, template = sizes.slots, list[int]()
         for number in mold.buffers:
             template += 0, slots[number].size
@@ -61,15 +71,20 @@ class _Start:
         if mold.blocks is not None:
             template += 0, cast("int", sizes.numbers[mold.blocks])
         self._fault: Any = None
+        self._checked = checked
         if checked:
             if mold.sites:
                 self._fault = ctypes.c_int64 * mold.fault_size
             template += 0, mold.fault_size
-        self._template = tuple(template)
         self._words: Any = ctypes.c_int64 * len(template)
+        self._template = bytes(self._words(*template))
+
+    def resized(self, sizes: Sizes) -> _Start:
+        """The same kernel for other sizes."""
+        return _Start(self._mold, self._compiling, sizes, self._checked)
 
     def __call__(self, addresses: Addresses) -> None:
-        words = self._words(*self._template)
+        words = self._words.from_buffer_copy(self._template)
         for at, number in self._places:
             words[at] = addresses[number]
         fault = None

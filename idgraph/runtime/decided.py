@@ -15,7 +15,8 @@ from idgraph.kernel.ir import Plan
 class ProgramReport(Printed):
     """``gathers`` and ``scatters`` as `idgraph.schedule.auto` decided them (empty for a schedule by hand), ``kernels``
     the number of launches, ``stored`` the (tensor, elements) of global memory between them, ``formats`` the memory
-    formats that were chosen.
+    formats that were chosen, ``rows`` for each kernel with rows how they are passed over and why, by the schedule or by
+    the target's rule.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -32,9 +33,11 @@ class ProgramReport(Printed):
     kernels: int
     stored: tuple[tuple[str, Expr], ...]
     formats: tuple[Format, ...] = ()
+    rows: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         lines = [str(d) for d in (*self.gathers, *self.scatters, *self.formats)]
+        lines += [f"rows of {kernel}: {told}" for kernel, told in self.rows]
         lines.append(f"kernels: {self.kernels}")
         stored = ", ".join(f"{name} ({size} elements)" for name, size in self.stored)
         return "\n".join([*lines, f"in memory between them: {stored or 'nothing'}"])
@@ -45,4 +48,5 @@ def report_of(fusion: Fusion, plan: Plan) -> ProgramReport:
     gathers = tuple(d for d in fusion.decisions if d.kind == "gather")
     scatters = tuple(d for d in fusion.decisions if d.kind == "scatter")
     stored = tuple((b.title, b.size) for b in plan.buffers if b.place == "global")
-    return ProgramReport(gathers, scatters, len(plan.kernels), stored, fusion.formats)
+    rows = tuple((k.name, told) for k in plan.kernels for told in k.rows)
+    return ProgramReport(gathers, scatters, len(plan.kernels), stored, fusion.formats, rows)

@@ -32,10 +32,14 @@ class Executable(Printed):
         self._sizes = sizes
         self._fitting: list[Fitting] = []
 
+    def fits_sizes(self, env: Mapping[str, int]) -> bool:
+        """Whether `check_sizes` is known to pass."""
+        return not self._sizes or any(f.holds(env) for f in self._fitting)
+
     @arguments(EmitError)
     def check_sizes(self, env: Mapping[str, int]) -> None:
         """Raise `EmitError` where some number does not fit 64 bits when the symbols have these values."""
-        if self._sizes and not any(f.holds(env) for f in self._fitting):
+        if not self.fits_sizes(env):
             found = fitting(self._sizes, env)
             if found is None:
                 check_sizes(self._sizes, env)

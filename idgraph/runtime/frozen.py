@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Addresses = list[int]
 Tell = Callable[[str, str], None]  # an input's name, and why it was copied
+_EMPTY = "it is empty"
+_NO_SLOT = Slot(0, 0, "bool")
 TARGETS_KEPT = 64  # sorts of arrays given as ``out`` that are remembered
 
 
@@ -37,6 +39,10 @@ class Launches(Protocol):
 
     def check(self, wait: bool = False) -> None:
         """Raise failures of calls that did not wait: those found so far or, with ``wait``, all."""
+        ...
+
+    def resized(self, sizes: Sizes) -> Launches:
+        """The same kernels on the same part of the machine, for other sizes."""
         ...
 
 
@@ -52,7 +58,7 @@ class _In(NamedTuple):
     tensor: Tensor
     position: int
     number: int
-    size: int
+    layout: Layout
     before: int
     alignment: int
     why: str
@@ -82,8 +88,21 @@ class Frozen:
     """See the module; made once for each key of `idgraph.runtime.kinds.Kind.key`."""
 
     __slots__ = (
-        "_inputs", "_makers", "_order", "_outputs", "_spans", "_targets", "count", "device", "env", "kind", "launches",
-        "made", "program",
+        "_inputs",
+        "_makers",
+        "_numbers",
+        "_order",
+        "_outputs",
+        "_spans",
+        "_targets",
+        "count",
+        "device",
+        "env",
+        "gives_whole",
+        "kind",
+        "launches",
+        "made",
+        "program",
     )  # fmt: skip
 
     def __init__(
@@ -94,42 +113,84 @@ class Frozen:
         given: Mapping[str, Given],
         symbols: Mapping[str, int] | None,
         checked: bool,
+        device: str = HOST,
     ) -> None:
+        """``device``: where there are no arrays that are on one."""
         mold = program.mold
         self.program, self.kind = program, kind
-        self.device = _one_device(given)
+        self.device = _one_device(given) if given else device
         self.env, numbers = mold.bind(given, symbols)
         program.check_sizes(self.env)
         self.count = len(mold.names)
-        slots: list[Slot] = [Slot(0, 0, "bool")] * self.count
-        self._inputs: list[_In] = []
-        for i in mold.inputs:
-            if i.number is not None:
-                made = self._input(i, i.number, given[i.tensor.name], numbers)
-                slots[i.number] = Slot(i.number, made.size, i.tensor.dtype)
-                self._inputs.append(made)
+        self._inputs = tuple(
+            self._input(i, i.number, given[i.tensor.name], numbers) for i in mold.inputs if i.number is not None
+        )
+        places = {m.number: n for n, m in enumerate(mold.made)}
+        self._order = tuple(places[o] if o >= 0 else -1 for o in mold.outputs)
+        self.launches = machine.launches(program, checked, self._laid_out(numbers))
+
+    def resized(
+        self, shapes: Sequence[tuple[int, ...]], strides: Sequence[tuple[int, ...]], symbols: Mapping[str, int] | None
+    ) -> Frozen | None:
+        """The program frozen for arrays of other sizes, else like those of this one: a part of the work of a new one.
+        None for arrays that would be copied, and for those that do not fit."""
+        sized = self.program.mold.sized
+        found = None if sized is None else sized(shapes)
+        if found is None or not self.program.fits_sizes(found[0]):
+            return None
+        env, numbers = found
+        if symbols and any(env.get(s) != n for s, n in symbols.items()):
+            return None
+        for i in self._inputs:
+            layout, shape = i.layout, shapes[i.position]
+            if i.why or layout.strides is None or numbers[layout.offset] != self._numbers[layout.offset] or 0 in shape:
+                return None
+            if strides[i.position] != numbers[layout.strides] and not fits(
+                shape, strides[i.position], cast("tuple[int, ...]", numbers[layout.strides])
+            ):
+                return None
+        made = Frozen.__new__(Frozen)
+        made.program, made.kind, made.device, made.env, made.count = (
+            self.program, self.kind, self.device, env, self.count,
+        )  # fmt: skip
+        made._inputs, made._order = self._inputs, self._order
+        made.launches = self.launches.resized(made._laid_out(numbers))
+        return made
+
+    def _laid_out(self, numbers: Sequence[Number]) -> Sizes:
+        """Find the memory that calls make; return the numbers of the launches."""
+        kind, mold = self.kind, self.program.mold
+        self._numbers = numbers
         self.made = [self._memory(m, numbers) for m in mold.made]
+        slots: list[Slot] = [_NO_SLOT] * self.count
+        for i in self._inputs:
+            size = 1 if i.why == _EMPTY else cast("int", numbers[i.layout.size])
+            slots[i.number] = Slot(i.number, size, i.tensor.dtype)
         for m in self.made:
             slots[m.number] = Slot(m.number, m.size, m.dtype)
-        by_number = {m.number: m for m in self.made}
         self._outputs: tuple[Made | _Passed, ...] = tuple(
-            by_number[o] if o >= 0 else _Passed(-1 - o) for o in mold.outputs
+            [self.made[n] if n >= 0 else _Passed(-1 - o) for n, o in zip(self._order, mold.outputs, strict=True)]
         )
         self._makers = tuple(
-            partial(kind.whole, m.shape, m.strides, m.dtype, self.device)
-            for m in self.made
-            if m.whole and m.shape is not None and m.strides is not None
+            [
+                partial(kind.flat, m.size, m.dtype, self.device)
+                if m.shape is None
+                else partial(kind.whole, m.shape, m.strides or (), m.dtype, self.device)
+                for m in self.made
+                if m.shape is None or (m.whole and m.strides is not None)
+            ]
         )
-        self._order = tuple(self.made.index(o) if isinstance(o, Made) else -1 for o in self._outputs)
+        # Whether all outputs are memory that kernels write, without gaps, so that `whole` serves.
+        self.gives_whole = len(self._makers) == len(self.made) and -1 not in self._order
         self._spans: list[tuple[int, int]] | None = None
         self._targets: dict[Hashable, tuple[bool, int, int]] = {}
-        self.launches = machine.launches(program, checked, Sizes(self.env, slots, numbers))
+        return Sizes(self.env, slots, numbers)
 
     def _input(self, i: InputMold, number: int, g: Given, numbers: Sequence[Number]) -> _In:
         t, layout = i.tensor, i.layout
-        size, offset = cast("tuple[int, int]", (numbers[layout.size], numbers[layout.offset]))
-        why = "it is empty" if 0 in g.shape else why_not(g, _strides(layout, numbers))
-        return _In(t, i.position, number, 1 if 0 in g.shape else size, offset * i.item, t.alignment, why)
+        offset = cast("int", numbers[layout.offset])
+        why = _EMPTY if 0 in g.shape else why_not(g, _strides(layout, numbers))
+        return _In(t, i.position, number, layout, offset * i.item, t.alignment, why)
 
     def _memory(self, m: MadeMold, numbers: Sequence[Number]) -> Made:
         size = max(1, cast("int", numbers[m.size] or 0))
@@ -160,6 +221,8 @@ class Frozen:
     ) -> list[Any]:
         """Outputs for these arrays, in the order of the fusion's; ``out`` are arrays of theirs to write (None:
         memory is made)."""
+        if out is None and not poison and self.gives_whole:
+            return self.whole(values, tell, wait)
         kind, addresses = self.kind, [0] * self.count
         kept = self.take(values, addresses, tell)
         flat: dict[str, Any] = {}
@@ -175,10 +238,9 @@ class Frozen:
         del kept
         return self.results(values, out, flat)
 
-    @property
-    def gives_whole(self) -> bool:
-        """Whether all memory that kernels write are outputs without gaps, so that `whole` serves."""
-        return len(self._makers) == len(self.made) and -1 not in self._order
+    def strides(self, places: Sequence[int]) -> list[tuple[int, ...] | None]:
+        """How the outputs at these places lie in memory, as `whole` gives them."""
+        return [self.made[self._order[n]].strides for n in places]
 
     def whole(self, values: Sequence[Any], tell: Tell | None, wait: bool) -> list[Any]:
         """A call whose outputs are all new arrays; fewer steps than those of any call."""
@@ -231,7 +293,7 @@ class Frozen:
             tell(i.tensor.name, why)
         if 0 in g.shape:
             return self.kind.flat(1, i.tensor.dtype, self.device)
-        return self.kind.laid_out(i.tensor, g, dict(self.env), i.size)
+        return self.kind.laid_out(i.tensor, g, dict(self.env), cast("int", self._numbers[i.layout.size]))
 
     def _given_memory(
         self, values: Sequence[Any], out: Sequence[Any], addresses: Addresses, flat: dict[str, Any]
@@ -378,7 +440,7 @@ def storage_dtype_size(dtype: str) -> int:
     return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
 
 
-def _one_device(given: Mapping[str, Given]) -> Any:
+def _one_device(given: Mapping[str, Given]) -> str:
     """The device of all arrays."""
     found = {g.device for g in given.values()}
     if len(found) > 1:
@@ -388,4 +450,4 @@ def _one_device(given: Mapping[str, Given]) -> Any:
             f"input {first} is on {g.device}, input {name} on {other}",
             hint=f"one device for all: {name}.to({str(g.device)!r})",
         )
-    return found.pop() if found else HOST
+    return found.pop()

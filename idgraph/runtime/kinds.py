@@ -321,6 +321,29 @@ def is_tensor(kind: type) -> bool:
     return any(c.__module__.partition(".")[0] == "torch" and c.__name__ == "Tensor" for c in kind.__mro__)
 
 
+class Sized(NamedTuple):
+    """Keys of tensors taken apart: all that calls follow from but sizes, and these."""
+
+    alike: Hashable
+    shapes: list[tuple[int, ...]]
+    strides: list[tuple[int, ...]]
+
+
+def sized(keys: Sequence[Any], at: int = 0) -> Sized | None:
+    """Keys of torch's tensors, as `Torch.key` makes them behind ``at`` other words, taken apart; None for others."""
+    alike: list[Hashable] = []
+    shapes: list[tuple[int, ...]] = []
+    strides: list[tuple[int, ...]] = []
+    for key in keys:
+        if len(key) < 5:
+            return None
+        shape = key[2 + at]
+        alike += *key[: 2 + at], len(shape), *key[4 + at :]
+        shapes.append(shape)
+        strides.append(key[3 + at])
+    return Sized(tuple(alike), shapes, strides)
+
+
 def check_writable(kind: Kind, name: str, target: Any) -> None:
     """Raise where results cannot be written into an array of ``out=``: it has no memory, or nobody may write it, or
     several of its elements are one."""

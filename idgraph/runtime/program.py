@@ -45,6 +45,8 @@ class Program(Loaded):
     >>> [k.name for k in p.kernels], sorted(p.functions()), p.kernel_source(p.kernels[0]) in p.source
     (['kernel0', 'kernel1'], ['kernel0', 'kernel1'], True)
     >>> p.check_sizes({})
+    >>> p.fits_sizes({})
+    True
     >>> [x.shape for x in p.ordered({"t0": np.arange(4, dtype=np.float32)})]
     [(4,)]
     >>> p.caller() is p.caller()

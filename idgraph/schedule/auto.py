@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from idgraph.errors import ScheduleError, arguments
+from idgraph.errors import ScheduleError, arguments, one_line
 from idgraph.ir import (
     SCANS,
     SCATTERS,
@@ -67,7 +67,8 @@ def auto(
 
     ``config`` chooses among kernels that compute the same (see `idgraph.tune`, which measures them); what is not in
     the loops becomes steps on the tensors, such as `Tensor.persistent`, that ``print(fusion)`` shows. Returns what was
-    decided and why: the ways of gathers and scatters, memory formats, the loops over rows.
+    decided and why: the ways of gathers and scatters, memory formats, the loops over rows. Whether a row is held, and
+    how often it is read, the target's rule decides where ``config`` does not: ``report`` of an emitted program tells.
 
     First constants are folded (`idgraph.rewrite.constants`): a tensor of one number becomes a number in its readers.
     Then every gather of a computed tensor, and every scatter, is taken the way that costs least (see
@@ -90,12 +91,14 @@ def auto(
     >>> [(str(d.extent), d.parallel) for d in t.loop]
     [('4', 'blockIdx.x'), ('128', 'threadIdx.x'), ('4', 'vectorize')]
     """
-    _decide(check_fusion(fusion, "auto", ScheduleError), gathers)
-    chosen = config.but(block=block) if block else config
-    rows = _schedule(fusion, config, chosen, layout)
-    padded = paying(fusion) if layout else ()
-    if padded:
-        rows = _schedule(fusion, config, chosen, layout, padded)
+    check_fusion(fusion, "auto", ScheduleError)
+    with one_line():
+        _decide(fusion, gathers)
+        chosen = config.but(block=block) if block else config
+        rows = _schedule(fusion, config, chosen, layout)
+        padded = paying(fusion) if layout else ()
+        if padded:
+            rows = _schedule(fusion, config, chosen, layout, padded)
     return Decided(fusion.decisions, fusion.formats, tuple(rows.told))
 
 

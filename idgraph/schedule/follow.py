@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import lcm, prod
+from typing import Literal
 
 from idgraph.arith import Expr, as_expr, is_true, multiple_of, simplify
 from idgraph.index.layout import strides
@@ -162,7 +163,7 @@ def traced(t: Tensor, stored: Collection[Tensor]) -> list[Touch] | None:
     return found[::-1]
 
 
-Known = Mapping[IterDomain, IterDomain | None]  # None: hidden
+Known = Mapping[IterDomain, IterDomain | Literal["still"] | None]  # None: hidden; "still": at one place, as a choice is
 
 
 def _through(u: Tensor, of: Known) -> Known:
@@ -179,14 +180,14 @@ def _through(u: Tensor, of: Known) -> Known:
 
 def _operand(e: TensorExpr, k: int, inside: Known) -> Known:
     """The axes of an operand, from those of the output's root."""
-    found: dict[IterDomain, IterDomain | None] = {}
+    found: dict[IterDomain, IterDomain | Literal["still"] | None] = {}
     for d, read in zip(e.inputs[k].axes, e.reads[k], strict=True):
         match read:
             case Mapped(at):
                 if at in inside or not d.is_broadcast:
                     found[d] = inside.get(at)
             case Fixed():
-                pass
+                found[d] = "still"
             case _:
                 found[d] = None
     return found
@@ -197,9 +198,9 @@ def _touch(t: Tensor, source: Tensor, of: Known) -> Touch:
     hidden = False
     inside = set(source.allocation) <= set(source.axes)
     for d, stride in zip(source.allocation, strides(source), strict=True):
-        if d.is_broadcast or (d not in of and inside):
-            continue
         at = of.get(d) if inside else None
+        if d.is_broadcast or (d not in of and inside) or at == "still":
+            continue
         if at is None:
             hidden = True
         else:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from math import prod
 
-from idgraph.index.warps import SECTOR
 from idgraph.ir import Fusion, IterDomain, Loaded, Mapped, Tensor, TensorExpr
 from idgraph.ir.decisions import Format
+from idgraph.ir.device import SECTOR
 from idgraph.layout.orders import memory_order
 from idgraph.layout.padding import PaddedStrides, pad_strides
 

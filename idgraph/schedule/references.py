@@ -22,6 +22,7 @@ from idgraph.schedule.config import KernelConfig
 from idgraph.schedule.follow import HEAVY, Cut, flat_cut, loop_order
 from idgraph.schedule.inline import scan_loops
 from idgraph.schedule.reads import picks_elements, takes_rows
+from idgraph.schedule.reuse import outlasts, shared_axis
 from idgraph.schedule.scan import cut_scan, scanned_axis
 from idgraph.schedule.scatter import schedule_scatter
 
@@ -65,13 +66,21 @@ def reference_loops(t: Tensor, sources: Sources, stored: Collection[Tensor], con
     if parts > 1:
         t.split(kept - 1, parts, inner=False).reorder({kept - 1: kept}).parallelize(kept, "unroll")
     # A row that an index selects has the latency of two loads, so several are in flight at once; so are constants.
-    waits = not sources.inputs or bool(rows)
+    waits = (
+        not sources.inputs
+        or bool(rows)
+        or (alone and cut is None and width == most and outlasts(t, sources.exprs, stored))
+    )
     usual = most if single else STEPS if waits else 1 if cut is not None and cut.several else _deep(sources, most)
     steps = config.vectors or (cut.steps if cut is not None and cut.steps > 1 else usual if parts == 1 else 1)
     many = parts * len(sources.inputs) > MAX_VECTORS
     apart = parts > 1 and (many if config.apart is None else config.apart)
     if apart:  # each part has threads of its own, whole warps of them
         block = max(WARP, block // parts // WARP * WARP)
+    shared = shared_axis(t, t.loop[:kept], stored) if alone and cut is None and width == most and steps == 1 else None
+    if shared is not None:
+        at, to = t.loop.index(shared[0]), kept + (parts > 1)
+        t.split(at, shared[1]).reorder({at + 1: to}).parallelize(to, "unroll")
     cut_blocks(t, kept, block, steps)
     if apart:
         at = 3 if steps > 1 else 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from idgraph.index.warps import WARP
@@ -18,11 +19,14 @@ HELD = 32  # elements of a row that a thread takes at most: of bytes, CHUNKS acc
 BLOCK = 128  # threads of a block that works on several short rows
 BUSY = 1 << 18  # threads that a large GPU runs at once
 LEAST_COLUMNS = 16  # columns of each thread, where several share a row
+WARP_COLUMNS = 24  # columns of each thread of a row that one warp takes: it waits for no other
+SOME_COLUMNS = 16  # the same of a few warps and 16-bit inputs, where no thread is idle: more loads are under way
 ACROSS_THREADS = 256  # of a block whose neighbouring threads take neighbouring rows
-ENOUGH = 1 << 17  # threads that keep a large GPU's memory busy, each with an access of 16 bytes or several in flight
+ENOUGH = 3 << 15  # threads that keep a large GPU's memory busy, each with an access of 16 bytes or several in flight
 LINE_THREADS = 8  # neighbouring threads whose accesses of 16 bytes fill a line of 128 bytes
 SEVERAL = 4  # rows of as many columns as threads can take at once
 SHORT = 8  # columns that one thread reads of several rows at once
+SHORT_BYTES = 2  # of an input's element
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +79,16 @@ def shape_of(space: Space, writes: bool, config: KernelConfig = RULE) -> Shape:
     threads = 1
     while threads < most and threads < wanted:
         threads *= 2
+    fit = writes and not alone
+    if fit and WARP <= threads < BLOCK and count == 2 * threads * SOME_COLUMNS and _is_short(columns):
+        threads *= 2
+    together = -(-BLOCK // threads)
+    if fit and threads > WARP and count <= WARP * WARP_COLUMNS:
+        threads = WARP
     while lanes > 1 and threads * lanes > max(1, count) * 2 - 1:
         lanes //= 2
     block = 1
-    most = config.rows or -(-BLOCK // threads)
+    most = config.rows or together
     while block < most and (rows is None or block < rows):
         block *= 2
     side = 1 if writes or config.threads or config.rows or threads * lanes < count else _several(space, rows, threads)
@@ -94,6 +104,25 @@ def shape_of(space: Space, writes: bool, config: KernelConfig = RULE) -> Shape:
         else "rows enough for all processors"
     )  # fmt: skip
     return Shape(lanes, threads, max(1, min(block, MAX_THREADS // threads)), across=False, why=why)
+
+
+def _is_short(columns: Iterable[Tensor]) -> bool:
+    """Whether all inputs that ``columns`` are made of have 16 bits or fewer.
+
+    A row of wider ones is not always held in registers; what each pass reads again must then stay in the cache, which
+    more threads at a time crowd.
+    """
+    seen: set[Tensor] = set()
+    stack = list(columns)
+    while stack:
+        t = stack.pop()
+        if t in seen:
+            continue
+        seen.add(t)
+        if t.definition is None and item_size(t.dtype) > SHORT_BYTES:
+            return False
+        stack += t.definition.inputs if t.definition is not None else ()
+    return True
 
 
 def _across(space: Space, rows: int | None, count: int | None, config: KernelConfig) -> Shape:

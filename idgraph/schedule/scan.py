@@ -12,15 +12,18 @@ from math import prod
 from typing import Final
 
 from idgraph.arith import Expr, as_expr, is_true
-from idgraph.ir import SCANS, IterDomain, Mapped, Tensor, TensorExpr
+from idgraph.ir import SCANS, IterDomain, Mapped, Tensor, TensorExpr, item_size
+from idgraph.ir.optable import OPERATIONS, SCANS_OF
 from idgraph.schedule.follow import loop_order, own_touch
 from idgraph.schedule.reads import scanned_axis as own_axis
 
 THREADS: Final = 256  # of a block along a contiguous axis, rows and all
+WIDE_THREADS: Final = 128  # the same where running values have 64 bits: an exchange of two words each takes longer
 COLUMNS: Final = 32  # neighbouring columns of a block, where the axis is not what is contiguous
 DEEP: Final = 16  # threads of a block along such an axis
 AHEAD: Final = 8  # elements of a thread along it
-LEAST: Final = 4  # elements of a thread, so that exchanges are few
+LEAST: Final = 2  # elements of a thread: wide ones fill an access, and stores of neighbours leave no gaps
+HEAVY: Final = 16  # elements of a thread where two values take a function to join: most of an exchange's time
 MANY: Final = 1 << 18  # columns that keep a device busy one by one
 
 
@@ -35,9 +38,9 @@ def cut_scan(t: Tensor, exprs: Sequence[TensorExpr], width: int, stored: Collect
     >>> cut_scan(t, [t.definition], 4, {t})
     True
     >>> [(str(d.extent), d.parallel) for d in t.loop]
-    [('64', 'blockIdx.x'), ('4', 'serial'), ('256', 'threadIdx.x'), ('4', 'vectorize')]
+    [('64', 'blockIdx.x'), ('8', 'serial'), ('128', 'threadIdx.x'), ('4', 'vectorize')]
     """
-    axis, width = scanned_axis(t, exprs), max(width, LEAST)
+    axis, width = scanned_axis(t, exprs), max(width, HEAVY if _is_heavy(exprs) else LEAST)
     own = own_touch(t)
     if axis is None or own is None or t.loop != t.logical:
         return False
@@ -55,11 +58,12 @@ def cut_scan(t: Tensor, exprs: Sequence[TensorExpr], width: int, stored: Collect
         t.merge(0)
     at = min(1, rows)
     if contiguous:
-        threads = min(THREADS, _power(-(-n // width)))
+        block = WIDE_THREADS if _is_wide(t, exprs) else THREADS
+        threads = min(block, _power(-(-n // width)))
         t.split(at, width).split(at, threads)
         t.parallelize(at + 1, "threadIdx.x").parallelize(at + 2, "vectorize")
-        if rows and threads < THREADS:
-            t.split(0, THREADS // threads).parallelize(1, "threadIdx.y")
+        if rows and threads < block:
+            t.split(0, block // threads).parallelize(1, "threadIdx.y")
     else:
         threads = min(DEEP, _power(-(-n // AHEAD)))
         t.split(at, AHEAD).split(at, threads)
@@ -68,6 +72,16 @@ def cut_scan(t: Tensor, exprs: Sequence[TensorExpr], width: int, stored: Collect
     if rows:
         t.parallelize(0, "blockIdx.x")
     return True
+
+
+def _is_heavy(exprs: Sequence[TensorExpr]) -> bool:
+    return any(e.op in SCANS and OPERATIONS[SCANS_OF[e.op]].cycles == "library" for e in exprs)
+
+
+def _is_wide(t: Tensor, exprs: Sequence[TensorExpr]) -> bool:
+    """Whether a running value has 64 bits: what is added up or multiplied is kept in float64."""
+    scans = [e for e in exprs if e.op in SCANS]
+    return any(e.op in ("cumsum", "cumprod", "logcumsumexp") or item_size(e.output.dtype) > 4 for e in scans)
 
 
 def _count(axes: Sequence[IterDomain]) -> Expr:

@@ -12,7 +12,8 @@ import idgraph as ig
 from idgraph.kernel.ir import Accumulate, Combine, walk
 from idgraph.runtime import Target
 
-UFUNC = {"cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum}
+UFUNC = {"cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum,
+         "logcumsumexp": np.logaddexp}  # fmt: skip
 
 
 def fusion(op: str, shape: tuple[int, ...], dim: int) -> tuple[ig.Fusion, ig.Tensor]:

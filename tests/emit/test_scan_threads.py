@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import idgraph as ig
 
 ROOT = Path(__file__).resolve().parents[2]
-OPS = ("cumsum", "cumprod", "cummax", "cummin")
+OPS = ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")
 
 
 def scan(op: str, shape: tuple[int, ...], dim: int, around: bool) -> ig.Fusion:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree
 
+import idgraph as ig
 from idgraph.arith import symbol
 from idgraph.errors import FrontendError
 from idgraph.frontends import from_torch
@@ -239,3 +240,39 @@ def test_binding_solves_for_one_symbol() -> None:
     assert sizes.misfits((n * 2 + 1,), (8,), "x", env) == ["axis 0 of x is 8, declared s0*2 + 1: no whole number of s0"]
     sizes.bind((n * 2 + 1,), (9,), "x", env)
     assert env == {"s0": 4}
+
+
+def test_sizes_that_no_call_has_had_are_not_bound_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    from idgraph.frontends import running
+
+    def scaled(x: Any, y: Any) -> Any:
+        return (x * 2 + y).t().contiguous(), x - y
+
+    made: list[int] = []
+    whole = running.Bound
+
+    def counted(*given: Any) -> Any:
+        made.append(1)
+        return whole(*given)
+
+    monkeypatch.setattr(running, "Bound", counted)
+    n = Dim("n", min=2, max=64)
+    k = ig.compile(from_torch(scaled, (normal(5, 3), normal(5, 3)), dynamic_shapes=({0: n}, {0: n})))
+    for rows in (5, 6, 64, 2, 6):
+        x, y = normal(rows, 3), normal(rows, 3)
+        for _ in range(2):
+            for found, wanted in zip(k(x, y), scaled(x, y), strict=True):
+                torch.testing.assert_close(found, wanted)
+                assert found.stride() == wanted.stride()
+    assert len(made) == 1
+    with pytest.raises(FrontendError, match="is outside of 2 to 64"):
+        k(normal(65, 3), normal(65, 3))
+    with pytest.raises(FrontendError, match="axis 0 of y is 6, captured as 7"):
+        k(normal(7, 3), normal(6, 3))
+    with pytest.raises(FrontendError, match="captured for float32"):
+        k(normal(7, 3), normal(7, 3).double())
+    x, y = normal(3, 7).t(), normal(7, 3)
+    with pytest.warns(UserWarning, match="copied at each call"):
+        torch.testing.assert_close(k(x, y)[1], x - y)
+    x = normal(8, 3).requires_grad_()
+    torch.testing.assert_close(k(x, normal(8, 3) * 0)[1], x.detach())

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import idgraph as ig
+from idgraph.fuse.launched import count
 from idgraph.kernel.defuse import stored_in
+from idgraph.runtime.program import launches
 from tests.emit.test_lanes import check
 
 
@@ -174,3 +176,39 @@ def _needed(f: ig.Fusion) -> list[ig.TensorExpr]:
         if e.output in wanted:
             wanted.update(e.inputs)
     return [e for e in f.exprs if e.output in wanted]
+
+
+def test_launches_of_what_no_step_was_taken_in_are_counted_without_emitting_them() -> None:
+    def gathered() -> ig.Fusion:
+        f = ig.Fusion("gathered")
+        x, i = f.input("x", shape=(8, 12)), f.input("i", shape=(8, 1), dtype="int64")
+        f.output(ig.gather(ig.exp(x), 1, i), ig.cumsum(x, 1) + f.iota(12))
+        return f
+
+    def scattered() -> ig.Fusion:
+        f = ig.Fusion("scattered")
+        x, i = f.input("x", shape=(8, 12)), f.input("i", shape=(8, 1), dtype="int64")
+        f.output(ig.scatter_add(x * 2.0, 1, i, ig.sum(x, 1, keepdim=True)))
+        return f
+
+    def dead() -> ig.Fusion:
+        f = ig.Fusion("dead")
+        x = f.input("x", shape=(4, 6))
+        ig.exp(x)
+        f.output(f.full((4, 6), 2.0), f.full((4, 6), 3.0) * x, ig.cat([x, x], dim=1))
+        return f
+
+    for make in (norm, gathered, scattered, dead):
+        assert count(make()) == len(launches(make())) == ig.fuse.plan(make()).before
+    f = norm()
+    ig.schedule.auto(f)
+    assert count(f) == len(launches(f))
+
+
+def test_the_steps_of_an_automatic_schedule_say_the_line_of_its_call() -> None:
+    f = norm()
+    ig.schedule.auto(f)
+    lines = {s.line for t in f.tensors for s in t.log if s.line is not None}
+    assert len(lines) == 1
+    ig.schedule.auto(f)
+    assert {s.line for t in f.tensors for s in t.log if s.line is not None} != lines

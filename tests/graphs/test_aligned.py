@@ -158,3 +158,14 @@ def test_axes_of_one_operand_are_united_at_once(shape: tuple[int, ...]) -> None:
     assert all(m.aligned.mapped(p, q) for p, q in zip(y.logical, b.logical, strict=True))
     assert [edge.operation.op for edge in m.aligned.align_edges] == ["add"]
     assert not any(c.changes_index for c in m.aligned.cycles())
+
+
+def test_what_is_refused_of_one_axis_is_asked_again_of_both() -> None:
+    """The add would align the rows of ``t`` and ``u`` alone, which leaves their columns open; the product both."""
+    f = ig.Fusion("f")
+    t = f.input("t", shape=(4, 8))
+    u = ig.reshape(ig.reshape(t, 32), 4, 8)
+    v = f.output((ig.cat([u[:, 4:], u[:, :4]], dim=1) + t) * u)
+    m = ig.IdModel(f)
+    assert all(m.aligned.mapped(p, q) for x in (u, v) for p, q in zip(t.logical, x.logical, strict=True))
+    assert [edge.operation.op for edge in m.aligned.align_edges] == ["add"]

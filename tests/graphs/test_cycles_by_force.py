@@ -325,3 +325,34 @@ def test_axes_beside_the_way_have_their_names() -> None:
         beside = c.map.names - {"c"}
         assert c.kind == "reorder" and beside and "side" not in str(c)
         assert beside <= {d.name for t in f.tensors for d in (*t.root, *t.logical)}
+
+
+@settings(max_examples=PROFILE)
+@given(
+    st.permutations(range(3)) | st.lists(st.integers(0, 2), min_size=3, max_size=3), st.booleans(), st.integers(0, 2)
+)
+def test_selected_elements_stacked_again(picks: list[int], first: bool, more: int) -> None:
+    """Each element of an axis selected alone, something computed, all stacked: identity where NumPy says so."""
+    f = ig.Fusion("selected")
+    t = f.input("t", (6,))
+    shape, dim = ((3, 2), 0) if first else ((2, 3), 1)
+    rows, numbers = ig.reshape(t, *shape), np.arange(6).reshape(shape)
+    pieces = [ig.select(rows, dim, k) for k in picks]
+    for _ in range(more):
+        pieces = [ig.exp(p) for p in pieces]
+    f.output(ig.reshape(ig.stack(pieces, dim), 6) + t)
+    same = bool((np.take(numbers, picks, dim).reshape(-1) == np.arange(6)).all())
+    m = ig.IdModel(f)
+    assert ({c.kind for c in m.exact.cycles()} == {"identity"}) == same
+    assert bool(m.aligned.align_edges) != same
+
+
+def test_selected_twice_and_stacked_twice() -> None:
+    """What two selections leave is at both coordinates, whichever of them the way goes by."""
+    f = ig.Fusion("selected")
+    t = f.input("t", (8,))
+    r = ig.reshape(t, 2, 2, 2)
+    rows = [ig.stack([ig.select(ig.select(r, 0, i), 0, j) for j in range(2)], 0) for i in range(2)]
+    f.output(ig.reshape(ig.stack(rows, 0), 8) + t)
+    m = ig.IdModel(f)
+    assert {c.kind for c in m.exact.cycles()} == {"identity"} and not m.aligned.align_edges

@@ -32,7 +32,7 @@ def _asked(monkeypatch: pytest.MonkeyPatch, layers: int) -> int:
 
     with monkeypatch.context() as patch:
         patch.setattr(Effects, "made", counted)
-        assert len(_layers(layers).aligned.left_out) == layers * 4
+        assert len(_layers(layers).aligned.left_out) == layers + 1
     return len(asked)
 
 

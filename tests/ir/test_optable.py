@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from typing import Any, get_args
 
@@ -35,8 +36,9 @@ def functions(text: str) -> set[str]:
 @pytest.mark.parametrize("o", OPERATIONS.values(), ids=list(OPERATIONS))
 def test_a_row_is_whole(o: Operation) -> None:
     assert o.meaning
-    assert (o.kind == "reduction") == bool(o.combine)
-    assert bool(texts(o)) != (o.kind == "reduction" or o.name in ("cast", "where"))
+    joins = o.kind in ("reduction", "running")
+    assert joins == bool(o.combine)
+    assert bool(texts(o)) != (joins or o.name in ("cast", "where"))
     assert all(f"{{{o.operands}}}" not in t for t in texts(o))
     assert (o.result is not None) <= (o.name in primitives())
 
@@ -62,7 +64,7 @@ def test_public_names_and_the_oracle_have_every_row() -> None:
 
 
 def test_reductions_combine_by_a_row_and_start_at_its_identity() -> None:
-    assert names(kind="reduction") == get_args(AccumulateOp)
+    assert (*names(kind="reduction"), *names(kind="running")) == get_args(AccumulateOp)
     assert set(SCANS_OF) == SCANS
     known: dict[str, Any] = {
         "sum": operator.add,
@@ -78,6 +80,17 @@ def test_reductions_combine_by_a_row_and_start_at_its_identity() -> None:
         assert all(combine(start, v) == v for v in values)
         assert OPERATIONS[row.combine].operands == 2
         assert arrays.REDUCE[op].reduce(np.array([values])[0]) == _all(combine, values)
+
+
+@pytest.mark.parametrize("op", names(kind="running"))
+def test_what_only_scans_do_starts_at_its_identity(op: str) -> None:
+    row, start = OPERATIONS[op], identity(Accumulator(op, "float64"))  # type: ignore[arg-type]
+    combine = getattr(scalars, row.combine)
+    values = [3.0, -2.0, 0.0, -800.0, 800.0, math.inf, -math.inf]
+    assert all(combine(start, v) == v for v in values) and math.isnan(combine(math.nan, math.inf))
+    for a in values:
+        for b in values:
+            assert np.isclose(combine(a, b), np.logaddexp(a, b), rtol=1e-15, atol=0)
 
 
 def _all(combine: Any, values: list[Any]) -> Any:

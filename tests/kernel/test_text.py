@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import zip_longest
 
 import pytest
@@ -11,24 +12,30 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.errors import IdGraphError, ParseError
-from idgraph.kernel.ir import Accumulate, Kernel, Load, Stmt, Store, VectorAdd, VectorLoad, VectorStore, walk
+from idgraph.kernel.ir import Accumulate, Kernel, Load, Note, Stmt, Store, VectorAdd, VectorLoad, VectorStore, walk
+from idgraph.kernel.text import SCREEN
 from idgraph.runtime.program import stages
 from idgraph.testing import scheduled_fusions
 from tests.emit.cases import CASES, Case
 from tests.emit.row_cases import cross_entropy
+from tests.property.budget import NIGHTLY, examples
 
 TARGETS = ("cpu", "cuda")
 
 
-def kernels(made: Case) -> Iterator[Kernel]:
-    """The kernels of a case after each pass of each target that can express it, each once."""
-    seen: list[Kernel] = []
+def kernels(made: Case) -> Iterator[tuple[Kernel, str]]:
+    """The kernels of a case and their text for each target that can express it, each once: as they were lowered and
+    after the last pass, each night after every pass."""
+    seen: dict[str, list[Kernel]] = {}
     for target in TARGETS:
         try:
-            for _, plan in stages(made.fusion, target):
-                fresh = [k for k in plan.kernels if not any(alike(k, x) for x in seen)]
-                seen += fresh
-                yield from fresh
+            after = [plan for _, plan in stages(made.fusion, target)]
+            for plan in after if examples(1) == NIGHTLY else (after[0], after[-1]):
+                for k in plan.kernels:
+                    same_text = seen.setdefault(text := str(k), [])
+                    if not any(alike(k, x) for x in same_text):
+                        same_text.append(k)
+                        yield k, text
         except IdGraphError:
             continue
 
@@ -44,8 +51,8 @@ def same(a: Stmt, b: Stmt) -> bool:
     return a == b and (not isinstance(a, known) or not isinstance(b, known) or a.serves == b.serves)
 
 
-def assert_read_back(k: Kernel) -> None:
-    text = str(k)
+def assert_read_back(k: Kernel, text: str = "") -> None:
+    text = text or str(k)
     back = ig.kernel.parse(text)
     assert alike(back, k)
     assert str(back) == text
@@ -53,15 +60,15 @@ def assert_read_back(k: Kernel) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_kernel_is_read_back(name: str) -> None:
-    for k in kernels(CASES[name]()):
-        assert_read_back(k)
+    for k, text in kernels(CASES[name]()):
+        assert_read_back(k, text)
 
 
 @given(scheduled_fusions())
 @settings(max_examples=25, deadline=None)
 def test_kernels_of_random_fusions_are_read_back(f: ig.Fusion) -> None:
-    for k in kernels(Case(f)):
-        assert_read_back(k)
+    for k, text in kernels(Case(f)):
+        assert_read_back(k, text)
 
 
 def rope() -> ig.Fusion:
@@ -81,14 +88,55 @@ def loss() -> ig.Fusion:
     return cross_entropy(8192, 4096, "none", False)
 
 
-@pytest.mark.parametrize(("build", "most"), [(rope, 64), (transposed, 24), (loss, 76)])
+def odd_loss() -> ig.Fusion:
+    """Rows that begin anywhere: chunks, what is left of them, and the edges are three nests."""
+    return cross_entropy(8192, 50257, "none", False)
+
+
+@pytest.mark.parametrize(("build", "most"), [(rope, 64), (transposed, 24), (loss, 40), (odd_loss, 56)])
 def test_a_kernel_fits_a_screen(build: Callable[[], ig.Fusion], most: int) -> None:
     f = build()
     ig.schedule.auto(f)
     for k in ig.emit(f, "cuda").kernels:
         lines = str(k).splitlines()
         assert len(lines) <= most, len(lines)
+        assert_read_back(k)
         assert k.ir is k
+
+
+@pytest.mark.parametrize("text", ["a ;; b", "a | b", " a", "", "a; b  # c", '"'])
+def test_comments_are_read_back(text: str) -> None:
+    made = ig.kernel.parse("kernel k():\n  t: float32 = 1.0\n")
+    for count in (1, SCREEN + 1):  # the second has several statements on a line
+        body = (Note(text), Note("plain"), *made.body, Note("last")) * count
+        assert_read_back(replace(made, body=body))
+
+
+@pytest.mark.parametrize("name", ["a ;; b", "a | b", "a; b", 'a" | "b', "a  # b", "\\"])
+def test_names_in_comments_do_not_change_the_lines(name: str) -> None:
+    """A name is quoted: separators in it are not read as such."""
+    shown: list[int] = []
+    for title in ("plain", name):
+        f = ig.Fusion("f")
+        x = f.input(title, shape=(8192, 4096))
+        f.output(ig.softmax(x, 1) + ig.amax(x, 1, keepdim=True))
+        ig.schedule.auto(f)
+        for target in TARGETS:
+            for k in ig.emit(f, target).kernels:  # pyright: ignore[reportArgumentType]
+                assert_read_back(k)
+                shown.append(len(str(k).splitlines()))
+    assert shown[: len(shown) // 2] == shown[len(shown) // 2 :]
+
+
+def test_lines_of_a_long_kernel_are_read_back() -> None:
+    lines = "a: float32 = 1.0\nb: float32 = add(a, a)\nfor q < 4, unroll: c: float32 = add(b, a)\nb <- sum a\n"
+    text = "kernel k():\n" + "".join(f"  {line}\n" for line in lines.splitlines() * 20)
+    k = ig.kernel.parse(text)
+    assert len(str(k).splitlines()) < 40
+    assert_read_back(k)
+    for wrong in ("a = 1.0; for q < 4:", "if a < 4: b = 1.0", "a = 1.0; b = 2.0  # one | two | three", "new = 1.0"):
+        with pytest.raises(ParseError):
+            ig.kernel.parse(f"kernel k():\n  {wrong}\n    c: float32 = 1.0\n")
 
 
 TEXT = str(ig.emit(transposed(), "cpu").kernels[0])

@@ -8,7 +8,10 @@ from collections.abc import Callable
 import pytest
 
 import idgraph as ig
+from idgraph.index.warps import warp_bytes
 from idgraph.layout.eager import eager_strides
+from idgraph.layout.infer import bytes_of, moved_bytes
+from idgraph.layout.orders import carried, own_order
 from tests.layout.programs import program
 
 NHWC = (262144, 1, 8192, 256)
@@ -94,6 +97,22 @@ def test_inputs_that_disagree_are_counted_in_bytes() -> None:
     assert d[two].strides == (1, 64) and {c.order for c in d[two].candidates} == {(0, 1), (1, 0)}
     assert min(d[two].candidates, key=lambda c: c.moved_bytes).order == (1, 0)
     assert d[one].kind == "none" and d[one].strides == (64, 1) and "tie" in d[one].explain()
+
+
+@pytest.mark.parametrize("strides", [(32, 1), (64, 2), (96, 3), (256, 8), (1, 64), (3, 192)])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_bytes_of_a_format_are_those_that_cost_counts_in_the_program(strides: tuple[int, int], dtype: str) -> None:
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(64, 32), strides=strides, dtype=dtype)
+    t = f.output(x + x)
+    t.parallelize(0, "blockIdx.x").parallelize(1, "threadIdx.x")
+    [kernel] = ig.cost(ig.emit(f, target="cuda")).kernels
+    [read] = [a for a in kernel.accesses if a.kind == "read"]
+    assert t.definition is not None
+    told = moved_bytes(t, t.logical, (carried(t.definition, 0, own_order(x)),)) - bytes_of(t)
+    item = 4 if dtype == "float32" else 2
+    touched = {lane * strides[1] * item // 32 for lane in range(32)}
+    assert told == 32 * read.sectors == 64 * 32 * len(touched) == 64 * warp_bytes(strides[1], item)
 
 
 def test_demands_stay() -> None:

@@ -17,7 +17,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 import idgraph as ig
-from idgraph.graphs import AlignedGraph, DomainGraph, exact_builder, own_exprs
+from idgraph.graphs import AlignedGraph, DomainGraph, ExactBuilder, own_exprs
 from idgraph.ir import (
     DomainExpr,
     Fusion,
@@ -244,7 +244,7 @@ def test_nothing_is_left_out_without_need(f: Fusion) -> None:
     tried = sorted(left_out)[:5]
     for count in range(1, len(tried) + 1):
         for some in itertools.combinations(tried, count):
-            more = DomainGraph("more", f, exact_builder(f, None, "more", left_out - set(some)).build())
+            more = DomainGraph("more", f, ExactBuilder(f).without(left_out - set(some), "more").build())
             assert breaks_the_law(f, more), f"{some}"
 
 

@@ -119,20 +119,6 @@ def test_other_arrays() -> None:
         torch.testing.assert_close(k(strided).cpu(), torch.from_numpy(host) + 1)
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="one GPU")
-def test_two_devices() -> None:
-    k = ig.compile(rotation(), "cuda")
-    for device in ("cuda:1", "cuda:0", "cuda:1"):
-        x, y = tensors(device=device)
-        found = k(x, y)
-        assert str(found.device) == device
-        torch.testing.assert_close(found, wanted(x, y))
-    with pytest.raises(ig.EmitError, match="input x is on cuda:1, input y on cuda:0"):
-        k(x, y.to("cuda:0"))
-    with pytest.raises(ig.EmitError, match="input x is on cuda:1, the kernels are for cuda:0"):
-        ig.compile(rotation(), "cuda", device="cuda:0")(x, y)
-
-
 def test_ten_thousand_calls_leak_nothing() -> None:
     for fusion, args in (
         (rotation(), tensors()),

@@ -441,3 +441,83 @@ def test_a_thread_without_a_context_gets_one(monkeypatch: pytest.MonkeyPatch) ->
     fake.cuCtxGetCurrent = lambda: (0, 1)
     with pytest.raises(ig.EmitError, match="failed with 201"):
         kernel.bound((1,), (32,), [7])()
+
+
+# sizes that no call has had -------------------------------------------------------------------------------------------
+
+
+def grid() -> ig.Fusion:
+    f = ig.Fusion("grid")
+    n, m = f.symbol("n", min=2, max=64), f.symbol("m", min=0)
+    x, y = f.input("x", (n, m)), f.input("y", (m,))
+    f.output(x + y)
+    f.output(ig.sum(x, 1))
+    return f
+
+
+def test_new_sizes_are_laid_out_from_those_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch: Any = pytest.importorskip("torch")
+    from idgraph.runtime import caller
+
+    made: list[int] = []
+    whole = caller.Frozen
+
+    def counted(*given: Any) -> Any:
+        made.append(1)
+        return whole(*given)
+
+    monkeypatch.setattr(caller, "Frozen", counted)
+    k: Any = ig.compile(grid(), "cpu")
+    rng = np.random.default_rng(0)
+    for n, m in ((4, 3), (5, 3), (2, 1), (64, 7), (5, 3), (3, 1)):
+        x, y = (torch.from_numpy(rng.random(shape, np.float32)) for shape in ((n, m), (m,)))
+        for _ in range(2):
+            total, sums = k(x, y)
+            torch.testing.assert_close(total, x + y)
+            torch.testing.assert_close(sums, x.sum(1))
+            assert total.shape == (n, m) and total.is_contiguous()
+    assert len(made) == 1
+    # What is not like it, or does not fit, is looked at the whole way.
+    for x, y, why in (
+        (torch.ones(65, 3), torch.ones(3), "symbol n = 65 is outside its declaration: 2 to 64"),
+        (torch.ones(4, 3), torch.ones(4), r"axis 0 is declared 3 = m, the array has 4"),
+        (torch.ones(4, 3).double(), torch.ones(3), "input x is declared float32, the array is float64"),
+        (torch.ones(4, 3, 1), torch.ones(3), "2 axes declared, the array has 3"),
+    ):
+        with pytest.raises(ig.EmitError, match=why):
+            k(x, y)
+    x, y = torch.rand(7, 6).t(), torch.rand(7)
+    with pytest.warns(UserWarning, match="x is copied at each call"):
+        torch.testing.assert_close(k(x, y)[0], x + y)
+    x = torch.rand(9, 0)
+    assert k(x, torch.rand(0))[0].shape == (9, 0)
+    x, y = torch.rand(9 * 5 + 1)[1:].view(9, 5), torch.rand(5)
+    with pytest.warns(UserWarning, match="16 bytes do not divide"):
+        torch.testing.assert_close(k(x, y)[0], x + y)
+    torch.testing.assert_close(k(x, y, symbols={"n": 9})[0], x + y)
+    with pytest.raises(ig.EmitError, match="axis 0 is declared 8"):
+        k(x, y, symbols={"n": 8})
+
+
+def test_a_launch_of_other_sizes_borrows_its_room() -> None:
+    f = ig.Fusion("three")
+    n = f.symbol("n", min=1)
+    x, y = f.input("x", (n,)), f.input("y", (n,))
+    f.output(x * 2.0 + y)
+    ig.schedule.auto(f)
+    driver = Driver()
+    first = [np.ones(40, np.float32), np.ones(40, np.float32)]
+    call, program = frozen(f, first, driver)
+    others: list[Any] = [np.ones(200, np.float32), np.ones(200, np.float32)]
+    again = call.resized([a.shape for a in others], [(1,), (1,)], None)
+    assert again is not None
+    for _ in range(3):
+        for made, values in ((call, first), (again, others), (call.resized([(7,), (7,)], [(1,), (1,)], None), None)):
+            given: list[Any] = values or [np.ones(7, np.float32), np.ones(7, np.float32)]
+            assert made is not None
+            found = made(given)
+            shape, _, words = driver.launches[-1]
+            fresh, _ = frozen(f, given, other := Driver(), True), program
+            fresh[0](given, [found[0]])
+            wanted, _, told = other.launches[-1]
+            assert shape == wanted and words == told

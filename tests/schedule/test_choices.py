@@ -81,3 +81,57 @@ def test_the_config_that_auto_was_given_lies_in_the_schedule() -> None:
     ]
     ig.schedule.auto(f)
     assert ig.emit(f, "cuda").source != once.source and not any(t.choices.made() for t in f.tensors)
+
+
+def _softmax(columns: int) -> ig.Fusion:
+    f = ig.Fusion("rows")
+    f.output(ig.softmax(f.input("x", shape=(512, columns)), 1))
+    return f
+
+
+@pytest.mark.parametrize(
+    ("columns", "config", "told"),
+    [
+        (4096, KernelConfig(), "read once and held by the target's rule: each of 256 threads holds 32 values"),
+        (4096, KernelConfig(persistent=True), "read once and held by the schedule: each of 256 threads holds 32"),
+        (
+            4096,
+            KernelConfig(persistent=False),
+            "2 passes, sums follow the running maximum by the target's rule; not held: so",
+        ),
+        (
+            4096,
+            KernelConfig(persistent=False, online=False),
+            "3 passes by the schedule; not held: so says the schedule",
+        ),
+        (
+            65536,
+            KernelConfig(),
+            "not held: each of the 512 threads of its 65536 columns would hold 256 values, at most 64",
+        ),
+        (65536, KernelConfig(items_per_thread=8), "; 8 elements in flight by the schedule"),
+    ],
+)
+def test_a_program_tells_what_rows_do_and_why(columns: int, config: KernelConfig, told: str) -> None:
+    """Also where the target's rule decides: `choose` shows only what a schedule says."""
+    f = _softmax(columns)
+    ig.schedule.auto(f, config=config)
+    program = ig.emit(f, "cuda")
+    (kernel,) = program.kernels
+    assert len(kernel.rows) == 1 and told in kernel.rows[0]
+    assert f"  row {kernel.rows[0]}\n" in str(kernel) and ig.kernel.parse(str(kernel)).rows == kernel.rows
+    assert f"rows of kernel0: {kernel.rows[0]}" in str(program.report)
+
+
+def test_a_core_tells_what_it_holds_and_why() -> None:
+    told = [ig.emit(f, "cpu").kernels[0].rows for f in map(_scheduled, (4096, 1 << 18))]
+    assert told == [
+        ("3 passes; held in arrays: 16384 bytes a row, 524288 at most, by the target's rule",),
+        ("3 passes; computed again: 1048576 bytes a row, 524288 at most, by the target's rule",),
+    ]
+
+
+def _scheduled(columns: int) -> ig.Fusion:
+    f = _softmax(columns)
+    ig.schedule.auto(f)
+    return f

@@ -43,12 +43,6 @@ def test_the_simulated_device_finds_what_the_cpu_finds() -> None:
     assert not any(found.values()), found
 
 
-@pytest.mark.slow
-def test_the_simulated_device_finds_each_change() -> None:
-    found = outcomes([str(n) for n in range(len(BUILT))], simulate=True)
-    assert not any(found.values()), found
-
-
 @pytest.mark.gpu
 def test_the_device_finds_what_the_cpu_finds() -> None:
     if not cuda_available():
@@ -58,6 +52,13 @@ def test_the_device_finds_what_the_cpu_finds() -> None:
 
 
 SLOW = ("rope", "gathered", "loss")  # softmax, turned and added have rows, shared memory and atomics, as these have
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slow", [False, pytest.param(True, marks=pytest.mark.nightly)])
+def test_the_simulated_device_finds_each_change(slow: bool) -> None:
+    found = outcomes([str(n) for n, b in enumerate(BUILT) if (b.__name__ in SLOW) == slow], simulate=True)
+    assert found and not any(found.values()), found
 
 
 @pytest.mark.parametrize(

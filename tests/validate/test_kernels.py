@@ -51,8 +51,12 @@ def test_every_address_of_every_case(name: str, target: Target) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["rotation_auto", "gather", "scatter_add", "matmul_through_tiles", "softmax_row", "pairs_float16"]
-)
+    "name",
+    [
+        "rotation_auto", "gather", "scatter_add", "softmax_row",
+        *(pytest.param(n, marks=pytest.mark.nightly) for n in ("matmul_through_tiles", "pairs_float16")),  # long
+    ],
+)  # fmt: skip
 def test_compiled_checks_count_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if name not in CASES:
         pytest.skip(f"no case {name}")

@@ -167,6 +167,7 @@ CASES: list[Case] = [
     ("cumsum of bool", [((3, 4), "bool")], lambda x: ig.cumsum(x, 0), lambda x: x.cumsum(0)),
     ("cumsum as", [((3, 4), "int32")], lambda x: ig.cumsum(x, 0, dtype="float32"), lambda x: x.cumsum(0).float()),
     ("cumprod", [((3, 4), "float32")], lambda x: ig.cumprod(x, -1), lambda x: x.cumprod(-1)),
+    ("logcumsumexp", [((3, 4), "float32")], lambda x: ig.logcumsumexp(x, -1), lambda x: x.logcumsumexp(-1)),
     ("cummax", [((3, 4), "int64")], lambda x: ig.cummax(x, 0), lambda x: x.cummax(0)[0]),
     ("cummin", [((3, 4), "float16")], lambda x: ig.cummin(x, 1), lambda x: x.cummin(1)[0]),
     ("iota", [((4,), "float32")], lambda x: x.fusion.iota(5, 3, -2), lambda x: torch.arange(3, -7, -2)),

@@ -1,9 +1,10 @@
 """The laws on many random fusions, on all cores, for a given time.
 
-    python -m tools.bench.laws [--laws like,auto,...] [--examples 5000] [--jobs 16] [--seconds 80] [--json FILE]
+    python -m tools.bench.laws [--laws like,auto,...] [--examples 5000] [--jobs 16] [--seconds 80] [--seed 0]
 
-Each process draws examples of its own seeds, a few at a time, until all of a law's share are done or the time is over;
-laws take turns. Prints how many examples of each law were run and every failure with its fusion; exits 1 after one.
+Each process draws examples of its own seeds (others with another ``--seed``), a few at a time, until all of a law's
+share are done or the time is over; laws take turns. Prints how many examples of each law were run and every failure
+with its fusion; exits 1 after one.
 A failure is told as the smallest fusion that fails alike, which may take minutes; with ``--as-drawn`` as it came.
 """
 
@@ -85,6 +86,7 @@ def main() -> int:
     parser.add_argument("--examples", type=int, default=5_000)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, default=80.0)
+    parser.add_argument("--seed", type=int, default=0, help="number of the first process, from which seeds are counted")
     parser.add_argument("--as-drawn", action="store_true", help="tell failures as they are drawn, not the smallest")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -92,7 +94,8 @@ def main() -> int:
     if unknown := [n for n in names if n not in LAWS]:
         parser.error(f"no laws: {', '.join(unknown)}; there are {', '.join(LAWS)}")
     share = -(-options.examples // options.jobs)
-    jobs = [(k, names, share, time.time() + options.seconds, options.as_drawn) for k in range(options.jobs)]
+    numbers = range(options.seed, options.seed + options.jobs)
+    jobs = [(k, names, share, time.time() + options.seconds, options.as_drawn) for k in numbers]
     with ProcessPoolExecutor(options.jobs) as pool:
         found = list(pool.map(work, jobs))
     done = sum((d for d, _ in found), Counter[str]())

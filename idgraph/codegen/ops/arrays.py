@@ -109,6 +109,7 @@ def div_by(a: Any, b: Any, inverse: Any) -> Array:
 
 sqrt, sin, cos, tan, tanh = np.sqrt, np.sin, np.cos, np.tan, np.tanh
 int_floor_divide, int_remainder, int_fmod = np.floor_divide, np.remainder, np.fmod
+logaddexp = near_logaddexp = np.logaddexp
 _erf = np.frompyfunc(math.erf, 1, 1)
 
 
@@ -157,7 +158,8 @@ def shape(*loops: Array) -> tuple[int, ...]:
 
 REDUCE: Final[dict[str, np.ufunc]] = {
     "sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum,
-    "any": np.logical_or, "all": np.logical_and,
+    "any": np.logical_or, "all": np.logical_and, "logsum": np.logaddexp,
+    "near_logsum": np.logaddexp,
 }  # fmt: skip
 
 

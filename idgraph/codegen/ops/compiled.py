@@ -94,6 +94,16 @@ def div_by(a, b, inverse):
     return div(a, b)
 
 
+def logaddexp(a, b):
+    top = maximum(a, b)
+    return top if abs(top) == inf else top + log1p(exp(minimum(a, b) - top))
+
+
+def near_logaddexp(a, b):
+    top = maximum(a, b)
+    return top if abs(top) == inf else top + f64(log1p(exp(f32(minimum(a, b) - top))))
+
+
 def floor_divide(a, b):
     if b == 0:
         return a / b
@@ -189,7 +199,8 @@ def f16(x):
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
     div, inverse, exp_inside, fast_exp_sub, div_by,
-    sign, maximum, minimum, logical_not, logical_and, logical_or, int_floor_divide, int_remainder, int_fmod,
+    sign, maximum, minimum, logaddexp, near_logaddexp, logical_not, logical_and, logical_or, int_floor_divide,
+    int_remainder, int_fmod,
     int_power, remainder, floor_divide, u8, i8, i16, i32, toint, near_int, bf16_word, bf16_load, bf16,
     f16_word, f16_load, f16,
 )  # fmt: skip

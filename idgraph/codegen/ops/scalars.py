@@ -238,6 +238,13 @@ def div_by(a: float, b: float, inverse: float) -> float:
     return div(a, b)
 
 
+def logaddexp(a: float, b: float) -> float:
+    """log(e ** a + e ** b); of two infinities of one sign that one, NaN of NaN."""
+    top = maximum(a, b)
+    return top if abs(top) == inf else top + log1p(exp(minimum(a, b) - top))
+
+
+near_logaddexp = logaddexp  # compiled: what the larger value grows by in float32
 tanh, erf, atan2 = math.tanh, math.erf, math.atan2
 
 

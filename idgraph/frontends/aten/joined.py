@@ -1,4 +1,4 @@
-"""Handlers of scatters that join all writers of one element, and of scans that keep two values together.
+"""Handlers of scatters that join all writers of one element, and of the running logarithm of a sum.
 
 A sum or a mean is a scatter that adds. A product, a maximum or a minimum is a reduction for each element over all that
 may write it: every pair of element and writer is a loop point, so that there is a limit to it.
@@ -118,20 +118,8 @@ def _how(c: Call, position: int) -> str:
 
 @handles("aten.logcumsumexp.default")
 def logcumsumexp(c: Call) -> Tensor:
-    """log of the running sum of exp(x): for each place the elements before it, less their largest."""
+    """log of the running sum of exp(x)."""
     x, dim = c.tensor(0, "self"), c.int(1, "dim")
     if not x.ndim or not is_float(x.dtype):
         raise Unmapped(f"a running logsumexp of {x.dtype} with {x.ndim} axes")
-    at, shape = dim % x.ndim, fixed_shape(x)
-    pairs = math.prod(shape) * shape[at]
-    if pairs > MAX_PAIRS:
-        raise Unmapped(f"a scan that keeps a maximum and a sum together: {pairs} pairs of places to look at")
-    wide = movement.unsqueeze(wide_of(x), at)  # [..., place, element, ...]
-    n, rank = shape[at], x.ndim + 1
-    place = movement.reshape(c.fusion.iota(n), [n if p == at else 1 for p in range(rank)])
-    element = movement.reshape(c.fusion.iota(n), [n if p == at + 1 else 1 for p in range(rank)])
-    before = ops.where(ops.le(element, place), wide, float("-inf"))
-    top = composite.amax(before, at + 1, True)
-    safe = ops.where(ops.isinf(top), 0.0, top)  # inf - inf is not a number
-    total = composite.sum(ops.exp(ops.sub(before, safe)), at + 1)
-    return narrowed(ops.add(ops.log(total), movement.squeeze(safe, at + 1)), x)
+    return composite.logcumsumexp(x, dim % x.ndim)

@@ -132,10 +132,11 @@ def select(c: Call) -> Tensor:
 
 @handles("aten.cat.default")
 def cat(c: Call) -> Tensor:
-    """Tensors joined along an axis; torch skips an empty tensor of one axis."""
+    """Tensors joined along an axis; of an empty tensor of one axis torch takes the type only."""
     tensors, dim = c.tensors(0, "tensors"), c.int(1, "dim", 0)
     kept = [t for t in tensors if t.shape != (0,)] or list(tensors[:1])
-    return movement.cat(kept, dim)
+    found = movement.cat(kept, dim)
+    return found if found.dtype == c.meta.dtype else ops.cast(found, c.meta.dtype)
 
 
 @handles("aten.stack.default")

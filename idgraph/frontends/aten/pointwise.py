@@ -63,11 +63,13 @@ def _scaled(c: Call, value: Operand) -> Operand:
 
 
 def _weighed(c: Call, f: Callable[[Operand, Operand], Tensor], first: Operand, second: Operand) -> Tensor:
-    """``f(first, alpha * second)``, in two-byte floats rounded once."""
-    if c.get(2, "alpha", 1) == 1 or (to := promoted([first, second])) not in ("float16", "bfloat16"):
-        return f(*aligned(first, _scaled(c, second)))
-    a, b = (wide_of(v) if isinstance(v, Tensor) else v for v in aligned(first, second))
-    return ops.cast(f(a, _scaled(c, b)), to)
+    """``f(first, alpha * second)`` in the common type, in two-byte floats rounded once."""
+    if c.get(2, "alpha", 1) == 1:
+        return f(*aligned(first, second))
+    to = promoted([first, second])
+    a, b = (wide_of(v if v.dtype == to else ops.cast(v, to)) if isinstance(v, Tensor) else v for v in (first, second))
+    found = f(a, _scaled(c, b))
+    return found if found.dtype == to else ops.cast(found, to)
 
 
 @handles("aten.add.Tensor", "aten.add.Scalar")

@@ -165,8 +165,9 @@ def length(x: Tensor, y: Tensor) -> Tensor:
 @handles("aten.hypot.default")
 def hypot(c: Call) -> Tensor:
     """sqrt(self**2 + other**2), without overflow on the way."""
-    x = c.tensor(0, "self")
-    found = length(*(wide_of(v) for v in aligned(x, c.tensor(1, "other")) if isinstance(v, Tensor)))
+    wide = "float64" if c.meta.dtype == "float64" else "float32"
+    a, b = c.tensor(0, "self"), c.tensor(1, "other")
+    found = length(*(v if v.dtype == wide else ops.cast(v, wide) for v in (a, b)))
     return found if found.dtype == c.meta.dtype else ops.cast(found, c.meta.dtype)
 
 

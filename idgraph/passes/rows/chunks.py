@@ -90,6 +90,11 @@ def stores(s: Sweep) -> bool:
     return any(isinstance(x, Store) for x in (*s.body, *s.later))
 
 
+def in_flight(s: Sweep, writes: bool) -> int:
+    """Elements whose loads a thread has in flight, as measured, in a kernel that ``writes`` a row or only reduces."""
+    return UNROLLED_STORES if stores(s) else UNROLLED_BESIDE if writes else UNROLLED
+
+
 def lowered(s: Sweep, read_only: frozenset[str], writes: bool = False, elements: int | None = None) -> list[Stmt]:
     """The loops that run a sweep on the threads of a block; ``writes``: a sweep beside it writes its columns.
 
@@ -99,7 +104,7 @@ def lowered(s: Sweep, read_only: frozenset[str], writes: bool = False, elements:
     s = cheaper(s, fixed, is_short(s))
     width = s.lanes if s.lanes > 1 or s.online is None else SERIAL_CHUNK
     place = _place(s, width)
-    limit = elements or (UNROLLED_STORES if stores(s) else UNROLLED_BESIDE if writes else UNROLLED)
+    limit = elements or in_flight(s, writes)
     parts = _Parts(s, place, read_only, limit)
     whole: tuple[Stmt, ...] = (*fixed, *place.lets, *parts.main(), *parts.rest(), *parts.edges())
     return [*_near(s), *((If(s.condition, whole),) if s.condition != TRUE else whole)]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from idgraph.arith import is_true
+from idgraph.arith import is_true, simplify
 from idgraph.errors import EmitError
 from idgraph.ir import item_size
 from idgraph.ir.choices import Choices
@@ -14,7 +14,7 @@ from idgraph.kernel.defuse import unwritten
 from idgraph.kernel.ir import Accumulate, Alloc, Buffer, Checked, If, Kernel, Loop, Plan, Stmt, walk
 from idgraph.kernel.ssa import single
 from idgraph.passes.lanes import is_lanes
-from idgraph.passes.rows.chunks import lowered, settled, stores
+from idgraph.passes.rows.chunks import in_flight, lowered, settled, stores
 from idgraph.passes.rows.hoist import is_short
 from idgraph.passes.rows.join import Part, with_sweeps
 from idgraph.passes.rows.keep import KEPT, kept
@@ -29,7 +29,8 @@ CACHED = 1 << 19  # bytes of a row kept on the CPU: what a core's own cache hold
 def with_rows(plan: Plan, *, threads: bool = True) -> Plan:
     """rows: reductions over the threads of a block, and the loops beside them, in aligned chunks.
 
-    A kernel's choices are obeyed; with ``threads``, `EmitError` names one that cannot be.
+    A kernel's choices are obeyed; with ``threads``, `EmitError` names one that cannot be. `Kernel.rows` tells for each
+    row what was done and why: whether it is held between its passes, and how often it is read.
 
     rows_of_core: the same without ``threads``, for the CPU: in plain loops over the columns.
 
@@ -55,6 +56,7 @@ def with_rows(plan: Plan, *, threads: bool = True) -> Plan:
     ... ''')
     >>> print(with_rows(Plan((k,), (), {}, {})).kernels[0])
     kernel k():
+      row 1 pass by the target's rule; not held: one pass does it; 16 elements in flight by the target's rule
       buffer x: float32[1024] input "x"
       buffer y: float32[8] output "y"
       launch blockIdx.x: 8; threadIdx.x: 32
@@ -76,6 +78,7 @@ def with_rows(plan: Plan, *, threads: bool = True) -> Plan:
           y[b] = r
     >>> print(with_rows(Plan((k,), (), {}, {}), threads=False).kernels[0])
     kernel k():
+      row 1 pass: nothing to hold that costs more than its loads
       buffer x: float32[1024] input "x"
       buffer y: float32[8] output "y"
       launch blockIdx.x: 8; threadIdx.x: 32
@@ -94,15 +97,15 @@ def with_rows(plan: Plan, *, threads: bool = True) -> Plan:
 
 def _kernel(kernel: Kernel, threads: bool) -> Kernel:
     body: tuple[Stmt, ...] = kernel.body
-    done = set[str]()
+    done, told = set[str](), list[str]()
     if any(isinstance(s, Accumulate) and s.buffer is None for s in walk(body)):
         read_only = unwritten(kernel.buffers, body)
-        level = partial(_threaded, done=done) if threads else _serial
+        level = partial(_threaded, done=done, told=told) if threads else partial(_serial, told=told)
         made = tuple(_level(tidied(body), partial(level, read_only=read_only, choices=kernel.choices)))
         body = made if threads else arrays_outside(made)
     if threads:
         _check_obeyed(kernel.choices, done)
-    return kernel if body is kernel.body else replace(kernel, body=single(body))
+    return kernel if body is kernel.body else replace(kernel, body=single(body), rows=tuple(dict.fromkeys(told)))
 
 
 def _check_obeyed(choices: Choices, done: set[str]) -> None:
@@ -133,7 +136,21 @@ def _level(body: Sequence[Stmt], lower: Callable[[Sequence[Stmt], int], list[Stm
     return made
 
 
-def _serial(body: Sequence[Stmt], _side: int, read_only: frozenset[str], choices: Choices) -> list[Stmt]:
+def _by(choice: object) -> str:
+    """The one who decided, in words."""
+    return "the target's rule" if choice is None else "the schedule"
+
+
+def _times(parts: Sequence[Part]) -> str:
+    """How often a row is passed over, and whether sums follow its running maximum."""
+    sweeps = [p for p in parts if isinstance(p, Sweep)]
+    online = ", sums follow the running maximum" if any(s.online is not None for s in sweeps) else ""
+    return f"{len(sweeps)} pass{'es' * (len(sweeps) > 1)}{online}"
+
+
+def _serial(
+    body: Sequence[Stmt], _side: int, read_only: frozenset[str], choices: Choices, told: list[str]
+) -> list[Stmt]:
     """Plain loops; expensive values are kept for the later sweeps, where a row fits into the cache."""
     parts: Sequence[Part] = with_sweeps(body, online=False)
     short = [isinstance(p, Sweep) and is_short(p) for p in parts]
@@ -144,6 +161,13 @@ def _serial(body: Sequence[Stmt], _side: int, read_only: frozenset[str], choices
         size = sweep.extent * sum(item_size(b.dtype) for b in found.buffers)
         if choices.persistent or is_true(size <= CACHED):
             parts, arrays = found.parts, found.buffers
+        if found.buffers:
+            held = f"{'held in arrays' if arrays else 'computed again'}: {simplify(size)} bytes a row"
+            told.append(f"{_times(parts)}; {held}, {CACHED} at most, by {_by(choices.persistent)}")
+        else:
+            told.append(f"{_times(parts)}: nothing to hold that costs more than its loads")
+    elif sweep is not None:
+        told.append(f"{_times(parts)}; computed again, by {_by(choices.persistent)}")
     made: list[Stmt] = [Alloc(b) for b in arrays]
     elements = choices.items_per_thread or ELEMENTS
     for p, s in zip(parts, short, strict=True):
@@ -172,25 +196,34 @@ def _without(body: tuple[Stmt, ...], arrays: frozenset[str]) -> tuple[Stmt, ...]
 
 
 def _threaded(
-    body: Sequence[Stmt], side: int, read_only: frozenset[str], choices: Choices, done: set[str]
+    body: Sequence[Stmt], side: int, read_only: frozenset[str], choices: Choices, done: set[str], told: list[str]
 ) -> list[Stmt]:
     """On the threads of a block: in their registers where the row fits into them, unless ``persistent`` is False.
 
-    ``done`` gets the names of the choices that the row meets.
+    ``done`` gets the names of the choices that the row meets, ``told`` how it is passed over and why.
     """
+    why = f"a thread has {side} rows" if side > 1 else "sums shall follow a maximum"
+    if choices.persistent is False:
+        why = "so says the schedule"
     if choices.persistent or (choices.persistent is None and not choices.online and side == 1):
-        row = in_registers(body, read_only, choices)
+        row, why = in_registers(body, read_only, choices)
         if row is not None:
             done.add("persistent")
+            told.append(f"read once and held by {_by(choices.persistent)}: {why}")
             return row
     parts = with_sweeps(body, online=choices.online is not False)
     done.update("online" for p in parts if isinstance(p, Sweep) and p.online is not None)
     writes = any(isinstance(p, Sweep) and stores(p) for p in parts)
+    elements = choices.items_per_thread or (max(1, IN_FLIGHT // side) if side > 1 else None)
+    most = max((elements or in_flight(p, writes) for p in parts if isinstance(p, Sweep)), default=0)
+    told.append(
+        f"{_times(parts)} by {_by(choices.online)}; not held: {why}; {most} elements in flight by "
+        f"{_by(choices.items_per_thread)}"
+    )
     made: list[Stmt] = []
     for n in range(len(parts) - 1, -1, -1):
         part = parts[n]
         if isinstance(part, Sweep):
-            elements = choices.items_per_thread or (max(1, IN_FLIGHT // side) if side > 1 else None)
             made = [*lowered(part, read_only, writes, elements), *settled(part, made)]
         else:
             made = [part, *made]

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-OPS = ("sum", "prod", "amax", "amin")
+OPS = ("sum", "prod", "amax", "amin", "logsum", "near_logsum")
 KINDS: Mapping[str, Any] = {"f32": np.float32, "f64": np.float64, "int": np.int64}
 WARP = 32
 # Globals that `exchanges` gives each copy of the functions below.

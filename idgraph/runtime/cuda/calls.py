@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping
 from functools import cache
 from importlib import import_module
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,11 +15,12 @@ from idgraph.codegen.ops.memory import storage_dtype
 from idgraph.errors import EmitError
 from idgraph.ir import DType, Tensor
 from idgraph.runtime.binding import Array, Env, Given, element_strides
-from idgraph.runtime.cuda.arrays import View, device_given
+from idgraph.runtime.cuda.arrays import View, device_given, is_device
 from idgraph.runtime.cuda.device import load_cuda, need_device
 from idgraph.runtime.cuda.driver import load_context
 from idgraph.runtime.cuda.launch import CudaMachine, Device
-from idgraph.runtime.kinds import NUMPY, Kind, Placing, Torch, torch_kind
+from idgraph.runtime.devices import number_of
+from idgraph.runtime.kinds import NUMPY, Kind, Placing, Torch, is_tensor, torch_kind
 
 
 class DeviceArrays:
@@ -62,7 +63,8 @@ class DeviceArrays:
         return load_cuda().as_cuda_array(made)
 
     def gathered(self, flat: Any, at: Array, dtype: DType) -> Any:
-        return load_cuda().to_device(flat.copy_to_host()[at])
+        with on(device_of(flat.__cuda_array_interface__)):
+            return load_cuda().to_device(flat.copy_to_host()[at])
 
     def laid_out(self, t: Tensor, g: Given, env: Env, size: int) -> Any:
         torch = _torch()
@@ -81,16 +83,19 @@ class DeviceArrays:
         size = prod(flat.shape)
         host = np.empty(size, storage_dtype(dtype))
         NUMPY.fill(host, dtype)
-        self.view(flat, (size,), (1,), dtype).copy_to_device(host)
+        with on(device_of(flat.__cuda_array_interface__)):
+            self.view(flat, (size,), (1,), dtype).copy_to_device(host)
 
     def copied(self, value: Any) -> Any:
-        given = load_cuda().as_cuda_array(value)
-        made = load_cuda().device_array_like(given)
-        made.copy_to_device(given)
+        with on(device_of(value.__cuda_array_interface__)):
+            given = load_cuda().as_cuda_array(value)
+            made = load_cuda().device_array_like(given)
+            made.copy_to_device(given)
         return made
 
     def assign(self, target: Any, value: Any) -> None:
-        load_cuda().as_cuda_array(target).copy_to_device(value)
+        with on(device_of(target.__cuda_array_interface__)):
+            load_cuda().as_cuda_array(target).copy_to_device(value)
 
 
 DEVICE_ARRAYS = DeviceArrays()
@@ -103,48 +108,72 @@ def _torch() -> Any:
 
 
 def device_of(about: Mapping[str, Any]) -> str:
-    """The device that memory lies on, as torch names it."""
-    driver = import_module("cuda.bindings.driver")
+    """The device that memory lies on, as torch names it.
+
+    The driver's own question for it is not asked: cuda.bindings 13.0 answers 0 for memory of every device (NVIDIA's
+    cuda-python, issue 2928).
+    """
     address = int(about["data"][0])
     if not address:
-        return f"cuda:{need_device().get_current_device().id}"
-    what = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-    code, number = driver.cuPointerGetAttribute(what, address)
-    if int(code) != 0:
+        return current()
+    runtime = import_module("cuda.bindings.runtime")
+    code, found = runtime.cudaPointerGetAttributes(address)
+    if int(code) != 0 or int(found.type) == int(runtime.cudaMemoryType.cudaMemoryTypeUnregistered):
         raise EmitError(f"the CUDA driver: memory at {address:#x} is on no device: {code!s}")
-    return f"cuda:{int(number)}"
+    return f"cuda:{int(found.device)}"
+
+
+def place_of(array: Any) -> str | None:
+    """The device of an array that is on one, torch's or another's; None for the host's."""
+    if is_tensor(cast("Any", type(array))):
+        return str(array.device) if array.device.type == "cuda" else None
+    return device_of(array.__cuda_array_interface__) if is_device(array) else None
 
 
 def on(device: str) -> Any:
-    """A context in which numba's memory is on this device."""
-    return load_cuda().gpus[int(device.partition(":")[2] or 0)]
+    """A context in which this device is the current one, of numba and of the driver."""
+    devices, number = need_device().gpus, number_of(device)
+    if number >= len(devices):
+        has = "one device" if len(devices) == 1 else f"{len(devices)} devices"
+        raise EmitError(f"there is no {device}: this machine has {has}", hint='device="cuda:0"')
+    return devices[number]
 
 
 def machine_of(kind: Kind, device: str, overlap: bool = True) -> CudaMachine:
     """The device ``device`` for arrays of this kind."""
     load_context()
-    return _machine(int(device.partition(":")[2] or 0), isinstance(kind, Torch), overlap)
+    return _machine(number_of(device), isinstance(kind, Torch), overlap)
 
 
 @cache
 def _machine(number: int, with_torch: bool, overlap: bool) -> CudaMachine:
     driver = import_module("cuda.bindings.driver")
     torch = _torch() if with_torch else None
-    return CudaMachine(Device(driver, number, torch), overlap)
+    return CudaMachine(Device(driver, number, torch, on(f"cuda:{number}")), overlap)
 
 
 def on_device(array: Array, device: str | None = None) -> Any:
-    """NumPy's array on a device, bfloat16 as 16-bit words."""
+    """NumPy's array on a device, the current one by default; bfloat16 as 16-bit words."""
     words = np.ascontiguousarray(array)
     words = words.view(np.uint16) if words.dtype.name == "bfloat16" else words
-    with on(device or "cuda:0"):
+    with on(device or current()):
         return load_cuda().to_device(words.reshape(array.shape))
 
 
+def current() -> str:
+    """The device that this thread works on."""
+    return f"cuda:{need_device().get_current_device().id}"
+
+
 def on_host(array: Any) -> Array:
-    """A device array in the host's memory."""
-    found = load_cuda().as_cuda_array(array)
+    """A device array in the host's memory, after the work of its device's default stream."""
     about = array.__cuda_array_interface__
+    with on(device_of(about)):
+        return _on_host(array, about)
+
+
+def _on_host(array: Any, about: Mapping[str, Any]) -> Array:
+    found = load_cuda().as_cuda_array(array)
     if about.get("strides") is None:
         return found.copy_to_host()
     words = np.dtype(about["typestr"])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -107,14 +108,26 @@ class DeviceKernel:
         return start
 
 
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """The arguments of one launch under way: words, the address of the pointers to them, those, and how kernels that
+    overlap are started, by stream."""
+
+    words: Any
+    address: int
+    pointers: Any
+    configs: dict[int, Any]
+
+
 class Launch:
     """One launch of a kernel: its arguments stand in a block of words, of which a call writes the addresses.
 
-    The driver reads the block before it returns, so that a block serves one thread after another: ``_blocks`` are
-    those that no call is using.
+    The driver reads the block before it returns, so that a room serves one thread after another: ``_rooms`` are
+    those that no call is using. The first call of a launch that was made of another takes one of ``_lent``, which all
+    made of one share: sizes that do not come again need no room of their own.
     """
 
-    __slots__ = ("_blocks", "_configs", "_driver", "_early", "_function", "_shape", "_shared", "_words")
+    __slots__ = ("_driver", "_early", "_function", "_lent", "_rooms", "_shape", "_shared", "_words")
 
     def __init__(
         self, driver: Any, function: Any, blocks: Grid, threads: Grid, shared: int, words: Sequence[int], early: bool
@@ -122,31 +135,50 @@ class Launch:
         self._driver, self._function, self._shared, self._early = driver, function, shared, early
         self._shape = (*blocks, *threads)
         self._words = tuple(words)
-        self._blocks: list[tuple[Any, int, Any]] = []
-        self._configs: dict[int, Any] = {}
+        self._rooms: list[_Room] = []
+        self._lent: list[_Room] | None = None
 
-    def _block(self) -> tuple[Any, int, Any]:
-        """(words, address of the pointers to them, those pointers)."""
-        words = (ctypes.c_int64 * len(self._words))(*self._words)
-        first = ctypes.addressof(words)
-        pointers = (ctypes.c_uint64 * len(self._words))(*(first + 8 * n for n in range(len(self._words))))
-        return words, ctypes.addressof(pointers), pointers
+    def resized(self, shape: Grid, words: Sequence[int], lent: list[_Room]) -> Launch:
+        """The same kernel with another shape and other arguments."""
+        made = Launch(self._driver, self._function, shape[:3], shape[3:], self._shared, words, self._early)
+        made._lent = lent
+        return made
+
+    def _room(self) -> tuple[list[_Room], _Room]:
+        """A room that nobody uses, and where it goes back to."""
+        lent, self._lent = self._lent, None
+        try:
+            room = (self._rooms if lent is None else lent).pop()
+        except IndexError:
+            words = (ctypes.c_int64 * len(self._words))(*self._words)
+            first = ctypes.addressof(words)
+            pointers = (ctypes.c_uint64 * len(self._words))(*range(first, first + 8 * len(self._words), 8))
+            return self._rooms if lent is None else lent, _Room(words, ctypes.addressof(pointers), pointers, {})
+        if lent is not None:
+            room.words[:] = self._words
+            for config in room.configs.values():
+                self._shaped(config)
+        return self._rooms if lent is None else lent, room
 
     def __call__(self, places: Iterable[tuple[int, int]], stream: int) -> None:
         """Start on ``stream`` with these (number of a word, value)."""
-        block = self._blocks.pop() if self._blocks else self._block()
-        words, address, _ = block
+        if self._lent is None and self._rooms:
+            rooms = self._rooms
+            room = rooms.pop()
+        else:
+            rooms, room = self._room()
+        words = room.words
         for at, value in places:
             words[at] = value
         if self._early:
-            config = self._configs.get(stream)
+            config = room.configs.get(stream)
             if config is None:
-                config = self._configs[stream] = self._config(stream)
-            (code,) = self._driver.cuLaunchKernelEx(config, self._function, address, 0)
+                config = room.configs[stream] = self._config(stream)
+            (code,) = self._driver.cuLaunchKernelEx(config, self._function, room.address, 0)
         else:
             shape, shared = self._shape, self._shared
-            (code,) = self._driver.cuLaunchKernel(self._function, *shape, shared, stream, address, 0)
-        self._blocks.append(block)
+            (code,) = self._driver.cuLaunchKernel(self._function, *shape, shared, stream, room.address, 0)
+        rooms.append(room)
         if code != 0:
             self._failed(places, stream, int(code), code)
 
@@ -168,10 +200,16 @@ class Launch:
         value.programmaticStreamSerializationAllowed = 1
         early.value = value
         made = driver.CUlaunchConfig()
-        made.gridDimX, made.gridDimY, made.gridDimZ, made.blockDimX, made.blockDimY, made.blockDimZ = self._shape
+        self._shaped(made)
         made.sharedMemBytes, made.hStream = self._shared, driver.CUstream(stream)
         made.attrs, made.numAttrs = [early], 1
         return made
+
+    def _shaped(self, config: Any) -> None:
+        """Write the blocks and threads."""
+        shape = self._shape
+        config.gridDimX, config.gridDimY, config.gridDimZ = shape[:3]
+        config.blockDimX, config.blockDimY, config.blockDimZ = shape[3:]
 
 
 def array_words(address: int, size: int, item: int) -> list[int]:

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
 from idgraph.codegen.ops.memory import storage_dtype
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _PORTABLE, _MAPPED = 1, 2  # memory of the host for all contexts, in the device's address space
 _AT_ONCE = 8
+_PLACES = {f"{what}.{d}": n for n, (what, d) in enumerate((w, d) for w in ("blockIdx", "threadIdx") for d in "xyz")}
 
 
 def launch_shape(kernel: Kernel, env: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -57,12 +58,13 @@ def check_limits(kernels: Sequence[Kernel]) -> None:
 
 class Device:
     """The parts of a device that launches need: the caller's stream, and memory for failures. ``torch``: its tensors
-    are the arguments, and its current stream is the caller's.
+    are the arguments, and its current stream is the caller's. ``context``: without torch, what makes the device current
+    while it is entered.
     """
 
-    def __init__(self, driver: Any, number: int, torch: Any = None) -> None:
+    def __init__(self, driver: Any, number: int, torch: Any = None, context: Any = None) -> None:
         self.driver, self.number = driver, number
-        self._torch = torch
+        self._torch, self._context = torch, context
         self._raw = None if torch is None else torch._C._cuda_getCurrentRawStream
 
     def stream(self) -> int:
@@ -72,16 +74,29 @@ class Device:
     def enter(self) -> int | None:
         """Make it the current device; the one that was, where that is another."""
         if self._torch is None:
-            return None
+            return self._pushed()
         before = self._torch._C._cuda_getDevice()
         if before == self.number:
             return None
         self._torch._C._cuda_setDevice(self.number)
         return before
 
+    def _pushed(self) -> int | None:
+        """`enter` where there is no torch: -1 stands for the context that was current."""
+        if self._context is None:
+            return None
+        code, now = self.driver.cuCtxGetDevice()
+        if int(code) == 0 and int(now) == self.number:
+            return None
+        self._context.__enter__()
+        return -1
+
     def leave(self, before: int) -> None:
         """Make the device ``before`` current again."""
-        self._torch._C._cuda_setDevice(before)
+        if self._torch is None:
+            self._context.__exit__(None, None, None)
+        else:
+            self._torch._C._cuda_setDevice(before)
 
     def capturing(self, stream: int) -> bool:
         """True while ``stream`` is captured into a CUDA graph, so that no work is done."""
@@ -141,21 +156,49 @@ class CudaMachine:
 class _Start:
     """One kernel: its launch, and which word of that is the address of which buffer."""
 
-    __slots__ = ("fault_size", "fault_word", "kernel", "launch", "places")
+    __slots__ = ("_buffers", "_checked", "_lent", "_mold", "fault_size", "fault_word", "kernel", "launch", "places")
 
     def __init__(self, mold: KernelMold, loaded: Any, sizes: Sizes, checked: bool, overlap: bool) -> None:
-        self.kernel = mold.kernel
-        slots, words = sizes.slots, list[int]()
-        for number in mold.buffers:
-            words += array_words(0, slots[number].size, storage_dtype(slots[number].dtype).itemsize)
+        self.kernel, self._mold, self._checked = mold.kernel, mold, checked
+        self._buffers = tuple((n, storage_dtype(sizes.slots[n].dtype).itemsize) for n in mold.buffers)
         self.places = tuple([(7 * n + ADDRESS, number) for n, number in enumerate(mold.buffers)])
-        words += sizes.scalars(mold)
-        self.fault_word = len(words) + ADDRESS
-        if checked:
-            words += array_words(0, mold.fault_size, 8)
+        self.fault_word = 7 * len(mold.buffers) + len(sizes.scalars(mold)) + ADDRESS
         self.fault_size = mold.fault_size if checked and mold.sites else 0
         blocks, threads = launch_of(sizes.launch(mold))
-        self.launch: Launch = loaded.prepared(blocks, threads, words, mold.shared, overlap)
+        self.launch: Launch = loaded.prepared(blocks, threads, self._words(sizes), mold.shared, overlap)
+        self._lent: list[Any] = []
+
+    def _words(self, sizes: Sizes) -> list[int]:
+        """The arguments, but for the addresses."""
+        slots, words = sizes.slots, list[int]()
+        for number, item in self._buffers:
+            words += array_words(0, slots[number].size, item)
+        words += sizes.scalars(self._mold)
+        if self._checked:
+            words += array_words(0, self._mold.fault_size, 8)
+        return words
+
+    def _shape(self, sizes: Sizes) -> tuple[int, ...]:
+        """Blocks and threads, as `launch_of` gives them."""
+        shape, numbers = [1] * 6, sizes.numbers
+        for dim, cut in self._mold.launch:
+            size = shape[_PLACES[dim]] = max(1, *cast("list[int]", numbers[cut]))
+            if size > GPU.limits[dim]:
+                break
+        else:
+            if shape[3] * shape[4] * shape[5] <= GPU.max_threads:
+                return tuple(shape)
+        blocks, threads = launch_of(sizes.launch(self._mold))  # says what is too large
+        return *blocks, *threads
+
+    def resized(self, sizes: Sizes) -> _Start:
+        """The same kernel for other sizes."""
+        made = _Start.__new__(_Start)
+        made.kernel, made._mold, made._checked, made._buffers = self.kernel, self._mold, self._checked, self._buffers
+        made.places, made.fault_word, made.fault_size = self.places, self.fault_word, self.fault_size
+        made._lent = self._lent
+        made.launch = self.launch.resized(self._shape(sizes), self._words(sizes), self._lent)
+        return made
 
 
 class CudaLaunches:
@@ -176,6 +219,10 @@ class CudaLaunches:
         self._lock = Lock()
         if self._later is not None:
             _TO_LOOK_AT.add(self)
+
+    def resized(self, sizes: Sizes) -> CudaLaunches:
+        """See `idgraph.runtime.frozen.Launches`."""
+        return CudaLaunches(self._device, [s.resized(sizes) for s in self._starts], sizes.env)
 
     def __call__(self, addresses: Addresses, wait: bool = True) -> None:
         device = self._device

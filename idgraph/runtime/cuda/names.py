@@ -52,7 +52,10 @@ def _times(a: Any, b: Any) -> Any:
     return a * b
 
 
-_PAIRS: dict[str, Any] = {"sum": _plus, "prod": _times, "amax": scalars.maximum, "amin": scalars.minimum}
+_PAIRS: dict[str, Any] = {
+    "sum": _plus, "prod": _times, "amax": scalars.maximum, "amin": scalars.minimum, "logsum": scalars.logaddexp,
+    "near_logsum": scalars.logaddexp,
+}  # fmt: skip
 
 
 def dynamic_types(scalar: bool) -> dict[str, Any]:
@@ -118,4 +121,5 @@ def namespace(cc: tuple[int, int]) -> dict[str, Any]:
     if cc < (8, 0):
         names.update(software_bf16(names, jit))
     pairs = {**{k: jit(f) for k, f in _PAIRS.items()}, "amax": names["maximum"], "amin": names["minimum"]}
+    pairs |= {"logsum": names["logaddexp"], "near_logsum": names["near_logaddexp"]}
     return {**names, **exchanges(cuda, jit, pairs, shuffles=True), **shuffles(cc), **dynamic_types(scalar=True)}

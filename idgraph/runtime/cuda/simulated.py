@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 
 _OUTSIDE = "outside a buffer"
+_ONE = Lock()  # the simulator puts itself in the place of numba.cuda while a kernel runs
 
 
 class Guarded(np.ndarray[Any, Any]):
@@ -86,7 +88,8 @@ class Simulated:
         """Start all kernels in order; a checked program raises `IndexingError` for a loaded index out of range."""
         for kernel, start, fault in self._kernels:
             try:
-                start()
+                with _ONE:
+                    start()
             except (LookupError, NameError) as error:  # the simulator's, of threads that go on after a failed check
                 self._told(kernel, fault)
                 if _OUTSIDE not in str(error):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib import import_module
@@ -16,7 +17,9 @@ from idgraph.errors import EmitError, IdGraphError, arguments
 from idgraph.ir import Fusion, check_fusion
 from idgraph.ir.rebuild import rebuild
 from idgraph.runtime.cache import KernelCache, versions
+from idgraph.runtime.cuda import calls
 from idgraph.runtime.cuda.device import need_device, simulated
+from idgraph.runtime.devices import Device, device_text
 from idgraph.runtime.held import prepared
 from idgraph.runtime.program import Program, emit
 from idgraph.runtime.tuning.moves import stages
@@ -130,11 +133,28 @@ class Tuner:
         inputs: Mapping[str, Any] | None = None,
         *,
         symbols: Mapping[str, int] | None = None,
+        device: Device = None,
     ) -> Tuned:
         """See `idgraph.tune`."""
         check_fusion(fusion, "tune", EmitError)
         if target not in get_args(Where):
             raise EmitError(f"target {target!r} is not measured", hint=f"one of {', '.join(get_args(Where))}")
+        with _current(target, inputs, device):
+            return self._tuned(fusion, target, inputs, symbols)
+
+    def machine(self, target: Where, inputs: Mapping[str, Any] | None = None, device: Device = None) -> str:
+        """The processor or the model of the GPU that `tune` would measure on with these arguments: a choice is for it.
+
+        >>> ig = __import__("idgraph")
+        >>> ig.Tuner().machine("cpu") == ig.Tuner().machine("cpu")
+        True
+        """
+        with _current(target, inputs, device):
+            return device_name(target)
+
+    def _tuned(
+        self, fusion: Fusion, target: Where, inputs: Mapping[str, Any] | None, symbols: Mapping[str, int] | None
+    ) -> Tuned:
         plain = rebuild(fusion)
         rule = self.program(rebuild(plain), target, RULE)
         folder = None if self.cache is None else KernelCache(Path(self.cache), ".choice")
@@ -256,6 +276,15 @@ def choice_key(program: Program, inputs: Mapping[str, Any] | None, symbols: Mapp
     )
 
 
+def _current(target: Where, inputs: Mapping[str, Any] | None, device: Device) -> AbstractContextManager[Any]:
+    """The device made the current one: ``device``, else that of the first input on one, else the one that is."""
+    text = device_text(device)
+    if target != "cuda" or simulated():
+        return nullcontext()
+    found = text or next((p for a in (inputs or {}).values() if (p := calls.place_of(a)) is not None), None)
+    return nullcontext() if found is None else calls.on(found)
+
+
 def device_name(target: str) -> str:
     """The machine that a measurement is good for."""
     if target == "cuda":
@@ -290,6 +319,7 @@ def tune(
     inputs: Mapping[str, Any] | None = None,
     *,
     symbols: Mapping[str, int] | None = None,
+    device: Device = None,
     cache: str | Path | None = None,
     tuner: Tuner | None = None,
 ) -> Tuned:
@@ -301,8 +331,9 @@ def tune(
     ``fusion`` gets the schedule of the fastest, and ``.program`` its kernels for ``target``, "cuda" or "cpu".
 
     ``inputs`` are arrays by name, as `Program.run` takes them; without them values are made up, for the sizes
-    ``symbols``. Measured once for the same kernels, sizes, types and device: later calls of this process remember it,
-    and with ``cache``, a folder, later processes do too. A ``tuner`` of one's own has its own memory and clock.
+    ``symbols``. They run on ``device`` ("cuda:1"), by default where the inputs are, else on the current one. Measured
+    once for the same kernels, sizes, types and model of device: later calls of this process remember it, and with
+    ``cache``, a folder, later processes do too. A ``tuner`` of one's own has its own memory and clock.
 
     Raises `EmitError` where the fusion itself cannot run on the target.
 
@@ -316,4 +347,4 @@ def tune(
     ('rule', 'measured', 'memory')
     """
     used = tuner if tuner is not None else Tuner(cache) if cache is not None else _process_wide()
-    return used.tune(fusion, target, inputs, symbols=symbols)
+    return used.tune(fusion, target, inputs, symbols=symbols, device=device)

@@ -59,7 +59,7 @@ BINARY: Final[Mapping[str, Callable[[Array, Array], Array]]] = {
     "logical_or": _nonzero(np.logical_or), "logical_xor": _nonzero(np.logical_xor),
 }  # fmt: skip
 POINTWISE: Final = frozenset({*UNARY, *BINARY, "fma", "where"})
-SCANNED: Final = frozenset({"cumsum", "cumprod", "cummax", "cummin"})
+SCANNED: Final = frozenset({"cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"})
 _COMPARE: Final = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 _AS_THEY_ARE: Final = frozenset({"cast", "logical_not", "isnan", "isinf", "logical_and", "logical_or", "logical_xor"})
 
@@ -170,8 +170,10 @@ def accumulate(op: str, x: Array, axes: tuple[int, ...], dtype: DType, rounded: 
 
 
 def running(op: str, x: Array, dim: int, dtype: DType) -> Array:
-    """The sum, product, maximum or minimum of all elements up to each, along one axis: floats in float64."""
+    """The sum, product, maximum, minimum or log-sum-exp of elements up to each, along one axis: floats in float64."""
     if op in ("cummax", "cummin"):
         return (np.maximum if op == "cummax" else np.minimum).accumulate(x, axis=dim)
+    if op == "logcumsumexp":
+        return np.asarray(np.logaddexp.accumulate(x.astype(np.float64), axis=dim))
     wide = x.astype(np.float64 if x.dtype.kind == "f" or dtype.startswith(("float", "bfloat")) else np.int64)
     return (np.add if op == "cumsum" else np.multiply).accumulate(wide, axis=dim)
