@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from idgraph.arith import Expr, is_true, not_, simplify, symbol
 from idgraph.ir import DType, Scalar
-from idgraph.kernel.defuse import Body, all_reads, all_sets, made_by, rewritten, updated_by
+from idgraph.kernel.defuse import Body, all_reads, all_sets, made_by, reads, rewritten, updated_by
 from idgraph.kernel.statements import (
     Checked,
     Choose,
@@ -35,6 +35,7 @@ from idgraph.kernel.statements import (
     walk,
 )
 
+Facts = tuple[Expr, ...]
 _COPY = re.compile(r"_s\d+\Z")
 
 
@@ -82,6 +83,42 @@ def is_single(body: Sequence[Stmt]) -> bool:
     return first <= added and all(n == 1 for n in times.values())
 
 
+def resolved(body: Sequence[Stmt]) -> Body:
+    """``body`` where each read of a choice, under conditions that tell its case, reads the variable of that case.
+
+    Choices that no statement reads any more are left out. A pass that changes conditions may make two of them one.
+
+    >>> from idgraph.kernel import parse
+    >>> k = parse('''
+    ... kernel k():
+    ...   buffer x: float32[8] input "x"
+    ...   buffer y: float32[8] output "y"
+    ...   for i < 8:
+    ...     if i < 4:
+    ...       u: float32 = x[i]
+    ...     v: float32 = choose(i < 4 ? u, 0.0)
+    ...     if i < 3:
+    ...       y[i] = v
+    ... ''')
+    >>> print(replace(k, body=resolved(k.body)))
+    kernel k():
+      buffer x: float32[8] input "x"
+      buffer y: float32[8] output "y"
+      for i < 8:
+        if i < 4:
+          u: float32 = x[i]
+        if i < 3:
+          y[i] = u
+    """
+    body = tuple(body)
+    if not any(isinstance(s, Choose) for s in walk(body)):
+        return body
+    changing = {x.name for s in walk(body) for x in updated_by(s)}
+    before = _read_choices(body)
+    made = _Resolving(changing).level(body, (), {})
+    return _without_choices(made, before - _read_choices(made))
+
+
 def leaving(s: Stmt, after: Iterable[Stmt]) -> frozenset[str]:
     """Names that a statement inside ``s`` sets, and one of those ``after`` it reads, where the same conditions hold."""
     return all_sets((s,)) & all_reads(after) if bodies(s) else frozenset()
@@ -101,6 +138,75 @@ def _defined(s: Stmt) -> Iterator[str]:
     return (x.name for x in made_by(s) if x.at is None)
 
 
+def _read_choices(body: Body) -> frozenset[str]:
+    """Names of the choices that some statement reads."""
+    return all_reads(body) & {s.local.name for s in walk(body) if isinstance(s, Choose)}
+
+
+def _without_choices(body: Body, names: frozenset[str]) -> Body:
+    """``body`` without the choices of those names."""
+    made: list[Stmt] = []
+    for s in body:
+        inner = bodies(s)
+        kept = _without_choices(inner, names) if inner else inner
+        if not (isinstance(s, Choose) and s.local.name in names):
+            made.append(s if kept == inner else replace(s, body=kept))  # pyright: ignore[reportCallIssue]
+    return tuple(made)
+
+
+@dataclass(slots=True)
+class _Resolving:
+    """One walk over statements in single assignment; accumulators, which are ``changing``, stand for no choice."""
+
+    changing: set[str]
+
+    def level(self, body: Body, facts: Facts, choices: dict[str, Choose]) -> Body:
+        """The statements of one level, where ``facts`` hold and ``choices`` are known."""
+        made: list[Stmt] = []
+        choices = dict(choices)
+        for s in body:
+            s = self.reading(s, facts, choices)
+            if isinstance(s, Choose) and s.local.at is None:
+                choices[s.local.name] = s
+            if isinstance(s, If):
+                s = replace(s, body=self.level(s.body, (*facts, *_conjuncts(s.condition)), choices))
+            elif isinstance(s, Loop):
+                around = tuple(c for c in facts if s.var not in c.names)
+                known = {n: c for n, c in choices.items() if s.var not in reads(c)}
+                s = replace(s, body=self.level(s.body, around, known))
+            elif isinstance(s, (Single, Lanes, Checked)):
+                s = replace(s, body=self.level(s.body, facts, choices))
+            made.append(s)
+        return tuple(made)
+
+    def reading(self, s: Stmt, facts: Facts, choices: Mapping[str, Choose]) -> Stmt:
+        """``s`` with its reads."""
+        if not choices or not facts or choices.keys().isdisjoint(reads(s)) or isinstance(s, Choose):
+            return s
+        return rewritten(s, read=lambda o: self.operand(o, facts, choices))
+
+    def operand(self, o: Operand, facts: Facts, choices: Mapping[str, Choose]) -> Operand:
+        """The variable of the case that holds, where the facts tell it; else the operand itself."""
+        s = choices.get(o.name) if isinstance(o, Local) and o.at is None else None
+        if s is None:
+            return o
+        chosen: Operand = s.default
+        for condition, value in s.cases:
+            if _is_implied(condition, facts):
+                chosen = value
+                break
+            if not _is_implied(simplify(not_(condition)), facts):
+                return o
+        if not isinstance(chosen, Local) or chosen.at is not None or chosen.name in self.changing:
+            return o
+        return self.operand(chosen, facts, choices) if chosen.dtype == s.local.dtype else o
+
+
+def _is_implied(condition: Expr, facts: Facts) -> bool:
+    """Whether the facts imply a condition."""
+    return all(c in facts or (bool(facts) and is_true(c, facts)) for c in _conjuncts(condition))
+
+
 @dataclass(slots=True)
 class _Merge:
     """What a name holds behind a condition: ``then`` where it holds, else ``other``; ``facts`` hold around it. Where a
@@ -111,7 +217,7 @@ class _Merge:
     condition: Expr
     then: _Held
     other: _Held
-    facts: tuple[Expr, ...]
+    facts: Facts
     loop: str
     written: Choose | None = None
 
@@ -172,7 +278,7 @@ class _Names:
         self.held: dict[str, _Held] = {}
         self.lets: dict[str, str] = {}
         self.loops: list[_Steps] = []
-        self.known: dict[tuple[Expr, tuple[Expr, ...]], bool] = {}
+        self.known: dict[tuple[Expr, Facts], bool] = {}
 
     # names --------------------------------------------------------------------------------------------------------
 
@@ -201,7 +307,7 @@ class _Names:
         for steps in self.loops:
             steps.made.add(name)
 
-    def read(self, o: Local, facts: tuple[Expr, ...]) -> Local:
+    def read(self, o: Local, facts: Facts) -> Local:
         """The definition that reaches a read, where the facts hold."""
         if o.at is not None or o.name in self.arrays:
             return o
@@ -211,7 +317,7 @@ class _Names:
         held = self.held.get(o.name)
         return o if held is None else replace(o, name=self.reached(held, facts).name)
 
-    def reached(self, held: _Held, facts: tuple[Expr, ...]) -> Local:
+    def reached(self, held: _Held, facts: Facts) -> Local:
         """The variable that holds a value where the facts hold; a choice is made where they do not tell."""
         match held:
             case Local():
@@ -238,12 +344,11 @@ class _Names:
                     held.written = Choose(local, ((condition, chosen),), last)
                 return held.written.local
 
-    def holds(self, condition: Expr, facts: tuple[Expr, ...]) -> bool:
+    def holds(self, condition: Expr, facts: Facts) -> bool:
         """Whether the facts imply a condition."""
         key = condition, facts
         if key not in self.known:
-            parts = _conjuncts(condition)
-            self.known[key] = all(c in facts or (bool(facts) and is_true(c, facts)) for c in parts)
+            self.known[key] = _is_implied(condition, facts)
         return self.known[key]
 
     def index(self, e: Expr) -> Expr:
@@ -253,7 +358,7 @@ class _Names:
 
     # statements ---------------------------------------------------------------------------------------------------
 
-    def level(self, body: Sequence[Stmt], facts: tuple[Expr, ...]) -> list[_Place]:
+    def level(self, body: Sequence[Stmt], facts: Facts) -> list[_Place]:
         """The statements of one level, and the places of choices among them."""
         out: list[_Place] = []
         for s in body:
@@ -276,7 +381,7 @@ class _Names:
         return out
 
     def merges(
-        self, condition: Expr, before: Mapping[str, _Held], made: Sequence[frozenset[str]], facts: tuple[Expr, ...]
+        self, condition: Expr, before: Mapping[str, _Held], made: Sequence[frozenset[str]], facts: Facts
     ) -> list[_Place]:
         """Behind a condition, what was set before it and under it."""
         found: list[_Place] = []
@@ -289,7 +394,7 @@ class _Names:
                 found.append(merge)
         return found
 
-    def steps(self, s: Loop, facts: tuple[Expr, ...]) -> list[_Place]:
+    def steps(self, s: Loop, facts: Facts) -> list[_Place]:
         """The statements of a loop: what one step sets, the next one does not read."""
         hidden = self.lets.pop(s.var, None)
         one = s.extent == 1 or "Idx" in s.parallel  # one for each thread
@@ -303,7 +408,7 @@ class _Names:
             raise _carried(carried[0], s.var)
         return made
 
-    def reading(self, s: Stmt, facts: tuple[Expr, ...]) -> Stmt:
+    def reading(self, s: Stmt, facts: Facts) -> Stmt:
         """``s`` with its reads."""
         if isinstance(s, Choose):
             return self.choice(s, facts)
@@ -316,11 +421,11 @@ class _Names:
             return replace(made, value=self.lets[made.value])
         return made
 
-    def operand(self, o: Operand, facts: tuple[Expr, ...]) -> Operand:
+    def operand(self, o: Operand, facts: Facts) -> Operand:
         """An operand; `rewritten` sees to indices."""
         return self.read(o, facts) if isinstance(o, Local) else o
 
-    def choice(self, s: Choose, facts: tuple[Expr, ...]) -> Stmt:
+    def choice(self, s: Choose, facts: Facts) -> Stmt:
         """An operand is read where its case holds, and none before it."""
         s = rewritten(s, index=self.index)
         cases: list[tuple[Expr, Operand]] = []
@@ -342,6 +447,6 @@ def _carried(name: str, loop: str) -> AssertionError:
     return AssertionError(f"{name} goes from one step of loop {loop} to the next, and is not an accumulator")
 
 
-def _conjuncts(condition: Expr) -> tuple[Expr, ...]:
+def _conjuncts(condition: Expr) -> Facts:
     """The parts of a condition that all hold where it does."""
     return condition.args if condition.op == "and" else (condition,)

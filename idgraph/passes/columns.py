@@ -28,6 +28,7 @@ from idgraph.kernel.ir import (
     Store,
     walk,
 )
+from idgraph.kernel.ssa import resolved
 from idgraph.passes.collapse import chain_of, row_of
 from idgraph.passes.rows.sweep import sweep_of, tidied
 
@@ -62,7 +63,8 @@ def by_columns(kernel: Kernel) -> Kernel:
           s <- sum v
       y[0] = s
     """
-    return replace(kernel, body=_level(kernel.body))
+    body = _level(kernel.body)
+    return kernel if body == kernel.body else replace(kernel, body=resolved(body))
 
 
 def _level(body: Sequence[Stmt]) -> Body:
