@@ -261,10 +261,14 @@ class _Scalar:
                 assert_never(s)
 
     def first(self, s: Declare) -> str:
-        """The initial value of an accumulator; on cores, 32-bit integers stay as short for vectors."""
-        if self.target.cores and s.dtype == "int32":
-            return f"i32({literal(s.value, s.dtype)})"
+        """The initial value of an accumulator."""
+        if self.is_short(s.dtype):
+            return f"np.int32({literal(s.value, s.dtype)})"
         return self.typed(s.value, s.dtype)
+
+    def is_short(self, dtype: DType) -> bool:
+        """True of accumulators that take 32 bits: on cores, so that a vector holds twice as many (``i32`` gives 64)."""
+        return self.target.cores and dtype == "int32"
 
     def whole(self, o: Operand) -> str:
         """An operand as an int64; computed in 32 bits where an index is proved short."""
@@ -441,7 +445,8 @@ class _Scalar:
             before = self.loaded(s.buffer, s.address)
         text = combined_text(s.op, before, value, s.acc.dtype)
         if s.acc.dtype in ("int64", "int32"):
-            text = f"i{s.acc.dtype[3:]}({text})"
+            kind = "np.int32" if self.is_short(s.acc.dtype) else f"i{s.acc.dtype[3:]}"
+            text = f"{kind}({text})"
         if s.buffer is not None and s.address is not None:
             self.put(depth, self.stored(s.buffer, s.address, text))
         else:
