@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import idgraph as ig
-from idgraph.kernel.ssa import is_single, single
+from idgraph.kernel.ssa import is_single, resolved, single
 from idgraph.runtime import Target
 from idgraph.runtime.program import stages
 from tools.bench.class_rows import CLASSES
@@ -94,6 +94,44 @@ kernel k():
     last = text.replace("    a: float32 = add(a, b)", "    if i < 4:\n      a: float32 = neg(b)")
     with pytest.raises(AssertionError, match="a goes from one step of loop i to the next"):
         made(last)
+
+
+CHOICE = """
+kernel k():
+  buffer x: float32[8] input "x"
+  buffer y: float32[8] output "y"
+  for i < 8:
+    acc s: float32 = 1.0
+    if i < 4:
+      a: float32 = x[i]
+    if i >= 4:
+      b: float32 = x[7 - i]
+    v: float32 = choose(i < 4 ? a, b)
+    s <- sum v
+    if i < 8:
+      y[i] = v
+"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "read"), [("i < 4", "a"), ("i < 3", "a"), ("i >= 5", "b"), ("i >= 3", "v"), ("i < 5", "v")]
+)
+def test_a_read_of_a_choice_takes_the_case_that_holds(condition: str, read: str) -> None:
+    k = ig.kernel.parse(CHOICE.replace("    if i < 8:", f"    if {condition}:"))
+    found = replace(k, body=resolved(k.body))
+    assert f"y[i] = {read}" in str(found) and "v: float32 = choose" in str(found)  # the sum reads it
+    assert found.verify().races
+
+
+def test_a_choice_of_an_accumulator_is_what_it_was_there() -> None:
+    text = CHOICE.replace("choose(i < 4 ? a, b)", "choose(i < 4 ? s, 0.0)").replace("if i < 8:", "if i < 4:")
+    k = ig.kernel.parse(text)
+    assert resolved(k.body) == k.body
+
+
+def test_a_choice_that_nobody_reads_any_more_goes() -> None:
+    k = ig.kernel.parse(CHOICE.replace("    s <- sum v\n", "").replace("if i < 8:", "if i < 2:"))
+    assert "choose" not in str(replace(k, body=resolved(k.body)))
 
 
 @pytest.mark.parametrize("key", ["rope_sections", "reflected", "smoothed_loss", "table_norm", "sum_leading"])
