@@ -13,7 +13,6 @@ from idgraph.kernel.defuse import (
     all_sets,
     everywhere,
     in_lanes,
-    made_by,
     names,
     rewritten,
     unchanged,
@@ -290,11 +289,6 @@ def _vector_loads(wanted: dict[tuple[str, Expr], dict[int, Load]]) -> list[Stmt]
             made.append(VectorLoad(tuple(s.local for s in chunk), buffer, simplify(base + first), serves=purpose))
         made += [s for n, s in loads.items() if n not in inside]
     return made
-
-
-def _defined(body: Sequence[Stmt]) -> set[str]:
-    """Locals that code sets, other than by loads that are joined (those have names of their own)."""
-    return {x.name for s in walk(tuple(body)) if not isinstance(s, (Let, VectorLoad)) for x in made_by(s)}
 
 
 def _join_stores(body: Sequence[Stmt]) -> list[Stmt]:
