@@ -209,8 +209,8 @@ def _is_implied(condition: Expr, facts: Facts) -> bool:
 
 @dataclass(slots=True)
 class _Merge:
-    """The value of a name behind a condition: ``then`` where it holds, else ``other``; ``facts`` hold around it. Where a
-    read takes both, ``written`` is the choice at this place. In a ``loop``, ``other`` is of the step before."""
+    """The value of a name behind a condition: ``then`` where it holds, else ``other``; ``facts`` hold around it. Where
+    a read takes both, ``written`` is the choice at this place. In a ``loop``, ``other`` is of the step before."""
 
     name: str
     dtype: DType
