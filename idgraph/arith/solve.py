@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from math import gcd, lcm
 
 from idgraph.arith.assume import replace
+from idgraph.arith.cost import cost
 from idgraph.arith.gf2 import solve_bits
 from idgraph.arith.linear import Terms, combine, factors, terms
 from idgraph.arith.nodes import Expr, as_expr, const, floordiv, from_terms, mod, mul, xor
@@ -368,7 +369,10 @@ def _joined(old: _Residue, m: Expr, value: Expr) -> _Residue | None:
     a, b = old.modulus.value, m.value
     g = gcd(a, b)
     steps = mod(floordiv(value - old.value, const(g)) * pow(a // g, -1, b // g), const(b // g))
-    return _Residue(const(lcm(a, b)), simplify(old.value + steps * a))
+    ways = [simplify(old.value + steps * a)]
+    if g == 1:  # Garner's step by step, or all residues in one sum
+        ways.append(simplify(mod(old.value * (b * pow(b, -1, a)) + value * (a * pow(a, -1, b)), const(a * b))))
+    return _Residue(const(lcm(a, b)), min(ways, key=cost))
 
 
 def _weight(base: Expr, v: int, solver: _Solver) -> tuple[Expr | None, Expr]:

@@ -94,6 +94,7 @@ def test_refutations() -> None:
 
 
 w, x60 = symbol("w", 0, 7), symbol("x", 0, 59)
+x15, x210 = symbol("x", 0, 14), symbol("x", 0, 209)
 INVERSES = [
     # a window with a shift, of one axis and of two
     (IndexMap((w,), ((w + 2) % 8 // 4, (w + 2) % 8 % 4), (2, 4)), "(y0, y1) -> ((y0*4 + y1 + 6)%8)"),
@@ -101,6 +102,12 @@ INVERSES = [
     # residues with coprime moduli, and with a common divisor
     (IndexMap((x60,), (x60 % 3, x60 % 4, x60 % 5), (3, 4, 5)), "(y0, y1, y2) -> ((y0*40 + y1*45 + y2*36)%60)"),
     (IndexMap((w,), (w % 4, w // 2), (4, 4)), None),
+    (IndexMap((x15,), (x15 % 3, x15 % 5), (3, 5)), "(y0, y1) -> ((y0*10 + y1*6)%15)"),
+    (IndexMap((x15,), (x15 % 5, x15 % 3), (5, 3)), None),
+    (
+        IndexMap((x210,), (x210 % 2, x210 % 3, x210 % 5, x210 % 7), (2, 3, 5, 7)),
+        "(y0, y1, y2, y3) -> ((y0*105 + y1*70 + y2*126 + y3*120)%210)",
+    ),
     # guarded
     (IndexMap((w, c), (w * 8 + c,), (36,), w * 8 + c < 36), "(y0) -> (y0//8, y0%8)"),
     (IndexMap((i,), (i // 3,), (22,), (i % 3).eq(1)), "(y0) -> (y0*3 + 1) if y0 < 21"),
