@@ -177,8 +177,6 @@ _ROWS: Final = (
     _key("near_int", 1, "The integer of a float that is a short one, toward zero; 0 of NaN", "near_int({0})"),
     _key("order_key", 1, "A float32 as an integer in the same order", "order_key({0})"),
     _key("order_value", 1, "The float32 of such an integer", "order_value({0})"),
-    _key("larger_key", 2, "The larger of two such integers", "larger_key({0}, {1})"),
-    _key("lowest_key", 0, "The integer below all of them", "lowest_key()"),
     # reductions
     _reduction("sum", "The sum", "add", 0),
     _reduction("prod", "The product", "mul", 1),

@@ -81,7 +81,7 @@ TARGETS: Final[Mapping[TargetName, Target]] = {
         Target(
             "cpu", f"numba for the CPU; {_COMPILED}", "numba",
             ("serial", "collapse", "own_rows", "columns", "rename_columns", "hoist_loads", "rows_of_core",
-             "interchange", "keys", "unswitch", "round_once", "init", "keep_rolled"), cores=True, typed=True,
+             "interchange", "keys", "unswitch", "round_once", "keep_rolled"), cores=True, typed=True,
         ),
         GPU,
     )

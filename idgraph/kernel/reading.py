@@ -306,6 +306,12 @@ class _Reader(Parts):
         match word:
             case "barrier":
                 return Barrier(cut(text, "  # ")[1])
+            case "acc" if not text.startswith("acc <-"):
+                left, value = cut(text[4:], " = ")
+                acc = self.made(left)
+                if acc.at is not None:
+                    raise WrongError("an accumulator is not one of an array")
+                return Declare(acc.name, acc.dtype, scalar_of(value))
             case "alloc":
                 return Alloc(self.buffer(text[6:]))
             case "let":
@@ -421,10 +427,7 @@ class _Reader(Parts):
             return VectorLoad(made, buffer, self.expr(address), pairs, self.serves(tail, width))
         call = re.match(r"([a-z][a-z_0-9.]*)\(", right, re.ASCII)
         if call is None:
-            made = self.made(left)
-            if made.at is not None:
-                raise WrongError("a first value is not one of an array")
-            return Declare(made.name, made.dtype, scalar_of(right))
+            raise WrongError(f"{right[:40]!r} is not a load, nor an operation")
         inside, compute = self.called(right, call[1])
         return self.computed(left, call[1], inside, compute)
 

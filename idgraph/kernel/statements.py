@@ -173,7 +173,8 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Declare:
-    """A local variable and its first value."""
+    """An accumulator and its initial value: the one kind of variable that changes, by `Accumulate` and
+    `Combine` alone."""
 
     name: str
     dtype: DType

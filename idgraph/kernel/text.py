@@ -376,7 +376,7 @@ class _Lines:
             case Note(text):
                 return f"# {text}" if is_plain(s) else f"note {quote(text)}"
             case Declare(name, dtype, value):
-                return f"{self.made(Local(name, dtype))} = {value!r}"
+                return f"acc {self.made(Local(name, dtype))} = {value!r}"
             case Registers(name, dtype, number, words):
                 self.types[name] = dtype
                 return f"registers {name}: {dtype}{'x2' if words else ''}[{number}]"

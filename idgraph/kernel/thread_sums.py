@@ -134,4 +134,4 @@ class ThreadSums:
             if len(given) > 1 or any(y.name in self.mixed for y in given):
                 self.mixed.add(x.name)
         for x in updated_by(s) if not isinstance(s, Combine) else ():
-            self.parts.setdefault(x.name, set()).update(found)
+            self.parts.setdefault(x.name, set()).update(found | first)

@@ -25,6 +25,7 @@ from idgraph.kernel.statements import (
     Choose,
     Combine,
     Compute,
+    Declare,
     If,
     Lanes,
     Let,
@@ -84,6 +85,8 @@ class Structure:
     facts: tuple[Expr, ...] = ()
     under: frozenset[Expr] = frozenset()  # the conditions that are tested around here
     singles: frozenset[object] = frozenset()
+    loops: frozenset[object] = frozenset()  # the loops around that one thread runs, of several steps
+    accumulators: set[str] = field(default_factory=set[str])
     threads: frozenset[str] = frozenset()
     apart: str = ""  # why not every thread of the block comes here
 
@@ -99,22 +102,35 @@ class Structure:
                 self.buffers[s.buffer.name] = s.buffer
             if isinstance(s, Let):
                 self.scope.add(s.name)
-            for x in made_by(s) if not isinstance(s, Let) else ():
-                self.set_under.setdefault(x.name, []).append(self.under | self.singles)
-                self.types.setdefault(x.name, set()).add(x.dtype)
+            for x in made_by(s):
+                self.defined(s, x)
             if isinstance(s, Registers):
                 self.types.setdefault(s.name, set()).add(s.dtype)
             self.inside(s)
 
+    def defined(self, s: Stmt, x: Local) -> None:
+        """A value has one definition; elements of arrays are memory, and may be set again."""
+        if x.at is None and x.name in self.set_under:
+            raise broken(self.name, f"{x.name} has a definition before this one", s)
+        if isinstance(s, Declare):
+            self.accumulators.add(x.name)
+        around = self.under | self.singles | self.loops
+        if x.at is not None:  # another element, under another condition, in each step of a loop over lanes
+            around = self.singles | {c for c in self.under if not c.names & x.at.names}
+        self.set_under.setdefault(x.name, []).append(around)
+        self.types.setdefault(x.name, set()).add(x.dtype)
+
     def inside(self, s: Stmt) -> None:
         """The statements inside one, under what holds there."""
         facts, singles, threads, apart, scope = self.facts, self.singles, self.threads, self.apart, set(self.scope)
-        under = self.under
+        under, loops = self.under, self.loops
         match s:
             case Loop(var, extent, way):
                 on_threads = way.startswith("threadIdx")
                 self.scope.add(var)
                 self.threads = threads | {var} if on_threads else threads
+                if "Idx" not in way and extent != 1:
+                    self.loops = loops | {id(s)}
                 if on_threads and any(simplify(e - extent) != 0 for e in self.launch.get(way, ())):
                     self.partly(s, f"loop {var} leaves threads of {way} idle")
                 elif not on_threads:
@@ -133,6 +149,7 @@ class Structure:
                 return
         self.body(bodies(s))
         self.facts, self.singles, self.threads, self.apart, self.under = facts, singles, threads, apart, under
+        self.loops = loops
         if isinstance(s, Loop):
             self.scope = scope
 
@@ -156,6 +173,9 @@ class Structure:
         for x in (*operands_of(s), *updated_by(s)) if not isinstance(s, Choose) else ():
             if isinstance(x, Local):
                 self.local(s, x)
+        for x in updated_by(s):
+            if x.at is None and x.name not in self.accumulators:
+                raise broken(self.name, f"{x.name} is changed, and is not an accumulator", s)
         if isinstance(s, Compute):
             self.operation(s)
         if isinstance(s, PairCompute) and any(o.dtype not in SHORT for o in s.operands) and s.op != "pack":
@@ -188,14 +208,16 @@ class Structure:
         under = self.set_under.get(x.name)
         if under is None:
             raise broken(self.name, f"{x.name} is read before any statement sets it", s)
-        here = frozenset(self.facts) | self.singles
+        if not any(self.loops >= {c for c in conditions if isinstance(c, int)} for conditions in under):
+            raise broken(self.name, f"{x.name} is set in a loop, and read outside of it", s)
+        here = frozenset(self.facts) | self.singles | self.loops
         if not any(conditions <= here or self.implied(conditions) for conditions in under):
             raise broken(self.name, f"{x.name} is set under a condition that does not hold where it is read", s)
         if x.dtype not in self.types[x.name]:
             raise broken(self.name, f"{x.name} is {' or '.join(sorted(self.types[x.name]))}, read as {x.dtype}", s)
 
     def implied(self, conditions: frozenset[object]) -> bool:
-        known = frozenset(self.facts) | self.singles
+        known = frozenset(self.facts) | self.singles | self.loops
         return all(c in known or (isinstance(c, Expr) and is_true(c, self.facts)) for c in conditions)
 
     def access(self, s: Access) -> None:

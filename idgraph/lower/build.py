@@ -55,6 +55,7 @@ from idgraph.kernel.ir import (
     walk,
 )
 from idgraph.kernel.shared import check_shared_total
+from idgraph.kernel.ssa import single
 from idgraph.kernel.statements import Access
 from idgraph.lower.barriers import barriers, check_barriers
 from idgraph.lower.choices import kernel_choices
@@ -146,6 +147,7 @@ def _buffers(body: Body) -> Iterable[Buffer]:
 
 def _kernel(name: str, body: Body, rename: Mapping[str, str], choices: Choices) -> Kernel:
     buffers = {b.name: b for b in _buffers(body) if b.place not in ("private", "shared")}
+    body = single(body, {*rename})
     free = {n for s in walk(body) for e in index_exprs(s) for n in e.names}
     launch: dict[str, tuple[Expr, ...]] = {}
     for s in walk(body):

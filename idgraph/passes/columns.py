@@ -28,6 +28,7 @@ from idgraph.kernel.ir import (
     Store,
     walk,
 )
+from idgraph.kernel.ssa import resolved
 from idgraph.passes.collapse import chain_of, row_of
 from idgraph.passes.rows.sweep import sweep_of, tidied
 
@@ -42,7 +43,7 @@ def by_columns(kernel: Kernel) -> Kernel:
     ... kernel k():
     ...   buffer x: float32[1600] input "x"
     ...   buffer y: float32[1] output "y"
-    ...   s: float64 = 0.0
+    ...   acc s: float64 = 0.0
     ...   for i < 7:
     ...     for t < 16, threadIdx.x:
     ...       if i*16 + t < 100:
@@ -55,14 +56,15 @@ def by_columns(kernel: Kernel) -> Kernel:
     kernel k():
       buffer x: float32[1600] input "x"
       buffer y: float32[1] output "y"
-      s: float64 = 0.0
+      acc s: float64 = 0.0
       for i < 4:
         for c < 100:
           v: float32 = x[c + i*400]
           s <- sum v
       y[0] = s
     """
-    return replace(kernel, body=_level(kernel.body))
+    body = _level(kernel.body)
+    return kernel if body == kernel.body else replace(kernel, body=resolved(body))
 
 
 def _level(body: Sequence[Stmt]) -> Body:

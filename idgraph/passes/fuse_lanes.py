@@ -49,6 +49,7 @@ from idgraph.kernel.ir import (
     VectorStore,
     walk,
 )
+from idgraph.kernel.ssa import single
 
 Body = tuple[Stmt, ...]
 
@@ -99,7 +100,7 @@ def scalars(kernel: Kernel) -> Kernel:
     """
     body = in_line(in_scalars(kernel.body))
     used = {x.name for s in walk(body) for x in _touched(s) if x.at is not None}
-    return replace(kernel, body=tuple(s for s in body if not isinstance(s, Registers) or s.name in used))
+    return replace(kernel, body=single([s for s in body if not isinstance(s, Registers) or s.name in used]))
 
 
 def fused(body: Sequence[Stmt]) -> Body:

@@ -19,6 +19,7 @@ from idgraph.ir.choices import Choices
 from idgraph.kernel.defuse import loaded_in, stored_in
 from idgraph.kernel.ir import Accumulate, Kernel, Loop, Note, Plan, Stmt, walk
 from idgraph.kernel.shared import shared_layout
+from idgraph.kernel.ssa import single
 from idgraph.passes.launch_shapes import Block, Nested, fits, nested, on_block
 
 ARRAYS = 96  # parameters of a launch: the driver takes 4 KB, of which an array and its extents take some 40 bytes
@@ -60,8 +61,8 @@ def together(plan: Plan) -> Plan:
         for t < 256, threadIdx.x:
           v: float32 = x[b*256 + t]
           y[b*256 + t] = v
-          v: float32 = x[b*256 + t]
-          z[b*256 + t] = v
+          v_s2: float32 = x[b*256 + t]
+          z[b*256 + t] = v_s2
     """
     found = _Launches()
     for k in plan.kernels:
@@ -117,7 +118,7 @@ class _Launch:
             return self.kernels[0]
         block = self.block or (self.threads, 1, 1)
         made = _joined([on_block(n, block) for n in self.nests])
-        return replace(made, choices=self.choices or made.choices)
+        return replace(made, body=single(made.body), choices=self.choices or made.choices)
 
 
 @dataclass(slots=True)

@@ -34,6 +34,7 @@ from idgraph.kernel.ir import (
     Store,
     walk,
 )
+from idgraph.kernel.ssa import single
 from idgraph.kernel.values import Values
 from idgraph.passes.collapse import periods, relaunched
 from idgraph.passes.lanes import Lane, is_lanes
@@ -59,7 +60,7 @@ def interchanged(kernel: Kernel) -> Kernel:
     ...   launch blockIdx.x: 2
     ...   for b < 2, blockIdx.x:
     ...     for a < 128:
-    ...       s: float64 = 0.0
+    ...       acc s: float64 = 0.0
     ...       for c < 256:
     ...         t: float32 = x[c*256 + b*128 + a]
     ...         s <- sum t
@@ -97,7 +98,7 @@ def interchanged(kernel: Kernel) -> Kernel:
           r: float32 = cast(s)
           y[a + b*32] = r
     """
-    return relaunched(kernel, tuple(_interchanged(s) for s in kernel.body))
+    return relaunched(kernel, single([_interchanged(s) for s in kernel.body]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from idgraph.kernel.ir import (
     Store,
     walk,
 )
+from idgraph.kernel.ssa import single
 from idgraph.kernel.values import Values
 from idgraph.passes.lanes import MAX_LANES, Body, Expansion, Lane, can_unroll, is_lanes
 from idgraph.passes.rows.chunks import gathered
@@ -55,7 +56,7 @@ def jammed(kernel: Kernel) -> Kernel:
     ...   buffer y: float32[8] output "y"
     ...   for i < 4:
     ...     for w < 2, vectorize:
-    ...       s: float64 = 0.0
+    ...       acc s: float64 = 0.0
     ...       for c < 8:
     ...         t: float32 = x[c*8 + i*2 + w]
     ...         s <- sum t, to float32
@@ -67,8 +68,8 @@ def jammed(kernel: Kernel) -> Kernel:
       buffer x: float32[64] input "x"
       buffer y: float32[8] output "y"
       for i < 4:
-        s_0: float64 = 0.0
-        s_1: float64 = 0.0
+        acc s_0: float64 = 0.0
+        acc s_1: float64 = 0.0
         for c < 8:
           lanes:
             t_0: float32 = x[c*8 + i*2]
@@ -81,7 +82,7 @@ def jammed(kernel: Kernel) -> Kernel:
           y[i*2] = r_0
           y[i*2 + 1] = r_1
     """
-    body = _jammed(kernel.body, unwritten(kernel.buffers, kernel.body))
+    body = single(_jammed(kernel.body, unwritten(kernel.buffers, kernel.body)))
     return replace(kernel, body=body) if body != kernel.body else kernel
 
 

@@ -17,6 +17,7 @@ from idgraph.kernel.ir import (
     AccumulateOp,
     Checked,
     Compute,
+    Declare,
     If,
     Kernel,
     Lanes,
@@ -26,7 +27,9 @@ from idgraph.kernel.ir import (
     Stmt,
     walk,
 )
+from idgraph.kernel.ssa import single
 
+LOWEST = -(2**31)  # below the key of every float32
 _EXTREMA = ("amax", "amin")
 Body = tuple[Stmt, ...]
 
@@ -39,7 +42,7 @@ def keyed(kernel: Kernel) -> Kernel:
     ... kernel k():
     ...   buffer x: float32[64] input "x"
     ...   buffer y: float32[1] output "y"
-    ...   m: float32 = -inf
+    ...   acc m: float32 = -inf
     ...   for i < 64:
     ...     u: float32 = x[i]
     ...     m <- amax u
@@ -49,17 +52,17 @@ def keyed(kernel: Kernel) -> Kernel:
     kernel k():
       buffer x: float32[64] input "x"
       buffer y: float32[1] output "y"
-      m: float32 = -inf
-      m_key: int32 = lowest_key()
+      acc m: float32 = -inf
+      acc m_key: int32 = -2147483648
       for i < 64:
         u: float32 = x[i]
         m_number: int32 = order_key(u) in float32
-        m_key: int32 = larger_key(m_key, m_number)
+        m_key <- amax m_number
       m_top: float32 = order_value(m_key) in int32
       m <- amax m_top
       y[0] = m
     """
-    return replace(kernel, body=_level(kernel.body))
+    return replace(kernel, body=single(_level(kernel.body)))
 
 
 def _level(body: Sequence[Stmt]) -> Body:
@@ -118,11 +121,11 @@ def _by_key(acc: Local, op: AccumulateOp, value: Local) -> tuple[list[Stmt], lis
     key, top = Local(f"{acc.name}_key", "int32"), Local(f"{acc.name}_top", "float32")
     found = value if op == "amax" else Local(f"{acc.name}_neg", "float32")
     turned: list[Stmt] = [] if op == "amax" else [Compute(found, "neg", (value,), "float32")]
-    back: list[Stmt] = [] if op == "amax" else [Compute(top, "neg", (top,), "float32")]
+    last = top if op == "amax" else Local(f"{acc.name}_end", "float32")
+    back: list[Stmt] = [] if op == "amax" else [Compute(last, "neg", (top,), "float32")]
     number = Local(f"{acc.name}_number", "int32")
-    larger = Compute(key, "larger_key", (key, number), "int32")
     return (
-        [Compute(key, "lowest_key", (), "int32")],
-        [*turned, Compute(number, "order_key", (found,), "float32"), larger],
-        [Compute(top, "order_value", (key,), "int32"), *back, Accumulate(acc, op, top)],
+        [Declare(key.name, key.dtype, LOWEST)],
+        [*turned, Compute(number, "order_key", (found,), "float32"), Accumulate(key, "amax", number)],
+        [Compute(top, "order_value", (key,), "int32"), *back, Accumulate(acc, op, last)],
     )

@@ -28,12 +28,14 @@ from idgraph.kernel.ir import (
     Local,
     Loop,
     Note,
+    Number,
     Operand,
     Single,
     Stmt,
     Store,
     walk,
 )
+from idgraph.kernel.ssa import single
 from idgraph.kernel.values import Values
 
 MAX_LANES = 64
@@ -113,7 +115,7 @@ def with_lanes(kernel: Kernel) -> Kernel:
           y[i*4 + 2] = t_2
           y[i*4 + 3] = t_3
     """
-    return replace(kernel, body=_unrolled(kernel.body, unwritten(kernel.buffers, kernel.body)))
+    return replace(kernel, body=single(_unrolled(kernel.body, unwritten(kernel.buffers, kernel.body))))
 
 
 def _unrolled(body: Body, read_only: frozenset[str], after: frozenset[str] = frozenset()) -> Body:
@@ -216,6 +218,8 @@ class Expansion:
     both variables are defined."""
 
     values: Values
+    absent: set[tuple[str, tuple[int, ...]]] = field(init=False, default_factory=set["tuple[str, tuple[int, ...]]"])
+    """Variables that some lanes, by their numbers, do not set: they stand under a condition that never holds there."""
 
     def expand(self, body: Sequence[Stmt], lanes: Sequence[Lane], depths: dict[str, int]) -> list[Stmt]:
         """Each statement for all lanes before the next one; ``depths`` says how deep each local was set so far."""
@@ -249,9 +253,21 @@ class Expansion:
                     if lanes:
                         depths.update((x.name, len(lanes[0].numbers)) for x in made_by(s))
                     for lane in lanes:
-                        made.append(_in_lane(s, lane, before))
+                        made.append(_in_lane(self.reachable(s, lane) if isinstance(s, Choose) else s, lane, before))
                         self.values.define(made[-1])
         return made
+
+    def reachable(self, s: Choose, lane: Lane) -> Choose:
+        """A choice without the operands that a lane does not set, which it never takes."""
+
+        def is_absent(o: Operand) -> bool:
+            numbers = [lane.numbers[:n] for n in range(len(lane.numbers) + 1)]
+            return isinstance(o, Local) and any((o.name, n) in self.absent for n in numbers)
+
+        cases = [(c, o) for c, o in s.cases if not is_absent(o)]
+        if not is_absent(s.default):
+            return replace(s, cases=tuple(cases))
+        return replace(s, cases=tuple(cases[:-1]), default=cases[-1][1] if cases else Number(0))
 
     def accumulate(self, s: Accumulate, lanes: Sequence[Lane], depths: Mapping[str, int]) -> list[Stmt]:
         """Each lane's value combined with the running value, in order."""
@@ -307,6 +323,7 @@ class Expansion:
         after = dict(depths)
         for decided, some in by_condition.items():
             if decided == FALSE:
+                self.absent |= {(x.name, y.numbers) for s in walk(body) for x in made_by(s) for y in some}
                 continue
             now = dict(depths)
             inner = self.expand(body, some, now)

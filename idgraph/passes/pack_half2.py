@@ -92,6 +92,7 @@ class _Pairs:
     known: dict[tuple[str, str], Local | None] = field(default_factory=dict[tuple[str, str], "Local | None"])
     wanted: set[str] = field(default_factory=set[str])
     made: list[Stmt] = field(default_factory=list[Stmt])
+    floats: set[str] = field(default_factory=set[str])  # values before their rounding that are made already
 
     def flush(self) -> list[Stmt]:
         made, self.made = self.made, []
@@ -151,7 +152,9 @@ class _Pairs:
         if x.op == "cast" and isinstance(source, Local) and source.dtype == "float32":
             return source
         made = Local(f"{a.name}_f", "float32")
-        self.made.append(replace(x, local=made))
+        if made.name not in self.floats:
+            self.floats.add(made.name)
+            self.made.append(replace(x, local=made))
         return made
 
     def load(self, s: Stmt) -> list[Stmt]:

@@ -39,6 +39,7 @@ from idgraph.kernel.ir import (
     Store,
     walk,
 )
+from idgraph.kernel.ssa import single
 from idgraph.passes.vectorize import VECTOR_TYPES
 
 SHIFT, BASE = "peel_shift", "peel_base"
@@ -76,12 +77,12 @@ def peeled(kernel: Kernel) -> Kernel:
           if b*128 + t >= 1023:
             for q < 4:
               if b*512 + q + t*4 < 4094:
-                v: float32 = x[b*512 + q + t*4]
-                y[b*512 + q + t*4] = v
+                v_s2: float32 = x[b*512 + q + t*4]
+                y[b*512 + q + t*4] = v_s2
     """
     if not any(isinstance(s, Loop) and s.parallel in ("vectorize", "unroll") for s in walk(kernel.body)):
         return kernel
-    return replace(kernel, body=_inside(kernel.body, (), _Numbers()))
+    return replace(kernel, body=single(_inside(kernel.body, (), _Numbers())))
 
 
 @dataclass(slots=True)

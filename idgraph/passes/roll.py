@@ -25,7 +25,6 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from idgraph.arith import Expr, as_expr, symbol
-from idgraph.ir import DType
 from idgraph.kernel.defuse import (
     Renaming,
     all_reads,
@@ -48,7 +47,6 @@ from idgraph.kernel.ir import (
     Checked,
     Combine,
     Compute,
-    Declare,
     If,
     Index,
     Kernel,
@@ -67,9 +65,11 @@ from idgraph.kernel.ir import (
     VectorStore,
     walk,
 )
+from idgraph.kernel.ssa import all_leaving
 from idgraph.kernel.statements import Access
 from idgraph.passes.affine import along, shape
 from idgraph.passes.purpose import merged
+from idgraph.passes.room import Room
 
 _BASE = re.compile(r"[a-z]+[0-9]*")
 LANE = ("q", "r")  # variables of the loops over lanes, inner ones first
@@ -103,9 +103,8 @@ def rolled(kernel: Kernel) -> Kernel:
     """
     kernel = replace(kernel, body=dissolved(kernel.body))
     taken = {b.name for b in kernel.buffers} | all_sets(kernel.body) | all_reads(kernel.body) | set(LANE)
-    roller = _Roller(_single(kernel.body), Renaming(taken))
-    body = everywhere(kernel.body, lambda s: _assigned(s, roller.fixed))
-    body = tuple(roller.level(body))
+    roller = _Roller(_single(kernel.body), Renaming(taken), leaving=all_leaving(kernel.body))
+    body = tuple(roller.level(kernel.body))
     return replace(kernel, body=(*roller.arrays.values(), *body))
 
 
@@ -293,7 +292,11 @@ class _Roller:
     fixed: frozenset[str]
     names: Renaming
     arrays: dict[str, Registers] = field(default_factory=dict[str, Registers])
+    bases: dict[str, Registers] = field(default_factory=dict[str, Registers])  # what two arrays that are alike share
     gathered: dict[object, str] = field(default_factory=dict[object, str])
+    leaving: frozenset[str] = frozenset()  # variables that are read outside of the statement that they are set in
+    held: dict[str, int] = field(default_factory=dict[str, int])  # elements of each array that the level has in use
+    room: Room = field(default_factory=Room)
 
     def level(self, body: Sequence[Stmt]) -> list[Stmt]:
         """``body`` with its straight parts rolled."""
@@ -311,8 +314,17 @@ class _Roller:
         """A whole statement, its body included."""
         s = self.names.statement(s)
         if isinstance(s, (Loop, Single, If, Checked)):
-            return replace(s, body=tuple(self.level(s.body)))
+            return replace(s, body=tuple(self.inside(s.body)))
         return s
+
+    def inside(self, body: Sequence[Stmt]) -> list[Stmt]:
+        """The statements inside one: they may use the arrays that are done with."""
+        outer, gathered = self.room, self.gathered
+        self.room, self.gathered = outer.inside(), {}
+        made = self.level(body)
+        self.room = outer.behind(self.room, {n for n, x in self.arrays.items() if x.count > 1})
+        self.gathered = gathered
+        return made
 
     # packs --------------------------------------------------------------------------------------------------------
 
@@ -357,7 +369,7 @@ class _Roller:
                 pack.arrays.append(self.array(group, self.makes_words(s)) if {x.name for x in group} & fresh else "")
             for x in group:
                 if x.name not in self.names.to:
-                    self.names.to[x.name] = self.element(pack.arrays[n], x.dtype)
+                    self.names.to[x.name] = self.element(pack.arrays[n], x)
         pack.steps.append(_everywhere(s, self.names.local, self.names.operand))
 
     def makes_words(self, s: Stmt) -> bool:
@@ -392,15 +404,25 @@ class _Roller:
         """A new array, named after its first value."""
         found = _BASE.match(group[0].name)
         base = found.group() if found else "x"
-        name = self.names.fresh(f"{base}_{k}" if k else base for k in count())
-        self.arrays[name] = Registers(name, group[0].dtype, 0, words)
+        alike = Registers(base, group[0].dtype, 0, words)
+        name = next((x for x in self.room.free if self.bases[x] == alike), None)
+        if name is None:
+            name = self.names.fresh(f"{base}_{k}" if k else base for k in count())
+            self.arrays[name], self.bases[name] = replace(alike, name=name), alike
+        else:
+            self.room.free.remove(name)
+        self.room.used.append(name)
+        self.held[name] = 0
         return name
 
-    def element(self, name: str, dtype: DType) -> Local:
-        """One more element of an array."""
-        array = self.arrays[name]
-        self.arrays[name] = replace(array, count=array.count + 1)
-        return Local(name, dtype, as_expr(array.count))
+    def element(self, name: str, of: Local) -> Local:
+        """One more element of an array, for a variable."""
+        at, array = self.held[name], self.arrays[name]
+        self.held[name] = at + 1
+        self.arrays[name] = replace(array, count=max(array.count, at + 1))
+        if of.name in self.leaving and name in self.room.used:
+            self.room.used.remove(name)
+        return Local(name, of.dtype, as_expr(at))
 
     def side_by_side(self, s: VectorStore, order: _Order) -> VectorStore:
         """The store with its values in neighbouring elements of one array, moved there where they are not."""
@@ -412,8 +434,8 @@ class _Roller:
         values: list[Operand] = []
         for v in s.values:
             dtype = v.dtype if isinstance(v, Local) else s.buffer.dtype
-            moved = Local(f"{to}.{self.arrays[to].count}", dtype)  # no variable has this name
-            self.names.to[moved.name] = self.element(to, dtype)
+            moved = Local(f"{to}.{len(self.names.to)}", dtype)  # no variable has this name
+            self.names.to[moved.name] = self.element(to, moved)
             self.lane(Compute(moved, "cast", (v,), dtype), order)
             values.append(moved)
         return replace(s, values=tuple(values))
@@ -438,13 +460,6 @@ def _loose(s: Stmt) -> object:
     """Equal for conditions whose bodies may be alike."""
     parts = _parts(s)
     return _with(s, map(_blank, parts)), tuple(shape(p) for p in parts if isinstance(p, Expr))
-
-
-def _assigned(s: Stmt, fixed: frozenset[str]) -> Stmt:
-    """A declaration as an assignment: an element of an array has no declaration."""
-    if not isinstance(s, Declare) or s.name in fixed:
-        return s
-    return Compute(Local(s.name, s.dtype), "cast", (Number(s.value),), s.dtype)
 
 
 # loops ----------------------------------------------------------------------------------------------------------------

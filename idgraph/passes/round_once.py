@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from idgraph.ir import is_float
 from idgraph.kernel.defuse import everywhere, locals_read, made_by, rewritten, updated_by
-from idgraph.kernel.ir import Compute, Declare, Kernel, Local, Operand, Stmt, Store, walk
+from idgraph.kernel.ir import Compute, Kernel, Local, Operand, Stmt, Store, walk
 
 SHORT = ("bfloat16", "float16")
 
@@ -53,18 +53,14 @@ def rounded_once(kernel: Kernel) -> Kernel:
         return wide(o) if isinstance(o, Local) else o
 
     def changed(s: Stmt) -> Stmt:
-        if isinstance(s, Declare) and s.name in once:
-            return replace(s, dtype="float32")
         return rewritten(s, made=wide, read=read)
 
     return replace(kernel, body=everywhere(kernel.body, changed))
 
 
 def _is_rounding(s: Stmt) -> bool:
-    """Floating point arithmetic whose result is rounded to 16 bits, or a first value."""
+    """Floating point arithmetic whose result is rounded to 16 bits."""
     match s:
-        case Declare():
-            return True
         case Compute(Local(dtype=dtype, at=None), op, operands, compute):
             floats = all(isinstance(o, Local) and is_float(o.dtype) and o.dtype != "float64" for o in operands)
             return dtype in SHORT and op != "where" and is_float(compute) and (op != "cast" or floats)

@@ -48,7 +48,7 @@ def on_threads(kernel: Kernel) -> Kernel:
     ...   buffer x: float32[64] input "x"
     ...   buffer y: float32[64] output "y"
     ...   launch threadIdx.x: 32
-    ...   acc: float32 = 0
+    ...   acc acc: float32 = 0
     ...   for t < 32, threadIdx.x:
     ...     for q < 2, vectorize:
     ...       v: float32 = x[t*2 + q]
@@ -60,14 +60,14 @@ def on_threads(kernel: Kernel) -> Kernel:
       buffer x: float32[64] input "x"
       buffer y: float32[64] output "y"
       launch threadIdx.x: 32
-      acc: float32 = 0
+      acc acc: float32 = 0
       for t < 32, threadIdx.x:
         alloc run1: float32[2] private "run"
         for q < 2, vectorize:
           v: float32 = x[q + t*2]
           acc_term: float32 = cast(v)
           run1[q] = acc_term
-        acc_own: float32 = 0
+        acc acc_own: float32 = 0
         acc_at0: float32 = run1[0]
         acc_own <- sum acc_at0, now acc_run0: float32
         run1[0] = acc_run0

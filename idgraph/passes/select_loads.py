@@ -120,6 +120,8 @@ class _Selection:
                 held = _Held(s, facts) if local.dtype == buffer.dtype else None
             case Compute(Local(dtype=dtype), "cast", (Local(name, given, None),)) if dtype == given and name in known:
                 held = _Held(known[name].load, (*known[name].conditions, *facts))
+            case Choose(Local(dtype=to), ((condition, Local(name, given, None)),)) if to == given and name in known:
+                held = _Held(known[name].load, (*known[name].conditions, *facts, condition))
             case _:
                 pass
         for name in sets(s):

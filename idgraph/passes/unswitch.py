@@ -11,6 +11,7 @@ from dataclasses import replace
 from idgraph.arith import Expr, not_, simplify
 from idgraph.kernel.defuse import all_sets, unwritten
 from idgraph.kernel.ir import Checked, If, Kernel, Lanes, Loop, Single, Stmt, bodies
+from idgraph.kernel.ssa import single
 from idgraph.kernel.values import Values
 from idgraph.passes.lanes import Expansion, Lane, conditions_of
 
@@ -29,9 +30,9 @@ def unswitched(kernel: Kernel) -> Kernel:
     ...   buffer y: float32[256] output "y"
     ...   for r < 4:
     ...     for c < 64:
-    ...       v: float32 = 0.0
     ...       if r < 2:
-    ...         v: float32 = x[r*64 + c + 128]
+    ...         u: float32 = x[r*64 + c + 128]
+    ...       v: float32 = choose(r < 2 ? u, 0.0)
     ...       y[r*64 + c] = v
     ... ''')
     >>> print(unswitched(k))
@@ -41,15 +42,15 @@ def unswitched(kernel: Kernel) -> Kernel:
       for r < 4:
         if r < 2:
           for c < 64:
-            v: float32 = 0.0
-            v: float32 = x[c + r*64 + 128]
+            u: float32 = x[c + r*64 + 128]
+            v: float32 = choose(u)
             y[c + r*64] = v
         if r >= 2:
           for c < 64:
-            v: float32 = 0.0
-            y[c + r*64] = v
+            v_s2: float32 = choose(0.0)
+            y[c + r*64] = v_s2
     """
-    return replace(kernel, body=_level(kernel.body, unwritten(kernel.buffers, kernel.body)))
+    return replace(kernel, body=single(_level(kernel.body, unwritten(kernel.buffers, kernel.body))))
 
 
 def _level(body: Sequence[Stmt], read_only: frozenset[str]) -> Body:

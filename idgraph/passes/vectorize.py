@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -10,13 +9,20 @@ from itertools import count
 from idgraph.arith import TRUE, Expr, and_, divisible, simplify, symbol
 from idgraph.ir import item_size
 from idgraph.ir.targets import GPU
-from idgraph.kernel.defuse import all_sets, everywhere, in_lanes, made_by, names, rewritten, unchanged, unwritten
+from idgraph.kernel.defuse import (
+    all_sets,
+    everywhere,
+    in_lanes,
+    names,
+    rewritten,
+    unchanged,
+    unwritten,
+    updated_by,
+)
 from idgraph.kernel.ir import (
     Accumulate,
     Buffer,
     Checked,
-    Choose,
-    Compute,
     Declare,
     If,
     Kernel,
@@ -285,11 +291,6 @@ def _vector_loads(wanted: dict[tuple[str, Expr], dict[int, Load]]) -> list[Stmt]
     return made
 
 
-def _defined(body: Sequence[Stmt]) -> set[str]:
-    """Locals that code sets, other than by loads that are joined (those have names of their own)."""
-    return {x.name for s in walk(tuple(body)) if not isinstance(s, (Let, VectorLoad)) for x in made_by(s)}
-
-
 def _join_stores(body: Sequence[Stmt]) -> list[Stmt]:
     """Stores and atomic additions joined up to the next condition that writes: none moves past one."""
     body = [replace(s, body=tuple(_join_stores(s.body))) if isinstance(s, (If, Checked)) else s for s in body]
@@ -299,7 +300,7 @@ def _join_stores(body: Sequence[Stmt]) -> list[Stmt]:
     loaded = {s.buffer.name for s in flat if isinstance(s, (Load, VectorLoad))}
     stored = {s.buffer.name for s in flat if isinstance(s, (Store, VectorStore))}
     added = {s.buffer.name for s in flat if isinstance(s, (Accumulate, VectorAdd)) and s.buffer is not None}
-    moving = _Moving(frozenset(loaded | stored & added), lets, frozenset(_set_often(body)))
+    moving = _Moving(frozenset(loaded | stored & added), lets, frozenset(x.name for s in flat for x in updated_by(s)))
     made: list[Stmt] = []
     part: list[Stmt] = []
     for s in body:
@@ -366,21 +367,3 @@ def _vector_writes(base: Expr, writes: Mapping[int, Store | Accumulate]) -> list
         purpose = merged([writes[n].serves for n in range(first, first + width)], symbol(LANE, 0, width - 1))
         made.append(kind(some.buffer, simplify(base + first), values, serves=purpose))
     return [*made, *(s for n, s in writes.items() if n not in inside)]
-
-
-def _set_often(body: Sequence[Stmt]) -> set[str]:
-    """Locals that may change between a read and the end: set more than once here, or added up.
-
-    A declaration and the one statement that replaces its first value count as one.
-    """
-    times: Counter[str] = Counter()
-    for s in body:
-        match s:
-            case Load() | Compute() | Choose() | VectorLoad():
-                times.update(x.name for x in made_by(s))
-            case If(body=inner) | Checked(body=inner):
-                times.update(_defined(inner))
-            case _:
-                pass
-    added = {s.acc.name for s in walk(tuple(body)) if isinstance(s, Accumulate) and s.buffer is None}
-    return added | {name for name, n in times.items() if n > 1}

@@ -151,16 +151,6 @@ def order_key(x):
     return key if size <= np.int32(0x7F800000) else np.int32(0x7FFFFFFF)
 
 
-def lowest_key():
-    """An integer below the `order_key` of every float32."""
-    return np.int32(-2147483648)
-
-
-def larger_key(a, b):
-    """The larger of two keys."""
-    return a if a > b else b
-
-
 def order_value(key):
     """The float32 of an `order_key`."""
     k = np.int32(key)
@@ -251,8 +241,6 @@ def row_functions(jit: Callable[[Any], Any]) -> dict[str, Any]:
         erf32,
         order_key,
         order_value,
-        lowest_key,
-        larger_key,
         bf16_word,
         bf16,
     )

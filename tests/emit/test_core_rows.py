@@ -175,7 +175,7 @@ def test_rows_that_are_one_already_stay() -> None:
         return list(walk(body))
 
     text = (
-        "  s: float32 = 0.0\n  for i < 8:\n    for t < 16, threadIdx.x:\n      v: float32 = x[i*16 + t]\n"
+        "  acc s: float32 = 0.0\n  for i < 8:\n    for t < 16, threadIdx.x:\n      v: float32 = x[i*16 + t]\n"
         "      s <- sum v\n  y[0] = s\n"
     )
     k = _kernel(text)
@@ -186,7 +186,7 @@ def test_what_threads_share_is_read_by_the_thread_that_wrote_it() -> None:
     """A loop on threads over shared elements stays: each thread reads what it wrote itself, without a barrier."""
     body = (
         '  alloc tile: float32[2] shared "tile"\n  for t < 1, threadIdx.x:\n    for c < 2:\n'
-        "      v: float32 = x[c]\n      tile[c] = v\n  s: float32 = 0.0\n"
+        "      v: float32 = x[c]\n      tile[c] = v\n  acc s: float32 = 0.0\n"
         "  for c < 2:\n    for t < 1, threadIdx.x:\n      v: float32 = {}[c]\n      s <- sum v\n  y[0] = s\n"
     )
     shared, plain = (_kernel(body.format(b)) for b in ("tile", "x"))

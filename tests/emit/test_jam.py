@@ -26,7 +26,7 @@ kernel k():
   launch threadIdx.y: 4
   for i < 16, threadIdx.x:
     for w < 4, unroll:
-      s: float64 = 0.0
+      acc s: float64 = 0.0
       for c < 16:
         for t < 4, threadIdx.y:
           v: float32 = x[c*256 + t*64 + i*4 + w]
@@ -81,7 +81,7 @@ kernel k():
       r: int64 = n[i*2 + w]
       let ld = r
       check (ld >= 0) & (ld < 64), of ld, site "x", axis 0, extent 64, index "n", in "t", at "f", loop i, loop w:
-        s: float64 = 0.0
+        acc s: float64 = 0.0
         for c < 16:
           v: float32 = x[ld*16 + c]
           s <- sum v, to float32
@@ -185,11 +185,11 @@ kernel k():
   buffer x: float32[2] input "x"
   buffer y: float32[2] output "y"
   for w < 2, unroll:
-    s: float32 = -inf
+    acc s: float32 = -inf
     for c < 1:
       v: float32 = x[c*2 + w]
       s <- amax v
-    t: float32 = 0
+    acc t: float32 = 0
     for c < 1:
       t: float32 = cast(s)
     for c < 1:

@@ -114,7 +114,7 @@ kernel k():
     n: int64 = i[b]
     let ld0 = n
     check (ld0 >= 0) & (ld0 < 32), of ld0, site "x", axis 0, extent 32, index "i", in "y", at "f.py:1":
-      s: float32 = -inf
+      acc s: float32 = -inf
       for t < 32, threadIdx.x:
         for q < {width // 32}:
           v: float32 = x[b*{width} + t*{width // 32} + q]

@@ -34,6 +34,7 @@ from idgraph.kernel.ir import (
     VectorStore,
     walk,
 )
+from idgraph.kernel.ssa import is_single, single
 from idgraph.passes import table
 from idgraph.passes.affine import along
 from idgraph.passes.fuse_lanes import is_lanes
@@ -184,7 +185,7 @@ LAST = table.chosen(("roll", "fuse_lanes", "scalar_replacement"))
 
 def in_kernel(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
     """The rolled form, of a program in which every variable is set first."""
-    kernel = Kernel("k", (IN, OUT), ("n",), (*FIRST, *body))
+    kernel = Kernel("k", (IN, OUT), ("n",), single([*FIRST, *body]))
     (made,) = table.run(Plan((kernel,), (IN, OUT), {"n": "n"}, {}), LAST).kernels
     return made.body
 
@@ -192,6 +193,8 @@ def in_kernel(body: Sequence[Stmt]) -> tuple[Stmt, ...]:
 @given(programs())
 @settings(max_examples=examples(300))
 def test_rolled_code_leaves_the_same_memory(body: list[Stmt]) -> None:
+    given_once = single([*FIRST, *body])
+    assert is_single(given_once)
     found = in_kernel(body)
     for s in walk(found):
         if isinstance(s, (VectorLoad, VectorStore)):  # one access moves neighbouring elements of one array
@@ -199,7 +202,7 @@ def test_rolled_code_leaves_the_same_memory(body: list[Stmt]) -> None:
             places = [(x.name, x.at) for x in given_ if isinstance(x, Local) and x.at is not None]
             assert [(places[0][0], simplify(places[0][1] + n)) for n in range(len(given_))] == places
     for n in range(4):
-        assert memory(found, n) == memory([*FIRST, *body], n)
+        assert memory(found, n) == memory(given_once, n) == memory([*FIRST, *body], n)
 
 
 def test_lanes_become_one_loop() -> None:

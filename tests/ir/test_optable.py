@@ -49,8 +49,6 @@ def test_every_language_has_the_functions_of_every_row() -> None:
         "near_int",
         "order_key",
         "order_value",
-        "larger_key",
-        "lowest_key",
         "fast_exp_sub",
         "fast_exp",
     }

@@ -40,7 +40,7 @@ kernel k():
   buffer y: float32[4] output "y"
   launch blockIdx.x: 4; threadIdx.x: 16
   for i < 4, blockIdx.x:
-    acc: float64 = 0
+    acc acc: float64 = 0
     for j < 16, threadIdx.x:
       v: float32 = x[i*16 + j]
       acc <- sum v, to float32
@@ -51,7 +51,8 @@ kernel k():
 """
 READ_AGAIN = (
     SUMS.replace("y: float32[4]", "y: float32[64]")
-    .replace("  for i", "  r: float32 = cast(0)\n  for i")
+    .replace("  for i", "  acc r: float32 = 0\n  for i")
+    .replace("r: float32 = cast(acc)", "r <- sum acc")
     .replace(
         "    single threadIdx.x:\n      y[i] = r\n",
         "    for j < 16, threadIdx.x:\n      w: float32 = neg(r)\n      y[i*16 + j] = w\n",
@@ -62,7 +63,7 @@ kernel k():
   buffer x: float32[8] input "x"
   buffer y: float32[16] output "y"
   launch threadIdx.x: 16
-  acc: float64 = 0
+  acc acc: float64 = 0
   for i < 8:
     for j < 1, threadIdx.x:
       v: float32 = x[i]
@@ -79,7 +80,7 @@ kernel k():
   buffer y: float32[16] output "y"
   buffer z: float32[1] output "z"
   launch threadIdx.x: 16
-  acc: float64 = 0
+  acc acc: float64 = 0
   for i < 8:
     for j < 16, threadIdx.x:
       v: float32 = x[i*16 + j]
@@ -106,6 +107,17 @@ kernel k():
       b: float32 = s[i*4 + j]
       y[i*4 + j] = b
 """
+LOOPS = """
+kernel k():
+  buffer x: float32[64] input "x"
+  buffer y: float32[4] output "y"
+  for i < 4:
+    acc acc: float32 = 0
+    for j < 16:
+      v: float32 = x[i*16 + j]
+      acc <- sum v
+    y[i] = acc
+"""
 BROKEN: list[tuple[str, str, str, str]] = [
     # values
     (NEIGHBOURS, "      a: float32 = x[i*32 + j]\n", "", "a has no type here"),
@@ -116,17 +128,22 @@ BROKEN: list[tuple[str, str, str, str]] = [
     (NEIGHBOURS, "add(a, b)", "add(a)", "add has 1 operands, not 2"),
     (NEIGHBOURS, "c: float32 = add(a, b)", "c: int64 = cast(a)", "y holds float32, int64 is stored"),
     (SUMS, "r: float32 = cast(acc)", "r: float64 = cast(acc)", "y holds float32, float64 is stored"),
-    (SUMS, "    acc: float64 = 0\n", "", "acc has no type here"),
+    (SUMS, "    acc acc: float64 = 0\n", "", "acc has no type here"),
     (
         NEIGHBOURS, "      b: float32 = s[(j + 1) % 32]\n", "      if j < 3:\n        b: float32 = s[(j + 1) % 32]\n",
         "b is set under a condition that does not hold where it is read",
     ),
+    (NEIGHBOURS, "c: float32 = add", "b: float32 = neg(a)\n      c: float32 = add", "b has a definition before this"),
+    (SUMS, "v: float32 = x", "acc: float64 = cast(1)\n      v: float32 = x", "acc has a definition before"),
+    (SUMS, "    r: float32 = cast(acc)", "    r: float32 = cast(acc)\n    r <- sum r", "is changed, and is not"),
+    (LOOPS, "    y[i] = acc", "    y[i] = v", "v is set in a loop, and read outside of it"),
+    (LOOPS, "acc <- sum v", "acc <- sum w", "w has no type here"),
     # addresses and arrays
     (NEIGHBOURS, "x[i*32 + j]", "x[i*32 + j + 1]", "it touches element 64 of the 64 of x"),
     (NEIGHBOURS, "x[i*32 + j]", "x[i*32 + j - 1]", "it touches element -1 of the 64 of x"),
     (NEIGHBOURS, "s[(j + 1) % 32]", "s[j + 1]", "it touches element 32 of the 32 of s"),
     (NEIGHBOURS, "float32[32] shared", "float32[31] shared", "it touches element 31 of the 31 of s"),
-    (NEIGHBOURS, "= x[i*32 + j]", "= z[i*32 + j]", "is not a number"),
+    (NEIGHBOURS, "= x[i*32 + j]", "= z[i*32 + j]", "is not a load, nor an operation"),
     (NEIGHBOURS, "x[i*32 + j]", "x[q*32 + j]", "q has no value where it is used"),
     (NEIGHBOURS, "      y[i*32 + j] = c", "    y[i*32 + j] = c", "j has no value where it is used"),
     (NEIGHBOURS, "      y[i*32 + j] = c\n", "", "nothing writes its output y"),
@@ -167,13 +184,13 @@ BROKEN: list[tuple[str, str, str, str]] = [
     (CROSSED, "b: float32 = s[i*4 + j]", "b: float32 = s[j*5 + i]", "several threads without a barrier"),
     (SUMS, "single threadIdx.x", "single threadIdx.y", "every thread of threadIdx.x writes the same"),
     (
-        READ_AGAIN, "    r: float32 = cast(acc)", "    single threadIdx.x:\n      r: float32 = cast(acc)",
+        READ_AGAIN, "    r <- sum acc", "    single threadIdx.x:\n      r <- sum acc",
         "w is made of a value that one",
     ),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", [NEIGHBOURS, COPY, SUMS, FIRST, KEPT, CROSSED])
+@pytest.mark.parametrize("text", [NEIGHBOURS, COPY, SUMS, FIRST, KEPT, CROSSED, LOOPS])
 def test_as_they_are(text: str) -> None:
     k = ig.kernel.parse(text)
     assert k.verify().races and ig.kernel.parse(str(k)) == k

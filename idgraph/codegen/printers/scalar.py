@@ -23,6 +23,7 @@ from idgraph.codegen.ops.formulas import (
     operand_text,
     value_type,
 )
+from idgraph.codegen.printers.first_values import without_value
 from idgraph.codegen.printers.named import repeated
 from idgraph.codegen.printers.narrow import LIMIT, Narrow, fits
 from idgraph.codegen.printers.unchecked import Inside
@@ -192,13 +193,17 @@ class _Scalar:
     # statements ---------------------------------------------------------------------------------------------------
 
     def block(self, body: Sequence[Stmt], depth: int, outermost: bool = False) -> None:
-        before = len(self.lines)
+        before, at = len(self.lines), 0
         for alike, some in groupby(body, _exchange):
             run = list(some)
             if alike is not None and len(run) > 1 and self.target.threads:
                 self.combine_all([s for s in run if isinstance(s, Combine)], depth)
+                at += len(run)
                 continue
             for s in run:
+                at += 1
+                for x in without_value(s, body[at:]) if self.target.cores and not outermost else ():
+                    self.put(depth, f"{x.name} = {self.typed(0, x.dtype)}")
                 self.statement(s, depth, outermost)
         if all(line.lstrip().startswith("#") for line in self.lines[before:]):
             self.put(depth, "pass")
@@ -222,8 +227,8 @@ class _Scalar:
                 self.check(s, depth)
             case Note(text):
                 self.put(depth, f"# {text}")
-            case Declare(name, dtype, value):
-                self.put(depth, f"{name} = {self.typed(value, dtype)}")
+            case Declare():
+                self.put(depth, f"{s.name} = {self.first(s)}")
             case Registers() | Alloc():
                 text = self.registers(s) if isinstance(s, Registers) else self.array(s.buffer)
                 self.put(depth, f"{s.name if isinstance(s, Registers) else s.buffer.name} = {text}")
@@ -255,6 +260,16 @@ class _Scalar:
             case _:
                 assert_never(s)
 
+    def first(self, s: Declare) -> str:
+        """The initial value of an accumulator."""
+        if self.is_short(s.dtype):
+            return f"np.int32({literal(s.value, s.dtype)})"
+        return self.typed(s.value, s.dtype)
+
+    def is_short(self, dtype: DType) -> bool:
+        """True of accumulators that take 32 bits: on cores, so that a vector holds twice as many (``i32`` gives 64)."""
+        return self.target.cores and dtype == "int32"
+
     def whole(self, o: Operand) -> str:
         """An operand as an int64; computed in 32 bits where an index is proved short."""
         if isinstance(o, Index) and self.target.short_indices and fits(o.value):
@@ -284,7 +299,7 @@ class _Scalar:
         kind = "float32" if value_type(s.dtype) == "f32" else _np(s.dtype)
         return f"cuda.local.array({s.count}, {'word' if s.words else f'np.{kind}'})"
 
-    def first(self, values: Sequence[Operand]) -> str:
+    def row(self, values: Sequence[Operand]) -> str:
         """The array that neighbouring values lie in, and the position of the first."""
         first = values[0]
         if not isinstance(first, Local) or first.at is None:
@@ -296,9 +311,9 @@ class _Scalar:
         place = f"{s.buffer.name}, {self.place(s.buffer, s.address)}"
         match s:
             case VectorLoad(made, pairs=pairs):
-                return f"{'wload' if pairs else 'vload'}{len(made)}({self.first(made)}, {place})"
+                return f"{'wload' if pairs else 'vload'}{len(made)}({self.row(made)}, {place})"
             case VectorStore(values=values, pairs=pairs):
-                return f"{'wstore' if pairs else 'vstore'}{len(values)}({place}, {self.first(values)})"
+                return f"{'wstore' if pairs else 'vstore'}{len(values)}({place}, {self.row(values)})"
             case VectorAdd(values=values):
                 texts = (operand_text(v, s.buffer.dtype, self.index) for v in values)
                 return f"vadd{len(values)}({place}, ({', '.join(texts)},))"
@@ -307,7 +322,7 @@ class _Scalar:
         """A vector access where a loaded index may lead it outside: zeros then."""
         self.put(depth, f"if {self.index(self.inside.of(s.address))}:")
         self.put(depth + 1, self.vector(s))
-        array, first = self.first(s.locals).split(", ", 1)
+        array, first = self.row(s.locals).split(", ", 1)
         zero = "no_pair" if s.pairs else self.typed(0, s.locals[0].dtype)
         self.put(depth, "else:")
         for n in range(len(s.locals)):
@@ -430,7 +445,8 @@ class _Scalar:
             before = self.loaded(s.buffer, s.address)
         text = combined_text(s.op, before, value, s.acc.dtype)
         if s.acc.dtype in ("int64", "int32"):
-            text = f"i{s.acc.dtype[3:]}({text})"
+            kind = "np.int32" if self.is_short(s.acc.dtype) else f"i{s.acc.dtype[3:]}"
+            text = f"{kind}({text})"
         if s.buffer is not None and s.address is not None:
             self.put(depth, self.stored(s.buffer, s.address, text))
         else:

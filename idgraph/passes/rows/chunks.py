@@ -369,7 +369,7 @@ def _follow(s: Sweep) -> list[Stmt]:
     made += shrink
     for acc, c in s.online.sums:
         near = Local(f"{acc}_near", _near_type(s, acc))
-        made.append(Compute(near, "mul", (near, Local(f"{top.name}_scale", top.dtype)), near.dtype))
+        made.append(Accumulate(near, "prod", Local(f"{top.name}_scale", top.dtype)))
         # A sum relative to the final maximum becomes a sum relative to the running maximum (online softmax).
         made.append(Compute(Local(c, top.dtype), "cast", (Local(f"{top.name}_ref", top.dtype),), top.dtype))
     return made
@@ -410,8 +410,9 @@ def _brought(s: Sweep, top: Local) -> list[Stmt]:
     made = reference(top, f"{top.name}_all")
     made += _shrink(f"{top.name}_own", f"{top.name}_all", f"{top.name}_scale", top.dtype, short=False)
     for acc, _ in s.online.sums if s.online is not None else ():
-        near, wide = Local(f"{acc}_near", _near_type(s, acc)), Local(acc, "float64")
-        made.append(Compute(wide, "mul", (near, Local(f"{top.name}_scale", top.dtype)), "float64"))
+        near, part = Local(f"{acc}_near", _near_type(s, acc)), Local(f"{acc}_part", "float64")
+        made.append(Compute(part, "mul", (near, Local(f"{top.name}_scale", top.dtype)), "float64"))
+        made.append(Accumulate(Local(acc, "float64"), "sum", part))
     return made
 
 

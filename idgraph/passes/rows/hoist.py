@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import count
 
 from idgraph.arith import TRUE
 from idgraph.ir import DType, is_float, item_size
-from idgraph.kernel.defuse import all_reads, all_sets, definitions, reads, rewritten_inside, sets
-from idgraph.kernel.ir import Choose, Compute, Load, Local, Operand, Stmt, Store, walk
+from idgraph.kernel.defuse import all_reads, all_sets, definitions, reads, sets
+from idgraph.kernel.ir import Choose, Compute, Load, Local, Stmt, Store, walk
 from idgraph.passes.purpose import for_each
 from idgraph.passes.rows.sweep import COLUMN, Plain, Sweep
 
@@ -18,36 +16,19 @@ _STEPS = frozenset(("round", "floor", "ceil", "trunc", "floor_divide", "remainde
 
 
 def hoisted(s: Sweep, read_only: frozenset[str]) -> tuple[list[Stmt], Sweep]:
-    """(what is the same for every column, the sweep without it).
-
-    A name that is set several times has another value at each place, so what is moved gets a name of its own there.
-    """
-    several = Counter(n for x in (*s.body, *s.later) for n in all_sets((x,)))
-    moving = {COLUMN, *several}
+    """(what is the same for every column, the sweep without it)."""
+    moving = {COLUMN, *all_sets((*s.body, *s.later))}
     if s.online is not None:
         moving |= {s.online.top, *(c for _, c in s.online.sums)}
-    taken = moving | all_reads((*s.body, *s.later))
     fixed: list[Stmt] = []
-    here: dict[str, str] = {}
-
-    def named(o: Operand) -> Operand:
-        return replace(o, name=here[o.name]) if isinstance(o, Local) and o.name in here else o
 
     def without(body: Sequence[Plain]) -> tuple[Plain, ...]:
         kept: list[Plain] = []
-        for given in body:
-            x = rewritten_inside(given, read=named) if here else given
-            for n in all_sets((x,)):
-                here.pop(n, None)
+        for x in body:
             open_ = isinstance(x, Load) and (x.buffer.name not in read_only or x.guard != TRUE)
             if open_ or not isinstance(x, (Compute, Choose, Load)) or reads(x) & moving:
                 kept.append(x)
                 continue
-            if several[x.local.name] > 1:
-                name = next(n for k in count() if (n := f"{x.local.name}_fixed{k or ''}") not in taken)
-                taken.add(name)
-                here[x.local.name] = name
-                x = replace(x, local=replace(x.local, name=name))
             moving.difference_update(sets(x))
             fixed.append(replace(x, serves=for_each(x.serves, s.column, s.extent)) if isinstance(x, Load) else x)
         return tuple(kept)

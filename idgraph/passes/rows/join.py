@@ -108,7 +108,6 @@ def _early(parts: Sequence[Part]) -> list[Part]:
     sweeps = [x for x in parts if isinstance(x, Sweep)]
     written = stored_in(tuple(x for p in parts for x in (_all(p) if isinstance(p, Sweep) else (p,))))
     made = {n for s in sweeps for n in all_sets(_all(s))}
-    used = {n for s in sweeps for n in all_reads(_all(s))}
     early: list[Part] = []
     late: list[Part] = []
     for x in parts[first:]:
@@ -117,23 +116,12 @@ def _early(parts: Sequence[Part]) -> list[Part]:
             continue
         mine, needs = all_sets((x,)), all_reads((x,))
         still = needs & made or mine & made or stored_in((x,)) or loaded_in((x,)) & written
-        if still or isinstance(x, (Note, Declare)) or (mine & used and not _first_set(x, parts[first:])):
+        if still or isinstance(x, (Note, Declare)):
             late.append(x)
             made |= mine
         else:
             early.append(x)
     return [*parts[:first], *early, *late]
-
-
-def _first_set(s: Stmt, parts: Sequence[Part]) -> bool:
-    """True where no statement from the first sweep up to ``s`` reads the variables that ``s`` sets."""
-    mine = all_sets((s,))
-    for p in parts:
-        if p is s:
-            return True
-        if all_reads(_all(p) if isinstance(p, Sweep) else (p,)) & mine:
-            return False
-    return True
 
 
 def _all(s: Sweep) -> tuple[Plain, ...]:
@@ -162,20 +150,15 @@ def _moved(a: Sweep, between: Sequence[Stmt]) -> tuple[list[Stmt], list[Stmt]]:
 
 @dataclass(slots=True)
 class _Merge:
-    """Statements of the second sweep after those of the first: equal values once (CSE), other variables renamed."""
+    """Statements of the second sweep after those of the first: equal values once (CSE)."""
 
     a: Sweep
     b: Sweep
-    names: Renaming = field(init=False)
+    names: Renaming = field(default_factory=Renaming)
     more: dict[str, Purpose] = field(default_factory=dict[str, Purpose])  # what loads of the first one serve, too
 
-    def __post_init__(self) -> None:
-        self.names = Renaming(set(all_sets(_all(self.a))))
-
-    def plain(self) -> Sweep | None:
+    def plain(self) -> Sweep:
         """One sweep that does both."""
-        if not (_set_once(self.a) and _set_once(self.b)):
-            return None
         added = self.added(self.b.body)
         return replace(self.a, body=(*map(self.serving, self.a.body), *map(self.serving, added)))
 
@@ -200,15 +183,12 @@ class _Merge:
                     if isinstance(moved, Load):
                         self.more[held.name] = (*self.more.get(held.name, ()), *moved.serves)
                     continue
-                moved = replace(moved, local=self.names.apart(moved.local))
             values.define(moved)
             made.append(moved)
         return made
 
     def online(self, waits: frozenset[str], after: Sequence[Stmt]) -> Sweep | None:
         """One sweep whose sums follow a running maximum, where the second waits for that maximum only."""
-        if not (_set_once(self.a) and _set_once(self.b)):
-            return None
         tops = [s for s in self.a.body if isinstance(s, Accumulate) and s.op == "amax" and s.buffer is None]
         sources = {s.acc.name for s in tops}
         made_by = all_sets(after)
@@ -295,8 +275,3 @@ def _follows(c: str, sources: set[str], after: Sequence[Stmt]) -> bool:
             if reads(x) & found:
                 found |= mine
     return c in found and c not in sources
-
-
-def _set_once(s: Sweep) -> bool:
-    names = [n for x in _all(s) if isinstance(x, (Load, Compute, Choose)) for n in sets(x)]
-    return len(names) == len(set(names))

@@ -12,6 +12,7 @@ from idgraph.ir import item_size
 from idgraph.ir.choices import Choices
 from idgraph.kernel.defuse import unwritten
 from idgraph.kernel.ir import Accumulate, Alloc, Buffer, Checked, If, Kernel, Loop, Plan, Stmt, walk
+from idgraph.kernel.ssa import single
 from idgraph.passes.lanes import is_lanes
 from idgraph.passes.rows.chunks import in_flight, lowered, settled, stores
 from idgraph.passes.rows.hoist import is_short
@@ -42,7 +43,7 @@ def with_rows(plan: Plan, *, threads: bool = True) -> Plan:
     ...   launch blockIdx.x: 8
     ...   launch threadIdx.x: 32
     ...   for b < 8, blockIdx.x:
-    ...     s: float64 = 0.0
+    ...     acc s: float64 = 0.0
     ...     for o < 2:
     ...       for t < 32, threadIdx.x:
     ...         for q < 2, vectorize:
@@ -60,7 +61,7 @@ def with_rows(plan: Plan, *, threads: bool = True) -> Plan:
       buffer y: float32[8] output "y"
       launch blockIdx.x: 8; threadIdx.x: 32
       for b < 8, blockIdx.x:
-        s: float64 = 0.0
+        acc s: float64 = 0.0
         for t < 32, threadIdx.x:
           lanes:
             v_0: float32 = x[b*128 + t*2]
@@ -82,7 +83,7 @@ def with_rows(plan: Plan, *, threads: bool = True) -> Plan:
       buffer y: float32[8] output "y"
       launch blockIdx.x: 8; threadIdx.x: 32
       for b < 8, blockIdx.x:
-        s: float64 = 0.0
+        acc s: float64 = 0.0
         for c < 128:
           v: float32 = x[b*128 + c]
           s <- sum v, to float32
@@ -104,7 +105,7 @@ def _kernel(kernel: Kernel, threads: bool) -> Kernel:
         body = made if threads else arrays_outside(made)
     if threads:
         _check_obeyed(kernel.choices, done)
-    return kernel if body is kernel.body else replace(kernel, body=body, rows=tuple(dict.fromkeys(told)))
+    return kernel if body is kernel.body else replace(kernel, body=single(body), rows=tuple(dict.fromkeys(told)))
 
 
 def _check_obeyed(choices: Choices, done: set[str]) -> None:
