@@ -258,15 +258,15 @@ class Fusion(Rewrites, ShownFusion):
             known.update(self._outputs)
         return known
 
-    def is_output(self, t: Tensor) -> bool:
-        """Whether ``t`` is one of the outputs, in constant time.
+    def is_output(self, t: object) -> bool:
+        """Whether ``t`` is one of the outputs, in constant time; anything else than a tensor is not one.
 
         >>> f = Fusion("f")
         >>> x = f.input("x", shape=(4,))
         >>> f.is_output(x), f.is_output(f.output(x + 1.0))
         (False, True)
         """
-        return t in self._marked()
+        return isinstance(t, Tensor) and t in self._marked()
 
     @arguments(OperationError, keep=adding)
     def output(self, *tensors: Tensor) -> Tensor:

@@ -71,7 +71,7 @@ def judge(f: ig.Fusion, seed: int = 0) -> Program:
     flat, symbols = bound(program, inputs)
     assert faults(program.plan, symbols, flat) == []
     with np.errstate(all="ignore"):
-        assert difference(Case(f), inputs, run_threads(program, inputs, seed), cancels=8.0) == ""  # x - sum(x)
+        assert difference(Case(f, cancels=8.0), inputs, run_threads(program, inputs, seed)) == ""  # x - sum(x)
     return program
 
 

@@ -22,7 +22,8 @@ INSIDE = {
         "adopt", "at_line", "building", "check_args", "emit", "extent", "free_strides", "index", "input_line", "mark",
         "new_domain", "note_name", "remove", "replace", "replace_operand", "restore", "touch", "trying", "undo",
     },
-    "Tensor": {"add_use", "drop_use", "read_by", "readers", "state"}, "IdModel": {"solver"},
+    "Tensor": {"add_use", "drop_use", "forget", "put_back", "read_by", "readers", "saved", "state"},
+    "IdModel": {"solver"},
     "AlignedGraph": {"apart"}, "TensorExpr": {"operands_of"}, "Tuner": {"measure"}, "RayExecutor": {"submit"},
     "Cycle": {"mark"}, "Program": {"mold"},
 }  # fmt: skip
