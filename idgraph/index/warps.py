@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from math import prod
 from typing import TYPE_CHECKING, TypeVar
 
 from idgraph.arith import Expr, as_expr, multiple_of, simplify
@@ -41,14 +42,26 @@ def sectors_from(place: Place, span: int, item: int) -> tuple[Place, Place]:
 
 
 @lru_cache(maxsize=1024)
-def warp_bytes(step: int, item: int) -> int:
-    """Bytes of the sectors that a warp asks for whose neighbours are ``step`` elements of ``item`` bytes apart.
+def warp_bytes(walk: tuple[tuple[int, int], ...], item: int) -> tuple[int, int]:
+    """(bytes of the sectors that a warp asks for, bytes of the elements that it reads).
 
-    >>> warp_bytes(1, 4), warp_bytes(3, 4), warp_bytes(1000, 4)
-    (128, 384, 1024)
+    ``walk``: extent and step in elements of each axis that its lanes walk through, the fastest one first; an element
+    has ``item`` bytes.
+
+    >>> warp_bytes(((64, 1),), 4), warp_bytes(((64, 3),), 4), warp_bytes(((64, 1000),), 4)
+    ((128, 128), (384, 128), (1024, 128))
+    >>> warp_bytes(((3, 1000), (64, 1)), 4)  # three channels: lanes go on to the next position
+    (192, 128)
     """
-    spans = (sectors_from(lane * step, item, item) for lane in range(WARP))
-    return SECTOR * len({n for first, last in spans for n in range(first, last + 1)})
+    places: set[int] = set()
+    for lane in range(min(WARP, prod(extent for extent, _ in walk))):
+        place = 0
+        for extent, step in walk:
+            lane, at = divmod(lane, extent)
+            place += at * step
+        places.add(place)
+    spans = (sectors_from(place, item, item) for place in places)
+    return SECTOR * len({n for first, last in spans for n in range(first, last + 1)}), item * len(places)
 
 
 def thread_loops(access: AccessFunction) -> list[Loop | None]:

@@ -180,28 +180,40 @@ def _completed(t: Tensor, order: Order, others: Sequence[Order]) -> tuple[tuple[
 
 
 def moved_bytes(t: Tensor, axes: Sequence[IterDomain], orders: Sequence[Order]) -> int:
-    """Bytes of the sectors that warps ask for whose threads take neighbours of the innermost axis, as `ig.cost` counts
-    them: of ``t``, and of what offers orders."""
-    inner = axes[-1]
-    total = bytes_of(t)
+    """Bytes of the sectors that warps ask for whose threads walk through the innermost axes, as `ig.cost` counts them:
+    of ``t``, and of what offers orders."""
+    total, inside = bytes_of(t), _inside(axes)
     for o in orders:
         size = bytes_of(o.source)
-        if inner in o.axes:  # else neighbours read one place
-            item = item_size(o.source.dtype)
-            size = size // item * warp_bytes(_step(o, inner), item) // WARP
+        walk = _walk(o, inside)
+        if any(step for _, step in walk):  # else neighbours read one place
+            asked, needed = warp_bytes(walk, item_size(o.source.dtype))
+            size = size * asked // needed
         total += size
     return total
 
 
-def _step(o: Order, inner: IterDomain) -> int:
-    """Elements of the source between neighbours of an axis of the order."""
+def _inside(axes: Sequence[IterDomain]) -> list[IterDomain]:
+    """The axes that the threads of one warp are apart on, the innermost first."""
+    found: list[IterDomain] = []
+    lanes = 1
+    for d in reversed(axes):
+        if lanes >= WARP:
+            break
+        found.append(d)
+        lanes *= _elements(d)
+    return found
+
+
+def _walk(o: Order, inside: Sequence[IterDomain]) -> tuple[tuple[int, int], ...]:
+    """(extent, elements of the source between neighbours) of each axis."""
     smallest = _smallest_stride(o.source)
     step = smallest if isinstance(smallest, int) else int(smallest) if smallest.is_const else ASSUMED
+    steps: dict[IterDomain, int] = {}
     for d in reversed(o.axes):
-        if d is inner:
-            break
+        steps[d] = step
         step *= _elements(d)
-    return step
+    return tuple((_elements(d), steps.get(d, 0)) for d in inside)
 
 
 def _smallest_stride(source: Tensor) -> Expr | int:

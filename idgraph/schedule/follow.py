@@ -64,7 +64,8 @@ def loop_order(t: Tensor, axes: Sequence[IterDomain], stored: Collection[Tensor]
             candidates.setdefault(_filled(mine, axes))
     if not candidates:
         return tuple(axes)
-    costs = {order: moved_bytes(t, order, offers) for order in candidates}
+    heavy = [o for o in offers if o.source is t or bytes_of(o.source) * HEAVY >= bytes_of(t)]
+    costs = {order: moved_bytes(t, order, heavy) for order in candidates}
     least = min(costs.values())
     return next(order for order in candidates if costs[order] == least)  # the reference's own comes first
 

@@ -12,6 +12,7 @@ from idgraph.index.warps import warp_bytes
 from idgraph.layout.eager import eager_strides
 from idgraph.layout.infer import bytes_of, moved_bytes
 from idgraph.layout.orders import carried, own_order
+from idgraph.schedule.follow import loop_order
 from tests.layout.programs import program
 
 NHWC = (262144, 1, 8192, 256)
@@ -112,7 +113,42 @@ def test_bytes_of_a_format_are_those_that_cost_counts_in_the_program(strides: tu
     told = moved_bytes(t, t.logical, (carried(t.definition, 0, own_order(x)),)) - bytes_of(t)
     item = 4 if dtype == "float32" else 2
     touched = {lane * strides[1] * item // 32 for lane in range(32)}
-    assert told == 32 * read.sectors == 64 * 32 * len(touched) == 64 * warp_bytes(strides[1], item)
+    assert told == 32 * read.sectors == 64 * 32 * len(touched) == 64 * warp_bytes(((32, strides[1]),), item)[0]
+
+
+@pytest.mark.parametrize("channels", [2, 3, 4, 5, 40])
+def test_threads_go_on_from_a_short_axis_into_the_next(channels: int) -> None:
+    """Pictures stored by channels: a warp has all channels of several positions, as `ig.cost` counts it."""
+    f = ig.Fusion("f")
+    x = f.input("x", shape=(1, channels, 64), strides=(4096 * channels, 4096, 1))
+    t = f.output(ig.permute(x, 0, 2, 1))
+    t.merge(1, 2).split(1, 32).parallelize(1, "blockIdx.x").parallelize(2, "threadIdx.x")
+    [kernel] = ig.cost(ig.emit(f, target="cuda")).kernels
+    [read] = [a for a in kernel.accesses if a.kind == "read"]
+    inside = (t.logical[2], t.logical[1])
+    walk = tuple((int(d.extent), 4096 if d is inside[0] else 1) for d in inside)
+    asked, needed = warp_bytes(walk, 4)
+    assert needed == 128
+    if 32 % channels == 0 or channels > 32:  # every warp begins at a first channel, or stays in one position's
+        assert 32 * read.sectors == 2 * channels * asked
+    assert asked == 32 * len({((lane % channels) * 4096 + lane // channels) * 4 // 32 for lane in range(32)})
+
+
+@pytest.mark.parametrize("channels", [3, 4])
+def test_loops_keep_the_channels_of_what_they_write_innermost(channels: int) -> None:
+    """Bytes at a distance of the channels would be written one by one; an average of few numbers has no say."""
+    f = ig.Fusion("f")
+    x, mean = f.input("x", shape=(8, channels, 64, 64)), f.input("mean", shape=(channels, 1, 1))
+    t = f.output(ig.copy(ig.permute(ig.cast(x * mean, "uint8"), 0, 2, 3, 1)))
+    assert loop_order(t, t.logical, []) == t.logical
+    assert ig.layout.infer(f)[t].tensor is t
+
+
+def test_a_format_of_no_elements() -> None:
+    f = ig.Fusion("f")
+    x, y = f.input("x", shape=(0, 3), strides=(1, 0)), f.input("y", shape=(0, 3))
+    t = f.output(x + y)
+    assert ig.layout.infer(f)[t].strides in ((3, 1), (1, 0), (1, 1))
 
 
 def test_demands_stay() -> None:
