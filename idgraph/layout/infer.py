@@ -206,14 +206,14 @@ def _inside(axes: Sequence[IterDomain]) -> list[IterDomain]:
 
 
 def _walk(o: Order, inside: Sequence[IterDomain]) -> tuple[tuple[int, int], ...]:
-    """(extent, elements of the source between neighbours) of each axis."""
+    """(extent, elements of the source between neighbours) of each axis; one that has no elements counts as one."""
     smallest = _smallest_stride(o.source)
     step = smallest if isinstance(smallest, int) else int(smallest) if smallest.is_const else ASSUMED
     steps: dict[IterDomain, int] = {}
     for d in reversed(o.axes):
         steps[d] = step
         step *= _elements(d)
-    return tuple((_elements(d), steps.get(d, 0)) for d in inside)
+    return tuple((max(1, _elements(d)), steps.get(d, 0)) for d in inside)
 
 
 def _smallest_stride(source: Tensor) -> Expr | int:

@@ -149,6 +149,7 @@ def test_a_format_of_no_elements() -> None:
     x, y = f.input("x", shape=(0, 3), strides=(1, 0)), f.input("y", shape=(0, 3))
     t = f.output(x + y)
     assert ig.layout.infer(f)[t].strides in ((3, 1), (1, 0), (1, 1))
+    assert len(loop_order(t, t.logical, [])) == 2
 
 
 def test_demands_stay() -> None:
