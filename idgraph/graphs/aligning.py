@@ -30,6 +30,7 @@ from idgraph.graphs.touched import Touched, conflict, touches
 from idgraph.graphs.ways import Reached, follow, gives_back
 from idgraph.ir import DomainExpr, Fusion, IterDomain, Tensor, TensorExpr
 
+_NEAR = 32  # expressions looked at for those that take an axis from beside a way
 _PLACES = 2_000  # places of the searches for one union; where they do not suffice, the union is an edge
 
 
@@ -83,6 +84,7 @@ class Aligner:
         self._table: dict[tuple[int, ...], int] = {}
         self._refused: set[frozenset[tuple[int, int]]] = set()  # unions that break the law while no way is new
         self._undo: list[Callable[[], object]] = []
+        self._met: list[int] = []  # parts of concatenated axes that became equal to others
         self._moved: list[tuple[int, list[int]]] = []  # groups that went into others, with their expressions
         self._frames: dict[int, list[tuple[int, tuple[int, ...]]]] = {}  # see `_frames_of`
         for n in nodes:
@@ -111,6 +113,7 @@ class Aligner:
         asked = frozenset((a, b) if a < b else (b, a) for a, b in pairs if a != b)
         if not asked or asked in self._refused:
             return not asked
+        self._met.clear()
         arisen = self._arisen() if self._close(pairs) else None
         kept = arisen is not None and all(map(self._is_true, arisen))
         if not kept:
@@ -168,9 +171,26 @@ class Aligner:
         self._moved.append((small, new))
 
     def _arisen(self) -> list[tuple[int, list[int]]]:
-        """Groups that went into others, with the expressions of new ways there: one equal to another brings none."""
+        """Groups that went into others, with the expressions of new ways there.
+
+        An expression equal to another brings none. But equal parts of a concatenated axis may be of different operands:
+        expressions that take this axis from beside a way have more to take.
+        """
         found = [(small, [n for n in new if self._stands(n)]) for small, new in self._moved]
-        return [(small, new) for small, new in found if new]
+        taking = dict.fromkeys(n for part in self._met for n in self._taking(part))
+        return [*((small, new) for small, new in found if new), *((self._outs[n][0], [n]) for n in taking)]
+
+    def _taking(self, part: int) -> list[int]:
+        """The expressions of several inputs that read the axis of a part, or what follows from it."""
+        seen, pending, found = set[int](), list(self._outs[part]), list[int]()
+        while pending and len(seen) < _NEAR:
+            for n in self.readers(pending.pop()):
+                if n not in seen:
+                    seen.add(n)
+                    if len(self._ins[n]) > 1:
+                        found.append(n)
+                    pending += self._outs[n]
+        return found
 
     def _hold(self, held: dict[int, None], n: int) -> None:
         if n not in held:
@@ -233,6 +253,8 @@ class Aligner:
         held = self._equal.setdefault(first, {})
         if n != first and n not in held:
             held[n] = None
+            if len(self._forms[n].expr.outputs[0].definitions) > 1:
+                self._met.append(n)
             self._undo.append(partial(held.pop, n))
 
     def _take_back(self) -> None:

@@ -7,7 +7,7 @@ ones, those that came as the even ones have 0 along the new axis.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from itertools import product
 from typing import Protocol
@@ -42,7 +42,7 @@ class Beside:
         self._place = place
         self._free = free
         self._left = 0
-        self._tensors: list[list[Tensor]] | None = None
+        self._tensors: list[_Owners] | None = None
 
     @cached_property
     def _told(self) -> frozenset[str]:
@@ -57,6 +57,12 @@ class Beside:
             return [(self._free(group), TRUE)]
         self._left = _STEPS
         return self._of(group, frozenset())
+
+    def at_selected(self, node: int) -> Expr:
+        """Where the next step is to a part of a concatenated axis, of selected elements: that the way is at these."""
+        if not any(_selects(p) for e in self._net.alike(node) for p in _operands(e)):
+            return TRUE
+        return self._selected(node, frozenset())
 
     def _of(self, g: int, trail: frozenset[int]) -> list[Side]:
         if g in self._known:
@@ -112,17 +118,18 @@ class Beside:
                 conditions += [where, value.eq(k)]
         return and_(*conditions)
 
-    def _operands(self, e: DomainExpr) -> Iterator[tuple[Tensor, Sequence[Tensor]]]:
+    def _operands(self, e: DomainExpr) -> Iterator[tuple[Tensor, _Owners]]:
         """The operands whose part ``e`` is and that the way came through, with the tensors it came from."""
+        mine = _operands(e)
         t = e.outputs[0].tensor
-        if len(e.outputs[0].definitions) > 1 and t is not None and t.definition is not None:
+        if mine and t is not None:
             through, owners = self._through(t)
-            yield from ((t.definition.inputs[k], owners) for k in _parts(t, e) if t.definition.inputs[k] in through)
+            yield from ((p, owners) for p in mine if p in through)
 
-    def _selections(self, t: Tensor, owners: Sequence[Tensor]) -> frozenset[Selection]:
+    def _selections(self, t: Tensor, owners: _Owners) -> frozenset[Selection]:
         """The groups of axes at one selected coordinate on every way from some tensors to ``t``, with these."""
         e = t.definition
-        if t in owners or e is None:
+        if owners.has(t) or e is None:
             return frozenset()
         found: list[frozenset[Selection]] = []
         for p, row in zip(e.inputs, e.reads, strict=True):
@@ -135,23 +142,35 @@ class Beside:
                 found.append(here | self._selections(p, owners))
         return frozenset[Selection].intersection(*found) if found else frozenset()
 
-    def _through(self, t: Tensor) -> tuple[list[Tensor], Sequence[Tensor]]:
+    def _through(self, t: Tensor) -> tuple[list[Tensor], _Owners]:
         """The operands of a tensor through which the nearest step of the way leads to it, and where that was made.
 
         None where no step leads there.
         """
         if self._tensors is None:
-            self._tensors = [self._owners(s.node) for s in reversed(self._place.steps())]
+            self._tensors = [_Owners(self._net, s.node) for s in reversed(self._place.steps())]
         operands = t.definition.inputs if t.definition is not None else ()
         for owners in self._tensors:
             found = [p for p in operands if _descends(p, owners)]
             if found:
                 return found, owners
-        return [], ()
+        return [], _Owners(self._net, None)
 
-    def _owners(self, node: int) -> list[Tensor]:
-        owners = (e.outputs[0].tensor for e in self._net.alike(node))
-        return list(dict.fromkeys(t for t in owners if t is not None))
+
+class _Owners:
+    """The tensors whose axes a step of a way makes; so those that have an axis in the group of each of several."""
+
+    def __init__(self, net: Net, node: int | None) -> None:
+        self._net = net
+        found = () if node is None else (e.outputs[0].tensor for e in net.alike(node))
+        self._made = [t for t in dict.fromkeys(found) if t is not None]
+        self._groups = frozenset(() if node is None else net.outs(node))
+
+    def has(self, t: Tensor) -> bool:
+        """Whether the step's coordinates are those of an element of ``t``."""
+        if t in self._made:
+            return True
+        return len(self._groups) > 1 and self._groups <= {self._net.group(d) for d in t.axes}
 
 
 def may_follow(net: Net, group: int, known: Mapping[int, Expr]) -> bool:
@@ -171,19 +190,42 @@ def may_follow(net: Net, group: int, known: Mapping[int, Expr]) -> bool:
     return False
 
 
+def _operands(e: DomainExpr) -> list[Tensor]:
+    """The operands of a concatenation whose part of the axis an expression makes; of others none."""
+    t = e.outputs[0].tensor
+    if len(e.outputs[0].definitions) < 2 or t is None or t.definition is None:
+        return []
+    return [t.definition.inputs[k] for k in _parts(t, e)]
+
+
+def _selects(t: Tensor) -> bool:
+    """Whether a selected element is near what a tensor is computed from."""
+    seen = {t}
+    pending = deque([t])
+    while pending and len(seen) < _NEAR:
+        e = pending.popleft().definition
+        if e is None:
+            continue
+        if any(isinstance(r, Fixed) and r.why == "select" for row in e.reads for r in row):
+            return True
+        pending += [p for p in e.inputs if p not in seen]
+        seen.update(e.inputs)
+    return False
+
+
 def _parts(t: Tensor, e: DomainExpr) -> list[int]:
     """The operands of a concatenation whose part of the axis an expression makes."""
     reads = t.definition.reads if t.definition is not None else ()
     return [k for k, row in enumerate(reads) if any(isinstance(r, Mapped) and r.domain is e.inputs[0] for r in row)]
 
 
-def _descends(t: Tensor, owners: Sequence[Tensor]) -> bool:
+def _descends(t: Tensor, owners: _Owners) -> bool:
     """True of one of the owners, and of a tensor computed from one."""
     seen = {t}
     pending = [t]
     while pending and len(seen) < _TENSORS:
         at = pending.pop()
-        if at in owners:
+        if owners.has(at):
             return True
         fresh = [p for p in (at.definition.inputs if at.definition is not None else ()) if p not in seen]
         seen.update(fresh)

@@ -184,12 +184,14 @@ class Carrier:
         ins, outs = self._net.ins(step.node), self._net.outs(step.node)
         through = ins.index(step.source)
         beside, effects = Beside(self._net, at.known, place, self._unknown), self._net.effects
+        chosen = beside.at_selected(step.node)
         sides = [[(at.value, TRUE)] if k == through else beside.of(g) for k, g in enumerate(ins)]
         for k, choices in enumerate(product(*sides)):
             if k == _CHOICES:
                 return
             values = tuple(v for v, _ in choices)
-            held = effects.inside(e, values, (at.inside, *(c for _, c in choices if c is not TRUE)))
+            conditions = (chosen, *(c for _, c in choices))
+            held = effects.inside(e, values, (at.inside, *(c for c in conditions if c is not TRUE)))
             if held is FALSE:
                 continue
             made = effects.made(e, values)

@@ -257,7 +257,7 @@ def several_ways(draw: st.DrawFn) -> tuple[ig.Fusion, ig.Tensor, list[tuple[ig.T
     f = ig.Fusion("f")
     t = out = f.input("t", shape=(d * m,))
     made: list[tuple[ig.Tensor, Array]] = []
-    for _ in range(draw(st.integers(2, 3))):
+    for _ in range(draw(st.integers(2, 4))):
         at = np.arange(d * m)
         if draw(st.booleans()):
             order = draw(st.permutations(range(d)))
@@ -345,6 +345,45 @@ def test_selected_elements_stacked_again(picks: list[int], first: bool, more: in
     m = ig.IdModel(f)
     assert ({c.kind for c in m.exact.cycles()} == {"identity"}) == same
     assert bool(m.aligned.align_edges) != same
+
+
+@settings(max_examples=PROFILE)
+@given(
+    st.permutations(range(3)) | st.lists(st.integers(0, 2), min_size=3, max_size=3), st.booleans(), st.integers(0, 2)
+)
+def test_selected_rows_joined_and_read_by_a_reshape(picks: list[int], columns: bool, more: int) -> None:
+    """Rows selected alone, joined end to end: once around takes each element where NumPy puts it."""
+    f = ig.Fusion("joined")
+    x, dim = f.input("x", (3, 4)), int(columns)
+    pieces = [ig.select(ig.transpose(x, 0, 1) if columns else x, dim, k) for k in picks]
+    for _ in range(more):
+        pieces = [ig.exp(p) for p in pieces]
+    f.output(ig.reshape(ig.cat(pieces), 3, 4) + x)
+    m = ig.IdModel(f)
+    there = np.arange(12).reshape(3, 4)[picks].reshape(-1)  # the element of x that each place of the joined axis has
+    same = bool((there == np.arange(12)).all())
+    cycles = [c for c in m.exact.cycles() if 12 in (int(d.extent) for d in c.domains)]
+    assert ({c.kind for c in cycles} == {"identity"}) == same
+    assert bool(m.aligned.align_edges) != same
+    for c in cycles:  # from a place of the joined axis to the element of x there, and joined again
+        if c.map.names <= {"c"} and int(c.domains[0].extent) == 12:
+            held = [at for at in range(12) if c.holds is True or c.holds.evaluate({"c": at})]
+            assert all(there[int(c.map.evaluate({"c": at}))] == at for at in held)
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_what_is_computed_twice_hides_no_exchange(times: int) -> None:
+    """Equal parts of equal axes, of other operands: even and odd elements interleaved, and once the other way round."""
+    f = ig.Fusion("f")
+    t = out = f.input("t", shape=(4,))
+    even, odd = t[0::2], t[1::2]
+    for _ in range(times):
+        out = out + ig.reshape(ig.stack([even, odd], 1), -1)
+    crossed = ig.reshape(ig.stack([odd, even], 1), -1)
+    f.output(out + crossed)
+    m = ig.IdModel(f)
+    assert {c.kind for c in m.aligned.cycles()} == {"identity"}
+    assert not m.aligned.mapped(t.logical[0], crossed.logical[0])
 
 
 def test_selected_twice_and_stacked_twice() -> None:
