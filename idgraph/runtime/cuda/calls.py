@@ -35,6 +35,9 @@ class DeviceArrays:
         about = value.__cuda_array_interface__
         return about["typestr"], tuple(about["shape"]), about.get("strides"), device_of(about)
 
+    def unit(self, dtype: DType) -> int:
+        return storage_dtype(dtype).itemsize
+
     def given(self, name: str, value: Any) -> Given:
         return device_given(name, value, device_of(value.__cuda_array_interface__))
 
