@@ -9,16 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from idgraph.arith import Expr, as_expr
-from idgraph.frontends.nodes import Program, Ref, TensorMeta
+from idgraph.frontends.imported import Imported
+from idgraph.frontends.nodes import Ref, TensorMeta
 from idgraph.frontends.sizes import Size
-from idgraph.runtime.resized import Wanted
+from idgraph.runtime.resized import Place, Wanted
 
 if TYPE_CHECKING:
     from idgraph.frontends.bound import Likeness
 
 
-def wanted_of(program: Program, likeness: Likeness) -> Wanted | None:
-    """None where a result is not what kernels make, an argument, or a size that follows from those of arguments."""
+def wanted_of(imported: Imported, likeness: Likeness) -> Wanted | None:
+    """None where sizes are fixed."""
+    program, aliases = imported.program, imported.plan.aliases
     sizes = program.sizes
     if not sizes.symbols:
         return None
@@ -26,14 +28,17 @@ def wanted_of(program: Program, likeness: Likeness) -> Wanted | None:
     arguments = [m.shape if isinstance(m, TensorMeta) else m if isinstance(m, Expr) else None for m in metas]
     strides: list[tuple[int, tuple[Size, ...]]] = []
     lying: list[tuple[int, tuple[Size, ...]]] = []
-    more: list[Expr] = []
+    more: list[Size | Place] = []
     for n, (v, g) in enumerate(zip(program.results, likeness.gives, strict=True)):
-        meta = program[v.name].meta if isinstance(v, Ref) else v
-        if g.of == "kernels" and isinstance(meta, TensorMeta):
-            strides.append((g.slot, meta.strides))
-        elif g.of == "argument" and isinstance(meta, TensorMeta):
-            lying.append((g.slot, meta.strides))
-        elif g.of != "value":
-            return None
-        more.append(meta if isinstance(meta, Expr) else as_expr(n))
+        name = v.name if isinstance(v, Ref) else ""
+        shared = aliases.get(name)
+        meta = program[name].meta if name else v
+        root = meta if shared is None else program[shared.root].meta
+        if isinstance(root, TensorMeta) and g.of != "value":
+            (strides if g.of == "kernels" else lying).append((g.slot, root.strides))
+        if shared is not None and g.value is not None:
+            of, view = shared.of, shared.meta
+            more.append((view.shape, view.strides, as_expr(view.offset) - of.offset))
+        else:
+            more.append(meta if isinstance(meta, Expr) else n)
     return Wanted(arguments, likeness.inputs, sizes.symbols, sizes.guards, strides, lying, more)

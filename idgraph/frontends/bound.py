@@ -105,7 +105,7 @@ class Bound:
         self._room = [None] * (len(self._slots) - len(given))
         # Kernels read tensors as they are; what else reads one gets it without its gradient, and on its device.
         self._turns = tuple(
-            n for n, (name, x) in enumerate(given.items()) if taken[name] is not None and _turns(x, space)
+            n for n, (name, x) in enumerate(given.items()) if taken[name] is not None and (turns(x, space) or (is_torch(x) and x.requires_grad))
         )
         self._steps = tuple(self._made(frozenset(given)))
         self._results = None if self._late else self._returned(self._env)
@@ -133,7 +133,7 @@ class Bound:
         sizes; None where more is done. Found after a call with ``given``, which has bound the kernels."""
         step = self._steps[0][0] if len(self._steps) == 1 else None
         gives = None if self._results is None else self._results.gives(given)
-        if self._turns or gives is None or not isinstance(step, _Kernels):
+        if gives is None or not isinstance(step, _Kernels) or any(turns(given[n], self._space) for n in self._turns):
             return None
         return step.likeness(gives)
 
@@ -183,11 +183,9 @@ def _computed(segments: Sequence[Segment]) -> list[str]:
     return list(dict.fromkeys(n for s in segments for n in (*s.outputs, *(c.name for c in s.calls))))
 
 
-def _turns(value: Any, space: Space) -> bool:
-    """Whether a call has to make another array of an argument."""
-    if not isinstance(space, TorchSpace):
-        return False
-    return not is_torch(value) or value.requires_grad or value.device != space.device
+def turns(value: Any, space: Space) -> bool:
+    """Whether kernels read another array than an argument: one in the memory of the others."""
+    return isinstance(space, TorchSpace) and (not is_torch(value) or value.device != space.device)
 
 
 class Likeness(NamedTuple):
@@ -286,20 +284,21 @@ class _Kernels:
         runner, versions = self._runner, self._versions
         tell, now = None if runner.how.layout is None else runner.tell, runner.how.checked == "now"
         picked = tuple([g.slot for g in gives])
-        plain = all(g.of == "kernels" for g in gives)
+        plain = all(g.is_new for g in gives)
+        same = [None] * len(gives)
 
         def made(route: Direct | Resized) -> Short:
             def call(given: Sequence[Any], out: Sequence[Any] | None = None, first: bool = False) -> list[Any] | None:
                 if self._found_versions() != versions:
                     return None
                 values = [given[n] for n in inputs]
-                if out is None:
+                if out is None or not plain:
                     found = route.whole(values, tell, now or first)
                 else:
-                    found = route(values, _places(gives, out, count), False, tell, now or first)
+                    found = route(values, _places(picked, out, count), False, tell, now or first)
                 if plain:
                     return [found[n] for n in picked]
-                return [g.found(found, given, route.more) for g in gives]
+                return [g.found(found, given, size) for g, size in zip(gives, route.more or same, strict=True)]
 
             return call
 
@@ -309,7 +308,7 @@ class _Kernels:
         """Calls of arguments that differ from those with this key in sizes alone."""
         if not self._fixed or not isinstance(self._caller, Caller):
             return None
-        wanted = wanted_of(self._runner.program, likeness)
+        wanted = wanted_of(self._runner.imported, likeness)
         frozen = likeness.route.like
         return None if wanted is None else alike_of(frozen, key, wanted, self._caller.frozen)
 
@@ -325,12 +324,11 @@ class _Kernels:
         return None if all(x is None for x in found) or not self._inputs else found
 
 
-def _places(gives: Sequence[Gives], out: Sequence[Any], count: int) -> list[Any]:
+def _places(places: Sequence[int], out: Sequence[Any], count: int) -> list[Any]:
     """The caller's arrays, one for each result, in the order of the kernels' outputs."""
     found: list[Any] = [None] * count
-    for g, x in zip(gives, out, strict=True):
-        if g.of == "kernels":
-            found[g.slot] = x
+    for n, x in zip(places, out, strict=True):
+        found[n] = x
     return found
 
 

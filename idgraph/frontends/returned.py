@@ -38,20 +38,31 @@ Make = Callable[[Call], Any]
 
 
 class Gives(NamedTuple):
-    """A result: the array in a slot that ``kernels`` make or that is an ``argument``, or a ``value`` (its place among
-    the results is the slot)."""
+    """A result: the array in a slot that ``kernels`` make or that is an ``argument``, or the view that ``value`` makes
+    of it; or a ``value`` (its place among the results is the slot)."""
 
     of: Literal["kernels", "argument", "value"]
     slot: int
-    value: object = None
+    value: Any = None
 
-    def found(self, made: Sequence[Any], given: Sequence[Any], sizes: Sequence[int] | None) -> Any:
-        """The result, where a call of other sizes gives ``sizes``: one for each result."""
-        if self.of == "kernels":
-            return made[self.slot]
-        if self.of == "argument":
-            return given[self.slot]
-        return self.value if sizes is None or type(self.value) is not int else sizes[self.slot]
+    @property
+    def is_new(self) -> bool:
+        """Whether kernels make it."""
+        return self.of == "kernels" and self.value is None
+
+    def found(self, made: Sequence[Any], given: Sequence[Any], size: Any) -> Any:
+        """The result of a call: ``size`` stands for a number, or is shape, strides and start of a view; None where the
+        sizes are those of the value."""
+        if self.of == "value":
+            return self.value if size is None or type(self.value) is not int else size
+        base = made[self.slot] if self.of == "kernels" else given[self.slot]
+        if self.value is None:
+            return base
+        base = base.detach() if is_torch(base) and base.requires_grad else base
+        if size is None:
+            return self.value(base)
+        shape, strides, start = size
+        return base.as_strided(shape, strides, base.storage_offset() + start)
 
 
 class Returned:
@@ -120,8 +131,11 @@ class Returned:
                 found[n] = Gives("kernels", cast("int", make.args[0]))
         for n, make in self._views:
             _, base, view = cast("partial[Any]", make).args
-            if view is None and base.func is _lying and base(Call(given, list(given)))[1] is given[base.args[0]]:
-                found[n] = Gives("argument", base.args[0])
+            slot = base.args[0]
+            if base.func is _lying and base(Call(given, list(given)))[1] is given[slot]:
+                found[n] = Gives("argument", slot, view)
+            elif base.func is _twice and isinstance(slot, partial) and slot.func is _fresh:
+                found[n] = Gives("kernels", cast("int", slot.args[0]), view)
         made = [g for g in found if g is not None]
         return tuple(made) if len(made) == len(found) else None
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from idgraph.runtime.frozen import Frozen, Tell
 
 Size = Expr | int
+Place = tuple[Sequence[Size], Sequence[Size], Size]  # shape, strides, start
 Whole = Callable[[Sequence[Any], Mapping[str, int]], "Frozen"]  # the program frozen for these arrays and symbols
 KEPT = 16  # sorts of arrays whose sizes are laid out by a function of their own
 
@@ -28,7 +29,7 @@ KEPT = 16  # sorts of arrays whose sizes are laid out by a function of their own
 # What a key gives: values of the program's symbols, shapes and strides of its outputs and elements of its other memory,
 # for each kernel the numbers of its launch and its words, and the numbers of `Wanted.more`.
 Parts = Sequence[tuple[tuple[int, ...], tuple[int, ...]]]
-Laid = tuple[dict[str, int], tuple[Any, ...], Parts, tuple[int, ...]]
+Laid = tuple[dict[str, int], tuple[Any, ...], Parts, tuple[Any, ...]]
 
 
 class Wanted(NamedTuple):
@@ -41,7 +42,7 @@ class Wanted(NamedTuple):
     guards: Sequence[Expr] = ()
     strides: Sequence[tuple[int, Sequence[Size]]] = ()  # of outputs, by place among them
     lying: Sequence[tuple[int, Sequence[Size]]] = ()  # strides of arguments, exactly
-    more: Sequence[Size] = ()  # numbers that the caller asks for
+    more: Sequence[Size | Place] = ()  # what the caller asks for
 
 
 class Alike:
@@ -140,7 +141,7 @@ def alike_of(frozen: Frozen, keys: Sequence[Any], wanted: Wanted, whole: Whole) 
     try:
         _compare(writer, frozen, wanted)
         memory, launches = _laid(writer, frozen)
-        lay = writer.function(frozen.program.fusion.symbols, memory, launches, writer.tuple(wanted.more))
+        lay = writer.function(frozen.program.fusion.symbols, memory, launches, writer.more(wanted.more))
     except KeyError:  # a size of neither arguments nor symbols
         return None
     return Alike(frozen, lay, wanted.places, whole)
@@ -274,6 +275,16 @@ class _Writer:
     def tuple(self, sizes: Iterable[Size]) -> str:
         """The numbers as a tuple."""
         return f"({''.join([f'{self.lines.text(as_expr(n))}, ' for n in sizes])})"
+
+    def more(self, wanted: Iterable[Size | Place]) -> str:
+        """Numbers, and shapes with strides and starts."""
+        found = [
+            f"({self.tuple(w[0])}, {self.tuple(w[1])}, {self.lines.text(as_expr(w[2]))}), "
+            if isinstance(w, tuple)
+            else f"{self.lines.text(as_expr(w))}, "
+            for w in wanted
+        ]
+        return f"({''.join(found)})"
 
     def _test(self, text: str) -> None:
         if text not in self._tests:
