@@ -92,7 +92,7 @@ class Caller:
             if found is not None and (not symbols or symbols.items() <= found.env.items()):
                 return found
         route = self.route(values, symbols)
-        if isinstance(route, Direct) and not symbols and self.program.fusion.symbols:
+        if isinstance(route, Direct) and self.program.fusion.symbols:
             if all(alike(keys) is None for alike in self._alike):  # numbers may be known to fit since
                 self._learn(route.frozen, keys)
         return route
