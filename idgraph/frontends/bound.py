@@ -105,7 +105,9 @@ class Bound:
         self._room = [None] * (len(self._slots) - len(given))
         # Kernels read tensors as they are; what else reads one gets it without its gradient, and on its device.
         self._turns = tuple(
-            n for n, (name, x) in enumerate(given.items()) if taken[name] is not None and (turns(x, space) or (is_torch(x) and x.requires_grad))
+            n
+            for n, (name, x) in enumerate(given.items())
+            if taken[name] is not None and (turns(x, space) or (is_torch(x) and x.requires_grad))
         )
         self._steps = tuple(self._made(frozenset(given)))
         self._results = None if self._late else self._returned(self._env)

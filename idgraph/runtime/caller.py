@@ -92,9 +92,9 @@ class Caller:
             if found is not None and (not symbols or symbols.items() <= found.env.items()):
                 return found
         route = self.route(values, symbols)
-        if isinstance(route, Direct) and self.program.fusion.symbols:
-            if all(alike(keys) is None for alike in self._alike):  # numbers may be known to fit since
-                self._learn(route.frozen, keys)
+        learns = isinstance(route, Direct) and bool(self.program.fusion.symbols)
+        if learns and all(alike(keys) is None for alike in self._alike):  # numbers may be known to fit since
+            self._learn(cast("Direct", route).frozen, keys)
         return route
 
     def _learn(self, frozen: Frozen, keys: Sequence[Any]) -> None:

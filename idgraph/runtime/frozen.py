@@ -158,9 +158,9 @@ class Frozen:
         )
         self._makers = tuple(
             [
-                partial(kind.flat, m.size, m.dtype, self.device)
+                partial(kind.making(m.dtype, self.device, False), m.size)
                 if m.shape is None
-                else partial(kind.whole, m.shape, m.strides or (), m.dtype, self.device)
+                else partial(kind.making(m.dtype, self.device, True), m.shape, m.strides or ())
                 for m in self.made
                 if m.shape is None or (m.whole and m.strides is not None)
             ]

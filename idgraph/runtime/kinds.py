@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Hashable, Sequence
-from functools import cache, lru_cache
+from collections.abc import Callable, Hashable, Sequence
+from functools import cache, lru_cache, partial
 from math import prod
 from typing import Any, NamedTuple, Protocol, get_args
 
@@ -117,6 +117,10 @@ class Kind(Protocol):
         """New memory as an array of the caller's kind; its elements are in these places, and no others between."""
         ...
 
+    def making(self, dtype: DType, device: Any, whole: bool) -> Callable[..., Any]:
+        """`whole` of a shape and strides, or `flat` of a size, in as few steps as there are."""
+        ...
+
     def view(self, flat: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Any:
         """Flat memory as an array of the caller's kind."""
         ...
@@ -172,6 +176,9 @@ class NumPy:
         if strides == element_strides(shape, None, 1):
             return np.empty(shape, numpy_type(dtype))
         return self.view(self.flat(prod(shape), dtype, device), shape, strides, dtype)
+
+    def making(self, dtype: DType, device: Any, whole: bool) -> Callable[..., Any]:
+        return partial(self.whole if whole else self.flat, dtype=dtype, device=device)
 
     def view(self, flat: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Any:
         array = flat.view(numpy_type(dtype))
@@ -267,6 +274,10 @@ class Torch:
 
     def whole(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Any) -> Any:
         return self.torch.empty_strided(shape, strides, dtype=self._types[dtype], device=device)
+
+    def making(self, dtype: DType, device: Any, whole: bool) -> Callable[..., Any]:
+        make = self.torch.empty_strided if whole else self.torch.empty
+        return partial(make, dtype=self._types[dtype], device=self.torch.device(device))
 
     def view(self, flat: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Any:
         return flat.as_strided(shape, strides)

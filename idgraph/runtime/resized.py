@@ -26,7 +26,7 @@ Whole = Callable[[Sequence[Any], Mapping[str, int]], "Frozen"]  # the program fr
 KEPT = 16  # sorts of arrays whose sizes are laid out by a function of their own
 
 
-# What a key gives: values of the program's symbols, shapes and strides of its outputs and elements of its other memory,
+# What a key gives: values of the program's symbols, shapes and strides of its outputs or elements of its other memory,
 # for each kernel the numbers of its launch and its words, and the numbers of `Wanted.more`.
 Parts = Sequence[tuple[tuple[int, ...], tuple[int, ...]]]
 Laid = tuple[dict[str, int], tuple[Any, ...], Parts, tuple[Any, ...]]
@@ -55,9 +55,8 @@ class Alike:
         self.frozen, self._lay, self._whole = frozen, lay, whole
         self.count, self.order, self.places = frozen.count, frozen.order, tuple(places)
         self.inputs = tuple((i.position, i.number, i.before, i.alignment) for i in frozen.inputs)
-        self.makers = tuple(
-            (kind.flat if m.shape is None else kind.whole, m.number, m.dtype, m.shape is None) for m in frozen.made
-        )
+        device = frozen.device
+        self.makers = tuple((kind.making(m.dtype, device, m.shape is not None), m.number) for m in frozen.made)
 
     def __call__(self, key: Any) -> Resized | None:
         """The call for arrays with this key; None where they are not like the others, or do not fit."""
@@ -90,16 +89,15 @@ class Resized:
     def whole(self, values: Sequence[Any], tell: Tell | None, wait: bool) -> list[Any]:
         """A call whose outputs are all new arrays."""
         alike = self._alike
-        kind, device = alike.frozen.kind, alike.frozen.device
-        address_of, addresses = kind.address, [0] * alike.count
+        address_of, addresses = alike.frozen.kind.address, [0] * alike.count
         for position, number, before, alignment in alike.inputs:
             address = addresses[number] = address_of(values[position]) - before
             if address % alignment or address < UNMAPPED:  # it is copied, or refused
                 return self.frozen(values)(values, None, False, tell, wait)
         made: list[Any] = []
         try:
-            for (make, number, dtype, flat), lie in zip(alike.makers, self.memory, strict=True):
-                found = make(lie, dtype, device) if flat else make(*lie, dtype, device)
+            for (make, number), lie in zip(alike.makers, self.memory, strict=True):
+                found = make(*lie)
                 addresses[number] = address_of(found)
                 made.append(found)
         except (MemoryError, ValueError):  # raised again, by name
@@ -115,7 +113,7 @@ class Resized:
     @property
     def whole_shapes(self) -> list[tuple[int, ...]]:
         """The shapes of the memory that calls make for outputs."""
-        return [lie[0] for lie in self.memory if type(lie) is tuple]
+        return [lie[0] for lie in self.memory if len(lie) > 1]
 
     def frozen(self, values: Sequence[Any]) -> Frozen:
         """The frozen program for these arrays."""
@@ -185,7 +183,7 @@ def _laid(writer: _Writer, frozen: Frozen) -> tuple[list[str], list[str]]:
     for m, known in zip(mold.made, frozen.made, strict=True):
         sizes[m.number] = maximum(1, mold.exprs[m.size])
         if known.shape is None or m.layout is None or m.layout.strides is None:
-            memory.append(writer.lines.text(sizes[m.number]))
+            memory.append(writer.tuple((sizes[m.number],)))
         else:
             shape, strides = mold.exprs[m.layout.shape], mold.exprs[m.layout.strides]
             memory.append(f"({writer.tuple(shape)}, {writer.tuple(strides)})")
