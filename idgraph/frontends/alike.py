@@ -1,4 +1,4 @@
-"""What an import's calls are compared with, whatever the sizes: shapes, ranges and guards as captured.
+"""The facts that an import's calls are compared with, whatever the sizes: shapes, ranges and guards as captured.
 
 Calls with arguments of sizes that none has had are laid out by it (`idgraph.runtime.resized`); where anything does not
 hold, the call is bound the whole way, which says what is wrong.

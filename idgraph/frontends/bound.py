@@ -281,7 +281,7 @@ class _Kernels:
         return Likeness(self, route, self._inputs, found)
 
     def short(self, likeness: Likeness) -> Callable[[Direct | Resized], Short]:
-        """What makes calls of all arguments of routes like this one."""
+        """A maker of calls of all arguments, of routes like this one."""
         inputs, gives, count = likeness.inputs, likeness.gives, self._room
         runner, versions = self._runner, self._versions
         tell, now = None if runner.how.layout is None else runner.tell, runner.how.checked == "now"

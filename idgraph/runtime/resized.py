@@ -33,7 +33,7 @@ Laid = tuple[dict[str, int], tuple[Any, ...], Parts, tuple[Any, ...]]
 
 
 class Wanted(NamedTuple):
-    """What calls are compared with: the sizes of each argument (one for an integer, None for any other value), the
+    """The facts that calls are compared with: the sizes of each argument (one for an integer, None for any other value), the
     argument that each input is, the symbols with their ranges, and more that must hold."""
 
     arguments: Sequence[Sequence[Size] | Size | None]
@@ -146,7 +146,7 @@ def alike_of(frozen: Frozen, keys: Sequence[Any], wanted: Wanted, whole: Whole) 
 
 
 def _compare(writer: _Writer, frozen: Frozen, wanted: Wanted) -> None:
-    """What must hold of arguments, results and memory."""
+    """Conditions of arguments, results and memory."""
     mold = frozen.program.mold
     for n, sizes in enumerate(wanted.arguments):
         writer.sizes(n, sizes)
