@@ -33,8 +33,8 @@ Laid = tuple[dict[str, int], tuple[Any, ...], Parts, tuple[Any, ...]]
 
 
 class Wanted(NamedTuple):
-    """The facts that calls are compared with: the sizes of each argument (one for an integer, None for any other value), the
-    argument that each input is, the symbols with their ranges, and more that must hold."""
+    """The facts that calls are compared with: the sizes of each argument (one for an integer, None for any other
+    value), the argument that each input is, the symbols with their ranges, and more that must hold."""
 
     arguments: Sequence[Sequence[Size] | Size | None]
     places: Sequence[int]
