@@ -43,7 +43,7 @@ class Launches(Protocol):
         ...
 
     def parts(self, elements: Mapping[int, Expr], exprs: Sequence[Expr]) -> list[Part]:
-        """The numbers that follow from sizes, for each kernel; ``elements`` of buffers by number, ``exprs`` of the mold."""
+        """The numbers that follow from sizes, for each kernel; ``elements`` of buffers, ``exprs`` of the mold."""
         ...
 
     def resized(self, env: Env, parts: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> Launches:
