@@ -69,19 +69,12 @@ class Tape:
         >>> tape.names, tape.function()(3, 4)
         (('n', 'm'), (4, 12, 2))
         """
-        nodes = dict.fromkeys(_in_order(self._exprs))
-        texts: dict[Expr, str] = {n: f"s{k}" for k, n in enumerate(self._symbols)}
-        lines: list[str] = []
-        for n in nodes:
-            if n.op == "const":
-                texts[n] = repr(bool(n.value) if n.cond else n.value)
-            elif n not in texts:
-                texts[n] = f"v{len(lines)}"
-                lines.append(f"    {texts[n]} = {_text(n, [texts[a] for a in n.args])}")
-        found = "".join(f"{texts[e]}, " for e in self._exprs)
-        head = f"def numbers({', '.join(texts[s] for s in self._symbols)}):"
-        space: dict[str, Any] = {"min": min, "max": max, "bool": bool}
-        exec("\n".join([head, *lines, f"    return ({found})"]), space)  # noqa: S102 - words of ours and integers
+        names = {n: f"s{k}" for k, n in enumerate(self._names)}
+        lines = Lines(names)
+        found = "".join([f"{lines.text(e)}, " for e in self._exprs])
+        head = f"def numbers({', '.join(names.values())}):"
+        space = dict(SPACE)
+        exec("\n".join([head, *(f"    {line}" for line in lines.lines), f"    return ({found})"]), space)  # noqa: S102 - words of ours and integers
         return space["numbers"]
 
     @property
@@ -90,6 +83,37 @@ class Tape:
         return self._names
 
 
+class Lines:
+    """Lines of Python that compute expressions, each once; ``names`` are the texts of symbols that have values.
+
+    >>> from idgraph.arith import symbol
+    >>> n = symbol("n", 0)
+    >>> lines = Lines({"n": "s0"})
+    >>> lines.text(n * 2 + 1), lines.text(n * 2), lines.lines
+    ('v1', 'v0', ['v0 = 2 * s0', 'v1 = v0 + 1'])
+    """
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self.names, self.lines = dict(names), list[str]()
+        self._texts: dict[Expr, str] = {}
+
+    def text(self, e: Expr) -> str:
+        """A name or a number with the value of ``e``; raises `KeyError` for a symbol without a name."""
+        for n in _in_order([e]):
+            if n in self._texts:
+                continue
+            if n.op == "const":
+                self._texts[n] = repr(bool(n.value) if n.cond else n.value)
+            elif n.op == "sym":
+                self._texts[n] = self.names[n.name]
+            else:
+                found = _text(n, [self._texts[a] for a in n.args])
+                self._texts[n] = name = f"v{len(self.lines)}"
+                self.lines.append(f"{name} = {found}")
+        return self._texts[e]
+
+
+SPACE: Mapping[str, Any] = {"min": min, "max": max, "bool": bool}  # what the lines call
 _INFIX = {
     "add": "+", "mul": "*", "floordiv": "//", "mod": "%", "xor": "^", "lt": "<", "le": "<=", "eq": "==", "ne": "!=",
     "and": "and", "or": "or",

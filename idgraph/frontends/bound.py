@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 import numpy as np
 
 from idgraph.errors import FrontendError
+from idgraph.frontends.alike import wanted_of
 from idgraph.frontends.arrays import is_torch
 from idgraph.frontends.compared import check_argument, sizes_of
 from idgraph.frontends.imported import Kernels
@@ -21,17 +22,17 @@ from idgraph.frontends.kept import Kept
 from idgraph.frontends.nodes import Node, Ref, TensorMeta, where_of
 from idgraph.frontends.pairs import PARTS
 from idgraph.frontends.reference import call_reference
-from idgraph.frontends.returned import Call, Returned, memory_of
+from idgraph.frontends.returned import Call, Gives, Returned, memory_of
 from idgraph.frontends.segments import Segment, is_projection
 from idgraph.frontends.spaces import Space, TorchSpace, space_of
-from idgraph.runtime.caller import Direct, as_numpy
+from idgraph.runtime.caller import Caller, Direct, as_numpy
 from idgraph.runtime.kinds import NUMPY, torch_kind
 from idgraph.runtime.program import Program
+from idgraph.runtime.resized import Alike, Resized, alike_of
 
 if TYPE_CHECKING:
     from idgraph.ir import Fusion
-    from idgraph.runtime.caller import Caller, Route
-    from idgraph.runtime.frozen import Frozen
+    from idgraph.runtime.caller import Route
 
 Env = dict[str, int]
 Targets = Mapping[int, Any]  # the caller's arrays by the slots of what they take
@@ -65,9 +66,12 @@ def key_of(given: Sequence[object]) -> tuple[Any, ...] | None:
 
 
 class Short(Protocol):
-    """A short call of all arguments: None where the kernels have changed. ``first``: the one that waits."""
+    """A short call of all arguments: None where the kernels have changed. ``out``: arrays to write, one for each
+    result; ``first``: the call that waits."""
 
-    def __call__(self, given: Sequence[Any], first: bool = False, /) -> list[Any] | None: ...
+    def __call__(
+        self, given: Sequence[Any], out: Sequence[Any] | None = None, first: bool = False, /
+    ) -> list[Any] | None: ...
 
 
 class Step(Protocol):
@@ -101,7 +105,9 @@ class Bound:
         self._room = [None] * (len(self._slots) - len(given))
         # Kernels read tensors as they are; what else reads one gets it without its gradient, and on its device.
         self._turns = tuple(
-            n for n, (name, x) in enumerate(given.items()) if taken[name] is not None and _turns(x, space)
+            n
+            for n, (name, x) in enumerate(given.items())
+            if taken[name] is not None and (turns(x, space) or (is_torch(x) and x.requires_grad))
         )
         self._steps = tuple(self._made(frozenset(given)))
         self._results = None if self._late else self._returned(self._env)
@@ -124,22 +130,14 @@ class Bound:
         results = self._results or self._returned(env)
         return results.results(call)
 
-    def short(self) -> Short | None:
-        """The call that is left where one launch of kernels gives all results as they are; None where more is done.
-
-        Found after a call, which has bound the kernels.
-        """
+    def likeness(self, given: Sequence[Any]) -> Likeness | None:
+        """The parts of the call that is left where one launch of kernels gives all results that are not arguments or
+        sizes; None where more is done. Found after a call with ``given``, which has bound the kernels."""
         step = self._steps[0][0] if len(self._steps) == 1 else None
-        slots = None if self._results is None else self._results.fresh_slots()
-        if self._turns or slots is None or not isinstance(step, _Kernels):
+        gives = None if self._results is None else self._results.gives(given)
+        if gives is None or not isinstance(step, _Kernels) or any(turns(given[n], self._space) for n in self._turns):
             return None
-        return step.short(slots)
-
-    def likeness(self) -> Likeness | None:
-        """See `_Kernels.likeness`; of a binding that has a short call."""
-        slots = None if self._results is None else self._results.fresh_slots()
-        step = self._steps[0][0]
-        return step.likeness(slots) if slots is not None and isinstance(step, _Kernels) else None
+        return step.likeness(gives)
 
     def _made(self, known: frozenset[str]) -> Iterator[tuple[Step, tuple[int, ...]]]:
         """All steps, each with the slots that no later one reads."""
@@ -187,22 +185,19 @@ def _computed(segments: Sequence[Segment]) -> list[str]:
     return list(dict.fromkeys(n for s in segments for n in (*s.outputs, *(c.name for c in s.calls))))
 
 
-def _turns(value: Any, space: Space) -> bool:
-    """Whether a call has to make another array of an argument."""
-    if not isinstance(space, TorchSpace):
-        return False
-    return not is_torch(value) or value.requires_grad or value.device != space.device
+def turns(value: Any, space: Space) -> bool:
+    """Whether kernels read another array than an argument: one in the memory of the others."""
+    return isinstance(space, TorchSpace) and (not is_torch(value) or value.device != space.device)
 
 
 class Likeness(NamedTuple):
-    """The parts that short calls of one launch share, whatever the sizes: its kernels, slots of the arguments that
-    they read, symbols, and places of the results among their outputs."""
+    """The parts that short calls of one launch share, whatever the sizes: its kernels, their call of one size, slots of
+    the arguments that they read, and how each result is found (those of kernels: its place among outputs)."""
 
     kernels: _Kernels
-    caller: Caller | _Definitions
+    route: Direct | Resized
     inputs: tuple[int, ...]
-    symbols: tuple[str, ...]
-    picked: tuple[int, ...]
+    gives: tuple[Gives, ...]
 
 
 class _Kernels:
@@ -272,40 +267,52 @@ class _Kernels:
         whole = self._segment.whole
         return cast("Fusion", self._segment.fusion).version, 0 if whole is None else whole.version
 
-    def short(self, results: Sequence[int]) -> Short | None:
-        """The kernels' call that gives the values of these slots."""
-        places = dict(self._outputs)
-        if (
-            not isinstance(self._route, Direct)
-            or self._reals
-            or self._complexes
-            or not all(s in places for s in results)
-        ):
+    def likeness(self, gives: Sequence[Gives]) -> Likeness | None:
+        """The kernels' call, where that gives these results."""
+        places, route = dict(self._outputs), self._route
+        if not isinstance(route, (Direct, Resized)) or self._reals or self._complexes:
             return None
-        return self.short_of(self._route.frozen, self._inputs, tuple(places[s] for s in results))
-
-    def short_of(self, frozen: Frozen, inputs: Sequence[int], picked: Sequence[int]) -> Short | None:
-        """The frozen kernels' call of all arguments, where all that it gives are whole arrays."""
-        if not frozen.gives_whole or any(m.shape is not None and 1 in m.shape for m in frozen.made):
+        shapes = route.whole_shapes
+        if shapes is None or any(1 in s for s in shapes):
             return None  # the stride of an axis of one element is the captured one, which the whole way sees to
-        runner, versions = self._runner, self._versions
-        tell = None if runner.how.layout is None else runner.tell
-        wait = runner.how.checked == "now"
-
-        def call(given: Sequence[Any], first: bool = False) -> list[Any] | None:
-            if self._found_versions() != versions:
-                return None
-            found = frozen.whole([given[n] for n in inputs], tell, wait or first)
-            return [found[n] for n in picked]
-
-        return call
-
-    def likeness(self, results: Sequence[int]) -> Likeness | None:
-        """The parts that calls with arguments of other sizes share with one whose short call gives these slots."""
-        if not self._fixed or not self._symbols or not isinstance(self._route, Direct):
+        if any(g.of == "kernels" and g.slot not in places for g in gives):
             return None
-        places = dict(self._outputs)
-        return Likeness(self, self._caller, self._inputs, self._symbols, tuple(places[s] for s in results))
+        found = tuple([g._replace(slot=places[g.slot]) if g.of == "kernels" else g for g in gives])
+        return Likeness(self, route, self._inputs, found)
+
+    def short(self, likeness: Likeness) -> Callable[[Direct | Resized], Short]:
+        """A maker of calls of all arguments, of routes like this one."""
+        inputs, gives, count = likeness.inputs, likeness.gives, self._room
+        runner, versions = self._runner, self._versions
+        tell, now = None if runner.how.layout is None else runner.tell, runner.how.checked == "now"
+        picked = tuple([g.slot for g in gives])
+        plain = all(g.is_new for g in gives)
+        same = [None] * len(gives)
+
+        def made(route: Direct | Resized) -> Short:
+            def call(given: Sequence[Any], out: Sequence[Any] | None = None, first: bool = False) -> list[Any] | None:
+                if self._found_versions() != versions:
+                    return None
+                values = [given[n] for n in inputs]
+                if out is None or not plain:
+                    found = route.whole(values, tell, now or first)
+                else:
+                    found = route(values, _places(picked, out, count), False, tell, now or first)
+                if plain:
+                    return [found[n] for n in picked]
+                return [g.found(found, given, size) for g, size in zip(gives, route.more or same, strict=True)]
+
+            return call
+
+        return made
+
+    def alike(self, likeness: Likeness, key: Sequence[Any]) -> Alike | None:
+        """Calls of arguments that differ from those with this key in sizes alone."""
+        if not self._fixed or not isinstance(self._caller, Caller):
+            return None
+        wanted = wanted_of(self._runner.imported, likeness)
+        frozen = likeness.route.like
+        return None if wanted is None else alike_of(frozen, key, wanted, self._caller.frozen)
 
     def is_current(self) -> bool:
         """Whether the kernels are those of the fusions as they are."""
@@ -317,6 +324,14 @@ class _Kernels:
         for slot, place in self._outputs:
             found[place] = targets.get(slot)
         return None if all(x is None for x in found) or not self._inputs else found
+
+
+def _places(places: Sequence[int], out: Sequence[Any], count: int) -> list[Any]:
+    """The caller's arrays, one for each result, in the order of the kernels' outputs."""
+    found: list[Any] = [None] * count
+    for n, x in zip(places, out, strict=True):
+        found[n] = x
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -35,6 +35,34 @@ class Call:
 
 
 Make = Callable[[Call], Any]
+
+
+class Gives(NamedTuple):
+    """A result: the array in a slot that ``kernels`` make or that is an ``argument``, or the view that ``value`` makes
+    of it; or a ``value`` (its place among the results is the slot)."""
+
+    of: Literal["kernels", "argument", "value"]
+    slot: int
+    value: Any = None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether kernels make it."""
+        return self.of == "kernels" and self.value is None
+
+    def found(self, made: Sequence[Any], given: Sequence[Any], size: Any) -> Any:
+        """The result of a call: ``size`` stands for a number, or is shape, strides and start of a view; None where the
+        sizes are those of the value."""
+        if self.of == "value":
+            return self.value if size is None or type(self.value) is not int else size
+        base = made[self.slot] if self.of == "kernels" else given[self.slot]
+        if self.value is None:
+            return base
+        base = base.detach() if is_torch(base) and base.requires_grad else base
+        if size is None:
+            return self.value(base)
+        shape, strides, start = size
+        return base.as_strided(shape, strides, base.storage_offset() + start)
 
 
 class Returned:
@@ -90,14 +118,26 @@ class Returned:
             found[n] = made(call)
         return changed + found if changed else found
 
-    def fresh_slots(self) -> tuple[int, ...] | None:
-        """The slots of the results, where each is an array that kernels have just made and that lies as captured."""
-        if self.watches or self._changed or self._written or self._views or self._bases:
+    def gives(self, given: Sequence[Any]) -> tuple[Gives, ...] | None:
+        """How each result is found, where each is an array that kernels have just made and that lies as captured, one
+        of the arguments ``given`` that does, or a number; else None."""
+        if self.watches or self._changed or self._written or self._bases:
             return None
-        made = [m for _, m in self._own]
-        if not all(isinstance(m, partial) and m.func is _fresh for m in made):
-            return None
-        return tuple(cast("partial[Any]", m).args[0] for m in made)
+        found: list[Gives | None] = [None] * (len(self._own) + len(self._views))
+        for n, make in self._own:
+            if not isinstance(make, partial):
+                found[n] = Gives("value", n, make(Call(given, [])))
+            elif make.func is _fresh:
+                found[n] = Gives("kernels", cast("int", make.args[0]))
+        for n, make in self._views:
+            _, base, view = cast("partial[Any]", make).args
+            slot = base.args[0]
+            if base.func is _lying and base(Call(given, list(given)))[1] is given[slot]:
+                found[n] = Gives("argument", slot, view)
+            elif base.func is _twice and isinstance(slot, partial) and slot.func is _fresh:
+                found[n] = Gives("kernels", cast("int", slot.args[0]), view)
+        made = [g for g in found if g is not None]
+        return tuple(made) if len(made) == len(found) else None
 
     def _value(self, value: object) -> Make:
         """A result by its name; a size as a number."""

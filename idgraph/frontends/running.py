@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from idgraph.frontends.alike import Alike, alike_of
-from idgraph.frontends.bound import KEYS, Bound, Short, key_of
+from idgraph.frontends.bound import KEYS, Bound, Likeness, Short, key_of
 from idgraph.frontends.imported import Imported
 from idgraph.frontends.kept import How, Kept
 from idgraph.runtime.caller import ROUTES
 from idgraph.runtime.program import Program
+from idgraph.runtime.resized import KEPT, Alike, Resized
 
 
 class Runner(Kept):
@@ -19,36 +19,76 @@ class Runner(Kept):
     def __init__(self, imported: Imported, how: How) -> None:
         super().__init__(imported, how)
         self._known: dict[Hashable, Bound] = {}
+        self.shorts: dict[Hashable, Short | None] = {}  # the rest of a call by its key; None where more is done
+        self._alike: list[tuple[Alike, Likeness, Callable[[Resized], Short]]] = []  # calls of other sizes
 
-    def __call__(self, flat: Sequence[object], out: Sequence[Any] | None = None) -> list[Any]:
+    def __call__(
+        self, flat: Sequence[object], out: Sequence[Any] | None = None, key: tuple[Any, ...] | None = None
+    ) -> list[Any]:
         """Results, those of mutated arguments first. Kernels write into arrays of ``out``, one for each other result,
-        where these lie as the kernels write them; the result is the array then."""
-        given = (*flat, *self.imported.bound.values()) if self.imported.bound else flat
-        try:
-            key: Hashable = tuple([KEYS[type(v)](v) for v in given])
-            bound = self._known.get(key)
-        except (KeyError, RuntimeError):  # a tensor without strides, say
-            key, bound = key_of(given), None
+        where these lie as the kernels write them; the result is the array then. ``key``: that of ``flat``."""
+        given: Sequence[Any] = (*flat, *self.imported.bound.values()) if self.imported.bound else flat
+        if key is None or given is not flat:
+            try:
+                key = tuple([KEYS[type(v)](v) for v in given])
+            except (KeyError, RuntimeError):  # a tensor without strides, say
+                key = key_of(given)
+        if key is not None:
+            short = self.shorts.get(key)
+            first = short is None and key not in self.shorts
+            if first and self._alike:
+                short = self._resized(key)
+            found = None if short is None else short(given, out, first)
+            if found is not None:
+                return found
+            if short is not None:
+                del self.shorts[key]  # the kernels have changed
+        return self._whole(key, flat, given, out)
+
+    def _whole(
+        self, key: tuple[Any, ...] | None, flat: Sequence[object], given: Sequence[Any], out: Sequence[Any] | None
+    ) -> list[Any]:
+        """A call that does all that there is to do."""
+        bound = None if key is None else self._known.get(key)
         if bound is None:
             bound = Bound(self, flat)
             if key is not None:
                 if len(self._known) >= ROUTES:
                     self._known.clear()
                 self._known[key] = bound
-        return bound(given, out)
+        found = bound(given, out)
+        if key is not None and key not in self.shorts:
+            self._remember(key, bound, given)
+        return found
 
-    def short(self, flat: Sequence[object]) -> Short | None:
-        """The shortest call for arguments like these, which have been given once: see `Bound.short`. None for an import
-        with arrays of its own, which may change between calls."""
-        bound = None if self.imported.bound else self._known.get(key_of(flat))
-        return None if bound is None else bound.short()
+    def _remember(self, key: tuple[Any, ...], bound: Bound, given: Sequence[Any]) -> None:
+        """Keep the shortest call for arguments with this key, or that there is none: as for an import with arrays of
+        its own, which may change between calls."""
+        likeness = None if self.imported.bound else bound.likeness(given)
+        if likeness is None:
+            self._keep(key, None)
+            return
+        made = likeness.kernels.short(likeness)
+        self._keep(key, made(likeness.route))
+        known = any(a(key) is not None for a, other, _ in self._alike if other.kernels.is_current())
+        alike = None if known else likeness.kernels.alike(likeness, key)
+        if alike is not None:
+            self._alike = [(alike, likeness, made), *self._alike[: KEPT - 1]]
 
-    def alike(self, flat: Sequence[object]) -> Alike | None:
-        """Short calls for arguments that differ in sizes from these, which have a short call: see
-        `idgraph.frontends.alike`."""
-        bound = self._known.get(key_of(flat))
-        likeness = None if bound is None else bound.likeness()
-        return None if likeness is None else alike_of(self.program, likeness)
+    def _resized(self, key: tuple[Any, ...]) -> Short | None:
+        """The call for arguments of sizes that none has had, where others like them have a short one."""
+        for alike, likeness, made in self._alike:
+            found = alike(key) if likeness.kernels.is_current() else None
+            if found is not None:
+                short = made(found)
+                self._keep(key, short)
+                return short
+        return None
+
+    def _keep(self, key: Hashable, short: Short | None) -> None:
+        if len(self.shorts) >= ROUTES:
+            self.shorts.clear()
+        self.shorts[key] = short
 
     def prepare(self) -> None:
         """Emit all kernels before the first call, so that their errors come now."""

@@ -5,21 +5,18 @@ How arguments are nested is found out once for arrays in the same places.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
 
 from idgraph.errors import FrontendError
-from idgraph.frontends.alike import Alike
 from idgraph.frontends.arrays import is_torch
-from idgraph.frontends.bound import KEYS, Short, key_of
+from idgraph.frontends.bound import KEYS
 from idgraph.frontends.imported import Imported
 from idgraph.frontends.kept import How
 from idgraph.frontends.nodes import short
 from idgraph.frontends.running import Runner
-from idgraph.runtime.caller import ROUTES
-from idgraph.runtime.kinds import sized
 
 Kinds = tuple[type[Any], ...]
 
@@ -35,15 +32,13 @@ class Way:
     >>> k.check()
     """
 
-    __slots__ = ("_alike", "_flat", "_imported", "_packed", "_short", "runner")
+    __slots__ = ("_flat", "_imported", "_packed", "_straight", "runner")
 
     def __init__(self, imported: Imported, how: How) -> None:
         self._imported = imported
         self.runner = Runner(imported, how)
         self._flat: dict[Kinds, tuple[int, ...]] = {}  # of arrays alone: which is which argument
-        # The rest of a call, by the keys of arguments that are arrays alone.
-        self._short: dict[Hashable, tuple[Short, Callable[[list[Any]], Any]] | None] = {}
-        self._alike: dict[Hashable, tuple[Alike, Callable[[list[Any]], Any]]] = {}  # by all that a key has but sizes
+        self._straight = True  # arrays alone are the program's arguments in their order
         self._packed: tuple[str, Callable[[list[Any]], Any]] | None = None
 
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
@@ -52,21 +47,15 @@ class Way:
         if kwargs:
             flat: Sequence[Any] = self._flattened(args, kwargs)
         else:
-            if out is None:
+            if self._straight:
                 try:
                     key = tuple([KEYS[type(a)](a) for a in args])
-                    found = self._short.get(key)
                 except (KeyError, RuntimeError):  # no array, one without strides, or the first of its type
-                    key, found = key_of(args), None
-                if found is not None:
-                    made = found[0](args)
-                    if made is not None:
-                        return found[1](made)
-                    self._short.pop(key, None)  # the kernels have changed
-                elif self._alike and key is not None and key not in self._short:
-                    made = self._resized(key, args)
-                    if made is not None:
-                        return made[0]
+                    key = None
+                short = None if key is None or out is not None else self.runner.shorts.get(key)
+                made = None if short is None else short(args)
+                if made is not None and self._packed is not None:
+                    return self._packed[1](made)
             kinds: Kinds = tuple(map(type, args))
             places = self._flat.get(kinds)
             flat = [args[n] for n in places] if places is not None else self._learned(args, kinds)
@@ -75,42 +64,10 @@ class Way:
         targets = (
             None if out is None else _targets(out, sort, len(imported.program.results) - len(imported.program.mutated))
         )
-        found = self.runner(flat, targets)
+        found = self.runner(flat, targets, key if self._straight else None)
         count = len(imported.program.mutated)
         made = pack(found[count:] if count else found)
-        if key is not None and key not in self._short:
-            self._remember(key, args, pack)
         return made if out is None else _into(out, made)
-
-    def _resized(self, key: tuple[Any, ...], args: Sequence[Any]) -> tuple[Any] | None:
-        """The results for arguments of sizes that no call has had, where others like them have a short call."""
-        parts = sized(key, 1)
-        found = None if parts is None else self._alike.get(parts.alike)
-        if parts is None or found is None:
-            return None
-        alike, pack = found
-        short = alike(parts.shapes, args)
-        made = None if short is None else short(args, True)
-        if short is None or made is None:
-            return None
-        self._keep(key, (short, pack))
-        return (pack(made),)
-
-    def _keep(self, key: Hashable, short: tuple[Short, Callable[[list[Any]], Any]] | None) -> None:
-        if len(self._short) >= ROUTES:
-            self._short.clear()
-        self._short[key] = short
-
-    def _remember(self, key: tuple[Any, ...], args: Sequence[Any], pack: Callable[[list[Any]], Any]) -> None:
-        """Keep the shortest call for arguments like these, or that there is none."""
-        alike = self._flat.get(tuple(map(type, args))) == tuple(range(len(args)))
-        short = self.runner.short(args) if alike else None
-        self._keep(key, None if short is None else (short, pack))
-        parts = None if short is None or not self._imported.program.sizes.symbols else sized(key, 1)
-        if parts is not None and parts.alike not in self._alike:
-            alike = self.runner.alike(args)
-            if alike is not None:
-                self._alike[parts.alike] = alike, pack
 
     def check(self) -> None:
         """Wait for the calls so far, and raise the first `IndexingError` that they have left."""
@@ -132,7 +89,8 @@ class Way:
         places = {id(a): n for n, a in enumerate(args)}
         arrays = all(is_torch(a) or isinstance(a, np.ndarray) for a in args)
         if arrays and len(places) == len(args) and all(id(x) in places for x in flat):
-            self._flat[kinds] = tuple(places[id(x)] for x in flat)
+            self._flat[kinds] = found = tuple(places[id(x)] for x in flat)
+            self._straight = self._straight and found == tuple(range(len(args)))
         return flat
 
     def _packing(self) -> tuple[str, Callable[[list[Any]], Any]]:

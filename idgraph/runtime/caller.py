@@ -21,9 +21,10 @@ from idgraph.runtime.cpu_launch import CpuMachine
 from idgraph.runtime.cuda import calls
 from idgraph.runtime.cuda.arrays import is_device
 from idgraph.runtime.cuda.device import need_device, simulated
-from idgraph.runtime.frozen import Frozen, Held, Tell
+from idgraph.runtime.frozen import Frozen, Held, Launches, Tell
 from idgraph.runtime.kinds import HOST, NUMPY, Kind, check_writable
 from idgraph.runtime.launch import interpreted
+from idgraph.runtime.resized import KEPT, Alike, Resized, Wanted, alike_of
 
 if TYPE_CHECKING:
     from idgraph.runtime.loaded import Loaded
@@ -51,7 +52,7 @@ class Caller:
     def __init__(self, program: Loaded, checked: bool, device: str | None = None) -> None:
         self.program, self.checked, self.device = program, checked, device
         self._routes: dict[Hashable, Route] = {}
-        self._alike: dict[Hashable, Frozen] = {}  # by all that a key has but sizes
+        self._alike: list[Alike] = []  # calls of other sizes
 
     def __call__(
         self,
@@ -86,28 +87,24 @@ class Caller:
 
     def _found(self, keys: Sequence[Any], values: Sequence[Any], symbols: Symbols) -> Route:
         """The route for arrays with these keys: of arrays that differ in sizes alone, most of it is the same."""
-        parts = kinds.sized(keys)
-        frozen = None if parts is None else self._alike.get(parts.alike)
-        if parts is not None and frozen is not None:
-            resized = frozen.resized(parts.shapes, parts.strides, symbols)
-            if resized is not None:
-                return Direct(resized)
+        for alike in self._alike:
+            found = alike(keys)
+            if found is not None and (not symbols or symbols.items() <= found.env.items()):
+                return found
         route = self.route(values, symbols)
-        if parts is not None and isinstance(route, Direct):
-            self._alike[parts.alike] = route.frozen
+        learns = isinstance(route, Direct) and bool(self.program.fusion.symbols)
+        if learns and all(alike(keys) is None for alike in self._alike):  # numbers may be known to fit since
+            self._learn(cast("Direct", route).frozen, keys)
         return route
 
-    def direct(self, values: Sequence[Any], symbols: Symbols) -> Frozen | None:
-        """The frozen program for arrays like these, now found where no call has; None where a call does more."""
-        try:
-            keys = tuple([_KEYS[type(v)](v) for v in values])
-        except (KeyError, RuntimeError):
-            return None
-        key = (keys, tuple(sorted(symbols.items()))) if symbols else keys
-        route = self._routes.get(key)
-        if route is None:
-            route = self._kept(key, self._found(keys, values, symbols))
-        return route.frozen if isinstance(route, Direct) else None
+    def _learn(self, frozen: Frozen, keys: Sequence[Any]) -> None:
+        """Lay out calls of other sizes by what follows from these keys."""
+        mold = frozen.program.mold
+        shapes = [mold.exprs[i.layout.shape] for i in mold.inputs]
+        wanted = Wanted(shapes, range(len(shapes)), frozen.program.fusion.symbols)
+        made = alike_of(frozen, keys, wanted, self.frozen)
+        if made is not None:
+            self._alike = [made, *self._alike[: KEPT - 1]]
 
     def _kept(self, key: Hashable, route: Route) -> Route:
         if len(self._routes) >= ROUTES:
@@ -149,8 +146,8 @@ class Caller:
     def check(self) -> None:
         """Wait for the work of devices, and raise the first `IndexingError` that calls have left."""
         for route in list(self._routes.values()):
-            if isinstance(route, Direct):
-                route.frozen.launches.check(True)
+            if isinstance(route, (Direct, Resized)):
+                route.launches.check(True)
 
     def copies(self, values: Sequence[Any], symbols: Symbols) -> dict[str, str]:
         """The inputs that a call copies before it reads them, and why."""
@@ -231,6 +228,30 @@ class Direct:
     """The frozen program itself, for arrays that its kernels take."""
 
     frozen: Frozen
+
+    @property
+    def launches(self) -> Launches:
+        """The kernels."""
+        return self.frozen.launches
+
+    @property
+    def like(self) -> Frozen:
+        """The frozen program that calls of other sizes are like."""
+        return self.frozen
+
+    @property
+    def more(self) -> None:
+        """See `Resized`: of the sizes that calls were bound for."""
+        return None
+
+    def whole(self, values: Sequence[Any], tell: Tell | None, wait: bool) -> list[Any]:
+        """See `Frozen.whole`."""
+        return self.frozen.whole(values, tell, wait)
+
+    @property
+    def whole_shapes(self) -> list[tuple[int, ...]] | None:
+        """The shapes of the memory that calls make for outputs; None where `whole` does not serve."""
+        return [m.shape for m in self.frozen.made if m.shape is not None] if self.frozen.gives_whole else None
 
     def __call__(
         self, values: Sequence[Any], out: Sequence[Any] | None, poison: bool, tell: Tell | None, wait: bool

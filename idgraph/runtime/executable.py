@@ -32,6 +32,11 @@ class Executable(Printed):
         self._sizes = sizes
         self._fitting: list[Fitting] = []
 
+    @property
+    def asks_for_sizes(self) -> bool:
+        """Whether there are numbers that `check_sizes` looks at."""
+        return bool(self._sizes)
+
     def fits_sizes(self, env: Mapping[str, int]) -> bool:
         """Whether `check_sizes` is known to pass."""
         return not self._sizes or any(f.holds(env) for f in self._fitting)

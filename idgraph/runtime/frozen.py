@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
+from idgraph.arith import Expr
 from idgraph.codegen.ops.memory import storage_dtype
 from idgraph.errors import EmitError
 from idgraph.ir import DType, Tensor
-from idgraph.runtime.binding import Array, Given, element_strides, extents, fits, places
+from idgraph.runtime.binding import Array, Env, Given, element_strides, extents, fits, places
 from idgraph.runtime.kinds import HOST, UNMAPPED, Kind, check_writable
 from idgraph.runtime.mold import InputMold, Layout, MadeMold, Number, Sizes, Slot
 
@@ -41,9 +42,21 @@ class Launches(Protocol):
         """Raise failures of calls that did not wait: those found so far or, with ``wait``, all."""
         ...
 
-    def resized(self, sizes: Sizes) -> Launches:
-        """The same kernels on the same part of the machine, for other sizes."""
+    def parts(self, elements: Mapping[int, Expr], exprs: Sequence[Expr]) -> list[Part]:
+        """The numbers that follow from sizes, for each kernel; ``elements`` of buffers, ``exprs`` of the mold."""
         ...
+
+    def resized(self, env: Env, parts: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> Launches:
+        """The same kernels on the same part of the machine, for other sizes: with the values of `parts` there."""
+        ...
+
+
+class Part(NamedTuple):
+    """The numbers of a kernel's launch, its words (0 for an address), and what must hold for it to be launched."""
+
+    numbers: Sequence[Expr | int]
+    words: Sequence[Expr | int]
+    within: Sequence[Expr] = ()
 
 
 class Machine(Protocol):
@@ -88,10 +101,8 @@ class Frozen:
     """See the module; made once for each key of `idgraph.runtime.kinds.Kind.key`."""
 
     __slots__ = (
-        "_inputs",
         "_makers",
         "_numbers",
-        "_order",
         "_outputs",
         "_spans",
         "_targets",
@@ -99,9 +110,11 @@ class Frozen:
         "device",
         "env",
         "gives_whole",
+        "inputs",
         "kind",
         "launches",
         "made",
+        "order",
         "program",
     )  # fmt: skip
 
@@ -122,40 +135,12 @@ class Frozen:
         self.env, numbers = mold.bind(given, symbols)
         program.check_sizes(self.env)
         self.count = len(mold.names)
-        self._inputs = tuple(
+        self.inputs = tuple(
             self._input(i, i.number, given[i.tensor.name], numbers) for i in mold.inputs if i.number is not None
         )
         places = {m.number: n for n, m in enumerate(mold.made)}
-        self._order = tuple(places[o] if o >= 0 else -1 for o in mold.outputs)
+        self.order = tuple(places[o] if o >= 0 else -1 for o in mold.outputs)
         self.launches = machine.launches(program, checked, self._laid_out(numbers))
-
-    def resized(
-        self, shapes: Sequence[tuple[int, ...]], strides: Sequence[tuple[int, ...]], symbols: Mapping[str, int] | None
-    ) -> Frozen | None:
-        """The program frozen for arrays of other sizes, else like those of this one: a part of the work of a new one.
-        None for arrays that would be copied, and for those that do not fit."""
-        sized = self.program.mold.sized
-        found = None if sized is None else sized(shapes)
-        if found is None or not self.program.fits_sizes(found[0]):
-            return None
-        env, numbers = found
-        if symbols and any(env.get(s) != n for s, n in symbols.items()):
-            return None
-        for i in self._inputs:
-            layout, shape = i.layout, shapes[i.position]
-            if i.why or layout.strides is None or numbers[layout.offset] != self._numbers[layout.offset] or 0 in shape:
-                return None
-            if strides[i.position] != numbers[layout.strides] and not fits(
-                shape, strides[i.position], cast("tuple[int, ...]", numbers[layout.strides])
-            ):
-                return None
-        made = Frozen.__new__(Frozen)
-        made.program, made.kind, made.device, made.env, made.count = (
-            self.program, self.kind, self.device, env, self.count,
-        )  # fmt: skip
-        made._inputs, made._order = self._inputs, self._order
-        made.launches = self.launches.resized(made._laid_out(numbers))
-        return made
 
     def _laid_out(self, numbers: Sequence[Number]) -> Sizes:
         """Find the memory that calls make; return the numbers of the launches."""
@@ -163,25 +148,25 @@ class Frozen:
         self._numbers = numbers
         self.made = [self._memory(m, numbers) for m in mold.made]
         slots: list[Slot] = [_NO_SLOT] * self.count
-        for i in self._inputs:
+        for i in self.inputs:
             size = 1 if i.why == _EMPTY else cast("int", numbers[i.layout.size])
             slots[i.number] = Slot(i.number, size, i.tensor.dtype)
         for m in self.made:
             slots[m.number] = Slot(m.number, m.size, m.dtype)
         self._outputs: tuple[Made | _Passed, ...] = tuple(
-            [self.made[n] if n >= 0 else _Passed(-1 - o) for n, o in zip(self._order, mold.outputs, strict=True)]
+            [self.made[n] if n >= 0 else _Passed(-1 - o) for n, o in zip(self.order, mold.outputs, strict=True)]
         )
         self._makers = tuple(
             [
-                partial(kind.flat, m.size, m.dtype, self.device)
+                partial(kind.making(m.dtype, self.device, False), m.size)
                 if m.shape is None
-                else partial(kind.whole, m.shape, m.strides or (), m.dtype, self.device)
+                else partial(kind.making(m.dtype, self.device, True), m.shape, m.strides or ())
                 for m in self.made
                 if m.shape is None or (m.whole and m.strides is not None)
             ]
         )
         # Whether all outputs are memory that kernels write, without gaps, so that `whole` serves.
-        self.gives_whole = len(self._makers) == len(self.made) and -1 not in self._order
+        self.gives_whole = len(self._makers) == len(self.made) and -1 not in self.order
         self._spans: list[tuple[int, int]] | None = None
         self._targets: dict[Hashable, tuple[bool, int, int]] = {}
         return Sizes(self.env, slots, numbers)
@@ -240,7 +225,7 @@ class Frozen:
 
     def strides(self, places: Sequence[int]) -> list[tuple[int, ...] | None]:
         """How the outputs at these places lie in memory, as `whole` gives them."""
-        return [self.made[self._order[n]].strides for n in places]
+        return [self.made[self.order[n]].strides for n in places]
 
     def whole(self, values: Sequence[Any], tell: Tell | None, wait: bool) -> list[Any]:
         """A call whose outputs are all new arrays; fewer steps than those of any call."""
@@ -254,7 +239,7 @@ class Frozen:
             addresses[m.number] = kind.address(x)
         self.launches(addresses, wait)
         del kept
-        return [made[n] for n in self._order]
+        return [made[n] for n in self.order]
 
     def memory(self, m: Made) -> Any:
         """New memory of a buffer."""
@@ -272,7 +257,7 @@ class Frozen:
         """Write the addresses of the inputs; return the objects that must outlive the reads."""
         kind = self.kind
         kept: list[Any] = []
-        for i in self._inputs:
+        for i in self.inputs:
             if i.why:
                 found = self._copied(i, values[i.position], i.why, tell)
                 kept.append(found)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Hashable, Sequence
-from functools import cache, lru_cache
+from collections.abc import Callable, Hashable, Sequence
+from functools import cache, lru_cache, partial
 from math import prod
 from typing import Any, NamedTuple, Protocol, get_args
 
@@ -86,7 +86,11 @@ class Kind(Protocol):
     name: str
 
     def key(self, value: Any) -> Hashable:
-        """All that a binding follows from, but the address."""
+        """All that a binding follows from, but the address: see `shape_place`."""
+        ...
+
+    def unit(self, dtype: DType) -> int:
+        """The number that a stride of one element is in keys."""
         ...
 
     def given(self, name: str, value: Any) -> Given:
@@ -111,6 +115,10 @@ class Kind(Protocol):
 
     def whole(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Any) -> Any:
         """New memory as an array of the caller's kind; its elements are in these places, and no others between."""
+        ...
+
+    def making(self, dtype: DType, device: Any, whole: bool) -> Callable[..., Any]:
+        """`whole` of a shape and strides, or `flat` of a size, in as few steps as there are."""
         ...
 
     def view(self, flat: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Any:
@@ -146,6 +154,9 @@ class NumPy:
     def key(self, value: Any) -> Hashable:
         return value.dtype, value.shape, value.strides
 
+    def unit(self, dtype: DType) -> int:
+        return storage_dtype(dtype).itemsize
+
     def given(self, name: str, value: Any) -> Given:
         return given_array(name, value)
 
@@ -165,6 +176,9 @@ class NumPy:
         if strides == element_strides(shape, None, 1):
             return np.empty(shape, numpy_type(dtype))
         return self.view(self.flat(prod(shape), dtype, device), shape, strides, dtype)
+
+    def making(self, dtype: DType, device: Any, whole: bool) -> Callable[..., Any]:
+        return partial(self.whole if whole else self.flat, dtype=dtype, device=device)
 
     def view(self, flat: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Any:
         array = flat.view(numpy_type(dtype))
@@ -215,6 +229,9 @@ class Torch:
     def key(self, value: Any) -> Hashable:
         return value.dtype, value.device, value.shape, value.stride(), value.is_neg()
 
+    def unit(self, dtype: DType) -> int:
+        return 1
+
     def given(self, name: str, value: Any) -> Given:
         torch = self.torch
         if not self.is_plain(type(value)):
@@ -257,6 +274,10 @@ class Torch:
 
     def whole(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Any) -> Any:
         return self.torch.empty_strided(shape, strides, dtype=self._types[dtype], device=device)
+
+    def making(self, dtype: DType, device: Any, whole: bool) -> Callable[..., Any]:
+        make = self.torch.empty_strided if whole else self.torch.empty
+        return partial(make, dtype=self._types[dtype], device=self.torch.device(device))
 
     def view(self, flat: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Any:
         return flat.as_strided(shape, strides)
@@ -321,27 +342,11 @@ def is_tensor(kind: type) -> bool:
     return any(c.__module__.partition(".")[0] == "torch" and c.__name__ == "Tensor" for c in kind.__mro__)
 
 
-class Sized(NamedTuple):
-    """Keys of tensors taken apart: all that calls follow from but sizes, and these."""
-
-    alike: Hashable
-    shapes: list[tuple[int, ...]]
-    strides: list[tuple[int, ...]]
-
-
-def sized(keys: Sequence[Any], at: int = 0) -> Sized | None:
-    """Keys of torch's tensors, as `Torch.key` makes them behind ``at`` other words, taken apart; None for others."""
-    alike: list[Hashable] = []
-    shapes: list[tuple[int, ...]] = []
-    strides: list[tuple[int, ...]] = []
-    for key in keys:
-        if len(key) < 5:
-            return None
-        shape = key[2 + at]
-        alike += *key[: 2 + at], len(shape), *key[4 + at :]
-        shapes.append(shape)
-        strides.append(key[3 + at])
-    return Sized(tuple(alike), shapes, strides)
+def shape_place(key: Sequence[Any]) -> int | None:
+    """The place of the shape in a key of an array, `Kind.key` behind any other words; its strides stand behind it, as
+    the array counts them. None where a key has no strides, or is not of an array."""
+    at = next((n for n, x in enumerate(key) if isinstance(x, tuple)), len(key))
+    return at if at + 1 < len(key) and isinstance(key[at + 1], tuple) else None
 
 
 def check_writable(kind: Kind, name: str, target: Any) -> None:

@@ -6,7 +6,7 @@ expressions of all of them are found here once; `Mold.numbers` gives their value
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -132,7 +132,8 @@ class Mold:
         # Strides that follow from arrays: their tensors are bound one after another before any number is known.
         used = [*(i.tensor for i in inputs), *(m.tensor for m in self.made if m.tensor is not None)]
         self.free = tuple(t for t in used if _has_free_strides(t))
-        self._tape = Tape(listed.exprs)
+        self.exprs = tuple(listed.exprs)
+        self._tape = Tape(self.exprs)
 
     def _made(self, listed: _Listed, b: Buffer, fusion: Fusion, names: frozenset[str]) -> MadeMold:
         number = self.names.setdefault(b.name, len(self.names))
@@ -182,22 +183,6 @@ class Mold:
             bind_strides(t, env, shape, None if g is None else g.strides)
         return env, self._tape(env)
 
-    @cached_property
-    def sized(self) -> Sized | None:
-        """Sizes from shapes alone, for arrays whose types and ranks are known to fit; None where more is asked for."""
-        bounds = self._symbols
-        if bounds is None or self.free:
-            return None
-        axes = {name: (i.position, p) for i in reversed(self.inputs) for p, name in reversed(i.symbols)}
-        if any(name not in axes for name, _, _ in bounds) or any(n not in axes for n in self._tape.names):
-            return None
-        return Sized(
-            tuple((name, *axes[name], low, high) for name, low, high in bounds),
-            self._tape.function(),
-            tuple([n for n, _, _ in bounds].index(n) for n in self._tape.names),
-            tuple(i.layout.shape for i in self.inputs),
-        )
-
     def _quickly(self, given: Mapping[str, Given], symbols: Mapping[str, int] | None) -> Env | None:
         """The symbols of arrays that fit; None for any other case, which `bind` examines and reports."""
         bounds = self._symbols
@@ -215,34 +200,6 @@ class Mold:
             if type(value) is not int or value < low or (high is not None and value > high):
                 return None
         return env if len(env) == len(bounds) else None
-
-
-@dataclass(frozen=True, slots=True)
-class Sized:
-    """Values of symbols, and all numbers, from the shapes of the inputs: one function of numbers, and comparisons."""
-
-    symbols: tuple[tuple[str, int, int, int, int | None], ...]  # name, input, axis, least value, most
-    numbers: Callable[..., tuple[Number, ...]]
-    order: tuple[int, ...]  # the symbols that the function takes
-    shapes: tuple[Cut, ...]
-
-    def __call__(self, shapes: Sequence[tuple[int, ...]]) -> tuple[Env, tuple[Number, ...]] | None:
-        """None for shapes that do not fit, which `Mold.bind` names, and where a number has none."""
-        env: Env = {}
-        values: list[int] = []
-        for name, position, axis, low, high in self.symbols:
-            value = env[name] = shapes[position][axis]
-            if value < low or (high is not None and value > high):
-                return None
-            values.append(value)
-        try:
-            numbers = self.numbers(*[values[n] for n in self.order])
-        except ZeroDivisionError:
-            return None
-        for shape, cut in zip(shapes, self.shapes, strict=True):
-            if shape != numbers[cut]:
-                return None
-        return env, numbers
 
 
 class Sizes(NamedTuple):

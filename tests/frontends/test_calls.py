@@ -258,7 +258,7 @@ def test_calls_with_ever_new_sizes_leak_nothing() -> None:
 
 
 def test_a_second_call_alike_goes_to_the_kernels_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others take all steps: ``out``, gradients, parameters, kernels that a schedule step made anew."""
+    """Others take all steps: ``out``, parameters, kernels that a schedule step made anew."""
     whole: Any = Runner.__call__
     calls: list[int] = []
 
@@ -288,7 +288,7 @@ def test_a_second_call_alike_goes_to_the_kernels_at_once(monkeypatch: pytest.Mon
     assert first[0].data_ptr() != k(x, y)[0].data_ptr()
     assert steps(x, y, out=(torch.empty(33, 16), torch.empty(33, 16))) == 1
     gradient = y.clone().requires_grad_()
-    assert [steps(x, gradient) for _ in range(2)] == [1, 1]
+    assert [steps(x, gradient) for _ in range(2)] == [1, 0]  # kernels read its memory as any other
     imported.fusion.outputs[0].split(0, 16)
     assert [steps(x, y) for _ in range(3)] == [1, 0, 0]
     weight = torch.nn.Linear(4, 4, bias=False).requires_grad_(False)

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
+from idgraph.arith import as_expr
 from idgraph.runtime.binding import Given
 from idgraph.runtime.compile import scheduled
 from idgraph.runtime.cuda.driver import DeviceKernel
@@ -26,6 +27,7 @@ from idgraph.runtime.cuda.launch import CudaMachine, Device
 from idgraph.runtime.frozen import Frozen
 from idgraph.runtime.kinds import NumPy
 from idgraph.runtime.program import Program
+from idgraph.runtime.resized import Wanted, alike_of
 
 torch: Any = pytest.importorskip("torch")
 TARGETS: Any = pytest.mark.parametrize("target", ["python", "numpy", "cpu"])
@@ -509,15 +511,18 @@ def test_a_launch_of_other_sizes_borrows_its_room() -> None:
     first = [np.ones(40, np.float32), np.ones(40, np.float32)]
     call, program = frozen(f, first, driver)
     others: list[Any] = [np.ones(200, np.float32), np.ones(200, np.float32)]
-    again = call.resized([a.shape for a in others], [(1,), (1,)], None)
-    assert again is not None
+    keys = [NumPy().key(a) for a in first]
+    shape = as_expr(f.symbols["n"])
+    alike = alike_of(call, keys, Wanted([[shape], [shape]], (0, 1), f.symbols), lambda *_: call)
+    assert alike is not None
+    again, small = alike([NumPy().key(a) for a in others]), alike([NumPy().key(np.ones(7, np.float32))] * 2)
     for _ in range(3):
-        for made, values in ((call, first), (again, others), (call.resized([(7,), (7,)], [(1,), (1,)], None), None)):
+        for made, values in ((call, first), (again, others), (small, None)):
             given: list[Any] = values or [np.ones(7, np.float32), np.ones(7, np.float32)]
             assert made is not None
-            found = made(given)
-            shape, _, words = driver.launches[-1]
+            found = made(given, None, False, None, True)
+            launched, _, words = driver.launches[-1]
             fresh, _ = frozen(f, given, other := Driver(), True), program
             fresh[0](given, [found[0]])
             wanted, _, told = other.launches[-1]
-            assert shape == wanted and words == told
+            assert launched == wanted and words == told

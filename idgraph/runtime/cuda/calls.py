@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Mapping
-from functools import cache
+from collections.abc import Callable, Hashable, Mapping
+from functools import cache, partial
 from importlib import import_module
 from math import prod
 from typing import Any, cast
@@ -35,6 +35,9 @@ class DeviceArrays:
         about = value.__cuda_array_interface__
         return about["typestr"], tuple(about["shape"]), about.get("strides"), device_of(about)
 
+    def unit(self, dtype: DType) -> int:
+        return storage_dtype(dtype).itemsize
+
     def given(self, name: str, value: Any) -> Given:
         return device_given(name, value, device_of(value.__cuda_array_interface__))
 
@@ -56,6 +59,9 @@ class DeviceArrays:
 
     def whole(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType, device: Any) -> Any:
         return self.view(self.flat(prod(shape), dtype, device), shape, strides, dtype)
+
+    def making(self, dtype: DType, device: Any, whole: bool) -> Callable[..., Any]:
+        return partial(self.whole if whole else self.flat, dtype=dtype, device=device)
 
     def view(self, flat: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: DType) -> Any:
         words = storage_dtype(dtype)

@@ -138,10 +138,13 @@ class Launch:
         self._rooms: list[_Room] = []
         self._lent: list[_Room] | None = None
 
-    def resized(self, shape: Grid, words: Sequence[int], lent: list[_Room]) -> Launch:
+    def resized(self, shape: Grid, words: tuple[int, ...], lent: list[_Room]) -> Launch:
         """The same kernel with another shape and other arguments."""
-        made = Launch(self._driver, self._function, shape[:3], shape[3:], self._shared, words, self._early)
-        made._lent = lent
+        made = Launch.__new__(Launch)
+        made._driver, made._function, made._shared, made._early = (
+            self._driver, self._function, self._shared, self._early,
+        )  # fmt: skip
+        made._shape, made._words, made._rooms, made._lent = shape, words, [], lent
         return made
 
     def _room(self) -> tuple[list[_Room], _Room]:
@@ -212,7 +215,7 @@ class Launch:
         config.blockDimX, config.blockDimY, config.blockDimZ = shape[3:]
 
 
-def array_words(address: int, size: int, item: int) -> list[int]:
+def array_words(address: int, size: Any, item: int) -> list[Any]:
     """A flat array as numba's kernels take it; its address is word `ADDRESS`.
 
     >>> array_words(4096, 3, 4)

@@ -9,9 +9,10 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from idgraph.arith import Expr, as_expr, maximum
 from idgraph.codegen.ops.memory import storage_dtype
 from idgraph.errors import EmitError, IndexingError
 from idgraph.ir.targets import GPU
@@ -19,6 +20,7 @@ from idgraph.kernel.ir import Kernel
 from idgraph.runtime.binding import Env
 from idgraph.runtime.cuda.driver import ADDRESS, Launch, array_words
 from idgraph.runtime.faults import raise_fault
+from idgraph.runtime.frozen import Part
 
 if TYPE_CHECKING:
     from idgraph.runtime.frozen import Addresses
@@ -178,27 +180,24 @@ class _Start:
             words += array_words(0, self._mold.fault_size, 8)
         return words
 
-    def _shape(self, sizes: Sizes) -> tuple[int, ...]:
-        """Blocks and threads, as `launch_of` gives them."""
-        shape, numbers = [1] * 6, sizes.numbers
-        for dim, cut in self._mold.launch:
-            size = shape[_PLACES[dim]] = max(1, *cast("list[int]", numbers[cut]))
-            if size > GPU.limits[dim]:
-                break
-        else:
-            if shape[3] * shape[4] * shape[5] <= GPU.max_threads:
-                return tuple(shape)
-        blocks, threads = launch_of(sizes.launch(self._mold))  # says what is too large
-        return *blocks, *threads
+    def part(self, elements: Mapping[int, Expr], exprs: Sequence[Expr]) -> Part:
+        """See `idgraph.runtime.frozen.Launches.parts`: blocks and threads, and the arguments."""
+        mold, shape, within = self._mold, [as_expr(1)] * 6, list[Expr]()
+        for dim, cut in mold.launch:
+            size = shape[_PLACES[dim]] = maximum(1, *exprs[cut])
+            within.append(size <= GPU.limits[dim])
+        within.append(shape[3] * shape[4] * shape[5] <= GPU.max_threads)
+        words: list[Expr | int] = []
+        for number, item in self._buffers:
+            words += array_words(0, elements[number], item)
+        words += exprs[mold.scalars]
+        if self._checked:
+            words += array_words(0, mold.fault_size, 8)
+        return Part(shape, words, within)
 
-    def resized(self, sizes: Sizes) -> _Start:
-        """The same kernel for other sizes."""
-        made = _Start.__new__(_Start)
-        made.kernel, made._mold, made._checked, made._buffers = self.kernel, self._mold, self._checked, self._buffers
-        made.places, made.fault_word, made.fault_size = self.places, self.fault_word, self.fault_size
-        made._lent = self._lent
-        made.launch = self.launch.resized(self._shape(sizes), self._words(sizes), self._lent)
-        return made
+    def resized(self, shape: tuple[int, ...], words: tuple[int, ...]) -> Launch:
+        """The launch of the same kernel for other sizes."""
+        return self.launch.resized(shape, words, self._lent)
 
 
 class CudaLaunches:
@@ -209,20 +208,43 @@ class CudaLaunches:
     nothing. While the stream is captured into a graph nothing has run, and nothing can be waited for.
     """
 
-    __slots__ = ("__weakref__", "_checks", "_device", "_env", "_free", "_later", "_lock", "_starts")
+    __slots__ = ("__weakref__", "_checks", "_device", "_env", "_free", "_later", "_launches", "_lock", "_starts")
 
     def __init__(self, device: Device, starts: Sequence[_Start], env: Env) -> None:
         self._device, self._starts, self._env = device, tuple(starts), env
+        self._launches = tuple([(s.launch, s) for s in starts])
         self._checks = sum(s.fault_size for s in starts)
-        self._free: list[tuple[Any, int]] = device.faults(self._checks) if self._checks else []
-        self._later = self._free.pop() if self._free else None  # of all calls that do not wait: the first is told
         self._lock = Lock()
+        # Of launches of all sizes; one is of the calls of this size that do not wait, the first of which is told.
+        self._free: list[tuple[Any, int]] = []
+        self._watch()
+
+    def _watch(self) -> None:
+        """Take memory for failures of calls that do not wait."""
+        self._later = self._faults() if self._checks else None
         if self._later is not None:
             _TO_LOOK_AT.add(self)
 
-    def resized(self, sizes: Sizes) -> CudaLaunches:
+    def _faults(self) -> tuple[Any, int]:
+        try:
+            return self._free.pop()
+        except IndexError:
+            faults, *rest = self._device.faults(self._checks)
+            self._free.extend(rest)
+            return faults
+
+    def parts(self, elements: Mapping[int, Expr], exprs: Sequence[Expr]) -> list[Part]:
         """See `idgraph.runtime.frozen.Launches`."""
-        return CudaLaunches(self._device, [s.resized(sizes) for s in self._starts], sizes.env)
+        return [s.part(elements, exprs) for s in self._starts]
+
+    def resized(self, env: Env, parts: Sequence[tuple[tuple[int, ...], tuple[int, ...]]]) -> CudaLaunches:
+        """See `idgraph.runtime.frozen.Launches`."""
+        made = CudaLaunches.__new__(CudaLaunches)
+        made._device, made._starts, made._env = self._device, self._starts, env
+        made._launches = tuple([(s.resized(*p), s) for s, p in zip(self._starts, parts, strict=True)])
+        made._checks, made._lock, made._free = self._checks, self._lock, self._free
+        made._watch()
+        return made
 
     def __call__(self, addresses: Addresses, wait: bool = True) -> None:
         device = self._device
@@ -232,8 +254,8 @@ class CudaLaunches:
             if self._checks:
                 self._checked(addresses, stream, wait)
             else:
-                for s in self._starts:
-                    s.launch([(at, addresses[n]) for at, n in s.places], stream)
+                for launch, s in self._launches:
+                    launch([(at, addresses[n]) for at, n in s.places], stream)
         finally:
             if before is not None:
                 device.leave(before)
@@ -244,18 +266,14 @@ class CudaLaunches:
         wait = wait and not device.capturing(stream)
         faults = self._later
         if wait or faults is None:
-            try:
-                faults = self._free.pop()
-            except IndexError:
-                faults, *rest = device.faults(self._checks)
-                self._free.extend(rest)
+            faults = self._faults()
         place = faults[1]
-        for s in self._starts:
+        for launch, s in self._launches:
             words = [(at, addresses[n]) for at, n in s.places]
             if s.fault_size:
                 words.append((s.fault_word, place))
                 place += 8 * s.fault_size
-            s.launch(words, stream)
+            launch(words, stream)
         if wait:
             device.wait(stream)
             try:

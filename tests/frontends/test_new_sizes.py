@@ -1,0 +1,143 @@
+"""Calls of imports with sizes that no call has had: torch's results, bound once."""
+
+# pyright: reportUnknownLambdaType=false
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import idgraph as ig
+from idgraph.errors import IdGraphError
+from idgraph.frontends import running
+
+torch: Any = pytest.importorskip("torch")
+Dim: Any = torch.export.Dim
+
+
+@pytest.fixture
+def bound(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One entry for each binding that takes all the work."""
+    made: list[int] = []
+    whole = running.Bound
+
+    def counted(*given: Any) -> Any:
+        made.append(1)
+        return whole(*given)
+
+    monkeypatch.setattr(running, "Bound", counted)
+    return made
+
+
+def same(found: Any, wanted: Any) -> None:
+    found = found if isinstance(found, tuple) else (found,)
+    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+    for x, y in zip(found, wanted, strict=True):
+        torch.testing.assert_close(x, y)
+        assert x.stride() == y.stride() or not y.numel()
+
+
+n = Dim("n", min=2, max=1 << 20)
+CASES: dict[str, tuple[Callable[..., Any], Callable[[int], list[Any]], tuple[Any, ...]]] = {
+    "rows": (lambda x, y: (x * 2 + y, x.sum(1)), lambda m: [torch.rand(m, 3), torch.rand(3)], ({0: n}, None)),
+    "twice a size": (lambda x: x.reshape(-1, 2) * 2, lambda m: [torch.rand(2 * m)], ({0: 2 * n},)),
+    "a size and one more": (
+        lambda x, y: x[1:] + y,
+        lambda m: [torch.rand(m + 1, 4), torch.rand(m, 4)],
+        ({0: n + 1}, {0: n}),
+    ),
+    "an argument and views": (
+        lambda x: (x, x.t(), x * 2, x[:, 1:]),
+        lambda m: [torch.rand(m, 5)],
+        ({0: n},),
+    ),
+    "steps": (lambda x: x.reshape(-1, 4).sum(1), lambda m: [torch.rand(4 * m)], ({0: 4 * n},)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_random_sizes(name: str, bound: list[int]) -> None:
+    f, given, shapes = CASES[name]
+    k: Any = ig.compile(ig.from_torch(f, given(8), dynamic_shapes=shapes))
+    rng = random.Random(3)
+    for _ in range(50):
+        args = given(rng.randrange(2, 300))
+        same(k(*args), f(*args))
+        if rng.random() < 0.3:
+            wanted = f(*args)
+            outs: Any = tuple(map(torch.empty_like, wanted)) if isinstance(wanted, tuple) else torch.empty_like(wanted)
+            k(*args, out=outs)
+            torch.testing.assert_close(outs, wanted)
+    assert len(bound) == 1
+    for x in (given(1), [torch.rand(7, 7, 7)] * len(given(8)), [x.double() for x in given(9)]):
+        with pytest.raises(IdGraphError, match=r"captured for|outside of"):
+            k(*x)
+
+
+def test_other_ways_to_lie(bound: list[int]) -> None:
+    """Strides and addresses as none was bound for are looked at the whole way; so is an array of few elements."""
+
+    def f(x: Any, y: Any) -> Any:
+        return x * y, x.sum(0)
+
+    k: Any = ig.compile(ig.from_torch(f, (torch.rand(6, 4), torch.rand(6, 4)), dynamic_shapes=({0: n}, {0: n})))
+    rng = random.Random(4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of copies
+        for _ in range(60):
+            m, y = rng.randrange(2, 50), torch.rand(1)
+            ways = (
+                torch.rand(m, 4),
+                torch.rand(4, m).t(),
+                torch.rand(m * 4 + 1)[1:].view(m, 4),
+                torch.rand(1, 4).expand(m, 4),
+            )
+            x, y = rng.choice(ways), torch.rand(m, 4)
+            for found, wanted in zip(k(x, y), f(x, y), strict=True):
+                torch.testing.assert_close(found, wanted)
+    assert len(bound) > 1
+
+
+def test_a_guard_that_new_sizes_break(bound: list[int]) -> None:
+    def f(x: Any, y: Any) -> Any:
+        return torch.cat([x, y]) * 2 if x.shape[0] * 2 < y.shape[0] + 40 else x
+
+    a, b = Dim("a", min=2, max=500), Dim("b", min=2, max=500)
+    try:
+        imported = ig.from_torch(f, (torch.rand(8), torch.rand(9)), dynamic_shapes=({0: a}, {0: b}))
+    except IdGraphError as refused:
+        pytest.skip(f"this torch refuses the guard: {refused}")
+    k: Any = ig.compile(imported)
+    rng = random.Random(5)
+    for _ in range(60):
+        x, y = torch.rand(rng.randrange(2, 90)), torch.rand(rng.randrange(2, 90))
+        if imported.program.sizes.guards and not 2 * len(x) < len(y) + 40:
+            with pytest.raises(IdGraphError, match="does not hold"):
+                k(x, y)
+        else:
+            torch.testing.assert_close(k(x, y), torch.cat([x, y]) * 2)
+    assert len(bound) >= 1
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_the_backend_of_dynamic_sizes(grad: bool, bound: list[int]) -> None:
+    import idgraph.frontends.backend  # noqa: F401  # registers it
+
+    def f(x: Any, w: Any) -> Any:
+        return (x - x.mean(1, keepdim=True)) * w
+
+    torch._dynamo.reset()
+    k = torch.compile(f, backend="idgraph", dynamic=True)
+    w = torch.rand(16, requires_grad=grad)
+    for m in range(10, 30):
+        x = torch.rand(m, 16, requires_grad=grad)
+        found, wanted = k(x, w), f(x, w)
+        same(found, wanted)
+        if grad:
+            g = torch.rand(m, 16)
+            for a, b in zip(torch.autograd.grad(found, (x, w), g), torch.autograd.grad(wanted, (x, w), g), strict=True):
+                torch.testing.assert_close(a, b)
+    assert len(bound) == 1 + grad
