@@ -15,7 +15,7 @@ from typing import Literal
 
 from idgraph.arith import Expr, as_expr, is_true, multiple_of, simplify
 from idgraph.index.layout import strides
-from idgraph.ir import DType, Fixed, IterDomain, Mapped, Resize, Tensor, TensorExpr, item_size
+from idgraph.ir import Fixed, IterDomain, Mapped, Resize, Tensor, TensorExpr, item_size
 from idgraph.layout.infer import bytes_of, moved_bytes
 from idgraph.layout.orders import Order, carried, own_order
 
@@ -281,7 +281,7 @@ def flat_cut(
     if aligned:
         return Cut(count, width, -(-int(n) // width))
     unlike = [u for u in whole if not _alike(own, u, outer, width)]
-    if unlike and not (realigned and all(_may_realign(u.source.dtype, width) for u in unlike)):
+    if unlike and not (realigned and width >= LEAST_REALIGNED and all(_may_realign(kept, u) for u in unlike)):
         return Cut(0, 1, None, width)  # one is aligned where another is not: neighbouring threads, single elements
     return Cut(count, width, -(-(int(n) + width - 1) // width))
 
@@ -327,9 +327,11 @@ def _alike(own: Touch, u: Touch, outer: Sequence[IterDomain], width: int) -> boo
     )
 
 
-def _may_realign(dtype: DType, width: int) -> bool:
-    """Whether ``width`` elements that begin anywhere come out of two vectors."""
-    return width >= LEAST_REALIGNED and item_size(dtype) <= WIDEST_REALIGNED
+def _may_realign(kept: Sequence[IterDomain], u: Touch) -> bool:
+    """Whether elements that begin anywhere come out of two vectors: small ones, of all columns (a part of a cat has some
+    of them, and its ends lie inside of vectors)."""
+    read = _elements([d for d in kept if u.steps[d] != 0])
+    return item_size(u.source.dtype) <= WIDEST_REALIGNED and is_true(_elements(u.source.axes) >= read)
 
 
 def _joint(kept: Sequence[IterDomain], u: Touch) -> int:
