@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -139,46 +138,55 @@ def test_ptx_has_wide_accesses_only_in_the_body(dtype: DType) -> None:
 # the shifts, compiled for this processor ------------------------------------------------------------------------------
 
 
-@cache
-def reader(width: int, size: int) -> Callable[[Any, int, int], Any]:
-    """`covering` as a function of this processor: bytes of ``width`` elements of an array from one on."""
-    ir: Any = import_module("llvmlite.ir")
-    binding: Any = import_module("llvmlite.binding")
-    covering: Any = import_module("idgraph.runtime.cuda.realigned").covering
+class Reader:
+    """`covering` as a function of this processor; ``seen`` are the (address, bytes) that it has loaded."""
 
-    def funnel(builder: Any, low: Any, high: Any, bits: Any) -> Any:
-        long = ir.IntType(64)
-        both = builder.or_(
-            builder.shl(builder.zext(high, long), ir.Constant(long, 32)), builder.zext(low, long)
-        )
-        return builder.trunc(builder.lshr(both, builder.zext(bits, long)), ir.IntType(32))
+    def __init__(self, width: int, size: int) -> None:
+        ir: Any = import_module("llvmlite.ir")
+        binding: Any = import_module("llvmlite.binding")
+        covering: Any = import_module("idgraph.runtime.cuda.realigned").covering
+        self.width, self.seen = width, list[tuple[int, int]]()
+        see = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64)
+        self.told = see(lambda address, count: self.seen.append((address, count)))
+        word, long, pointer = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
+        told_at = ir.Constant(long, ctypes.cast(self.told, ctypes.c_void_p).value)
 
-    module = ir.Module()
-    pointer, long = ir.IntType(8).as_pointer(), ir.IntType(64)
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [pointer, long, long, pointer]), "read")
-    builder = ir.IRBuilder(function.append_basic_block())
-    data, at, last, to = function.args
-    words = covering(builder, data, at, width, size, last, funnel)
-    out = builder.bitcast(to, ir.IntType(32).as_pointer())
-    for n, word in enumerate(words):
-        builder.store(word, builder.gep(out, [ir.Constant(long, n)]))
-    builder.ret_void()
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
-    machine = binding.Target.from_default_triple().create_target_machine()
-    engine = binding.create_mcjit_compiler(binding.parse_assembly(str(module)), machine)
-    engine.finalize_object()
-    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p)(
-        engine.get_function_address("read")
-    )
+        class Watched(ir.IRBuilder):
+            """A builder whose loads are told."""
 
-    def read(array: Any, first: int, limit: int) -> Any:
-        made = np.zeros(width, array.dtype)
-        call(array.ctypes.data, first, limit, made.ctypes.data)
+            def load(self, ptr: Any, *more: Any, **named: Any) -> Any:
+                kind = ptr.type.pointee
+                count = kind.count * 4 if isinstance(kind, ir.VectorType) else kind.width // 8
+                to = self.inttoptr(told_at, ir.FunctionType(ir.VoidType(), [long, long]).as_pointer())
+                self.call(to, [self.ptrtoint(ptr, long), ir.Constant(long, count)])
+                return super().load(ptr, *more, **named)
+
+        def funnel(builder: Any, low: Any, high: Any, bits: Any) -> Any:
+            both = builder.or_(builder.shl(builder.zext(high, long), ir.Constant(long, 32)), builder.zext(low, long))
+            return builder.trunc(builder.lshr(both, builder.zext(bits, long)), word)
+
+        module = ir.Module()
+        function = ir.Function(module, ir.FunctionType(ir.VoidType(), [pointer, long, long, pointer]), "read")
+        builder = Watched(function.append_basic_block())
+        data, at, last, to = function.args
+        out = builder.bitcast(to, word.as_pointer())
+        for n, found in enumerate(covering(builder, data, at, width, size, last, funnel)):
+            builder.store(found, builder.gep(out, [ir.Constant(long, n)]))
+        builder.ret_void()
+        binding.initialize_native_target()
+        binding.initialize_native_asmprinter()
+        machine = binding.Target.from_default_triple().create_target_machine()
+        self.engine = binding.create_mcjit_compiler(binding.parse_assembly(str(module)), machine)
+        self.engine.finalize_object()
+        kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p)
+        self.function = kind(self.engine.get_function_address("read"))
+
+    def read(self, array: Any, first: int, last: int) -> Any:
+        """The elements of an array from one on."""
+        self.seen.clear()
+        made = np.zeros(self.width, array.dtype)
+        self.function(array.ctypes.data, first, last, made.ctypes.data)
         return made
-
-    read.__dict__["engine"] = engine  # alive as long as the function
-    return read
 
 
 def aligned(count: int, size: int) -> Any:
@@ -193,10 +201,14 @@ def aligned(count: int, size: int) -> Any:
 
 @pytest.mark.parametrize(("width", "size"), [(4, 1), (8, 1), (16, 1), (4, 2), (8, 2), (4, 4)])
 def test_the_shifts_find_every_element(width: int, size: int) -> None:
-    """All first elements of arrays of many lengths, the end of which no vector may cross."""
-    read = reader(width, size)
+    """All first elements of arrays of many lengths. Vectors are aligned, and none crosses the end of its array."""
+    reader = Reader(width, size)
     for count in range(width, 4 * width + 1):
         array = aligned(count, size)
-        limit = 2**64 - 1 if count % width == 0 else count - width
+        begin = array.ctypes.data
+        last = 2**64 - 1 if count % width == 0 else count - width
         for first in range(count - width + 1):
-            assert np.array_equal(read(array, first, limit), array[first : first + width]), (count, first)
+            assert np.array_equal(reader.read(array, first, last), array[first : first + width]), (count, first)
+            assert all(a % n == 0 and begin <= a and a + n <= begin + array.nbytes for a, n in reader.seen)
+            whole = (first + 2 * width - 1) // width * width <= count
+            assert [n for _, n in reader.seen] == [width * size, *([width * size] if whole else [size] * width)]
