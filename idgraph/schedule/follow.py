@@ -15,7 +15,7 @@ from typing import Literal
 
 from idgraph.arith import Expr, as_expr, is_true, multiple_of, simplify
 from idgraph.index.layout import strides
-from idgraph.ir import Fixed, IterDomain, Mapped, Resize, Tensor, TensorExpr, item_size
+from idgraph.ir import Fixed, IterDomain, Mapped, Resize, Tensor, TensorExpr
 from idgraph.layout.infer import bytes_of, moved_bytes
 from idgraph.layout.orders import Order, carried, own_order
 
@@ -25,8 +25,7 @@ MAX_PATHS = 64  # ways from a reference to its sources that are looked at
 LONG_ROW = 1024  # elements of a row worth peeling at its ends where a source is constant along it
 SHORT = 8  # elements of an innermost axis of which one thread takes several steps
 LANES = 32  # elements that it takes
-LEAST_REALIGNED = 4  # loads of neighbours that begin anywhere, worth two of vectors
-WIDEST_REALIGNED = 4  # bytes of such an element: a vector has two of 8 bytes
+LEAST_REALIGNED = 8  # loads of neighbours that begin anywhere, worth two of vectors; 4 run at the speed of a copy
 LEAST_VECTORS = 8  # of a loop whose ends are worth code of their own
 
 
@@ -249,7 +248,7 @@ def flat_cut(
     The innermost axes that lie alike in everything that is large make one loop. Where that is not a multiple either,
     its last vector is not whole; rows that begin unaligned have one vector more, as their first is not whole (`peel`).
     What is read at another alignment than the reference is written at comes out of two vectors (`realign`); without
-    ``realigned``, or where its elements are too wide for that, neighbouring threads take neighbouring elements.
+    ``realigned``, or where vectors have fewer elements than that needs, neighbouring threads take single elements.
     """
     own, touches = own_touch(t), traced(t, stored)
     if own is None or touches is None or own.steps[kept[-1]] != 1:
@@ -281,7 +280,7 @@ def flat_cut(
     if aligned:
         return Cut(count, width, -(-int(n) // width))
     unlike = [u for u in whole if not _alike(own, u, outer, width)]
-    if unlike and not (realigned and width >= LEAST_REALIGNED and all(_may_realign(kept, u) for u in unlike)):
+    if unlike and not (realigned and width >= LEAST_REALIGNED and all(_has_columns(kept, u) for u in unlike)):
         return Cut(0, 1, None, width)  # one is aligned where another is not: neighbouring threads, single elements
     return Cut(count, width, -(-(int(n) + width - 1) // width))
 
@@ -327,11 +326,9 @@ def _alike(own: Touch, u: Touch, outer: Sequence[IterDomain], width: int) -> boo
     )
 
 
-def _may_realign(kept: Sequence[IterDomain], u: Touch) -> bool:
-    """Whether elements that begin anywhere come out of two vectors: small ones, of all columns (a part of a cat has some
-    of them, and its ends lie inside of vectors)."""
-    read = _elements([d for d in kept if u.steps[d] != 0])
-    return item_size(u.source.dtype) <= WIDEST_REALIGNED and is_true(_elements(u.source.axes) >= read)
+def _has_columns(kept: Sequence[IterDomain], u: Touch) -> bool:
+    """Whether a source has all columns: a part of a cat has some of them, and its ends lie inside of vectors."""
+    return is_true(_elements(u.source.axes) >= _elements([d for d in kept if u.steps[d] != 0]))
 
 
 def _joint(kept: Sequence[IterDomain], u: Touch) -> int:

@@ -97,16 +97,18 @@ def test_values_and_addresses(build: Callable[[int, DType], ig.Fusion], columns:
 
 
 @pytest.mark.parametrize(("build", "columns"), [(biased, 1025), (padded, 1025), (sliced, 1024), (sliced, 1025)])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "bool"])
 def test_rows_at_other_alignments_are_realigned(
     build: Callable[[int, DType], ig.Fusion], columns: int, dtype: DType
 ) -> None:
     assert realigned_in(program_of(build(columns, dtype)))
 
 
-@pytest.mark.parametrize("build", [biased, padded])
-def test_elements_of_eight_bytes_stay(build: Callable[[int, DType], ig.Fusion]) -> None:
-    assert not realigned_in(program_of(build(1025, "float64")))
+@pytest.mark.parametrize("build", [biased, padded, sliced])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_wider_elements_stay(build: Callable[[int, DType], ig.Fusion], dtype: DType) -> None:
+    """As many loads as a vector has of them run as fast as a copy."""
+    assert not realigned_in(program_of(build(1025, dtype)))
 
 
 def test_rows_that_begin_alike_stay_as_they_are() -> None:
@@ -125,14 +127,14 @@ def test_a_config_leaves_padded_rows_to_neighbouring_threads() -> None:
     assert not realigned_in(program_of(padded(1025, "bfloat16"), KernelConfig(realigned=False)))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
 def test_ptx_has_wide_accesses_only_in_the_body(dtype: DType) -> None:
     """Two wide loads, and single ones of the ends; none of registers' arrays in memory, no division of 64 bits."""
     pytest.importorskip("numba_cuda")
     (text,) = compile_ptx(program_of(padded(1025, dtype)))
     assert text.count("ld.global.v4") == 2 and text.count("st.global.v4") >= 1
     assert ".local" not in text and "div.s64" not in text and "div.u64" not in text and "rem.u64" not in text
-    assert ("shf.r.wrap.b32" in text) == (dtype != "float32")
+    assert text.count("shf.r.wrap.b32") == 4
 
 
 # the shifts, compiled for this processor ------------------------------------------------------------------------------
