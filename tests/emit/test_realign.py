@@ -1,4 +1,4 @@
-"""Elements at other alignments than the output, out of aligned vectors: values, addresses, PTX, the shifts themselves."""
+"""Elements at other alignments than the output, out of aligned vectors: values, addresses, PTX, the shifts."""
 
 from __future__ import annotations
 
@@ -125,6 +125,27 @@ def test_parts_of_a_cat_stay_with_neighbouring_threads() -> None:
 
 def test_a_config_leaves_padded_rows_to_neighbouring_threads() -> None:
     assert not realigned_in(program_of(padded(1025, "bfloat16"), KernelConfig(realigned=False)))
+
+
+def test_a_kernel_is_refused_whose_vectors_do_not_begin_at_words() -> None:
+    """The text form reads back; two elements, or a buffer that begins elsewhere, are not realigned."""
+    text = """kernel k():
+  buffer x: int16[68] input "x"
+  buffer y: int16[64] output "y"
+  for i < 16:
+    (a: int16, b: int16, c: int16, d: int16) = x[i*4 + 3; 4] realigned
+    y[i*4; 4] = (a, b, c, d)"""
+    kernel = ig.kernel.parse(text)
+    assert str(kernel) == text
+    kernel.verify()
+    for old, new in ((' input "x"', ' input "x" align 4'), ("i*4 + 3", "i*4 + 5")):
+        with pytest.raises(ig.EmitError):
+            ig.kernel.parse(text.replace(old, new)).verify()
+    two = text.replace(", c: int16, d: int16) = x[i*4 + 3; 4]", ") = x[i*4 + 3; 2]").replace(
+        "4] = (a, b, c, d)", "2] = (a, b)"
+    )
+    with pytest.raises(ig.EmitError, match="2 elements are not realigned"):
+        ig.kernel.parse(two).verify()
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])

@@ -20,9 +20,7 @@ def realigned() -> dict[str, Any]:
     return {f"rload{w}": _elements(w) for w in REALIGNED} | {f"rwload{w}": _words(w) for w in REALIGNED_WORDS}
 
 
-def covering(
-    builder: Any, data: Any, at: Any, width: int, size: int, last: Any, funnel: Funnel
-) -> list[Any]:  # fmt: skip
+def covering(builder: Any, data: Any, at: Any, width: int, size: int, last: Any, funnel: Funnel) -> list[Any]:
     """The 32-bit words of ``width`` elements of ``size`` bytes from element ``at`` on: two aligned vectors, shifted.
 
     ``data`` points to the first element. ``funnel(builder, low, high, bits)`` shifts two words right, into one. Both
