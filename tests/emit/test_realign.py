@@ -169,12 +169,13 @@ class Reader:
         binding: Any = import_module("llvmlite.binding")
         covering: Any = import_module("idgraph.runtime.cuda.realigned").covering
         self.width, self.seen = width, list[tuple[int, int]]()
-        see = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64)
-        self.told = see(lambda address, count: self.seen.append((address, count)))
+        self.told = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64)(self.see)
         word, long, pointer = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
         told_at = ir.Constant(long, ctypes.cast(self.told, ctypes.c_void_p).value)
 
-        class Watched(ir.IRBuilder):
+        plain: Any = ir.IRBuilder
+
+        class Watched(plain):
             """A builder whose loads are told."""
 
             def load(self, ptr: Any, *more: Any, **named: Any) -> Any:
@@ -182,7 +183,7 @@ class Reader:
                 count = kind.count * 4 if isinstance(kind, ir.VectorType) else kind.width // 8
                 to = self.inttoptr(told_at, ir.FunctionType(ir.VoidType(), [long, long]).as_pointer())
                 self.call(to, [self.ptrtoint(ptr, long), ir.Constant(long, count)])
-                return super().load(ptr, *more, **named)
+                return plain.load(self, ptr, *more, **named)
 
         def funnel(builder: Any, low: Any, high: Any, bits: Any) -> Any:
             both = builder.or_(builder.shl(builder.zext(high, long), ir.Constant(long, 32)), builder.zext(low, long))
@@ -203,6 +204,10 @@ class Reader:
         self.engine.finalize_object()
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p)
         self.function = kind(self.engine.get_function_address("read"))
+
+    def see(self, address: int, count: int) -> None:
+        """A load, as the function tells it."""
+        self.seen.append((address, count))
 
     def read(self, array: Any, first: int, last: int) -> Any:
         """The elements of an array from one on."""

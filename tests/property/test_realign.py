@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -17,7 +18,9 @@ from tests.emit.thread_runner import run_threads
 from tests.property.budget import examples
 
 
-def memory(draw: st.DrawFn, f: ig.Fusion, name: str, shape: tuple[int, ...], dtype: DType) -> tuple[ig.Tensor, Any]:
+def memory(
+    draw: Callable[..., Any], f: ig.Fusion, name: str, shape: tuple[int, ...], dtype: DType
+) -> tuple[ig.Tensor, Any]:
     """An input whose rows are padded and begin behind an offset, and the array of it."""
     strides = [0] * len(shape)
     step = 1
