@@ -413,18 +413,19 @@ class _Reader(Parts):
     def set(self, left: str, right: str, tail: str) -> Stmt:
         """A statement that gives variables a value."""
         source, word, guard = parted_once(right, " if ")
-        place = _PLACE.match(source[: -len(" in pairs")] if source.endswith(" in pairs") else source)
+        bare = source.removesuffix(" in pairs")
+        pairs, realigned = bare != source, bare.endswith(" realigned")
+        place = _PLACE.match(bare.removesuffix(" realigned"))
         buffer = self.buffers.get(place["name"]) if place is not None else None
         if place is not None and buffer is not None:
             address, mark, count = parted_once(place["at"], "; ")
-            pairs = source.endswith(" in pairs")
-            if not mark and not pairs:
+            if not mark and not pairs and not realigned:
                 local = self.made(left)
                 where = self.condition(guard) if word else TRUE
                 return Load(local, buffer, self.expr(place["at"]), where, self.serves(tail, None))
             width = lane_count(count)
             made = self.made_lanes(left, width // 2 if pairs else width)
-            return VectorLoad(made, buffer, self.expr(address), pairs, self.serves(tail, width))
+            return VectorLoad(made, buffer, self.expr(address), pairs, self.serves(tail, width), realigned)
         call = re.match(r"([a-z][a-z_0-9.]*)\(", right, re.ASCII)
         if call is None:
             raise WrongError(f"{right[:40]!r} is not a load, nor an operation")

@@ -297,13 +297,18 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class VectorLoad:
-    """``locals`` = the elements from ``address`` on, in one aligned access; with ``pairs`` two in each local."""
+    """``locals`` = the elements from ``address`` on, in one aligned access; with ``pairs`` two in each local.
+
+    ``realigned``: they begin anywhere. The one or two aligned vectors that hold them are read, no element outside of
+    the buffer, and the elements are picked out by shifts.
+    """
 
     locals: tuple[Local, ...]
     buffer: Buffer
     address: Expr
     pairs: bool = False
     serves: Purpose = field(default=(), compare=False)
+    realigned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

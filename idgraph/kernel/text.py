@@ -413,9 +413,9 @@ class _Lines:
                 return f"{self.made(local)} = {buffer.name}[{expr(address)}]{where}"
             case Store(buffer, address, value):
                 return f"{buffer.name}[{expr(address)}] = {self.operand(value)}"
-            case VectorLoad(made, buffer, address, pairs):
-                to = self.lanes(made, self.made)
-                return f"{to} = {buffer.name}[{expr(address)}; {elements_of(s)}]{' in pairs' if pairs else ''}"
+            case VectorLoad(made, buffer, address, pairs, realigned=realigned):
+                how = f"{' realigned' if realigned else ''}{' in pairs' if pairs else ''}"
+                return f"{self.lanes(made, self.made)} = {buffer.name}[{expr(address)}; {elements_of(s)}]{how}"
             case VectorStore(buffer, address, values, pairs):
                 place = f"{buffer.name}[{expr(address)}; {elements_of(s)}]"
                 return f"{place} = {self.lanes(values, self.local)}{' in pairs' if pairs else ''}"

@@ -49,6 +49,7 @@ from idgraph.kernel.words import check_words
 from idgraph.loading import LOADING
 
 SHORT: tuple[DType, ...] = ("float16", "bfloat16")
+LEAST_BESIDE = 4  # elements of a realigned access
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,12 +232,21 @@ class Structure:
             width = elements_of(s)
             if width & (width - 1) or width * item_size(b.dtype) > GPU.vector_bytes:
                 raise broken(self.name, f"{width} elements of {b.dtype} are not one access", s)
+            if isinstance(s, VectorLoad) and s.realigned:
+                self.check_realigned(s, b, width)
         values = s.values if isinstance(s, VectorStore) else (s.value,) if isinstance(s, Store) else ()
         for v in values:
             if isinstance(v, Local) and v.dtype != b.dtype and not {v.dtype, b.dtype} <= {"float32", *SHORT}:
                 raise broken(self.name, f"{b.name} holds {b.dtype}, {v.dtype} is stored", s)
         if isinstance(s, Load) and s.local.dtype != b.dtype and not (b.dtype == "float32" and s.local.dtype in SHORT):
             raise broken(self.name, f"{b.name} holds {b.dtype}, loaded as {s.local.dtype}", s)
+
+    def check_realigned(self, s: Stmt, b: Buffer, width: int) -> None:
+        """Elements that begin anywhere come out of vectors of whole words, counted from an aligned first element."""
+        if width < LEAST_BESIDE:
+            raise broken(self.name, f"{width} elements are not realigned: {LEAST_BESIDE} at least", s)
+        if b.alignment % (width * item_size(b.dtype)):
+            raise broken(self.name, f"{b.name} begins at a multiple of {b.alignment} bytes: its vectors do not", s)
 
 
 def _is_zero(e: Expr, name: str) -> bool:

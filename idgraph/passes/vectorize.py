@@ -163,8 +163,14 @@ def _touched(body: Sequence[Stmt]) -> set[str]:
     return {name for s in walk(tuple(body)) for name in names(s)}
 
 
-class _Places:
-    """Addresses as (base, offset): those a constant apart, by proof, share a base."""
+class Places:
+    """Addresses as (base, offset): those a constant apart, by proof, share a base.
+
+    >>> i, x = symbol("i", 0, 9), Buffer("x", "x", "float32", symbol("n"), "input")
+    >>> places = Places()
+    >>> [(str(base), at) for base, at in (places.of(x, e) for e in (i * 4, i * 4 + 1))]
+    [('i*4', 0), ('i*4', 1)]
+    """
 
     def __init__(self) -> None:
         self._bases: dict[str, list[Expr]] = {}
@@ -209,7 +215,7 @@ class _Loads:
 
     def __init__(self, read_only: frozenset[str]) -> None:
         self.read_only = read_only
-        self.places = _Places()
+        self.places = Places()
         self.numbers = count()
         self.facts: tuple[Expr, ...] = ()  # the conditions around the present statement
         self.depths: dict[str, int] = {}  # how many conditions there were around the load of a variable
@@ -284,11 +290,16 @@ def _vector_loads(wanted: dict[tuple[str, Expr], dict[int, Load]]) -> list[Stmt]
         joined = _chunks(set(loads), base, buffer)
         inside = {n for first, width in joined for n in range(first, first + width)}
         for first, width in joined:
-            chunk = [loads[n] for n in range(first, first + width)]
-            purpose = merged([s.serves for s in chunk], symbol(LANE, 0, width - 1))
-            made.append(VectorLoad(tuple(s.local for s in chunk), buffer, simplify(base + first), serves=purpose))
+            made.append(vector_load([loads[n] for n in range(first, first + width)], simplify(base + first)))
         made += [s for n, s in loads.items() if n not in inside]
     return made
+
+
+def vector_load(loads: Sequence[Load], address: Expr, realigned: bool = False) -> VectorLoad:
+    """Loads of neighbouring elements, from ``address`` on, as one."""
+    purpose = merged([s.serves for s in loads], symbol(LANE, 0, len(loads) - 1))
+    made = tuple(s.local for s in loads)
+    return VectorLoad(made, loads[0].buffer, address, serves=purpose, realigned=realigned)
 
 
 def _join_stores(body: Sequence[Stmt]) -> list[Stmt]:
@@ -338,7 +349,7 @@ class _Moving:
     def joined(self, body: Sequence[Stmt]) -> list[Stmt]:
         """Statements of one part, its writes to neighbouring elements joined at its end."""
         wanted: dict[tuple[str, Expr], dict[int, Store | Accumulate]] = {}
-        places = _Places()
+        places = Places()
         rest: list[Stmt] = []
         for s in body:
             to = self.target(s)

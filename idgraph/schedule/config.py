@@ -20,11 +20,12 @@ class KernelConfig:
 
     ``threads`` of a row and ``rows`` of a block (on the CPU: of a task) are powers of two. Work element by element:
     ``block`` is the number of threads of a block, ``vectors`` how many accesses to each array one thread has under way,
-    ``apart`` gives the parts that cuts leave (halves of a rotation) threads of their own. Rows: ``items_per_thread``
-    are on a GPU those whose loads one thread has under way, on the CPU those whose terms are added up in float32 before
-    they go to a float64 sum; ``online`` takes sums relative to a running maximum, in the pass that finds it;
-    ``persistent`` holds a row between its passes, in registers of the threads (up to 64 values), on the CPU in an array
-    (values that are expensive to compute). ``parallel``: on the CPU on all cores.
+    ``apart`` gives the parts that cuts leave (halves of a rotation) threads of their own; without ``realigned`` rows
+    that begin at another alignment than those written are read element by element, by neighbouring threads. Rows:
+    ``items_per_thread`` are on a GPU those whose loads one thread has under way, on the CPU those whose terms are added
+    up in float32 before they go to a float64 sum; ``online`` takes sums relative to a running maximum, in the pass that
+    finds it; ``persistent`` holds a row between its passes, in registers of the threads (up to 64 values), on the CPU
+    in an array (values that are expensive to compute). ``parallel``: on the CPU on all cores.
 
     Given to `ig.schedule.auto`; `ig.emit` takes it from the fusion. Raises `ScheduleError` for numbers
     that no kernel can have.
@@ -40,6 +41,7 @@ class KernelConfig:
     block: int | None = None
     vectors: int | None = None
     apart: bool | None = None
+    realigned: bool | None = None
     items_per_thread: int | None = None
     online: bool | None = None
     persistent: bool | None = None

@@ -25,6 +25,7 @@ MAX_PATHS = 64  # ways from a reference to its sources that are looked at
 LONG_ROW = 1024  # elements of a row worth peeling at its ends where a source is constant along it
 SHORT = 8  # elements of an innermost axis of which one thread takes several steps
 LANES = 32  # elements that it takes
+LEAST_REALIGNED = 8  # loads of neighbours that begin anywhere, worth two of vectors; 4 run at the speed of a copy
 LEAST_VECTORS = 8  # of a loop whose ends are worth code of their own
 
 
@@ -239,12 +240,16 @@ class Cut:
     several: bool = False
 
 
-def flat_cut(t: Tensor, kept: Sequence[IterDomain], stored: Collection[Tensor], width: int) -> Cut | None:
+def flat_cut(
+    t: Tensor, kept: Sequence[IterDomain], stored: Collection[Tensor], width: int, realigned: bool = True
+) -> Cut | None:
     """The cut of the loops over ``kept`` (outermost first) into vectors of ``width`` where the innermost axis alone is
     not a multiple of it; None where nothing is gained.
 
     The innermost axes that lie alike in everything that is large make one loop. Where that is not a multiple either,
     its last vector is not whole; rows that begin unaligned have one vector more, as their first is not whole (`peel`).
+    What is read at another alignment than the reference is written at comes out of two vectors (`realign`); without
+    ``realigned``, or where vectors have fewer elements than that needs, neighbouring threads take single elements.
     """
     own, touches = own_touch(t), traced(t, stored)
     if own is None or touches is None or own.steps[kept[-1]] != 1:
@@ -275,7 +280,8 @@ def flat_cut(t: Tensor, kept: Sequence[IterDomain], stored: Collection[Tensor], 
         return Cut(count, width, None)
     if aligned:
         return Cut(count, width, -(-int(n) // width))
-    if not all(_alike(own, u, outer, width) for u in whole):
+    unlike = [u for u in whole if not _alike(own, u, outer, width)]
+    if unlike and not (realigned and width >= LEAST_REALIGNED and all(_has_columns(kept, u) for u in unlike)):
         return Cut(0, 1, None, width)  # one is aligned where another is not: neighbouring threads, single elements
     return Cut(count, width, -(-(int(n) + width - 1) // width))
 
@@ -319,6 +325,11 @@ def _alike(own: Touch, u: Touch, outer: Sequence[IterDomain], width: int) -> boo
     return multiple_of(offset, width) and all(
         a is not None and b is not None and multiple_of(simplify(a - b), width) for a, b in pairs
     )
+
+
+def _has_columns(kept: Sequence[IterDomain], u: Touch) -> bool:
+    """Whether a source has all columns: a part of a cat has some of them, and its ends lie inside of vectors."""
+    return is_true(_elements(u.source.axes) >= _elements([d for d in kept if u.steps[d] != 0]))
 
 
 def _joint(kept: Sequence[IterDomain], u: Touch) -> int:

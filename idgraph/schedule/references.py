@@ -58,7 +58,7 @@ def reference_loops(t: Tensor, sources: Sources, stored: Collection[Tensor], con
     most, single = _vector(t, sources), picks_elements(sources.exprs)
     parts, width = _lanes(t, kept, sources) if alone and not single else (1, 1)
     flat = alone and parts == 1 and width < most and not single
-    cut = flat_cut(t, t.loop[:kept], stored, most) if flat else None
+    cut = flat_cut(t, t.loop[:kept], stored, most, config.realigned is not False) if flat else None
     if cut is not None and cut.axes:
         kept, width = _flattened(t, kept, cut), 1
     elif width > 1 and cut is None:

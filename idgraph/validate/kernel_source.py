@@ -340,9 +340,10 @@ class CheckSource:
         width = elements_of(s)
         scope = self.scope
         if width > 1:
-            self.put(depth, f"first = {self.text(address)}")
-            self.number(s, self.looked_at(s)[0])
-            self.fail(depth, f"first % {width} != 0", ALIGNED, "first", "-1", ())
+            if not (isinstance(s, VectorLoad) and s.realigned):
+                self.put(depth, f"first = {self.text(address)}")
+                self.number(s, self.looked_at(s)[0])
+                self.fail(depth, f"first % {width} != 0", ALIGNED, "first", "-1", ())
             lane = source_name(LANE)
             self.put(depth, f"for {lane} in range({width}):")
             self.scope = {**scope, LANE: lane}

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import idgraph as ig
+from idgraph.ir import DType
 from idgraph.kernel.shared import shared_layout
 from idgraph.runtime import emit
 from idgraph.runtime.caller import as_numpy
@@ -18,6 +19,8 @@ from idgraph.runtime.held import prepared
 from tests.emit.cases import CASES, outcome
 from tests.emit.row_cases import NORMS, rows
 from tests.emit.shared_cases import SHARED
+from tests.emit.test_realign import arrays_of as realigned_arrays
+from tests.emit.test_realign import biased, padded, program_of, realigned_in, sliced
 
 pytestmark = pytest.mark.gpu
 
@@ -71,6 +74,21 @@ def test_rows_in_registers_on_the_device(columns: int) -> None:
     e = np.exp(x.astype(np.float64))
     found = program.run({"x": x}, poison=True)[f.outputs[0].name].astype(np.float64)
     np.testing.assert_allclose(found, e / e.sum(1, keepdims=True), rtol=2**-7)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8"])
+@pytest.mark.parametrize("build", [biased, padded, sliced])
+def test_rows_at_other_alignments_on_the_device(build: Callable[[int, DType], ig.Fusion], dtype: DType) -> None:
+    """The shifts as the device runs them: every element, every phase of a row."""
+    f = build(1025, dtype)
+    arrays = realigned_arrays(f)
+    want = emit(f, "numpy").run(arrays)
+    program = program_of(f)
+    assert realigned_in(program)
+    found = program.run(arrays, poison=True)
+    for name, values in want.items():
+        np.testing.assert_array_equal(np.asarray(found[name]), np.asarray(values))
+    assert ig.validate(f, target="cuda").ok
 
 
 def test_shared_memory_that_has_to_be_asked_for_on_the_device() -> None:

@@ -1,6 +1,7 @@
 """Kernels on a GPU beside a matched copy, torch eager and torch.compile; every address and value checked first.
 
     python -m tools.bench.gpu [--table layout] [--rows rope] [--quick] [--small] [--no-compile] [--tune] [--json FILE]
+        [--without realign]
 
 Each row (`tools.bench.gpu_rows`; with ``--table layout`` those of `tools.bench.layout_rows`; ``--table classes`` is
 told in `tools.bench.classes`): a fusion at the size of a real model, scheduled by ``ig.schedule.auto``. Addresses are
@@ -9,7 +10,8 @@ with the PyTorch function in float64 (cases that only move elements: bit for bit
 times between two events, beside a device copy that moves as many bytes (each input once, each output once), and
 PyTorch eager, compiled (default) and compiled (max-autotune, no CUDA graphs), all in this run. ``--quick`` times
 without the checks and without torch.compile; ``--tune`` lets `ig.tune` choose each row's config; ``--small`` takes
-tiny shapes, which the simulator can run (untimed).
+tiny shapes, which the simulator can run (untimed). ``--without`` leaves passes out, so that two runs time both ways;
+without ``realign`` the schedule does not count on it either.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from rich.console import Console
@@ -35,6 +37,7 @@ from rich.table import Table
 import idgraph as ig
 from idgraph.index import strides
 from idgraph.ir import is_float, item_size
+from idgraph.passes import table as passes
 from idgraph.runtime import Program, compile_ptx, emit
 from idgraph.runtime.cuda.device import load_cuda, simulated
 from idgraph.runtime.held import prepared as held
@@ -213,6 +216,14 @@ def check(f: ig.Fusion, row: Row, inputs: Mapping[str, Any]) -> str:
     return "" if report.ok and report.exhaustive else str(report.mismatch or f"sampled {report.sampled}")
 
 
+def leave_out(names: str) -> ig.schedule.KernelConfig:
+    """Take passes out of this process's table; the config that a schedule needs without them."""
+    left = frozenset(names.split(","))
+    rest = tuple(p for p in passes.TABLE["cuda"] if p.name not in left)
+    cast("dict[str, tuple[passes.Pass, ...]]", passes.TABLE)["cuda"] = rest
+    return ig.schedule.KernelConfig(realigned=False if "realign" in left else None)
+
+
 def built(case: Case, options: argparse.Namespace) -> tuple[ig.Fusion, Program, Row]:
     """The fusion, scheduled; its program; and its row, still empty."""
     f = case.build(options.small)
@@ -223,7 +234,10 @@ def built(case: Case, options: argparse.Namespace) -> tuple[ig.Fusion, Program, 
         tuned = ig.tune(f, "cuda", inputs, cache=options.cache)
         program, config = tuned.program, str(tuned.config)
     else:
-        (case.schedule or ig.schedule.auto)(f)
+        if case.schedule is not None:
+            case.schedule(f)
+        else:
+            ig.schedule.auto(f, config=leave_out(options.without))
         program = emit(f, target="cuda", cache=options.cache)
     return f, program, Row(f.name, case.key, case.bar, bytes=size, kernels=len(program.kernels), config=config)
 
@@ -327,11 +341,16 @@ def main() -> None:
     parser.add_argument(
         "--tune", action="store_true", help="configs of kernels chosen by measurement, one row at a time"
     )
+    parser.add_argument("--without", default="", help="passes left out, comma-separated")
     parser.add_argument("--plan", action="store_true", help="of classes: what would run; needs no device")
     parser.add_argument("--default-only", action="store_true", help="of classes: torch.compile without max-autotune")
     parser.add_argument("--cost", action="store_true", help="with --plan: estimates, too")
     parser.add_argument("--cache", type=Path, help="folder of compiled kernels; they are started through the driver")
     options = parser.parse_args()
+    if left := {*filter(None, options.without.split(","))} - passes.PASSES.keys():
+        parser.error(f"no pass is called {', '.join(sorted(left))}")
+    if options.without and (options.tune or options.table == "classes"):
+        parser.error("--without is of the rows of one rule: neither of --tune nor of --table classes")
     if options.table == "classes":
         classes.run(options, [k for k in options.rows.split(",") if k])
         return

@@ -9,10 +9,25 @@ from typing import Any
 
 WIDTHS = (2, 4, 8, 16)
 WORDS = (1, 2, 4)
+REALIGNED = (4, 8, 16)  # elements that begin anywhere
+REALIGNED_WORDS = (2, 4)
 ADDS = (2, 4)
 PAIR_OPS: dict[str, Any] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "neg": operator.neg, "abs": abs,
 }  # fmt: skip
+
+
+def realigned(array: Any, at: int, width: int, last: int) -> list[Any]:
+    """``width`` elements from ``at`` on, out of the two aligned vectors that hold them; of the second one only what is
+    inside of the array where it begins behind ``last``.
+
+    >>> realigned(list(range(11)), 3, 4, 7), realigned(list(range(11)), 7, 4, 7)
+    ([3, 4, 5, 6], [7, 8, 9, 10])
+    """
+    low, high = at // width * width, (at + width - 1) // width * width
+    first = [array[low + n] for n in range(width)]
+    second = [array[high + n if high <= last else min(high + n, last + width - 1)] for n in range(width)]
+    return (first + second)[at % width :][:width]
 
 
 def plain_vectors(
@@ -28,6 +43,13 @@ def plain_vectors(
         def read(registers: Any, first: int, array: Any, at: Any) -> None:
             for n in range(width):
                 registers[first + n] = decode(array, array[int(at) + n])
+
+        return read
+
+    def load_realigned(width: int) -> Any:
+        def read(registers: Any, first: int, array: Any, at: Any, last: Any) -> None:
+            for n, element in enumerate(realigned(array, int(at), width, int(last))):
+                registers[first + n] = decode(array, element)
 
         return read
 
@@ -49,6 +71,7 @@ def plain_vectors(
         return update
 
     made = {f"vload{w}": load(w) for w in WIDTHS} | {f"vstore{w}": store(w) for w in WIDTHS}
+    made |= {f"rload{w}": load_realigned(w) for w in REALIGNED}
     return made | {f"vadd{w}": add(w) for w in ADDS}
 
 
@@ -62,6 +85,14 @@ def plain_pairs(decode: dict[str, Callable[[Any], float]], encode: dict[str, Cal
         def read(registers: Any, first: int, array: Any, at: Any) -> None:
             for n in range(count):
                 registers[first + n] = (array[int(at) + 2 * n], array[int(at) + 2 * n + 1])
+
+        return read
+
+    def load_realigned(count: int) -> Any:
+        def read(registers: Any, first: int, array: Any, at: Any, last: Any) -> None:
+            found = realigned(array, int(at), 2 * count, int(last))
+            for n in range(count):
+                registers[first + n] = (found[2 * n], found[2 * n + 1])
 
         return read
 
@@ -99,6 +130,7 @@ def plain_pairs(decode: dict[str, Callable[[Any], float]], encode: dict[str, Cal
         return value
 
     made: dict[str, Any] = {f"wload{n}": load(n) for n in WORDS} | {f"wstore{n}": store(n) for n in WORDS}
+    made |= {f"rwload{n}": load_realigned(n) for n in REALIGNED_WORDS}
     made["no_pair"] = (0, 0)
     made |= {f"pair_pick_{'lh'[i]}{'lh'[k]}": pick(i, k) for i in (0, 1) for k in (0, 1)}
     for kind in decode:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count, groupby
 from typing import assert_never
 
-from idgraph.arith import TRUE, Expr, as_expr, is_true, simplify, symbol, to_source
+from idgraph.arith import TRUE, Expr, as_expr, is_true, multiple_of, simplify, symbol, to_source
 from idgraph.codegen.exchange import WARP, by_columns, by_shuffles
 from idgraph.codegen.ops.formulas import (
     combined_text,
@@ -67,6 +67,7 @@ from idgraph.kernel.ir import (
     walk,
 )
 from idgraph.kernel.shared import shared_layout
+from idgraph.kernel.statements import elements_of
 from idgraph.lower.compute import Accumulator, identity
 
 _CHOOSE = "({1} if {0} else {2})"
@@ -310,6 +311,8 @@ class _Scalar:
     def vector(self, s: VectorLoad | VectorStore | VectorAdd) -> str:
         place = f"{s.buffer.name}, {self.place(s.buffer, s.address)}"
         match s:
+            case VectorLoad(made, pairs=pairs, realigned=True):
+                return f"{'rwload' if pairs else 'rload'}{len(made)}({self.row(made)}, {place}, {self.last(s)})"
             case VectorLoad(made, pairs=pairs):
                 return f"{'wload' if pairs else 'vload'}{len(made)}({self.row(made)}, {place})"
             case VectorStore(values=values, pairs=pairs):
@@ -317,6 +320,13 @@ class _Scalar:
             case VectorAdd(values=values):
                 texts = (operand_text(v, s.buffer.dtype, self.index) for v in values)
                 return f"vadd{len(values)}({place}, ({', '.join(texts)},))"
+
+    def last(self, s: VectorLoad) -> str:
+        """Where the last vector begins that ends inside of the buffer; the greatest number where all do."""
+        width = elements_of(s)
+        if multiple_of(s.buffer.size, width):
+            return "0xffffffffffffffff"
+        return f"u64({self.index(simplify(s.buffer.size - width))})"
 
     def vector_or_zero(self, s: VectorLoad, depth: int) -> None:
         """A vector access where a loaded index may lead it outside: zeros then."""

@@ -17,6 +17,7 @@ from idgraph.runtime.cuda.blocks import exchanges
 from idgraph.runtime.cuda.device import load_cuda, simulated
 from idgraph.runtime.cuda.order import stream_order
 from idgraph.runtime.cuda.pairs import pair_functions, software_bf16
+from idgraph.runtime.cuda.realigned import realigned
 from idgraph.runtime.cuda.shuffles import shuffles
 from idgraph.runtime.cuda.vectors import native_bf16, vectors
 
@@ -106,6 +107,7 @@ def namespace(cc: tuple[int, int]) -> dict[str, Any]:
         bits_float=jit(bits_float),
         **bits,
         **vectors(cc),
+        **realigned(),
         **additions(cc, cuda, jit),
         **pair_functions(cc),
         **rounding(),

@@ -25,14 +25,14 @@ def _words(element: Any, width: int) -> tuple[Any, int, int]:
     """(vector type, bits of a word, elements of a word): 32-bit words, 64-bit ones for 64-bit elements, 16-bit ones for
     two bytes."""
     ir: Any = import_module("llvmlite.ir")
-    size = _bits(element)
+    size = bits_of(element)
     bits = min(max(32, size), size * width)
     count = size * width // bits
     word = ir.IntType(bits)
     return (ir.VectorType(word, count) if count > 1 else word), bits, bits // size
 
 
-def _bits(element: Any) -> int:
+def bits_of(element: Any) -> int:
     """Bits of an element in memory: a truth value has a byte, in registers' arrays as well."""
     return 8 if _is_bool(element) else int(element.bitwidth)
 
@@ -60,21 +60,24 @@ def _is_bf16(element: Any, held: Any) -> bool:
     return bool(element == types.uint16 and held == types.float32)
 
 
+def decoded(context: Any, builder: Any, part: Any, element: Any, held: Any) -> Any:
+    """The value, as a register of type ``held`` has it, of the bits of an element."""
+    ir: Any = import_module("llvmlite.ir")
+    if _is_bool(element):
+        return part
+    if _is_bf16(element, held):
+        wide = builder.zext(part, ir.IntType(32))
+        return builder.bitcast(builder.shl(wide, ir.Constant(wide.type, 16)), ir.FloatType())
+    return context.cast(builder, builder.bitcast(part, context.get_value_type(element)), element, held)
+
+
 def _load(width: int) -> Any:
     intrinsic, types, ir = _modules()
 
     def vload(typingctx: Any, registers: Any, first: Any, array: Any, at: Any) -> Any:
         element, held = array.dtype, registers.dtype
         vector, _, packed = _words(element, width)
-        bits = _bits(element)
-
-        def value(context: Any, builder: Any, part: Any) -> Any:
-            if _is_bool(element):
-                return part
-            if _is_bf16(element, held):
-                wide = builder.zext(part, ir.IntType(32))
-                return builder.bitcast(builder.shl(wide, ir.Constant(wide.type, 16)), ir.FloatType())
-            return context.cast(builder, builder.bitcast(part, context.get_value_type(element)), element, held)
+        bits = bits_of(element)
 
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             found = builder.load(pointer(context, builder, signature.args[2], args[2], args[3], vector))
@@ -87,7 +90,7 @@ def _load(width: int) -> Any:
                     shifted = builder.lshr(word, ir.Constant(word.type, n % packed * bits))
                     word = builder.trunc(shifted, ir.IntType(bits))
                 to = register(context, builder, signature.args[0], args[0], args[1], n)
-                builder.store(value(context, builder, word), to)
+                builder.store(decoded(context, builder, word, element, held), to)
             return context.get_dummy_value()
 
         return types.void(registers, types.int64, array, types.uint64), codegen
@@ -101,7 +104,7 @@ def _store(width: int, cc: tuple[int, int]) -> Any:
     def vstore(typingctx: Any, array: Any, at: Any, registers: Any, first: Any) -> Any:
         element, held = array.dtype, registers.dtype
         vector, bits, packed = _words(element, width)
-        size = _bits(element)
+        size = bits_of(element)
 
         def part(context: Any, builder: Any, value: Any) -> Any:
             if _is_bool(element):
