@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import gc
 import linecache
 import sys
 import warnings
@@ -109,6 +110,29 @@ def one_line() -> Generator[None]:
         yield
     finally:
         _TOLD.line, _TOLD.known = None, False
+
+
+@contextlib.contextmanager
+def collector_paused() -> Generator[None]:
+    """Within, Python does not look for cycles of dead objects: for calls that make hundreds of thousands that stay.
+
+    Each look goes over what was made since the last one, and some over all there is, which takes a quarter of the time
+    of a scheduler that makes a million axes and steps, and finds nothing. What is not in a cycle is freed as always.
+
+    >>> import gc
+    >>> with collector_paused():
+    ...     gc.isenabled()
+    False
+    >>> gc.isenabled()
+    True
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def user_line() -> SourceLine | None:

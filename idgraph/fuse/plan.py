@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from idgraph.cost import cost
 from idgraph.display import Printed, Sheet
-from idgraph.errors import ScheduleError, arguments, one_line
+from idgraph.errors import ScheduleError, arguments, collector_paused, one_line
 from idgraph.fuse.explain import obstacles
 from idgraph.fuse.launched import count, operations
 from idgraph.fuse.obstacle import Obstacles
@@ -125,7 +125,7 @@ def plan(fusion: Fusion) -> Plan:
     (3, 1, ())
     """
     check_fusion(fusion, "plan", ScheduleError)
-    with one_line():
+    with one_line(), collector_paused():
         given, made = copy_fusion(fusion), copy_fusion(fusion)
         before = count(given)
         auto(made)

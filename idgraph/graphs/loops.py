@@ -96,7 +96,8 @@ class Nests:
         """Resolve broadcasts in shared loops, and make what stands for the axes that this touches."""
         fusion = self.fusion
         self._resolve()
-        self._fed = self._classes.fed(self._find) if self._parent else {}
+        open_ = [t for t in fusion.tensors if any(self.resolved(d) is not None for d in t.logical)]
+        self._fed = self._classes.fed(self._find, open_)
         self.shadows = self._all_shadows()
         self._before = self.shadows  # with nothing forwarded
         if any(
@@ -233,8 +234,10 @@ class Nests:
         whole = frozenset(self.fusion.outputs)
         for e in reversed(self.fusion.exprs):
             t, count = e.output, self.shared(e.output)
+            if not count or self._as_long(t, count):
+                continue
             mine = self.shadows[t]
-            readers = [self.shadows[use.output] for use in t.uses] if count else []
+            readers = [self.shadows[use.output] for use in t.uses]
             for j in range(count):
                 own = mine.loop[j]
                 if j in mine.direct:
@@ -251,6 +254,15 @@ class Nests:
                 self.shadows[t] = mine = replace(mine, loop=loops, exprs=[*mine.exprs, made])
                 self._lengths.setdefault(t, {})[j] = made
 
+    def _as_long(self, t: Tensor, count: int) -> bool:
+        """Whether the first loops of ``t`` and of all its readers are as scheduled, and of one length by their text."""
+        own = t.loop[:count]
+        return t not in self.shadows and all(
+            use.output not in self.shadows
+            and all(a.extent == b.extent for a, b in zip(own, use.output.loop[:count], strict=True))
+            for use in t.uses
+        )
+
     def lengths(self, t: Tensor) -> Mapping[int, Resize]:
         """By position the steps that make shared loops of ``t`` as long as its readers' are, where its own are not."""
         return self._lengths.get(t, {})
@@ -260,7 +272,7 @@ class Nests:
 
         Those left out have no coordinate there, since every step of their loops computes the same element: take 0.
         """
-        if not self.shared(t):
+        if not self.shared(t) or t not in self.shadows:
             return []
         mine, theirs = self.shadows[t], self.shadows[e.output]
         found: list[tuple[IterDomain, IterDomain]] = []

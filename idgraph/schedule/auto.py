@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from idgraph.errors import ScheduleError, arguments, one_line
+from idgraph.errors import ScheduleError, arguments, collector_paused, one_line
 from idgraph.ir import (
     SCANS,
     SCATTERS,
@@ -92,7 +92,7 @@ def auto(
     [('4', 'blockIdx.x'), ('128', 'threadIdx.x'), ('4', 'vectorize')]
     """
     check_fusion(fusion, "auto", ScheduleError)
-    with one_line():
+    with one_line(), collector_paused():
         _decide(fusion, gathers)
         chosen = config.but(block=block) if block else config
         rows = _schedule(fusion, config, chosen, layout)
@@ -248,10 +248,10 @@ class _Nests:
             return
         if t not in self.stored and t.ndim:
             self.widen(t)
-        if t not in self.stored and _is_cheap(t, self.stored):
+        if t not in self.stored:
             reads = reads_of(t)
             complete = self.complete(reads)
-            if len(reads) > len(complete):
+            if len(reads) > len(complete) and _is_cheap(t, self.stored):
                 keep = complete or reads[-1:]
                 self.copy(t, [r for r in reads if r not in keep])
         leader = None if t in self.stored else self.leader(t)

@@ -116,11 +116,12 @@ def stored_tensors(fusion: Fusion) -> set[Tensor]:
     # A tensor that nothing reads is still computed where it is named as an output only; others are dead but legal.
     kept |= {e.output for e in fusion.exprs if not e.output.uses}
     # Loops that come to an output through a slice, pad or cat further on would make a part of it only.
+    open_ = {t for t in fusion.outputs if t.uses}
     whole = set(kept)
-    for t in reversed(fusion.tensors):
+    for t in reversed(fusion.tensors) if open_ else ():
         if t.uses and all(_in_place(use, k) and use.output in whole for use, k in reads_of(t)):
             whole.add(t)
-    return kept | {t for t in fusion.outputs if t not in whole}
+    return kept | {t for t in open_ if t not in whole} | {t for t in fusion.outputs if not t.uses}
 
 
 def picks_elements(exprs: Iterable[TensorExpr]) -> bool:
