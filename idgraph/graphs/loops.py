@@ -163,20 +163,22 @@ class Nests:
         open_ = {d for t in self.fusion.tensors for d in t.logical if d.is_broadcast and self.resolved(d) is None}
         if not open_:
             return
-        beside = OneAxis(self.fusion)
+        beside: OneAxis | None = None
         for loops in self._nests():
+            places = {d: _positions(t, d, k) for t, k in loops.items() for d in t.logical if d in open_}
+            if not any(places.values()):
+                continue
+            beside = beside or OneAxis(self.fusion)
             concrete: dict[IterDomain, list[tuple[Tensor, IterDomain, int]]] = {}  # by what is one with them
             for u, other in loops.items():
                 for c in u.logical:
                     if not c.is_broadcast:
                         concrete.setdefault(beside.of(c), []).append((u, c, other))
-            for t, k in loops.items():
-                for d in t.logical:
-                    near = concrete.get(beside.of(d), ()) if d in open_ else ()
-                    at = _positions(t, d, k) if near else set[int]()
-                    met = next((c for u, c, other in near if at & _positions(u, c, other)), None)
-                    if met is not None:
-                        self._union(d, met)
+            for d, at in places.items():
+                near = concrete.get(beside.of(d), ()) if at else ()
+                met = next((c for u, c, other in near if at & _positions(u, c, other)), None)
+                if met is not None:
+                    self._union(d, met)
 
     def _nests(self) -> list[dict[Tensor, int]]:
         """Tensors computed in one nest, each with the number of its loops that others share."""
