@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from idgraph.ir import DomainExpr, Fusion, IterDomain, Tensor
 
@@ -26,19 +26,22 @@ class LoopClasses:
             parent[d] = d = parent.get(above, above)
         return d
 
-    def fed(self, name: Callable[[IterDomain], IterDomain]) -> dict[IterDomain, set[IterDomain]]:
-        """For each class of several loops the concrete axes that feed any of them, as ``name`` calls these."""
+    def fed(self, name: Callable[[IterDomain], IterDomain], of: Iterable[Tensor]) -> dict[IterDomain, set[IterDomain]]:
+        """For each class of several loops, one of them of a tensor in ``of``, the concrete axes that feed any of them,
+        as ``name`` calls these."""
         found: dict[IterDomain, set[IterDomain]] = {}
-        for t in self._fusion.tensors:
-            if not any(d in self.joined for d in t.loop):
+        wanted = {self.find(d) for t in of for d in t.loop if d in self.joined}
+        for t in self._fusion.tensors if wanted else ():
+            loops = [d for d in t.loop if d in self.joined and self.find(d) in wanted]
+            if not loops:
                 continue
             steps = [*t.domain.exprs, *t.domain.loop_exprs]
             for c in dict.fromkeys((*t.root, *t.logical)):
                 if c.is_broadcast:
                     continue
                 reach = descendants(c, steps)
-                for d in t.loop:
-                    if d in self.joined and d in reach:
+                for d in loops:
+                    if d in reach:
                         found.setdefault(self.find(d), set()).add(name(c))
         return found
 

@@ -14,6 +14,7 @@ from idgraph.arith import Expr, as_expr, is_true, simplify
 from idgraph.errors import ScheduleError
 from idgraph.graphs.forwarding import Forwards, replay_extents
 from idgraph.graphs.loop_classes import LoopClasses, descendants
+from idgraph.graphs.positions import check_positions
 from idgraph.ir import (
     SCATTERS,
     AxisRead,
@@ -96,7 +97,8 @@ class Nests:
         """Resolve broadcasts in shared loops, and make what stands for the axes that this touches."""
         fusion = self.fusion
         self._resolve()
-        self._fed = self._classes.fed(self._find) if self._parent else {}
+        open_ = [t for t in fusion.tensors if any(self.resolved(d) is not None for d in t.logical)]
+        self._fed = self._classes.fed(self._find, open_)
         self.shadows = self._all_shadows()
         self._before = self.shadows  # with nothing forwarded
         if any(
@@ -162,20 +164,22 @@ class Nests:
         open_ = {d for t in self.fusion.tensors for d in t.logical if d.is_broadcast and self.resolved(d) is None}
         if not open_:
             return
-        beside = OneAxis(self.fusion)
+        beside: OneAxis | None = None
         for loops in self._nests():
+            places = {d: _positions(t, d, k) for t, k in loops.items() for d in t.logical if d in open_}
+            if not any(places.values()):
+                continue
+            beside = beside or OneAxis(self.fusion)
             concrete: dict[IterDomain, list[tuple[Tensor, IterDomain, int]]] = {}  # by what is one with them
             for u, other in loops.items():
                 for c in u.logical:
                     if not c.is_broadcast:
                         concrete.setdefault(beside.of(c), []).append((u, c, other))
-            for t, k in loops.items():
-                for d in t.logical:
-                    near = concrete.get(beside.of(d), ()) if d in open_ else ()
-                    at = _positions(t, d, k) if near else set[int]()
-                    met = next((c for u, c, other in near if at & _positions(u, c, other)), None)
-                    if met is not None:
-                        self._union(d, met)
+            for d, at in places.items():
+                near = concrete.get(beside.of(d), ()) if at else ()
+                met = next((c for u, c, other in near if at & _positions(u, c, other)), None)
+                if met is not None:
+                    self._union(d, met)
 
     def _nests(self) -> list[dict[Tensor, int]]:
         """Tensors computed in one nest, each with the number of its loops that others share."""
@@ -233,8 +237,10 @@ class Nests:
         whole = frozenset(self.fusion.outputs)
         for e in reversed(self.fusion.exprs):
             t, count = e.output, self.shared(e.output)
+            if not count or self._as_long(t, count):
+                continue
             mine = self.shadows[t]
-            readers = [self.shadows[use.output] for use in t.uses] if count else []
+            readers = [self.shadows[use.output] for use in t.uses]
             for j in range(count):
                 own = mine.loop[j]
                 if j in mine.direct:
@@ -251,6 +257,15 @@ class Nests:
                 self.shadows[t] = mine = replace(mine, loop=loops, exprs=[*mine.exprs, made])
                 self._lengths.setdefault(t, {})[j] = made
 
+    def _as_long(self, t: Tensor, count: int) -> bool:
+        """Whether the first loops of ``t`` and of all its readers are as scheduled, and of one length by their text."""
+        own = t.loop[:count]
+        return t not in self.shadows and all(
+            use.output not in self.shadows
+            and all(a.extent == b.extent for a, b in zip(own, use.output.loop[:count], strict=True))
+            for use in t.uses
+        )
+
     def lengths(self, t: Tensor) -> Mapping[int, Resize]:
         """By position the steps that make shared loops of ``t`` as long as its readers' are, where its own are not."""
         return self._lengths.get(t, {})
@@ -260,7 +275,7 @@ class Nests:
 
         Those left out have no coordinate there, since every step of their loops computes the same element: take 0.
         """
-        if not self.shared(t):
+        if not self.shared(t) or t not in self.shadows:
             return []
         mine, theirs = self.shadows[t], self.shadows[e.output]
         found: list[tuple[IterDomain, IterDomain]] = []
@@ -440,51 +455,3 @@ def replayed_expr(e: DomainExpr, ins: list[IterDomain], outs: list[IterDomain]) 
             return Roll(ins[0], outs[0], e.shift, e.line)
         case Swizzle():
             return Swizzle(ins[0], ins[1], outs[0], outs[1], e.kind, e.line)
-
-
-def check_positions(fusion: Fusion) -> None:
-    """Every inlined tensor fits its consumers' loops in number, and shares no reducing loop of its own."""
-    for t in fusion.tensors:
-        k = t.inline_position
-        if not k:
-            if t.memory in ("local", "shared") and t.definition is not None and t.definition.op in SCATTERS:
-                _check_whole(t, f"asks for {t.memory} memory")
-            continue
-        _check_whole(t, f"is inlined at {k}")
-        if k > len(t.loop) or any(d.kind == "reduction" for d in t.loop[:k]):
-            raise ScheduleError(
-                f"tensor {t.name} is inlined at {k}, but its loops were rescheduled to {', '.join(map(repr, t.loop))}",
-                where=t.source_line,
-                subject=(t.name,),
-            )
-        for e in t.uses:
-            if len(e.output.loop) < k:
-                raise past_consumer(t, e, k)
-
-
-def _check_whole(t: Tensor, wish: str) -> None:
-    """A tensor that a scatter writes at loaded coordinates is whole in memory before, and read when it is done."""
-    readers = [e for e in t.uses if e.op in SCATTERS and e.inputs[0] is t]
-    made = t.definition
-    if made is not None and made.op in SCATTERS:
-        because = f"{made!r} writes at loaded coordinates: an element is final when all its loops have ended"
-    elif readers:
-        because = f"{readers[0]!r} updates elements at loaded coordinates: all of {t.name} must be there before"
-    else:
-        return
-    raise ScheduleError(
-        f"tensor {t.name} {wish}, but it must be whole in memory",
-        where=t.source_line,
-        because=[because],
-        subject=(t.name,),
-    )
-
-
-def past_consumer(t: Tensor, e: TensorExpr, k: int) -> ScheduleError:
-    """The error for an inlining past a consumer's loops."""
-    return ScheduleError(
-        f"tensor {t.name} is inlined at {k}, past its consumer {e.output.name}, which has {len(e.output.loop)} loops",
-        where=t.source_line,
-        because=[f"{e!r}" + (f" at {e.source_line}" if e.source_line else "")],
-        subject=(t.name, e.output.name),
-    )

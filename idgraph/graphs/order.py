@@ -10,8 +10,9 @@ from idgraph.ir import Fusion, Tensor, TensorExpr
 
 def order_nests(fusion: Fusion) -> None:
     """Raise `ScheduleError` where operations that share a loop depend on one outside of it that depends on them."""
-    depth = max((t.inline_position for t in fusion.tensors), default=0)
-    for level in range(depth + 1):
+    # The groups change only at a level where a tensor is inlined; at the last one no loop is shared.
+    *levels, _ = sorted({0, *(t.inline_position for t in fusion.tensors)})
+    for level in levels:
         _order_level(fusion, level)
 
 
@@ -60,10 +61,12 @@ class Joined:
         return self._members[level].get(nest, (nest,))
 
     def _unite(self, level: int, a: TensorExpr, b: TensorExpr) -> None:
-        small, large = sorted((self._nest(level, a), self._nest(level, b)), key=lambda n: len(self._of(level, n)))
+        small, large = self._nest(level, a), self._nest(level, b)
         if small is large:
             return
-        moved = self._of(level, small)
+        moved, stay = self._of(level, small), self._of(level, large)
+        if len(moved) > len(stay):
+            small, large, moved = large, small, stay
         self._leader[level].update(dict.fromkeys(moved, large))
         self._members[level].setdefault(large, [large]).extend(moved)  # a copy of it for each one would be quadratic
         self._members[level].pop(small, None)

@@ -344,10 +344,13 @@ def reset(tensor: Tensor) -> None:
     tensor.fusion.touch()
 
 
+_WAYS: Mapping[str, Parallel] = {p: p for p in PARALLEL}
+
+
 def parallelize(tensor: Tensor, axis: int, parallel: str) -> None:
     """See `Tensor.parallelize`."""
     at = _axis(tensor, axis, "parallelize")
-    known: Parallel | None = next((p for p in PARALLEL if p == parallel), None)
+    known = _WAYS.get(parallel) if isinstance(parallel, str) else None
     if known is None:
         raise ScheduleError(
             f"parallelize: unknown way {parallel!r} for {tensor.loop[at].label}",

@@ -248,13 +248,16 @@ class _Nests:
             return
         if t not in self.stored and t.ndim:
             self.widen(t)
-        if t not in self.stored and _is_cheap(t, self.stored):
+        leader = None
+        if t not in self.stored:
             reads = reads_of(t)
             complete = self.complete(reads)
-            if len(reads) > len(complete):
+            if len(reads) > len(complete) and _is_cheap(t, self.stored):
                 keep = complete or reads[-1:]
                 self.copy(t, [r for r in reads if r not in keep])
-        leader = None if t in self.stored else self.leader(t)
+                leader = self.leader(t)
+            else:
+                leader = self.led(t, reads, complete)
         if leader is None:
             self.stored.add(t)
             self.whole.add(t)
@@ -312,7 +315,10 @@ class _Nests:
         None where several need parts only, so that no loops of theirs visit all that the others read, and for a scan
         whose reader is looped over as a row reduction, which runs along another axis."""
         reads = reads_of(t)
-        complete = sorted(self.complete(reads), key=lambda r: r[0] not in fresh)
+        return self.led(t, reads, sorted(self.complete(reads), key=lambda r: r[0] not in fresh))
+
+    def led(self, t: Tensor, reads: Sequence[Read], complete: Sequence[Read]) -> Read | None:
+        """The same of reads that are known, with those that need all of it, the best one last."""
         found = complete[-1] if complete else reads[0] if len(reads) == 1 else None
         scan = t.definition is not None and t.definition.op in SCANS
         return None if scan and found is not None and found[0].output not in self.leads else found

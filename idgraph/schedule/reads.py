@@ -27,6 +27,9 @@ def reads_of(t: Tensor) -> list[Read]:
     """The ways in which ``t`` is read: one for each reader, more where one reads it at several places."""
     found: list[Read] = []
     for use in t.uses:
+        if len(use.inputs) == 1:
+            found.append((use, 0))
+            continue
         at = [k for k, x in enumerate(use.inputs) if x is t]
         found += [(use, k) for k in at if k == at[0] or canonical_operand(use, k) == k]
     return found
@@ -34,10 +37,11 @@ def reads_of(t: Tensor) -> list[Read]:
 
 def reads_all(e: TensorExpr, k: int) -> bool:
     """True where all of the output needs all of operand ``k``: nothing is sliced off, skipped or selected."""
-    cut = any(
+    made = e.output.domain.exprs
+    cut = bool(made) and any(
         (isinstance(x, Stride) and x.source not in e.output.logical)  # else it says where a slice is put
         or (isinstance(x, Resize) and not (is_true(x.left >= 0) and is_true(x.right >= 0)))
-        for x in e.output.domain.exprs
+        for x in made
     )
     return not cut and not any(isinstance(r, Fixed) and r.why == "select" for r in e.reads[k])
 
@@ -116,11 +120,12 @@ def stored_tensors(fusion: Fusion) -> set[Tensor]:
     # A tensor that nothing reads is still computed where it is named as an output only; others are dead but legal.
     kept |= {e.output for e in fusion.exprs if not e.output.uses}
     # Loops that come to an output through a slice, pad or cat further on would make a part of it only.
+    open_ = {t for t in fusion.outputs if t.uses}
     whole = set(kept)
-    for t in reversed(fusion.tensors):
+    for t in reversed(fusion.tensors) if open_ else ():
         if t.uses and all(_in_place(use, k) and use.output in whole for use, k in reads_of(t)):
             whole.add(t)
-    return kept | {t for t in fusion.outputs if t not in whole}
+    return kept | {t for t in open_ if t not in whole} | {t for t in fusion.outputs if not t.uses}
 
 
 def picks_elements(exprs: Iterable[TensorExpr]) -> bool:
