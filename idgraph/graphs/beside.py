@@ -14,7 +14,7 @@ from typing import Protocol
 
 from idgraph.arith import FALSE, TRUE, Expr, and_
 from idgraph.graphs.net import Net, Step, keeps
-from idgraph.ir import DomainExpr, Fixed, Mapped, Tensor
+from idgraph.ir import DomainExpr, Fixed, Mapped, Tensor, tensor_of
 
 _STEPS = 64  # expressions looked at for one axis
 _NEAR = 32  # those looked at to see whether any can be worth it
@@ -95,7 +95,7 @@ class Beside:
     def _is_on_the_way(self, e: DomainExpr) -> bool:
         """False of the part of a concatenated axis whose operand the way did not come through."""
         out = e.outputs[0]
-        t = out.tensor
+        t = tensor_of(out)
         if len(out.definitions) < 2 or t is None or t.definition is None:
             return True
         through, _ = self._through(t)
@@ -114,7 +114,7 @@ class Beside:
 
     def _operands(self, e: DomainExpr) -> Iterator[tuple[Tensor, Sequence[Tensor]]]:
         """The operands whose part ``e`` is and that the way came through, with the tensors it came from."""
-        t = e.outputs[0].tensor
+        t = tensor_of(e.outputs[0])
         if len(e.outputs[0].definitions) > 1 and t is not None and t.definition is not None:
             through, owners = self._through(t)
             yield from ((t.definition.inputs[k], owners) for k in _parts(t, e) if t.definition.inputs[k] in through)
@@ -150,7 +150,7 @@ class Beside:
         return [], ()
 
     def _owners(self, node: int) -> list[Tensor]:
-        owners = (e.outputs[0].tensor for e in self._net.alike(node))
+        owners = (tensor_of(e.outputs[0]) for e in self._net.alike(node))
         return list(dict.fromkeys(t for t in owners if t is not None))
 
 
