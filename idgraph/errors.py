@@ -296,7 +296,7 @@ def arguments(
     ``first``: all arguments are looked at before the call. Else only flags are, and the others when the call has
     raised what is not an `IdGraphError`; an exception that no argument explains ends in an ``error`` that tells it.
     ``keep`` makes, of the arguments, the function that puts back what the call may have changed when it failed or was
-    interrupted (`idgraph.ir.state`).
+    interrupted (`idgraph.ir.guards`).
 
     >>> import idgraph as ig
     >>> ig.emit(5)

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from idgraph.arith import FALSE, TRUE, Expr, and_
 from idgraph.graphs.net import Net, Step, keeps
-from idgraph.ir import DomainExpr, Fixed, Mapped, Tensor
+from idgraph.ir import DomainExpr, Fixed, Mapped, Tensor, tensor_of
 
 _STEPS = 64  # expressions looked at for one axis
 _NEAR = 32  # those looked at to see whether any can be worth it
@@ -101,7 +101,7 @@ class Beside:
     def _is_on_the_way(self, e: DomainExpr) -> bool:
         """False of the part of a concatenated axis whose operand the way did not come through."""
         out = e.outputs[0]
-        t = out.tensor
+        t = tensor_of(out)
         if len(out.definitions) < 2 or t is None or t.definition is None:
             return True
         through, _ = self._through(t)
@@ -121,7 +121,7 @@ class Beside:
     def _operands(self, e: DomainExpr) -> Iterator[tuple[Tensor, _Owners]]:
         """The operands whose part ``e`` is and that the way came through, with the tensors it came from."""
         mine = _operands(e)
-        t = e.outputs[0].tensor
+        t = tensor_of(e.outputs[0])
         if mine and t is not None:
             through, owners = self._through(t)
             yield from ((p, owners) for p in mine if p in through)
@@ -162,7 +162,7 @@ class _Owners:
 
     def __init__(self, net: Net, node: int | None) -> None:
         self._net = net
-        found = () if node is None else (e.outputs[0].tensor for e in net.alike(node))
+        found = () if node is None else (tensor_of(e.outputs[0]) for e in net.alike(node))
         self._made = [t for t in dict.fromkeys(found) if t is not None]
         self._groups = frozenset(() if node is None else net.outs(node))
 
@@ -192,7 +192,7 @@ def may_follow(net: Net, group: int, known: Mapping[int, Expr]) -> bool:
 
 def _operands(e: DomainExpr) -> list[Tensor]:
     """The operands of a concatenation whose part of the axis an expression makes; of others none."""
-    t = e.outputs[0].tensor
+    t = tensor_of(e.outputs[0])
     if len(e.outputs[0].definitions) < 2 or t is None or t.definition is None:
         return []
     return [t.definition.inputs[k] for k in _parts(t, e)]

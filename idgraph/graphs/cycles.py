@@ -20,7 +20,7 @@ from idgraph.graphs.rings import Ring
 from idgraph.graphs.rounds import Round, around, kind_of
 from idgraph.graphs.valgraph import Group, ValGraph
 from idgraph.graphs.ways import Way, cyclic, empty_ways, find_ways, placed
-from idgraph.ir import IterDomain, Tensor, TensorExpr
+from idgraph.ir import IterDomain, Tensor, TensorExpr, tensor_of
 from idgraph.ir.domains import DomainExpr
 
 K = TypeVar("K", bound=Hashable)
@@ -126,7 +126,7 @@ class Cycle(Printed, Generic[K]):
     @cached_property
     def lines(self) -> tuple[SourceLine, ...]:
         """The user's lines behind the expressions, then that of the closing operation."""
-        made = (e.outputs[0].tensor for e in self.exprs)
+        made = (tensor_of(e.outputs[0]) for e in self.exprs)
         lines = dict.fromkeys(t.source_line for t in made if t is not None and t.source_line)
         if self.closing is not None and self.closing.source_line is not None:
             lines[self.closing.source_line] = None
@@ -181,7 +181,7 @@ class Cycle(Printed, Generic[K]):
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """Every tensor with an axis on the cycle, in the order of the groups."""
-        keyed = (axis_of(k).tensor for g in self.groups for k in g)
+        keyed = (tensor_of(axis_of(k)) for g in self.groups for k in g)
         return tuple(dict.fromkeys(t for t in keyed if t is not None))
 
     @property
@@ -227,7 +227,7 @@ class Cycle(Printed, Generic[K]):
 
 def e_tensor(e: DomainExpr) -> str:
     """``of t3 = cat(...) at file:line`` for a domain expression on the root-to-logical path of a tensor."""
-    t = e.outputs[0].tensor
+    t = tensor_of(e.outputs[0])
     if t is None:
         return ""
     if t.definition is not None and any(x is e for x in t.domain.exprs):
@@ -293,7 +293,7 @@ class _Finder(Generic[K]):
         """Of equal expressions the number of one that an operation made rather than a schedule."""
         for n in self.net.equal[node]:
             e = self.graph.nodes.form[n].expr
-            t = e.outputs[0].tensor
+            t = tensor_of(e.outputs[0])
             if t is not None and any(x is e for x in t.domain.exprs):
                 return n
         return node

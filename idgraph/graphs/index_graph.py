@@ -25,9 +25,9 @@ from idgraph.graphs.reasons import Explanation
 from idgraph.graphs.same_loop import Meetings, Met
 from idgraph.graphs.uses import Key, LocalExprs, Use, UseKeys, key_of
 from idgraph.graphs.valgraph import Group, ValGraph
-from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Merge, Tensor, TensorExpr
+from idgraph.ir import Fixed, Fusion, IterDomain, Mapped, Merge, Tensor, TensorExpr, tensor_of
 from idgraph.ir.domains import is_one
-from idgraph.ir.loops import is_int
+from idgraph.ir.indexing import is_int
 
 # A tensor, an operation that it is inlined into, and the position of a loop that the two share.
 SharedLoop = tuple[Tensor, TensorExpr, int]
@@ -358,8 +358,9 @@ def _refuse_shifts(graph: IndexGraph, exprs: Sequence[TensorExpr]) -> None:
         for g in cycle.groups:
             for key in g:
                 d, e = key[0], key[1]
-                if d.tensor is not None and d.tensor in e.inputs and d.tensor.inline_position:
-                    uses.setdefault(e, d.tensor)
+                t = tensor_of(d)
+                if t is not None and t in e.inputs and t.inline_position:
+                    uses.setdefault(e, t)
         shared = [t for t in dict.fromkeys(uses.values()) if sum(u is t for u in uses.values()) > 1]
         t = shared[0] if shared else next(iter(uses.values()), None)
         at = [_at(e) for e, u in uses.items() if u is t]

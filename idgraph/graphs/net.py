@@ -10,7 +10,7 @@ from idgraph.graphs.effects import Effects
 from idgraph.graphs.forms import own_exprs
 from idgraph.graphs.keys import axis_of
 from idgraph.graphs.valgraph import ValGraph
-from idgraph.ir import DomainExpr, IterDomain
+from idgraph.ir import DomainExpr, IterDomain, tensor_of
 
 
 class Step(NamedTuple):
@@ -73,7 +73,7 @@ def keeps(net: Net, node: int) -> bool:
 
 def frame_of(d: IterDomain) -> list[IterDomain]:
     """The axes that a tensor has beside one of its own, neither made of it nor what it is made of."""
-    t = d.tensor
+    t = tensor_of(d)
     if t is None:
         return []
     lists = [axes for axes in (t.root, t.logical, t.loop) if d in axes]

@@ -13,7 +13,7 @@ from typing import NamedTuple, cast
 
 from idgraph.graphs.keys import key_text
 from idgraph.graphs.uses import key_of
-from idgraph.ir import SCATTERS, Fixed, IterDomain, Loaded, Mapped, Tensor, TensorExpr
+from idgraph.ir import SCATTERS, Fixed, IterDomain, Loaded, Mapped, Tensor, TensorExpr, tensor_of
 
 _KEYS = 100  # keys of a group that are looked at
 _GROUPS = 1000  # groups that are visited
@@ -66,7 +66,9 @@ def crossings(graph: str, keys: Iterable[object]) -> Iterator[Crossing]:
 
 def two_axes(mine: Iterable[object], theirs: Iterable[object]) -> str | None:
     """Where the two sides hold different axes of one tensor (under one operation), which; else None."""
-    listed = [(d, e, t) for d, e in map(_parts, islice(mine, _KEYS)) if d is not None and (t := d.tensor) is not None]
+    listed = [
+        (d, e, t) for d, e in map(_parts, islice(mine, _KEYS)) if d is not None and (t := tensor_of(d)) is not None
+    ]
     for other, under in map(_parts, islice(theirs, _KEYS)):
         for d, e, t in listed:
             if other is not None and other is not d and e is under and d in t.axes and other in t.axes:
@@ -99,7 +101,7 @@ def _reads(
     d: IterDomain, under: TensorExpr | None, key: Callable[[IterDomain, TensorExpr, int | None], Hashable]
 ) -> Iterator[Crossing]:
     """An axis that an operation reads, but not at the coordinate of an axis of its own, with those axes; both ways."""
-    t = d.tensor
+    t = tensor_of(d)
     if t is None:
         return
     for e in t.uses if under is None else (under,):
@@ -148,7 +150,7 @@ def _unmapped(e: TensorExpr, k: int, p: int) -> Iterator[tuple[IterDomain, str]]
 
 def _nests(d: IterDomain, e: TensorExpr) -> Iterator[Crossing]:
     """The same axis under the operation that makes its tensor and under those that read it, with what they share."""
-    t = d.tensor
+    t = tensor_of(d)
     if t is None:
         return
     made = t.definition
@@ -171,7 +173,7 @@ def _nest_text(d: IterDomain, t: Tensor, e: TensorExpr, other: TensorExpr) -> st
 
 def _loops(d: IterDomain) -> Iterator[Crossing]:
     """A loop and the loops at the same place of the tensors that are read by, or read, its tensor."""
-    t = d.tensor
+    t = tensor_of(d)
     if t is None or d not in t.loop:
         return
     j = t.loop.index(d)

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from idgraph.errors import ScheduleError
 from idgraph.graphs.loops import Nests
-from idgraph.ir import Fusion, IterDomain, Tensor
+from idgraph.ir import Fusion, IterDomain, Tensor, tensor_of
 from idgraph.ir.domains import Parallel
 
 
@@ -76,7 +76,7 @@ def _one_way(members: Sequence[IterDomain]) -> Parallel:
         a, b = (found[w] for w in chosen[:2])
         raise ScheduleError(
             f"the loops {a.label} on {a.parallel} and {b.label} on {b.parallel} are one by inlining",
-            where=next((t.source_line for t in (a.tensor, b.tensor) if t is not None), None),
+            where=next((t.source_line for t in map(tensor_of, (a, b)) if t is not None), None),
             because=["a shared loop runs one way"],
             subject=tuple(t.name for t in (a.tensor, b.tensor) if t is not None),
         )

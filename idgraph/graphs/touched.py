@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from idgraph.graphs.forms import own_domains, own_exprs
-from idgraph.ir import SCATTERS, IterDomain, Mapped, TensorExpr
+from idgraph.ir import SCATTERS, IterDomain, Mapped, TensorExpr, tensor_of
 from idgraph.ir.domains import is_one
 
 At = IterDomain | tuple[int, int]  # an own axis, or a place that is read otherwise: operand and axis
@@ -19,7 +19,7 @@ Touched = dict[TensorExpr, frozenset[At]]
 def touches(d: IterDomain) -> Touched:
     """Every operation that touches an axis, the one that makes its tensor and those that read it, and where."""
     found: Touched = {}
-    t = d.tensor
+    t = tensor_of(d)
     if t is None or is_one(d.extent):
         return found
     if t.definition is not None:

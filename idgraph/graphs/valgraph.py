@@ -21,6 +21,7 @@ from idgraph.graphs.nodes import Nodes
 from idgraph.graphs.parting import Edge, crossings, first_parting, two_axes
 from idgraph.graphs.reasons import ANY, Equal, Explanation, Fact, Reason, Reasons, Why
 from idgraph.ir.domains import DomainExpr
+from idgraph.ir.fusion import tensor_of
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -148,7 +149,7 @@ def _short(group: Group[Any]) -> str:
 
 
 def _line(x: DomainExpr) -> str:
-    t = x.outputs[0].tensor
+    t = tensor_of(x.outputs[0])
     if t is None or not any(e is x for e in t.domain.exprs):
         return f" ({x.line})" if x.line is not None else ""
     return f" of {t.name}" + (f" ({t.source_line})" if t.source_line else "")

@@ -27,7 +27,7 @@ from idgraph.errors import IndexingError, user_line
 from idgraph.index.access_function import AccessFunction
 from idgraph.index.live import COUNTED
 from idgraph.index.loop import Loop
-from idgraph.ir.fusion import is_int
+from idgraph.ir.indexing import is_int
 
 if TYPE_CHECKING:
     from idgraph.ir import Tensor

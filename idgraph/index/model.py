@@ -54,7 +54,7 @@ from idgraph.ir import (
 )
 from idgraph.ir.advice import advised
 from idgraph.ir.domains import is_one
-from idgraph.ir.loops import is_int
+from idgraph.ir.indexing import is_int
 
 T = TypeVar("T")
 Conditions = tuple[tuple[Expr, ...], tuple[Bound, ...]]  # conjuncts that are needed, and all bounds behind them

@@ -9,7 +9,7 @@ from idgraph.arith import FALSE, TRUE, Expr, simplify
 from idgraph.display import Printed
 from idgraph.graphs.own_axes import Bound, Side
 from idgraph.index.access_function import AccessFunction
-from idgraph.ir import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle
+from idgraph.ir import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, tensor_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Conjunct:
     @property
     def label(self) -> str:
         """The axis as the user counts it (``t3 axis 0``), or by name where it is not one of the shape."""
-        t = self.axis.tensor
+        t = tensor_of(self.axis)
         if t is not None and self.axis in t.axes:
             return f"{t.name} axis {t.axes.index(self.axis)}"
         return f"reduced axis {self.axis.label}" if self.axis.kind == "reduction" else self.axis.label

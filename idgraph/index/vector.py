@@ -41,7 +41,7 @@ from idgraph.index.lanes import (
 from idgraph.index.loop import Loop
 from idgraph.index.peel import Peel, peel_of
 from idgraph.ir import item_size
-from idgraph.ir.loops import is_int
+from idgraph.ir.indexing import is_int
 
 WIDEST = 16  # bytes that one access of a GPU or of a SIMD unit moves
 _MAX_RUN = 4096

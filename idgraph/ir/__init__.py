@@ -1,15 +1,14 @@
 """Axes, tensors, operations and fusions, with a text form that prints and parses back."""
 
 from idgraph.ir import create, gather, pointwise, reduce, reshape, scan, scatter, shape
-from idgraph.ir.domains import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle
+from idgraph.ir.domains import DomainExpr, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, TensorDomain
 from idgraph.ir.dtypes import DTYPES, DType, Scalar, is_float, is_integer, item_size
-from idgraph.ir.exprs import SCANS, SCATTERS, AxisRead, Fixed, Loaded, Mapped, TensorExpr
-from idgraph.ir.fusion import Fusion, check_fusion, current_fusion
+from idgraph.ir.exprs import SCANS, SCATTERS, AxisRead, Fixed, Loaded, Mapped
+from idgraph.ir.fusion import Fusion, Tensor, TensorExpr, check_fusion, current_fusion, tensor_of
 from idgraph.ir.parsing import copy_fusion, parse_fusion
 from idgraph.ir.printing import print_fusion
 from idgraph.ir.rebuild import AttrEdit, Edit, InputEdit, NewSteps, StepEdit, SymbolEdit, rebuild
 from idgraph.ir.scatter import adds, combines, entry_axes, written_at
-from idgraph.ir.tensor import Tensor, TensorDomain
 
 # Importing these modules registers the primitive operations.
 PRIMITIVES = (create, gather, pointwise, reduce, reshape, scan, scatter, shape)
@@ -20,5 +19,5 @@ __all__ = [
     "Stride", "Swizzle", "SymbolEdit", "Tensor", "TensorDomain", "TensorExpr", "adds", "check_fusion", "combines",
     "copy_fusion",
     "current_fusion", "entry_axes", "is_float", "is_integer", "item_size", "parse_fusion", "print_fusion", "rebuild",
-    "written_at",
+    "tensor_of",    "written_at",
 ]  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from idgraph.errors import ScheduleError, short_repr, user_line
 
@@ -78,5 +78,6 @@ class Choices:
         return " ".join(f"{n}={str(v).lower()}" for n, v in self.made().items())
 
 
+Memory: TypeAlias = Literal["auto", "local", "shared", "global"]
 NAMES: Final = tuple(f.name for f in fields(Choices) if f.name != "of")
 NO_CHOICES: Final = Choices()

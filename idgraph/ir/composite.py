@@ -6,11 +6,12 @@ from idgraph.arith import as_expr
 from idgraph.errors import OperationError, arguments, user_line
 from idgraph.ir.dtypes import DTypeLike, check_dtype, is_float
 from idgraph.ir.exprs import Attr
-from idgraph.ir.fusion import apply_op, is_int
+from idgraph.ir.fusion import Tensor, apply_op
+from idgraph.ir.guards import building
+from idgraph.ir.indexing import is_int
 from idgraph.ir.movement import Dims, at_user_line, flatten, resolve_dim, resolve_dims
+from idgraph.ir.operators import product
 from idgraph.ir.ops import cast, checked, div, exp, log, sub
-from idgraph.ir.state import building
-from idgraph.ir.tensor import Tensor, product
 
 
 def _reduce(op: str, x: Tensor, dim: Dims, keepdim: bool, name: str | None, dtype: DTypeLike | None = None) -> Tensor:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isfinite
-from typing import TYPE_CHECKING
 
 from idgraph.arith import Expr
 from idgraph.errors import OperationError, short_repr
 from idgraph.ir.dtypes import Scalar, check_dtype, is_float
 from idgraph.ir.exprs import Attr
+from idgraph.ir.fusion import Fusion, Tensor
 from idgraph.ir.pointwise import flat_domain
 from idgraph.ir.registry import primitive
 from idgraph.ir.shape import expr_tuple
-from idgraph.ir.tensor import Tensor
 from idgraph.ir.verify import LARGEST
-
-if TYPE_CHECKING:
-    from idgraph.ir.fusion import Fusion
 
 
 @primitive("full")

@@ -6,14 +6,11 @@ attributes are values (integer expressions).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, get_args
 
 from idgraph.arith import Expr, as_expr
 from idgraph.errors import SourceLine
-
-if TYPE_CHECKING:
-    from idgraph.ir.tensor import Tensor
 
 Kind = Literal["iteration", "reduction", "broadcast", "gather_scatter"]
 Parallel = Literal[
@@ -28,6 +25,15 @@ PARALLEL: tuple[Parallel, ...] = get_args(Parallel)
 SWIZZLES: tuple[SwizzleKind, ...] = get_args(SwizzleKind)
 _ONE = as_expr(1)
 _LETTER: dict[Kind, str] = {"iteration": "I", "reduction": "r", "broadcast": "b", "gather_scatter": "g"}
+
+
+class Owner(Protocol):
+    """The tensor of an axis, as far as the axis knows it; `idgraph.ir.fusion.tensor_of` gives the tensor itself."""
+
+    @property
+    def name(self) -> str:
+        """Unique in its fusion."""
+        ...
 
 
 class IterDomain:
@@ -49,7 +55,7 @@ class IterDomain:
 
     __slots__ = ("definitions", "extent", "kind", "name", "parallel", "tensor")
 
-    def __init__(self, number: int, extent: Expr, kind: Kind, tensor: Tensor | None = None) -> None:
+    def __init__(self, number: int, extent: Expr, kind: Kind, tensor: Owner | None = None) -> None:
         self.name = f"{_LETTER[kind]}{number}"
         self.extent = extent
         self.kind: Kind = kind
@@ -305,6 +311,25 @@ class Swizzle:
 
 
 DomainExpr = Split | Merge | Resize | Stride | Roll | Swizzle
+
+
+@dataclass(slots=True)
+class TensorDomain:
+    """The axes of one tensor, four times.
+
+    ``root``: as the producer sees them; ``logical``: as consumers see them (with reduction axes); ``allocation``: in
+    memory order, outermost first; ``loop``: as scheduled, outermost first. ``strides`` are elements for each
+    allocation axis, None where they follow from the extents (contiguous). ``exprs`` lie between root and logical,
+    ``loop_exprs`` were added by the schedule.
+    """
+
+    root: tuple[IterDomain, ...]
+    logical: tuple[IterDomain, ...]
+    allocation: tuple[IterDomain, ...]
+    loop: tuple[IterDomain, ...]
+    strides: tuple[Expr | None, ...]
+    exprs: tuple[DomainExpr, ...] = ()
+    loop_exprs: list[DomainExpr] = field(default_factory=list[DomainExpr])
 
 
 def is_one(extent: Expr) -> bool:

@@ -1,20 +1,14 @@
-"""Tensor expressions: an operation, the tensors it reads and writes, and how each operand's axes are read."""
+"""How an operation reads the axes of its operands, and what its attributes are."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from idgraph.arith import Expr
-from idgraph.display import Printed, Sheet
-from idgraph.errors import OperationError, SourceLine, arguments
 from idgraph.ir.domains import IterDomain
-from idgraph.ir.dtypes import Scalar
 from idgraph.ir.optable import SCANS_OF
-
-if TYPE_CHECKING:
-    from idgraph.ir.tensor import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,83 +64,3 @@ def _positions(value: Attr, rank: int) -> Attr:
     if isinstance(value, tuple):
         return tuple(_positions(v, rank) for v in value)
     return value % rank if isinstance(value, int) and rank else value
-
-
-class TensorExpr(Printed):
-    """One operation: ``op`` applied to ``args`` (tensors, numbers) with ``attrs``, making ``outputs``.
-
-    ``inputs`` are the tensors among ``args``, one entry for each operand (a tensor read twice stands there twice);
-    ``reads[k]`` says for each axis of ``inputs[k].axes`` how it is read. ``source_line`` is the user's line.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> t1 = f.input("t0", shape=(64,))[:32]
-    >>> t1.definition
-    t1[I2] = slice(t0[I0]; dims=(0,), starts=(0,), stops=(32,), steps=(1,))
-    >>> t1.definition.op, t1.definition.reads
-    ('slice', ((Mapped(domain=I1[64]),),))
-    >>> t1.definition.output.name, t1.definition.is_reduction
-    ('t1', False)
-    """
-
-    __slots__ = ("args", "attrs", "inputs", "name", "op", "outputs", "reads", "source_line")
-
-    def __init__(
-        self,
-        name: str,
-        op: str,
-        args: tuple[Tensor | Scalar | Expr, ...],
-        attrs: Mapping[str, Attr],
-        inputs: tuple[Tensor, ...],
-        reads: tuple[tuple[AxisRead, ...], ...],
-        source_line: SourceLine | None,
-    ) -> None:
-        self.name = name
-        self.op = op
-        self.args = args
-        self.attrs: dict[str, Attr] = dict(attrs)
-        self.inputs = inputs
-        self.reads = reads
-        self.outputs: tuple[Tensor, ...] = ()
-        self.source_line = source_line
-
-    @property
-    def output(self) -> Tensor:
-        """The tensor it makes (the first of several)."""
-        return self.outputs[0]
-
-    @property
-    def is_reduction(self) -> bool:
-        """True when some axis of the output is reduced."""
-        return any(d.kind == "reduction" for d in self.output.logical)
-
-    @arguments(OperationError, first=True)
-    def operands_of(self, tensor: Tensor) -> tuple[int, ...]:
-        """The operand numbers at which ``tensor`` is read; empty when it is not."""
-        return tuple(k for k, t in enumerate(self.inputs) if t is tensor)
-
-    def sheet(self) -> Sheet:
-        """The rows that notebooks show: the operation, its line, and how it reads each axis of each operand."""
-        rows = [("line", str(self.source_line))] if self.source_line is not None else []
-        for t, row in zip(self.inputs, self.reads, strict=True):
-            ways = [f"{d!r} {_read_text(r, self)}" for d, r in zip(t.axes, row, strict=True)]
-            rows.append((f"reads {t.name}", "\n".join(ways) or "its only element"))
-        return Sheet(repr(self), ("", ""), tuple(rows))
-
-    def __repr__(self) -> str:
-        def show(t: Tensor) -> str:
-            return f"{t.name}[{', '.join(d.name for d in t.logical)}]"
-
-        args = ", ".join(show(a) if hasattr(a, "logical") else str(a) for a in self.args)  # type: ignore[arg-type]
-        attrs = ", ".join(f"{k}={plain_text(v)}" for k, v in self.attrs.items())
-        return f"{', '.join(show(t) for t in self.outputs)} = {self.op}({args}{'; ' + attrs if attrs else ''})"
-
-
-def _read_text(read: AxisRead, e: TensorExpr) -> str:
-    match read:
-        case Mapped(domain):
-            return f"at {domain!r}"
-        case Fixed(index, why):
-            return f"at {index} ({why})"
-        case Loaded(operand):
-            return f"where {e.inputs[operand].name} says"

@@ -1,17 +1,21 @@
-"""A Fusion: a DAG of tensor expressions over tensors, the symbols of its extents, and its own verification.
+"""A Fusion, its tensors and its operations: a DAG that builds, rewrites and verifies itself.
 
-Long: one class, whose parts share its tables.
+Long: three classes that hold each other, so that no module is needed twice; what they call stands in modules below.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeGuard, cast
+from dataclasses import fields
+from functools import partial
+from operator import attrgetter
+from typing import Any, TypeAlias, cast
 from weakref import ReferenceType, ref
 
 from idgraph.arith import Expr, as_expr, is_true, simplify, symbol, symbol_text
+from idgraph.display import Printed, Sheet
 from idgraph.errors import (
     FusionError,
     IdGraphError,
@@ -22,17 +26,23 @@ from idgraph.errors import (
     shortened,
     user_line,
 )  # fmt: skip
+from idgraph.ir.choices import NO_CHOICES, Choices, Memory
 from idgraph.ir.decisions import Decision, Format
-from idgraph.ir.domains import IterDomain, Kind, is_one
-from idgraph.ir.dtypes import DTypeLike, Scalar, check_dtype, scalar_dtype
-from idgraph.ir.exprs import Attr, AxisRead, TensorExpr, from_the_front, plain_text
-from idgraph.ir.indexing import attr, basic_index, flags, listed, plain
+from idgraph.ir.domains import IterDomain, Kind, Owner, TensorDomain, is_one
+from idgraph.ir.dtypes import DType, DTypeLike, Scalar, check_dtype, scalar_dtype
+from idgraph.ir.exprs import Attr, AxisRead, Fixed, Loaded, Mapped, from_the_front, plain_text
+from idgraph.ir.foreign import Foreign
+from idgraph.ir.guards import Member, Restorable, Restore
+from idgraph.ir.guards import building as adding
+from idgraph.ir.indexing import attr, flags, is_int, listed, plain
+from idgraph.ir.operators import Operators
+from idgraph.ir.protocols import TensorLike
 from idgraph.ir.registry import apply
-from idgraph.ir.rewriting import Rewrites
+from idgraph.ir.rewriting import Mark, with_front
+from idgraph.ir.scheduling import Steps
 from idgraph.ir.showing import ShownFusion
-from idgraph.ir.state import building as adding
+from idgraph.ir.step import Step
 from idgraph.ir.symbols import symbol_bound
-from idgraph.ir.tensor import Tensor, TensorDomain
 from idgraph.ir.verify import LARGEST, AxisError, check_name, check_symbols, violations
 
 _current: ContextVar[ReferenceType[Fusion] | None] = ContextVar("idgraph_current_fusion", default=None)
@@ -47,12 +57,296 @@ def current_fusion() -> Fusion:
     return fusion
 
 
-def is_int(value: object) -> TypeGuard[int]:
-    """An int that is not a bool."""
-    return isinstance(value, int) and not isinstance(value, bool)
+class TensorExpr(Printed):
+    """One operation: ``op`` applied to ``args`` (tensors, numbers) with ``attrs``, making ``outputs``.
+
+    ``inputs`` are the tensors among ``args``, one entry for each operand (a tensor read twice stands there twice);
+    ``reads[k]`` says for each axis of ``inputs[k].axes`` how it is read. ``source_line`` is the user's line.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> t1 = f.input("t0", shape=(64,))[:32]
+    >>> t1.definition
+    t1[I2] = slice(t0[I0]; dims=(0,), starts=(0,), stops=(32,), steps=(1,))
+    >>> t1.definition.op, t1.definition.reads
+    ('slice', ((Mapped(domain=I1[64]),),))
+    >>> t1.definition.output.name, t1.definition.is_reduction
+    ('t1', False)
+    """
+
+    __slots__ = ("args", "attrs", "inputs", "name", "op", "outputs", "reads", "source_line")
+
+    def __init__(
+        self,
+        name: str,
+        op: str,
+        args: tuple[Tensor | Scalar | Expr, ...],
+        attrs: Mapping[str, Attr],
+        inputs: tuple[Tensor, ...],
+        reads: tuple[tuple[AxisRead, ...], ...],
+        source_line: SourceLine | None,
+    ) -> None:
+        self.name = name
+        self.op = op
+        self.args = args
+        self.attrs: dict[str, Attr] = dict(attrs)
+        self.inputs = inputs
+        self.reads = reads
+        self.outputs: tuple[Tensor, ...] = ()
+        self.source_line = source_line
+
+    @property
+    def output(self) -> Tensor:
+        """The tensor it makes (the first of several)."""
+        return self.outputs[0]
+
+    @property
+    def is_reduction(self) -> bool:
+        """True when some axis of the output is reduced."""
+        return any(d.kind == "reduction" for d in self.output.logical)
+
+    @arguments(OperationError, first=True)
+    def operands_of(self, tensor: Tensor) -> tuple[int, ...]:
+        """The operand numbers at which ``tensor`` is read; empty when it is not."""
+        return tuple(k for k, t in enumerate(self.inputs) if t is tensor)
+
+    def sheet(self) -> Sheet:
+        """The rows that notebooks show: the operation, its line, and how it reads each axis of each operand."""
+        rows = [("line", str(self.source_line))] if self.source_line is not None else []
+        for t, row in zip(self.inputs, self.reads, strict=True):
+            ways = [f"{d!r} {_read_text(r, self)}" for d, r in zip(t.axes, row, strict=True)]
+            rows.append((f"reads {t.name}", "\n".join(ways) or "its only element"))
+        return Sheet(repr(self), ("", ""), tuple(rows))
+
+    def __repr__(self) -> str:
+        def show(t: Tensor) -> str:
+            return f"{t.name}[{', '.join(d.name for d in t.logical)}]"
+
+        args = ", ".join(show(a) if hasattr(a, "logical") else str(a) for a in self.args)  # type: ignore[arg-type]
+        attrs = ", ".join(f"{k}={plain_text(v)}" for k, v in self.attrs.items())
+        return f"{', '.join(show(t) for t in self.outputs)} = {self.op}({args}{'; ' + attrs if attrs else ''})"
 
 
-class Fusion(Rewrites, ShownFusion):
+def _read_text(read: AxisRead, e: TensorExpr) -> str:
+    match read:
+        case Mapped(domain):
+            return f"at {domain!r}"
+        case Fixed(index, why):
+            return f"at {index} ({why})"
+        case Loaded(operand):
+            return f"where {e.inputs[operand].name} says"
+
+
+_AXES = tuple(f.name for f in fields(TensorDomain) if f.name != "loop_exprs")
+_KEPT = ("_name", "alignment", "choices", "definition", "domain", "dtype", "inline_position", "memory", "offset")
+_fields_of, _lists_of = attrgetter(*_KEPT), attrgetter(*_AXES)
+Saved: TypeAlias = tuple[Any, ...]
+"""What `Tensor.saved` keeps: a flat tuple, as the collector walks every object of a hundred thousand tensors."""
+
+
+class Tensor(Operators, Steps, Member, Printed, Foreign):
+    """A tensor of a fusion. Build one with `Fusion.input` or an operation, not by hand.
+
+    ``shape`` is a tuple of ints, or of integer expressions where extents are symbols.
+
+    >>> import idgraph as ig
+    >>> t = ig.Fusion("f").input("t", shape=(4, 32))
+    >>> u = t * 2.0 + t
+    >>> u.shape, u.dtype, u.definition.op
+    ((4, 32), 'float32', 'add')
+    >>> u.name, u.ndim, u.root, u.logical, u.allocation, u.axes
+    ('t2', 2, (I4[4], I5[32]), (I4[4], I5[32]), (I4[4], I5[32]), (I4[4], I5[32]))
+    >>> [e.op for e in t.uses], u.T.shape, [step.name for step in u.split(0, 2).log]
+    (['mul', 'add'], (32, 4), ['split'])
+    >>> u.source_line.line
+    1
+    >>> before = u.saved()
+    >>> u.forget("split")
+    >>> u.put_back(before)
+    >>> [step.name for step in u.log]
+    ['split']
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_log",
+        "_name",
+        "_readers",
+        "_uses",
+        "alignment",
+        "choices",
+        "definition",
+        "domain",
+        "dtype",
+        "fusion",
+        "inline_position",
+        "memory",
+        "offset",
+    )  # fmt: skip
+
+    def __init__(self, fusion: Fusion, name: str, dtype: DType, domain: TensorDomain) -> None:
+        self.fusion = fusion
+        self._name = name
+        self.dtype: DType = dtype
+        self.domain = domain
+        self.definition: TensorExpr | None = None
+        # A fusion has a hundred thousand tensors: most have one reader, and no step of a schedule, so no list for them.
+        self._readers: list[TensorExpr] | None = None  # None while there is at most one
+        self._uses: tuple[TensorExpr, ...] | None = ()
+        self.inline_position = 0
+        self.memory: Memory = "auto"
+        self.choices: Choices = NO_CHOICES
+        self.alignment = 16
+        self.offset: Expr | int = 0
+        self._log: list[Step] | None = None
+
+    # names and axes -----------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """Unique in its fusion; may be set."""
+        return self._name
+
+    @name.setter
+    def name(self, value: str) -> None:
+        self.fusion.note_name(self, value)
+        self._name = value
+
+    @property
+    def uses(self) -> tuple[TensorExpr, ...]:
+        """The operations that read it, each once, in the order in which they were built."""
+        if self._uses is None:  # kept between additions: a tensor may have a hundred thousand readers
+            self._uses = tuple(self._readers or ())
+        return self._uses
+
+    def add_use(self, expr: TensorExpr) -> None:
+        """Note a reader; for `Fusion` only."""
+        if self._readers is not None:
+            self._readers.append(expr)
+            self._uses = None
+        elif self._uses:
+            self._readers, self._uses = [*self._uses, expr], None
+        else:
+            self._uses = (expr,)
+
+    def drop_use(self, expr: TensorExpr) -> None:
+        """Forget a reader; for `Fusion` only."""
+        kept = list(self.readers())
+        kept.remove(expr)
+        self.read_by(kept)
+
+    def readers(self) -> tuple[TensorExpr, ...]:
+        """The same as `uses`, without keeping it; for `Fusion` only."""
+        return self._uses if self._uses is not None else tuple(self._readers or ())
+
+    def read_by(self, readers: Sequence[TensorExpr]) -> None:
+        """Set the readers; for `Fusion` only."""
+        few = len(readers) < 2
+        self._readers, self._uses = (None, tuple(readers)) if few else (list(readers), None)
+
+    @property
+    def log(self) -> list[Step]:
+        """The steps of its schedule, in the order in which they were done."""
+        if self._log is None:
+            self._log = []
+        return self._log
+
+    def forget(self, step: str) -> None:
+        """Take the steps of that name out of the log; for schedulers only."""
+        if self._log:
+            self._log[:] = [s for s in self._log if s.name != step]
+
+    def state(self) -> Restore:
+        """The function that puts the tensor back as it is now: `put_back` of `saved`."""
+        return partial(self.put_back, self.saved())
+
+    def saved(self) -> Saved:
+        """Its fields, lists of axes, log, readers, and its axes' own fields; for guards of calls only."""
+        domain = self.domain
+        axes: list[object] = []
+        for d in dict.fromkeys((*domain.root, *domain.logical, *domain.loop)):
+            axes += (d, d.parallel, d.definitions, d.tensor)
+        steps, log = tuple(domain.loop_exprs), tuple(self._log or ())
+        return *_fields_of(self), *_lists_of(domain), steps, log, self.readers(), axes
+
+    def put_back(self, saved: Saved) -> None:
+        """Be as when ``saved`` was made; for guards of calls only."""
+        *values, steps, log, readers, axes = saved
+        for name, value in zip(_KEPT, values, strict=False):
+            setattr(self, name, value)
+        for name, value in zip(_AXES, values[len(_KEPT) :], strict=True):
+            setattr(self.domain, name, value)
+        self.domain.loop_exprs[:] = steps
+        if log or self._log:
+            self.log[:] = log
+        self.read_by(readers)
+        for at in range(0, len(axes), 4):
+            axes[at].parallel, axes[at].definitions, axes[at].tensor = axes[at + 1 : at + 4]
+
+    @property
+    def root(self) -> tuple[IterDomain, ...]:
+        """Axes as the (first) producer sees them."""
+        return self.domain.root
+
+    @property
+    def logical(self) -> tuple[IterDomain, ...]:
+        """Axes as consumers see them; reduced axes stand here with kind "reduction"."""
+        return self.domain.logical
+
+    @property
+    def allocation(self) -> tuple[IterDomain, ...]:
+        """Axes in memory order, outermost first."""
+        return self.domain.allocation
+
+    @property
+    def loop(self) -> tuple[IterDomain, ...]:
+        """Axes as scheduled, outermost first."""
+        return self.domain.loop
+
+    @property
+    def axes(self) -> tuple[IterDomain, ...]:
+        """The logical axes without reduced ones: one for each entry of ``shape``."""
+        logical = self.domain.logical
+        kept = [d for d in logical if d.kind != "reduction"]
+        return logical if len(kept) == len(logical) else tuple(kept)
+
+    @property
+    def shape(self) -> tuple[int | Expr, ...]:
+        """Extents of ``axes``: ints, or expressions where symbolic."""
+        return tuple(int(d.extent) if d.extent.is_const else d.extent for d in self.axes)
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes of ``shape``."""
+        return len(self.axes)
+
+    @property
+    def source_line(self) -> SourceLine | None:
+        """The user's line that made it."""
+        return self.definition.source_line if self.definition is not None else self.fusion.input_line(self)
+
+    def sheet(self) -> Sheet:
+        """The rows that notebooks show: shape, axes, schedule, operations around it."""
+        made = "input" if self.definition is None else repr(self.definition)
+        shape = "(" + ", ".join(map(str, self.shape)) + ("," if self.ndim == 1 else "") + ")"
+        rows = [("shape", f"{shape} {self.dtype}"), ("made by", made)]
+        rows += [("line", str(self.source_line))] if self.source_line is not None else []
+        for name in ("root", "logical", "allocation", "loop"):
+            axes: tuple[IterDomain, ...] = getattr(self.domain, name)
+            how = [f" {d.parallel}" if name == "loop" and d.parallel != "serial" else "" for d in axes]
+            rows.append((name, ", ".join(f"{d!r}{h}" for d, h in zip(axes, how, strict=True)) or "none"))
+        rows += [("inlined", f"at {self.inline_position}")] if self.inline_position else []
+        rows += [("memory", self.memory)] if self.memory != "auto" else []
+        readers = self.readers()
+        more = f" and {len(readers) - 12} more" if len(readers) > 12 else ""
+        rows.append(("read by", (", ".join(e.output.name for e in readers[:12]) + more) or "nothing"))
+        return Sheet(self.name, ("", ""), tuple(rows))
+
+    def __repr__(self) -> str:
+        return f"{self.name}[{', '.join(map(repr, self.logical))}]"
+
+
+class Fusion(Restorable, ShownFusion):
     """A named DAG of operations.
 
     >>> import idgraph as ig
@@ -320,7 +614,7 @@ class Fusion(Rewrites, ShownFusion):
 
     # used by the builders -----------------------------------------------------------------------------------------
 
-    def new_domain(self, extent: int | Expr, kind: Kind | None = None, tensor: Tensor | None = None) -> IterDomain:
+    def new_domain(self, extent: int | Expr, kind: Kind | None = None, tensor: Owner | None = None) -> IterDomain:
         """A fresh axis; kind None means broadcast for extent 1, else iteration."""
         size = as_expr(extent)
         if size.is_const and int(size) > LARGEST:
@@ -330,7 +624,7 @@ class Fusion(Rewrites, ShownFusion):
         self._domains += 1
         return made
 
-    def free_strides(self, tensor: Tensor, contiguity: Sequence[bool]) -> tuple[Expr | None, ...]:
+    def free_strides(self, tensor: TensorLike, contiguity: Sequence[bool]) -> tuple[Expr | None, ...]:
         """None for contiguous allocation axes, a stride symbol for the others."""
         if all(contiguity):
             return (None,) * len(contiguity)
@@ -444,10 +738,6 @@ class Fusion(Rewrites, ShownFusion):
         self.touch()
         return tensor
 
-    def index(self, tensor: Tensor, items: tuple[object, ...]) -> Tensor:
-        """NumPy's basic indexing; see `Tensor.__getitem__`."""
-        return self.building("index", lambda: basic_index(tensor, items))
-
     def input_line(self, tensor: Tensor) -> SourceLine | None:
         """The line at which an input was declared."""
         return self._input_lines.get(tensor.name)
@@ -495,6 +785,139 @@ class Fusion(Rewrites, ShownFusion):
         """A checked extent given to an operation."""
         return self._extent(op, axis, extent)
 
+    # rewrites -------------------------------------------------------------------------------------------------------
+
+    def trying(self, build: Callable[[], Tensor], line: SourceLine | None) -> tuple[Tensor, tuple[TensorExpr, ...]]:
+        """The result of ``build``, with the operations it adds at the end: for `adopt`, or `undo` to take them back."""
+        count = len(self._exprs)
+        with self.at_line(line):
+            made = build()
+        return made, tuple(self._exprs[count:])
+
+    @property
+    def mark(self) -> Mark:
+        """The present state, for `undo` and `restore`."""
+        counts = (len(self._exprs), len(self._tensors), len(self._inputs), len(self._outputs), len(self._symbols))
+        return Mark(counts, self._made, self._domains)
+
+    def undo(self, mark: Mark) -> None:
+        """Take back every operation added since ``mark``; names go on from there."""
+        self.remove(list(reversed(self._exprs[mark.counts[0] :])))
+        self._made, self._domains = mark.made, mark.domains
+
+    def restore(self, mark: Mark) -> None:
+        """Take back all that was added at the end since ``mark``, also what an interrupt left half added.
+
+        The time is proportional to the fusion: this is for calls that failed.
+        """
+        exprs, tensors, inputs, outputs, symbols = mark.counts
+        self._in_order()
+        self._made, self._domains = mark.made, mark.domains
+        del self._exprs[exprs:], self._inputs[inputs:], self._outputs[outputs:]
+        for name in list(self._tensors)[tensors:]:
+            del self._tensors[name]
+            self._input_lines.pop(name, None)
+        for name in list(self._symbols)[symbols:]:
+            del self._symbols[name]
+        known = set(self._exprs)
+        for t in self._tensors.values():
+            t.read_by([e for e in t.readers() if e in known])
+        self.touch()
+
+    def remove(self, exprs: Sequence[TensorExpr]) -> None:
+        """Take operations away whose outputs nobody else reads."""
+        self._in_order()
+        gone = set(exprs)
+        for e in exprs:
+            for t in dict.fromkeys(e.inputs):
+                t.drop_use(e)
+            for t in e.outputs:
+                del self._tensors[t.name]
+        self._exprs = [e for e in self._exprs if e not in gone]
+        self.touch()
+
+    def adopt(self, t: Tensor, made: Tensor, exprs: Sequence[TensorExpr]) -> None:
+        """Let ``t`` be computed as ``made``, a tensor of its shape that the last of ``exprs`` makes; they move in front
+        of what reads t, and t's own definition goes. Loops of t are those of ``made``.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t = f.output(f.input("x", shape=(4,)) * 2.0)
+        >>> made, exprs = f.trying(lambda: f["x"] + f["x"], None)
+        >>> f.adopt(t, made, exprs)
+        >>> t.definition
+        t1[I2] = add(x[I0], x[I0])
+        """
+        self._in_order()
+        old, new = t.definition, made.definition
+        if old is None or new is None or new not in exprs or made.uses:
+            raise OperationError(f"{t.name} cannot be computed as {made.name}")
+        for x in dict.fromkeys(old.inputs):
+            x.drop_use(old)
+        t.definition, t.domain, t.inline_position = new, made.domain, 0
+        t.log.clear()
+        new.outputs = (t,)
+        exprs_of = (*made.domain.exprs, *made.domain.loop_exprs)
+        for d in {*made.root, *made.logical, *(d for x in exprs_of for d in (*x.inputs, *x.outputs))}:
+            d.tensor = t
+        moved = set(exprs)
+        rest = [e for e in self._exprs if e not in moved]
+        at = rest.index(old)
+        self._exprs = [*rest[:at], *exprs, *rest[at + 1 :]]
+        fresh = [e.output.name for e in exprs if e is not new]
+        names = [n for n in self._tensors if n not in fresh and n != made.name]
+        names[names.index(t.name) : names.index(t.name)] = fresh
+        self._tensors = {n: self._tensors[n] for n in names}
+        self.touch()
+
+    def replace_operand(
+        self, use: TensorExpr, old: Tensor, new: Tensor, operands: Collection[int] | None = None
+    ) -> None:
+        """Let ``use`` read ``new``, a copy of ``old`` made just now, instead; keeps producers before consumers.
+
+        ``operands`` are the numbers of those operands that do, by default all that are ``old``.
+        """
+        number, args = -1, list[Tensor | Scalar | Expr]()
+        for a in use.args:
+            number += isinstance(a, Tensor)
+            args.append(new if a is old and (operands is None or number in operands) else a)
+        use.args = tuple(args)
+        use.inputs = tuple(a for a in args if isinstance(a, Tensor))
+        if old not in use.inputs:
+            old.drop_use(use)
+        new.add_use(use)
+        maker = new.definition
+        if maker is not None:
+            self._moves.pop(maker, None)
+            self._moves[maker] = use
+        self.touch()
+
+    def _in_order(self) -> None:
+        """Put operations that `replace_operand` made readable in front of their readers: all at once, when somebody
+        asks for the order. Tensors print in order, so a copy stands in front of what its reader makes."""
+        if not self._moves:
+            return
+        moves, front = self._moves, dict[TensorExpr, list[TensorExpr]]()
+        self._moves = {}
+        for maker, use in moves.items():
+            front.setdefault(use, []).append(maker)
+        self._exprs = with_front([e for e in self._exprs if e not in moves], front)
+        named = {maker.output.name: maker for maker in moves}
+        ahead = {use.output.name: [m.output.name for m in makers] for use, makers in front.items()}
+        names = with_front([n for n in self._tensors if n not in named], ahead)
+        self._tensors = {n: self._tensors[n] for n in names}
+
+    def replace(self, old: Tensor, new: Tensor) -> None:
+        """Let all who read ``old`` read ``new``, which is computed before it and has the same values; ``old`` goes."""
+        for use in old.uses:
+            use.inputs = tuple(new if t is old else t for t in use.inputs)
+            use.args = tuple(new if a is old else a for a in use.args)
+            old.drop_use(use)
+            if use not in new.uses:
+                new.add_use(use)
+        if old.definition is not None:
+            self.remove([old.definition])
+
     # whole --------------------------------------------------------------------------------------------------------
 
     @shortened
@@ -510,6 +933,17 @@ class Fusion(Rewrites, ShownFusion):
         if found:
             hint = "" if self._outputs else "mark what it computes: f.output(tensor)"
             raise FusionError(f"fusion {self.name} is not well formed: {len(found)} violation(s)", found, hint=hint)
+
+
+def tensor_of(axis: IterDomain) -> Tensor | None:
+    """The tensor of an axis, which itself knows only an owner of some name; None for an axis outside a tensor.
+
+    >>> import idgraph as ig
+    >>> t = ig.Fusion("f").input("t", shape=(64,))
+    >>> tensor_of(t.logical[0]) is t
+    True
+    """
+    return axis.tensor if isinstance(axis.tensor, Tensor) else None
 
 
 def check_fusion(value: object, who: str, error: type[IdGraphError] = IdGraphError) -> Fusion:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from idgraph.arith import Expr, as_expr, is_true, simplify
 from idgraph.errors import OperationError
 from idgraph.ir.domains import DomainExpr, IterDomain, Resize
 from idgraph.ir.dtypes import Scalar, is_integer
 from idgraph.ir.exprs import Attr, AxisRead, Loaded, Mapped
-from idgraph.ir.pointwise import aligned_reads, broadcast_axes, read_of, same_extent, shape_text
+from idgraph.ir.fusion import Fusion, Tensor
+from idgraph.ir.indexing import shape_text
+from idgraph.ir.pointwise import aligned_reads, broadcast_axes, read_of, same_extent
 from idgraph.ir.reduce import check_axis, one_tensor
 from idgraph.ir.registry import primitive
 from idgraph.ir.shape import define, moved_domain
-from idgraph.ir.tensor import Tensor
-
-if TYPE_CHECKING:
-    from idgraph.ir.fusion import Fusion
 
 
 def check_index(index: Tensor) -> None:

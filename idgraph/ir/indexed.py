@@ -12,13 +12,12 @@ from idgraph.arith import Expr, is_true
 from idgraph.errors import OperationError, arguments
 from idgraph.ir.dtypes import DType, Scalar, is_integer
 from idgraph.ir.exprs import Attr
-from idgraph.ir.fusion import apply_op
+from idgraph.ir.fusion import Tensor, apply_op
+from idgraph.ir.guards import building
 from idgraph.ir.indexing import attr, listed
 from idgraph.ir.movement import at_user_line, pad, permute, resolve_dim
 from idgraph.ir.ops import add, cast, checked, lt, where
 from idgraph.ir.scatter import ADDED
-from idgraph.ir.state import building
-from idgraph.ir.tensor import Tensor
 
 # Operations that make no negative number of numbers that are not negative.
 _KEEP_SIGN = frozenset(

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import index
-from typing import Any, SupportsIndex, cast
+from typing import Any, SupportsIndex, TypeGuard, cast
 
 from idgraph.arith import Expr, as_expr, is_true, maximum, minimum, simplify
 from idgraph.errors import OperationError, short_repr, user_line
 from idgraph.ir.exprs import Attr
-from idgraph.ir.pointwise import shape_text
+from idgraph.ir.protocols import L, TensorLike
 from idgraph.ir.registry import apply
-from idgraph.ir.tensor import Tensor
+
+
+def is_int(value: object) -> TypeGuard[int]:
+    """An int that is not a bool."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def plain(value: object) -> object:
@@ -110,7 +114,7 @@ def resolve_slice(n: Expr, start: object, stop: object, step: object) -> tuple[E
     return first, smaller(last, first), step
 
 
-def slice_dims(tensor: Tensor, wanted: Sequence[tuple[int, object, object, object]], name: str | None = None) -> Tensor:
+def slice_dims(tensor: L, wanted: Sequence[tuple[int, object, object, object]], name: str | None = None) -> L:
     """One slice operation over several axes: (axis, start, stop, step), each as NumPy means it."""
     dims: list[int] = []
     starts: list[int | Expr] = []
@@ -131,7 +135,12 @@ def slice_dims(tensor: Tensor, wanted: Sequence[tuple[int, object, object, objec
     return apply(tensor.fusion, "slice", (tensor,), attrs, name)
 
 
-def _expand_ellipsis(tensor: Tensor, items: tuple[object, ...]) -> list[object]:
+def shape_text(tensor: TensorLike) -> str:
+    """``(2, n)``: a shape for messages."""
+    return f"({', '.join(map(str, tensor.shape))}{',' if tensor.ndim == 1 else ''})"
+
+
+def _expand_ellipsis(tensor: TensorLike, items: tuple[object, ...]) -> list[object]:
     used = sum(1 for i in items if i is not None and i is not Ellipsis)
     if used > tensor.ndim:
         raise OperationError(
@@ -146,7 +155,7 @@ def _expand_ellipsis(tensor: Tensor, items: tuple[object, ...]) -> list[object]:
     return [*items[:at], *fill, *items[at + 1 :]]
 
 
-def basic_index(tensor: Tensor, items: tuple[object, ...]) -> Tensor:
+def basic_index(tensor: L, items: tuple[object, ...]) -> L:
     """See `Tensor.__getitem__`."""
     full = _expand_ellipsis(tensor, items)
     slices: list[tuple[int, object, object, object]] = []

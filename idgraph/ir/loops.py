@@ -17,11 +17,10 @@ Long: one function for each schedule step.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from idgraph.arith import Expr, as_expr, ceildiv, is_true, simplify
-from idgraph.errors import ScheduleError, SourceLine, did_you_mean, short_repr, user_line
+from idgraph.errors import ScheduleError, did_you_mean, short_repr, user_line
 from idgraph.ir.choices import NO_CHOICES
 from idgraph.ir.domains import (
     PARALLEL,
@@ -39,40 +38,16 @@ from idgraph.ir.domains import (
     SwizzleKind,
     is_one,
 )
-from idgraph.ir.exprs import SCATTERS, Attr, plain_text
+from idgraph.ir.exprs import SCATTERS, Attr
 from idgraph.ir.gaps import checked_strides
+from idgraph.ir.indexing import is_int
 from idgraph.ir.places import axis_place, related
+from idgraph.ir.protocols import TensorLike
+from idgraph.ir.step import Step
 from idgraph.ir.verify import check_symbols
 
-if TYPE_CHECKING:
-    from idgraph.ir.tensor import Tensor
 
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One logged schedule step: the method's name and its arguments (axes by name where domains were given).
-
-    ``line`` is the user's. ``at`` grows from step to step over all tensors of a fusion: replayed in another order, a
-    step may not be legal.
-    """
-
-    name: str
-    args: tuple[Attr, ...]
-    kwargs: Mapping[str, Attr]
-    at: int = field(default=0, compare=False)
-    line: SourceLine | None = field(default=None, compare=False)
-
-    def __str__(self) -> str:
-        given = [*map(plain_text, self.args), *(f"{k}={plain_text(v)}" for k, v in self.kwargs.items())]
-        return f"{self.name}({', '.join(given)})"
-
-
-def is_int(value: object) -> bool:
-    """An int that is not a bool, whatever the annotation of a caller's argument says."""
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _axis(tensor: Tensor, axis: int, step: str) -> int:
+def _axis(tensor: TensorLike, axis: int, step: str) -> int:
     count = len(tensor.loop)
     if not is_int(axis) or not -count <= axis < count:
         raise ScheduleError(
@@ -83,7 +58,7 @@ def _axis(tensor: Tensor, axis: int, step: str) -> int:
     return axis % count
 
 
-def _amount(tensor: Tensor, value: object, step: str) -> Expr:
+def _amount(tensor: TensorLike, value: object, step: str) -> Expr:
     """A size or distance given to a step: an int or an integer expression."""
     if isinstance(value, Expr) and not value.is_condition:
         if value.is_const:  # as of a step that is replayed
@@ -96,10 +71,10 @@ def _amount(tensor: Tensor, value: object, step: str) -> Expr:
             hint="an int (n // 2, not n / 2), or an expression of this fusion's symbols",
             where=user_line(),
         )
-    return as_expr(cast("int", value))
+    return as_expr(value)
 
 
-def _domains(tensor: Tensor, values: object, step: str) -> list[IterDomain]:
+def _domains(tensor: TensorLike, values: object, step: str) -> list[IterDomain]:
     """A list of axes given to a step."""
     given = cast("Sequence[object]", values) if isinstance(values, (list, tuple)) else (values,)
     found = [d for d in given if isinstance(d, IterDomain)]
@@ -112,7 +87,7 @@ def _domains(tensor: Tensor, values: object, step: str) -> list[IterDomain]:
     return found
 
 
-def log_step(tensor: Tensor, name: str, *args: Attr, **kwargs: Attr) -> None:
+def log_step(tensor: TensorLike, name: str, *args: Attr, **kwargs: Attr) -> None:
     """Note a step that was taken, for the text form."""
     tensor.log.append(Step(name, args, kwargs, tensor.fusion.version, user_line()))
     tensor.fusion.touch()
@@ -128,7 +103,7 @@ def result_kind(sources: Iterable[IterDomain], extent: Expr) -> Kind:
     return "broadcast" if is_one(extent) and kinds <= {"broadcast", "iteration"} else "iteration"
 
 
-def _mixed_reduction(tensor: Tensor, step: str, domains: Sequence[IterDomain]) -> None:
+def _mixed_reduction(tensor: TensorLike, step: str, domains: Sequence[IterDomain]) -> None:
     reduced = {d.kind == "reduction" for d in domains}
     if len(reduced) > 1:
         names = ", ".join(d.label for d in domains)
@@ -154,7 +129,7 @@ def part_count(extent: Expr, size: Expr) -> Expr:
     return simplify(ceildiv(extent, size))
 
 
-def split_like(tensor: Tensor, at: int, known: Split) -> None:
+def split_like(tensor: TensorLike, at: int, known: Split) -> None:
     """Split loop ``at`` as ``known`` splits another axis; of an axis of the same extent the parts are known."""
     source = tensor.loop[at]
     if source.extent != known.source.extent:
@@ -163,7 +138,7 @@ def split_like(tensor: Tensor, at: int, known: Split) -> None:
         _split(tensor, at, known.factor, known.factor, (known.outer.extent, known.inner.extent), known.inner_split)
 
 
-def split(tensor: Tensor, axis: int, factor: int | Expr, inner: bool) -> None:
+def split(tensor: TensorLike, axis: int, factor: int | Expr, inner: bool) -> None:
     """See `Tensor.split`."""
     at = _axis(tensor, axis, "split")
     source = tensor.loop[at]
@@ -178,7 +153,9 @@ def split(tensor: Tensor, axis: int, factor: int | Expr, inner: bool) -> None:
     _split(tensor, at, factor, size, (rest, size) if inner else (size, rest), inner)
 
 
-def _split(tensor: Tensor, at: int, factor: int | Expr, size: Expr, extents: tuple[Expr, Expr], inner: bool) -> None:
+def _split(
+    tensor: TensorLike, at: int, factor: int | Expr, size: Expr, extents: tuple[Expr, Expr], inner: bool
+) -> None:
     source, fusion = tensor.loop[at], tensor.fusion
     outer, within = (fusion.new_domain(n, source.kind, tensor) for n in extents)
     expr = Split(source, outer, within, size, inner, user_line())
@@ -187,7 +164,7 @@ def _split(tensor: Tensor, at: int, factor: int | Expr, size: Expr, extents: tup
     log_step(tensor, "split", at, factor if isinstance(factor, int) else size, **({} if inner else {"inner": False}))
 
 
-def merge(tensor: Tensor, axis: int, other: int | None) -> None:
+def merge(tensor: TensorLike, axis: int, other: int | None) -> None:
     """See `Tensor.merge`."""
     at = _axis(tensor, axis, "merge")
     if other is None or other == len(tensor.loop):
@@ -211,7 +188,7 @@ def merge(tensor: Tensor, axis: int, other: int | None) -> None:
     log_step(tensor, "merge", at, to)
 
 
-def reorder(tensor: Tensor, order: Mapping[int, int] | Sequence[int]) -> None:
+def reorder(tensor: TensorLike, order: Mapping[int, int] | Sequence[int]) -> None:
     """See `Tensor.reorder`."""
     count = len(tensor.loop)
     if not isinstance(order, (Mapping, list, tuple)):
@@ -235,7 +212,7 @@ def reorder(tensor: Tensor, order: Mapping[int, int] | Sequence[int]) -> None:
     log_step(tensor, "reorder", tuple((o, n) for o, n in sorted(moves.items())))
 
 
-def swizzle(tensor: Tensor, kind: str, x: int, y: int) -> None:
+def swizzle(tensor: TensorLike, kind: str, x: int, y: int) -> None:
     """See `Tensor.swizzle`."""
     at_x, at_y = _axis(tensor, x, "swizzle"), _axis(tensor, y, "swizzle")
     a, b = tensor.loop[at_x], tensor.loop[at_y]
@@ -267,7 +244,7 @@ def xor_stays_inside(x: IterDomain, y: IterDomain) -> bool:
     return size > 0 and not size & (size - 1) and is_true(x.extent <= y.extent)
 
 
-def resize(tensor: Tensor, axis: int, left: int | Expr, right: int | Expr) -> None:
+def resize(tensor: TensorLike, axis: int, left: int | Expr, right: int | Expr) -> None:
     """See `Tensor.resize`."""
     at = _axis(tensor, axis, "resize")
     source = tensor.loop[at]
@@ -289,7 +266,7 @@ def resize(tensor: Tensor, axis: int, left: int | Expr, right: int | Expr) -> No
     log_step(tensor, "resize", at, left, right)
 
 
-def roll(tensor: Tensor, axis: int, shift: int | Expr) -> None:
+def roll(tensor: TensorLike, axis: int, shift: int | Expr) -> None:
     """See `Tensor.roll`."""
     at, amount = _axis(tensor, axis, "roll"), _amount(tensor, shift, "roll")
     source = tensor.loop[at]
@@ -300,7 +277,7 @@ def roll(tensor: Tensor, axis: int, shift: int | Expr) -> None:
     log_step(tensor, "roll", at, shift)
 
 
-def stride(tensor: Tensor, axis: int, start: int | Expr, step: int, extent: int | Expr) -> None:
+def stride(tensor: TensorLike, axis: int, start: int | Expr, step: int, extent: int | Expr) -> None:
     """See `Tensor.stride`."""
     at = _axis(tensor, axis, "stride")
     source = tensor.loop[at]
@@ -320,13 +297,13 @@ def stride(tensor: Tensor, axis: int, start: int | Expr, step: int, extent: int 
     log_step(tensor, "stride", at, start, step, extent)
 
 
-def iterated(tensor: Tensor) -> tuple[IterDomain, ...]:
+def iterated(tensor: TensorLike) -> tuple[IterDomain, ...]:
     """The axes that loops run over before any step: the logical ones, of a scatter the root ones (its index's)."""
     e = tensor.definition
     return tensor.root if e is not None and e.op in SCATTERS else tensor.logical
 
 
-def reset(tensor: Tensor) -> None:
+def reset(tensor: TensorLike) -> None:
     """Forget every loop step: the loops are the logical axes (a scatter's root axes) again, serial and not inlined."""
     tensor.domain.loop_exprs.clear()
     tensor.domain.loop = iterated(tensor)
@@ -347,7 +324,7 @@ def reset(tensor: Tensor) -> None:
 _WAYS: Mapping[str, Parallel] = {p: p for p in PARALLEL}
 
 
-def parallelize(tensor: Tensor, axis: int, parallel: str) -> None:
+def parallelize(tensor: TensorLike, axis: int, parallel: str) -> None:
     """See `Tensor.parallelize`."""
     at = _axis(tensor, axis, "parallelize")
     known = _WAYS.get(parallel) if isinstance(parallel, str) else None
@@ -369,7 +346,7 @@ def parallelize(tensor: Tensor, axis: int, parallel: str) -> None:
     log_step(tensor, "parallelize", at, known)
 
 
-def inline(tensor: Tensor, position: int, *, past: bool = False) -> None:
+def inline(tensor: TensorLike, position: int, *, past: bool = False) -> None:
     """See `Tensor.inline`; ``past`` allows readers with fewer loops, which came or changed since a step was taken."""
     count = len(tensor.loop)
     if not is_int(position) or not -count - 1 <= position <= count:
@@ -425,7 +402,7 @@ def reachable(start: Iterable[IterDomain], exprs: Sequence[DomainExpr]) -> set[I
         pending = rest
 
 
-def _check_cover(tensor: Tensor, domains: Sequence[IterDomain], step: str) -> None:
+def _check_cover(tensor: TensorLike, domains: Sequence[IterDomain], step: str) -> None:
     exprs = related(tensor)
     own = {d for e in exprs for d in (*e.inputs, *e.outputs)} | set(tensor.logical) | set(tensor.root)
     for d in domains:
@@ -463,7 +440,7 @@ def _check_cover(tensor: Tensor, domains: Sequence[IterDomain], step: str) -> No
         )
 
 
-def set_loop(tensor: Tensor, domains: Sequence[IterDomain]) -> None:
+def set_loop(tensor: TensorLike, domains: Sequence[IterDomain]) -> None:
     """See `Tensor.set_loop`."""
     domains = _domains(tensor, domains, "set_loop")
     _check_cover(tensor, domains, "set_loop")
@@ -472,7 +449,7 @@ def set_loop(tensor: Tensor, domains: Sequence[IterDomain]) -> None:
 
 
 def set_allocation(
-    tensor: Tensor,
+    tensor: TensorLike,
     domains: Sequence[IterDomain],
     contiguity: Sequence[bool] | bool,
     steps: Sequence[int] | None = None,
@@ -510,6 +487,6 @@ def set_allocation(
     log_step(tensor, "set_allocation", places, tuple(flags), *(() if given is None else (given,)))
 
 
-def _replace(tensor: Tensor, expr: DomainExpr, loop: Sequence[IterDomain]) -> None:
+def _replace(tensor: TensorLike, expr: DomainExpr, loop: Sequence[IterDomain]) -> None:
     tensor.domain.loop_exprs.append(expr)
     tensor.domain.loop = tuple(loop)

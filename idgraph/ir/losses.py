@@ -9,13 +9,12 @@ from idgraph.errors import OperationError, arguments, short_repr, user_line
 from idgraph.ir.composite import amax, gather, index_select
 from idgraph.ir.composite import sum as summed
 from idgraph.ir.dtypes import is_float, is_integer
-from idgraph.ir.fusion import is_int
-from idgraph.ir.indexing import attr
+from idgraph.ir.fusion import Tensor
+from idgraph.ir.guards import building
+from idgraph.ir.indexing import attr, is_int
 from idgraph.ir.movement import at_user_line, reshape, squeeze, unsqueeze
 from idgraph.ir.ops import add, cast, checked, div, eq, exp, log, mul, ne, sub, where
 from idgraph.ir.pointwise import same_extent
-from idgraph.ir.state import building
-from idgraph.ir.tensor import Tensor
 
 Reduction = Literal["mean", "sum", "none"]
 

@@ -10,12 +10,11 @@ from idgraph.arith import Expr, as_expr
 from idgraph.errors import IdGraphError, OperationError, arguments, user_line
 from idgraph.ir.dtypes import DTypeLike, Scalar
 from idgraph.ir.exprs import Attr
-from idgraph.ir.fusion import Fusion, apply_op, current_fusion
+from idgraph.ir.fusion import Fusion, Tensor, apply_op, current_fusion
+from idgraph.ir.guards import building
 from idgraph.ir.indexing import attr, listed, plain, resolve_slice, slice_dims
 from idgraph.ir.ops import checked
 from idgraph.ir.reduce import check_axis
-from idgraph.ir.state import building
-from idgraph.ir.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Generator

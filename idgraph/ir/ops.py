@@ -7,9 +7,8 @@ from collections.abc import Callable
 from idgraph.arith import Expr
 from idgraph.errors import OperationError, arguments, user_line
 from idgraph.ir.dtypes import DTypeLike, Scalar, check_dtype
-from idgraph.ir.fusion import apply_op
+from idgraph.ir.fusion import Tensor, apply_op
 from idgraph.ir.optable import OPERATIONS
-from idgraph.ir.tensor import Tensor
 
 Operand = Tensor | Scalar | Expr
 

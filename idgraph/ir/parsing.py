@@ -14,12 +14,11 @@ from idgraph.errors import IdGraphError, ParseError, arguments, did_you_mean
 from idgraph.ir.domains import IterDomain
 from idgraph.ir.dtypes import Scalar
 from idgraph.ir.exprs import Attr
-from idgraph.ir.fusion import Fusion
+from idgraph.ir.fusion import Fusion, Tensor
 from idgraph.ir.limits import LIMITS, Limits
 from idgraph.ir.loops import inline
 from idgraph.ir.places import axis_at
 from idgraph.ir.registry import apply, primitives
-from idgraph.ir.tensor import Tensor
 
 MAX_NESTING = 8
 _TOKEN = re.compile(

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from idgraph.errors import ScheduleError, user_line
 from idgraph.ir.domains import DomainExpr, IterDomain
-
-if TYPE_CHECKING:
-    from idgraph.ir.tensor import Tensor
+from idgraph.ir.protocols import TensorLike
 
 
-def related(tensor: Tensor) -> list[DomainExpr]:
+def related(tensor: TensorLike) -> list[DomainExpr]:
     """The axis expressions of a tensor: its own, then the schedule's."""
     return [*tensor.domain.exprs, *tensor.domain.loop_exprs]
 
 
-def axis_place(tensor: Tensor, d: IterDomain) -> str:
+def axis_place(tensor: TensorLike, d: IterDomain) -> str:
     """The place of an axis in its tensor (``root0``, ``logical1``, ``made3.0``): names change, places do not."""
     for name, axes in (("root", tensor.root), ("logical", tensor.logical)):
         if d in axes:
@@ -29,7 +26,7 @@ def axis_place(tensor: Tensor, d: IterDomain) -> str:
     raise ScheduleError(f"{d.label} is not an axis of tensor {tensor.name}", where=user_line())
 
 
-def axis_at(tensor: Tensor, place: str) -> IterDomain | None:
+def axis_at(tensor: TensorLike, place: str) -> IterDomain | None:
     """The axis at a place that `axis_place` named; None where there is none."""
     found = re.fullmatch(r"(root|logical|made|read)(\d{1,6})(?:\.(\d))?", place)
     if found is None:

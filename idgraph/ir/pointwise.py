@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from idgraph.arith import Expr, as_expr, simplify
 from idgraph.errors import OperationError
-from idgraph.ir.domains import IterDomain
+from idgraph.ir.domains import IterDomain, TensorDomain
 from idgraph.ir.dtypes import DType, Scalar, check_dtype, is_float, promote, scalar_dtype
 from idgraph.ir.exprs import Attr, AxisRead, Fixed, Mapped
+from idgraph.ir.fusion import Fusion, Tensor
+from idgraph.ir.indexing import shape_text
 from idgraph.ir.optable import OPERATIONS, Result
 from idgraph.ir.registry import primitive
-from idgraph.ir.tensor import Tensor, TensorDomain
-
-if TYPE_CHECKING:
-    from idgraph.ir.fusion import Fusion
 
 
 def same_extent(a: Expr, b: Expr) -> bool:
@@ -60,11 +57,6 @@ def broadcast_axes(fusion: Fusion, tensors: Sequence[Tensor]) -> tuple[IterDomai
                 )
         axes.append(fusion.new_domain(chosen[2].extent if chosen else 1, None))
     return tuple(axes)
-
-
-def shape_text(tensor: Tensor) -> str:
-    """``(2, n)``: a shape for messages."""
-    return f"({', '.join(map(str, tensor.shape))}{',' if tensor.ndim == 1 else ''})"
 
 
 def read_of(axis: IterDomain, to: IterDomain) -> AxisRead:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING
 
 from idgraph.arith import Expr
 from idgraph.ir.exprs import Attr
-from idgraph.ir.tensor import Tensor
-
-if TYPE_CHECKING:
-    from idgraph.ir.fusion import Fusion
+from idgraph.ir.protocols import FusionLike, TensorLike
 
 
 def quoted(name: str) -> str:
@@ -47,7 +43,7 @@ def value_text(value: Attr) -> str:
             return f"({', '.join(value_text(v) for v in value)}{',' if len(value) == 1 else ''})"
 
 
-def input_arguments(t: Tensor) -> dict[str, Attr]:
+def input_arguments(t: TensorLike) -> dict[str, Attr]:
     """The arguments of `Fusion.input` for ``t`` beside its name; defaults are left out."""
     found: dict[str, Attr] = {
         "shape": tuple(int(d.extent) if d.extent.is_const else d.extent for d in t.logical),
@@ -67,7 +63,7 @@ def input_arguments(t: Tensor) -> dict[str, Attr]:
     return found
 
 
-def _input_line(t: Tensor) -> str:
+def _input_line(t: TensorLike) -> str:
     parts = [f"{k}={value_text(v)}" for k, v in input_arguments(t).items()]
     return f"  {quoted(t.name)} = input({', '.join(parts)})"
 
@@ -78,7 +74,7 @@ def _symbol_line(name: str, s: Expr) -> str:
     return f"  symbol {name}{''.join(bounds)}{f' multiple_of={modulus}' if modulus > 1 else ''}"
 
 
-def print_fusion(fusion: Fusion) -> str:
+def print_fusion(fusion: FusionLike) -> str:
     """The whole fusion as text: symbols, inputs and operations in the order they were made, outputs, schedule."""
     lines = [f"fusion {quoted(fusion.name)} {{"]
     lines += [_symbol_line(n, s) for n, s in fusion.symbols.items()]
@@ -87,7 +83,7 @@ def print_fusion(fusion: Fusion) -> str:
         if e is None:
             lines.append(_input_line(t))
             continue
-        args = [quoted(a.name) if isinstance(a, Tensor) else value_text(a) for a in e.args]
+        args = [value_text(a) if isinstance(a, (int, float, Expr)) else quoted(a.name) for a in e.args]
         attrs = [f"{k}={value_text(v)}" for k, v in e.attrs.items()]
         lines.append(f"  {quoted(t.name)} = {e.op}({', '.join([*args, *attrs])})")
     lines += [f"  output {quoted(t.name)}" for t in fusion.outputs]

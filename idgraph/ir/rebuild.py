@@ -12,11 +12,10 @@ from typing import TypeAlias
 
 from idgraph.arith import Expr
 from idgraph.ir.exprs import Attr
-from idgraph.ir.fusion import Fusion
+from idgraph.ir.fusion import Fusion, Tensor
 from idgraph.ir.parsing import declare_input, replay_step
 from idgraph.ir.printing import input_arguments
 from idgraph.ir.registry import apply
-from idgraph.ir.tensor import Tensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from idgraph.arith import Expr
 from idgraph.errors import OperationError
 from idgraph.ir.domains import IterDomain
 from idgraph.ir.dtypes import DType, Scalar, check_dtype, is_float, promote
-from idgraph.ir.exprs import Attr, AxisRead, Mapped, TensorExpr
+from idgraph.ir.exprs import Attr, AxisRead, Mapped
+from idgraph.ir.fusion import Fusion, Tensor, TensorExpr
 from idgraph.ir.optable import names
 from idgraph.ir.pointwise import flat_domain, read_of, same_extent
 from idgraph.ir.registry import primitive
-from idgraph.ir.tensor import Tensor
-
-if TYPE_CHECKING:
-    from idgraph.ir.fusion import Fusion
 
 REDUCTIONS = names(kind="reduction")
 ROUNDED_TO: Final = "rounded_to"  # attribute of a sum that is a part of another: the type which that one is rounded to

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from idgraph.arith import Expr
 from idgraph.errors import OperationError
@@ -11,19 +11,32 @@ from idgraph.ir.dtypes import Scalar
 from idgraph.ir.exprs import Attr
 from idgraph.ir.verify import AxisError
 
-if TYPE_CHECKING:
-    from idgraph.ir.fusion import Fusion
-    from idgraph.ir.tensor import Tensor
-
-Builder = Callable[["Fusion", "tuple[Tensor | Scalar | Expr, ...]", Mapping[str, Attr], "str | None"], "Tensor"]
-
-_BUILDERS: dict[str, Builder] = {}
+T = TypeVar("T")
+F = TypeVar("F")
 
 
-def primitive(*names: str) -> Callable[[Builder], Builder]:
+class Builds(Protocol[T]):
+    """A fusion whose tensors are of class ``T``, as far as the table knows it."""
+
+    def check_args(self, op: str, args: Sequence[object]) -> None:
+        """See `Fusion.check_args`."""
+        ...
+
+    def building(self, op: str, build: Callable[[], T]) -> T:
+        """See `Fusion.building`."""
+        ...
+
+
+Builder: TypeAlias = Callable[[F, "tuple[T | Scalar | Expr, ...]", Mapping[str, Attr], "str | None"], T]
+"""A function of a fusion, operands, attributes and the output's name that adds the operation and gives its output."""
+
+_BUILDERS: dict[str, Builder[Any, Any]] = {}
+
+
+def primitive(*names: str) -> Callable[[Builder[F, T]], Builder[F, T]]:
     """Register a builder under its operation names (import time only)."""
 
-    def register(builder: Builder) -> Builder:
+    def register(builder: Builder[F, T]) -> Builder[F, T]:
         for name in names:
             if name in _BUILDERS:
                 raise ValueError(f"operation {name} is registered twice")
@@ -39,12 +52,12 @@ def primitives() -> tuple[str, ...]:
 
 
 def apply(
-    fusion: Fusion,
+    fusion: Builds[T],
     op: str,
-    args: Sequence[Tensor | Scalar | Expr],
+    args: Sequence[T | Scalar | Expr],
     attrs: Mapping[str, Attr] | None = None,
     name: str | None = None,
-) -> Tensor:
+) -> T:
     """Build one primitive operation in ``fusion`` and return its output tensor.
 
     Raises `OperationError` for an unknown operation, a tensor of another fusion, or operands without meaning.
@@ -56,6 +69,7 @@ def apply(
     try:
         return fusion.building(op, lambda: builder(fusion, tuple(args), dict(attrs or {}), name))
     except AxisError as error:
-        named = [f"{a.name} of shape {a.shape}" for a in dict.fromkeys(args) if not isinstance(a, (int, float, Expr))]
+        tensors: dict[Any, None] = dict.fromkeys(a for a in args if not isinstance(a, (int, float, Expr)))
+        named = [f"{a.name} of shape {a.shape}" for a in tensors]
         of = f" of {', '.join(named[:4])}{', ...' if len(named) > 4 else ''}" if named else ""
         raise OperationError(f"{op}{of}: {error.what}", where=error.where) from None

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from idgraph.arith import Expr, as_expr, simplify
 from idgraph.errors import OperationError
 from idgraph.ir.domains import DomainExpr, IterDomain, Merge, Split, is_one
 from idgraph.ir.dtypes import Scalar
 from idgraph.ir.exprs import Attr, AxisRead, Fixed, Mapped
-from idgraph.ir.pointwise import same_extent, shape_text
+from idgraph.ir.fusion import Fusion, Tensor
+from idgraph.ir.indexing import shape_text
+from idgraph.ir.pointwise import same_extent
 from idgraph.ir.reduce import one_tensor
 from idgraph.ir.registry import primitive
 from idgraph.ir.shape import define, expr_tuple, moved_domain
-from idgraph.ir.tensor import Tensor
-
-if TYPE_CHECKING:
-    from idgraph.ir.fusion import Fusion
 
 
 def product(extents: Sequence[Expr]) -> Expr:

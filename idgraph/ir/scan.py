@@ -7,19 +7,15 @@ operation; a kernel visits the scanned axis in order and keeps the running value
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from idgraph.arith import Expr
 from idgraph.errors import OperationError
 from idgraph.ir.dtypes import Scalar, check_dtype, is_float
 from idgraph.ir.exprs import SCANS, Attr, AxisRead, Mapped
+from idgraph.ir.fusion import Fusion, Tensor
 from idgraph.ir.pointwise import flat_domain
 from idgraph.ir.reduce import check_axis, one_tensor
 from idgraph.ir.registry import primitive
-from idgraph.ir.tensor import Tensor
-
-if TYPE_CHECKING:
-    from idgraph.ir.fusion import Fusion
 
 
 def _build(

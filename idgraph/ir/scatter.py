@@ -9,22 +9,20 @@ part of them, where the index is smaller). x itself is operand 0: it is read at 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from idgraph.arith import Expr, as_expr, is_true, simplify
 from idgraph.errors import OperationError
-from idgraph.ir.domains import DomainExpr, IterDomain, Resize
+from idgraph.ir.domains import DomainExpr, IterDomain, Resize, TensorDomain
 from idgraph.ir.dtypes import Scalar
-from idgraph.ir.exprs import SCATTERS, Attr, AxisRead, Loaded, Mapped, TensorExpr
+from idgraph.ir.exprs import SCATTERS, Attr, AxisRead, Loaded, Mapped
+from idgraph.ir.fusion import Fusion, Tensor, TensorExpr
 from idgraph.ir.gather import check_index
-from idgraph.ir.pointwise import aligned_reads, broadcast_axes, same_extent, shape_text
+from idgraph.ir.indexing import shape_text
+from idgraph.ir.pointwise import aligned_reads, broadcast_axes, same_extent
 from idgraph.ir.reduce import check_axis
 from idgraph.ir.registry import primitive
 from idgraph.ir.shape import define
-from idgraph.ir.tensor import Tensor, TensorDomain
-
-if TYPE_CHECKING:
-    from idgraph.ir.fusion import Fusion
 
 ADDED = ("float32", "float64", "int32", "int64")
 """Types in which elements are added up in place; `idgraph.scatter_add` widens the others first."""

@@ -6,20 +6,17 @@ Each makes root axes that the operand maps to, and domain expressions from root 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from idgraph.arith import Expr, as_expr, ceildiv, is_true, simplify
 from idgraph.errors import OperationError
-from idgraph.ir.domains import DomainExpr, IterDomain, Resize, Roll, Stride
+from idgraph.ir.domains import DomainExpr, IterDomain, Resize, Roll, Stride, TensorDomain
 from idgraph.ir.dtypes import Scalar, promote
 from idgraph.ir.exprs import Attr, AxisRead, Fixed, Mapped
-from idgraph.ir.pointwise import read_of, same_extent, shape_text
+from idgraph.ir.fusion import Fusion, Tensor
+from idgraph.ir.indexing import shape_text
+from idgraph.ir.pointwise import read_of, same_extent
 from idgraph.ir.reduce import check_axis, int_tuple, one_tensor
 from idgraph.ir.registry import primitive
-from idgraph.ir.tensor import Tensor, TensorDomain
-
-if TYPE_CHECKING:
-    from idgraph.ir.fusion import Fusion
 
 
 def moved_domain(

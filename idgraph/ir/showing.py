@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from idgraph.display import Shown, render, show
 from idgraph.errors import OperationError, arguments, shortened
 from idgraph.ir.printing import print_fusion
-
-if TYPE_CHECKING:
-    from idgraph.ir.fusion import Fusion
+from idgraph.ir.protocols import FusionLike
 
 
 class ShownFusion(Shown):
@@ -42,7 +40,7 @@ class ShownFusion(Shown):
         show(render("loops", self) if loops else str(self))
 
     def __str__(self) -> str:
-        return print_fusion(cast("Fusion", self))
+        return print_fusion(cast("FusionLike", self))
 
     def __repr__(self) -> str:
         return str(self)
@@ -51,4 +49,4 @@ class ShownFusion(Shown):
         return isinstance(other, ShownFusion) and (self is other or str(self) == str(other))
 
     def __hash__(self) -> int:
-        return hash(cast("Fusion", self).name)
+        return hash(cast("FusionLike", self).name)

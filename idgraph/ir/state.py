@@ -1,56 +1,21 @@
-"""The state of fusions before a call, so that a call that fails, or is interrupted, leaves them as they were.
+"""The state of whole fusions before a call: a scheduler that fails, or is interrupted, leaves them as they were.
 
-Three sizes, each no dearer than the call that it guards: operations only add at the end (`building`), a schedule step
-changes one tensor (`Tensor.state`), a scheduler may change all of them (`rewriting`). Each makes, from the arguments of
-a call, the function that puts the state back; `idgraph.errors.arguments` takes them as ``keep``. The state is that of
-every fusion that any of the arguments belongs to: which of them a call changes before it fails depends on the mistake.
+`idgraph.ir.guards` guards the calls that add operations or take one step; a scheduler may change every tensor. The
+state is that of every fusion that any of the arguments belongs to: which of them a call changes depends on the mistake.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from contextlib import suppress
-from itertools import islice
-from typing import TYPE_CHECKING, cast
+from collections.abc import Mapping
+from typing import cast
 
-from idgraph.ir.indexing import MOST_LISTED
-from idgraph.ir.rewriting import Rewrites
-from idgraph.ir.tensor import Restore, Tensor
-
-if TYPE_CHECKING:
-    from idgraph.ir.fusion import Fusion
-
-Args = tuple[object, ...]
-
-
-def building(args: Args, kwargs: Mapping[str, object]) -> Restore | None:
-    """For functions that add operations: the numbers of operations, tensors and symbols.
-
-    >>> import idgraph as ig
-    >>> f = ig.Fusion("f")
-    >>> x = f.input("x", shape=(4,))
-    >>> before = str(f)
-    >>> ig.mean(x, 0, name="x")
-    Traceback (most recent call last):
-    idgraph.errors.OperationError: div: fusion f already has a tensor 'x'
-      ...
-    >>> str(f) == before
-    True
-    """
-    marks = [(fusion, fusion.mark) for fusion in _fusions_among(args, kwargs)]
-    if not marks:
-        return None
-
-    def restore() -> None:
-        for fusion, mark in marks:
-            fusion.restore(mark)
-
-    return restore
+from idgraph.ir.fusion import Fusion
+from idgraph.ir.guards import Args, Restore, fusions_among
 
 
 def rewriting(args: Args, kwargs: Mapping[str, object]) -> Restore | None:
     """For schedulers: everything in the fusions, in time proportional to their size."""
-    states = [whole(fusion) for fusion in _fusions_among(args, kwargs)]
+    states = [whole(cast("Fusion", fusion)) for fusion in fusions_among(args, kwargs)]
     if not states:
         return None
 
@@ -86,31 +51,3 @@ def _copied(value: object) -> object:
     if isinstance(value, list):
         return list(cast("list[object]", value))
     return dict(cast("dict[object, object]", value)) if isinstance(value, dict) else value
-
-
-_NEST = 4  # levels of lists in which a call looks for tensors: no function takes more
-_NUMBERS = (str, bytes, bytearray, memoryview, range)
-
-
-def _fusions_among(args: Args, kwargs: Mapping[str, object]) -> list[Fusion]:
-    """The fusions that the arguments belong to, each once."""
-    found: dict[Fusion, None] = {}
-    _gather((*args, *kwargs.values()), found, _NEST)
-    return list(found)
-
-
-def _gather(values: Iterable[object], found: dict[Fusion, None], depth: int) -> None:
-    """Add the fusions of tensors, of objects that have a fusion or a tensor, and of those in collections."""
-    for value in values:
-        if isinstance(value, Tensor):
-            found[value.fusion] = None
-        elif isinstance(value, Rewrites):
-            found[cast("Fusion", value)] = None
-        elif depth and type(value).__module__.startswith("idgraph."):
-            _gather((getattr(value, "fusion", None), getattr(value, "tensor", None)), found, depth - 1)
-        elif depth and isinstance(value, Sequence | Set | Mapping) and not isinstance(value, _NUMBERS):
-            held = cast("Collection[object]", value)
-            with suppress(Exception):  # whatever a collection of somebody else's raises
-                _gather(islice(held, MOST_LISTED), found, depth - 1)
-                if isinstance(held, Mapping):
-                    _gather(islice(cast("Mapping[object, object]", held).values(), MOST_LISTED), found, depth - 1)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from idgraph.arith import Expr
 from idgraph.errors import OperationError, short_repr, user_line
-from idgraph.ir.exprs import Loaded, Mapped, TensorExpr
-
-if TYPE_CHECKING:
-    from idgraph.ir.fusion import Fusion
-
+from idgraph.ir.exprs import Loaded, Mapped
+from idgraph.ir.protocols import FusionLike, OperationLike
 
 LARGEST = (1 << 63) - 1  # the largest index, size or integer operand
 
@@ -46,7 +43,7 @@ def check_symbols(op: str, values: Iterable[object], known: Container[str], fusi
             check_symbols(op, cast("tuple[object, ...]", x), known, fusion)
 
 
-def _sizes(fusion: Fusion) -> list[str]:
+def _sizes(fusion: FusionLike) -> list[str]:
     """Tensors whose memory no 64-bit address reaches."""
     found: list[str] = []
     for t in fusion.tensors:
@@ -62,7 +59,7 @@ def _sizes(fusion: Fusion) -> list[str]:
     return found
 
 
-def _reads(e: TensorExpr) -> list[str]:
+def _reads(e: OperationLike) -> list[str]:
     found: list[str] = []
     own = {*e.output.root, *e.output.logical}
     for x in e.output.domain.exprs:
@@ -81,7 +78,7 @@ def _reads(e: TensorExpr) -> list[str]:
     return found
 
 
-def violations(fusion: Fusion) -> list[str]:
+def violations(fusion: FusionLike) -> list[str]:
     """All violations of a fusion: operands made before their uses, outputs reachable, reads of the right rank."""
     found: list[str] = []
     made = {t.name for t in fusion.inputs}

@@ -15,7 +15,7 @@ from idgraph.index.warps import BANKS, WARP
 from idgraph.ir import Fusion, IterDomain, Tensor
 from idgraph.ir.device import SECTOR
 from idgraph.ir.dtypes import item_size
-from idgraph.ir.exprs import TensorExpr
+from idgraph.ir.fusion import TensorExpr
 from idgraph.layout.orders import memory_order
 
 VECTOR = 16  # bytes of the widest access of one thread

@@ -5,8 +5,8 @@ from __future__ import annotations
 from idgraph.errors import IdGraphError, ScheduleError
 from idgraph.graphs import build_index_graph
 from idgraph.ir import Fusion, Tensor
-from idgraph.ir.loops import Step
 from idgraph.ir.parsing import parse_fusion
+from idgraph.ir.step import Step
 
 _MOST = 300  # operations of a fusion that is worth copying a dozen times
 Taken = tuple[Tensor, Step]

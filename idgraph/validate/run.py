@@ -10,7 +10,7 @@ import numpy as np
 from idgraph.errors import OperationError, short_repr, user_line
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, check_fusion
-from idgraph.ir.fusion import is_int
+from idgraph.ir.indexing import is_int
 from idgraph.runtime import Target, emit
 from idgraph.validate.addresses import Engine, check_addresses, index_values
 from idgraph.validate.inputs import random_inputs

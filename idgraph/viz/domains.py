@@ -9,7 +9,7 @@ from typing import Any
 from idgraph.graphs import Cycle, DomainGraph, Explanation, ExprGroup, Group, own_domains, own_exprs
 from idgraph.graphs.cycles import e_tensor
 from idgraph.graphs.keys import axis_of
-from idgraph.ir import DomainExpr, Fixed, IterDomain, Mapped, Tensor
+from idgraph.ir import DomainExpr, Fixed, IterDomain, Mapped, Tensor, tensor_of
 from idgraph.viz.fold import folded
 from idgraph.viz.picture import (
     LINE,
@@ -170,7 +170,7 @@ def _group_node(g: Group[Any], colour: tuple[str, str], marks: Marks, collapse: 
 
 def step_node(exprs: Sequence[DomainExpr], key: str, marked: bool, cluster: str = "") -> Node:
     """A rounded box for equal expressions; dashed where only the schedule made them."""
-    tensors = [e.outputs[0].tensor for e in exprs]
+    tensors = [tensor_of(e.outputs[0]) for e in exprs]
     scheduled = all(t is None or not any(e is y for y in t.domain.exprs) for e, t in zip(exprs, tensors, strict=True))
     lines = (Line(clip(step_text(exprs[0]), LIMIT)), Line(step_owner(exprs), "dim"))
     fill = PALE_RED if marked else WHITE
@@ -179,9 +179,9 @@ def step_node(exprs: Sequence[DomainExpr], key: str, marked: bool, cluster: str 
 
 
 def _axis_title(d: IterDomain) -> str:
-    if d.tensor is None:
+    t = tensor_of(d)
+    if t is None:
         return f"{d!r} ({d.kind})"
-    t = d.tensor
     roles = [r for r, axes in (("root", t.root), ("logical", t.logical), ("loop", t.loop)) if d in axes]
     return f"{d.label}[{d.extent}] {d.kind}, {' '.join(roles) or 'in between'}; {where(t)}"
 

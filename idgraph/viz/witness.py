@@ -7,6 +7,7 @@ from typing import Any
 from idgraph.graphs import Cycle, Explanation, key_text
 from idgraph.graphs.cycles import e_tensor
 from idgraph.graphs.keys import axis_of
+from idgraph.ir import tensor_of
 from idgraph.viz.picture import LINE, PALE_RED, RED, WHITE, Edge, Line, Node, Picture, Swatch, colours
 from idgraph.viz.text import clip, wrapped
 from idgraph.viz.words import LIMIT, around, call_text, cycle_head, cycle_lines, step_owner, step_text
@@ -27,7 +28,7 @@ def cycle_picture(cycle: Cycle[Any], *, title: str = "") -> Picture:
             lines.append(Line(clip(f"after one round: {texts[-1]}", LIMIT), "head"))
         tooltip = "\n".join(f"{axis_of(k).label}[{axis_of(k).extent}]" for k in list(g)[:40])
         nodes.append(Node(f"group {p}", tuple(lines), "box", fill, stroke, tooltip))
-        t = e.outputs[0].tensor
+        t = tensor_of(e.outputs[0])
         line = t.source_line if t is not None and any(x is e for x in t.domain.exprs) else e.line
         code = line.code if line is not None else ""
         says = [Line(step_text(e), "head"), Line(step_owner([e]), "dim")]

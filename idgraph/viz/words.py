@@ -22,6 +22,7 @@ from idgraph.ir import (
     TensorExpr,
 )
 from idgraph.ir.exprs import Attr
+from idgraph.ir.fusion import tensor_of
 from idgraph.viz.text import clip
 
 LIMIT = 44  # cells of one line of a box; longer text stands in the tooltip
@@ -74,7 +75,7 @@ def step_owner(exprs: Sequence[DomainExpr]) -> str:
     operations: list[str] = []
     schedules: list[str] = []
     for e in exprs:
-        t = e.outputs[0].tensor
+        t = tensor_of(e.outputs[0])
         if t is None:
             schedules.append("a promoted loop")
         elif t.definition is not None and any(x is e for x in t.domain.exprs):

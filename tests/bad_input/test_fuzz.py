@@ -10,7 +10,8 @@ import pytest
 
 import idgraph as ig
 from idgraph.errors import Keep, OperationError, arguments
-from idgraph.ir.state import building, rewriting
+from idgraph.ir.guards import building
+from idgraph.ir.state import rewriting
 from tests.bad_input.fuzz import fuzz, interrupt
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.checks import foreign_names, layout, length, light_import, prose, public_docs
+from tools.checks import circles, foreign_names, layout, length, light_import, prose, public_docs
 
 
 @pytest.fixture
@@ -63,6 +63,19 @@ def test_layout_names_unknown_and_missing(checkout: Path) -> None:
         ("utils", False),
         ("LICENSE", True),
     ]
+
+
+def test_a_circle_of_modules_is_found(checkout: Path) -> None:
+    (checkout / "idgraph" / "a").mkdir(parents=True)
+    (checkout / "idgraph" / "__init__.py").write_text("from idgraph.a import x\n")
+    (checkout / "idgraph" / "a" / "__init__.py").write_text("")
+    (checkout / "idgraph" / "a" / "x.py").write_text("from idgraph.a import y\n")
+    (checkout / "idgraph" / "a" / "y.py").write_text("import os\n")
+    assert circles.rule(checkout) == []
+    for back in ("if TYPE_CHECKING:\n    from idgraph.a.x import X\n", "def f():\n    from .x import X\n"):
+        (checkout / "idgraph" / "a" / "y.py").write_text(f"from typing import TYPE_CHECKING\n{back}")
+        (found,) = circles.rule(checkout)
+        assert "idgraph.a.x" in found.what and "idgraph.a.y" in found.what
 
 
 def test_long_places_need_a_reason() -> None:

@@ -26,7 +26,7 @@ WORDS = (  # (module, name, where it is an argument or a field)
     ("idgraph.ir.domains", "Kind", "the kind of an axis: `IterDomain.kind`"),
     ("idgraph.ir.domains", "Parallel", "the way that a loop runs: `t.parallelize(axis, ...)`"),
     ("idgraph.ir.domains", "SwizzleKind", "`t.swizzle(kind, x, y)`"),
-    ("idgraph.ir.tensor", "Memory", "`t.set_memory(...)`"),
+    ("idgraph.ir.choices", "Memory", "`t.set_memory(...)`"),
     ("idgraph.runtime", "Target", "`ig.emit`, `ig.compile`, `ig.validate`: target"),
     (
         "idgraph.runtime.compile",

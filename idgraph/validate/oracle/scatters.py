@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from idgraph.errors import OperationError
-from idgraph.ir.exprs import TensorExpr
+from idgraph.ir.fusion import TensorExpr
 from idgraph.validate.oracle.binding import number, numbers
 from idgraph.validate.oracle.moves import Array, Attrs, check_index
 

@@ -1,0 +1,107 @@
+"""Protocols of tensors, operations and fusions, for the modules that `Fusion` itself is made of.
+
+The three hold each other, so their classes stand in one module (`idgraph.ir.fusion`). All that those classes call - the
+steps of a schedule, the operators, the text form, the rules of a fusion - sees them through these protocols only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from idgraph.arith import Expr
+from idgraph.errors import SourceLine
+from idgraph.ir.choices import Choices, Memory
+from idgraph.ir.domains import IterDomain, Kind, Owner, TensorDomain
+from idgraph.ir.dtypes import DType, Scalar
+from idgraph.ir.exprs import Attr, AxisRead
+from idgraph.ir.step import Step
+
+
+class OperationLike(Protocol):
+    """An operation; see `idgraph.ir.fusion.TensorExpr`."""
+
+    name: str
+    op: str
+    attrs: dict[str, Attr]
+    reads: tuple[tuple[AxisRead, ...], ...]
+    source_line: SourceLine | None
+
+    @property
+    def args(self) -> Sequence[TensorLike | Scalar | Expr]: ...
+    @property
+    def inputs(self) -> Sequence[TensorLike]: ...
+    @property
+    def outputs(self) -> Sequence[TensorLike]: ...
+    @property
+    def output(self) -> TensorLike: ...
+    @property
+    def is_reduction(self) -> bool: ...
+
+
+class TensorLike(Protocol):
+    """A tensor; see `idgraph.ir.fusion.Tensor`."""
+
+    alignment: int
+    choices: Choices
+    domain: TensorDomain
+    dtype: DType
+    inline_position: int
+    memory: Memory
+    offset: Expr | int
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def fusion(self) -> FusionLike: ...
+    @property
+    def definition(self) -> OperationLike | None: ...
+    @property
+    def uses(self) -> Sequence[OperationLike]: ...
+    @property
+    def root(self) -> tuple[IterDomain, ...]: ...
+    @property
+    def logical(self) -> tuple[IterDomain, ...]: ...
+    @property
+    def loop(self) -> tuple[IterDomain, ...]: ...
+    @property
+    def axes(self) -> tuple[IterDomain, ...]: ...
+    @property
+    def shape(self) -> tuple[int | Expr, ...]: ...
+    @property
+    def ndim(self) -> int: ...
+    @property
+    def log(self) -> list[Step]: ...
+    @property
+    def source_line(self) -> SourceLine | None: ...
+    def state(self) -> Callable[[], None]: ...
+
+
+class FusionLike(Protocol):
+    """A fusion; see `idgraph.ir.fusion.Fusion`."""
+
+    version: int
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def symbols(self) -> Mapping[str, Expr]: ...
+    @property
+    def tensors(self) -> Sequence[TensorLike]: ...
+    @property
+    def exprs(self) -> Sequence[OperationLike]: ...
+    @property
+    def inputs(self) -> Sequence[TensorLike]: ...
+    @property
+    def outputs(self) -> Sequence[TensorLike]: ...
+    def __contains__(self, tensor: object, /) -> bool: ...
+    def new_domain(self, extent: int | Expr, kind: Kind | None = None, tensor: Owner | None = None) -> IterDomain: ...
+    def free_strides(self, tensor: TensorLike, contiguity: Sequence[bool]) -> tuple[Expr | None, ...]: ...
+    def touch(self) -> None: ...
+    def check_args(self, op: str, args: Sequence[object]) -> None: ...
+    def building(self, op: str, build: Callable[[], Any]) -> Any: ...
+
+
+L = TypeVar("L", bound=TensorLike)
+"""A tensor whose steps and operators give a tensor of its own class."""
+Operand: TypeAlias = "L | Scalar | Expr"

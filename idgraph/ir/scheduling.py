@@ -1,0 +1,270 @@
+"""The schedule steps of tensors: each rewrites the loop axes of one, or says what its kernel obeys, and is logged.
+
+Long: a documented method for each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from idgraph.arith import Expr
+from idgraph.errors import ScheduleError, arguments, did_you_mean, user_line
+from idgraph.ir import loops
+from idgraph.ir.domains import IterDomain
+from idgraph.ir.guards import stepping
+from idgraph.ir.protocols import L
+
+
+class Steps:
+    """The steps by which a user or a scheduler schedules a tensor; a part of `Tensor`.
+
+    >>> import idgraph as ig
+    >>> t = ig.Fusion("f").input("t", shape=(30,)) + 1
+    >>> t.split(0, 8).parallelize(0, "blockIdx.x").loop
+    (I2[4], I3[8])
+    """
+
+    __slots__ = ()
+
+    @arguments(ScheduleError, keep=stepping)
+    def split(self: L, axis: int, factor: int | Expr, *, inner: bool = True) -> L:
+        """Loop axis ``axis`` (extent E) becomes two: (ceil(E/factor), factor), or (factor, ceil(E/factor)).
+
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("t", shape=(30,)) + 1
+        >>> [str(d.extent) for d in t.split(0, 8).loop]
+        ['4', '8']
+        """
+        loops.split(self, axis, factor, inner)
+        return self
+
+    @arguments(ScheduleError, keep=stepping)
+    def merge(self: L, axis: int, other: int | None = None) -> L:
+        """Loop axes ``axis`` and ``other`` (default: the next one) become one, ``axis`` outermost.
+
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("x", shape=(8, 6)) + 1.0
+        >>> t.merge(0).loop
+        (I4[48],)
+        """
+        loops.merge(self, axis, axis + 1 if other is None and loops.is_int(axis) and axis != -1 else other)
+        return self
+
+    @arguments(ScheduleError, keep=stepping)
+    def reorder(self: L, order: Mapping[int, int] | Sequence[int]) -> L:
+        """Move loop axes: ``{old: new}``, the others keep their order; or a full list of old positions.
+
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("x", shape=(8, 6)) + 1.0
+        >>> t.reorder({0: 1}).loop
+        (I3[6], I2[8])
+        """
+        loops.reorder(self, order)
+        return self
+
+    @arguments(ScheduleError, keep=stepping)
+    def swizzle(self: L, kind: str, x: int, y: int) -> L:
+        """Loop axis ``y`` permuted by ``x``: y ^ x ("xor", powers of two) or (x + y) mod extent ("cyclic").
+
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("x", shape=(8, 8)) + 1.0
+        >>> t.swizzle("xor", 0, 1).domain.loop_exprs
+        [Swizzle(I2[8], I3[8] -> I4[8], I5[8]; xor)]
+        """
+        loops.swizzle(self, kind, x, y)
+        return self
+
+    @arguments(ScheduleError, keep=stepping)
+    def resize(self: L, axis: int, left: int | Expr, right: int | Expr) -> L:
+        """Loop axis ``axis`` grows by ``left`` in front and ``right`` behind (negative: is cut).
+
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("x", shape=(8, 6)) + 1.0
+        >>> t.resize(0, 2, -1).loop
+        (I4[9], I3[6])
+        """
+        loops.resize(self, axis, left, right)
+        return self
+
+    @arguments(ScheduleError, keep=stepping)
+    def roll(self: L, axis: int, shift: int | Expr) -> L:
+        """Loop axis ``axis`` is turned: element c stands at (c + shift) mod extent.
+
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("x", shape=(8, 6)) + 1.0
+        >>> t.roll(0, 3).domain.loop_exprs
+        [Roll(I2[8] -> I4[8]; 3)]
+        """
+        loops.roll(self, axis, shift)
+        return self
+
+    @arguments(ScheduleError, keep=stepping)
+    def stride(self: L, axis: int, start: int | Expr, step: int, extent: int | Expr) -> L:
+        """Loop axis ``axis`` runs over ``extent`` of its elements: start + step * c (step -1 runs backwards).
+
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("x", shape=(8, 6)) + 1.0
+        >>> t.stride(0, 7, -1, 8).domain.loop_exprs
+        [Stride(I2[8] -> I4[8]; 7, -1)]
+        """
+        loops.stride(self, axis, start, step, extent)
+        return self
+
+    @arguments(ScheduleError, keep=stepping)
+    def parallelize(self: L, axis: int, parallel: str) -> L:
+        """Loop axis ``axis`` runs on blocks or threads, or is vectorised or unrolled.
+
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("x", shape=(8, 6)) + 1.0
+        >>> t.parallelize(0, "blockIdx.x").parallelize(1, "threadIdx.x").loop
+        (I2[8], I3[6])
+        """
+        loops.parallelize(self, axis, parallel)
+        return self
+
+    @arguments(ScheduleError, keep=stepping)
+    def inline(self: L, position: int) -> L:
+        """Compute at: the loop axes left of ``position`` are shared with every consumer's.
+
+        Whether the consumers' loops agree is checked when indices are asked for, when all loops are known.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t = ig.exp(f.input("x", shape=(8, 6)))
+        >>> u = f.output(t * 2.0)
+        >>> print(ig.viz.loop_nest(f))
+        allocate t1: 48 float32, global
+        for i0 < 8:
+          for i1 < 6:
+            t1 = exp(x)
+        for i0 < 8:
+          for i1 < 6:
+            t2 = mul(t1, 2.0)
+        >>> _ = t.inline(1)
+        >>> print(ig.viz.loop_nest(f))
+        for i0 < 8:
+          allocate t1: 6 float32, private
+          for i1 < 6:
+            t1 = exp(x)
+          for i1 < 6:
+            t2 = mul(t1, 2.0)
+        """
+        loops.inline(self, position)
+        return self
+
+    @arguments(ScheduleError, keep=stepping)
+    def set_loop(self: L, domains: Sequence[IterDomain]) -> L:
+        """Take these axes (of this tensor, covering it once) as loops.
+
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("x", shape=(8, 6)) + 1.0
+        >>> t.set_loop(t.logical[::-1]).loop
+        (I3[6], I2[8])
+        """
+        loops.set_loop(self, domains)
+        return self
+
+    @arguments(ScheduleError, keep=stepping)
+    def set_allocation(
+        self: L,
+        domains: Sequence[IterDomain],
+        contiguity: Sequence[bool] | bool = True,
+        strides: Sequence[int] | None = None,
+    ) -> L:
+        """Lay the tensor out in the order of these axes of it, outermost first.
+
+        ``strides``: elements between neighbours of each of them, as many or more than lie inside, for axes of constant
+        size; None: without gaps where ``contiguity`` says so.
+
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("x", shape=(8, 6)) + 1.0
+        >>> t.set_allocation(t.logical[::-1]).allocation
+        (I3[6], I2[8])
+        """
+        loops.set_allocation(self, domains, contiguity, strides)
+        return self
+
+    @arguments(ScheduleError, keep=stepping)
+    def set_memory(self: L, memory: str) -> L:
+        """Keep an intermediate in "local", "shared" or "global" memory; "auto" lets the emitter choose.
+
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("x", shape=(8, 6)) + 1.0
+        >>> t.set_memory("shared").memory
+        'shared'
+        """
+        for known in ("auto", "local", "shared", "global"):
+            if memory == known:
+                self.memory = known
+                loops.log_step(self, "set_memory", memory)
+                return self
+        raise ScheduleError(
+            f"unknown memory {memory!r} for {self.name}",
+            where=user_line(),
+            hint=did_you_mean(str(memory), ("auto", "local", "shared", "global"), "auto, local, shared or global"),
+        )
+
+    @arguments(ScheduleError, keep=stepping)
+    def persistent(self: L, on: bool = True) -> L:
+        """Hold the row that a reduction runs over between the passes over it, or read it again (``on=False``).
+
+        On a GPU a row lies in registers of its threads, at most 64 values of each; on the CPU an array holds what is
+        expensive to compute. `ig.emit` raises `EmitError` where a GPU's kernel cannot. Unset: the target's rule.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t = ig.amax(f.input("x", shape=(8, 64)), 1)
+        >>> t.persistent().choices.persistent
+        True
+        """
+        return _choose(self, "persistent", on)
+
+    @arguments(ScheduleError, keep=stepping)
+    def online(self: L, on: bool = True) -> L:
+        """Take sums of exp(x - maximum) in the pass that finds the maximum, or in a second pass (``on=False``).
+
+        A GPU's threads rescale their sums whenever the running maximum grows (Milakov and Gimelshein, 2018); a core of
+        the CPU takes two passes. `ig.emit` raises `EmitError` for a row without such sums. Unset: the target's rule.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> ig.amax(f.input("x", shape=(8, 64)), 1).online(False).choices.online
+        False
+        """
+        return _choose(self, "online", on)
+
+    @arguments(ScheduleError, keep=stepping)
+    def items_per_thread(self: L, most: int) -> L:
+        """At most so many elements (a power of two) of a row that is not persistent are under way in one thread.
+
+        On the CPU: so many terms are added up in float32 before they go to a float64 sum. Unset: the target's rule.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> ig.sum(f.input("x", shape=(8, 64)), 1).items_per_thread(8).choices.items_per_thread
+        8
+        """
+        return _choose(self, "items_per_thread", most)
+
+    @arguments(ScheduleError, keep=stepping)
+    def parallel(self: L, on: bool = True) -> L:
+        """Run the tensor's kernel on all cores of the CPU, or on one. Unset: on all where the work is large.
+
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("x", shape=(8, 6)) + 1.0
+        >>> t.parallel(False).choices.parallel
+        False
+        """
+        return _choose(self, "parallel", on)
+
+
+def _choose(tensor: L, name: str, value: bool | int) -> L:
+    e = tensor.definition
+    if e is None or not (e.is_reduction or name == "parallel"):
+        what = "an input" if e is None else f"made by {e.op}"
+        rows = [t.name for t in tensor.fusion.tensors if t.definition is not None and t.definition.is_reduction]
+        hint = "any computed tensor" if name == "parallel" else f"a reduction: {', '.join(rows[:8]) or 'none here'}"
+        raise ScheduleError(f"{name}: {tensor.name} is {what}, it has no rows", where=user_line(), hint=hint)
+    tensor.choices = tensor.choices.but(**{name: value})
+    loops.log_step(tensor, name, value)
+    return tensor
