@@ -6,20 +6,18 @@ hold, the call is bound the whole way, which says what is wrong.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from idgraph.arith import Expr, as_expr
 from idgraph.frontends.imported import Imported
 from idgraph.frontends.nodes import Ref, TensorMeta
+from idgraph.frontends.returned import Gives
 from idgraph.frontends.sizes import Size
 from idgraph.runtime.resized import Place, Wanted
 
-if TYPE_CHECKING:
-    from idgraph.frontends.bound import Likeness
 
-
-def wanted_of(imported: Imported, likeness: Likeness) -> Wanted | None:
-    """None where sizes are fixed."""
+def wanted_of(imported: Imported, inputs: tuple[int, ...], gives: Sequence[Gives]) -> Wanted | None:
+    """The facts of calls whose kernels read these arguments and whose results are found so; None where sizes are fixed."""
     program, aliases = imported.program, imported.plan.aliases
     sizes = program.sizes
     if not sizes.symbols:
@@ -29,7 +27,7 @@ def wanted_of(imported: Imported, likeness: Likeness) -> Wanted | None:
     strides: list[tuple[int, tuple[Size, ...]]] = []
     lying: list[tuple[int, tuple[Size, ...]]] = []
     more: list[Size | Place] = []
-    for n, (v, g) in enumerate(zip(program.results, likeness.gives, strict=True)):
+    for n, (v, g) in enumerate(zip(program.results, gives, strict=True)):
         name = v.name if isinstance(v, Ref) else ""
         shared = aliases.get(name)
         meta = program[name].meta if name else v
@@ -41,4 +39,4 @@ def wanted_of(imported: Imported, likeness: Likeness) -> Wanted | None:
             more.append((view.shape, view.strides, as_expr(view.offset) - of.offset))
         else:
             more.append(meta if isinstance(meta, Expr) else n)
-    return Wanted(arguments, likeness.inputs, sizes.symbols, sizes.guards, strides, lying, more)
+    return Wanted(arguments, inputs, sizes.symbols, sizes.guards, strides, lying, more)

@@ -310,7 +310,7 @@ class _Kernels:
         """Calls of arguments that differ from those with this key in sizes alone."""
         if not self._fixed or not isinstance(self._caller, Caller):
             return None
-        wanted = wanted_of(self._runner.imported, likeness)
+        wanted = wanted_of(self._runner.imported, likeness.inputs, likeness.gives)
         frozen = likeness.route.like
         return None if wanted is None else alike_of(frozen, key, wanted, self._caller.frozen)
 

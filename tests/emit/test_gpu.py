@@ -80,6 +80,7 @@ def test_rows_in_registers_on_the_device(columns: int) -> None:
 @pytest.mark.parametrize("build", [biased, padded, sliced])
 def test_rows_at_other_alignments_on_the_device(build: Callable[[int, DType], ig.Fusion], dtype: DType) -> None:
     """The shifts as the device runs them: every element, every phase of a row."""
+    pytest.importorskip("torch")  # lays out padded rows on the device
     f = build(1025, dtype)
     arrays = realigned_arrays(f)
     want = emit(f, "numpy").run(arrays)

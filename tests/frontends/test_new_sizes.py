@@ -1,6 +1,8 @@
 """Calls of imports with sizes that no call has had: torch's results, bound once."""
 
-# pyright: reportUnknownLambdaType=false
+# torch gives its types no types here:
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
 from __future__ import annotations
 
 import random
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 
 import idgraph as ig
+import idgraph.frontends.backend
 from idgraph.errors import IdGraphError
 from idgraph.frontends import running
 
@@ -124,8 +127,6 @@ def test_a_guard_that_new_sizes_break(bound: list[int]) -> None:
 
 @pytest.mark.parametrize("grad", [False, True])
 def test_the_backend_of_dynamic_sizes(grad: bool, bound: list[int]) -> None:
-    import idgraph.frontends.backend  # noqa: F401  # registers it
-
     def f(x: Any, w: Any) -> Any:
         return (x - x.mean(1, keepdim=True)) * w
 

@@ -513,7 +513,11 @@ def test_a_launch_of_other_sizes_borrows_its_room() -> None:
     others: list[Any] = [np.ones(200, np.float32), np.ones(200, np.float32)]
     keys = [NumPy().key(a) for a in first]
     shape = as_expr(f.symbols["n"])
-    alike = alike_of(call, keys, Wanted([[shape], [shape]], (0, 1), f.symbols), lambda *_: call)
+
+    def whole(*_: Any) -> Frozen:
+        return call
+
+    alike = alike_of(call, keys, Wanted([[shape], [shape]], (0, 1), f.symbols), whole)
     assert alike is not None
     again, small = alike([NumPy().key(a) for a in others]), alike([NumPy().key(np.ones(7, np.float32))] * 2)
     for _ in range(3):

@@ -19,13 +19,13 @@ ROOMS = (
 # Methods that builders, front ends and notebooks call; a user has no use for them.
 INSIDE = {
     "Fusion": {
-        "adopt", "at_line", "building", "check_args", "emit", "extent", "free_strides", "index", "input_line", "mark",
+        "adopt", "at_line", "building", "check_args", "emit", "extent", "free_strides", "input_line", "mark",
         "new_domain", "note_name", "remove", "replace", "replace_operand", "restore", "touch", "trying", "undo",
     },
     "Tensor": {"add_use", "drop_use", "forget", "put_back", "read_by", "readers", "saved", "state"},
     "IdModel": {"solver"},
     "AlignedGraph": {"apart"}, "TensorExpr": {"operands_of"}, "Tuner": {"measure"}, "RayExecutor": {"submit"},
-    "Cycle": {"mark"}, "Program": {"mold"},
+    "Cycle": {"mark"}, "Program": {"asks_for_sizes", "mold"},
 }  # fmt: skip
 PROTOCOL = {"sheet"}  # every object that shows itself has it: `idgraph.display.Sheet`
 
