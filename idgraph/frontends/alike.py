@@ -17,7 +17,9 @@ from idgraph.runtime.resized import Place, Wanted
 
 
 def wanted_of(imported: Imported, inputs: tuple[int, ...], gives: Sequence[Gives]) -> Wanted | None:
-    """The facts of calls whose kernels read these arguments and whose results are found so; None where sizes are fixed."""
+    """The facts of calls whose kernels read these arguments, and whose results are found so. None where sizes are
+    fixed.
+    """
     program, aliases = imported.program, imported.plan.aliases
     sizes = program.sizes
     if not sizes.symbols:

@@ -327,7 +327,7 @@ _WAYS: Mapping[str, Parallel] = {p: p for p in PARALLEL}
 def parallelize(tensor: TensorLike, axis: int, parallel: str) -> None:
     """See `Tensor.parallelize`."""
     at = _axis(tensor, axis, "parallelize")
-    known = _WAYS.get(parallel) if isinstance(parallel, str) else None
+    known = _WAYS.get(parallel) if isinstance(parallel, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
     if known is None:
         raise ScheduleError(
             f"parallelize: unknown way {parallel!r} for {tensor.loop[at].label}",

@@ -2,7 +2,7 @@
 
 # torch gives its types no types here:
 # pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false
+# pyright: reportUnknownArgumentType=false, reportUnusedImport=false
 from __future__ import annotations
 
 import random
