@@ -1,4 +1,4 @@
-"""exp and sigmoid rounded to 16 bits: errors of the short forms in units in the last place, PTX, and values of a device."""
+"""exp and sigmoid rounded to 16 bits: errors of the short forms in units in the last place, PTX, a device's values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import idgraph as ig
 from idgraph.ir import DType
 from idgraph.kernel.ir import Compute, walk
-from idgraph.runtime import compile_ptx
+from idgraph.runtime import Program, compile_ptx
 
 Array = npt.NDArray[Any]
 KINDS: dict[DType, tuple[Any, int, int]] = {  # type, bits of the fraction, exponent of the least normal number
@@ -46,14 +46,14 @@ def ulps(found: Array, wanted: Array, dtype: DType) -> Array:
 
 
 def largest(name: str, found: Array, x: Array, dtype: DType) -> float:
-    """The largest error. 1 / (1 + exp(-x)) in float32, as torch has it, is 0 where the result is not a normal number."""
+    """The largest error. 1 / (1 + exp(-x)) in float32, as torch has it, is 0 where the result is not normal."""
     wanted = exact(name, x)
     away = ulps(found, wanted, dtype)
     lost = (np.abs(wanted) < 2.0**-126) & (np.abs(found.astype(np.float64)) < 2.0**-126)
     return float(away[~lost].max() if name == "sigmoid" else away.max())
 
 
-def program(name: str, size: int, source: DType, to: DType) -> ig.Program:
+def program(name: str, size: int, source: DType, to: DType) -> Program:
     """One function of an array, rounded to 16 bits."""
     f = ig.Fusion(name)
     x = f.input("x", (size,), source)
