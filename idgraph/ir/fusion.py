@@ -249,9 +249,7 @@ class Tensor(Operators, Steps, Member, Printed, Foreign):
         """The steps of its schedule, in the order in which they were done."""
         return steps_in(self._log) if self._log else ()
 
-    def note_step(
-        self, name: str, args: tuple[Attr, ...], kwargs: Mapping[str, Attr], line: SourceLine | None
-    ) -> None:
+    def note_step(self, name: str, args: tuple[Attr, ...], kwargs: Mapping[str, Attr], line: SourceLine | None) -> None:
         """Add a step to the log; for schedule steps only."""
         step = (name, args, kwargs, self.fusion.version, line)
         if self._log is None:

@@ -153,9 +153,7 @@ def split(tensor: TensorLike, axis: int, factor: int | Expr, inner: bool) -> Non
     _split(tensor, at, size, (rest, size) if inner else (size, rest), inner)
 
 
-def _split(
-    tensor: TensorLike, at: int, size: Expr, extents: tuple[Expr, Expr], inner: bool
-) -> None:
+def _split(tensor: TensorLike, at: int, size: Expr, extents: tuple[Expr, Expr], inner: bool) -> None:
     source, fusion = tensor.loop[at], tensor.fusion
     outer, within = (fusion.new_domain(n, source.kind, tensor) for n in extents)
     expr = Split(source, outer, within, size, inner, user_line())
@@ -347,7 +345,7 @@ def parallelize(tensor: TensorLike, axis: int, parallel: str) -> None:
 
 
 def parallelize_like(tensor: TensorLike, at: int, known: IterDomain) -> None:
-    """Parallelize loop ``at`` as ``known``, of whose tensor each way is another loop's here too: none is taken twice."""
+    """Parallelize loop ``at`` as ``known`` is: of loops that are another tensor's no two take one way."""
     tensor.loop[at].parallel = known.parallel
     log_step(tensor, "parallelize", at, known.parallel)
 
