@@ -1,16 +1,17 @@
-"""Ways of gathers, chosen by estimate and timed: ``python -m tools.bench.gathers [--programs N] [--seed S] [--json FILE]``.
+"""Ways of gathers, chosen by estimate and timed: ``python -m tools.bench.gathers [--programs N] [--seed S]``.
 
 Random programs with one gather of a computed tensor each (shape, type, axis, producer, index, consumer), none of them
-used to set a number of the estimate. Every way is forced by the public option of `ig.schedule.auto`, compiled for the CPU,
-its values compared with the oracle's, and timed: the least processor time of several rounds, the ways taking turns.
+used to set a number of the estimate. Every way is forced by the public option of `ig.schedule.auto`, compiled for the
+CPU, its values compared with the oracle's, and timed: the least processor time of several rounds, the ways taking turns.
 The estimate is that of the device "cpu". A choice is judged by the measured time of its way over that of the fastest.
-FILE is written after every program, with the machine and its load.
+``--json FILE`` is written after every program, with the machine and its load.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import sys
 import time
@@ -72,11 +73,14 @@ def program(seed: int) -> tuple[ig.Fusion, str]:
     r = random.Random(f"gathers {seed}")
     f = ig.Fusion(f"random{seed}")
     ndim = r.choice((2, 2, 2, 3))
-    shape = tuple(int(2 ** r.uniform(3, 17 / ndim + 1)) for _ in range(ndim))
+    parts = [r.uniform(0.2, 1.0) for _ in range(ndim)]
+    size = r.uniform(13, 20)  # the power of two of all elements
+    shape = tuple(max(6, int(2 ** (size * p / sum(parts)))) for p in parts)
     kind = r.choice(("float32", "float32", "float64"))
     y = producer(r, f, f.input("x", shape, kind))
     axis = r.randrange(ndim)
     count = r.choice((1, 1, r.randint(2, 8), int(2 ** r.uniform(3, 11))))
+    count = max(1, min(count, (1 << 25) // math.prod(shape)))  # all of the axis is looked at for each of the results
     way = r.choice(("gather", "take_along_dim", "index_select", "embedding"))
     integer = r.choice(("int64", "int32"))
     if way == "embedding" and ndim == 2:
@@ -165,14 +169,11 @@ def main() -> int:
     for seed in range(args.seed, args.seed + args.programs):
         row = judged(seed)
         rows.append(row)
-        print(
-            f"{seed:>4} {row['chosen']:<10} fastest {row['fastest']:<10} {row['ratio']:>6} {row['measured_us']}",
-            flush=True,
-        )
+        line = f"{row['chosen']:<10} fastest {row['fastest']:<10} {row['ratio']:>6} {row['measured_us']}"
+        print(f"{seed:>4} {line}", flush=True)
         if args.json:
-            args.json.write_text(
-                json.dumps({**told(), **summary(rows), "rows": rows}, indent=1) + "\n", encoding="utf-8"
-            )
+            text = json.dumps({**told(), **summary(rows), "rows": rows}, indent=1)
+            args.json.write_text(text + "\n", encoding="utf-8")
     print(json.dumps(summary(rows)))
     return 0
 
