@@ -26,6 +26,7 @@ from idgraph.codegen.ops.formulas import (
 from idgraph.codegen.printers.first_values import without_value
 from idgraph.codegen.printers.named import repeated
 from idgraph.codegen.printers.narrow import LIMIT, Narrow, fits
+from idgraph.codegen.printers.quotients import divided, divided_by, is_division, operands_of
 from idgraph.codegen.printers.unchecked import Inside
 from idgraph.errors import EmitError
 from idgraph.index.storage import is_thread
@@ -129,6 +130,7 @@ class _Scalar:
     bound: tuple[str, ...] = ()  # variables of all loops around it; a loop elsewhere may have the same name
     numbers: Iterator[int] = field(default_factory=count)  # of names for what the text would repeat
     inside: Inside = field(default_factory=Inside)  # what unchecked accesses depend on
+    usual: str | None = None  # whether the divisions so far were usual; None: each is a division
 
     # text ---------------------------------------------------------------------------------------------------------
 
@@ -194,7 +196,27 @@ class _Scalar:
     # statements ---------------------------------------------------------------------------------------------------
 
     def block(self, body: Sequence[Stmt], depth: int, outermost: bool = False) -> None:
-        before, at = len(self.lines), 0
+        before = len(self.lines)
+        if self.usual is None and self.target.shuffles and not outermost:
+            for part, again in divided(body):
+                (self.divide if again else self.statements)(part, depth)
+        else:
+            self.statements(body, depth, outermost)
+        if all(line.lstrip().startswith("#") for line in self.lines[before:]):
+            self.put(depth, "pass")
+
+    def divide(self, body: Sequence[Stmt], depth: int) -> None:
+        """Quotients by reciprocals; where one was not usual, all again by division."""
+        self.usual = f"usual{next(self.numbers)}"
+        self.put(depth, f"{self.usual} = True")
+        self.statements(body, depth)
+        self.put(depth, f"if not {self.usual}:")
+        self.usual = ""
+        self.statements([s for s in body if not isinstance(s, Note)], depth + 1)
+        self.usual = None
+
+    def statements(self, body: Sequence[Stmt], depth: int, outermost: bool = False) -> None:
+        at = 0
         for alike, some in groupby(body, _exchange):
             run = list(some)
             if alike is not None and len(run) > 1 and self.target.threads:
@@ -206,8 +228,6 @@ class _Scalar:
                 for x in without_value(s, body[at:]) if self.target.cores and not outermost else ():
                     self.put(depth, f"{x.name} = {self.typed(0, x.dtype)}")
                 self.statement(s, depth, outermost)
-        if all(line.lstrip().startswith("#") for line in self.lines[before:]):
-            self.put(depth, "pass")
 
     def statement(self, s: Stmt, depth: int, outermost: bool) -> None:
         match s:
@@ -240,6 +260,8 @@ class _Scalar:
                 self.put(depth, f"{name} = {self.whole(value)}")
             case Load():
                 self.load(s, depth)
+            case Compute() if is_division(s) and self.usual is not None:
+                self.quotient(s, depth)
             case Compute():
                 self.put(depth, f"{self.local(s.local)} = {formula(s, self.index, _CHOOSE)}")
             case Choose():
@@ -260,6 +282,15 @@ class _Scalar:
                 self.put(depth, self.pair(s))
             case _:
                 assert_never(s)
+
+    def quotient(self, s: Compute, depth: int) -> None:
+        """A division by a number whose reciprocal is known."""
+        if not self.usual:
+            self.put(depth, f"{self.local(s.local)} = {formula(divided_by(s), self.index, _CHOOSE)}")
+            return
+        given = operands_of(s, self.index)
+        self.put(depth, f"{self.local(s.local)} = near_quotient({given})")
+        self.put(depth, f"{self.usual} = {self.usual} & is_quotient({given})")
 
     def first(self, s: Declare) -> str:
         """The initial value of an accumulator."""

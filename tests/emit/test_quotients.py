@@ -1,0 +1,123 @@
+"""Division by a number whose reciprocal is known: the device's arithmetic, compiled for this processor, bit for bit."""
+
+from __future__ import annotations
+
+import ctypes
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+
+from idgraph.runtime.cuda import arithmetic
+
+
+class Compiled:
+    """`near_quotient`, `is_quotient` and `small_quotient` over arrays of float32, as functions of this processor."""
+
+    def __init__(self) -> None:
+        ir: Any = import_module("llvmlite.ir")
+        binding: Any = import_module("llvmlite.binding")
+        single, long = ir.FloatType(), ir.IntType(64)
+        pointer = single.as_pointer()
+        module = ir.Module()
+        for name in ("near_quotient", "is_quotient", "small_quotient"):
+            kind = ir.FunctionType(ir.VoidType(), [pointer, pointer, pointer, pointer, long])
+            function = ir.Function(module, kind, name)
+            entry, loop, done = (function.append_basic_block(n) for n in ("entry", "loop", "done"))
+            builder = ir.IRBuilder(entry)
+            builder.branch(loop)
+            builder.position_at_end(loop)
+            at = builder.phi(long)
+            x, by, inverse = (builder.load(builder.gep(a, [at])) for a in function.args[:3])
+            found = getattr(arithmetic, name)(builder, x, by, inverse)
+            if name == "is_quotient":
+                found = builder.uitofp(found, single)
+            builder.store(found, builder.gep(function.args[3], [at]))
+            after = builder.add(at, ir.Constant(long, 1))
+            at.add_incoming(ir.Constant(long, 0), entry)
+            at.add_incoming(after, loop)
+            builder.cbranch(builder.icmp_unsigned("<", after, function.args[4]), loop, done)
+            builder.position_at_end(done)
+            builder.ret_void()
+        binding.initialize_native_target()
+        binding.initialize_native_asmprinter()
+        machine = binding.Target.from_default_triple().create_target_machine(features="+fma")
+        self.engine = binding.create_mcjit_compiler(binding.parse_assembly(str(module)), machine)
+        self.engine.finalize_object()
+
+    def run(self, name: str, *given: Any) -> Any:
+        """The function of each element."""
+        made = np.empty(given[0].size, np.float32)
+        kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, ctypes.c_uint64)
+        function = kind(self.engine.get_function_address(name))
+        flat = [np.ascontiguousarray(a, np.float32).reshape(-1) for a in given]
+        function(*(a.ctypes.data for a in flat), made.ctypes.data, made.size)
+        return made
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Compiled:
+    return Compiled()
+
+
+def bits(x: Any) -> Any:
+    return np.where(np.isnan(x), np.int32(-1), x.view(np.int32))
+
+
+def numbers(kind: str, count: int) -> tuple[Any, Any]:
+    """Numerators and divisors."""
+    rng = np.random.default_rng(count)
+    sign = rng.choice(np.float32([-1, 1]), count)
+    words = rng.integers(0, 2**32, (2, count), dtype=np.uint32).view(np.float32)
+    if kind == "all":
+        return words[0], words[1]
+    if kind == "rows":  # of a softmax: up to one, by one or more
+        return np.exp(rng.uniform(-105, 0, count)).astype(np.float32), rng.uniform(1, 4096, count).astype(np.float32)
+    if kind == "near halves":  # mantissas whose quotients lie beside what halves a step
+        low = rng.integers(0, 64, (2, count), dtype=np.uint32)
+        words = (np.uint32(0x3F800000) + low * rng.choice(np.uint32([1, 2**17]), (2, count))).view(np.float32)
+        return words[0] * sign, words[1]
+    exponent = rng.integers(-149, -100, count)  # "tiny": quotients below the normal numbers
+    by = np.ldexp(rng.uniform(1, 2, count), rng.integers(-45, 45, count))
+    return (sign * np.ldexp(rng.uniform(1, 2, count), exponent)).astype(np.float32), by.astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", ["all", "rows", "near halves", "tiny"])
+def test_quotients_are_rounded_as_divisions_where_they_say_so(compiled: Compiled, kind: str) -> None:
+    x, by = numbers(kind, 1 << 20)
+    with np.errstate(all="ignore"):
+        inverse, wanted = np.float32(1) / by, x / by
+    usual = compiled.run("is_quotient", x, by, inverse) == 1
+    found = compiled.run("near_quotient", x, by, inverse)
+    assert np.array_equal(bits(found)[usual], bits(wanted)[usual])
+    assert usual.mean() > {"all": 0.1, "rows": 0.97, "near halves": 1 - 1e-9, "tiny": 0.1}[kind]
+    if kind == "tiny":  # the second rounding is wrong for some of the others
+        inside = ~usual & (np.abs(by) < 2.0**40) & (np.abs(by) >= 2.0**-40)
+        assert (bits(found)[inside] != bits(wanted)[inside]).any()
+
+
+def test_zeros_keep_their_signs(compiled: Compiled) -> None:
+    x, by = np.float32([0.0, -0.0, 0.0, -0.0]), np.float32([3.0, 3.0, -3.0, -3.0])
+    inverse = np.float32(1) / by
+    assert compiled.run("is_quotient", x, by, inverse).all()
+    assert np.array_equal(bits(compiled.run("near_quotient", x, by, inverse)), bits(x / by))
+
+
+def test_what_is_not_usual_is_told(compiled: Compiled) -> None:
+    strange = np.float32([np.inf, -np.inf, np.nan, 2.0**20, -(2.0**127)])
+    one = np.ones_like(strange)
+    assert not compiled.run("is_quotient", strange, one, one).any()
+    by = np.float32([0.0, -0.0, np.inf, np.nan, 2.0**-41, 2.0**40, 1e-45])
+    with np.errstate(all="ignore"):
+        assert not compiled.run("is_quotient", np.ones_like(by), by, np.float32(1) / by).any()
+
+
+@pytest.mark.parametrize("exponent", [-40, -1, 0, 1, 39])
+def test_every_divisor_of_some_numerators(compiled: Compiled, exponent: int) -> None:
+    """All mantissas of a divisor, by numerators whose quotients are the hardest: one, and one step beside it."""
+    by = (np.arange(1 << 23, dtype=np.uint32) + np.uint32((127 + exponent) << 23)).view(np.float32)
+    for top in (0x3F800000, 0x3F800001, 0x3FFFFFFF):
+        x = np.full_like(by, np.uint32(top).view(np.float32))
+        found = compiled.run("near_quotient", x, by, np.float32(1) / by)
+        assert np.array_equal(found, x / by)
