@@ -18,7 +18,7 @@ from struct import pack, unpack
 from idgraph.kernel.defuse import definitions, names
 from idgraph.kernel.ir import Checked, Compute, If, Kernel, Lanes, Local, Loop, Number, Operand, Single, Stmt, walk
 
-FEWEST = 4  # divisions by a variable that are worth a reciprocal, which costs about one
+FEWEST = 4  # divisions that are worth a reciprocal, which costs about one, and a test
 SMALL = 256  # integers of 8 bits
 
 
@@ -30,25 +30,25 @@ def with_reciprocals(kernel: Kernel) -> Kernel:
     ... kernel k():
     ...   buffer x: float32[64] input "x"
     ...   buffer y: float32[64] output "y"
-    ...   for i < 32:
-    ...     a: float32 = x[i*2]
-    ...     b: float32 = x[i*2 + 1]
-    ...     c: float32 = div(a, 3)
-    ...     d: float32 = div(b, 3)
-    ...     y[i*2] = c
-    ...     y[i*2 + 1] = d
+    ...   for i < 64:
+    ...     a: float32 = x[i]
+    ...     b: float32 = div(a, 3)
+    ...     c: float32 = div(b, 3)
+    ...     d: float32 = div(c, 3)
+    ...     e: float32 = div(d, 3)
+    ...     y[i] = e
     ... ''')
     >>> print(with_reciprocals(k))
     kernel k():
       buffer x: float32[64] input "x"
       buffer y: float32[64] output "y"
-      for i < 32:
-        a: float32 = x[i*2]
-        b: float32 = x[i*2 + 1]
-        c: float32 = div_by(a, 3, 0.3333333432674408)
-        d: float32 = div_by(b, 3, 0.3333333432674408)
-        y[i*2] = c
-        y[i*2 + 1] = d
+      for i < 64:
+        a: float32 = x[i]
+        b: float32 = div_by(a, 3, 0.3333333432674408)
+        c: float32 = div_by(b, 3, 0.3333333432674408)
+        d: float32 = div_by(c, 3, 0.3333333432674408)
+        e: float32 = div_by(d, 3, 0.3333333432674408)
+        y[i] = e
     """
     if not any(_is_division(s) for s in walk(kernel.body)):
         return kernel
@@ -68,7 +68,7 @@ def _level(body: Sequence[Stmt], taken: set[str]) -> tuple[Stmt, ...]:
             continue
         if isinstance(s, Compute) and _is_division(s):
             a, by = s.operands
-            if isinstance(by, Number) and counts[by] > 1 and (inverse := _inverse(by)) is not None:
+            if isinstance(by, Number) and counts[by] >= FEWEST and (inverse := _inverse(by)) is not None:
                 small = _is_small(a, known) and all_right(float(by.value))
                 s = replace(s, op="small_quotient" if small else "div_by", operands=(a, by, inverse))
             elif isinstance(by, Local) and counts[by] >= FEWEST:

@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import idgraph as ig
+from idgraph.kernel.ir import Compute, Loop, walk
+from idgraph.passes.reciprocals import all_right
+from idgraph.runtime import Program, compile_ptx
 from idgraph.runtime.cuda import arithmetic
+from idgraph.schedule import KernelConfig
+from tests.emit.test_realign import program_of
+from tests.emit.thread_runner import run_threads
 
 
 class Compiled:
@@ -68,7 +75,7 @@ def bits(x: Any) -> Any:
 def numbers(kind: str, count: int) -> tuple[Any, Any]:
     """Numerators and divisors."""
     rng = np.random.default_rng(count)
-    sign = rng.choice(np.float32([-1, 1]), count)
+    sign = rng.choice(np.array([-1, 1], np.float32), count)
     words = rng.integers(0, 2**32, (2, count), dtype=np.uint32).view(np.float32)
     if kind == "all":
         return words[0], words[1]
@@ -76,7 +83,7 @@ def numbers(kind: str, count: int) -> tuple[Any, Any]:
         return np.exp(rng.uniform(-105, 0, count)).astype(np.float32), rng.uniform(1, 4096, count).astype(np.float32)
     if kind == "near halves":  # mantissas whose quotients lie beside what halves a step
         low = rng.integers(0, 64, (2, count), dtype=np.uint32)
-        words = (np.uint32(0x3F800000) + low * rng.choice(np.uint32([1, 2**17]), (2, count))).view(np.float32)
+        words = (np.uint32(0x3F800000) + low * rng.choice(np.array([1, 2**17], np.uint32), (2, count))).view(np.float32)
         return words[0] * sign, words[1]
     exponent = rng.integers(-149, -100, count)  # "tiny": quotients below the normal numbers
     by = np.ldexp(rng.uniform(1, 2, count), rng.integers(-45, 45, count))
@@ -98,17 +105,17 @@ def test_quotients_are_rounded_as_divisions_where_they_say_so(compiled: Compiled
 
 
 def test_zeros_keep_their_signs(compiled: Compiled) -> None:
-    x, by = np.float32([0.0, -0.0, 0.0, -0.0]), np.float32([3.0, 3.0, -3.0, -3.0])
+    x, by = np.array([0.0, -0.0, 0.0, -0.0], np.float32), np.array([3.0, 3.0, -3.0, -3.0], np.float32)
     inverse = np.float32(1) / by
     assert compiled.run("is_quotient", x, by, inverse).all()
     assert np.array_equal(bits(compiled.run("near_quotient", x, by, inverse)), bits(x / by))
 
 
 def test_what_is_not_usual_is_told(compiled: Compiled) -> None:
-    strange = np.float32([np.inf, -np.inf, np.nan, 2.0**20, -(2.0**127)])
+    strange = np.array([np.inf, -np.inf, np.nan, 2.0**20, -(2.0**127)], np.float32)
     one = np.ones_like(strange)
     assert not compiled.run("is_quotient", strange, one, one).any()
-    by = np.float32([0.0, -0.0, np.inf, np.nan, 2.0**-41, 2.0**40, 1e-45])
+    by = np.array([0.0, -0.0, np.inf, np.nan, 2.0**-41, 2.0**40, 1e-45], np.float32)
     with np.errstate(all="ignore"):
         assert not compiled.run("is_quotient", np.ones_like(by), by, np.float32(1) / by).any()
 
@@ -121,3 +128,79 @@ def test_every_divisor_of_some_numerators(compiled: Compiled, exponent: int) -> 
         x = np.full_like(by, np.uint32(top).view(np.float32))
         found = compiled.run("near_quotient", x, by, np.float32(1) / by)
         assert np.array_equal(found, x / by)
+
+
+# kernels --------------------------------------------------------------------------------------------------------------
+
+
+def by_row(width: int) -> ig.Fusion:
+    """Rows divided by a number of their own, which is a reduction: by the reciprocal."""
+    f = ig.Fusion("by_row")
+    x = f.input("x", (6, width))
+    f.output(x / ig.amax(x, 1, keepdim=True))
+    return f
+
+
+def by_channel() -> ig.Fusion:
+    """Bytes of pictures by 255, and by a number of their channel."""
+    f = ig.Fusion("by_channel")
+    x, d = f.input("x", (4, 16, 16, 3), "uint8"), f.input("d", (3,))
+    f.output(ig.cast(x, "float32") / 255.0 / d)
+    return f
+
+
+def operations_of(p: Program) -> set[str]:
+    return {s.op for k in p.kernels for s in walk(k.body) if isinstance(s, Compute)}
+
+
+@pytest.mark.parametrize("width", [64, 1000, 2048])
+def test_unusual_numbers_are_divided_again(width: int) -> None:
+    """The threads' `near_quotient` is NaN for what is not usual: those lanes must not be taken."""
+    p = program_of(by_row(width), KernelConfig(threads=64))
+    assert "div_by" in operations_of(p) and "if not usual" in p.source
+    rng = np.random.default_rng(width)
+    x = rng.uniform(-3, 3, (6, width)).astype(np.float32)
+    x[1] *= np.float32(2.0**-60)  # divisors that are not usual
+    x[2, ::7] = np.float32(1e-42)
+    x[3, 5], x[4, 3] = -np.inf, np.float32(-(2.0**30))
+    x[5, ::3] = -0.0
+    (found,) = run_threads(p, {"x": x}, seed=1).values()
+    assert np.array_equal(bits(np.asarray(found)), bits(x / x.max(1, keepdims=True)))
+
+
+def test_one_test_for_a_thread_s_divisions() -> None:
+    """At most 8 divisions are tested at once, so 16 of a loop are two tests; none of them branches on its own."""
+    p = program_of(by_channel(), KernelConfig(vectors=4))
+    assert {"div_by", "small_quotient"} <= operations_of(p) and "div" not in operations_of(p)
+    rng = np.random.default_rng(0)
+    x, d = rng.integers(0, 256, (4, 16, 16, 3)).astype(np.uint8), np.array([0.2, -3e-39, 7.0], np.float32)
+    (found,) = run_threads(p, {"x": x, "d": d}, seed=1).values()
+    assert np.array_equal(bits(np.asarray(found)), bits(x.astype(np.float32) / np.float32(255) / d))
+    wide = program_of(by_row(1024), KernelConfig(threads=64))
+    loops = [s for k in wide.kernels for s in walk(k.body) if isinstance(s, Loop) and s.parallel == "unroll"]
+    assert any(int(s.extent) > 8 and any(isinstance(x, Compute) and x.op == "div_by" for x in s.body) for s in loops)
+    assert "for first" in wide.source
+
+
+def test_few_divisions_stay() -> None:
+    f = ig.Fusion("f")
+    f.output(ig.mean(f.input("x", (64, 300)), 1))
+    assert not {"div_by", "small_quotient"} & operations_of(program_of(f))
+
+
+@pytest.mark.parametrize("by", [255.0, 127.5, 3.0, 7.0, 1e-3, 2.0**-120 * 3])
+def test_small_quotients_are_tried(compiled: Compiled, by: float) -> None:
+    x = np.arange(256, dtype=np.float32)
+    divisor = np.full_like(x, by)
+    if all_right(by):
+        found = compiled.run("small_quotient", x, divisor, np.float32(1) / divisor)
+        assert np.array_equal(bits(found), bits(x / divisor))
+    assert all_right(by) or by < 1e-30
+
+
+@pytest.mark.parametrize("width", [1000, 2048])
+def test_ptx_keeps_registers_in_registers(width: int) -> None:
+    pytest.importorskip("numba_cuda")
+    for p in (program_of(by_row(width), KernelConfig(threads=64)), program_of(by_channel(), KernelConfig(vectors=4))):
+        (text,) = compile_ptx(p)
+        assert ".local" not in text and "rcp.rn.f32" in text

@@ -8,6 +8,7 @@ import pytest
 import idgraph as ig
 from idgraph.ir import DType
 from idgraph.kernel.ir import Load, VectorLoad, VectorStore, walk
+from idgraph.runtime import Program
 from idgraph.schedule import KernelConfig
 from idgraph.validate import check_addresses
 from tests.emit.test_realign import arrays_of, program_of
@@ -31,7 +32,7 @@ def test_values_and_addresses(channels: int, width: int, dtype: DType, config: K
     f = pictures(channels, width, dtype)
     arrays = arrays_of(f)
     if dtype == "uint8":
-        arrays["x"] = np.random.default_rng(1).integers(0, 256, arrays["x"].shape).astype(np.uint8)
+        arrays["x"] = np.random.default_rng(1).integers(0, 256, arrays["x"].shape, dtype=np.uint8)
     want = ig.emit(f, "numpy").run(arrays)
     p = program_of(f, config)
     for k in p.kernels:
@@ -41,7 +42,7 @@ def test_values_and_addresses(channels: int, width: int, dtype: DType, config: K
     assert all(np.array_equal(np.asarray(found[n]), np.asarray(v)) for n, v in want.items())
 
 
-def lanes_of(p: ig.Program, kind: type[VectorLoad] | type[VectorStore]) -> set[int]:
+def lanes_of(p: Program, kind: type[VectorLoad] | type[VectorStore]) -> set[int]:
     """How far apart neighbouring threads' vectors begin, in elements."""
     found: set[int] = set()
     for s in walk(p.kernels[0].body):

@@ -11,9 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from idgraph.codegen.ops.formulas import IndexText, inner_text
-from idgraph.kernel.ir import Choose, Compute, Half, Load, Loop, Note, PairCompute, Stmt, walk
+from idgraph.ir.optable import OPERATIONS
+from idgraph.kernel.ir import Choose, Compute, Half, Load, Loop, Note, PairCompute, Stmt
 
 Body = Sequence[Stmt]
+MOST = 8  # divisions that are tested at once: what they need stays in registers until then
 
 
 def is_division(s: Stmt) -> bool:
@@ -40,30 +42,44 @@ def divided(body: Body) -> Iterator[tuple[Body, bool]]:
     >>> [(len(part), again) for part, again in divided(k.body[0].body)]
     [(2, False), (3, True), (1, False)]
     """
-    at = 0
-    while at < len(body):
-        end = at
-        while end < len(body) and _runs_again(body[end]):
-            end += 1
-        found = [n for n in range(at, end) if any(is_division(s) for s in walk((body[n],)))]
-        if found:
-            if found[0] > at:
-                yield body[at : found[0]], False
-            yield body[found[0] : found[-1] + 1], True
-            at = found[-1] + 1
-        else:
-            end = max(end, at + 1)
-            yield body[at:end], False
-            at = end
+    plain, part, last, many = 0, 0, 0, 0  # what begins at ``plain`` has no divisions; those of ``part`` end at ``last``
+    for n, s in enumerate((*body, Note(""))):
+        more = divisions(s) if _runs_again(s) and n < len(body) else 0
+        if many and (not _runs_again(s) or n == len(body) or (more and many + more > MOST)):
+            if part > plain:
+                yield body[plain:part], False
+            yield body[part : last + 1], True
+            plain, many = last + 1, 0
+        if more:
+            part, last, many = n if not many else part, n, many + more
+    if plain < len(body):
+        yield body[plain:], False
+
+
+def divisions(s: Stmt) -> int:
+    """How many divisions by reciprocals a statement has, in all steps of its loops."""
+    if isinstance(s, Loop):
+        return sum(map(divisions, s.body)) * (int(s.extent) if s.extent.is_const else MOST)
+    return int(is_division(s))
+
+
+def steps_together(body: Body) -> int | None:
+    """The steps whose divisions are tested at once, of a loop that alone has more than ``MOST``; None of all others."""
+    if len(body) != 1 or not isinstance(body[0], Loop) or divisions(body[0]) <= MOST:
+        return None
+    each = divisions(body[0]) // int(body[0].extent)
+    return next((n for n in range(MOST // each, 0, -1) if int(body[0].extent) % n == 0), 1) if each <= MOST else 1
 
 
 def _runs_again(s: Stmt) -> bool:
-    """Whether a statement may run twice: it computes values of a thread from others, and nothing more."""
+    """Whether a statement may run twice: it computes values of a thread from others, at little cost, and no more."""
     if isinstance(s, Loop):
-        return s.parallel == "unroll" and all(map(_runs_again, s.body))
+        return s.parallel == "unroll" and s.extent.is_const and all(map(_runs_again, s.body))
     if isinstance(s, Load):
         return s.buffer.place == "private"
-    return isinstance(s, (Compute, Choose, Note, PairCompute, Half))
+    if isinstance(s, Compute):
+        return s.op not in OPERATIONS or OPERATIONS[s.op].cycles != "library"
+    return isinstance(s, (Choose, Note, PairCompute, Half))
 
 
 def divided_by(s: Compute) -> Compute:

@@ -162,8 +162,9 @@ def quotients() -> dict[str, Any]:
 
         return intrinsic(quotient)
 
+    told = partial(is_quotient, magnitude=_magnitude)
     return {
-        "near_quotient": of(near_quotient, types.float32), "is_quotient": of(partial(is_quotient, magnitude=_magnitude), types.boolean),
+        "near_quotient": of(near_quotient, types.float32), "is_quotient": of(told, types.boolean),
         "small_quotient": of(small_quotient, types.float32),
     }  # fmt: skip
 
