@@ -343,7 +343,7 @@ def main() -> None:
         "--tune", action="store_true", help="configs of kernels chosen by measurement, one row at a time"
     )
     parser.add_argument("--without", default="", help="passes left out, comma-separated")
-    parser.add_argument("--whole-steps", action="store_true", help="of classes: all channels of a picture in one thread")
+    parser.add_argument("--whole-steps", action="store_true", help="of classes: a thread takes all channels")
     parser.add_argument("--plan", action="store_true", help="of classes: what would run; needs no device")
     parser.add_argument("--default-only", action="store_true", help="of classes: torch.compile without max-autotune")
     parser.add_argument("--cost", action="store_true", help="with --plan: estimates, too")
