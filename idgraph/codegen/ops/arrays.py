@@ -107,6 +107,9 @@ def div_by(a: Any, b: Any, inverse: Any) -> Array:
     return np.divide(a, b)
 
 
+small_quotient = div_by
+
+
 sqrt, sin, cos, tan, tanh = np.sqrt, np.sin, np.cos, np.tan, np.tanh
 int_floor_divide, int_remainder, int_fmod = np.floor_divide, np.remainder, np.fmod
 logaddexp = near_logaddexp = np.logaddexp

@@ -238,6 +238,21 @@ def div_by(a: float, b: float, inverse: float) -> float:
     return div(a, b)
 
 
+def is_quotient(a: float, b: float, inverse: float) -> bool:
+    """Whether `near_quotient` is a / b; a GPU has more such numbers."""
+    return abs(a) < 2.0**20 and 2.0**-40 <= abs(b) < 2.0**40 and not 0 < abs(div(a, b)) < 2.0**-126
+
+
+def near_quotient(a: float, b: float, inverse: float) -> float:
+    """a / b where `is_quotient` says so; NaN elsewhere, so that a kernel that takes it there is found out."""
+    return div(a, b) if is_quotient(a, b, inverse) else nan
+
+
+def small_quotient(a: float, b: float, inverse: float) -> float:
+    """a / b of small integers a."""
+    return div(a, b)
+
+
 def logaddexp(a: float, b: float) -> float:
     """log(e ** a + e ** b); of two infinities of one sign that one, NaN of NaN."""
     top = maximum(a, b)
