@@ -41,7 +41,7 @@ def source_operand(e: TensorExpr) -> int:
 def ways_of(
     e: TensorExpr, ways: Sequence[Strategy], taken: Mapping[str, Strategy], device: Device
 ) -> dict[Strategy, Estimate | str]:
-    """What the operations near a gather cost by each way, or why a way cannot be scheduled or emitted there.
+    """The costs of the operations near a gather by each way, or why a way cannot be scheduled or emitted there.
 
     ``taken`` are ways of gathers that are decided; others that are near stay as they are written ("global"). "one-hot"
     does what "predicate" does and adds: it is told with the estimate of that, which it never goes below.

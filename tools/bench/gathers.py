@@ -2,7 +2,7 @@
 
 Random programs with one gather of a computed tensor each (shape, type, axis, producer, index, consumer), none of them
 used to set a number of the estimate. Every way is forced by the public option of `ig.schedule.auto`, compiled for the
-CPU, its values compared with the oracle's, and timed: the least processor time of several rounds, the ways taking turns.
+CPU, its values compared with the oracle's, and timed: the least processor time of several rounds, ways taking turns.
 The estimate is that of the device "cpu". A choice is judged by the measured time of its way over that of the fastest.
 ``--json FILE`` is written after every program, with the machine and its load.
 """
