@@ -35,6 +35,7 @@ _STEPS = frozenset(
         "swizzle",
         "resize",
         "parallelize",
+        "row_loops",
         "roll",
         "stride",
         "inline",
@@ -299,6 +300,7 @@ def replay_step(tensor: Tensor, step: str, args: Sequence[Attr], kwargs: Mapping
                 | "roll"
                 | "stride"
                 | "parallelize"
+                | "row_loops"
                 | "inline"
                 | "set_memory"
                 | "persistent"

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from idgraph.arith import Expr
 from idgraph.errors import ScheduleError, arguments, did_you_mean, user_line
 from idgraph.ir import loops
+from idgraph.ir import row_loops as rows_of
 from idgraph.ir.domains import IterDomain
 from idgraph.ir.guards import stepping
 from idgraph.ir.protocols import L
@@ -120,6 +121,31 @@ class Steps:
         (I2[8], I3[6])
         """
         loops.parallelize(self, axis, parallel)
+        return self
+
+    @arguments(ScheduleError, keep=stepping)
+    def row_loops(
+        self: L,
+        axes: Sequence[int],
+        columns: Sequence[int],
+        *,
+        threads: int = 1,
+        rows: int = 1,
+        lanes: int = 1,
+        side: int = 1,
+        across: bool = False,
+    ) -> L:
+        """Loops over rows and their columns: loop axes ``axes`` are the rows, ``columns`` what each row consists of.
+
+        ``threads`` share a row, ``rows`` share a block, a thread takes ``lanes`` neighbouring columns at once and
+        ``side`` neighbouring rows. With ``across`` neighbouring threads take neighbouring rows. All are powers of two.
+
+        >>> import idgraph as ig
+        >>> t = ig.sum(ig.Fusion("f").input("x", shape=(64, 512)), 1)
+        >>> [(str(d.extent), d.parallel) for d in t.row_loops((0,), (1,), threads=32, rows=4, lanes=4).loop]
+        [('16', 'blockIdx.x'), ('4', 'threadIdx.y'), ('4', 'serial'), ('32', 'threadIdx.x'), ('4', 'vectorize')]
+        """
+        rows_of.row_loops(self, axes, columns, threads=threads, rows=rows, lanes=lanes, side=side, across=across)
         return self
 
     @arguments(ScheduleError, keep=stepping)

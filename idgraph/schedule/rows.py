@@ -171,27 +171,13 @@ def apply_loops(space: Space, t: Tensor, how: Shape) -> None:
     labels = space.labels[t]
     if not all(d in t.loop for d in labels):
         t.set_loop(t.root)
-    order = sorted(range(len(t.loop)), key=lambda p: labels.get(t.loop[p], len(space.extents)))
-    if order != sorted(order):
-        t.reorder(order)
-    columns = len(labels) - space.rows
-    for _ in range(columns - 1):
-        t.merge(space.rows)
-    for _ in range(space.rows - 1):
-        t.merge(0)
-    first = min(space.rows, 1)
-    if columns and how.across and how.threads > 1:
-        t.split(first, how.threads).parallelize(first + 1, "threadIdx.y")
-    elif columns and not how.across:
-        t.split(first, how.lanes).split(first, how.threads)
-        t.parallelize(first + 1, "threadIdx.x").parallelize(first + 2, "vectorize")
-    if not first:
+    if not labels:
         return
-    if how.side > 1:
-        t.split(0, how.side).parallelize(1, "unroll")
-    if how.row_loops > 1:
-        t.split(0, how.rows).parallelize(1, "threadIdx.x" if how.across else "threadIdx.y")
-    t.parallelize(0, "blockIdx.x")
+    order = sorted(range(len(t.loop)), key=lambda p: labels.get(t.loop[p], len(space.extents)))
+    t.row_loops(
+        order[: space.rows], order[space.rows : len(labels)],
+        threads=how.threads, rows=how.rows, lanes=how.lanes, side=how.side, across=how.across,
+    )  # fmt: skip
 
 
 @dataclass(slots=True)
