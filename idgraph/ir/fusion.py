@@ -26,7 +26,7 @@ from idgraph.errors import (
     shortened,
     user_line,
 )  # fmt: skip
-from idgraph.ir.choices import NO_CHOICES, Choices, Memory
+from idgraph.ir.choices import NO_CHOICES, NO_RULES, Choices, Memory
 from idgraph.ir.decisions import Decision, Format
 from idgraph.ir.domains import IterDomain, Kind, Owner, TensorDomain, is_one
 from idgraph.ir.dtypes import DType, DTypeLike, Scalar, check_dtype, scalar_dtype
@@ -138,7 +138,9 @@ def _read_text(read: AxisRead, e: TensorExpr) -> str:
 
 
 _AXES = tuple(f.name for f in fields(TensorDomain) if f.name != "loop_exprs")
-_KEPT = ("_name", "alignment", "choices", "definition", "domain", "dtype", "inline_position", "memory", "offset")
+_KEPT = (
+    "_name", "alignment", "choices", "definition", "domain", "dtype", "inline_position", "memory", "offset", "ruled",
+)  # fmt: skip
 _fields_of, _lists_of = attrgetter(*_KEPT), attrgetter(*_AXES)
 Saved: TypeAlias = tuple[Any, ...]
 """What `Tensor.saved` keeps: a flat tuple, as the collector walks every object of a hundred thousand tensors."""
@@ -182,6 +184,7 @@ class Tensor(Operators, Steps, Member, Printed, Foreign):
         "inline_position",
         "memory",
         "offset",
+        "ruled",
     )  # fmt: skip
 
     def __init__(self, fusion: Fusion, name: str, dtype: DType, domain: TensorDomain) -> None:
@@ -196,6 +199,7 @@ class Tensor(Operators, Steps, Member, Printed, Foreign):
         self.inline_position = 0
         self.memory: Memory = "auto"
         self.choices: Choices = NO_CHOICES
+        self.ruled: Mapping[str, Choices] = NO_RULES
         self.alignment = 16
         self.offset: Expr | int = 0
         self._log: list[Step] | None = None
@@ -855,6 +859,7 @@ class Fusion(Restorable, ShownFusion):
         for x in dict.fromkeys(old.inputs):
             x.drop_use(old)
         t.definition, t.domain, t.inline_position = new, made.domain, 0
+        t.choices, t.ruled = NO_CHOICES, NO_RULES
         t.log.clear()
         new.outputs = (t,)
         exprs_of = (*made.domain.exprs, *made.domain.loop_exprs)

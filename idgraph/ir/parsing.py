@@ -19,6 +19,7 @@ from idgraph.ir.limits import LIMITS, Limits
 from idgraph.ir.loops import inline
 from idgraph.ir.places import axis_at
 from idgraph.ir.registry import apply, primitives
+from idgraph.ir.scheduling import choose
 
 MAX_NESTING = 8
 _TOKEN = re.compile(
@@ -46,6 +47,7 @@ _STEPS = frozenset(
         "online",
         "items_per_thread",
         "parallel",
+        "by_rule",
     }
 )
 
@@ -292,6 +294,8 @@ def replay_step(tensor: Tensor, step: str, args: Sequence[Attr], kwargs: Mapping
                 tensor.reorder({p[0]: p[1] for p in pairs if isinstance(p, tuple)})  # type: ignore[misc]
             case "inline", [int() as position] if not kwargs:
                 inline(tensor, position, past=True)
+            case "persistent" | "online" | "items_per_thread" | "parallel", [bool() | int() as value] if "by" in kwargs:
+                choose(tensor, step, value, **kwargs)  # type: ignore[arg-type]
             case (
                 "split"
                 | "merge"
@@ -306,7 +310,8 @@ def replay_step(tensor: Tensor, step: str, args: Sequence[Attr], kwargs: Mapping
                 | "persistent"
                 | "online"
                 | "items_per_thread"
-                | "parallel",
+                | "parallel"
+                | "by_rule",
                 _,
             ):
                 getattr(tensor, step)(*args, **kwargs)

@@ -49,6 +49,7 @@ class TensorLike(Protocol):
     inline_position: int
     memory: Memory
     offset: Expr | int
+    ruled: Mapping[str, Choices]
 
     @property
     def name(self) -> str: ...
@@ -75,6 +76,7 @@ class TensorLike(Protocol):
     @property
     def source_line(self) -> SourceLine | None: ...
     def state(self) -> Callable[[], None]: ...
+    def forget(self, step: str) -> None: ...
 
 
 class FusionLike(Protocol):

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from idgraph.arith import Expr
-from idgraph.errors import ScheduleError, arguments, did_you_mean, user_line
+from idgraph.errors import ScheduleError, arguments, did_you_mean, short_repr, user_line
 from idgraph.ir import loops
 from idgraph.ir import row_loops as rows_of
+from idgraph.ir.choices import Choices
 from idgraph.ir.domains import IterDomain
 from idgraph.ir.guards import stepping
-from idgraph.ir.protocols import L
+from idgraph.ir.protocols import L, TensorLike
+from idgraph.ir.targets import TARGETS
 
 
 class Steps:
@@ -243,7 +245,7 @@ class Steps:
         >>> t.persistent().choices.persistent
         True
         """
-        return _choose(self, "persistent", on)
+        return choose(self, "persistent", on)
 
     @arguments(ScheduleError, keep=stepping)
     def online(self: L, on: bool = True) -> L:
@@ -257,7 +259,7 @@ class Steps:
         >>> ig.amax(f.input("x", shape=(8, 64)), 1).online(False).choices.online
         False
         """
-        return _choose(self, "online", on)
+        return choose(self, "online", on)
 
     @arguments(ScheduleError, keep=stepping)
     def items_per_thread(self: L, most: int) -> L:
@@ -270,7 +272,7 @@ class Steps:
         >>> ig.sum(f.input("x", shape=(8, 64)), 1).items_per_thread(8).choices.items_per_thread
         8
         """
-        return _choose(self, "items_per_thread", most)
+        return choose(self, "items_per_thread", most)
 
     @arguments(ScheduleError, keep=stepping)
     def parallel(self: L, on: bool = True) -> L:
@@ -281,16 +283,54 @@ class Steps:
         >>> t.parallel(False).choices.parallel
         False
         """
-        return _choose(self, "parallel", on)
+        return choose(self, "parallel", on)
+
+    @arguments(ScheduleError, keep=stepping)
+    def by_rule(
+        self: L,
+        target: str,
+        *,
+        persistent: bool | None = None,
+        online: bool | None = None,
+        items_per_thread: int | None = None,
+        why: str = "",
+    ) -> L:
+        """What a rule decided for the kernels of a target ("cuda" or "cpu"), and ``why``; a step of `ig.schedule.auto`.
+
+        Kernels do as it says where the user does not say otherwise (`Tensor.persistent`, `Tensor.online`,
+        `Tensor.items_per_thread`). Another loop step makes it void.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t = ig.sum(f.input("x", shape=(8, 64)), 1).by_rule("cuda", persistent=False, why="one pass does it")
+        >>> str(t.ruled["cuda"]), "by_rule" in str(f), t.split(0, 4).ruled
+        ('persistent=false', True, {})
+        """
+        if target not in TARGETS:
+            raise ScheduleError(
+                f"by_rule: unknown target {short_repr(target)}", hint=", ".join(TARGETS), where=user_line()
+            )
+        _check_rows(self, "by_rule")
+        found = Choices(persistent, online, items_per_thread, why=why)
+        self.ruled = {**self.ruled, target: found}
+        told = {**found.made(), **({"why": why} if why else {})}
+        loops.log_step(self, "by_rule", target, **told)
+        return self
 
 
-def _choose(tensor: L, name: str, value: bool | int) -> L:
+def choose(tensor: L, name: str, value: bool | int, *, by: str = "") -> L:
+    """Make a choice beside loops: of the user, or ``by`` a scheduler, which may choose anew."""
+    _check_rows(tensor, name)
+    tensor.choices = tensor.choices.but(**{name: value})
+    loops.log_step(tensor, name, value, **({"by": by} if by else {}))
+    return tensor
+
+
+def _check_rows(tensor: TensorLike, name: str) -> None:
+    """Raise `ScheduleError` for a tensor without rows."""
     e = tensor.definition
     if e is None or not (e.is_reduction or name == "parallel"):
         what = "an input" if e is None else f"made by {e.op}"
         rows = [t.name for t in tensor.fusion.tensors if t.definition is not None and t.definition.is_reduction]
         hint = "any computed tensor" if name == "parallel" else f"a reduction: {', '.join(rows[:8]) or 'none here'}"
         raise ScheduleError(f"{name}: {tensor.name} is {what}, it has no rows", where=user_line(), hint=hint)
-    tensor.choices = tensor.choices.but(**{name: value})
-    loops.log_step(tensor, name, value)
-    return tensor

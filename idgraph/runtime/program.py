@@ -262,7 +262,7 @@ def _lowered(fusion: Fusion, target: Target, model: IndexMaps | None) -> tuple[I
     if maps is None:
         maps = IdModel(fusion)
         maps.verify()
-    return maps, build_plan(fusion, maps, threads=TARGETS[target].threads)
+    return maps, build_plan(fusion, maps, threads=TARGETS[target].threads, rule=target)
 
 
 def launches(fusion: Fusion, target: Target = "cuda") -> tuple[Kernel, ...]:

@@ -26,6 +26,7 @@ from idgraph.ir.decisions import Decided
 from idgraph.ir.indexing import attr
 from idgraph.ir.loops import reset
 from idgraph.ir.registry import apply
+from idgraph.ir.scheduling import choose
 from idgraph.ir.state import rewriting
 from idgraph.layout.carry_out import lay_out, take_back
 from idgraph.layout.padding import PaddedStrides
@@ -42,6 +43,7 @@ from idgraph.schedule.pad import pad, paying
 from idgraph.schedule.reads import Read, reads_all, reads_of, stored_tensors
 from idgraph.schedule.references import reference_loops, sources_of
 from idgraph.schedule.replay import like_consumer
+from idgraph.schedule.row_rule import decide
 from idgraph.schedule.row_spaces import reduces
 from idgraph.schedule.rows import Scheduled, schedule_rows
 from idgraph.schedule.scatter import apply_scatter_plan, scatter_plan
@@ -137,6 +139,8 @@ def _schedule(
     tile_transposes([Nest(t, of) for t, of in nests.of.items() if t.definition and t.definition.op not in SCATTERS])
     rows.inline(agreed=agreed and fusion.version == version)
     _choose([t for t in fusion.tensors if t in nests.stored], rows.again, config)
+    for group in rows.groups:
+        decide(group)
     return rows
 
 
@@ -148,15 +152,21 @@ def _choose(stored: Sequence[Tensor], again: Collection[Tensor], config: KernelC
     for t in stored:
         e = t.definition
         if e is not None and config.parallel is not None:
-            t.parallel(config.parallel)
+            _chosen(t, "parallel", config.parallel)
         if e is None or not e.is_reduction:
             continue
         if config.items_per_thread is not None:
-            t.items_per_thread(config.items_per_thread)
+            _chosen(t, "items_per_thread", config.items_per_thread)
         if config.persistent is not None and (t in again or not config.persistent):
-            t.persistent(config.persistent)
+            _chosen(t, "persistent", config.persistent)
         if config.online is not None and (t in again or not config.online):
-            t.online(config.online)
+            _chosen(t, "online", config.online)
+
+
+def _chosen(t: Tensor, name: str, value: bool | int) -> None:
+    """A choice of the config, unless the user made one on the tensor."""
+    if getattr(t.choices, name) is None:
+        choose(t, name, value, by="config")
 
 
 def _inline(fusion: Fusion, tensors: Sequence[Tensor], later: Mapping[Tensor, int]) -> bool:

@@ -18,6 +18,7 @@ from idgraph.ir.registry import apply
 from idgraph.schedule.config import RULE, KernelConfig
 from idgraph.schedule.inline import private_copy
 from idgraph.schedule.legal import nest_conflict
+from idgraph.schedule.row_rule import Group
 from idgraph.schedule.row_shapes import Shape, shape_of
 from idgraph.schedule.row_spaces import Space, reduces, spaces
 from idgraph.schedule.settle import sharing
@@ -189,12 +190,14 @@ class Scheduled:
     inlined: list[tuple[Tensor, int]] = field(default_factory=list[tuple[Tensor, int]])
     again: set[Tensor] = field(default_factory=set[Tensor])
     told: list[Rows] = field(default_factory=list[Rows])
+    groups: list[Group] = field(default_factory=list[Group])
 
     def note(self, space: Space, ends: set[Tensor], how: Shape, order: Order) -> None:
         """Record what was decided for a space."""
         sums = in_order(filter(reduces, space.labels), order)
         count = passes(space, ends, order)
         self.again.update(sums if count > 1 else ())
+        self.groups.append(Group(space, how, in_order((*sums, *(t for t in ends if not space.is_row(t))), order)))
         rows, columns = (_times(space.extents[a:b]) for a, b in ((0, space.rows), (space.rows, None)))
         self.told.append(
             Rows(tuple(t.name for t in sums), rows, columns, how.threads, how.rows, how.lanes, count, how.why)
