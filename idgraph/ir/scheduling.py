@@ -298,7 +298,8 @@ class Steps:
         """What a rule decided for the kernels of a target ("cuda" or "cpu"), and ``why``; a step of `ig.schedule.auto`.
 
         Kernels do as it says where the user does not say otherwise (`Tensor.persistent`, `Tensor.online`,
-        `Tensor.items_per_thread`). Another loop step makes it void.
+        `Tensor.items_per_thread`). ``items_per_thread`` is that of the pass with most under way: one that writes its
+        row has 16 at most. Another loop step makes all of it void.
 
         >>> import idgraph as ig
         >>> f = ig.Fusion("f")

@@ -65,12 +65,14 @@ def auto(
     config: KernelConfig = RULE,
     layout: bool = True,
 ) -> Decided:
-    """Schedule a whole fusion for ``block`` threads a block (by default as measured); earlier schedules are dropped.
+    """Schedule a whole fusion for ``block`` threads a block (by default as measured); loops of before are dropped.
 
     ``config`` chooses among kernels that compute the same (see `idgraph.tune`, which measures them); what is not in
-    the loops becomes steps on the tensors, such as `Tensor.persistent`, that ``print(fusion)`` shows. Returns what was
-    decided and why: the ways of gathers and scatters, memory formats, the loops over rows. Whether a row is held, and
-    how often it is read, the target's rule decides where ``config`` does not: ``report`` of an emitted program tells.
+    the loops becomes steps on the tensors, such as `Tensor.persistent`, that ``print(fusion)`` shows. What a user chose
+    so stays. Whether a row is held, and how often it is read, the target's rule decides where neither does
+    (`Tensor.by_rule`); where several nests become one kernel, or a row's columns are digits of other axes, the kernel
+    decides, and ``report`` of an emitted program tells. Returns what was decided and why: the ways of gathers and
+    scatters, memory formats, the loops over rows, the rules.
 
     First constants are folded (`idgraph.rewrite.constants`): a tensor of one number becomes a number in its readers.
     Then every gather of a computed tensor, and every scatter, is taken the way that costs least (see
@@ -101,7 +103,7 @@ def auto(
         padded = paying(fusion) if layout else ()
         if padded:
             rows = _schedule(fusion, config, chosen, layout, padded)
-    return Decided(fusion.decisions, fusion.formats, tuple(rows.told))
+    return Decided(fusion.decisions, fusion.formats, tuple(rows.told), tuple(rows.rules))
 
 
 def _schedule(
@@ -139,8 +141,7 @@ def _schedule(
     tile_transposes([Nest(t, of) for t, of in nests.of.items() if t.definition and t.definition.op not in SCATTERS])
     rows.inline(agreed=agreed and fusion.version == version)
     _choose([t for t in fusion.tensors if t in nests.stored], rows.again, config)
-    for group in rows.groups:
-        decide(group)
+    rows.rules = [told for group in rows.groups for told in decide(group)]
     return rows
 
 

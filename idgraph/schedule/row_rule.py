@@ -6,12 +6,13 @@ loss that one pass can do 1.6 times as long. Facts are written on the reductions
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from idgraph.arith import as_expr, is_true, simplify
 from idgraph.ir import Tensor, item_size
 from idgraph.ir.choices import Choices
+from idgraph.ir.decisions import Ruled
 from idgraph.schedule.row_dataflow import Dataflow, Joined, Pass, UnclearError, joined, taken
 from idgraph.schedule.row_shapes import Shape
 from idgraph.schedule.row_spaces import Space, product_of, reduces
@@ -39,8 +40,8 @@ class Group:
     owners: Sequence[Tensor]
 
 
-def decide(group: Group) -> None:
-    """Write what the rules decide on the reductions of a space, kernel by kernel; nothing where only a kernel tells."""
+def decide(group: Group) -> Iterator[Ruled]:
+    """Write what the rules decide on the reductions of a space, nest by nest; nothing where only a kernel tells."""
     flow = Dataflow(group.space, frozenset(t for t in group.space.labels if not t.inline_position))
     try:
         passes = [flow.sweep(t) for t in group.owners]
@@ -54,6 +55,7 @@ def decide(group: Group) -> None:
                 given = {k: v for k, v in found.made().items() if k not in made}
                 for t in sums:
                     t.by_rule(target, **given, why=found.why)
+                yield Ruled(target, tuple(t.name for t in sums), Choices(**given), found.why)
 
 
 def _kernels(passes: Sequence[Pass]) -> list[list[Pass]]:
@@ -117,9 +119,5 @@ def on_core(passes: Sequence[Pass], group: Group) -> Choices:
         size = size * n
     size = simplify(size)
     held = is_true(size <= CACHED)
-    return Choices(
-        held,
-        False,
-        BLOCK,
-        why=f"{'held in arrays' if held else 'computed again'}: {size} bytes a row, {CACHED} at most",
-    )
+    why = f"{'held in arrays' if held else 'computed again'}: {size} bytes a row, {CACHED} at most"
+    return Choices(held, False, BLOCK, why=why)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from idgraph.arith import Expr
 from idgraph.ir import SCANS, Fusion, IterDomain, Loaded, Tensor, TensorExpr
-from idgraph.ir.decisions import Rows
+from idgraph.ir.decisions import Rows, Ruled
 from idgraph.ir.registry import apply
 from idgraph.schedule.config import RULE, KernelConfig
 from idgraph.schedule.inline import private_copy
@@ -184,13 +184,14 @@ def apply_loops(space: Space, t: Tensor, how: Shape) -> None:
 @dataclass(slots=True)
 class Scheduled:
     """``members`` have their loops; those in ``inlined`` are to be inlined at the position given. ``again`` are the
-    reductions of rows with several passes, ``told`` says what was decided."""
+    reductions of rows with several passes, ``told`` and ``rules`` say what was decided, for each of ``groups``."""
 
     members: set[Tensor] = field(default_factory=set[Tensor])
     inlined: list[tuple[Tensor, int]] = field(default_factory=list[tuple[Tensor, int]])
     again: set[Tensor] = field(default_factory=set[Tensor])
     told: list[Rows] = field(default_factory=list[Rows])
     groups: list[Group] = field(default_factory=list[Group])
+    rules: list[Ruled] = field(default_factory=list[Ruled])
 
     def note(self, space: Space, ends: set[Tensor], how: Shape, order: Order) -> None:
         """Record what was decided for a space."""

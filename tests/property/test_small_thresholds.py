@@ -22,7 +22,7 @@ from idgraph.lower.build import build_plan
 from idgraph.passes import collapse, interchange, jam, table, unswitch
 from idgraph.passes.rows import chunks, kernels, registers, serial
 from idgraph.runtime import Program
-from idgraph.schedule import follow, references, row_shapes, row_spaces
+from idgraph.schedule import follow, references, row_rule, row_shapes, row_spaces
 from idgraph.testing import fusions, scheduled_fusions
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
@@ -43,7 +43,8 @@ DEVICE: dict[ModuleType, dict[str, int]] = {
     jam: {"COLUMNS": 2},
     chunks: {"UNROLLED": 2, "UNROLLED_BESIDE": 2, "UNROLLED_STORES": 2, "FEW": 2, "SERIAL_CHUNK": 2},
     kernels: {"IN_FLIGHT": 2},
-    registers: {"ELEMENTS": 4},
+    registers: {"HELD": 4},
+    row_rule: {"HELD": 4, "UNROLLED": 2, "UNROLLED_BESIDE": 2, "UNROLLED_STORES": 2, "IN_FLIGHT": 2},
 }
 
 
