@@ -52,6 +52,7 @@ BUILDS: dict[str, Callable[[], ig.Fusion]] = {
     "groups": lambda: rows(groups, (8, 96)),
     "causal": lambda: rows(causal, (8, 96)),
     "side by side": lambda: rows(lambda x: ig.softmax(x, 0), (96, 64)),
+    "other terms": lambda: rows(lambda x: ig.sum(ig.exp(x * 0.5 - ig.amax(x, 1, keepdim=True)), 1), (64, 1024)),
     "two sums": lambda: rows(lambda x: ig.sum(x, 1) + ig.amax(x, 1), (64, 96)),
 }
 
