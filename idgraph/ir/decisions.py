@@ -125,7 +125,7 @@ class Rows(Printed):
 
 @dataclass(frozen=True, slots=True)
 class Ruled(Printed):
-    """What a target's rule decided for the rows of ``tensors``, reductions of one loop nest (`Tensor.by_rule`).
+    """The decision of a target's rule for the rows of ``tensors``, reductions of one loop nest (`Tensor.by_rule`).
 
     >>> print(Ruled("cuda", ("t1",), Choices(persistent=False, items_per_thread=16), "one pass does it"))
     rows t1 on cuda: persistent=false items_per_thread=16 (one pass does it)

@@ -67,7 +67,7 @@ def _cut(tensor: TensorLike, at: int, size: int, parallel: Parallel) -> None:
 def _check(
     tensor: TensorLike, axes: Sequence[int], columns: Sequence[int], sizes: dict[str, int], across: object
 ) -> None:
-    """Raise `ScheduleError` for positions that are no loops, or named twice, and for numbers that no block can have."""
+    """Raise `ScheduleError` for a position that is not a loop, or is named twice, and for numbers that no block has."""
     count, of = len(tensor.loop), f"row_loops of {tensor.name}"
     named = [*axes, *columns]
     wrong = [p for p in named if not loops.is_int(p) or not 0 <= p < count or named.count(p) > 1]

@@ -295,7 +295,7 @@ class Steps:
         items_per_thread: int | None = None,
         why: str = "",
     ) -> L:
-        """What a rule decided for the kernels of a target ("cuda" or "cpu"), and ``why``; a step of `ig.schedule.auto`.
+        """Set what a rule decided for kernels of a target ("cuda" or "cpu"), and ``why``; a step of `ig.schedule.auto`.
 
         Kernels do as it says where the user does not say otherwise (`Tensor.persistent`, `Tensor.online`,
         `Tensor.items_per_thread`). ``items_per_thread`` is that of the pass with most under way: one that writes its

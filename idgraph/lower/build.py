@@ -188,7 +188,7 @@ class _Builder:
         return copied(e, source, to, self.stored[e.output].value.name)
 
     def ruled(self, nodes: Sequence[Node], rule: str) -> Ruled:
-        """What the target's rule decided for the rows of each reduction, by the name of its running value.
+        """Decisions of the target's rule for the rows of each reduction, by the name of its running value.
 
         Several nests of one kernel may pass over their rows together, for which the rule did not decide.
         """

@@ -1,4 +1,4 @@
-"""What is computed for the columns of a row: sweeps, one for each reduction or output, and the values that they share.
+"""Values of the columns of a row: sweeps, one for each reduction or output, and the values that they share.
 
 The loops of a row run once for each *sweep* that waits for another one's result; the rest go over the columns together.
 Values are equal by their operations: a load of one tensor along one way of views, an operation on equal operands.
@@ -27,12 +27,12 @@ MOST_VALUES = 300  # of one sweep that are looked at
 
 
 class UnclearError(Exception):
-    """What is computed for a column is not told by the tensors alone: only the kernel says."""
+    """The values of a column are not told by the tensors alone: only the kernel says."""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What one column has: ``kind`` is "load", "compute", "row" (one number a row) or "made" (of coordinates).
+    """A value of one column: ``kind`` is "load", "compute", "row" (one number a row) or "made" (of coordinates).
 
     Equal values have the same ``number``. ``rows`` are the numbers of the row that it is made of.
     """
@@ -155,7 +155,7 @@ class Dataflow:
         return Value(number, "row", t.dtype, varies=False, rows=frozenset({t}))
 
     def computed(self, t: Tensor, columns: Collection[IterDomain], path: int) -> Value:
-        """What an operation makes of its operands at one column."""
+        """The value that an operation makes of its operands at one column."""
         e = t.definition
         if e is None or e.op in SCATTERS or e.op in SCANS or e.is_reduction or len(e.outputs) > 1:
             raise UnclearError
@@ -295,7 +295,7 @@ def _linear(v: Value, top: int, c: Tensor, known: Collection[int], seen: dict[in
     inner = v.operands[0]
     if v.op == "exp" and inner.op == "sub" and inner.dtype in _WIDE:
         x, at = inner.operands
-        return "one" if x.number == top and at.kind == "row" and at.rows == {c} else "other"
+        return "one" if x.number == top and at.kind == "row" and at.rows == frozenset({c}) else "other"
     which = [_factor(m, top, c, known, seen) for m in v.operands]
     fits = which.count("one") == 1 and "other" not in which
     right = v.op in ("mul", "neg", "cast") or (v.op == "div" and which[0] == "one")

@@ -52,10 +52,13 @@ def decide(group: Group) -> Iterator[Ruled]:
         made = {n for t in sums for n in t.choices.made()}
         if sums and not made & {"persistent", "online"}:
             for target, found in (("cuda", on_gpu(part, group)), ("cpu", on_core(part, group))):
-                given = {k: v for k, v in found.made().items() if k not in made}
+                given = found.but(items_per_thread=None) if "items_per_thread" in made else found
                 for t in sums:
-                    t.by_rule(target, **given, why=found.why)
-                yield Ruled(target, tuple(t.name for t in sums), Choices(**given), found.why)
+                    t.by_rule(
+                        target, persistent=given.persistent, online=given.online,
+                        items_per_thread=given.items_per_thread, why=given.why,
+                    )  # fmt: skip
+                yield Ruled(target, tuple(t.name for t in sums), given, given.why)
 
 
 def _kernels(passes: Sequence[Pass]) -> list[list[Pass]]:

@@ -146,7 +146,8 @@ def test_other_facts_give_other_kernels_that_are_right(choices: dict[str, Any]) 
         ig.schedule.auto(f)
         for t in f.tensors:
             if t.ruled:
-                t.by_rule("cuda", **{**t.ruled["cuda"].made(), **chosen})
+                made: dict[str, Any] = {**t.ruled["cuda"].made(), **chosen}
+                t.by_rule("cuda", **made)
         right(f)
         kernels.append(sources(f, "cuda"))
     assert (kernels[0] == kernels[1]) == (choices in ({"persistent": True}, {"online": True}))
@@ -204,19 +205,19 @@ def test_a_rule_is_void_with_other_loops() -> None:
     assert not t.ruled and f"schedule {t.name} by_rule" not in str(f)
 
 
-@pytest.mark.parametrize(
-    ("step", "told"),
-    [
-        (lambda t: t.by_rule("tpu", persistent=True), "unknown target 'tpu'"),
-        (lambda t: t.by_rule("cuda", items_per_thread=3), "items_per_thread=3"),
-        (lambda t: t.row_loops((0,), (0,)), "0 is not a loop of t1, or is named twice"),
-        (lambda t: t.row_loops((0,), (7,)), "7 is not a loop of t1"),
-        (lambda t: t.row_loops((), ()), "neither a row nor a column"),
-        (lambda t: t.row_loops((0,), (1,), threads=3), "threads=3 of row_loops of t1"),
-        (lambda t: t.row_loops((0, 1), (2,), lanes=64), "lanes=64"),
-        (lambda t: t.row_loops((0,), (1, 2)), "a reduced and a kept axis cannot become one loop"),
-    ],
-)
+WRONG: list[tuple[Callable[[ig.Tensor], Any], str]] = [
+    (lambda t: t.by_rule("tpu", persistent=True), "unknown target 'tpu'"),
+    (lambda t: t.by_rule("cuda", items_per_thread=3), "items_per_thread=3"),
+    (lambda t: t.row_loops((0,), (0,)), "0 is not a loop of t1, or is named twice"),
+    (lambda t: t.row_loops((0,), (7,)), "7 is not a loop of t1"),
+    (lambda t: t.row_loops((), ()), "neither a row nor a column"),
+    (lambda t: t.row_loops((0,), (1,), threads=3), "threads=3 of row_loops of t1"),
+    (lambda t: t.row_loops((0, 1), (2,), lanes=64), "lanes=64"),
+    (lambda t: t.row_loops((0,), (1, 2)), "a reduced and a kept axis cannot become one loop"),
+]
+
+
+@pytest.mark.parametrize(("step", "told"), WRONG)
 def test_a_wrong_fact_leaves_the_fusion_as_it_was(step: Callable[[ig.Tensor], Any], told: str) -> None:
     f = ig.Fusion("f")
     t = ig.sum(f.input("x", shape=(4, 6, 64)), 2, name="t1")

@@ -26,7 +26,7 @@ from idgraph.schedule.row_rule import BLOCK, CACHED, CHEAP, IN_FLIGHT
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """What the schedule says of the rows of one kernel: ``choices`` of the user, ``ruled`` of the rule, for the running
+    """Decisions of a schedule about rows of one kernel: ``choices`` of the user, ``ruled`` of the rule, for the running
     value of each reduction. ``done`` gets the names of the choices that a row meets, ``told`` how each is passed over
     and why."""
 
@@ -37,7 +37,7 @@ class _Row:
     told: list[str] = field(default_factory=list[str])
 
     def rule(self, body: Sequence[Stmt]) -> Choices:
-        """What the rule decided for a level; nothing where kernels that are one now differ."""
+        """The rule's decision for a level; nothing where kernels that are one now differ."""
         if self.choices.persistent is not None or self.choices.online is not None:
             return NO_CHOICES
         found = {
