@@ -53,7 +53,7 @@ def row_loops(
         if across or rows > 1 or side > 1:
             _cut(tensor, 0, rows, "threadIdx.x" if across else "threadIdx.y")
         loops.parallelize(tensor, 0, "blockIdx.x")
-    del tensor.log[taken:]  # one step, which takes all of these again
+    tensor.keep_first(taken)  # one step, which takes all of these again
     told = {"threads": threads, "rows": rows, "lanes": lanes, "side": side, "across": across}
     named = {k: v for k, v in told.items() if k in ("threads", "rows") or v != (k != "across")}
     loops.log_step(tensor, "row_loops", tuple(axes), tuple(columns), **named)
