@@ -13,7 +13,7 @@ from functools import partial
 from math import prod
 
 from idgraph.errors import IdGraphError
-from idgraph.fuse.digits import Digit, Form, refined
+from idgraph.fuse.access_digits import Digit, Form, refined
 from idgraph.fuse.steps import Alignment, Step
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, Tensor, TensorExpr

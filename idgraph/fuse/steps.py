@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from idgraph.errors import ScheduleError, arguments
 from idgraph.ir import Fusion, Tensor
 from idgraph.ir.exprs import Attr
-from idgraph.ir.loops import reset
+from idgraph.ir.loop_steps import reset
 from idgraph.ir.parsing import replay_step
 from idgraph.ir.registry import apply as build
 from idgraph.ir.state import rewriting

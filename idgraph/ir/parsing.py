@@ -16,7 +16,7 @@ from idgraph.ir.dtypes import Scalar
 from idgraph.ir.exprs import Attr
 from idgraph.ir.fusion import Fusion, Tensor
 from idgraph.ir.limits import LIMITS, Limits
-from idgraph.ir.loops import inline
+from idgraph.ir.loop_steps import inline
 from idgraph.ir.places import axis_at
 from idgraph.ir.registry import apply, primitives
 from idgraph.ir.scheduling import choose

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from idgraph.errors import ScheduleError, user_line
-from idgraph.ir import loops
+from idgraph.ir import loop_steps
 from idgraph.ir.choices import check_choice
 from idgraph.ir.domains import Parallel
 from idgraph.ir.protocols import TensorLike
@@ -35,33 +35,33 @@ def row_loops(
     rest = [p for p in range(len(tensor.loop)) if p not in axes and p not in columns]
     order = [*axes, *columns, *rest]
     if order != sorted(order):
-        loops.reorder(tensor, order)
+        loop_steps.reorder(tensor, order)
     for _ in columns[1:]:
-        loops.merge(tensor, len(axes), len(axes) + 1)
+        loop_steps.merge(tensor, len(axes), len(axes) + 1)
     for _ in axes[1:]:
-        loops.merge(tensor, 0, 1)
+        loop_steps.merge(tensor, 0, 1)
     first = min(len(axes), 1)
     if columns and across and threads > 1:
         _cut(tensor, first, threads, "threadIdx.y")
     elif columns and not across:
-        loops.split(tensor, first, lanes, inner=True)
+        loop_steps.split(tensor, first, lanes, inner=True)
         _cut(tensor, first, threads, "threadIdx.x")
-        loops.parallelize(tensor, first + 2, "vectorize")
+        loop_steps.parallelize(tensor, first + 2, "vectorize")
     if first:
         if side > 1:
             _cut(tensor, 0, side, "unroll")
         if across or rows > 1 or side > 1:
             _cut(tensor, 0, rows, "threadIdx.x" if across else "threadIdx.y")
-        loops.parallelize(tensor, 0, "blockIdx.x")
+        loop_steps.parallelize(tensor, 0, "blockIdx.x")
     tensor.keep_first(taken)  # one step, which takes all of these again
     told = {"threads": threads, "rows": rows, "lanes": lanes, "side": side, "across": across}
     named = {k: v for k, v in told.items() if k in ("threads", "rows") or v != (k != "across")}
-    loops.log_step(tensor, "row_loops", tuple(axes), tuple(columns), **named)
+    loop_steps.log_step(tensor, "row_loops", tuple(axes), tuple(columns), **named)
 
 
 def _cut(tensor: TensorLike, at: int, size: int, parallel: Parallel) -> None:
-    loops.split(tensor, at, size, inner=True)
-    loops.parallelize(tensor, at + 1, parallel)
+    loop_steps.split(tensor, at, size, inner=True)
+    loop_steps.parallelize(tensor, at + 1, parallel)
 
 
 def _check(
@@ -70,7 +70,7 @@ def _check(
     """Raise `ScheduleError` for a position that is not a loop, or is named twice, and for numbers that no block has."""
     count, of = len(tensor.loop), f"row_loops of {tensor.name}"
     named = [*axes, *columns]
-    wrong = [p for p in named if not loops.is_int(p) or not 0 <= p < count or named.count(p) > 1]
+    wrong = [p for p in named if not loop_steps.is_int(p) or not 0 <= p < count or named.count(p) > 1]
     if wrong or not named:
         raise ScheduleError(
             f"row_loops: {wrong[0]!r} is not a loop of {tensor.name}, or is named twice" if wrong

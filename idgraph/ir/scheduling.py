@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from idgraph.arith import Expr
 from idgraph.errors import ScheduleError, arguments, did_you_mean, short_repr, user_line
-from idgraph.ir import loops
+from idgraph.ir import loop_steps
 from idgraph.ir import row_loops as rows_of
 from idgraph.ir.choices import Choices
 from idgraph.ir.domains import IterDomain
@@ -38,7 +38,7 @@ class Steps:
         >>> [str(d.extent) for d in t.split(0, 8).loop]
         ['4', '8']
         """
-        loops.split(self, axis, factor, inner)
+        loop_steps.split(self, axis, factor, inner)
         return self
 
     @arguments(ScheduleError, keep=stepping)
@@ -50,7 +50,7 @@ class Steps:
         >>> t.merge(0).loop
         (I4[48],)
         """
-        loops.merge(self, axis, axis + 1 if other is None and loops.is_int(axis) and axis != -1 else other)
+        loop_steps.merge(self, axis, axis + 1 if other is None and loop_steps.is_int(axis) and axis != -1 else other)
         return self
 
     @arguments(ScheduleError, keep=stepping)
@@ -62,7 +62,7 @@ class Steps:
         >>> t.reorder({0: 1}).loop
         (I3[6], I2[8])
         """
-        loops.reorder(self, order)
+        loop_steps.reorder(self, order)
         return self
 
     @arguments(ScheduleError, keep=stepping)
@@ -74,7 +74,7 @@ class Steps:
         >>> t.swizzle("xor", 0, 1).domain.loop_exprs
         [Swizzle(I2[8], I3[8] -> I4[8], I5[8]; xor)]
         """
-        loops.swizzle(self, kind, x, y)
+        loop_steps.swizzle(self, kind, x, y)
         return self
 
     @arguments(ScheduleError, keep=stepping)
@@ -86,7 +86,7 @@ class Steps:
         >>> t.resize(0, 2, -1).loop
         (I4[9], I3[6])
         """
-        loops.resize(self, axis, left, right)
+        loop_steps.resize(self, axis, left, right)
         return self
 
     @arguments(ScheduleError, keep=stepping)
@@ -98,7 +98,7 @@ class Steps:
         >>> t.roll(0, 3).domain.loop_exprs
         [Roll(I2[8] -> I4[8]; 3)]
         """
-        loops.roll(self, axis, shift)
+        loop_steps.roll(self, axis, shift)
         return self
 
     @arguments(ScheduleError, keep=stepping)
@@ -110,7 +110,7 @@ class Steps:
         >>> t.stride(0, 7, -1, 8).domain.loop_exprs
         [Stride(I2[8] -> I4[8]; 7, -1)]
         """
-        loops.stride(self, axis, start, step, extent)
+        loop_steps.stride(self, axis, start, step, extent)
         return self
 
     @arguments(ScheduleError, keep=stepping)
@@ -122,7 +122,7 @@ class Steps:
         >>> t.parallelize(0, "blockIdx.x").parallelize(1, "threadIdx.x").loop
         (I2[8], I3[6])
         """
-        loops.parallelize(self, axis, parallel)
+        loop_steps.parallelize(self, axis, parallel)
         return self
 
     @arguments(ScheduleError, keep=stepping)
@@ -177,7 +177,7 @@ class Steps:
           for i1 < 6:
             t2 = mul(t1, 2.0)
         """
-        loops.inline(self, position)
+        loop_steps.inline(self, position)
         return self
 
     @arguments(ScheduleError, keep=stepping)
@@ -189,7 +189,7 @@ class Steps:
         >>> t.set_loop(t.logical[::-1]).loop
         (I3[6], I2[8])
         """
-        loops.set_loop(self, domains)
+        loop_steps.set_loop(self, domains)
         return self
 
     @arguments(ScheduleError, keep=stepping)
@@ -209,7 +209,7 @@ class Steps:
         >>> t.set_allocation(t.logical[::-1]).allocation
         (I3[6], I2[8])
         """
-        loops.set_allocation(self, domains, contiguity, strides)
+        loop_steps.set_allocation(self, domains, contiguity, strides)
         return self
 
     @arguments(ScheduleError, keep=stepping)
@@ -224,7 +224,7 @@ class Steps:
         for known in ("auto", "local", "shared", "global"):
             if memory == known:
                 self.memory = known
-                loops.log_step(self, "set_memory", memory)
+                loop_steps.log_step(self, "set_memory", memory)
                 return self
         raise ScheduleError(
             f"unknown memory {memory!r} for {self.name}",
@@ -315,7 +315,7 @@ class Steps:
         found = Choices(persistent, online, items_per_thread, why=why)
         self.ruled = {**self.ruled, target: found}
         told = {**found.made(), **({"why": why} if why else {})}
-        loops.log_step(self, "by_rule", target, **told)
+        loop_steps.log_step(self, "by_rule", target, **told)
         return self
 
 
@@ -323,7 +323,7 @@ def choose(tensor: L, name: str, value: bool | int, *, by: str = "") -> L:
     """Make a choice beside loops: of the user, or ``by`` a scheduler, which may choose anew."""
     _check_rows(tensor, name)
     tensor.choices = tensor.choices.but(**{name: value})
-    loops.log_step(tensor, name, value, **({"by": by} if by else {}))
+    loop_steps.log_step(tensor, name, value, **({"by": by} if by else {}))
     return tensor
 
 

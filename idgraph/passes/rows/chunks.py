@@ -32,11 +32,11 @@ from idgraph.kernel.ir import (
     Stmt,
     Store,
 )
-from idgraph.kernel.values import Values
-from idgraph.passes.lanes import Expansion, Lane
+from idgraph.kernel.value_numbers import Values
 from idgraph.passes.rows.hoist import cheaper, hoisted, is_short
 from idgraph.passes.rows.sums import is_coarse, widened
 from idgraph.passes.rows.sweep import COLUMN, Online, Plain, Sweep
+from idgraph.passes.unroll import Expansion, Lane
 from idgraph.passes.vectorize import VECTOR_TYPES
 from idgraph.schedule.row_rule import UNROLLED, UNROLLED_BESIDE, UNROLLED_STORES
 

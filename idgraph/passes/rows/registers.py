@@ -13,12 +13,12 @@ from idgraph.errors import EmitError
 from idgraph.ir.choices import Choices
 from idgraph.ir.targets import GPU
 from idgraph.kernel.ir import Alloc, If, Loop, Stmt
-from idgraph.passes.lanes import Lane
 from idgraph.passes.rows.chunks import columnwise, straight
 from idgraph.passes.rows.hoist import cheaper, hoisted, is_short
 from idgraph.passes.rows.join import with_sweeps
 from idgraph.passes.rows.keep import kept
 from idgraph.passes.rows.sweep import COLUMN, Sweep
+from idgraph.passes.unroll import Lane
 from idgraph.schedule.row_rule import HELD, NO_VALUE, ONE_PASS, OTHERS, REGISTERS
 
 

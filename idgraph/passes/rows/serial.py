@@ -22,12 +22,12 @@ from dataclasses import replace
 from idgraph.arith import TRUE, Expr, as_expr, ceildiv, is_true, minimum, simplify, symbol
 from idgraph.ir import is_float
 from idgraph.kernel.ir import Accumulate, Compute, Declare, If, Index, Let, Local, Loop, Stmt
-from idgraph.kernel.values import Values
-from idgraph.passes.lanes import Lane
+from idgraph.kernel.value_numbers import Values
 from idgraph.passes.rows.hoist import hoisted, is_short, rounds, with_products
-from idgraph.passes.rows.pairs import Pairs
+from idgraph.passes.rows.pairwise import Pairs
 from idgraph.passes.rows.sums import narrowed, of_one_sign, runs_as_vectors
 from idgraph.passes.rows.sweep import COLUMN, Plain, Sweep
+from idgraph.passes.unroll import Lane
 from idgraph.schedule.row_rule import BLOCK
 
 RUNS = 4  # whose terms are added up in pairs

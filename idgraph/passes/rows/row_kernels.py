@@ -13,7 +13,6 @@ from idgraph.ir.choices import NO_CHOICES, Choices
 from idgraph.kernel.defuse import unwritten
 from idgraph.kernel.ir import Accumulate, Alloc, Buffer, Checked, If, Kernel, Loop, Plan, Stmt, walk
 from idgraph.kernel.ssa import single
-from idgraph.passes.lanes import is_lanes
 from idgraph.passes.rows.chunks import in_flight, lowered, settled, stores
 from idgraph.passes.rows.hoist import is_short
 from idgraph.passes.rows.join import Part, with_sweeps
@@ -21,6 +20,7 @@ from idgraph.passes.rows.keep import KEPT, kept
 from idgraph.passes.rows.registers import cannot_keep, in_registers
 from idgraph.passes.rows.serial import serial
 from idgraph.passes.rows.sweep import Sweep, sweep_of, tidied
+from idgraph.passes.unroll import is_lanes
 from idgraph.schedule.row_rule import BLOCK, CACHED, CHEAP, IN_FLIGHT
 
 

@@ -25,7 +25,7 @@ from idgraph.ir import (
 from idgraph.ir.decisions import Decided
 from idgraph.ir.device import Device, device_of
 from idgraph.ir.indexing import attr
-from idgraph.ir.loops import reset
+from idgraph.ir.loop_steps import reset
 from idgraph.ir.registry import apply
 from idgraph.ir.scheduling import choose
 from idgraph.ir.state import rewriting
@@ -41,7 +41,7 @@ from idgraph.rewrite.wrapped import wrap_pieces
 from idgraph.schedule.config import RULE, KernelConfig
 from idgraph.schedule.inline import inline_far, private_copy
 from idgraph.schedule.pad import pad, paying
-from idgraph.schedule.reads import Read, reads_all, reads_of, stored_tensors
+from idgraph.schedule.readers import Read, reads_all, reads_of, stored_tensors
 from idgraph.schedule.references import reference_loops, sources_of
 from idgraph.schedule.replay import like_consumer
 from idgraph.schedule.row_rule import decide
