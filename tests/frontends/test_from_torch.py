@@ -493,7 +493,7 @@ def test_a_scatter_is_no_schedule() -> None:
 
 
 def test_what_no_schedule_fits_runs_tensor_by_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: object) -> None:
+    def refuse(_: object, **_options: object) -> None:
         raise ScheduleError("no schedule for this")
 
     monkeypatch.setattr("idgraph.runtime.fusion_call.auto", refuse)
