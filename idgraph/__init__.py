@@ -158,8 +158,8 @@ if TYPE_CHECKING:
         VectorWidth,
     )
     from idgraph.reports import report
-    from idgraph.runtime.compile import Compiled
-    from idgraph.runtime.compile import compile as compile
+    from idgraph.runtime.fusion_call import Compiled
+    from idgraph.runtime.fusion_call import compile as compile
     from idgraph.runtime.tuning import Measured, Tuned, Tuner, tune
     from idgraph.sweeps import sweep
     from idgraph.validate import Report
@@ -177,7 +177,7 @@ _LATER: Final = {
         "VectorWidth",
     ),
     "cost": ("cost",),
-    "runtime.compile": ("Compiled", "compile"),
+    "runtime.fusion_call": ("Compiled", "compile"),
     "runtime.tuning": ("Measured", "Tuned", "Tuner", "tune"),
     "reports": ("report",),
     "validate": ("Report",),

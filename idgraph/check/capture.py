@@ -19,14 +19,14 @@ from typing import Any, cast
 from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, from_sympy, not_, simplify, symbol, where
 from idgraph.check import graphs
 from idgraph.check.form import Axis, Buffer, CheckError, Load, Nest, Place, Program, Read, Write
+from idgraph.check.index_values import Table as _Table
+from idgraph.check.index_values import Value, combine, unwrapped
 from idgraph.check.report import Difference, Row
-from idgraph.check.values import Table as _Table
-from idgraph.check.values import Value, combine, unwrapped
 from idgraph.errors import IdGraphError, SourceLine
-from idgraph.frontends.arrays import load_torch
+from idgraph.frontends.captured import TensorMeta
 from idgraph.frontends.exporting import Captured, read_graph
 from idgraph.frontends.fx import Import, import_program
-from idgraph.frontends.nodes import TensorMeta
+from idgraph.frontends.torch_arrays import load_torch
 
 VERSIONS = ((2, 11), (2, 14))  # releases of torch whose insides are known: from the first, below the second
 _MUTATE = (

@@ -14,9 +14,9 @@ from zlib import crc32
 
 import numpy as np
 
+from idgraph.check.by_points import Space
+from idgraph.check.index_values import Table
 from idgraph.check.meaning import Need
-from idgraph.check.points import Space
-from idgraph.check.values import Table
 from idgraph.errors import IdGraphError
 from idgraph.ir import SCATTERS, Tensor, TensorExpr
 from idgraph.validate.oracle import INDEXED, reads, shape_of
@@ -57,7 +57,7 @@ def _elements(
 
 
 def _bind(table: Table, env: dict[str, int], pool: list[int]) -> None:
-    """Made-up values of what is loaded, as `idgraph.check.points.bind` makes them up, in plain integers."""
+    """Made-up values of what is loaded, as `idgraph.check.by_points.bind` makes them up, in plain integers."""
     for name in table.order:
         if name in table.places:
             value, size = table.places[name]

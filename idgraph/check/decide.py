@@ -12,18 +12,18 @@ from math import prod
 from time import process_time
 
 from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, simplify
+from idgraph.check.any_order import races
+from idgraph.check.by_points import Gap, Space, bind, compare
 from idgraph.check.confirm import confirmable, differs, traced
-from idgraph.check.cover import decoded, injective, inverse
 from idgraph.check.form import Axis, Buffer, Load, Nest, Place, Program, Read, Write
+from idgraph.check.index_values import Table
 from idgraph.check.match import all_same, flat_of, same_sets, unflat
 from idgraph.check.meaning import Meaning, Need, Undecided
-from idgraph.check.order import races
-from idgraph.check.points import Gap, Space, bind, compare
 from idgraph.check.report import Difference, Report, Row, Verdict
 from idgraph.check.samples import at_names, extents_of, sample_sizes, some_points, uses
 from idgraph.check.stored import Stored
 from idgraph.check.stores import Stores, element, overlaps
-from idgraph.check.values import Table
+from idgraph.check.written_once import decoded, injective, inverse
 from idgraph.ir import SCATTERS, Tensor, TensorExpr
 
 _SHAPES = frozenset({"cast", "copy", "permute", "reshape", "squeeze", "unsqueeze"})  # one element from one

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from idgraph.check.report import Difference, Row
-from idgraph.frontends.arrays import load_torch
+from idgraph.frontends.torch_arrays import load_torch
 
 STAGE = "graph"
 

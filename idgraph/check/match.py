@@ -7,8 +7,8 @@ from itertools import islice, permutations
 from math import prod
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, not_, or_, simplify
+from idgraph.check.index_values import Table
 from idgraph.check.meaning import Need
-from idgraph.check.values import Table
 
 CASES = 5  # conditions that a proof by cases splits on
 ORDERS = 24  # orders of the reduced axes that are tried

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, not_, simplify, symbol
-from idgraph.check.values import Table, Value, cast_value, combine, number_of, scalar_value
+from idgraph.check.index_values import Table, Value, cast_value, combine, number_of, scalar_value
 from idgraph.errors import IdGraphError
 from idgraph.index import Access, IdModel
 from idgraph.ir import SCATTERS, Fusion, Tensor, TensorExpr, written_at

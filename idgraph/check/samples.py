@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from idgraph.arith import Expr, as_expr, simplify
+from idgraph.check.by_points import Space
 from idgraph.check.form import Load, Place, Program
 from idgraph.check.meaning import Undecided
-from idgraph.check.points import Space
 from idgraph.ir import Tensor
 
 SAMPLES = 512  # points of a larger space that are tried for a counterexample

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from idgraph.arith import TRUE, Expr, and_, simplify
-from idgraph.check.cover import decoded, element_of
 from idgraph.check.form import Program
+from idgraph.check.index_values import Table
 from idgraph.check.meaning import Address, Meaning, Need
 from idgraph.check.samples import extents_of
-from idgraph.check.values import Table
+from idgraph.check.written_once import decoded, element_of
 from idgraph.ir import Tensor
 
 

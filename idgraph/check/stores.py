@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from idgraph.arith import TRUE, Expr, and_, as_expr, simplify
-from idgraph.check.cover import apart, covers, decoded, element_of, injective, written
 from idgraph.check.form import ZERO, Axis, Buffer, Nest, Program, Write
 from idgraph.check.meaning import Meaning
 from idgraph.check.report import Difference, Verdict
 from idgraph.check.samples import extents_of
+from idgraph.check.written_once import apart, covers, decoded, element_of, injective, written
 
 ELEMENTS = 1 << 23  # elements of a buffer whose writes are counted one by one
 CONFIRMED = 200_000  # points at which plain Python counts them again before a fault is told

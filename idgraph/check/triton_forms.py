@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from idgraph.arith import TRUE, Expr, simplify, where
 from idgraph.check.form import Read
-from idgraph.check.values import Value
+from idgraph.check.index_values import Value
 
 PREFIXES = ("z", "y", "x")
 REDUCERS = frozenset({

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from idgraph.arith import TRUE, ArithError, Expr, and_, as_expr, not_, simplify, symbol
 from idgraph.check.form import ZERO, Axis, CheckError, Load, Nest, Place, Read, Write
+from idgraph.check.index_values import Table, combine, exchanged, unwrapped, wraps
 from idgraph.check.triton_forms import (
     BINARY,
     COMPARE,
@@ -25,7 +26,6 @@ from idgraph.check.triton_forms import (
     shown,
     toward_zero,
 )
-from idgraph.check.values import Table, combine, exchanged, unwrapped, wraps
 from idgraph.check.wrapper import Argument, Launch, name_of, parse_source
 
 

@@ -16,7 +16,7 @@ from idgraph.ir.device import Device, device_of, devices
 from idgraph.loading import LOADING, load
 
 if TYPE_CHECKING:
-    from idgraph.cost.model import AccessCost, Cost, KernelCost, TensorCost, TotalCost
+    from idgraph.cost.kernel_costs import AccessCost, Cost, KernelCost, TensorCost, TotalCost
     from idgraph.runtime.program import Program
 
 __all__ = [
@@ -24,7 +24,8 @@ __all__ = [
 ]  # fmt: skip
 
 _LATER = {
-    "AccessCost": "model", "Cost": "model", "KernelCost": "model", "TensorCost": "model", "TotalCost": "model",
+    "AccessCost": "kernel_costs", "Cost": "kernel_costs", "KernelCost": "kernel_costs", "TensorCost": "kernel_costs",
+    "TotalCost": "kernel_costs",
 }  # fmt: skip
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)

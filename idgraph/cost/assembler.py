@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from idgraph.cost.model import Assembled
+from idgraph.cost.kernel_costs import Assembled
 from idgraph.errors import EmitError
 from idgraph.ir.device import Device
-from idgraph.runtime.cuda.compile import compile_ptx
+from idgraph.runtime.cuda.ptx import compile_ptx
 from idgraph.runtime.program import Program
 
 _SECONDS = 120

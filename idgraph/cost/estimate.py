@@ -11,7 +11,7 @@ import numpy as np
 
 from idgraph.arith import Expr
 from idgraph.cost.assembler import assemble
-from idgraph.cost.model import AccessCost, Assembly, Bound, Cost, KernelCost, TensorCost
+from idgraph.cost.kernel_costs import AccessCost, Assembly, Bound, Cost, KernelCost, TensorCost
 from idgraph.cost.points import Arrays, count_points, grid, relevant, stored_integers
 from idgraph.cost.reuse import Reuse, room_of
 from idgraph.cost.sites import KernelSites, Site, Work, sites_of

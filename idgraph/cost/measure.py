@@ -18,7 +18,7 @@ from idgraph.ir.device import Device, devices
 from idgraph.ir.indexed import scatter_add
 from idgraph.ir.ops import add, copy, div, exp, mul, remainder
 from idgraph.runtime import emit
-from idgraph.runtime.cuda.device import available, load_cuda, microseconds
+from idgraph.runtime.cuda.numba_cuda import available, load_cuda, microseconds
 from idgraph.runtime.held import prepared
 from idgraph.schedule import auto
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from idgraph.cost.estimate import program_cost
-from idgraph.cost.model import Cost
+from idgraph.cost.kernel_costs import Cost
 from idgraph.ir import Fusion
 from idgraph.ir.device import Device
 from idgraph.ir.estimates import Estimate, estimate_with

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from idgraph.arith import Expr
-from idgraph.frontends.nodes import Node, Program, Ref, TensorMeta, same_size
+from idgraph.frontends.captured import Node, Program, Ref, TensorMeta, same_size
 from idgraph.frontends.sizes import Size
 from idgraph.ir import Tensor
 from idgraph.layout.alias import Alias, view_of

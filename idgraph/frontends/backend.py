@@ -15,12 +15,12 @@ from functools import partial
 from typing import Any, Literal, cast
 
 from idgraph.errors import FrontendError, IdGraphError
-from idgraph.frontends.arrays import load_torch
+from idgraph.frontends.captured import short
 from idgraph.frontends.exporting import capture
 from idgraph.frontends.fx import Import
 from idgraph.frontends.kept import How
-from idgraph.frontends.nodes import short
 from idgraph.frontends.running import Runner
+from idgraph.frontends.torch_arrays import load_torch
 from idgraph.loading import load
 from idgraph.runtime.program import Program
 

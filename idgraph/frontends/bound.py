@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 import numpy as np
 
 from idgraph.errors import FrontendError
-from idgraph.frontends.alike import wanted_of
-from idgraph.frontends.arrays import is_torch
+from idgraph.frontends.call_facts import wanted_of
+from idgraph.frontends.captured import Node, Ref, TensorMeta, where_of
 from idgraph.frontends.compared import check_argument, sizes_of
+from idgraph.frontends.complex_pairs import PARTS
 from idgraph.frontends.imported import Kernels
 from idgraph.frontends.kept import Kept
-from idgraph.frontends.nodes import Node, Ref, TensorMeta, where_of
-from idgraph.frontends.pairs import PARTS
 from idgraph.frontends.reference import call_reference
 from idgraph.frontends.returned import Call, Gives, Returned, memory_of
 from idgraph.frontends.segments import Segment, is_projection
 from idgraph.frontends.spaces import Space, TorchSpace, space_of
+from idgraph.frontends.torch_arrays import is_torch
 from idgraph.runtime.caller import Caller, Direct, as_numpy
 from idgraph.runtime.kinds import NUMPY, torch_kind
 from idgraph.runtime.program import Program

@@ -7,7 +7,7 @@ from typing import Any
 
 from idgraph.arith import Expr
 from idgraph.errors import FrontendError
-from idgraph.frontends.nodes import Node, Program, TensorMeta, where_of
+from idgraph.frontends.captured import Node, Program, TensorMeta, where_of
 from idgraph.frontends.sizes import Size
 from idgraph.frontends.spaces import Space
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from idgraph.frontends.arrays import load_torch
 from idgraph.frontends.gradients import OWN
+from idgraph.frontends.torch_arrays import load_torch
 
 # Core decompositions that would hide how elements move.
 KEPT = frozenset(

@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any, cast
 
 from idgraph.errors import FrontendError, SourceLine, user_line
-from idgraph.frontends.arrays import is_torch, load_torch
 from idgraph.frontends.aten import HANDLERS, OPAQUE
 from idgraph.frontends.callables import arguments_of, as_module
+from idgraph.frontends.captured import Kind, Meta, Node, Program, Ref, TensorMeta, Value, Word, short, where_of
 from idgraph.frontends.decompose import table
 from idgraph.frontends.fx import Import, import_program
 from idgraph.frontends.importer import GETITEM, is_of_sizes
 from idgraph.frontends.literals import as_number
-from idgraph.frontends.nodes import Kind, Meta, Node, Program, Ref, TensorMeta, Value, Word, short, where_of
 from idgraph.frontends.replaced import FILE, capturable
 from idgraph.frontends.sizes import Reader
+from idgraph.frontends.torch_arrays import is_torch, load_torch
 
 _FRAME = re.compile(r'File "([^"\n]*)", line (\d+), in [^\n]*(?:\n(?!  File)\s*([^\n]*))?')
 _HERE = str(Path(__file__).parent)

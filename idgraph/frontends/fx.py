@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from idgraph.display import Printed, Sheet
 from idgraph.errors import FrontendError, SourceLine, arguments
+from idgraph.frontends.captured import Node, Program, short
 from idgraph.frontends.imported import Imported
 from idgraph.frontends.kept import How
-from idgraph.frontends.nodes import Node, Program, short
 from idgraph.frontends.reading import read_program
 from idgraph.frontends.reference import Operation
 from idgraph.frontends.segments import is_projection, plan
@@ -21,7 +21,7 @@ from idgraph.ir.limits import LIMITS, Limits
 from idgraph.reports.emitted import Emission
 from idgraph.reports.facts import OpaqueFacts
 from idgraph.reports.metric_tables import Metrics, metric_parts
-from idgraph.reports.model import IndexReport, Part, report_parts
+from idgraph.reports.program_report import IndexReport, Part, report_parts
 from idgraph.runtime import Target
 
 if TYPE_CHECKING:

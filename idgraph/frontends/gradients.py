@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from idgraph.frontends.arrays import load_torch
+from idgraph.frontends.torch_arrays import load_torch
 
 Tap = tuple[Any, Any]  # for each place of the larger axis the element it reads, and how much of it (None: all)
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from idgraph.frontends.arrays import Array
-from idgraph.frontends.nodes import Node, Program
+from idgraph.frontends.captured import Node, Program
 from idgraph.frontends.reference import Operation
 from idgraph.frontends.segments import Plan, Segment
+from idgraph.frontends.torch_arrays import Array
 from idgraph.ir import Fusion
 
 KernelKey = tuple[int, int, str]  # segment, version of its fusion, target

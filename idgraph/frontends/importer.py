@@ -10,7 +10,7 @@ from typing import cast
 from idgraph.arith import Expr
 from idgraph.errors import FrontendError, IdGraphError, OperationError
 from idgraph.frontends.aliases import GETITEM, VIEWS
-from idgraph.frontends.nodes import (
+from idgraph.frontends.captured import (
     Meta,
     Node,
     Program,
@@ -22,7 +22,7 @@ from idgraph.frontends.nodes import (
     short,
     where_of,
 )
-from idgraph.frontends.pairs import PARTS, Pair, part_meta
+from idgraph.frontends.complex_pairs import PARTS, Pair, part_meta
 from idgraph.frontends.sizes import Size
 from idgraph.ir import DTYPES, DType, Fusion, Scalar, Tensor, is_float, movement
 from idgraph.ir.ops import copy

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from idgraph.errors import FrontendError
-from idgraph.frontends.arrays import is_torch
+from idgraph.frontends.captured import TensorMeta, short
 from idgraph.frontends.imported import Imported, Kernels
-from idgraph.frontends.nodes import TensorMeta, short
 from idgraph.frontends.segments import Segment, last_reads
+from idgraph.frontends.torch_arrays import is_torch
 from idgraph.ir import Fusion
 from idgraph.ir.rebuild import rebuild
 from idgraph.runtime import Target
-from idgraph.runtime.compile import is_scheduled, scheduled, told
+from idgraph.runtime.fusion_call import is_scheduled, scheduled, told
 
 if TYPE_CHECKING:
     from idgraph.runtime.tuning import Tuner

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn, cast
 
 from idgraph.errors import FrontendError, ParseError, SourceLine
-from idgraph.frontends.nodes import MAX_ELEMENTS, Kind, Meta, Node, Program, Ref, TensorMeta, Value, Word, short
+from idgraph.frontends.captured import MAX_ELEMENTS, Kind, Meta, Node, Program, Ref, TensorMeta, Value, Word, short
 from idgraph.ir.limits import LIMITS, Limits
 
 MAX_NESTING = 8

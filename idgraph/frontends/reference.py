@@ -12,11 +12,11 @@ import numpy as np
 from idgraph.arith import Expr
 from idgraph.errors import FrontendError
 from idgraph.frontends.aliases import GETITEM
-from idgraph.frontends.arrays import is_torch, load_torch
 from idgraph.frontends.aten import HANDLERS, OPAQUE
-from idgraph.frontends.nodes import Meta, Node, Program, Ref, TensorMeta, Value, Word, refs_of, short, where_of
+from idgraph.frontends.captured import Meta, Node, Program, Ref, TensorMeta, Value, Word, refs_of, short, where_of
 from idgraph.frontends.sizes import Size
 from idgraph.frontends.spaces import NUMPY_SPACE, Space, TorchSpace
+from idgraph.frontends.torch_arrays import is_torch, load_torch
 
 if TYPE_CHECKING:
     import types

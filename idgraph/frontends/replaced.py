@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from idgraph.frontends.arrays import load_torch
+from idgraph.frontends.torch_arrays import load_torch
 
 Function = Callable[..., Any]
 FILE = __file__  # its lines run below the user's

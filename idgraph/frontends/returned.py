@@ -16,9 +16,9 @@ import numpy as np
 from idgraph.arith import Expr
 from idgraph.errors import FrontendError
 from idgraph.frontends.aliases import Shared
-from idgraph.frontends.arrays import is_torch, to_numpy, to_torch
-from idgraph.frontends.nodes import Node, Program, Ref, TensorMeta, where_of
+from idgraph.frontends.captured import Node, Program, Ref, TensorMeta, where_of
 from idgraph.frontends.spaces import Space
+from idgraph.frontends.torch_arrays import is_torch, to_numpy, to_torch
 
 Base = tuple[Any, Any]  # an array that views are made of, and what is returned for it itself: the caller's tensor, say
 

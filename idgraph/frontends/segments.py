@@ -10,9 +10,9 @@ from idgraph.arith import Expr
 from idgraph.errors import FrontendError
 from idgraph.frontends.aliases import Shared, shared_results
 from idgraph.frontends.aten import EFFECTS, HANDLERS, OPAQUE
+from idgraph.frontends.captured import Node, Program, Ref, TensorMeta, refs_of, where_of
+from idgraph.frontends.complex_pairs import PARTS, Pair
 from idgraph.frontends.importer import COMPLEX, GETITEM, Builder, Unmapped
-from idgraph.frontends.nodes import Node, Program, Ref, TensorMeta, refs_of, where_of
-from idgraph.frontends.pairs import PARTS, Pair
 from idgraph.ir import DTYPES, Fusion, Tensor
 
 # Views whatever the strides of their source.

@@ -11,10 +11,19 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from idgraph.errors import FrontendError
-from idgraph.frontends.arrays import Array, dtype_name, is_torch, laid_out, load_torch, to_numpy, to_torch, with_strides
-from idgraph.frontends.nodes import TensorMeta
-from idgraph.frontends.pairs import PARTS, as_complex, as_reals
+from idgraph.frontends.captured import TensorMeta
+from idgraph.frontends.complex_pairs import PARTS, as_complex, as_reals
 from idgraph.frontends.sizes import values_of
+from idgraph.frontends.torch_arrays import (
+    Array,
+    dtype_name,
+    is_torch,
+    laid_out,
+    load_torch,
+    to_numpy,
+    to_torch,
+    with_strides,
+)
 from idgraph.runtime.views import strided
 
 

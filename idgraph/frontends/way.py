@@ -11,12 +11,12 @@ from typing import Any, cast
 import numpy as np
 
 from idgraph.errors import FrontendError
-from idgraph.frontends.arrays import is_torch
 from idgraph.frontends.bound import KEYS
+from idgraph.frontends.captured import short
 from idgraph.frontends.imported import Imported
 from idgraph.frontends.kept import How
-from idgraph.frontends.nodes import short
 from idgraph.frontends.running import Runner
+from idgraph.frontends.torch_arrays import is_torch
 
 Kinds = tuple[type[Any], ...]
 

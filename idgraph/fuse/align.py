@@ -13,7 +13,7 @@ from functools import partial
 from math import prod
 
 from idgraph.errors import IdGraphError
-from idgraph.fuse.digits import Digit, Form, refined
+from idgraph.fuse.access_digits import Digit, Form, refined
 from idgraph.fuse.steps import Alignment, Step
 from idgraph.index import IdModel
 from idgraph.ir import Fusion, Tensor, TensorExpr
@@ -216,7 +216,7 @@ def _steps(made: Fusion, q: Question) -> tuple[Step, ...]:
         out.append(Step(twin.name, "recompute", (t.uses[0].output.name,), copy=t.name))
     out += [Step(t.name, "reset") for t in made.tensors if t.definition is not None and t.log and t not in copies]
     logged = sorted(((s.at, n, t, s) for n, t in enumerate(made.tensors) for s in t.log), key=lambda x: x[:2])
-    out += [Step(t.name, s.name, s.args) for _, _, t, s in logged]
+    out += [Step(t.name, s.name, s.args, named=tuple(s.kwargs.items())) for _, _, t, s in logged]
     return tuple(out)
 
 

@@ -16,7 +16,7 @@ from typing import Literal, get_args
 
 from idgraph.arith import TRUE, Expr, Proof, as_expr, prove_equal, simplify, symbol
 from idgraph.arith.nodes import postorder
-from idgraph.fuse.digits import Form, form_of
+from idgraph.fuse.access_digits import Form, form_of
 from idgraph.fuse.touch import Touch, needs_memory
 from idgraph.ir import SCATTERS
 from idgraph.ir.exprs import SCANS

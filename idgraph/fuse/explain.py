@@ -8,9 +8,9 @@ from math import prod
 from typing import TypeAlias
 
 from idgraph.errors import ScheduleError, arguments, user_line
+from idgraph.fuse.access_digits import Form, form_of
 from idgraph.fuse.align import question
 from idgraph.fuse.causes import CAUSES, Difference, agree, difference
-from idgraph.fuse.digits import Form, form_of
 from idgraph.fuse.launched import Launched, launched
 from idgraph.fuse.obstacle import Obstacle, Obstacles
 from idgraph.fuse.overlap import elements_of_both, points_that_touch

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import get_args
 
 from idgraph.cost import Cost, Device
-from idgraph.cost.model import KernelCost, occupancy
+from idgraph.cost.kernel_costs import KernelCost, occupancy
 from idgraph.cost.ways import as_emitted, estimate_of
 from idgraph.display import Printed, Sheet
 from idgraph.errors import IdGraphError, ScheduleError, arguments

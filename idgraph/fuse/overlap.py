@@ -10,7 +10,7 @@ from math import gcd, prod
 
 from idgraph.arith import TRUE, as_expr
 from idgraph.cost.sites import Around
-from idgraph.fuse.digits import form_of
+from idgraph.fuse.access_digits import form_of
 from idgraph.fuse.touch import Touch
 from idgraph.loading import LOADING
 

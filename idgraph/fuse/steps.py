@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from idgraph.errors import ScheduleError, arguments
 from idgraph.ir import Fusion, Tensor
 from idgraph.ir.exprs import Attr
-from idgraph.ir.loops import reset
+from idgraph.ir.loop_steps import reset
 from idgraph.ir.parsing import replay_step
 from idgraph.ir.registry import apply as build
 from idgraph.ir.state import rewriting
@@ -27,9 +27,11 @@ class Step:
     name: str
     args: tuple[Attr, ...] = ()
     copy: str = ""  # the name of a private copy
+    named: tuple[tuple[str, Attr], ...] = ()  # arguments by name
 
     def __str__(self) -> str:
-        given = ", ".join(repr(a) if isinstance(a, str) else str(a) for a in self.args)
+        named = (f"{k}={v!r}" for k, v in self.named)
+        given = ", ".join([*(repr(a) if isinstance(a, str) else str(a) for a in self.args), *named])
         if self.name == "recompute":
             return f"ig.schedule.recompute({self.tensor}, {self.args[0]}.definition, name={self.copy!r})"
         if self.name == "auto":
@@ -93,7 +95,7 @@ def replay(fusion: Fusion, steps: Sequence[Step]) -> None:
         elif step.name == "reset":
             reset(t)
         else:
-            replay_step(t, step.name, step.args, {})
+            replay_step(t, step.name, step.args, dict(step.named))
 
 
 def _copy(fusion: Fusion, t: Tensor, reader: Tensor, name: str) -> Tensor:

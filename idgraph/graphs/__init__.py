@@ -13,9 +13,9 @@ from idgraph.graphs.cycles import Cycle
 from idgraph.graphs.domain_graph import DomainGraph, ExactBuilder, SelfMapping, build_exact
 from idgraph.graphs.forms import Forms, Plans, own_domains, own_exprs
 from idgraph.graphs.index_graph import IndexGraph, build_index_graph, common_loops
-from idgraph.graphs.keys import key_text
 from idgraph.graphs.loops import Nests, Shadow
-from idgraph.graphs.order import Joined
+from idgraph.graphs.nest_order import Joined
+from idgraph.graphs.numbering import key_text
 from idgraph.graphs.reasons import Explanation, Fact, Reason
 from idgraph.graphs.rounds import CycleKind
 from idgraph.graphs.uses import canonical_operand, key_of

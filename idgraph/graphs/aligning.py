@@ -20,14 +20,14 @@ from typing import NamedTuple
 from idgraph.arith import simplify
 from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.carry import translation
+from idgraph.graphs.counterexamples import Points
 from idgraph.graphs.domain_graph import ExactBuilder
 from idgraph.graphs.effects import Effects
 from idgraph.graphs.entangled import entangled
-from idgraph.graphs.keys import axis_of
 from idgraph.graphs.net import frame_of
-from idgraph.graphs.points import Points
+from idgraph.graphs.numbering import axis_of
+from idgraph.graphs.simple_cycles import Reached, follow, gives_back
 from idgraph.graphs.touched import Touched, conflict, touches
-from idgraph.graphs.ways import Reached, follow, gives_back
 from idgraph.ir import DomainExpr, Fusion, IterDomain, Tensor, TensorExpr
 
 _NEAR = 32  # expressions looked at for those that take an axis from beside a way

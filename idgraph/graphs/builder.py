@@ -14,9 +14,9 @@ from typing import Generic, Literal, TypeVar
 
 from idgraph.errors import IndexingError
 from idgraph.graphs.disjoint import DisjointSets
+from idgraph.graphs.domain_nodes import NOBODY, SIDES, Nodes
 from idgraph.graphs.forms import Form, Forms
-from idgraph.graphs.keys import Keys, key_text
-from idgraph.graphs.nodes import NOBODY, SIDES, Nodes
+from idgraph.graphs.numbering import Keys, key_text
 from idgraph.graphs.reasons import Reasons, Told, equal
 from idgraph.graphs.valgraph import ValGraph
 from idgraph.ir import DomainExpr, IterDomain, Merge, Split
@@ -30,7 +30,7 @@ class GraphBuilder(Generic[K]):
     """Grows a graph over numbered keys; asking it, or `settle`, closes it under congruence; `build` freezes it.
 
     >>> import idgraph as ig
-    >>> from idgraph.graphs.keys import KeyList
+    >>> from idgraph.graphs.numbering import KeyList
     >>> f = ig.Fusion("f")
     >>> t, u = (f.input(name, shape=(30,)) + 1 for name in "ab")
     >>> steps = [v.split(0, 8).domain.loop_exprs[0] for v in (t, u)]

@@ -13,9 +13,9 @@ from idgraph.graphs.coordinates import transparent
 from idgraph.graphs.domain_graph import DomainGraph, ExactBuilder, Unmappable
 from idgraph.graphs.forms import Forms, Plans, own_exprs
 from idgraph.graphs.index_graph import SharedLoop
-from idgraph.graphs.keys import KeyList
 from idgraph.graphs.loops import Nests
 from idgraph.graphs.nested import join_nested
+from idgraph.graphs.numbering import KeyList
 from idgraph.ir import DomainExpr, Fixed, Fusion, IterDomain, Mapped, Merge, Resize, Stride, Tensor
 
 Builder = GraphBuilder[IterDomain]

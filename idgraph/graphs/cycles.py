@@ -1,7 +1,7 @@
 """Cycles of a graph of groups: ways around that some coordinate goes, each with its map, where it holds, and a kind.
 
 The kind is decided by composing the coordinate maps once around, see `idgraph.graphs.rounds`; the ways are those of
-`idgraph.graphs.ways`.
+`idgraph.graphs.simple_cycles`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from idgraph.arith import TRUE, Expr, and_, as_expr, simplify
 from idgraph.display import Printed
 from idgraph.errors import IndexingError, SourceLine, user_line
 from idgraph.graphs.effects import CycleKind
-from idgraph.graphs.keys import axis_of, key_text
 from idgraph.graphs.net import GraphNet, Step
+from idgraph.graphs.numbering import axis_of, key_text
 from idgraph.graphs.rings import Ring
 from idgraph.graphs.rounds import Round, around, kind_of
+from idgraph.graphs.simple_cycles import Way, cyclic, empty_ways, find_ways, placed
 from idgraph.graphs.valgraph import Group, ValGraph
-from idgraph.graphs.ways import Way, cyclic, empty_ways, find_ways, placed
 from idgraph.ir import IterDomain, Tensor, TensorExpr, tensor_of
 from idgraph.ir.domains import DomainExpr
 

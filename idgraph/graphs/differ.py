@@ -5,7 +5,7 @@ from __future__ import annotations
 from idgraph.arith import TRUE
 from idgraph.graphs.carry import Span
 from idgraph.graphs.net import Net
-from idgraph.graphs.ways import Reached, follow
+from idgraph.graphs.simple_cycles import Reached, follow
 
 _PLACES = 2_000  # places of the search
 _PARTS = 8  # parts told

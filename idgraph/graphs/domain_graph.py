@@ -11,7 +11,7 @@ from idgraph.errors import IndexingError, short_repr, shortened, user_line
 from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.forms import Plans
 from idgraph.graphs.graph_view import GraphView
-from idgraph.graphs.keys import KeyList, key_text
+from idgraph.graphs.numbering import KeyList, key_text
 from idgraph.graphs.reasons import Explanation
 from idgraph.graphs.valgraph import Group, ValGraph
 from idgraph.ir import Fusion, IterDomain, Mapped, Tensor, TensorExpr

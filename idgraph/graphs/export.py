@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from idgraph.graphs.keys import key_text
+from idgraph.graphs.numbering import key_text
 from idgraph.graphs.valgraph import ExprGroup, Group
 
 if TYPE_CHECKING:

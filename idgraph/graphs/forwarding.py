@@ -33,7 +33,7 @@ from idgraph.ir import (
     TensorExpr,
 )
 from idgraph.ir.domains import is_one
-from idgraph.ir.loops import part_count
+from idgraph.ir.loop_steps import part_count
 from idgraph.ir.pointwise import same_extent
 from idgraph.ir.verify import LARGEST
 

@@ -16,10 +16,10 @@ from idgraph.graphs.alike import described, one_of_each
 from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.forms import Plan, Plans, own_domains, own_exprs
 from idgraph.graphs.graph_view import GraphView
-from idgraph.graphs.keys import key_text
 from idgraph.graphs.loop_classes import descendants
 from idgraph.graphs.loops import Nests, Shadow
-from idgraph.graphs.order import order_nests
+from idgraph.graphs.nest_order import order_nests
+from idgraph.graphs.numbering import key_text
 from idgraph.graphs.promotion import Promotion
 from idgraph.graphs.reasons import Explanation
 from idgraph.graphs.same_loop import Meetings, Met

@@ -17,7 +17,7 @@ from itertools import permutations
 from idgraph.arith import Expr, simplify
 from idgraph.graphs.builder import GraphBuilder
 from idgraph.graphs.coordinates import is_product
-from idgraph.graphs.keys import axis_of
+from idgraph.graphs.numbering import axis_of
 from idgraph.ir import IterDomain, Merge, Split
 from idgraph.ir.domains import is_one
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from idgraph.graphs.effects import Effects
 from idgraph.graphs.forms import own_exprs
-from idgraph.graphs.keys import axis_of
+from idgraph.graphs.numbering import axis_of
 from idgraph.graphs.valgraph import ValGraph
 from idgraph.ir import DomainExpr, IterDomain, tensor_of
 

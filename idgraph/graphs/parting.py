@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple, cast
 
-from idgraph.graphs.keys import key_text
+from idgraph.graphs.numbering import key_text
 from idgraph.graphs.uses import key_of
 from idgraph.ir import SCATTERS, Fixed, IterDomain, Loaded, Mapped, Tensor, TensorExpr, tensor_of
 

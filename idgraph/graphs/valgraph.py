@@ -16,8 +16,8 @@ from weakref import WeakValueDictionary
 
 from idgraph.errors import IndexingError, user_line
 from idgraph.graphs.disjoint import DisjointSets
-from idgraph.graphs.keys import Keys, axis_of, key_text
-from idgraph.graphs.nodes import Nodes
+from idgraph.graphs.domain_nodes import Nodes
+from idgraph.graphs.numbering import Keys, axis_of, key_text
 from idgraph.graphs.parting import Edge, crossings, first_parting, two_axes
 from idgraph.graphs.reasons import ANY, Equal, Explanation, Fact, Reason, Reasons, Why
 from idgraph.ir.domains import DomainExpr

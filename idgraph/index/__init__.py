@@ -1,16 +1,16 @@
 """Index maps: coordinates, addresses and predicates of every access, in the loop variables of its operation."""
 
 from idgraph.index.access import Access
+from idgraph.index.access_table import IndexMap
 from idgraph.index.bank_suggestions import BankConflicts, BankSuggestion
 from idgraph.index.layout import address_of, buffer_size, strides
 from idgraph.index.loop import Loop
 from idgraph.index.model import IdModel
-from idgraph.index.picture import AccessPicture, Touch, WarpCount
 from idgraph.index.predicates import Conjunct, Predicate
 from idgraph.index.storage import Buffer, Storage
 from idgraph.index.suggestions import Suggestion, VectorWidth
-from idgraph.index.table import IndexMap
-from idgraph.index.vector import Contiguity
+from idgraph.index.touched_elements import AccessPicture, Touch, WarpCount
+from idgraph.index.vector_width import Contiguity
 
 __all__ = [
     "Access", "AccessPicture", "BankConflicts", "BankSuggestion", "Buffer", "Conjunct", "Contiguity", "IdModel",

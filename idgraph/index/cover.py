@@ -9,8 +9,8 @@ from idgraph.arith import FALSE, and_, enumerate_points, is_true, simplify
 from idgraph.errors import ScheduleError
 from idgraph.graphs import key_of
 from idgraph.index.access_function import AccessFunction
+from idgraph.index.inside_operation import Solver
 from idgraph.index.loop import Loop
-from idgraph.index.solve import Solver
 from idgraph.ir import SCATTERS, DomainExpr, Fusion, IterDomain, Resize, Stride, Tensor, TensorExpr
 
 POINTS = 1 << 20  # of the loops that are looked at where no rule proves that a reader stays inside

@@ -30,15 +30,15 @@ from idgraph.graphs import (
 from idgraph.graphs.index_graph import Key, SharedLoop
 from idgraph.index.access import Access
 from idgraph.index.access_function import with_loads
-from idgraph.index.bounds import Bound, needed
+from idgraph.index.access_table import IndexMap, model_sheet
+from idgraph.index.axis_bounds import Bound, needed
 from idgraph.index.cover import check_cover
+from idgraph.index.inside_operation import Solver
 from idgraph.index.known import known_value
 from idgraph.index.layout import address_of
 from idgraph.index.loop import Loop
 from idgraph.index.origins import output_to_input
-from idgraph.index.solve import Solver
 from idgraph.index.storage import Allocator, Storage, is_thread
-from idgraph.index.table import IndexMap, model_sheet
 from idgraph.ir import (
     SCATTERS,
     Fixed,

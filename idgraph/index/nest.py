@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 
 from idgraph.arith import Expr, simplify
 from idgraph.errors import ScheduleError
-from idgraph.index.maps import IndexMaps, LoopVar, scanned
+from idgraph.index.maps_protocol import IndexMaps, LoopVar, scanned
 from idgraph.index.storage import is_block, is_thread
 from idgraph.ir import SCANS, SCATTERS, Tensor, TensorExpr
 

@@ -27,7 +27,7 @@ from idgraph.arith import (
 )
 from idgraph.arith import IndexMap as Map
 from idgraph.errors import IndexingError, user_line
-from idgraph.index.solve import OwnAxes
+from idgraph.index.inside_operation import OwnAxes
 from idgraph.ir import SCATTERS, Fixed, IterDomain, Loaded, Mapped, Tensor, TensorExpr
 from idgraph.ir.exprs import SCANS
 

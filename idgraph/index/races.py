@@ -11,10 +11,10 @@ from typing import Protocol
 from idgraph.arith import Expr, simplify
 from idgraph.errors import ScheduleError
 from idgraph.index.live import live_uses
-from idgraph.index.maps import IndexMaps, LoopVar
+from idgraph.index.maps_protocol import IndexMaps, LoopVar
 from idgraph.index.nest import Nest, Node, build_tree, launch_dims, launches, reduced
-from idgraph.index.order import check_order, check_scan
 from idgraph.index.storage import is_block, is_thread
+from idgraph.index.visit_order import check_order, check_scan
 from idgraph.ir import Tensor, TensorExpr
 from idgraph.ir.advice import advised
 

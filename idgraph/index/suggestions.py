@@ -15,7 +15,7 @@ from idgraph.display import Printed
 from idgraph.errors import IdGraphError
 from idgraph.index.access_function import AccessFunction
 from idgraph.index.layout import strides
-from idgraph.index.vector import Width
+from idgraph.index.vector_width import Width
 from idgraph.ir import (
     AttrEdit,
     Edit,

@@ -10,7 +10,7 @@ from idgraph.arith import Expr, as_expr, simplify
 from idgraph.errors import IndexingError, ScheduleError
 from idgraph.graphs.loop_classes import descendants
 from idgraph.ir import IterDomain, Tensor
-from idgraph.ir.loops import reachable
+from idgraph.ir.loop_steps import reachable
 
 
 class LoopVar(Protocol):

@@ -35,12 +35,12 @@ class Choices:
 
     ``persistent``: a row is held between its passes. ``online``: sums relative to a running maximum, in its pass.
     ``items_per_thread``: elements under way at most. ``parallel``: on the CPU on all cores. ``of`` names the tensors
-    that they were set on, and where.
+    that they were set on, and where. ``why`` is the reason of a rule that made them.
 
     >>> print(Choices(persistent=True, items_per_thread=8))
     persistent=true items_per_thread=8
     >>> Choices.from_words(["online=false"])
-    Choices(persistent=None, online=False, items_per_thread=None, parallel=None, of='')
+    Choices(persistent=None, online=False, items_per_thread=None, parallel=None, of='', why='')
     """
 
     persistent: bool | None = None
@@ -48,6 +48,7 @@ class Choices:
     items_per_thread: int | None = None
     parallel: bool | None = None
     of: str = field(default="", compare=False)
+    why: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         for name, value in self.made().items():
@@ -79,5 +80,7 @@ class Choices:
 
 
 Memory: TypeAlias = Literal["auto", "local", "shared", "global"]
-NAMES: Final = tuple(f.name for f in fields(Choices) if f.name != "of")
+NAMES: Final = tuple(f.name for f in fields(Choices) if f.name not in ("of", "why"))
 NO_CHOICES: Final = Choices()
+NO_RULES: Final[Mapping[str, Choices]] = {}
+STEPS: Final = (*NAMES, "by_rule")

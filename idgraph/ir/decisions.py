@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from idgraph.display import Printed
+from idgraph.ir.choices import Choices
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +134,26 @@ class Rows(Printed):
 
 
 @dataclass(frozen=True, slots=True)
+class Ruled(Printed):
+    """The decision of a target's rule for the rows of ``tensors``, reductions of one loop nest (`Tensor.by_rule`).
+
+    >>> print(Ruled("cuda", ("t1",), Choices(persistent=False, items_per_thread=16), "one pass does it"))
+    rows t1 on cuda: persistent=false items_per_thread=16 (one pass does it)
+    """
+
+    target: str
+    tensors: tuple[str, ...]
+    choices: Choices
+    why: str
+
+    def __str__(self) -> str:
+        return f"rows {', '.join(self.tensors)} on {self.target}: {self.choices} ({self.why})"
+
+
+@dataclass(frozen=True, slots=True)
 class Decided(Printed):
-    """Decisions of an automatic schedule: the ways of gathers and scatters, memory formats, loops over rows.
+    """Decisions of an automatic schedule: the ways of gathers and scatters, memory formats, loops over rows and what
+    their kernels hold.
 
     >>> print(Decided())
     nothing to decide
@@ -143,9 +162,11 @@ class Decided(Printed):
     operations: tuple[Decision, ...] = ()
     formats: tuple[Format, ...] = ()
     rows: tuple[Rows, ...] = ()
+    rules: tuple[Ruled, ...] = ()
 
     def __str__(self) -> str:
-        return "\n".join(str(d) for d in (*self.operations, *self.formats, *self.rows)) or "nothing to decide"
+        made = (*self.operations, *self.formats, *self.rows, *self.rules)
+        return "\n".join(map(str, made)) or "nothing to decide"
 
 
 @dataclass(frozen=True, slots=True)

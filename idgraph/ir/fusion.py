@@ -26,7 +26,7 @@ from idgraph.errors import (
     shortened,
     user_line,
 )  # fmt: skip
-from idgraph.ir.choices import NO_CHOICES, Choices, Memory
+from idgraph.ir.choices import NO_CHOICES, NO_RULES, Choices, Memory
 from idgraph.ir.decisions import Decision, Format
 from idgraph.ir.domains import IterDomain, Kind, Owner, TensorDomain, is_one
 from idgraph.ir.dtypes import DType, DTypeLike, Scalar, check_dtype, scalar_dtype
@@ -41,7 +41,7 @@ from idgraph.ir.registry import apply
 from idgraph.ir.rewriting import Mark, with_front
 from idgraph.ir.scheduling import Steps
 from idgraph.ir.showing import ShownFusion
-from idgraph.ir.step import Flat, Step, only_last, steps_in, without
+from idgraph.ir.step import Flat, Step, only_first, only_last, steps_in, without
 from idgraph.ir.symbols import symbol_bound
 from idgraph.ir.verify import LARGEST, AxisError, check_name, check_symbols, violations
 
@@ -138,7 +138,9 @@ def _read_text(read: AxisRead, e: TensorExpr) -> str:
 
 
 _AXES = tuple(f.name for f in fields(TensorDomain) if f.name != "loop_exprs")
-_KEPT = ("_name", "alignment", "choices", "definition", "domain", "dtype", "inline_position", "memory", "offset")
+_KEPT = (
+    "_name", "alignment", "choices", "definition", "domain", "dtype", "inline_position", "memory", "offset", "ruled",
+)  # fmt: skip
 _fields_of, _lists_of = attrgetter(*_KEPT), attrgetter(*_AXES)
 Saved: TypeAlias = tuple[Any, ...]
 """What `Tensor.saved` keeps: a flat tuple, as the collector walks every object of a hundred thousand tensors."""
@@ -182,6 +184,7 @@ class Tensor(Operators, Steps, Member, Printed, Foreign):
         "inline_position",
         "memory",
         "offset",
+        "ruled",
     )  # fmt: skip
 
     def __init__(self, fusion: Fusion, name: str, dtype: DType, domain: TensorDomain) -> None:
@@ -196,6 +199,7 @@ class Tensor(Operators, Steps, Member, Printed, Foreign):
         self.inline_position = 0
         self.memory: Memory = "auto"
         self.choices: Choices = NO_CHOICES
+        self.ruled: Mapping[str, Choices] = NO_RULES
         self.alignment = 16
         self.offset: Expr | int = 0
         self._log: Flat | None = None
@@ -261,6 +265,11 @@ class Tensor(Operators, Steps, Member, Printed, Foreign):
         """Keep the last step of each of those names in the log; for schedulers only."""
         if self._log:
             only_last(self._log, steps)
+
+    def keep_first(self, count: int) -> None:
+        """Keep the first ``count`` steps in the log; for a step made of others only."""
+        if self._log:
+            only_first(self._log, count)
 
     def forget(self, step: str) -> None:
         """Take the steps of that name out of the log; for schedulers only."""
@@ -865,6 +874,7 @@ class Fusion(Restorable, ShownFusion):
         for x in dict.fromkeys(old.inputs):
             x.drop_use(old)
         t.definition, t.domain, t.inline_position = new, made.domain, 0
+        t.choices, t.ruled = NO_CHOICES, NO_RULES
         t.keep_last(())
         new.outputs = (t,)
         exprs_of = (*made.domain.exprs, *made.domain.loop_exprs)

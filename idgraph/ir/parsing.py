@@ -16,9 +16,10 @@ from idgraph.ir.dtypes import Scalar
 from idgraph.ir.exprs import Attr
 from idgraph.ir.fusion import Fusion, Tensor
 from idgraph.ir.limits import LIMITS, Limits
-from idgraph.ir.loops import inline
+from idgraph.ir.loop_steps import inline
 from idgraph.ir.places import axis_at
 from idgraph.ir.registry import apply, primitives
+from idgraph.ir.scheduling import choose
 
 MAX_NESTING = 8
 _TOKEN = re.compile(
@@ -35,6 +36,7 @@ _STEPS = frozenset(
         "swizzle",
         "resize",
         "parallelize",
+        "row_loops",
         "roll",
         "stride",
         "inline",
@@ -45,6 +47,7 @@ _STEPS = frozenset(
         "online",
         "items_per_thread",
         "parallel",
+        "by_rule",
     }
 )
 
@@ -291,6 +294,8 @@ def replay_step(tensor: Tensor, step: str, args: Sequence[Attr], kwargs: Mapping
                 tensor.reorder({p[0]: p[1] for p in pairs if isinstance(p, tuple)})  # type: ignore[misc]
             case "inline", [int() as position] if not kwargs:
                 inline(tensor, position, past=True)
+            case "persistent" | "online" | "items_per_thread" | "parallel", [bool() | int() as value] if "by" in kwargs:
+                choose(tensor, step, value, **kwargs)  # type: ignore[arg-type]
             case (
                 "split"
                 | "merge"
@@ -299,12 +304,14 @@ def replay_step(tensor: Tensor, step: str, args: Sequence[Attr], kwargs: Mapping
                 | "roll"
                 | "stride"
                 | "parallelize"
+                | "row_loops"
                 | "inline"
                 | "set_memory"
                 | "persistent"
                 | "online"
                 | "items_per_thread"
-                | "parallel",
+                | "parallel"
+                | "by_rule",
                 _,
             ):
                 getattr(tensor, step)(*args, **kwargs)

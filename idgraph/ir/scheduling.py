@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from idgraph.arith import Expr
-from idgraph.errors import ScheduleError, arguments, did_you_mean, user_line
-from idgraph.ir import loops
+from idgraph.errors import ScheduleError, arguments, did_you_mean, short_repr, user_line
+from idgraph.ir import loop_steps
+from idgraph.ir import row_loops as rows_of
+from idgraph.ir.choices import Choices
 from idgraph.ir.domains import IterDomain
 from idgraph.ir.guards import stepping
-from idgraph.ir.protocols import L
+from idgraph.ir.protocols import L, TensorLike
+from idgraph.ir.targets import TARGETS
 
 
 class Steps:
@@ -35,7 +38,7 @@ class Steps:
         >>> [str(d.extent) for d in t.split(0, 8).loop]
         ['4', '8']
         """
-        loops.split(self, axis, factor, inner)
+        loop_steps.split(self, axis, factor, inner)
         return self
 
     @arguments(ScheduleError, keep=stepping)
@@ -47,7 +50,7 @@ class Steps:
         >>> t.merge(0).loop
         (I4[48],)
         """
-        loops.merge(self, axis, axis + 1 if other is None and loops.is_int(axis) and axis != -1 else other)
+        loop_steps.merge(self, axis, axis + 1 if other is None and loop_steps.is_int(axis) and axis != -1 else other)
         return self
 
     @arguments(ScheduleError, keep=stepping)
@@ -59,7 +62,7 @@ class Steps:
         >>> t.reorder({0: 1}).loop
         (I3[6], I2[8])
         """
-        loops.reorder(self, order)
+        loop_steps.reorder(self, order)
         return self
 
     @arguments(ScheduleError, keep=stepping)
@@ -71,7 +74,7 @@ class Steps:
         >>> t.swizzle("xor", 0, 1).domain.loop_exprs
         [Swizzle(I2[8], I3[8] -> I4[8], I5[8]; xor)]
         """
-        loops.swizzle(self, kind, x, y)
+        loop_steps.swizzle(self, kind, x, y)
         return self
 
     @arguments(ScheduleError, keep=stepping)
@@ -83,7 +86,7 @@ class Steps:
         >>> t.resize(0, 2, -1).loop
         (I4[9], I3[6])
         """
-        loops.resize(self, axis, left, right)
+        loop_steps.resize(self, axis, left, right)
         return self
 
     @arguments(ScheduleError, keep=stepping)
@@ -95,7 +98,7 @@ class Steps:
         >>> t.roll(0, 3).domain.loop_exprs
         [Roll(I2[8] -> I4[8]; 3)]
         """
-        loops.roll(self, axis, shift)
+        loop_steps.roll(self, axis, shift)
         return self
 
     @arguments(ScheduleError, keep=stepping)
@@ -107,7 +110,7 @@ class Steps:
         >>> t.stride(0, 7, -1, 8).domain.loop_exprs
         [Stride(I2[8] -> I4[8]; 7, -1)]
         """
-        loops.stride(self, axis, start, step, extent)
+        loop_steps.stride(self, axis, start, step, extent)
         return self
 
     @arguments(ScheduleError, keep=stepping)
@@ -119,7 +122,32 @@ class Steps:
         >>> t.parallelize(0, "blockIdx.x").parallelize(1, "threadIdx.x").loop
         (I2[8], I3[6])
         """
-        loops.parallelize(self, axis, parallel)
+        loop_steps.parallelize(self, axis, parallel)
+        return self
+
+    @arguments(ScheduleError, keep=stepping)
+    def row_loops(
+        self: L,
+        axes: Sequence[int],
+        columns: Sequence[int],
+        *,
+        threads: int = 1,
+        rows: int = 1,
+        lanes: int = 1,
+        side: int = 1,
+        across: bool = False,
+    ) -> L:
+        """Loops over rows and their columns: loop axes ``axes`` are the rows, ``columns`` what each row consists of.
+
+        ``threads`` share a row, ``rows`` share a block, a thread takes ``lanes`` neighbouring columns at once and
+        ``side`` neighbouring rows. With ``across`` neighbouring threads take neighbouring rows. All are powers of two.
+
+        >>> import idgraph as ig
+        >>> t = ig.sum(ig.Fusion("f").input("x", shape=(64, 512)), 1)
+        >>> [(str(d.extent), d.parallel) for d in t.row_loops((0,), (1,), threads=32, rows=4, lanes=4).loop]
+        [('16', 'blockIdx.x'), ('4', 'threadIdx.y'), ('4', 'serial'), ('32', 'threadIdx.x'), ('4', 'vectorize')]
+        """
+        rows_of.row_loops(self, axes, columns, threads=threads, rows=rows, lanes=lanes, side=side, across=across)
         return self
 
     @arguments(ScheduleError, keep=stepping)
@@ -149,7 +177,7 @@ class Steps:
           for i1 < 6:
             t2 = mul(t1, 2.0)
         """
-        loops.inline(self, position)
+        loop_steps.inline(self, position)
         return self
 
     @arguments(ScheduleError, keep=stepping)
@@ -161,7 +189,7 @@ class Steps:
         >>> t.set_loop(t.logical[::-1]).loop
         (I3[6], I2[8])
         """
-        loops.set_loop(self, domains)
+        loop_steps.set_loop(self, domains)
         return self
 
     @arguments(ScheduleError, keep=stepping)
@@ -181,7 +209,7 @@ class Steps:
         >>> t.set_allocation(t.logical[::-1]).allocation
         (I3[6], I2[8])
         """
-        loops.set_allocation(self, domains, contiguity, strides)
+        loop_steps.set_allocation(self, domains, contiguity, strides)
         return self
 
     @arguments(ScheduleError, keep=stepping)
@@ -196,7 +224,7 @@ class Steps:
         for known in ("auto", "local", "shared", "global"):
             if memory == known:
                 self.memory = known
-                loops.log_step(self, "set_memory", memory)
+                loop_steps.log_step(self, "set_memory", memory)
                 return self
         raise ScheduleError(
             f"unknown memory {memory!r} for {self.name}",
@@ -217,7 +245,7 @@ class Steps:
         >>> t.persistent().choices.persistent
         True
         """
-        return _choose(self, "persistent", on)
+        return choose(self, "persistent", on)
 
     @arguments(ScheduleError, keep=stepping)
     def online(self: L, on: bool = True) -> L:
@@ -231,7 +259,7 @@ class Steps:
         >>> ig.amax(f.input("x", shape=(8, 64)), 1).online(False).choices.online
         False
         """
-        return _choose(self, "online", on)
+        return choose(self, "online", on)
 
     @arguments(ScheduleError, keep=stepping)
     def items_per_thread(self: L, most: int) -> L:
@@ -244,7 +272,7 @@ class Steps:
         >>> ig.sum(f.input("x", shape=(8, 64)), 1).items_per_thread(8).choices.items_per_thread
         8
         """
-        return _choose(self, "items_per_thread", most)
+        return choose(self, "items_per_thread", most)
 
     @arguments(ScheduleError, keep=stepping)
     def parallel(self: L, on: bool = True) -> L:
@@ -255,16 +283,55 @@ class Steps:
         >>> t.parallel(False).choices.parallel
         False
         """
-        return _choose(self, "parallel", on)
+        return choose(self, "parallel", on)
+
+    @arguments(ScheduleError, keep=stepping)
+    def by_rule(
+        self: L,
+        target: str,
+        *,
+        persistent: bool | None = None,
+        online: bool | None = None,
+        items_per_thread: int | None = None,
+        why: str = "",
+    ) -> L:
+        """Set what a rule decided for kernels of a target ("cuda" or "cpu"), and ``why``; a step of `ig.schedule.auto`.
+
+        Kernels do as it says where the user does not say otherwise (`Tensor.persistent`, `Tensor.online`,
+        `Tensor.items_per_thread`). ``items_per_thread`` is that of the pass with most under way: one that writes its
+        row has 16 at most. Another loop step makes all of it void.
+
+        >>> import idgraph as ig
+        >>> f = ig.Fusion("f")
+        >>> t = ig.sum(f.input("x", shape=(8, 64)), 1).by_rule("cuda", persistent=False, why="one pass does it")
+        >>> str(t.ruled["cuda"]), "by_rule" in str(f), t.split(0, 4).ruled
+        ('persistent=false', True, {})
+        """
+        if target not in TARGETS:
+            raise ScheduleError(
+                f"by_rule: unknown target {short_repr(target)}", hint=", ".join(TARGETS), where=user_line()
+            )
+        _check_rows(self, "by_rule")
+        found = Choices(persistent, online, items_per_thread, why=why)
+        self.ruled = {**self.ruled, target: found}
+        told = {**found.made(), **({"why": why} if why else {})}
+        loop_steps.log_step(self, "by_rule", target, **told)
+        return self
 
 
-def _choose(tensor: L, name: str, value: bool | int) -> L:
+def choose(tensor: L, name: str, value: bool | int, *, by: str = "") -> L:
+    """Make a choice beside loops: of the user, or ``by`` a scheduler, which may choose anew."""
+    _check_rows(tensor, name)
+    tensor.choices = tensor.choices.but(**{name: value})
+    loop_steps.log_step(tensor, name, value, **({"by": by} if by else {}))
+    return tensor
+
+
+def _check_rows(tensor: TensorLike, name: str) -> None:
+    """Raise `ScheduleError` for a tensor without rows."""
     e = tensor.definition
     if e is None or not (e.is_reduction or name == "parallel"):
         what = "an input" if e is None else f"made by {e.op}"
         rows = [t.name for t in tensor.fusion.tensors if t.definition is not None and t.definition.is_reduction]
         hint = "any computed tensor" if name == "parallel" else f"a reduction: {', '.join(rows[:8]) or 'none here'}"
         raise ScheduleError(f"{name}: {tensor.name} is {what}, it has no rows", where=user_line(), hint=hint)
-    tensor.choices = tensor.choices.but(**{name: value})
-    loops.log_step(tensor, name, value)
-    return tensor

@@ -70,5 +70,16 @@ def only_last(flat: Flat, names: Iterable[str]) -> None:
     _keep(flat, sorted(last[name] for name in names if name in last))
 
 
+def only_first(flat: Flat, count: int) -> None:
+    """Keep the first ``count`` steps of a flat log.
+
+    >>> log = [x for n in (4, 5) for x in ("set_memory", (n,), NO_NAMES, n, None)]
+    >>> only_first(log, 1)
+    >>> [s.args for s in steps_in(log)]
+    [(4,)]
+    """
+    del flat[count * _ENTRIES :]
+
+
 def _keep(flat: Flat, numbers: Iterable[int]) -> None:
     flat[:] = [x for n in numbers for x in flat[n * _ENTRIES : (n + 1) * _ENTRIES]]

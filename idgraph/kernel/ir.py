@@ -71,7 +71,8 @@ class Kernel(Printed):
 
     ``launch`` holds, for each parallel dimension used, the extents of the loops that run on it. ``passes`` names the
     passes that have changed it, ``choices`` what its schedule says beside loops (see `Tensor.persistent`),
-    ``rows`` how its rows are passed over and why, also where the target's rule decided.
+    ``rows`` how its rows are passed over and why, also where the target's rule decided. ``ruled`` is what that rule
+    decided in the schedule (`Tensor.by_rule`), for the running value of each reduction, until the pass that obeys.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("half")
@@ -97,6 +98,7 @@ class Kernel(Printed):
     passes: tuple[str, ...] = field(default=(), compare=False)
     choices: Choices = NO_CHOICES
     rows: tuple[str, ...] = field(default=(), compare=False)
+    ruled: tuple[tuple[str, Choices], ...] = ()
 
     @arguments(EmitError)
     def verify(self, symbols: Mapping[str, int] | None = None) -> Verified:
@@ -125,9 +127,11 @@ class Kernel(Printed):
         return self
 
     def __str__(self) -> str:
+        ruled = [(acc, str(c), c.why) for acc, c in self.ruled]
         return kernel_text(
-            self.name, self.buffers, self.scalars, self.body, self.launch, self.passes, str(self.choices), self.rows
-        )
+            self.name, self.buffers, self.scalars, self.body, self.launch, self.passes, str(self.choices), self.rows,
+            ruled,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

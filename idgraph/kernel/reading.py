@@ -154,7 +154,7 @@ class _Reader(Parts):
         scalars = tuple(name_of(x) for x in parted(found[2], ",")) if found[2] else ()
         self.at = 1
         passes: tuple[str, ...] = ()
-        choices, rows = NO_CHOICES, list[str]()
+        choices, rows, ruled = NO_CHOICES, list[str](), list[tuple[str, Choices]]()
         launch: dict[str, tuple[Expr, ...]] = {}
         parameters: list[Buffer] = []
         while self.at < len(self.lines) and self.lines[self.at].depth == 1:
@@ -166,6 +166,10 @@ class _Reader(Parts):
                     choices = Choices.from_words(rest.split(" "))
                 case "row":
                     rows.append(rest)
+                case "rule":
+                    made, _, why = rest.partition(": ")
+                    acc, *words = made.split(" ")
+                    ruled.append((name_of(acc), Choices.from_words(words).but(why=why)))
                 case "where":
                     for part in parted(rest, ";"):
                         self.where(part)
@@ -181,7 +185,7 @@ class _Reader(Parts):
         body = self.level(1)
         if self.at < len(self.lines):
             raise WrongError("this line belongs to no statement before it")
-        return Kernel(found[1], tuple(parameters), scalars, body, launch, passes, choices, tuple(rows))
+        return Kernel(found[1], tuple(parameters), scalars, body, launch, passes, choices, tuple(rows), tuple(ruled))
 
     def level(self, depth: int) -> tuple[Stmt, ...]:
         """The statements of one level."""

@@ -72,6 +72,7 @@ def kernel_text(
     passes: Sequence[str] = (),
     choices: str = "",
     rows: Sequence[str] = (),
+    ruled: Sequence[tuple[str, str, str]] = (),
 ) -> str:
     """All lines of a kernel."""
     names = _Names(buffers, body, launch)
@@ -79,6 +80,7 @@ def kernel_text(
     out += [f"  passes {', '.join(passes)}"] if passes else []
     out += [f"  choose {choices}"] if choices else []
     out += [f"  row {told}" for told in rows]
+    out += [f"  rule {acc} {made}: {why}" for acc, made, why in ruled]
     is_long = sum(1 for _ in walk(tuple(body))) > SCREEN
     declared = list(names.lines())
     out += [f"  where {line}" for line in ([NEXT.join(declared)] if is_long and declared else declared)]

@@ -15,6 +15,7 @@ from idgraph.ir.optable import OPERATIONS
 from idgraph.ir.targets import GPU
 from idgraph.kernel.broken import broken
 from idgraph.kernel.defuse import index_exprs, made_by, operands_of, updated_by
+from idgraph.kernel.half_words import check_words
 from idgraph.kernel.register_arrays import check_arrays
 from idgraph.kernel.statements import (
     Access,
@@ -45,7 +46,6 @@ from idgraph.kernel.statements import (
     walk,
 )
 from idgraph.kernel.thread_sums import check_threads
-from idgraph.kernel.words import check_words
 from idgraph.loading import LOADING
 
 SHORT: tuple[DType, ...] = ("float16", "bfloat16")
@@ -281,7 +281,7 @@ def verify_kernel(
     open_: list[Access] = []
     proved = _prove(body, (), open_)
     with LOADING:
-        from idgraph.kernel.steps import Steps  # noqa: PLC0415 - NumPy
+        from idgraph.kernel.loop_points import Steps  # noqa: PLC0415 - NumPy
 
     known = dict(symbols or {})
     whole = Steps(name, known, blocks=False, only=frozenset(map(id, open_)))

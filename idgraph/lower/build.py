@@ -76,11 +76,14 @@ from idgraph.lower.storage import Home, Threads, homes, memory_dtype, private_bu
 from idgraph.lower.titles import index_title
 
 Body = tuple[Stmt, ...]
+Ruled = tuple[tuple[str, Choices], ...]
 _MAY_MISS = frozenset({"pad", "cat", "slice_scatter"})
 
 
-def build_plan(fusion: Fusion, maps: IndexMaps, threads: bool) -> Plan:
+def build_plan(fusion: Fusion, maps: IndexMaps, threads: bool, rule: str = "") -> Plan:
     """The plan of ``fusion``; with ``threads``, parallel axes become block and thread indices.
+
+    ``rule`` names the target whose rule's decisions the kernels get (`Tensor.by_rule`).
 
     Raises `ScheduleError` for a race or an inlining without an order of loops, `EmitError` for what none can express.
     """
@@ -94,11 +97,11 @@ def build_plan(fusion: Fusion, maps: IndexMaps, threads: bool) -> Plan:
     crossings = check_races(exprs, tree, maps, stored, how)
     builder = _Builder(maps, allocator, stored, how, crossings)
     bodies: list[Body] = []
-    chosen: list[Choices] = []
+    chosen: list[tuple[Choices, Ruled]] = []
     for group in groups:
         bodies += [body for e in exprs_of(group) if (body := builder.start(e))]
         bodies.append(builder.launch(group))
-        found = kernel_choices([e.output for e in exprs_of(group)])
+        found = kernel_choices([e.output for e in exprs_of(group)]), builder.ruled(group, rule)
         chosen += [found] * (len(bodies) - len(chosen))
     extra = {b.name: b for body in bodies for b in _buffers(body) if b.place == "global"}
     kept = {b.name: b for h in stored.values() for b in (h.memory,) if b is not None}
@@ -110,7 +113,7 @@ def build_plan(fusion: Fusion, maps: IndexMaps, threads: bool) -> Plan:
         for body in bodies:
             check_shared_total(body)
     pairs = zip(bodies, chosen, strict=True)
-    kernels = tuple(_kernel(f"kernel{k}", body, rename, found) for k, (body, found) in enumerate(pairs))
+    kernels = tuple(_kernel(f"kernel{k}", body, rename, *found) for k, (body, found) in enumerate(pairs))
     for kernel in kernels:
         check_barriers(kernel)
     return Plan(kernels, tuple({**kept, **extra}.values()), rename, titles, _served(kernels))
@@ -145,7 +148,7 @@ def _buffers(body: Body) -> Iterable[Buffer]:
                 pass
 
 
-def _kernel(name: str, body: Body, rename: Mapping[str, str], choices: Choices) -> Kernel:
+def _kernel(name: str, body: Body, rename: Mapping[str, str], choices: Choices, ruled: Ruled) -> Kernel:
     buffers = {b.name: b for b in _buffers(body) if b.place not in ("private", "shared")}
     body = single(body, {*rename})
     free = {n for s in walk(body) for e in index_exprs(s) for n in e.names}
@@ -154,7 +157,7 @@ def _kernel(name: str, body: Body, rename: Mapping[str, str], choices: Choices) 
         if isinstance(s, Loop) and is_thread(s.parallel) and s.extent not in launch.get(s.parallel, ()):
             launch[s.parallel] = (*launch.get(s.parallel, ()), s.extent)
     scalars = tuple(n for n in rename if n in free)
-    return Kernel(name, tuple(buffers.values()), scalars, body, launch, choices=choices)
+    return Kernel(name, tuple(buffers.values()), scalars, body, launch, choices=choices, ruled=ruled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +186,15 @@ class _Builder:
         if source is None or to is None or source.name == to.name:
             return ()
         return copied(e, source, to, self.stored[e.output].value.name)
+
+    def ruled(self, nodes: Sequence[Node], rule: str) -> Ruled:
+        """Decisions of the target's rule for the rows of each reduction, by the name of its running value.
+
+        Several nests of one kernel may pass over their rows together, for which the rule did not decide.
+        """
+        found = [[e.output for e in exprs_of((n,)) if rule in e.output.ruled] for n in nodes]
+        some = [g for g in found if g]
+        return tuple((f"acc{self.stored[t].value.name[1:]}", t.ruled[rule]) for g in some for t in g if len(some) == 1)
 
     # loops --------------------------------------------------------------------------------------------------------
 

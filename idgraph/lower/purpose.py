@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from idgraph.arith import Expr, as_expr
-from idgraph.index.maps import IndexMaps
-from idgraph.index.order import entries
+from idgraph.index.maps_protocol import IndexMaps
+from idgraph.index.visit_order import entries
 from idgraph.ir import SCATTERS, TensorExpr
 from idgraph.kernel.ir import Serves
 

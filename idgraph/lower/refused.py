@@ -14,7 +14,7 @@ from idgraph.ir import Fusion, IterDomain, Tensor
 from idgraph.ir.targets import Target
 from idgraph.schedule.legal import runs_inside
 
-_LOOPS = ("split", "merge", "reorder", "swizzle", "resize", "roll", "stride", "parallelize", "set_loop")
+_LOOPS = ("split", "merge", "reorder", "swizzle", "resize", "roll", "stride", "parallelize", "row_loops", "set_loop")
 
 
 def check_schedule(fusion: Fusion, target: Target) -> None:
@@ -110,5 +110,5 @@ def _line_of(t: Tensor, parallel: str) -> SourceLine | None:
 
 def _lines(t: Tensor, parallel: str) -> Iterator[SourceLine | None]:
     for step in reversed(t.log):
-        if step.name == "parallelize" and parallel in step.args:
+        if (step.name == "parallelize" and parallel in step.args) or step.name == "row_loops":
             yield step.line

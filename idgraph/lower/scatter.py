@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from idgraph.arith import Expr, as_expr, ceildiv, is_true, simplify, symbol
 from idgraph.errors import ScheduleError
 from idgraph.index import address_of
-from idgraph.index.maps import IndexMaps
-from idgraph.index.order import entries, meeting_loops
+from idgraph.index.maps_protocol import IndexMaps
 from idgraph.index.storage import is_thread, product, row_major
+from idgraph.index.visit_order import entries, meeting_loops
 from idgraph.ir import Tensor, TensorExpr, combines, item_size
 from idgraph.ir.targets import GPU
 from idgraph.kernel.ir import Accumulate, Buffer, If, Load, Local, Loop, Note, Operand, Serves, Site, Stmt, Store, quote

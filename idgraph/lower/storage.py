@@ -10,7 +10,7 @@ from idgraph.errors import EmitError, IndexingError, ScheduleError
 from idgraph.index import Buffer as Allocated
 from idgraph.index import Storage
 from idgraph.index.live import live_uses
-from idgraph.index.maps import AccessMap
+from idgraph.index.maps_protocol import AccessMap
 from idgraph.index.races import line_of
 from idgraph.index.storage import Allocator, is_block, is_thread
 from idgraph.ir import DType, Tensor, TensorExpr, item_size

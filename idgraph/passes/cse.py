@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from idgraph.kernel.defuse import all_sets, in_lanes, rewritten
 from idgraph.kernel.ir import Checked, If, Kernel, Stmt
-from idgraph.kernel.values import Values
+from idgraph.kernel.value_numbers import Values
 
 
 def with_values_once(kernel: Kernel) -> Kernel:

@@ -214,7 +214,12 @@ def _joined(kernels: Sequence[Kernel]) -> Kernel:
     buffers = {b.name: b for k in kernels for b in k.buffers}
     scalars = tuple(dict.fromkeys(s for k in kernels for s in k.scalars))
     launch = {d: e for k in kernels for d, e in k.launch.items()} | {"blockIdx.x": (first,)}
-    return replace(kernels[0], buffers=tuple(buffers.values()), scalars=scalars, body=tuple(body), launch=launch)
+    # Rows of several kernels in one nest are other rows than those that the rule decided for.
+    alone = [[k for k in g if k.ruled] for g in merged]
+    ruled = tuple(x for g in alone if len(g) == 1 for x in g[0].ruled)
+    return replace(
+        kernels[0], buffers=tuple(buffers.values()), scalars=scalars, body=tuple(body), launch=launch, ruled=ruled
+    )
 
 
 def _shares(group: Sequence[Kernel], k: Kernel) -> bool:

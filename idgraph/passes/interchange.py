@@ -35,12 +35,12 @@ from idgraph.kernel.ir import (
     walk,
 )
 from idgraph.kernel.ssa import single
-from idgraph.kernel.values import Values
+from idgraph.kernel.value_numbers import Values
 from idgraph.passes.collapse import periods, relaunched
-from idgraph.passes.lanes import Lane, is_lanes
-from idgraph.passes.rows.pairs import Pairs
+from idgraph.passes.rows.pairwise import Pairs
 from idgraph.passes.rows.sums import narrowed
 from idgraph.passes.rows.sweep import Plain
+from idgraph.passes.unroll import Lane, is_lanes
 
 ROWS = 512  # of one block: their running values stay in a core's first cache
 LEAST = 32  # rows that are worth the array

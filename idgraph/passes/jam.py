@@ -35,12 +35,12 @@ from idgraph.kernel.ir import (
     walk,
 )
 from idgraph.kernel.ssa import single
-from idgraph.kernel.values import Values
-from idgraph.passes.lanes import MAX_LANES, Body, Expansion, Lane, can_unroll, is_lanes
+from idgraph.kernel.value_numbers import Values
 from idgraph.passes.rows.chunks import gathered
-from idgraph.passes.rows.kernels import IN_FLIGHT
 from idgraph.passes.rows.sums import widened
 from idgraph.passes.rows.sweep import Plain
+from idgraph.passes.unroll import MAX_LANES, Body, Expansion, Lane, can_unroll, is_lanes
+from idgraph.schedule.row_rule import IN_FLIGHT
 
 COLUMNS = 8  # whose loaded indices a thread has in flight
 _STRAIGHT = (Note, Let, Load, Compute, Choose, Accumulate, Store, If, Checked)

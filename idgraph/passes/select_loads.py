@@ -29,9 +29,9 @@ from idgraph.kernel.ir import (
     Stmt,
 )
 from idgraph.passes.dead_code import without_dead
-from idgraph.passes.lanes import is_lanes
 from idgraph.passes.purpose import where
 from idgraph.passes.rows.sweep import tidied
+from idgraph.passes.unroll import is_lanes
 
 LEAST = 3  # pieces
 POINTS = 1 << 14  # at which it is enumerated that one of the pieces holds

@@ -24,7 +24,6 @@ from idgraph.passes import (
     join_checks,
     keep_rolled,
     keys,
-    lanes,
     own_rows,
     owner,
     pack_half2,
@@ -38,10 +37,11 @@ from idgraph.passes import (
     select_loads,
     short_functions,
     short_ints,
+    unroll,
     unswitch,
     vectorize,
 )
-from idgraph.passes.rows import symbols
+from idgraph.passes.rows import rename_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ PASSES: Mapping[str, Pass] = {
         Pass("collapse", "blocks, threads and lanes of a cut row as one loop", _each(collapse.collapsed)),
         Pass("own_rows", "blocks that may add to one element as one block", _each(own_rows.with_own_rows)),
         Pass("columns", "reduced rows of several axes without divisions", _each(columns.by_columns)),
-        Pass("rename_columns", "symbols called like the columns of a row get a prime", symbols.apart),
+        Pass("rename_columns", "symbols called like the columns of a row get a prime", rename_columns.apart),
         Pass(
             "rows_of_core",
             "loops over columns joined, expensive values kept for the next",
@@ -94,7 +94,7 @@ PASSES: Mapping[str, Pass] = {
             "select_loads", "choices between loads of one buffer as one load", _each(select_loads.with_selected_loads)
         ),
         Pass("peel", "lanes across an end as a vector body and scalar ends", _each(peel.peeled)),
-        Pass("unroll", "lanes as straight code, split where they differ", _each(lanes.with_lanes)),
+        Pass("unroll", "lanes as straight code, split where they differ", _each(unroll.with_lanes)),
         Pass("join_checks", "checks of several indices of a lane together", _each(join_checks.with_joined_checks)),
         Pass("short_ints", "small 64-bit integers to floats through 32 bits", _each(short_ints.with_short_ints)),
         Pass(

@@ -12,8 +12,8 @@ from idgraph.arith import Expr, not_, simplify
 from idgraph.kernel.defuse import all_sets, unwritten
 from idgraph.kernel.ir import Checked, If, Kernel, Lanes, Loop, Single, Stmt, bodies
 from idgraph.kernel.ssa import single
-from idgraph.kernel.values import Values
-from idgraph.passes.lanes import Expansion, Lane, conditions_of
+from idgraph.kernel.value_numbers import Values
+from idgraph.passes.unroll import Expansion, Lane, conditions_of
 
 MAX_SIDES = 2  # nested conditions by which a loop is written again
 LEAST = 16  # steps that are worth a second loop

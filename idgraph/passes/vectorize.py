@@ -39,7 +39,7 @@ from idgraph.kernel.ir import (
     walk,
 )
 from idgraph.kernel.statements import LANE
-from idgraph.kernel.values import Values
+from idgraph.kernel.value_numbers import Values
 from idgraph.passes.affine import split_constant
 from idgraph.passes.purpose import merged, where
 from idgraph.schedule.blocks import ADDED_TOGETHER

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         Traffic,
     )
     from idgraph.reports.metric_tables import TABLES, Metrics, metric_parts, metrics
-    from idgraph.reports.model import IndexReport, Part, report_parts
+    from idgraph.reports.program_report import IndexReport, Part, report_parts
 
 __all__ = [
     "TABLES", "AccessFacts", "Boundary", "CycleFacts", "IndexReport", "KernelFacts", "LoadFacts", "LoopFacts",
@@ -42,9 +42,9 @@ __all__ = [
 ]  # fmt: skip
 
 _LATER = {
-    "Boundary": "emitted", "IndexReport": "model", "KernelFacts": "emitted", "Metrics": "metric_tables",
-    "Part": "model", "ReportDiff": "differences", "TABLES": "metric_tables", "diff": "differences",
-    "metric_parts": "metric_tables", "metrics": "metric_tables", "report_parts": "model",
+    "Boundary": "emitted", "IndexReport": "program_report", "KernelFacts": "emitted", "Metrics": "metric_tables",
+    "Part": "program_report", "ReportDiff": "differences", "TABLES": "metric_tables", "diff": "differences",
+    "metric_parts": "metric_tables", "metrics": "metric_tables", "report_parts": "program_report",
 }  # fmt: skip
 
 
@@ -85,8 +85,8 @@ def report(
     with LOADING:
         from idgraph.ir.device import device_of  # noqa: PLC0415 - as above
         from idgraph.reports.emitted import Emission  # noqa: PLC0415 - as below
-        from idgraph.reports.model import report_fusion  # noqa: PLC0415 - a fifth of the time that the rest takes
-        from idgraph.runtime.cuda.device import need_device as need_cuda  # noqa: PLC0415 - as above
+        from idgraph.reports.program_report import report_fusion  # noqa: PLC0415 - a fifth of the time that the rest takes
+        from idgraph.runtime.cuda.numba_cuda import need_device as need_cuda  # noqa: PLC0415 - as above
 
     if target not in get_args(TargetName):
         raise IdGraphError(f"report: target is {short_repr(target)}", hint=f"one of {', '.join(get_args(TargetName))}")

@@ -12,7 +12,7 @@ from idgraph.graphs import Cycle
 from idgraph.graphs.cycles import e_tensor
 from idgraph.graphs.domain_graph import SelfMapping
 from idgraph.index import Access, IdModel, Loop
-from idgraph.index.vector import Limit, loaded_along
+from idgraph.index.vector_width import Limit, loaded_along
 from idgraph.ir import Fusion, Resize, Roll, Stride, Tensor, TensorExpr, item_size
 from idgraph.reports.emitted import AsEmitted, Emission, as_emitted
 from idgraph.reports.facts import (

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from idgraph.display import Printed, Sheet
 from idgraph.errors import IdGraphError, arguments
 from idgraph.reports.facts import AccessFacts
-from idgraph.reports.model import IndexReport
+from idgraph.reports.program_report import IndexReport
 
 Number = int | float | None
 

@@ -9,7 +9,7 @@ from math import prod
 from typing import Literal
 
 from idgraph.cost import Device, cost
-from idgraph.cost.model import Cost, KernelCost
+from idgraph.cost.kernel_costs import Cost, KernelCost
 from idgraph.errors import IdGraphError
 from idgraph.fuse import Obstacle, obstacles
 from idgraph.ir import Fusion, item_size

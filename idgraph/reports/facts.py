@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from idgraph.arith import Expr, as_expr, simplify
-from idgraph.cost.model import KernelCost
+from idgraph.cost.kernel_costs import KernelCost
 from idgraph.errors import SourceLine
 from idgraph.graphs import Cycle, CycleKind
 from idgraph.index.access import Access
 from idgraph.index.storage import Place
-from idgraph.index.vector import Limit
+from idgraph.index.vector_width import Limit
 from idgraph.ir import Fusion
 
 Amount = int | Expr  # an int where no symbol is left

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from idgraph.cost.model import csv_text, csv_value
+from idgraph.cost.kernel_costs import csv_text, csv_value
 from idgraph.display import write_whole
 from idgraph.errors import IdGraphError
 

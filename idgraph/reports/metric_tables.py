@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from idgraph.cost import Device, cost
-from idgraph.cost.model import Cost, KernelCost
+from idgraph.cost.kernel_costs import Cost, KernelCost
 from idgraph.display import Printed, Sheet
 from idgraph.errors import IdGraphError, arguments
 from idgraph.fuse import Obstacle, obstacles
@@ -23,7 +23,7 @@ from idgraph.ir.rebuild import rebuild
 from idgraph.reports.emitted import same_kernel
 from idgraph.reports.measured import Where, autotuned, kernel_times, persistent_times, program_time, slow_pairs
 from idgraph.reports.metric_files import TABLES, MetricRow, Value, add_rows
-from idgraph.reports.model import Part
+from idgraph.reports.program_report import Part
 from idgraph.runtime import Target, emit
 from idgraph.runtime.program import Program
 from idgraph.schedule import auto as schedule_automatically

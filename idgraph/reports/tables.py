@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from idgraph.reports.facts import ProgramFacts, SegmentFacts
-from idgraph.reports.plain import totals
+from idgraph.reports.plain_data import totals
 from idgraph.reports.words import (
     GROUPS,
     by_reason,

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
     from idgraph.index.nest import IndexMaps
     from idgraph.kernel.ir import Kernel, Plan
-    from idgraph.runtime.cuda.compile import compile_ptx
-    from idgraph.runtime.cuda.device import available as cuda_available
+    from idgraph.runtime.cuda.numba_cuda import available as cuda_available
+    from idgraph.runtime.cuda.ptx import compile_ptx
     from idgraph.runtime.program import Program
 
 __all__ = ["Kernel", "Plan", "Program", "Target", "compile_ptx", "cuda_available", "emit"]
 
 _LATER = {
     "Kernel": ("kernel.ir", "Kernel"), "Plan": ("kernel.ir", "Plan"), "Program": ("runtime.program", "Program"),
-    "compile_ptx": ("runtime.cuda.compile", "compile_ptx"), "cuda_available": ("runtime.cuda.device", "available"),
+    "compile_ptx": ("runtime.cuda.ptx", "compile_ptx"), "cuda_available": ("runtime.cuda.numba_cuda", "available"),
 }  # fmt: skip
 
 

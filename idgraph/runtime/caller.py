@@ -19,8 +19,8 @@ from idgraph.runtime import kinds
 from idgraph.runtime.binding import Given, copies, mistyped
 from idgraph.runtime.cpu_launch import CpuMachine
 from idgraph.runtime.cuda import calls
-from idgraph.runtime.cuda.arrays import is_device
-from idgraph.runtime.cuda.device import need_device, simulated
+from idgraph.runtime.cuda.device_arrays import is_device
+from idgraph.runtime.cuda.numba_cuda import need_device, simulated
 from idgraph.runtime.frozen import Frozen, Held, Launches, Tell
 from idgraph.runtime.kinds import HOST, NUMPY, Kind, check_writable
 from idgraph.runtime.launch import interpreted

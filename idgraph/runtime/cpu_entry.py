@@ -24,10 +24,10 @@ from idgraph.ir import DType
 from idgraph.kernel.ir import Kernel, Loop, walk
 from idgraph.passes.rows.sweep import COLUMN
 from idgraph.runtime.cache import KernelCache
+from idgraph.runtime.cache_keys import cache_of, kernel_key
 from idgraph.runtime.cpu import load_numba
 from idgraph.runtime.cpu_jump import Entry, jump
 from idgraph.runtime.executable import Executable
-from idgraph.runtime.keys import cache_of, kernel_key
 
 SMALL = 1 << 15  # loop points up to which one core is done before others have begun
 

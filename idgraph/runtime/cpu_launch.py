@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from idgraph.runtime.cpu_entry import Compiling, no_memory
-from idgraph.runtime.faults import raise_fault
+from idgraph.runtime.failed_checks import raise_fault
 from idgraph.runtime.frozen import Part
 
 if TYPE_CHECKING:

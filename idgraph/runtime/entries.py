@@ -12,9 +12,9 @@ from idgraph.codegen.ops import arrays, memory, scalars
 from idgraph.codegen.ops.plain import plain_pairs, plain_vectors
 from idgraph.codegen.printers.scalar import site_numbers
 from idgraph.runtime import cpu, cpu_entry
-from idgraph.runtime.cuda.compile import compiled as cuda_compiled
+from idgraph.runtime.cuda.ptx import compiled as cuda_compiled
 from idgraph.runtime.executable import Executable
-from idgraph.runtime.faults import out_of_range
+from idgraph.runtime.failed_checks import out_of_range
 from idgraph.runtime.functions import function_of
 
 Array = npt.NDArray[Any]

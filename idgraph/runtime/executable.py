@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from idgraph.codegen.printers import kernel_source
 from idgraph.display import Printed
 from idgraph.errors import EmitError, arguments
-from idgraph.index.sizes import Fitting, Size, check_sizes, fitting
+from idgraph.index.number_range import Fitting, Size, check_sizes, fitting
 from idgraph.ir import Fusion
 from idgraph.ir.targets import TARGETS
 from idgraph.ir.targets import TargetName as Target

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from idgraph.runtime.cuda.device import simulated
+from idgraph.runtime.cuda.numba_cuda import simulated
 from idgraph.runtime.cuda.simulated import Simulated
 from idgraph.runtime.frozen import Held
 from idgraph.runtime.launch import HostPrepared

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from idgraph.errors import EmitError, arguments
-from idgraph.index.sizes import Size
+from idgraph.index.number_range import Size
 from idgraph.ir import Fusion
 from idgraph.ir.targets import TargetName as Target
 from idgraph.kernel.ir import Plan

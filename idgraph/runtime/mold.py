@@ -19,7 +19,7 @@ from idgraph.ir import DType, Fusion, Tensor
 from idgraph.kernel.ir import PRIME, Buffer, Kernel, Loop, Stmt, bodies
 from idgraph.kernel.shared import shared_layout
 from idgraph.runtime.binding import Env, Given, bind, bind_strides
-from idgraph.runtime.faults import fault_size
+from idgraph.runtime.failed_checks import fault_size
 
 if TYPE_CHECKING:
     from idgraph.runtime.executable import Executable

@@ -10,7 +10,7 @@ from idgraph.display import Sheet, show
 from idgraph.errors import EmitError, arguments, did_you_mean
 from idgraph.index import IdModel
 from idgraph.index.nest import IndexMaps
-from idgraph.index.sizes import Size, open_sizes
+from idgraph.index.number_range import Size, open_sizes
 from idgraph.ir import Fusion, Tensor, check_fusion
 from idgraph.ir.targets import TARGETS
 from idgraph.ir.targets import TargetName as Target
@@ -23,7 +23,7 @@ from idgraph.passes import table
 from idgraph.runtime.cache import KernelCache
 from idgraph.runtime.cuda.launch import check_limits
 from idgraph.runtime.decided import ProgramReport, report_of
-from idgraph.runtime.kernels import Kernels
+from idgraph.runtime.kernel_table import Kernels
 from idgraph.runtime.loaded import Loaded
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ def _lowered(fusion: Fusion, target: Target, model: IndexMaps | None) -> tuple[I
     if maps is None:
         maps = IdModel(fusion)
         maps.verify()
-    return maps, build_plan(fusion, maps, threads=TARGETS[target].threads)
+    return maps, build_plan(fusion, maps, threads=TARGETS[target].threads, rule=target)
 
 
 def launches(fusion: Fusion, target: Target = "cuda") -> tuple[Kernel, ...]:

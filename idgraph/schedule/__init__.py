@@ -5,7 +5,7 @@ from idgraph.ir.decisions import Decision, Option, Saving
 from idgraph.rewrite.gathers import apply_gather_plan, gather_plan
 from idgraph.rewrite.one_hot import fold_one_hots
 from idgraph.schedule.advice import ways_out
-from idgraph.schedule.auto import auto
+from idgraph.schedule.automatic import auto
 from idgraph.schedule.cause import with_cause
 from idgraph.schedule.config import KernelConfig
 from idgraph.schedule.inline import inline_most, recompute

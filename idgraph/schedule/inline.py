@@ -10,7 +10,7 @@ from idgraph.graphs import Joined, canonical_operand, common_loops
 from idgraph.graphs.index_graph import legal_nests
 from idgraph.index import IdModel
 from idgraph.index.cover import check_written
-from idgraph.ir import SCANS, Fusion, IterDomain, Mapped, Tensor, TensorExpr, check_fusion, loops
+from idgraph.ir import SCANS, Fusion, IterDomain, Mapped, Tensor, TensorExpr, check_fusion, loop_steps
 from idgraph.ir.registry import apply
 from idgraph.ir.state import rewriting
 from idgraph.schedule.legal import uninline
@@ -53,7 +53,7 @@ def inline_far(fusion: Fusion, tensors: Sequence[Tensor], later: Mapping[Tensor,
 def _record(tensors: Sequence[Tensor]) -> None:
     for t in tensors:
         if t.inline_position:
-            loops.inline(t, t.inline_position)
+            loop_steps.inline(t, t.inline_position)
 
 
 def _positioned(fusion: Fusion, chosen: Sequence[Tensor], later: Mapping[Tensor, int]) -> tuple[Sequence[Tensor], bool]:

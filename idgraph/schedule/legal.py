@@ -8,7 +8,7 @@ from idgraph.errors import ScheduleError
 from idgraph.graphs import build_index_graph
 from idgraph.index import IdModel
 from idgraph.index.cover import check_covered
-from idgraph.index.order import check_order, check_scan
+from idgraph.index.visit_order import check_order, check_scan
 from idgraph.ir import Fusion, IterDomain, Tensor, TensorExpr
 
 _LANES = ("vectorize", "unroll")

@@ -21,10 +21,10 @@ from idgraph.schedule.blocks import VECTOR_BYTES, cut_blocks
 from idgraph.schedule.config import KernelConfig
 from idgraph.schedule.follow import HEAVY, Cut, flat_cut, loop_order
 from idgraph.schedule.inline import scan_loops
-from idgraph.schedule.reads import picks_elements, takes_rows
-from idgraph.schedule.reuse import outlasts, shared_axis
+from idgraph.schedule.readers import picks_elements, takes_rows
 from idgraph.schedule.scan import cut_scan, scanned_axis
 from idgraph.schedule.scatter import schedule_scatter
+from idgraph.schedule.several_points import outlasts, shared_axis
 
 BLOCK = 128
 GATHER_BLOCK = 1024  # elements gathered from one row by many threads of a block are found in its cache

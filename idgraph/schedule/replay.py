@@ -28,7 +28,7 @@ from idgraph.ir import (
     Tensor,
     TensorExpr,
     check_fusion,
-    loops,
+    loop_steps,
 )  # fmt: skip
 from idgraph.ir.pointwise import same_extent
 from idgraph.ir.state import rewriting
@@ -122,11 +122,11 @@ class _Replay:
         if not self._cut and not is_true(behind >= 0):
             return
         at = t.loop.index(mine)
-        loops.split(t, at, 1, inner=True)
-        loops.resize(t, at + 1, 0, int(e.step) - 1)
-        loops.merge(t, at, at + 1)
+        loop_steps.split(t, at, 1, inner=True)
+        loop_steps.resize(t, at + 1, 0, int(e.step) - 1)
+        loop_steps.merge(t, at, at + 1)
         if not (e.start == 0 and behind == 0):
-            loops.resize(t, at, e.start, behind)
+            loop_steps.resize(t, at, e.start, behind)
         self.image[e.source] = t.loop[at]
 
     def _stays_whole(self, e: DomainExpr) -> bool:
@@ -150,11 +150,11 @@ class _Replay:
         t = self.tensor
         match e:
             case Split():
-                loops.split_like(t, at[0], e)
+                loop_steps.split_like(t, at[0], e)
             case Merge():
                 if self._mixed(at):
                     return
-                loops.merge(t, at[0], at[1])
+                loop_steps.merge(t, at[0], at[1])
             case Resize():
                 source = t.loop[at[0]].extent
                 if is_cut(e) and e.source in self._narrow:  # other elements are cut off than those of the part
@@ -162,17 +162,19 @@ class _Replay:
                     return
                 if not all(is_true(x >= 0) for x in (source + e.left, source + e.right, source + e.left + e.right)):
                     return
-                loops.resize(t, at[0], e.left, e.right)
+                loop_steps.resize(t, at[0], e.left, e.right)
             case Stride():
                 if e.source in self._narrow:
                     return  # a broadcast axis that the reader resolves has none of the elements in question
-                loops.stride(t, at[0], e.start, int(e.step), e.out.extent)
+                loop_steps.stride(t, at[0], e.start, int(e.step), e.out.extent)
             case Roll():
-                loops.roll(t, at[0], e.shift)
+                loop_steps.roll(t, at[0], e.shift)
             case Swizzle():
-                if self._mixed(at) or (e.kind == "xor" and not loops.xor_stays_inside(t.loop[at[0]], t.loop[at[1]])):
+                if self._mixed(at) or (
+                    e.kind == "xor" and not loop_steps.xor_stays_inside(t.loop[at[0]], t.loop[at[1]])
+                ):
                     return  # as of a broadcast axis that the reader resolves
-                loops.swizzle(t, e.kind, at[0], at[1])
+                loop_steps.swizzle(t, e.kind, at[0], at[1])
             case _:
                 assert_never(e)
         self.image.update(zip(e.outputs, t.domain.loop_exprs[-1].outputs, strict=True))
@@ -196,9 +198,9 @@ def replay_loops(
     axes, reduced ones last. Without ``cut`` the target's loops reach all of its elements. ``selected`` are axes of
     which one element is read, at that place: loops visit no other.
     """
-    loops.reset(target)
+    loop_steps.reset(target)
     for d, at in (selected or {}).items():
-        loops.resize(target, target.loop.index(d), -at, simplify(at + 1 - d.extent))
+        loop_steps.resize(target, target.loop.index(d), -at, simplify(at + 1 - d.extent))
     replay = _Replay(target, image, cut)
     replay.through(exprs, set(reference.loop))
     order: list[int] = []
@@ -209,14 +211,14 @@ def replay_loops(
         if mine is not None and at is not None and at not in order:
             order.append(at)
             if d.parallel != "serial" and mine.kind != "reduction":
-                loops.parallelize_like(target, at, d)
+                loop_steps.parallelize_like(target, at, d)
     rest = [p for p in range(len(target.loop)) if p not in order]
     rest.sort(key=lambda p: target.loop[p].kind == "reduction")
     if [*order, *rest] != sorted([*order, *rest]):
-        loops.reorder(target, [*order, *rest])
+        loop_steps.reorder(target, [*order, *rest])
     for p, d in enumerate(target.loop):
         if d.parallel == "vectorize" and runs_inside(target, p) is not None:  # an axis that the reference has not
-            loops.parallelize(target, p, "serial")
+            loop_steps.parallelize(target, p, "serial")
 
 
 def like_consumer(producer: Tensor, e: TensorExpr, k: int, *, cut: bool = True) -> None:
@@ -388,7 +390,7 @@ def _settle(fusion: Fusion, reference: Tensor, followers: Mapping[Tensor, Follow
             if k is not None and any(is_cut(x) for x in t.domain.loop_exprs):
                 like_consumer(t, e, k, cut=False)
             else:
-                loops.reset(t)
+                loop_steps.reset(t)
                 doubtful.remove(t)
 
 

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 
 from idgraph.arith import Expr
 from idgraph.ir import SCANS, Fusion, IterDomain, Loaded, Tensor, TensorExpr
-from idgraph.ir.decisions import Rows
+from idgraph.ir.decisions import Rows, Ruled
 from idgraph.ir.registry import apply
 from idgraph.schedule.config import RULE, KernelConfig
 from idgraph.schedule.inline import private_copy
 from idgraph.schedule.legal import nest_conflict
+from idgraph.schedule.row_rule import Group
 from idgraph.schedule.row_shapes import Shape, shape_of
 from idgraph.schedule.row_spaces import Space, reduces, spaces
 from idgraph.schedule.settle import sharing
@@ -171,44 +172,33 @@ def apply_loops(space: Space, t: Tensor, how: Shape) -> None:
     labels = space.labels[t]
     if not all(d in t.loop for d in labels):
         t.set_loop(t.root)
-    order = sorted(range(len(t.loop)), key=lambda p: labels.get(t.loop[p], len(space.extents)))
-    if order != sorted(order):
-        t.reorder(order)
-    columns = len(labels) - space.rows
-    for _ in range(columns - 1):
-        t.merge(space.rows)
-    for _ in range(space.rows - 1):
-        t.merge(0)
-    first = min(space.rows, 1)
-    if columns and how.across and how.threads > 1:
-        t.split(first, how.threads).parallelize(first + 1, "threadIdx.y")
-    elif columns and not how.across:
-        t.split(first, how.lanes).split(first, how.threads)
-        t.parallelize(first + 1, "threadIdx.x").parallelize(first + 2, "vectorize")
-    if not first:
+    if not labels:
         return
-    if how.side > 1:
-        t.split(0, how.side).parallelize(1, "unroll")
-    if how.row_loops > 1:
-        t.split(0, how.rows).parallelize(1, "threadIdx.x" if how.across else "threadIdx.y")
-    t.parallelize(0, "blockIdx.x")
+    order = sorted(range(len(t.loop)), key=lambda p: labels.get(t.loop[p], len(space.extents)))
+    t.row_loops(
+        order[: space.rows], order[space.rows : len(labels)],
+        threads=how.threads, rows=how.rows, lanes=how.lanes, side=how.side, across=how.across,
+    )  # fmt: skip
 
 
 @dataclass(slots=True)
 class Scheduled:
     """``members`` have their loops; those in ``inlined`` are to be inlined at the position given. ``again`` are the
-    reductions of rows with several passes, ``told`` says what was decided."""
+    reductions of rows with several passes, ``told`` and ``rules`` say what was decided, for each of ``groups``."""
 
     members: set[Tensor] = field(default_factory=set[Tensor])
     inlined: list[tuple[Tensor, int]] = field(default_factory=list[tuple[Tensor, int]])
     again: set[Tensor] = field(default_factory=set[Tensor])
     told: list[Rows] = field(default_factory=list[Rows])
+    groups: list[Group] = field(default_factory=list[Group])
+    rules: list[Ruled] = field(default_factory=list[Ruled])
 
     def note(self, space: Space, ends: set[Tensor], how: Shape, order: Order) -> None:
         """Record what was decided for a space."""
         sums = in_order(filter(reduces, space.labels), order)
         count = passes(space, ends, order)
         self.again.update(sums if count > 1 else ())
+        self.groups.append(Group(space, how, in_order((*sums, *(t for t in ends if not space.is_row(t))), order)))
         rows, columns = (_times(space.extents[a:b]) for a, b in ((0, space.rows), (space.rows, None)))
         self.told.append(
             Rows(tuple(t.name for t in sums), rows, columns, how.threads, how.rows, how.lanes, count, how.why)

@@ -15,7 +15,7 @@ from idgraph.arith import Expr, as_expr, is_true
 from idgraph.ir import SCANS, IterDomain, Mapped, Tensor, TensorExpr, item_size
 from idgraph.ir.optable import OPERATIONS, SCANS_OF
 from idgraph.schedule.follow import loop_order, own_touch
-from idgraph.schedule.reads import scanned_axis as own_axis
+from idgraph.schedule.readers import scanned_axis as own_axis
 
 THREADS: Final = 256  # of a block along a contiguous axis, rows and all
 WIDE_THREADS: Final = 128  # the same where running values have 64 bits: an exchange of two words each takes longer

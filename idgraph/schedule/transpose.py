@@ -17,7 +17,7 @@ from idgraph.arith import Expr, as_expr, simplify
 from idgraph.index.layout import strides
 from idgraph.index.warps import WARP
 from idgraph.ir import SCANS, IterDomain, Mapped, Merge, Tensor, TensorExpr, item_size
-from idgraph.ir.loops import reset
+from idgraph.ir.loop_steps import reset
 from idgraph.ir.registry import apply
 from idgraph.schedule.blocks import VECTOR_BYTES
 from idgraph.schedule.inline import inline_far

@@ -18,12 +18,18 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from idgraph.sweeps.clusters import RayExecutor, cluster
-    from idgraph.sweeps.rows import Row, Status, Sweep, read_rows
+    from idgraph.sweeps.result_lines import Row, Status, Sweep, read_rows
     from idgraph.sweeps.run import Seen
 
 __all__ = ["RayExecutor", "Row", "Sweep", "cluster", "read_rows", "sweep"]
 
-_LATER = {"RayExecutor": "clusters", "Row": "rows", "Sweep": "rows", "cluster": "clusters", "read_rows": "rows"}
+_LATER = {
+    "RayExecutor": "clusters",
+    "Row": "result_lines",
+    "Sweep": "result_lines",
+    "cluster": "clusters",
+    "read_rows": "result_lines",
+}
 
 
 @arguments(IdGraphError)

@@ -17,10 +17,10 @@ from idgraph.frontends.fx import Import
 from idgraph.ir import Fusion
 from idgraph.reports.metric_files import MetricRow
 from idgraph.reports.metric_tables import metrics
-from idgraph.reports.model import IndexReport, report_fusion
-from idgraph.reports.plain import totals
+from idgraph.reports.plain_data import totals
+from idgraph.reports.program_report import IndexReport, report_fusion
 from idgraph.runtime import Target
-from idgraph.sweeps.rows import Row, Settings
+from idgraph.sweeps.result_lines import Row, Settings
 from idgraph.validate import Report, validate
 
 

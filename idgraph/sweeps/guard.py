@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from idgraph.sweeps.examine import Options
-from idgraph.sweeps.rows import Row, Settings
+from idgraph.sweeps.result_lines import Row, Settings
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 _TAIL = 2000  # characters of standard error that are looked at

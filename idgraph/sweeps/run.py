@@ -16,7 +16,7 @@ from pathlib import Path
 from idgraph.errors import IdGraphError
 from idgraph.sweeps.examine import Options
 from idgraph.sweeps.guard import Process, Task, end, guarded
-from idgraph.sweeps.rows import Row, RowFile, Settings, Status, Sweep, row_file
+from idgraph.sweeps.result_lines import Row, RowFile, Settings, Status, Sweep, row_file
 
 MAX_BYTES = 64_000_000
 SUFFIXES = (".json", ".txt")

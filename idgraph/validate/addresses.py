@@ -19,17 +19,17 @@ from idgraph.errors import EmitError
 from idgraph.index import IdModel
 from idgraph.ir import Fusion
 from idgraph.loading import LOADING
+from idgraph.validate.answers import Scan
+from idgraph.validate.concrete_access import Case, build_case
 from idgraph.validate.diagnosis import describe, find_mismatch
 from idgraph.validate.engine_numpy import CHUNK, check_points, scan_numpy
 from idgraph.validate.inputs import random_inputs
 from idgraph.validate.layout import free_strides
+from idgraph.validate.lookup_tables import Tables, build_tables, table_bytes
 from idgraph.validate.oracle import INDEXED, SCATTERED, bind, evaluate, index_operands
 from idgraph.validate.oracle.moves import Array
 from idgraph.validate.progress import Progress, silent
 from idgraph.validate.report import AddressMismatch, AddressReport
-from idgraph.validate.scan import Scan
-from idgraph.validate.sites import Case, build_case
-from idgraph.validate.tables import Tables, build_tables, table_bytes
 
 Engine = Literal["auto", "numpy", "numba", "cuda"]
 

@@ -10,9 +10,9 @@ from typing import Final
 
 from idgraph.arith import Expr, to_source
 from idgraph.validate import faults
+from idgraph.validate.concrete_access import Case, Load, Site, Slot
+from idgraph.validate.lookup_tables import Tables
 from idgraph.validate.oracle.moves import Array
-from idgraph.validate.sites import Case, Load, Site, Slot
-from idgraph.validate.tables import Tables
 
 PLACE: Final = 32
 """A fault is ``code + PLACE * access number``."""

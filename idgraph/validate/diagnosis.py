@@ -8,11 +8,11 @@ import numpy as np
 
 from idgraph.ir import TensorExpr
 from idgraph.validate import faults
+from idgraph.validate.answers import Scan
+from idgraph.validate.concrete_access import Case, Site
 from idgraph.validate.engine_numpy import CHUNK, loop_values
+from idgraph.validate.lookup_tables import Tables
 from idgraph.validate.report import AddressMismatch
-from idgraph.validate.scan import Scan
-from idgraph.validate.sites import Case, Site
-from idgraph.validate.tables import Tables
 
 
 def find_mismatch(case: Case, tables: Tables, found: Scan) -> AddressMismatch | None:

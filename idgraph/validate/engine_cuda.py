@@ -11,17 +11,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from idgraph.runtime.cuda.compile import inlined, ptx_of
-from idgraph.runtime.cuda.device import load_cuda, need_device, simulated
+from idgraph.runtime.cuda.numba_cuda import load_cuda, need_device, simulated
+from idgraph.runtime.cuda.ptx import inlined, ptx_of
+from idgraph.validate.answers import Scan
 from idgraph.validate.codegen import grid_source, point_source
+from idgraph.validate.concrete_access import Case
 from idgraph.validate.device_source import VIEW_BYTES, DeviceSource
 from idgraph.validate.engine_numba import arrays_of, load_source, scan_numba
 from idgraph.validate.engine_numpy import check_points, scan_numpy
 from idgraph.validate.kernel_source import OUT
+from idgraph.validate.lookup_tables import Tables
 from idgraph.validate.oracle.moves import Array
-from idgraph.validate.scan import Scan
-from idgraph.validate.sites import Case
-from idgraph.validate.tables import Tables
 
 REGISTERS, MOST_REGISTERS = 1 << 16, 255  # of a block; of a thread
 _PIECE: Final = 1 << 28  # points of one launch, so that progress shows

@@ -13,12 +13,12 @@ import numpy as np
 
 from idgraph.errors import EmitError
 from idgraph.loading import LOADING, load
+from idgraph.validate.answers import Scan
 from idgraph.validate.codegen import PLACE, index_names, memory_order, nest_source, point_source, split_loop
+from idgraph.validate.concrete_access import Case
 from idgraph.validate.kernel_source import NOTE
+from idgraph.validate.lookup_tables import Tables
 from idgraph.validate.oracle.moves import Array
-from idgraph.validate.scan import Scan
-from idgraph.validate.sites import Case
-from idgraph.validate.tables import Tables
 
 
 def load_source(source: str, name: str) -> Any:

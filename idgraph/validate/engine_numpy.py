@@ -9,10 +9,10 @@ import numpy as np
 
 from idgraph.arith import Expr
 from idgraph.validate import faults
+from idgraph.validate.answers import Scan
+from idgraph.validate.concrete_access import Case, Load, Site, Slot
+from idgraph.validate.lookup_tables import Tables
 from idgraph.validate.oracle.moves import Array
-from idgraph.validate.scan import Scan
-from idgraph.validate.sites import Case, Load, Site, Slot
-from idgraph.validate.tables import Tables
 
 CHUNK: Final = 1 << 18
 

@@ -12,8 +12,8 @@ from idgraph.ir import Fusion, Tensor, TensorExpr
 from idgraph.lower.purpose import START
 from idgraph.validate.layout import Layout, layout_of
 from idgraph.validate.oracle import SCATTERED, element_numbers, optional, reads, shape_of
-from idgraph.validate.oracle.binding import number
 from idgraph.validate.oracle.moves import Array
+from idgraph.validate.oracle.symbol_values import number
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ import numpy as np
 from idgraph.errors import IndexingError
 from idgraph.ir import Fusion, Tensor, TensorExpr
 from idgraph.validate.oracle import INDEXED, SCATTERED, evaluate, reads, shape_of
-from idgraph.validate.oracle.binding import number
 from idgraph.validate.oracle.moves import Array
+from idgraph.validate.oracle.symbol_values import number
 
 ROUNDS: Final = 200
 WIDEST: Final = 10  # doublings of the numbers that are tried on both sides of 0

@@ -13,8 +13,8 @@ from idgraph.ir import DType, Fusion, Tensor, is_float
 from idgraph.validate.indices import make_legal
 from idgraph.validate.layout import free_strides, laid_out, layout_of
 from idgraph.validate.oracle import INDEXED, SCATTERED, bind, shape_of, stored
-from idgraph.validate.oracle.binding import number
 from idgraph.validate.oracle.moves import Array
+from idgraph.validate.oracle.symbol_values import number
 
 MAX_ELEMENTS = 1 << 48
 

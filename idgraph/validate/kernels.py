@@ -23,17 +23,17 @@ from idgraph.kernel.statements import Access, elements_of
 from idgraph.kernel.text import statement_text
 from idgraph.loading import LOADING
 from idgraph.lower.purpose import START
-from idgraph.runtime.cuda.device import available as cuda_available
+from idgraph.runtime.cuda.numba_cuda import available as cuda_available
 from idgraph.runtime.program import Program
 from idgraph.validate.addresses import Engine
+from idgraph.validate.concrete_access import Case, build_case
 from idgraph.validate.device_source import DeviceSource, fits_device
 from idgraph.validate.expected import Expected
 from idgraph.validate.kernel_source import LOOPS, OUT, POINT, TEXT, CheckSource, UntracedError
 from idgraph.validate.layout import free_strides
+from idgraph.validate.lookup_tables import table_bytes
 from idgraph.validate.oracle.moves import Array
 from idgraph.validate.report import AddressMismatch, KernelReport
-from idgraph.validate.sites import Case, build_case
-from idgraph.validate.tables import table_bytes
 
 DEVICE = 1 << 24  # checks of one operation from which a device, where there is one, is sooner done
 PLAIN = 200_000  # checks of one operation below which compiling takes longer than Python

@@ -12,8 +12,8 @@ import numpy as np
 from idgraph.errors import IndexingError
 from idgraph.ir import DomainExpr, Fusion, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, Tensor
 from idgraph.validate.oracle import shape_of
-from idgraph.validate.oracle.binding import number
 from idgraph.validate.oracle.moves import Array
+from idgraph.validate.oracle.symbol_values import number
 
 
 @dataclass(frozen=True)  # no slots: the table is made when first asked for, and kept

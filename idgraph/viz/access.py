@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from idgraph.index import AccessPicture, Touch
 from idgraph.index.warps import BANKS, WARP, WORD
 from idgraph.ir import item_size
+from idgraph.viz.labels import cells, clip, wrapped, xml_lines
 from idgraph.viz.marks import SANS, document, label, px
 from idgraph.viz.picture import DIM, INK, LINE, PLAIN, RED
-from idgraph.viz.text import cells, clip, wrapped, xml_lines
 
 LEFT, GUTTER, CELL, MARGIN = 86.0, 34.0, 34.0, 22.0
 WIDTH = 32 * CELL

@@ -6,8 +6,8 @@ from idgraph.errors import IdGraphError
 from idgraph.index import AccessPicture
 from idgraph.reports.facts import AccessFacts, SegmentFacts
 from idgraph.viz.access import access_svg
+from idgraph.viz.labels import xml
 from idgraph.viz.page_parts import foldable
-from idgraph.viz.text import xml
 
 LOOKED_AT, SHOWN = 12, 3  # accesses of a segment: enumerated, and drawn
 _STORED = ("input", "output", "global", "shared")

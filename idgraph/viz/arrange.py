@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from idgraph.viz.labels import cells
 from idgraph.viz.layers import Placed, Point, Sizes, layered
 from idgraph.viz.picture import Cluster, Edge, Line, Node, Picture
-from idgraph.viz.text import cells
 
 CELL = 7.3  # pixels of one cell of the 12-pixel fixed-pitch font
 ROW = 17.0

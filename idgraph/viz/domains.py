@@ -8,9 +8,21 @@ from typing import Any
 
 from idgraph.graphs import Cycle, DomainGraph, Explanation, ExprGroup, Group, own_domains, own_exprs
 from idgraph.graphs.cycles import e_tensor
-from idgraph.graphs.keys import axis_of
+from idgraph.graphs.numbering import axis_of
 from idgraph.ir import DomainExpr, Fixed, IterDomain, Mapped, Tensor, tensor_of
+from idgraph.viz.captions import (
+    LIMIT,
+    call_text,
+    counted,
+    cycle_lines,
+    listed,
+    step_owner,
+    step_text,
+    step_title,
+    where,
+)
 from idgraph.viz.fold import folded
+from idgraph.viz.labels import clip, wrapped
 from idgraph.viz.picture import (
     LINE,
     PALE_RED,
@@ -26,8 +38,6 @@ from idgraph.viz.picture import (
     Swatch,
     colours,
 )
-from idgraph.viz.text import clip, wrapped
-from idgraph.viz.words import LIMIT, call_text, counted, cycle_lines, listed, step_owner, step_text, step_title, where
 
 ROWS = 6
 Highlight = Cycle[Any] | Explanation | None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from idgraph.viz.labels import dot, dot_lines
 from idgraph.viz.picture import FRAME_LINE, INK, RED, Cluster, Edge, Node, Picture
-from idgraph.viz.text import dot, dot_lines
 
 LEFT = "\\l"  # DOT's line end that aligns the line to the left
 

@@ -15,10 +15,10 @@ from idgraph.ir import Fusion
 from idgraph.viz import dot, svg
 from idgraph.viz.access import access_svg
 from idgraph.viz.domains import Highlight, domain_picture
+from idgraph.viz.findings import cycle_picture, explanation_picture
 from idgraph.viz.fusion import fusion_picture
 from idgraph.viz.index import index_picture
 from idgraph.viz.picture import Picture
-from idgraph.viz.witness import cycle_picture, explanation_picture
 
 LARGE = 60  # tensors; above that a picture shows one box for each, or for several
 Drawable = Fusion | DomainGraph | IndexGraph | Cycle[Any] | Explanation | Picture | AccessPicture

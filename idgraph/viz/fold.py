@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil
 
+from idgraph.viz.labels import clip
 from idgraph.viz.layers import layers_of
 from idgraph.viz.picture import LINE, WHITE, Edge, Line, Node, Picture, Swatch
-from idgraph.viz.text import clip
 
 ROWS = 18  # layers of one column
 SPAN = 6  # an arrow over more layers is told by name too

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from idgraph.ir import Fusion, Tensor
+from idgraph.viz.captions import LIMIT, attribute, axes_text, call_text, category, counted, listed, where
 from idgraph.viz.fold import folded
+from idgraph.viz.labels import clip
 from idgraph.viz.picture import WHITE, Edge, Line, Node, Picture, Swatch
-from idgraph.viz.text import clip
-from idgraph.viz.words import LIMIT, attribute, axes_text, call_text, category, counted, listed, where
 
 # The effect of an operation on coordinates, as fill and border; a box without an effect is white.
 KINDS = {

@@ -10,11 +10,11 @@ from idgraph.graphs import Group, IndexGraph, key_of, key_text, own_domains
 from idgraph.graphs.index_graph import Key
 from idgraph.index import IdModel
 from idgraph.ir import DomainExpr, TensorExpr
+from idgraph.viz.captions import LIMIT, call_text, where
 from idgraph.viz.domains import Highlight, Marks, marks_of, step_node
 from idgraph.viz.fold import folded
+from idgraph.viz.labels import clip, wrapped
 from idgraph.viz.picture import LINE, PLAIN, RED, WHITE, Cluster, Edge, Line, Node, Picture, Swatch, colours
-from idgraph.viz.text import clip, wrapped
-from idgraph.viz.words import LIMIT, call_text, where
 
 
 @dataclass(slots=True)

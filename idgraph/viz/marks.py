@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from idgraph.viz.labels import xml
 from idgraph.viz.picture import INK, WHITE
-from idgraph.viz.text import xml
 
 MONO = "DejaVu Sans Mono, Menlo, Consolas, monospace"
 SANS = "DejaVu Sans, Verdana, Helvetica, Arial, sans-serif"

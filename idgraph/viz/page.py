@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from idgraph.errors import IdGraphError
 from idgraph.ir import Fusion
 from idgraph.reports.facts import CycleFacts, SegmentFacts
-from idgraph.reports.model import IndexReport
-from idgraph.reports.plain import totals
+from idgraph.reports.plain_data import totals
+from idgraph.reports.program_report import IndexReport
 from idgraph.reports.words import bytes_text, count_text, cycle_text, place, places, share, touches
 from idgraph.runtime import emit
 from idgraph.viz.access_section import Drawn, access_pictures, picture_section
 from idgraph.viz.drawing import to_svg
 from idgraph.viz.explorer.data import Data, explorer_data
 from idgraph.viz.explorer.page import START, place_of, policy, script, style
+from idgraph.viz.labels import xml
 from idgraph.viz.page_parts import accesses_of, card, findings, foldable, kernels, loaded, memory, table
 from idgraph.viz.page_style import SCRIPT, STYLE
-from idgraph.viz.text import xml
 
 WIDE = 1900  # units of a picture beyond which its text is too small when it is fitted to the page
 Entry = tuple[str, str, str]  # anchor, text, count

@@ -16,7 +16,7 @@ from idgraph.reports.words import (
     suggestions_text,
     tuple_text,
 )
-from idgraph.viz.text import xml
+from idgraph.viz.labels import xml
 
 Row = tuple[str, ...]
 

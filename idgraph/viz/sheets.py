@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from idgraph.display import Printed, Sheet
 from idgraph.viz.drawing import drawable
-from idgraph.viz.text import xml
+from idgraph.viz.labels import xml
 
 _CELL = "padding:2px 10px;text-align:left;vertical-align:top;border-bottom:1px solid rgba(128,128,128,.3)"
 _MONO = "font-family:DejaVu Sans Mono,Menlo,Consolas,monospace;white-space:pre-wrap"

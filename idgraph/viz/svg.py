@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from idgraph.viz.arrange import CELL, CHIP, PAD, ROW, Arranged, Rect, arrange, line_width
+from idgraph.viz.labels import cells, clip, wrapped, xml_lines
 from idgraph.viz.layers import Point
 from idgraph.viz.marks import SANS, document, label, px
 from idgraph.viz.picture import (
@@ -19,7 +20,6 @@ from idgraph.viz.picture import (
     Picture,
     Swatch,
 )
-from idgraph.viz.text import cells, clip, wrapped, xml_lines
 
 MARGIN = 22.0
 ALARM = 11.5  # font size of the red caption, fixed pitch because it quotes code

@@ -128,7 +128,7 @@ def test_a_scheduler_that_fails_half_way_leaves_loops_and_operations(monkeypatch
         raise ZeroDivisionError
 
     monkeypatch.setattr("idgraph.schedule.inline._inline_most", fails, raising=False)
-    monkeypatch.setattr("idgraph.ir.loops.inline", fails)
+    monkeypatch.setattr("idgraph.ir.loop_steps.inline", fails)
     with pytest.raises(ig.IdGraphError):
         ig.schedule.inline_most(f)
     assert str(f) == before

@@ -51,6 +51,7 @@ def wrong_values(c: Case) -> list[Any]:
 
 Value = Callable[[Case], Any]
 RIGHT: dict[str, Value] = {  # by the parameter's name, or by "callable.parameter" where it means something else
+    "by_rule.target": lambda c: "cuda", "row_loops.axes": lambda c: (0,), "row_loops.columns": lambda c: (1,),
     "x": lambda c: c.t, "a": lambda c: c.t, "b": lambda c: c.x, "input": lambda c: c.t, "condition": lambda c: c.c,
     "index": lambda c: c.i, "indices": lambda c: c.i, "dim": lambda c: 1, "dim0": lambda c: 0, "dim1": lambda c: 1,
     "tensors": lambda c: [c.t, c.x], "dtype": lambda c: "float32", "shape": lambda c: (2,), "src": lambda c: c.x,

@@ -14,12 +14,12 @@ import pytest
 import idgraph as ig
 from idgraph.arith import TRUE, as_expr, maximum, minimum, symbol, where
 from idgraph.check import confirm, decide
+from idgraph.check.by_points import Gap, Space, bind
 from idgraph.check.confirm import differs, traced
 from idgraph.check.form import Buffer
+from idgraph.check.index_values import Table, unwrapped, wraps
 from idgraph.check.meaning import Need
-from idgraph.check.points import Gap, Space, bind
 from idgraph.check.stores import overlaps
-from idgraph.check.values import Table, unwrapped, wraps
 
 ROTATE = """fusion "rotate" {
   x = input(shape=(4, 8), dtype="float32")

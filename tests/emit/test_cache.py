@@ -19,11 +19,11 @@ import pytest
 
 import idgraph as ig
 from idgraph.ir import DType
-from idgraph.runtime import Program, compile_ptx, keys
+from idgraph.runtime import Program, cache_keys, compile_ptx
 from idgraph.runtime.cache import BESIDE, FORMAT, KernelCache
-from idgraph.runtime.cuda import compile as compiling
+from idgraph.runtime.cache_keys import kernel_key
+from idgraph.runtime.cuda import ptx as compiling
 from idgraph.runtime.cuda.driver import entry_name, words_of
-from idgraph.runtime.keys import kernel_key
 
 pytest.importorskip("numba_cuda")
 
@@ -53,10 +53,10 @@ def test_what_was_compiled_is_not_compiled_again(tmp_path: Path, monkeypatch: py
 
 def test_keys_tell_shapes_types_devices_and_checks_apart() -> None:
     made = [program(None), program(None, n=128), program(None, dtype="bfloat16"), program(None, dtype="int32")]
-    keys = [
+    found = [
         kernel_key(p, p.kernels[0], checked, cc) for p in made for checked in (False, True) for cc in ((9, 0), (8, 0))
     ]
-    assert len(set(keys)) == len(keys)
+    assert len(set(found)) == len(found)
 
 
 def test_names_and_lines_of_the_user_do_not_matter() -> None:
@@ -335,7 +335,7 @@ def test_processes_killed_at_random_moments_leave_no_entry_that_is_wrong(kills: 
 def test_another_version_compiles_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     p = program(None)
     before = kernel_key(p, p.kernels[0], False, (9, 0))
-    monkeypatch.setattr(keys, "versions", lambda: "numba-cuda 99")
+    monkeypatch.setattr(cache_keys, "versions", lambda: "numba-cuda 99")
     assert kernel_key(p, p.kernels[0], False, (9, 0)) != before
 
 

@@ -109,7 +109,7 @@ def test_float_arithmetic_compiles() -> None:
 
 
 def test_no_device_is_one_clear_error() -> None:
-    from idgraph.runtime.cuda.device import load_cuda, simulated
+    from idgraph.runtime.cuda.numba_cuda import load_cuda, simulated
 
     if load_cuda().is_available() or simulated():
         pytest.skip("there is a device")

@@ -44,7 +44,7 @@ from idgraph.kernel.ir import (
     VectorStore,
 )
 from idgraph.kernel.statements import Access
-from idgraph.kernel.values import Values
+from idgraph.kernel.value_numbers import Values
 
 ROW, COL = symbol("i", 0, 9), symbol("j", 0, 9)
 X, Y, Z = (Local(n, "float32") for n in "xyz")

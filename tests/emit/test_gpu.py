@@ -120,7 +120,7 @@ def test_rows_added_on_the_device(columns: int) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*Grid size")
 def test_device_arrays_stay_on_the_device() -> None:
-    from idgraph.runtime.cuda.device import load_cuda
+    from idgraph.runtime.cuda.numba_cuda import load_cuda
 
     cuda = load_cuda()
     f = ig.Fusion("f")

@@ -28,11 +28,11 @@ from idgraph.kernel.ir import (
     VectorLoad,
     VectorStore,
 )
-from idgraph.kernel.values import Values
+from idgraph.kernel.value_numbers import Values
 from idgraph.lower.build import build_plan
 from idgraph.passes import table
 from idgraph.passes.fuse_lanes import is_lanes
-from idgraph.passes.lanes import with_lanes
+from idgraph.passes.unroll import with_lanes
 from idgraph.runtime import Program, compile_ptx
 from idgraph.schedule import KernelConfig
 from idgraph.testing import fusions

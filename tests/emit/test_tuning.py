@@ -20,8 +20,8 @@ import pytest
 import idgraph as ig
 from idgraph.runtime import Program
 from idgraph.runtime.tuning import tuner as tuner_module
-from idgraph.runtime.tuning.moves import stages
 from idgraph.runtime.tuning.record import Record, record_of
+from idgraph.runtime.tuning.stages import stages
 from idgraph.runtime.tuning.trials import made_up, shortest
 from idgraph.schedule import KernelConfig
 from idgraph.validate.oracle import evaluate

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from idgraph.frontends import from_torch, fx
+from idgraph.frontends.captured import Node, Program, Ref, TensorMeta
 from idgraph.frontends.fx import import_program
-from idgraph.frontends.nodes import Node, Program, Ref, TensorMeta
 
 VIEWS = ("transpose", "narrow", "select", "unsqueeze", "expand", "flatten", "unflatten", "step", "diagonal", "detach",
          "chunk", "permute", "squeeze", "unfold")  # fmt: skip

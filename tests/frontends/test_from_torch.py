@@ -15,10 +15,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from idgraph.errors import FrontendError, IdGraphError, IndexingError, ScheduleError
 from idgraph.frontends import from_torch
+from idgraph.frontends.captured import Ref
 from idgraph.frontends.fx import Import
-from idgraph.frontends.nodes import Ref
 from idgraph.frontends.segments import last_reads
-from idgraph.runtime.compile import is_scheduled, scheduled
+from idgraph.runtime.fusion_call import is_scheduled, scheduled
 from tools.bench.corpus import seeded, with_oracle
 
 Arguments = tuple[torch.Tensor, ...]
@@ -493,10 +493,10 @@ def test_a_scatter_is_no_schedule() -> None:
 
 
 def test_what_no_schedule_fits_runs_tensor_by_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: object) -> None:
+    def refuse(_: object, **_options: object) -> None:
         raise ScheduleError("no schedule for this")
 
-    monkeypatch.setattr("idgraph.runtime.compile.auto", refuse)
+    monkeypatch.setattr("idgraph.runtime.fusion_call.auto", refuse)
     x = normal(6)
     imported = from_torch(rotate_half, (x,))
     assert_equal(imported.run(x, target="cpu"), rotate_half(x))

@@ -14,7 +14,7 @@ import torch
 import idgraph as ig
 from idgraph.frontends import from_torch
 from idgraph.frontends.spaces import TorchSpace
-from idgraph.runtime.compile import is_scheduled, scheduled
+from idgraph.runtime.fusion_call import is_scheduled, scheduled
 
 KINDS = (
     "relu",

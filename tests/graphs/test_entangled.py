@@ -8,9 +8,9 @@ import pytest
 import idgraph as ig
 from idgraph.graphs import aligning
 from idgraph.graphs.carry import Carrier
+from idgraph.graphs.counterexamples import Points
 from idgraph.graphs.entangled import entangled
 from idgraph.graphs.net import GraphNet
-from idgraph.graphs.points import Points
 
 
 def _formulas(monkeypatch: pytest.MonkeyPatch, f: ig.Fusion) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from idgraph.graphs import ExprGroup, Forms, GraphBuilder, Group, common_loops
 from idgraph.graphs.disjoint import DisjointSets
 from idgraph.graphs.forms import Form
 from idgraph.graphs.graph_view import GraphView
-from idgraph.graphs.keys import KeyList
+from idgraph.graphs.numbering import KeyList
 from idgraph.graphs.reasons import Reasons, equal
 from idgraph.testing import scheduled_fusions
 from tests.property.budget import examples

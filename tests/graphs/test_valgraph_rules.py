@@ -6,7 +6,7 @@ import pytest
 
 import idgraph as ig
 from idgraph.graphs import DomainGraph, Forms, GraphBuilder
-from idgraph.graphs.keys import KeyList
+from idgraph.graphs.numbering import KeyList
 
 
 def valid(f: ig.Fusion) -> None:

@@ -10,7 +10,7 @@ import pytest
 from idgraph.arith import symbol
 from idgraph.kernel.defuse import Effects, Renaming, all_sets
 from idgraph.kernel.ir import Accumulate, Choose, Compute, If, Index, Let, Local, Number, Operand, Stmt
-from idgraph.kernel.values import Values
+from idgraph.kernel.value_numbers import Values
 from idgraph.passes.cse import once_each
 from idgraph.passes.dead_code import without_dead
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import idgraph as ig
 from idgraph.graphs import DomainGraph, GraphBuilder, Plans, own_domains
-from idgraph.graphs.keys import KeyList
+from idgraph.graphs.numbering import KeyList
 from idgraph.graphs.reasons import Told
 from idgraph.ir import DomainExpr, Fusion, IterDomain, Mapped
 from idgraph.testing import scheduled_fusions

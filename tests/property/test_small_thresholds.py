@@ -20,9 +20,9 @@ import idgraph as ig
 from idgraph.ir import Fusion
 from idgraph.lower.build import build_plan
 from idgraph.passes import collapse, interchange, jam, table, unswitch
-from idgraph.passes.rows import chunks, kernels, registers, serial
+from idgraph.passes.rows import chunks, registers, row_kernels, serial
 from idgraph.runtime import Program
-from idgraph.schedule import follow, references, row_shapes, row_spaces
+from idgraph.schedule import follow, references, row_rule, row_shapes, row_spaces
 from idgraph.testing import fusions, scheduled_fusions
 from idgraph.validate import random_inputs
 from idgraph.validate.oracle import evaluate
@@ -42,8 +42,9 @@ DEVICE: dict[ModuleType, dict[str, int]] = {
     references: {"BLOCK": 4, "LARGE": 16, "GATHER_BLOCK": 8},
     jam: {"COLUMNS": 2},
     chunks: {"UNROLLED": 2, "UNROLLED_BESIDE": 2, "UNROLLED_STORES": 2, "FEW": 2, "SERIAL_CHUNK": 2},
-    kernels: {"IN_FLIGHT": 2},
-    registers: {"ELEMENTS": 4},
+    row_kernels: {"IN_FLIGHT": 2},
+    registers: {"HELD": 4},
+    row_rule: {"HELD": 4, "UNROLLED": 2, "UNROLLED_BESIDE": 2, "UNROLLED_STORES": 2, "IN_FLIGHT": 2},
 }
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import idgraph as ig
 from idgraph.ir import Fusion
 from idgraph.kernel.ir import Kernel
-from idgraph.runtime.compile import is_scheduled, scheduled
+from idgraph.runtime.fusion_call import is_scheduled, scheduled
 from idgraph.runtime.mold import points
 from idgraph.testing import fusions
 from tests.property.budget import examples

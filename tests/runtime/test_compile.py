@@ -21,10 +21,10 @@ import pytest
 import idgraph as ig
 from idgraph.arith import as_expr
 from idgraph.runtime.binding import Given
-from idgraph.runtime.compile import scheduled
 from idgraph.runtime.cuda.driver import DeviceKernel
 from idgraph.runtime.cuda.launch import CudaMachine, Device
 from idgraph.runtime.frozen import Frozen
+from idgraph.runtime.fusion_call import scheduled
 from idgraph.runtime.kinds import NumPy
 from idgraph.runtime.program import Program
 from idgraph.runtime.resized import Wanted, alike_of

@@ -171,11 +171,11 @@ def test_only_what_has_rows_or_loops_takes_a_choice() -> None:
     assert str(f) == before
 
 
-def test_loops_anew_forget_the_choices() -> None:
+def test_loops_anew_keep_what_the_user_chose() -> None:
     f = scheduled()
     reductions(f)[0].persistent(False)
     ig.schedule.auto(f)
-    assert "persistent" not in str(f) and held(f)
+    assert str(f).count("persistent(false)") == 1 and not held(f)
 
 
 def test_launches_of_rows_with_other_choices_stay_apart() -> None:

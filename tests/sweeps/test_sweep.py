@@ -211,8 +211,8 @@ def test_killed_at_thirty_random_moments(tmp_path: Path) -> None:
             kills += 1
         else:
             out.unlink()  # all done: from the beginning
-        rows = out.read_bytes().split(b"\n")[:-1] if out.exists() else []
-        graphs = [json.loads(row)["graph"] for row in rows]
+        kept = out.read_bytes().split(b"\n")[:-1] if out.exists() else []
+        graphs = [json.loads(row)["graph"] for row in kept]
         assert len(graphs) == len(set(graphs))
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
     assert sorted(read_rows(out)) == names and out.read_bytes().count(b"\n") == len(names)
@@ -268,8 +268,8 @@ def test_on_a_dask_cluster_by_its_address(zoo: Path, tmp_path: Path) -> None:
             [*command, "--cluster", address, "--json"], capture_output=True, text=True, check=False, timeout=600
         )
     assert shown.returncode == 1, shown.stderr  # half.json
-    rows = [Row.from_json(x) for x in shown.stdout.splitlines()]
-    assert {r.graph: r.status for r in rows} == ZOO
+    found = [Row.from_json(x) for x in shown.stdout.splitlines()]
+    assert {r.graph: r.status for r in found} == ZOO
 
 
 @pytest.mark.nightly  # starting ray takes half a minute
@@ -345,7 +345,7 @@ def _empty(folder: Path) -> Path:
 
 
 def test_two_sweeps_do_not_write_one_file(zoo: Path, tmp_path: Path) -> None:
-    from idgraph.sweeps.rows import row_file
+    from idgraph.sweeps.result_lines import row_file
 
     with row_file(tmp_path / "rows.jsonl"), pytest.raises(ig.IdGraphError, match="another sweep"):
         sweep(zoo, tmp_path / "rows.jsonl")
@@ -353,21 +353,21 @@ def test_two_sweeps_do_not_write_one_file(zoo: Path, tmp_path: Path) -> None:
 
 def test_rows_of_a_sweep_that_ends_just_now_are_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another sweep has the file when this one opens it, adds a row, puts a new file there and ends."""
-    from idgraph.sweeps import rows
+    from idgraph.sweeps import result_lines
 
-    path, lock = tmp_path / "rows.jsonl", rows.lock
+    path, lock = tmp_path / "rows.jsonl", result_lines.lock
     kept = [Row(f"{n}.json", "0" * 64, "ok") for n in range(3)]
 
     def late(stream: Any, of: Path) -> None:
-        monkeypatch.setattr(rows, "lock", lock)
-        with rows.row_file(path) as other:
+        monkeypatch.setattr(result_lines, "lock", lock)
+        with result_lines.row_file(path) as other:
             other.add(kept[0])
             other.keep(kept[1:])
             other.add(kept[0])
         lock(stream, of)
 
-    monkeypatch.setattr(rows, "lock", late)
-    with rows.row_file(path) as file:
+    monkeypatch.setattr(result_lines, "lock", late)
+    with result_lines.row_file(path) as file:
         assert list(file.rows) == ["1.json", "2.json", "0.json"]
         file.add(Row("own.json", "0" * 64, "ok"))
     assert list(read_rows(path)) == ["1.json", "2.json", "0.json", "own.json"]
@@ -377,7 +377,7 @@ FULL = """
 import resource, sys
 from pathlib import Path
 from idgraph import IdGraphError
-from idgraph.sweeps.rows import Row, row_file
+from idgraph.sweeps.result_lines import Row, row_file
 room = int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
 with row_file(Path(sys.argv[1])) as file:

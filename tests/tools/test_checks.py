@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.checks import circles, foreign_names, layout, length, light_import, prose, public_docs
+from tools.checks import circles, foreign_names, layout, length, light_import, prose, public_docs, room_names
 
 
 @pytest.fixture
@@ -76,6 +76,20 @@ def test_a_circle_of_modules_is_found(checkout: Path) -> None:
         (checkout / "idgraph" / "a" / "y.py").write_text(f"from typing import TYPE_CHECKING\n{back}")
         (found,) = circles.rule(checkout)
         assert "idgraph.a.x" in found.what and "idgraph.a.y" in found.what
+
+
+def test_two_files_of_one_name_hold_one_concept(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room_names, "SAME", {"scan": "scans"})
+    for name in ("a/scan.py", "b/scan.py", "a/order.py", "a/__init__.py", "b/__init__.py"):
+        (checkout / "idgraph" / name).parent.mkdir(parents=True, exist_ok=True)
+        (checkout / "idgraph" / name).write_text("")
+    assert room_names.rule(checkout) == []
+    (checkout / "idgraph" / "b" / "order.py").write_text("")
+    assert [f.path for f in room_names.rule(checkout)] == ["idgraph/a/order.py", "idgraph/b/order.py"]
+    for name in ("b/scan.py", "b/order.py"):
+        (checkout / "idgraph" / name).unlink()
+    (found,) = room_names.rule(checkout)
+    assert "no two files are called scan" in found.what
 
 
 def test_long_places_need_a_reason() -> None:

@@ -16,10 +16,10 @@ import idgraph as ig
 from idgraph.ir import Fusion
 from idgraph.testing import scheduled_fusions
 from idgraph.validate import addresses, check_addresses, check_values, random_inputs, validate
+from idgraph.validate.concrete_access import build_case
 from idgraph.validate.engine_cuda import address_check_ptx
 from idgraph.validate.layout import laid_out, layout_of
-from idgraph.validate.sites import build_case
-from idgraph.validate.tables import build_tables
+from idgraph.validate.lookup_tables import build_tables
 
 
 def rotation(shape: tuple[int, ...] = (4, 8), **options: Any) -> Fusion:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import idgraph as ig
+from idgraph.viz.captions import axes_text
 from idgraph.viz.explorer.folds import folds_of
-from idgraph.viz.words import axes_text
 from tests.viz.test_page import EVIL, browser, missing
 
 __all__ = ["browser"]

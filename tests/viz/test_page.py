@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import idgraph as ig
-from idgraph.reports.model import IndexReport
+from idgraph.reports.program_report import IndexReport
 from idgraph.viz.access_section import access_pictures
 
 GRAPHS = Path(__file__).parents[1] / "frontends" / "graphs"

@@ -12,7 +12,7 @@ import torch
 from torch._subclasses import FakeTensorMode
 
 from idgraph.arith import Expr
-from idgraph.frontends.nodes import Ref, TensorMeta, Word
+from idgraph.frontends.captured import Ref, TensorMeta, Word
 from idgraph.frontends.reading import read_program
 from idgraph.frontends.reference import operation
 

@@ -36,7 +36,7 @@ from rich.table import Table
 import idgraph as ig
 from idgraph.errors import IdGraphError
 from idgraph.runtime import Program
-from idgraph.runtime.compile import scheduled
+from idgraph.runtime.fusion_call import scheduled
 from idgraph.schedule import KernelConfig
 from idgraph.validate import tolerance
 
@@ -216,7 +216,7 @@ def worker(
 def take_options(options: argparse.Namespace) -> None:
     """Kernels of this process without the passes that are left out, and with the config that is asked for."""
     if options.without or options.whole_steps:
-        compiler: Any = import_module("idgraph.runtime.compile")
+        compiler: Any = import_module("idgraph.runtime.fusion_call")
         config: KernelConfig = import_module("tools.bench.gpu").leave_out(options.without)
         compiler.auto = partial(ig.schedule.auto, config=config.but(whole_steps=options.whole_steps or None))
 

@@ -34,9 +34,9 @@ from rich.progress import track
 from rich.table import Table
 
 from idgraph.errors import IdGraphError
-from idgraph.frontends.arrays import Array, numpy_dtype
 from idgraph.frontends.fx import Import, from_json, import_program
 from idgraph.frontends.reading import parse_program
+from idgraph.frontends.torch_arrays import Array, numpy_dtype
 from idgraph.ir import Fusion
 from idgraph.validate.oracle import evaluate
 from tools.bench.interpret import coarsest, difference, in_float64, interpret, load, moved, noise, random_inputs, refs

@@ -40,7 +40,7 @@ from idgraph.index import strides
 from idgraph.ir import is_float, item_size
 from idgraph.passes import table as passes
 from idgraph.runtime import Program, compile_ptx, emit
-from idgraph.runtime.cuda.device import load_cuda, simulated
+from idgraph.runtime.cuda.numba_cuda import load_cuda, simulated
 from idgraph.runtime.held import prepared as held
 from idgraph.validate import check_addresses, tolerance
 from idgraph.validate.inputs import index_limits

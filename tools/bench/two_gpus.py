@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 import idgraph as ig
-from idgraph.runtime.cuda.device import simulated
+from idgraph.runtime.cuda.numba_cuda import simulated
 
 
 @dataclass(frozen=True, slots=True)

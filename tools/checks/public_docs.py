@@ -23,7 +23,8 @@ INSIDE = {
         "new_domain", "note_name", "remove", "replace", "replace_operand", "restore", "touch", "trying", "undo",
     },
     "Tensor": {
-        "add_use", "drop_use", "forget", "keep_last", "note_step", "put_back", "read_by", "readers", "saved", "state",
+        "add_use", "drop_use", "forget", "keep_first", "keep_last", "note_step", "put_back", "read_by", "readers",
+        "saved", "state",
     },
     "IdModel": {"solver"},
     "AlignedGraph": {"apart"}, "TensorExpr": {"operands_of"}, "Tuner": {"measure"}, "RayExecutor": {"submit"},

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import cast
 
 from idgraph.frontends.aten.special import length
+from idgraph.frontends.captured import TensorMeta
+from idgraph.frontends.complex_pairs import PARTS, Pair, part_meta
 from idgraph.frontends.importer import COMPLEX, GETITEM, HANDLERS, Call, Unmapped
-from idgraph.frontends.nodes import TensorMeta
-from idgraph.frontends.pairs import PARTS, Pair, part_meta
 from idgraph.ir import Scalar, Tensor, composite, is_float, movement, ops
 from idgraph.ir.dtypes import check_dtype
 

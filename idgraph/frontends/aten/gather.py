@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from idgraph.arith import Expr, is_true
+from idgraph.frontends.captured import same_size
 from idgraph.frontends.importer import Call, Unmapped, fixed_shape, handles
-from idgraph.frontends.nodes import same_size
 from idgraph.ir import Tensor, composite, indexed, is_float, is_integer, movement, ops
 from idgraph.ir.fusion import apply_op
 from idgraph.ir.indexed import counted_from_front

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from idgraph.arith import Expr, as_expr, is_true
 from idgraph.frontends.aten.pointwise import narrowed, wide_of
+from idgraph.frontends.captured import TensorMeta, same_size
 from idgraph.frontends.importer import Call, Parts, Unmapped, handles
-from idgraph.frontends.nodes import TensorMeta, same_size
 from idgraph.frontends.sizes import Size
 from idgraph.ir import Scalar, Tensor, composite, is_float, movement, ops
 from idgraph.ir.dtypes import check_dtype

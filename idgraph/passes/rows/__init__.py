@@ -4,6 +4,6 @@ Stages: `sweep` (the body of a loop over columns, at one column), `join` (neighb
 depend on a maximum are rescaled as it grows), `chunks` (each thread takes aligned pieces of 16 bytes).
 """
 
-from idgraph.passes.rows.kernels import with_rows
+from idgraph.passes.rows.row_kernels import with_rows
 
 __all__ = ["with_rows"]

@@ -32,16 +32,14 @@ from idgraph.kernel.ir import (
     Stmt,
     Store,
 )
-from idgraph.kernel.values import Values
-from idgraph.passes.lanes import Expansion, Lane
+from idgraph.kernel.value_numbers import Values
 from idgraph.passes.rows.hoist import cheaper, hoisted, is_short
 from idgraph.passes.rows.sums import is_coarse, widened
 from idgraph.passes.rows.sweep import COLUMN, Online, Plain, Sweep
+from idgraph.passes.unroll import Expansion, Lane
 from idgraph.passes.vectorize import VECTOR_TYPES
+from idgraph.schedule.row_rule import UNROLLED, UNROLLED_BESIDE, UNROLLED_STORES
 
-UNROLLED = 16  # elements whose loads a thread has in flight, where a kernel only reduces
-UNROLLED_BESIDE = 32  # the same in a kernel that also writes a row: fewer of its blocks run at a time
-UNROLLED_STORES = 16  # where a sweep keeps as many results too
 FEW = 8  # chunks of a thread that are one step, whatever their number
 SERIAL_CHUNK = 4  # columns of one step where a thread runs all of a row and sums follow a maximum
 
@@ -90,21 +88,22 @@ def stores(s: Sweep) -> bool:
     return any(isinstance(x, Store) for x in (*s.body, *s.later))
 
 
-def in_flight(s: Sweep, writes: bool) -> int:
-    """Elements whose loads a thread has in flight, as measured, in a kernel that ``writes`` a row or only reduces."""
+def in_flight(s: Sweep, writes: bool, ruled: int | None = None) -> int:
+    """Elements whose loads a thread has in flight: as measured, in a kernel that ``writes`` a row or only reduces.
+
+    ``ruled``: the number that the schedule has, of the sweep that has most.
+    """
+    if ruled is not None:
+        return min(ruled, UNROLLED_STORES) if stores(s) else ruled
     return UNROLLED_STORES if stores(s) else UNROLLED_BESIDE if writes else UNROLLED
 
 
-def lowered(s: Sweep, read_only: frozenset[str], writes: bool = False, elements: int | None = None) -> list[Stmt]:
-    """The loops that run a sweep on the threads of a block; ``writes``: a sweep beside it writes its columns.
-
-    ``elements``: the number whose loads a thread has in flight, by default as measured.
-    """
+def lowered(s: Sweep, read_only: frozenset[str], limit: int) -> list[Stmt]:
+    """The loops that run a sweep on the threads of a block, which have loads of ``limit`` elements in flight each."""
     fixed, s = hoisted(s, read_only)
     s = cheaper(s, fixed, is_short(s))
     width = s.lanes if s.lanes > 1 or s.online is None else SERIAL_CHUNK
     place = _place(s, width)
-    limit = elements or in_flight(s, writes)
     parts = _Parts(s, place, read_only, limit)
     whole: tuple[Stmt, ...] = (*fixed, *place.lets, *parts.main(), *parts.rest(), *parts.edges())
     return [*_near(s), *((If(s.condition, whole),) if s.condition != TRUE else whole)]

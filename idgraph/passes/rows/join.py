@@ -40,7 +40,7 @@ from idgraph.kernel.ir import (
     Stmt,
     walk,
 )
-from idgraph.kernel.values import Values
+from idgraph.kernel.value_numbers import Values
 from idgraph.passes.rows.sweep import Online, Plain, Sweep, sweep_of
 
 Part = Stmt | Sweep

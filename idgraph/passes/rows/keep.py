@@ -23,7 +23,7 @@ from idgraph.kernel.ir import (
     Serves,
     Store,
 )
-from idgraph.kernel.values import Value, Values
+from idgraph.kernel.value_numbers import Value, Values
 from idgraph.lower.storage import memory_dtype
 from idgraph.passes.rows.join import Part
 from idgraph.passes.rows.sweep import Plain, Sweep

@@ -13,33 +13,32 @@ from idgraph.errors import EmitError
 from idgraph.ir.choices import Choices
 from idgraph.ir.targets import GPU
 from idgraph.kernel.ir import Alloc, If, Loop, Stmt
-from idgraph.passes.lanes import Lane
 from idgraph.passes.rows.chunks import columnwise, straight
 from idgraph.passes.rows.hoist import cheaper, hoisted, is_short
 from idgraph.passes.rows.join import with_sweeps
 from idgraph.passes.rows.keep import kept
 from idgraph.passes.rows.sweep import COLUMN, Sweep
-
-ELEMENTS = 64  # of a row, and of all that is kept of it, in one thread
-REGISTERS = 1 << 16  # of a multiprocessor, and of a block at most
-OTHERS = 32  # registers of a thread for addresses, sums and loads in flight
+from idgraph.passes.unroll import Lane
+from idgraph.schedule.row_rule import HELD, NO_VALUE, ONE_PASS, OTHERS, REGISTERS
 
 
-def in_registers(body: Sequence[Stmt], read_only: frozenset[str], choices: Choices) -> tuple[list[Stmt] | None, str]:
+def in_registers(
+    body: Sequence[Stmt], read_only: frozenset[str], choices: Choices, decided: bool = False
+) -> tuple[list[Stmt] | None, str]:
     """The statements of one level with their row in registers, and how many they are; or None, and why: it does not
     fit, or is passed over once.
 
-    Unless ``choices`` ask for it, a row that one pass could do by itself (a running maximum and its sum) is not kept:
-    on an H200 softmax and norms of 4096 columns take 0.87 to 0.93 of the time when kept, such a loss 1.6 times as long.
-    Where they do, `EmitError` says why a row that is passed over twice cannot be.
+    Unless ``choices`` ask for it, or the schedule's rule ``decided`` so, a row that one pass could do by itself (a
+    running maximum and its sum) is not kept: on an H200 softmax and norms of 4096 columns take 0.87 to 0.93 of the time
+    when kept, such a loss 1.6 times as long. Where they do, `EmitError` says why a row passed over twice cannot be.
     """
     asked = choices.persistent is True
-    if not asked and sum(isinstance(p, Sweep) for p in with_sweeps(body, online=True)) < 2:
-        return None, "one pass does it"
+    if not asked and not decided and sum(isinstance(p, Sweep) for p in with_sweeps(body, online=True)) < 2:
+        return None, ONE_PASS
     parts = with_sweeps(body, online=False)
     sweeps = [p for p in parts if isinstance(p, Sweep)]
     if len(sweeps) < 2:
-        return None, "one pass does it"
+        return None, ONE_PASS
     if not all(_fits(sweeps[0], s) for s in sweeps):
         length = sweeps[0].extent
         why = "its passes run over different columns or threads" if length.is_const else f"its length {length} is open"
@@ -53,7 +52,7 @@ def in_registers(body: Sequence[Stmt], read_only: frozenset[str], choices: Choic
     found = kept(parts, read_only, loads=True, at=symbol(f"{COLUMN}_kept", 0, elements - 1), size=as_expr(elements))
     arrays = len(found.buffers)
     if not arrays or not _is_room(elements * arrays, lead.threads):
-        why = _too_much(columns, elements * arrays, lead) if arrays else "no value of one pass is read by another"
+        why = _too_much(columns, elements * arrays, lead) if arrays else NO_VALUE
         if not asked:
             return None, why
         raise cannot_keep(choices, why, _with_threads(columns, width, arrays) if arrays else None)
@@ -63,16 +62,16 @@ def in_registers(body: Sequence[Stmt], read_only: frozenset[str], choices: Choic
             made += _passed(part, is_short(before), width, elements, read_only)
         elif not isinstance(part, Sweep):
             made.append(part)
-    return made, f"each of {lead.threads} threads holds {elements * arrays} values, of {ELEMENTS} at most"
+    return made, f"each of {lead.threads} threads holds {elements * arrays} values, of {HELD} at most"
 
 
 def _is_room(held: int, threads: int) -> bool:
     """True where a block has registers for so many values of each thread, and what else a thread needs."""
-    return held <= ELEMENTS and threads * (held + OTHERS) <= REGISTERS
+    return held <= HELD and threads * (held + OTHERS) <= REGISTERS
 
 
 def _too_much(columns: int, held: int, lead: Sweep) -> str:
-    most = min(ELEMENTS, REGISTERS // lead.threads - OTHERS)
+    most = min(HELD, REGISTERS // lead.threads - OTHERS)
     return f"each of the {lead.threads} threads of its {columns} columns would hold {held} values, at most {most} fit"
 
 

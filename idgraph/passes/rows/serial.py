@@ -22,21 +22,21 @@ from dataclasses import replace
 from idgraph.arith import TRUE, Expr, as_expr, ceildiv, is_true, minimum, simplify, symbol
 from idgraph.ir import is_float
 from idgraph.kernel.ir import Accumulate, Compute, Declare, If, Index, Let, Local, Loop, Stmt
-from idgraph.kernel.values import Values
-from idgraph.passes.lanes import Lane
+from idgraph.kernel.value_numbers import Values
 from idgraph.passes.rows.hoist import hoisted, is_short, rounds, with_products
-from idgraph.passes.rows.pairs import Pairs
+from idgraph.passes.rows.pairwise import Pairs
 from idgraph.passes.rows.sums import narrowed, of_one_sign, runs_as_vectors
 from idgraph.passes.rows.sweep import COLUMN, Plain, Sweep
+from idgraph.passes.unroll import Lane
+from idgraph.schedule.row_rule import BLOCK
 
-ELEMENTS = 256  # columns of a block
 RUNS = 4  # whose terms are added up in pairs
 LEAST = 32  # columns that are worth either
 LONG = 512  # columns of a row whose partial sums are small beside it in blocks
 STEP = 64  # columns that vector code takes at once
 
 
-def serial(s: Sweep, read_only: frozenset[str], elements: int = ELEMENTS, short: bool | None = None) -> list[Stmt]:
+def serial(s: Sweep, read_only: frozenset[str], elements: int = BLOCK, short: bool | None = None) -> list[Stmt]:
     """The loops, with loop-invariant values in front of them.
 
     ``short``: all floating point numbers that the kernel's rows read and write have two bytes.

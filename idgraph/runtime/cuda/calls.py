@@ -15,10 +15,10 @@ from idgraph.codegen.ops.memory import storage_dtype
 from idgraph.errors import EmitError
 from idgraph.ir import DType, Tensor
 from idgraph.runtime.binding import Array, Env, Given, element_strides
-from idgraph.runtime.cuda.arrays import View, device_given, is_device
-from idgraph.runtime.cuda.device import load_cuda, need_device
+from idgraph.runtime.cuda.device_arrays import View, device_given, is_device
 from idgraph.runtime.cuda.driver import load_context
 from idgraph.runtime.cuda.launch import CudaMachine, Device
+from idgraph.runtime.cuda.numba_cuda import load_cuda, need_device
 from idgraph.runtime.devices import number_of
 from idgraph.runtime.kinds import NUMPY, Kind, Placing, Torch, is_tensor, torch_kind
 

@@ -3,8 +3,8 @@
 PTX is numba-cuda's, and its kernels take seven 64-bit words for a flat array (two unused ones, elements, bytes of one,
 address, shape, stride), one for an integer.
 
-A kernel that begins by waiting for the memory of the kernels before it (`idgraph.runtime.cuda.order`) is started by
-programmatic dependent launch: its blocks are placed while the last ones of the kernel before still run.
+A kernel that begins by waiting for the memory of the kernels before it (`idgraph.runtime.cuda.dependent_launch`) is
+started by programmatic dependent launch: its blocks are placed while the last ones of the kernel before still run.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from idgraph.errors import EmitError
-from idgraph.runtime.cuda.device import need_device
-from idgraph.runtime.cuda.order import waits
+from idgraph.runtime.cuda.dependent_launch import waits
+from idgraph.runtime.cuda.numba_cuda import need_device
 
 Grid = tuple[int, ...]
 ADDRESS = 4  # the word of a flat array's seven that is its address

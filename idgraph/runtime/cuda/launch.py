@@ -19,7 +19,7 @@ from idgraph.ir.targets import GPU
 from idgraph.kernel.ir import Kernel
 from idgraph.runtime.binding import Env
 from idgraph.runtime.cuda.driver import ADDRESS, Launch, array_words
-from idgraph.runtime.faults import raise_fault
+from idgraph.runtime.failed_checks import raise_fault
 from idgraph.runtime.frozen import Part
 
 if TYPE_CHECKING:

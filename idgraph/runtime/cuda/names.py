@@ -13,9 +13,9 @@ from idgraph.codegen.ops.compiled import rebound
 from idgraph.codegen.ops.plain import plain_pairs, plain_vectors
 from idgraph.runtime.cuda.arithmetic import exclusive, extrema, quotients, rounding, short_exp, short_inverse
 from idgraph.runtime.cuda.atomics import additions
-from idgraph.runtime.cuda.blocks import exchanges
-from idgraph.runtime.cuda.device import load_cuda, simulated
-from idgraph.runtime.cuda.order import stream_order
+from idgraph.runtime.cuda.block_reductions import exchanges
+from idgraph.runtime.cuda.dependent_launch import stream_order
+from idgraph.runtime.cuda.numba_cuda import load_cuda, simulated
 from idgraph.runtime.cuda.pairs import pair_functions, software_bf16
 from idgraph.runtime.cuda.realigned import realigned
 from idgraph.runtime.cuda.shuffles import shuffles

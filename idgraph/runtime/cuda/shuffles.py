@@ -5,7 +5,7 @@ through shared memory. ``again``: the exchange is in a loop, and must wait for t
 step. ``columns_OP_TYPE(x, held, wide, count)`` combines ``count`` values along threadIdx.y for each of ``wide``
 threads along threadIdx.x, both powers of two, ``wide`` at most 32 and the threads whole warps: those of a warp by
 shuffles, the warps' by its first one. ``held`` is a shared array of ``wide`` elements for each warp, which the
-exchanges of a kernel have in common. The simulator has `idgraph.runtime.cuda.blocks` instead.
+exchanges of a kernel have in common. The simulator has `idgraph.runtime.cuda.block_reductions` instead.
 
 The numbers of threads are constants here, so that a compiler sees neither loops nor tests of them: as inlined Python,
 two exchanges were more than half of a softmax kernel, for every pass of the compiler.

@@ -14,10 +14,10 @@ from idgraph.errors import IndexingError
 from idgraph.kernel.ir import Kernel
 from idgraph.kernel.shared import shared_layout
 from idgraph.runtime.binding import bind, flat_input, given_array, global_buffer, output_array, scalars_of
-from idgraph.runtime.cuda.arrays import on_host
-from idgraph.runtime.cuda.device import need_device
+from idgraph.runtime.cuda.device_arrays import on_host
 from idgraph.runtime.cuda.launch import launch_shape
-from idgraph.runtime.faults import fault_size, raise_fault
+from idgraph.runtime.cuda.numba_cuda import need_device
+from idgraph.runtime.failed_checks import fault_size, raise_fault
 
 if TYPE_CHECKING:
     from idgraph.runtime.loaded import Loaded

@@ -14,7 +14,7 @@ from idgraph.errors import EmitError
 from idgraph.ir import DType, Fusion, Loaded, Tensor, is_float
 from idgraph.runtime.binding import extents
 from idgraph.runtime.caller import as_numpy
-from idgraph.runtime.cuda.device import microseconds, simulated
+from idgraph.runtime.cuda.numba_cuda import microseconds, simulated
 
 Array = npt.NDArray[Any]
 Work = Callable[[], None]

@@ -18,14 +18,14 @@ from idgraph.ir import Fusion, check_fusion
 from idgraph.ir.rebuild import rebuild
 from idgraph.runtime.cache import KernelCache, versions
 from idgraph.runtime.cuda import calls
-from idgraph.runtime.cuda.device import need_device, simulated
+from idgraph.runtime.cuda.numba_cuda import need_device, simulated
 from idgraph.runtime.devices import Device, device_text
 from idgraph.runtime.held import prepared
 from idgraph.runtime.program import Program, emit
-from idgraph.runtime.tuning.moves import stages
 from idgraph.runtime.tuning.record import Measured, Record, record_of
+from idgraph.runtime.tuning.stages import stages
 from idgraph.runtime.tuning.trials import Array, Timer, difference, is_faster, made_up, shortest, values_of
-from idgraph.schedule.auto import auto
+from idgraph.schedule.automatic import auto
 from idgraph.schedule.config import RULE, KernelConfig
 
 Where = Literal["cpu", "cuda"]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from idgraph.errors import IndexingError, OperationError
 from idgraph.ir.exprs import Attr
-from idgraph.validate.oracle.binding import Symbols, number, numbers
+from idgraph.validate.oracle.symbol_values import Symbols, number, numbers
 
 Array = npt.NDArray[Any]
 Attrs = Mapping[str, Attr]

@@ -11,10 +11,10 @@ import numpy as np
 from idgraph.errors import OperationError
 from idgraph.ir import Tensor, TensorExpr
 from idgraph.ir.reduce import REDUCTIONS
-from idgraph.validate.oracle.binding import Symbols, numbers, shape_of
 from idgraph.validate.oracle.moves import INDEXED, MOVES, Array, index_reads, move, region
 from idgraph.validate.oracle.pointwise import POINTWISE, SCANNED
 from idgraph.validate.oracle.scatters import SCATTERED, index_operands, scatter_reads
+from idgraph.validate.oracle.symbol_values import Symbols, numbers, shape_of
 
 LARGEST: Final = 1 << 31  # 8 GiB of numbers; beyond that no machine that runs the tests has the memory
 

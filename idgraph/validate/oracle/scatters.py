@@ -13,8 +13,8 @@ import numpy as np
 
 from idgraph.errors import OperationError
 from idgraph.ir.fusion import TensorExpr
-from idgraph.validate.oracle.binding import number, numbers
 from idgraph.validate.oracle.moves import Array, Attrs, check_index
+from idgraph.validate.oracle.symbol_values import number, numbers
 
 SCATTERED = frozenset({"scatter", "scatter_add", "index_put"})
 

@@ -9,11 +9,11 @@ import numpy as np
 from idgraph.errors import OperationError
 from idgraph.ir import Fusion, Tensor, TensorExpr
 from idgraph.ir.reduce import REDUCTIONS
-from idgraph.validate.oracle.binding import Symbols, bind, number, numbers, shape_of
 from idgraph.validate.oracle.moves import MOVES, Array, check_index, move
 from idgraph.validate.oracle.numbers import stored
 from idgraph.validate.oracle.pointwise import POINTWISE, SCANNED, accumulate, evaluate_pointwise, running
 from idgraph.validate.oracle.scatters import SCATTERED, index_operands, scatter
+from idgraph.validate.oracle.symbol_values import Symbols, bind, number, numbers, shape_of
 
 
 def evaluate(

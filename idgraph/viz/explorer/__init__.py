@@ -19,7 +19,7 @@ from idgraph.runtime import emit
 from idgraph.schedule import auto as schedule_automatically
 from idgraph.viz.explorer.data import Data, explorer_data
 from idgraph.viz.explorer.page import START, place_of, policy, script, style
-from idgraph.viz.text import xml
+from idgraph.viz.labels import xml
 
 if TYPE_CHECKING:
     from idgraph.runtime import Program

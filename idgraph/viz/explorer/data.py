@@ -17,12 +17,12 @@ from idgraph.ir.printing import value_text
 from idgraph.reports.facts import AccessFacts, OperationFacts, SegmentFacts
 from idgraph.runtime import Program
 from idgraph.runtime.program import stages
+from idgraph.viz.captions import LIMIT, axes_text
 from idgraph.viz.drawing import picture
 from idgraph.viz.explorer.folds import Fold, folds_of
 from idgraph.viz.index import index_picture
+from idgraph.viz.labels import clean, clip
 from idgraph.viz.picture import PLAIN, Line, Node, Picture
-from idgraph.viz.text import clean, clip
-from idgraph.viz.words import LIMIT, axes_text
 
 Data = dict[str, Any]
 _NAMES = re.compile(r"\b(?:t|buf)\d+\b")

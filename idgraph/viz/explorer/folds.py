@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from idgraph.ir import Fusion, Tensor, TensorExpr
-from idgraph.viz.words import category
+from idgraph.viz.captions import category
 
 LONGEST = 64  # nests of one period
 FEWEST = 6  # operations of a repetition: fewer are easier to read as they are

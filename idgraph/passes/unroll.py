@@ -36,7 +36,7 @@ from idgraph.kernel.ir import (
     walk,
 )
 from idgraph.kernel.ssa import single
-from idgraph.kernel.values import Values
+from idgraph.kernel.value_numbers import Values
 
 MAX_LANES = 64
 MAX_SIDES = 2  # nested conditions by which code is split

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from idgraph.arith import Expr, as_expr, is_true, simplify, symbol
 from idgraph.errors import ScheduleError
-from idgraph.index.maps import IndexMaps, LoopVar, scanned
+from idgraph.index.maps_protocol import IndexMaps, LoopVar, scanned
 from idgraph.index.storage import flatten, is_block, is_thread
 from idgraph.ir import SCANS, SCATTERS, TensorExpr, adds
 

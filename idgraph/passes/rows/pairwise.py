@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from idgraph.kernel.ir import Accumulate, Local, Stmt
-from idgraph.passes.lanes import Expansion, Lane
 from idgraph.passes.rows.chunks import gathered
+from idgraph.passes.unroll import Expansion, Lane
 
 
 @dataclass(slots=True)

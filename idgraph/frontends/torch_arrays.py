@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from idgraph.errors import FrontendError
-from idgraph.frontends.nodes import TensorMeta
+from idgraph.frontends.captured import TensorMeta
 from idgraph.frontends.sizes import values_of
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from idgraph.ir import (
 )
 from idgraph.ir.exprs import Attr
 from idgraph.ir.fusion import tensor_of
-from idgraph.viz.text import clip
+from idgraph.viz.labels import clip
 
 LIMIT = 44  # cells of one line of a box; longer text stands in the tooltip
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from idgraph.errors import EmitError, IdGraphError, ScheduleError, arguments, trimmed, warn_user
 from idgraph.ir import Fusion
+from idgraph.ir.choices import NAMES
 from idgraph.ir.rebuild import rebuild
 from idgraph.runtime.devices import device_text
 from idgraph.runtime.program import Program, Target, emit
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 Layout = Literal["copy", "refuse"]
 Checks = bool | Literal["now"]
+_KEPT = frozenset(("set_allocation", *NAMES))  # steps that `auto` keeps
 
 
 @runtime_checkable
@@ -200,7 +202,7 @@ def is_scheduled(fusion: Fusion) -> bool:
     """True where the fusion has schedule steps; axes that operations split by themselves do not count.
 
     The place of a tensor in memory is not a schedule step: a captured program gives it for its results, and `auto`
-    keeps it.
+    keeps it. Neither is a choice beside loops, such as `Tensor.persistent`, which it keeps too.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -211,4 +213,4 @@ def is_scheduled(fusion: Fusion) -> bool:
     >>> before, is_scheduled(f)
     (False, True)
     """
-    return any(step.name != "set_allocation" for t in fusion.tensors for step in t.log)
+    return any(step.name not in _KEPT for t in fusion.tensors for step in t.log)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from idgraph.validate.concrete_access import Case
 from idgraph.validate.oracle import SCATTERED, optional, reads
 from idgraph.validate.oracle.moves import Array
-from idgraph.validate.sites import Case
 
 
 @dataclass(frozen=True, slots=True)

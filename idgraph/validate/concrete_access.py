@@ -11,7 +11,7 @@ from idgraph.index import Access, IdModel, Loop
 from idgraph.ir import SCATTERS, Tensor, TensorExpr
 from idgraph.validate.layout import Layout, layout_of
 from idgraph.validate.oracle import shape_of
-from idgraph.validate.oracle.binding import number
+from idgraph.validate.oracle.symbol_values import number
 
 
 @dataclass(frozen=True, slots=True)

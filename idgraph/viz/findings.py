@@ -6,11 +6,11 @@ from typing import Any
 
 from idgraph.graphs import Cycle, Explanation, key_text
 from idgraph.graphs.cycles import e_tensor
-from idgraph.graphs.keys import axis_of
+from idgraph.graphs.numbering import axis_of
 from idgraph.ir import tensor_of
+from idgraph.viz.captions import LIMIT, around, call_text, cycle_head, cycle_lines, step_owner, step_text
+from idgraph.viz.labels import clip, wrapped
 from idgraph.viz.picture import LINE, PALE_RED, RED, WHITE, Edge, Line, Node, Picture, Swatch, colours
-from idgraph.viz.text import clip, wrapped
-from idgraph.viz.words import LIMIT, around, call_text, cycle_head, cycle_lines, step_owner, step_text
 
 
 def cycle_picture(cycle: Cycle[Any], *, title: str = "") -> Picture:

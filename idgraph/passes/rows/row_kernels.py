@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from idgraph.arith import is_true, simplify
 from idgraph.errors import EmitError
 from idgraph.ir import item_size
-from idgraph.ir.choices import Choices
+from idgraph.ir.choices import NO_CHOICES, Choices
 from idgraph.kernel.defuse import unwritten
 from idgraph.kernel.ir import Accumulate, Alloc, Buffer, Checked, If, Kernel, Loop, Plan, Stmt, walk
 from idgraph.kernel.ssa import single
-from idgraph.passes.lanes import is_lanes
 from idgraph.passes.rows.chunks import in_flight, lowered, settled, stores
 from idgraph.passes.rows.hoist import is_short
 from idgraph.passes.rows.join import Part, with_sweeps
 from idgraph.passes.rows.keep import KEPT, kept
 from idgraph.passes.rows.registers import cannot_keep, in_registers
-from idgraph.passes.rows.serial import ELEMENTS, serial
+from idgraph.passes.rows.serial import serial
 from idgraph.passes.rows.sweep import Sweep, sweep_of, tidied
+from idgraph.passes.unroll import is_lanes
+from idgraph.schedule.row_rule import BLOCK, CACHED, CHEAP, IN_FLIGHT
 
-IN_FLIGHT = 32  # elements whose loads a thread has in flight, where it takes several rows side by side
-CACHED = 1 << 19  # bytes of a row kept on the CPU: what a core's own cache holds beside the row itself
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Decisions of a schedule about rows of one kernel: ``choices`` of the user, ``ruled`` of the rule, for the running
+    value of each reduction. ``done`` gets the names of the choices that a row meets, ``told`` how each is passed over
+    and why."""
+
+    choices: Choices
+    ruled: Mapping[str, Choices]
+    read_only: frozenset[str]
+    done: set[str] = field(default_factory=set[str])
+    told: list[str] = field(default_factory=list[str])
+
+    def rule(self, body: Sequence[Stmt]) -> Choices:
+        """The rule's decision for a level; nothing where kernels that are one now differ."""
+        if self.choices.persistent is not None or self.choices.online is not None:
+            return NO_CHOICES
+        found = {
+            self.ruled.get(s.acc.name) for s in walk(tuple(body)) if isinstance(s, Accumulate) and s.buffer is None
+        }
+        (one,) = found if len(found) == 1 else (None,)
+        return one or NO_CHOICES
 
 
 def with_rows(plan: Plan, *, threads: bool = True) -> Plan:
@@ -78,7 +99,7 @@ def with_rows(plan: Plan, *, threads: bool = True) -> Plan:
           y[b] = r
     >>> print(with_rows(Plan((k,), (), {}, {}), threads=False).kernels[0])
     kernel k():
-      row 1 pass: nothing to hold that costs more than its loads
+      row 1 pass; nothing to hold that costs more than its loads, by the target's rule
       buffer x: float32[1024] input "x"
       buffer y: float32[8] output "y"
       launch blockIdx.x: 8; threadIdx.x: 32
@@ -97,15 +118,16 @@ def with_rows(plan: Plan, *, threads: bool = True) -> Plan:
 
 def _kernel(kernel: Kernel, threads: bool) -> Kernel:
     body: tuple[Stmt, ...] = kernel.body
-    done, told = set[str](), list[str]()
+    row = _Row(kernel.choices, dict(kernel.ruled), unwritten(kernel.buffers, body))
     if any(isinstance(s, Accumulate) and s.buffer is None for s in walk(body)):
-        read_only = unwritten(kernel.buffers, body)
-        level = partial(_threaded, done=done, told=told) if threads else partial(_serial, told=told)
-        made = tuple(_level(tidied(body), partial(level, read_only=read_only, choices=kernel.choices)))
+        level = partial(_threaded if threads else _serial, row=row)
+        made = tuple(_level(tidied(body), level))
         body = made if threads else arrays_outside(made)
     if threads:
-        _check_obeyed(kernel.choices, done)
-    return kernel if body is kernel.body else replace(kernel, body=single(body), rows=tuple(dict.fromkeys(told)))
+        _check_obeyed(kernel.choices, row.done)
+    if body is kernel.body:
+        return replace(kernel, ruled=()) if kernel.ruled else kernel
+    return replace(kernel, body=single(body), rows=tuple(dict.fromkeys(row.told)), ruled=())
 
 
 def _check_obeyed(choices: Choices, done: set[str]) -> None:
@@ -148,30 +170,31 @@ def _times(parts: Sequence[Part]) -> str:
     return f"{len(sweeps)} pass{'es' * (len(sweeps) > 1)}{online}"
 
 
-def _serial(
-    body: Sequence[Stmt], _side: int, read_only: frozenset[str], choices: Choices, told: list[str]
-) -> list[Stmt]:
+def _serial(body: Sequence[Stmt], _side: int, row: _Row) -> list[Stmt]:
     """Plain loops; expensive values are kept for the later sweeps, where a row fits into the cache."""
+    choices, rule = row.choices, row.rule(body)
     parts: Sequence[Part] = with_sweeps(body, online=False)
     short = [isinstance(p, Sweep) and is_short(p) for p in parts]
     sweep = next((p for p in parts if isinstance(p, Sweep)), None)
+    persistent = rule.persistent if choices.persistent is None else choices.persistent
     arrays: tuple[Buffer, ...] = ()
-    if sweep is not None and choices.persistent is not False:
-        found = kept(parts, read_only, loads=False, at=sweep.column, size=sweep.extent)
+    if sweep is not None and persistent is not False:
+        found = kept(parts, row.read_only, loads=False, at=sweep.column, size=sweep.extent)
         size = sweep.extent * sum(item_size(b.dtype) for b in found.buffers)
-        if choices.persistent or is_true(size <= CACHED):
+        if persistent or is_true(size <= CACHED):
             parts, arrays = found.parts, found.buffers
         if found.buffers:
             held = f"{'held in arrays' if arrays else 'computed again'}: {simplify(size)} bytes a row"
-            told.append(f"{_times(parts)}; {held}, {CACHED} at most, by {_by(choices.persistent)}")
+            row.told.append(f"{_times(parts)}; {held}, {CACHED} at most, by {_by(choices.persistent)}")
         else:
-            told.append(f"{_times(parts)}: nothing to hold that costs more than its loads")
+            row.told.append(f"{_times(parts)}; {CHEAP}, by {_by(choices.persistent)}")
     elif sweep is not None:
-        told.append(f"{_times(parts)}; computed again, by {_by(choices.persistent)}")
+        why = rule.why if choices.persistent is None else "computed again"
+        row.told.append(f"{_times(parts)}; {why}, by {_by(choices.persistent)}")
     made: list[Stmt] = [Alloc(b) for b in arrays]
-    elements = choices.items_per_thread or ELEMENTS
+    elements = choices.items_per_thread or rule.items_per_thread or BLOCK
     for p, s in zip(parts, short, strict=True):
-        made += serial(p, read_only, elements, s) if isinstance(p, Sweep) else [p]
+        made += serial(p, row.read_only, elements, s) if isinstance(p, Sweep) else [p]
     return made
 
 
@@ -195,28 +218,31 @@ def _without(body: tuple[Stmt, ...], arrays: frozenset[str]) -> tuple[Stmt, ...]
     )
 
 
-def _threaded(
-    body: Sequence[Stmt], side: int, read_only: frozenset[str], choices: Choices, done: set[str], told: list[str]
-) -> list[Stmt]:
-    """On the threads of a block: in their registers where the row fits into them, unless ``persistent`` is False.
-
-    ``done`` gets the names of the choices that the row meets, ``told`` how it is passed over and why.
-    """
+def _threaded(body: Sequence[Stmt], side: int, row: _Row) -> list[Stmt]:
+    """On the threads of a block: in their registers where the schedule, or without one the target's rule, says so."""
+    choices, rule = row.choices, row.rule(body)
+    persistent = rule.persistent if choices.persistent is None else choices.persistent
     why = f"a thread has {side} rows" if side > 1 else "sums shall follow a maximum"
-    if choices.persistent is False:
-        why = "so says the schedule"
-    if choices.persistent or (choices.persistent is None and not choices.online and side == 1):
-        row, why = in_registers(body, read_only, choices)
-        if row is not None:
-            done.add("persistent")
-            told.append(f"read once and held by {_by(choices.persistent)}: {why}")
-            return row
-    parts = with_sweeps(body, online=choices.online is not False)
-    done.update("online" for p in parts if isinstance(p, Sweep) and p.online is not None)
+    if persistent is False:
+        why = "so says the schedule" if choices.persistent is False else rule.why
+    if persistent or (persistent is None and not choices.online and side == 1):
+        held, why = in_registers(body, row.read_only, choices, decided=persistent is True)
+        if held is not None:
+            row.done.add("persistent")
+            row.told.append(f"read once and held by {_by(choices.persistent)}: {why}")
+            return held
+    online = rule.online if choices.online is None and persistent is False else choices.online
+    parts = with_sweeps(body, online=online is not False)
+    row.done.update("online" for p in parts if isinstance(p, Sweep) and p.online is not None)
     writes = any(isinstance(p, Sweep) and stores(p) for p in parts)
     elements = choices.items_per_thread or (max(1, IN_FLIGHT // side) if side > 1 else None)
-    most = max((elements or in_flight(p, writes) for p in parts if isinstance(p, Sweep)), default=0)
-    told.append(
+
+    def items(s: Sweep) -> int:
+        """Elements of a sweep whose loads a thread has in flight."""
+        return elements or in_flight(s, writes, rule.items_per_thread)
+
+    most = max((items(p) for p in parts if isinstance(p, Sweep)), default=0)
+    row.told.append(
         f"{_times(parts)} by {_by(choices.online)}; not held: {why}; {most} elements in flight by "
         f"{_by(choices.items_per_thread)}"
     )
@@ -224,7 +250,7 @@ def _threaded(
     for n in range(len(parts) - 1, -1, -1):
         part = parts[n]
         if isinstance(part, Sweep):
-            made = [*lowered(part, read_only, writes, elements), *settled(part, made)]
+            made = [*lowered(part, row.read_only, items(part)), *settled(part, made)]
         else:
             made = [part, *made]
     return made

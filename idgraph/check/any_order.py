@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from idgraph.arith import Expr, as_expr, simplify
-from idgraph.check.cover import injective
+from idgraph.check.by_points import unraveled
 from idgraph.check.form import Nest, Program, Read, Write
 from idgraph.check.match import flat_of, unflat
-from idgraph.check.points import unraveled
 from idgraph.check.report import Difference, Verdict
+from idgraph.check.written_once import injective
 
 POINTS = 1 << 23  # points of a loop that are looked at one by one
 

@@ -16,7 +16,7 @@ from idgraph.loading import LOADING
 from idgraph.reports.collect import Advance, segment_facts
 from idgraph.reports.emitted import Emission
 from idgraph.reports.facts import OpaqueFacts, ProgramFacts, SegmentFacts
-from idgraph.reports.plain import plain_report, totals
+from idgraph.reports.plain_data import plain_report, totals
 from idgraph.schedule import auto as schedule_automatically
 
 
@@ -53,7 +53,7 @@ class IndexReport(ProgramFacts, Printed):
         return Sheet(f"index report of {self.name}, scheduled {self.schedule}", ("", ""), tuple(rows), notes)
 
     def to_dict(self) -> dict[str, object]:
-        """The report as plain lists, mappings, numbers and text; `idgraph.reports.plain` describes every key.
+        """The report as plain lists, mappings, numbers and text; `idgraph.reports.plain_data` describes every key.
 
         >>> import idgraph as ig
         >>> f = ig.Fusion("half")
@@ -65,7 +65,7 @@ class IndexReport(ProgramFacts, Printed):
 
     @arguments(IdGraphError, first=True)
     def to_json(self, indent: int | None = None) -> str:
-        """The report as JSON text; its keys are described in `idgraph.reports.plain`, "schema" names their version.
+        """The report as JSON text; `idgraph.reports.plain_data` describes its keys, "schema" names their version.
 
         >>> import idgraph as ig
         >>> f = ig.Fusion("half")

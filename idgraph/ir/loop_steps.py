@@ -21,7 +21,7 @@ from typing import cast
 
 from idgraph.arith import Expr, as_expr, ceildiv, is_true, simplify
 from idgraph.errors import ScheduleError, did_you_mean, short_repr, user_line
-from idgraph.ir.choices import NO_CHOICES
+from idgraph.ir.choices import NAMES, NO_CHOICES, NO_RULES, STEPS
 from idgraph.ir.domains import (
     PARALLEL,
     SWIZZLES,
@@ -88,7 +88,10 @@ def _domains(tensor: TensorLike, values: object, step: str) -> list[IterDomain]:
 
 
 def log_step(tensor: TensorLike, name: str, *args: Attr, **kwargs: Attr) -> None:
-    """Note a step that was taken, for the text form."""
+    """Note a step that was taken, for the text form. What a rule decided for other loops is forgotten."""
+    if tensor.ruled and name not in STEPS:
+        tensor.ruled = NO_RULES
+        tensor.forget("by_rule")
     tensor.note_step(name, args, kwargs or NO_NAMES, user_line())
     tensor.fusion.touch()
 
@@ -303,18 +306,25 @@ def iterated(tensor: TensorLike) -> tuple[IterDomain, ...]:
 
 
 def reset(tensor: TensorLike) -> None:
-    """Forget every loop step: the loops are the logical axes (a scatter's root axes) again, serial and not inlined."""
+    """Forget every loop step: the loops are the logical axes (a scatter's root axes) again, serial and not inlined.
+
+    Choices beside loops stay if the user made them, not a scheduler.
+    """
     tensor.domain.loop_exprs.clear()
     tensor.domain.loop = iterated(tensor)
     for d in tensor.domain.loop:
         d.parallel = "serial"
     tensor.inline_position = 0
-    tensor.choices = NO_CHOICES
+    tensor.ruled = NO_RULES
     kept = {"set_memory", "set_allocation"}
     if not all(d in tensor.logical for d in tensor.domain.allocation):  # memory followed axes that are gone
         tensor.domain.allocation = tensor.axes
         tensor.domain.strides = (None,) * len(tensor.axes)
         kept = {"set_memory"}
+    if tensor.choices is not NO_CHOICES:
+        made = {s.name: s.args[0] for s in tensor.log if s.name in NAMES and "by" not in s.kwargs}
+        tensor.choices = NO_CHOICES.but(**made) if made else NO_CHOICES
+        kept.update(made)
     tensor.keep_last(kept)
     tensor.fusion.touch()
 

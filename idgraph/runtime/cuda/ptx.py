@@ -13,12 +13,12 @@ import numpy.typing as npt
 from idgraph.codegen.ops.memory import storage_dtype
 from idgraph.errors import EmitError
 from idgraph.kernel.ir import Kernel
-from idgraph.runtime.cuda.device import load_cuda, need_device, simulated
+from idgraph.runtime.cache_keys import cache_of, kernel_key
 from idgraph.runtime.cuda.driver import DeviceKernel
 from idgraph.runtime.cuda.names import namespace
+from idgraph.runtime.cuda.numba_cuda import load_cuda, need_device, simulated
 from idgraph.runtime.executable import Executable
 from idgraph.runtime.functions import function_of
-from idgraph.runtime.keys import cache_of, kernel_key
 
 
 def kernel_functions(program: Executable, checked: bool, cc: tuple[int, int]) -> dict[str, Any]:

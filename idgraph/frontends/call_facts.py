@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from idgraph.arith import Expr, as_expr
+from idgraph.frontends.captured import Ref, TensorMeta
 from idgraph.frontends.imported import Imported
-from idgraph.frontends.nodes import Ref, TensorMeta
 from idgraph.frontends.returned import Gives
 from idgraph.frontends.sizes import Size
 from idgraph.runtime.resized import Place, Wanted

@@ -26,7 +26,7 @@
       self_mappings  tensor first second reason
       traffic        tensor role read written size (bytes) exact why, in the kernels as emitted
       kernels        name operations (tensors that they make) source measured_us (null: not run), cost (numbers of
-                     `idgraph.cost.model.KernelCost`)
+                     `idgraph.cost.kernel_costs.KernelCost`)
         boundaries   why it is not part of an earlier kernel: earlier tensor how cause because
       refused        why there are no kernels; bytes are then null
       calls          the opaque ones after it: name op reason line
@@ -39,7 +39,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from idgraph.cost.model import kernel_row
+from idgraph.cost.kernel_costs import kernel_row
 from idgraph.errors import SourceLine
 from idgraph.reports.facts import (
     AccessFacts,

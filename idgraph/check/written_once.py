@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from idgraph.arith import FALSE, TRUE, Expr, and_, as_expr, simplify, symbol
+from idgraph.check.by_points import chunks
 from idgraph.check.form import Axis, Buffer
-from idgraph.check.points import chunks
 
 
 def decoded(address: Expr, buffer: Buffer, shape: Sequence[Expr]) -> list[Expr]:

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from idgraph.arith import Expr
+from idgraph.check.index_values import Table
 from idgraph.check.meaning import Need
-from idgraph.check.values import Table
 
 Ints = npt.NDArray[np.int64]
 Env = dict[str, Any]

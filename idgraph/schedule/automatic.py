@@ -25,8 +25,9 @@ from idgraph.ir import (
 from idgraph.ir.decisions import Decided
 from idgraph.ir.device import Device, device_of
 from idgraph.ir.indexing import attr
-from idgraph.ir.loops import reset
+from idgraph.ir.loop_steps import reset
 from idgraph.ir.registry import apply
+from idgraph.ir.scheduling import choose
 from idgraph.ir.state import rewriting
 from idgraph.layout.carry_out import lay_out, take_back
 from idgraph.layout.padding import PaddedStrides
@@ -40,9 +41,10 @@ from idgraph.rewrite.wrapped import wrap_pieces
 from idgraph.schedule.config import RULE, KernelConfig
 from idgraph.schedule.inline import inline_far, private_copy
 from idgraph.schedule.pad import pad, paying
-from idgraph.schedule.reads import Read, reads_all, reads_of, stored_tensors
+from idgraph.schedule.readers import Read, reads_all, reads_of, stored_tensors
 from idgraph.schedule.references import reference_loops, sources_of
 from idgraph.schedule.replay import like_consumer
+from idgraph.schedule.row_rule import decide
 from idgraph.schedule.row_spaces import reduces
 from idgraph.schedule.rows import Scheduled, schedule_rows
 from idgraph.schedule.scatter import apply_scatter_plan, scatter_plan
@@ -65,12 +67,14 @@ def auto(
     layout: bool = True,
     device: Device | str = "H200",
 ) -> Decided:
-    """Schedule a whole fusion for ``block`` threads a block (by default as measured); earlier schedules are dropped.
+    """Schedule a whole fusion for ``block`` threads a block (by default as measured); loops of before are dropped.
 
     ``config`` chooses among kernels that compute the same (see `idgraph.tune`, which measures them); what is not in
-    the loops becomes steps on the tensors, such as `Tensor.persistent`, that ``print(fusion)`` shows. Returns what was
-    decided and why: the ways of gathers and scatters, memory formats, the loops over rows. Whether a row is held, and
-    how often it is read, the target's rule decides where ``config`` does not: ``report`` of an emitted program tells.
+    the loops becomes steps on the tensors, such as `Tensor.persistent`, that ``print(fusion)`` shows. What a user chose
+    so stays. Whether a row is held, and how often it is read, the target's rule decides where neither does
+    (`Tensor.by_rule`); where several nests become one kernel, or a row's columns are digits of other axes, the kernel
+    decides, and ``report`` of an emitted program tells. Returns what was decided and why: the ways of gathers and
+    scatters, memory formats, the loops over rows, the rules.
 
     First constants are folded (`idgraph.rewrite.constants`): a tensor of one number becomes a number in its readers.
     Then every gather of a computed tensor is taken the way of the least estimated time on ``device`` and every scatter
@@ -102,7 +106,7 @@ def auto(
         padded = paying(fusion) if layout else ()
         if padded:
             rows = _schedule(fusion, config, chosen, layout, padded)
-    return Decided(fusion.decisions, fusion.formats, tuple(rows.told))
+    return Decided(fusion.decisions, fusion.formats, tuple(rows.told), tuple(rows.rules))
 
 
 def _schedule(
@@ -140,6 +144,7 @@ def _schedule(
     tile_transposes([Nest(t, of) for t, of in nests.of.items() if t.definition and t.definition.op not in SCATTERS])
     rows.inline(agreed=agreed and fusion.version == version)
     _choose([t for t in fusion.tensors if t in nests.stored], rows.again, config)
+    rows.rules = [told for group in rows.groups for told in decide(group)]
     return rows
 
 
@@ -151,15 +156,21 @@ def _choose(stored: Sequence[Tensor], again: Collection[Tensor], config: KernelC
     for t in stored:
         e = t.definition
         if e is not None and config.parallel is not None:
-            t.parallel(config.parallel)
+            _chosen(t, "parallel", config.parallel)
         if e is None or not e.is_reduction:
             continue
         if config.items_per_thread is not None:
-            t.items_per_thread(config.items_per_thread)
+            _chosen(t, "items_per_thread", config.items_per_thread)
         if config.persistent is not None and (t in again or not config.persistent):
-            t.persistent(config.persistent)
+            _chosen(t, "persistent", config.persistent)
         if config.online is not None and (t in again or not config.online):
-            t.online(config.online)
+            _chosen(t, "online", config.online)
+
+
+def _chosen(t: Tensor, name: str, value: bool | int) -> None:
+    """A choice of the config, unless the user made one on the tensor."""
+    if getattr(t.choices, name) is None:
+        choose(t, name, value, by="config")
 
 
 def _inline(fusion: Fusion, tensors: Sequence[Tensor], later: Mapping[Tensor, int]) -> bool:
