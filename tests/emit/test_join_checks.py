@@ -82,11 +82,10 @@ def test_indices_of_a_second_check_are_loaded_in_front_of_both(second: bool) -> 
     report = source.index("if not (((")
     assert source.count("if not (((") == 1 and source.count("_where(") == (4 if second else 2)
     assert all(f"buf{n}[" in source[:report] for n in range(2 if second else 1))
-    arrays = {"x": np.arange(50 * 256, dtype=np.float32).reshape(50, 256), "a": np.arange(64) % 50}
-    arrays["b"] = np.arange(64)[::-1] % 50
-    (found,) = run_threads(program, arrays, seed=1).values()
-    wanted = arrays["x"][arrays["a"]]
-    assert np.array_equal(np.asarray(found), wanted + arrays["x"][arrays["b"]] if second else wanted * 2)
+    x = np.arange(50 * 256, dtype=np.float32).reshape(50, 256)
+    first, other = np.arange(64) % 50, np.arange(64)[::-1] % 50
+    (found,) = run_threads(program, {"x": x, "a": first, "b": other}, seed=1).values()
+    assert np.array_equal(np.asarray(found), x[first] + x[other] if second else x[first] * 2)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8", "int64", "bool"])
