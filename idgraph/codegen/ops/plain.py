@@ -83,11 +83,8 @@ def plain_vectors(
     return made | {f"vadd{w}": add(w) for w in ADDS}
 
 
-def plain_pairs(decode: dict[str, Callable[[Any], float]], encode: dict[str, Callable[[float], Any]]) -> dict[str, Any]:
-    """Pair operations on tuples of two elements as buffers hold them, for plain Python and for the simulator.
-
-    ``decode`` and ``encode`` take an element to its value and a float32 to the element, by type ("bf16", "f16").
-    """
+def _pairs_in_memory() -> dict[str, Any]:
+    """Loads and stores of pairs of two elements."""
 
     def load(count: int) -> Any:
         def read(registers: Any, first: int, array: Any, at: Any) -> None:
@@ -120,6 +117,17 @@ def plain_pairs(decode: dict[str, Callable[[Any], float]], encode: dict[str, Cal
 
         return write
 
+    made: dict[str, Any] = {f"wload{n}": load(n) for n in WORDS} | {f"wstore{n}": store(n) for n in WORDS}
+    made |= {f"wload{n}_where": load_where(n) for n in WORDS}
+    return made | {f"rwload{n}": load_realigned(n) for n in REALIGNED_WORDS}
+
+
+def plain_pairs(decode: dict[str, Callable[[Any], float]], encode: dict[str, Callable[[float], Any]]) -> dict[str, Any]:
+    """Pair operations on tuples of two elements as buffers hold them, for plain Python and for the simulator.
+
+    ``decode`` and ``encode`` take an element to its value and a float32 to the element, by type ("bf16", "f16").
+    """
+
     def compute(op: Any, kind: str) -> Any:
         read, write = decode[kind], encode[kind]
 
@@ -146,9 +154,7 @@ def plain_pairs(decode: dict[str, Callable[[Any], float]], encode: dict[str, Cal
 
         return value
 
-    made: dict[str, Any] = {f"wload{n}": load(n) for n in WORDS} | {f"wstore{n}": store(n) for n in WORDS}
-    made |= {f"wload{n}_where": load_where(n) for n in WORDS}
-    made |= {f"rwload{n}": load_realigned(n) for n in REALIGNED_WORDS}
+    made = _pairs_in_memory()
     made["no_pair"] = (0, 0)
     made |= {f"pair_pick_{'lh'[i]}{'lh'[k]}": pick(i, k) for i in (0, 1) for k in (0, 1)}
     for kind in decode:

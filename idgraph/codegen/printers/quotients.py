@@ -88,5 +88,5 @@ def divided_by(s: Compute) -> Compute:
 
 
 def operands_of(s: Compute, index: IndexText) -> str:
-    """What a division is called with: a, b and 1 / b."""
+    """The arguments of a division: a, b and 1 / b."""
     return ", ".join(inner_text(o, "float32", index) for o in s.operands)
