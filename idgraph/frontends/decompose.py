@@ -90,6 +90,23 @@ def _multilabel_margin(x: Any, target: Any, reduction: int) -> Any:
     return found, hit.to(x.dtype).reshape(target.shape)
 
 
+def _linspace(start: Any, end: Any, steps: int, *, dtype: Any = None, **placed: Any) -> Any:
+    """Numbers from start to end; those of integers lie between the integers of both, rounded once, toward zero.
+
+    torch's own decomposition rounds start and end after the steps between them.
+    """
+    torch: Any = load_torch("which decompositions are read from")
+    if dtype is None or dtype.is_floating_point or dtype.is_complex or steps < 2:
+        return torch._refs.linspace(start, end, steps, dtype=dtype, **placed)
+    first, last = (
+        v.to(dtype).to(torch.float64) if isinstance(v, torch.Tensor) else float(int(v)) for v in (start, end)
+    )
+    step, places = (last - first) / (steps - 1), torch.arange(steps, device=placed.get("device"))
+    whole = places.to(torch.float64)
+    rising, falling = first + step * whole, last - step * (steps - 1 - whole)
+    return torch.where(places < steps // 2, rising, falling).to(dtype)
+
+
 def _shared(x: Any, q: Any) -> Any:
     """Keys or values once for each head of q, where several heads share them."""
     groups = q.shape[1] // x.shape[1]
@@ -122,10 +139,12 @@ def _scores(q: Any, k: Any, is_causal: bool, mask: Any, scale: float | None) -> 
     return scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
 
 
+_BOUNDS = ("Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")  # of linspace: which of start and end is a tensor
 _OWN = OWN | {
     "aten._scaled_dot_product_flash_attention_for_cpu.default": _attention,
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": _attention_backward,
     "aten.multilabel_margin_loss_forward.default": _multilabel_margin,
+    **{f"aten.linspace.{name}": _linspace for name in ("default", *_BOUNDS)},
 }
 
 

@@ -24,6 +24,7 @@ from idgraph.frontends.fx import Import, import_program
 from idgraph.frontends.importer import GETITEM, is_of_sizes
 from idgraph.frontends.literals import as_number
 from idgraph.frontends.nodes import Kind, Meta, Node, Program, Ref, TensorMeta, Value, Word, short, where_of
+from idgraph.frontends.replaced import FILE, capturable
 from idgraph.frontends.sizes import Reader
 
 _FRAME = re.compile(r'File "([^"\n]*)", line (\d+), in [^\n]*(?:\n(?!  File)\s*([^\n]*))?')
@@ -31,7 +32,6 @@ _HERE = str(Path(__file__).parent)
 _KINDS: dict[str, Kind] = {"placeholder": "placeholder", "get_attr": "constant", "call_function": "call"}
 
 BRANCH = "a branch on values is not captured: torch.where(condition, a, b) instead of if"
-
 
 Args = tuple[object, ...]
 
@@ -67,11 +67,13 @@ def _whole_stacks() -> Generator[None]:
         return
 
     def kept(tracer: object, frames: traceback.StackSummary) -> traceback.StackSummary:
-        ours = max((k for k, f in enumerate(frames) if f.filename.startswith(_HERE)), default=None)
+        ours = max(
+            (k for k, f in enumerate(frames) if f.filename.startswith(_HERE) and f.filename != FILE), default=None
+        )
         if ours is None:  # another thread's tracing
             return before(tracer, frames)
-        inner = frames[ours + 1 :]
-        return traceback.StackSummary.from_list([f for f in inner if not f.filename.startswith(_torch_folder())])
+        others = (_torch_folder(), _HERE)
+        return traceback.StackSummary.from_list([f for f in frames[ours + 1 :] if not f.filename.startswith(others)])
 
     base._filter_traceback_frames = kept
     try:
@@ -156,7 +158,8 @@ def _captured(
     module = source if isinstance(source, torch.nn.Module) else as_module(torch, source)
     try:
         shapes = _for_export(torch, module, args, dynamic_shapes)
-        exported = torch.export.export(module, args, kwargs or None, strict=strict, dynamic_shapes=shapes)
+        with capturable(strict):
+            exported = torch.export.export(module, args, kwargs or None, strict=strict, dynamic_shapes=shapes)
         return _exported(exported, title)
     except Exception as refused:
         if dynamic_shapes is not None:
@@ -167,7 +170,8 @@ def _captured(
             ) from None
         # torch.export raises many kinds; make_fx has the last word
         try:
-            return _traced(torch, module, args, kwargs, title)
+            with capturable():
+                return _traced(torch, module, args, kwargs, title)
         except Exception as error:
             raise FrontendError(
                 f"{title} cannot be captured: {_first_line(error)}",

@@ -88,9 +88,9 @@ class Call:
             raise self.error(f"argument {position} {name!r} is missing")
         return default
 
-    def error(self, what: str) -> FrontendError:
+    def error(self, what: str, hint: str = "") -> FrontendError:
         """An error that names the node."""
-        return FrontendError(f"{where_of(self.node)}: {what}", where=self.node.line)
+        return FrontendError(f"{where_of(self.node)}: {what}", where=self.node.line, hint=hint)
 
     def wrong(self, name: str, value: object, wanted: str) -> FrontendError:
         """An argument of the wrong type."""

@@ -11,9 +11,10 @@ import numpy as np
 
 from idgraph.arith import Expr
 from idgraph.errors import FrontendError
+from idgraph.frontends.aliases import GETITEM
 from idgraph.frontends.arrays import is_torch, load_torch
 from idgraph.frontends.aten import HANDLERS, OPAQUE
-from idgraph.frontends.nodes import Meta, Node, Program, Ref, TensorMeta, Value, Word, short, where_of
+from idgraph.frontends.nodes import Meta, Node, Program, Ref, TensorMeta, Value, Word, refs_of, short, where_of
 from idgraph.frontends.sizes import Size
 from idgraph.frontends.spaces import NUMPY_SPACE, Space, TorchSpace
 
@@ -117,8 +118,24 @@ def _result(result: object, node: Node, program: Program, env: dict[str, int], s
         parts = list(cast("tuple[object, ...]", result))
         if len(parts) != len(metas):
             raise FrontendError(f"{where_of(node)}: torch gives {len(parts)} results, the graph says {len(metas)}")
-        return tuple(_checked(p, m, node, program, env, space) for p, m in zip(parts, metas, strict=True))
+        found: list[Any] = []
+        for number, (part, meta) in enumerate(zip(parts, metas, strict=True)):
+            try:
+                found.append(_checked(part, meta, node, program, env, space))
+            except FrontendError:
+                # torch describes results that were not asked for (the counts of `unique`) otherwise than it gives them
+                if _is_read(program, node, number):
+                    raise
+                found.append(None)
+        return tuple(found)
     return _checked(result, node.meta, node, program, env, space)
+
+
+def _is_read(program: Program, node: Node, number: int) -> bool:
+    """Whether the program uses one of the results of a node: alone, or all of them as they are."""
+    readers = [n for n in program.nodes if node.name in n.refs()]
+    parts = [n.args[1] for n in readers if n.target == GETITEM]
+    return number in parts or len(parts) < len(readers) or node.name in refs_of(program.results)
 
 
 def _bound(program: Program, node: Node, wanted: Sequence[Size], given: Sequence[int], env: dict[str, int]) -> None:

@@ -167,6 +167,8 @@ _ROWS: Final = (
     # made by passes
     _fast("exp32", 1, "e ** x of a float32, in vectors", "exp32({0})"),
     _fast("fast_exp", 1, "e ** x in one instruction", "fast_exp({0})"),
+    _fast("short_exp", 1, "e ** x, rounded to 16 bits", "short_exp({0})"),
+    _fast("short_sigmoid", 1, "1 / (1 + exp(-x)), rounded to 16 bits", "inverse({one} + fast_exp(-{0}))", steps=3),
     _fast("fast_exp_sub", 2, "e ** (a - b) in one instruction", "fast_exp_sub({0}, {1})", steps=2),
     Operation("div_by", 3, "a / b, rounded as that, of a, b and 1 / b", None, "div_by({0}, {1}, {2})", steps=5),
     Operation(

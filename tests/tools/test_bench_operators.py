@@ -45,6 +45,35 @@ def test_a_refusal_is_no_difference() -> None:
     assert operators.tried(of_seven, (torch.ones(3),), ["numpy"])[0] == "torch refuses"
 
 
+def test_where_eager_is_not_finite_float64_judges() -> None:
+    """The remainder of a quotient that is too large is 0; torch on a CPU gives NaN for whole vectors of numbers."""
+    a, b = torch.full((40,), 6.15625).bfloat16(), torch.full((40,), torch.finfo(torch.bfloat16).tiny).bfloat16()
+    for f in (torch.fmod, torch.remainder):
+        assert operators.no_farther(f, (a, b), a * 0, torch.where(torch.arange(40) < 32, torch.nan, 0.0).bfloat16())
+        assert not operators.no_farther(f, (a, b), a * 0 + 1, a * torch.nan)
+    inf = torch.full((3,), torch.inf)
+    assert not operators.no_farther(lambda x: x * 2, (inf,), inf * 0, inf)  # float64 has no number there either
+    assert not operators.no_farther(lambda x: x * 2, (torch.ones(3),), torch.ones(4), torch.ones(3))
+
+
+def test_joined_rows_tell_their_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    row = {
+        "operator": "roll",
+        "dtype": "bool",
+        "targets": ["numpy"],
+        "counts": {"differs": 1},
+        "first": {"differs": "0"},
+    }
+    (tmp_path / "old.rows").write_text(json.dumps(row) + "\n" + json.dumps(row | {"dtype": "int64", "counts": {}}))
+    out = tmp_path / "new.json"
+    known = totals(monkeypatch, out, "--only", "roll", "--dtypes", "bool", "--targets", "numpy", "--commit", "new")
+    joined = ("--join", str(tmp_path / "old.rows"), str(tmp_path / "new.rows"), "--told", "torch=2.1", "commit=old")
+    assert totals(monkeypatch, tmp_path / "all.json", *joined) == known
+    found = json.loads((tmp_path / "all.json").read_text())
+    assert [(r["dtype"], r["commit"]) for r in found["rows"]] == [("int64", "old"), ("bool", "new")]
+    assert found["torch"] == {"2.1": 1, torch.__version__: 1} and found["samples"] == {"not told": 1, "2": 1}
+
+
 @pytest.mark.nightly
 def test_each_twelfth_operator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found = totals(monkeypatch, tmp_path / "out.json", "--every", "12", "--samples", "2", "--targets", "numpy,cpu")

@@ -221,7 +221,7 @@ def _total(f: Callable[[float], float]) -> Callable[[float], float]:
 
 
 exp, exp2, expm1 = _total(math.exp), _total(math.exp2), _total(math.expm1)
-fast_exp = exp  # on a GPU one instruction, off by up to 2**-17
+fast_exp = short_exp = exp  # on a GPU one instruction, off by up to 2**-17
 exp_inside = exp  # on a CPU in float32 alone
 log, log2 = _total(lambda x: math.log(x) if x != 0 else -inf), _total(lambda x: math.log2(x) if x != 0 else -inf)
 log1p = _total(lambda x: math.log1p(x) if x != -1 else -inf)

@@ -132,7 +132,9 @@ def as_strided(c: Call) -> Tensor:
     x = c.memory
     if x is None or x.dtype != view.dtype:
         # Not opaque either: torch would be handed the elements of the view, not the memory it lies in.
-        raise c.error("the memory of its operand is not known here")
+        raise c.error(
+            "the memory of its operand is not known here", "give the program the whole tensor and take the view in it"
+        )
     count = math.prod(fixed_shape(x))
     last = offset + sum((n - 1) * s for n, s in zip(size, strides, strict=True))
     if len(size) != len(strides) or min(strides, default=0) < 0 or (0 not in size and not 0 <= offset <= last < count):
@@ -197,6 +199,8 @@ def gather(c: Call) -> Tensor:
     """x[index[i, j], j] for dim 0."""
     x, dim, index_ = c.tensor(0, "self"), c.int(1, "dim"), c.tensor(2, "index")
     c.get(-1, "sparse_grad", False)
+    if 0 in index_.shape:  # torch takes an index without elements of any number of axes
+        return c.fusion.full(fixed_shape(index_), False if x.dtype == "bool" else 0, x.dtype)
     wide, places = (_of_one_axis(t) for t in (x, _index_of(index_)))
     found = composite.gather(wide, dim, places)
     return found if index_.ndim else movement.squeeze(found, 0)

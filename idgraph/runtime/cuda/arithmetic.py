@@ -191,20 +191,24 @@ def rounding() -> dict[str, Any]:
 def short_exp() -> dict[str, Any]:
     """``fast_exp``: e ** x in float32 as 2 ** (x * log2(e)), off by 2**-22 and |x| units in the last place.
 
-    ``fast_exp_sub``: e ** (a - b), the difference taken first: where a and b are large and near, it has no error.
+    ``short_exp``: the same with results below the normal numbers. ``fast_exp_sub``: e ** (a - b), the difference taken
+    first: where a and b are large and near, it has no error.
     """
     intrinsic: Any = import_module("numba.cuda.extending").intrinsic
     types: Any = import_module("numba.cuda.types")
     ir: Any = import_module("llvmlite.ir")
 
-    def fast_exp(typingctx: Any, x: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            value = context.cast(builder, args[0], signature.args[0], types.float32)
-            scaled = builder.fmul(value, ir.Constant(ir.FloatType(), LOG2_E))
-            kind = ir.FunctionType(ir.FloatType(), [ir.FloatType()])
-            return builder.asm(kind, "ex2.approx.ftz.f32 $0, $1;", "=f,f", [scaled], False)
+    def of_one(instruction: str) -> Any:
+        def power(typingctx: Any, x: Any) -> Any:
+            def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                value = context.cast(builder, args[0], signature.args[0], types.float32)
+                scaled = builder.fmul(value, ir.Constant(ir.FloatType(), LOG2_E))
+                kind = ir.FunctionType(ir.FloatType(), [ir.FloatType()])
+                return builder.asm(kind, f"{instruction} $0, $1;", "=f,f", [scaled], False)
 
-        return types.float32(x), codegen
+            return types.float32(x), codegen
+
+        return intrinsic(power)
 
     def fast_exp_sub(typingctx: Any, a: Any, b: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -215,7 +219,11 @@ def short_exp() -> dict[str, Any]:
 
         return types.float32(a, b), codegen
 
-    return {"fast_exp": intrinsic(fast_exp), "fast_exp_sub": intrinsic(fast_exp_sub)}
+    return {
+        "fast_exp": of_one("ex2.approx.ftz.f32"),
+        "short_exp": of_one("ex2.approx.f32"),
+        "fast_exp_sub": intrinsic(fast_exp_sub),
+    }
 
 
 def exclusive() -> dict[str, Any]:

@@ -1,0 +1,134 @@
+"""Functions of torch that cannot be captured as they stand, in a form that can.
+
+Torch checks the variances of a loss, or the weights of a covariance, by reading numbers. While a program is captured
+there are none; the checks become operations of the program. What torch says wrong of a result (how many elements a mask
+can select that is larger than the tensor, the shape along an axis counted from the end) is asked in a form that it says
+right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from idgraph.frontends.arrays import load_torch
+
+Function = Callable[..., Any]
+FILE = __file__  # its lines run below the user's
+
+
+def capturable(strict: bool = False) -> Any:
+    """A context in which torch's functions are replaced by those here; a strict capture reads code and calls none."""
+    return contextlib.nullcontext() if strict else _mode()(_table())
+
+
+@cache
+def _mode() -> Any:
+    torch: Any = load_torch("which from_torch reads programs of")
+
+    class Replaced(torch.overrides.TorchFunctionMode):
+        """Calls of the functions in a table go to those of ours."""
+
+        def __init__(self, table: Mapping[Function, Function]) -> None:
+            super().__init__()
+            self.table = table
+
+        def __torch_function__(
+            self, func: Function, types: object, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        ) -> Any:
+            given = dict(kwargs or {})
+            own = self.table.get(func)
+            if own is None:
+                return func(*args, **given)
+            return own(given.pop("input"), **given) if "input" in given else own(*args, **given)
+
+    return Replaced
+
+
+@cache
+def _table() -> dict[Function, Function]:
+    torch: Any = load_torch("which from_torch reads programs of")
+    return {
+        torch.nn.functional.gaussian_nll_loss: _gaussian_nll_loss,
+        torch.masked_select: _masked_select, torch.Tensor.masked_select: _masked_select,
+        torch.unique_consecutive: _unique_consecutive,
+        torch.cov: _cov, torch.Tensor.cov: _cov, torch.corrcoef: _corrcoef, torch.Tensor.corrcoef: _corrcoef,
+    }  # fmt: skip
+
+
+def _gaussian_nll_loss(
+    x: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Any:
+    """Half of log(var) + (x - target)^2 / var; what torch refuses is refused in its words."""
+    torch: Any = load_torch("which from_torch reads programs of")
+    reduced = {"none": lambda y: y, "mean": torch.mean, "sum": torch.sum}.get(reduction)
+    if reduced is None:
+        raise ValueError(f"{reduction} is not valid")
+    if not isinstance(var, torch.Tensor):  # a number is checked without a tensor's value
+        return torch.nn.functional.gaussian_nll_loss(x, target, var, full=full, eps=eps, reduction=reduction)
+    wide = var if var.shape == x.shape else var.unsqueeze(-1) if var.shape == x.shape[:-1] else var
+    unequal = [n for m, n in zip(x.shape, wide.shape, strict=False) if m != n]
+    if wide.ndim != x.ndim or (unequal and sum(unequal) != 1):
+        raise ValueError("var is of incorrect size")
+    torch._assert_async(~(var < 0).any(), "var has negative entry/entries")
+    limited = wide.clone()
+    with torch.no_grad():  # the gradient is that of var itself
+        limited.clamp_(min=eps)
+    loss = 0.5 * (torch.log(limited) + (x - target) ** 2 / limited)
+    return reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss)
+
+
+def _masked_select(x: Any, mask: Any) -> Any:
+    """Both of one shape first: torch counts the elements of the first alone as those that a mask can select."""
+    torch: Any = load_torch("which from_torch reads programs of")
+    return torch.masked_select(*torch.broadcast_tensors(x, mask))
+
+
+def _unique_consecutive(
+    x: Any, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
+    """With the axis counted from the front: torch describes another shape where it is counted from the end."""
+    torch: Any = load_torch("which from_torch reads programs of")
+    at = dim if dim is None or not -x.ndim <= dim < 0 else dim + x.ndim
+    return torch.unique_consecutive(x, return_inverse=return_inverse, return_counts=return_counts, dim=at)
+
+
+def _cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
+    """The covariances of rows, with weights of columns; where torch would refuse, torch is asked."""
+    torch: Any = load_torch("which from_torch reads programs of")
+    rows = x if x.ndim == 2 else x.reshape(1, -1)
+    given = [w for w in (fweights, aweights) if w is not None]
+    whole, real = fweights is None or not fweights.is_floating_point(), aweights is None or aweights.is_floating_point()
+    fits = all(w.ndim < 2 and w.numel() == rows.shape[1] and not w.is_complex() for w in given)
+    if x.ndim > 2 or x.dtype == torch.bool or not (whole and real and fits):
+        return torch.cov(x, correction=correction, fweights=fweights, aweights=aweights)
+    for name, w in (("fweights", fweights), ("aweights", aweights)):
+        if w is not None and w.numel():
+            torch._assert_async((w >= 0).all(), f"cov(): {name} cannot be negative")
+    weights = given[0] if len(given) == 1 else fweights * aweights if given else None
+    if weights is None:
+        count = rows.shape[1]
+        centred = rows - (rows.sum(1) / count).unsqueeze(1)
+        return (centred @ centred.t().conj() / max(count - correction, 0)).squeeze()
+    total = weights.sum()
+    if weights.numel():
+        torch._assert_async(total != 0, "cov(): weights sum to zero, can't be normalized")
+    centred = rows - ((rows * weights).sum(1) / total).unsqueeze(1)
+    less = correction if aweights is None or not correction else correction * (weights * aweights).sum() / total
+    factor = (total - less).clamp(min=0)
+    return (centred @ (centred * weights).t().conj() / factor).squeeze()
+
+
+def _corrcoef(x: Any) -> Any:
+    """Covariances divided by both deviations, within -1 and 1."""
+    torch: Any = load_torch("which from_torch reads programs of")
+    if x.is_complex():
+        return torch.corrcoef(x)
+    found = _cov(x)
+    if not found.ndim:
+        return found / found
+    deviations = found.diag().sqrt()
+    return (found / deviations.view(-1, 1) / deviations.view(1, -1)).clip(-1, 1)
