@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 import idgraph as ig
+from idgraph.codegen.printers.unchecked import rows_of
 from idgraph.errors import IndexingError
 from idgraph.ir import DType
+from idgraph.kernel.ir import Checked, walk
 from idgraph.runtime import compile_ptx
 from tests.emit.thread_runner import run_threads
 
@@ -86,6 +88,32 @@ def test_indices_of_a_second_check_are_loaded_in_front_of_both(second: bool) -> 
     first, other = np.arange(64) % 50, np.arange(64)[::-1] % 50
     (found,) = run_threads(program, {"x": x, "a": first, "b": other}, seed=1).values()
     assert np.array_equal(np.asarray(found), x[first] + x[other] if second else x[first] * 2)
+
+
+@pytest.mark.parametrize(("at", "together"), [("r", True), ("a", False)])
+def test_an_index_behind_a_checked_one_stays_behind_its_check(at: str, together: bool) -> None:
+    kernel = ig.kernel.parse(f"""
+kernel k():
+  where a in _, _
+  where b in _, _
+  buffer i: int64[4] input "i"
+  buffer j: int64[7] input "j"
+  buffer x: float32[64] input "x"
+  buffer y: float32[16] output "y"
+  for r < 4:
+    t0: int64 = i[r]
+    let a = t0
+    check (a >= 0) & (a < 7), of a, site "j", axis 0, extent 7, index "i", in "y", at "f.py:1":
+      t1: int64 = j[{at}]
+      let b = t1
+      check (b >= 0) & (b < 16), of b, site "x", axis 0, extent 16, index "j", in "y", at "f.py:2":
+        (c: float32, d: float32, e: float32, f: float32) = x[b*4; 4]
+        y[r*4; 4] = (c, d, e, f)
+""")
+    (check,) = (s for s in walk(kernel.body) if isinstance(s, Checked) and s.value == "a")
+    rows = rows_of(check)
+    assert (rows is not None) == together
+    assert rows is None or (len(rows.checks), len(rows.early)) == (2, 2)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8", "int64", "bool"])
