@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 import numpy as np
 
 from idgraph.errors import FrontendError
-from idgraph.frontends.call_facts import wanted_of
+from idgraph.frontends.call_facts import sizes_wanted, wanted_of
 from idgraph.frontends.captured import Node, Ref, TensorMeta, where_of
 from idgraph.frontends.compared import check_argument, sizes_of
 from idgraph.frontends.complex_pairs import PARTS
 from idgraph.frontends.imported import Kernels
-from idgraph.frontends.kept import Kept
 from idgraph.frontends.reference import call_reference
 from idgraph.frontends.returned import Call, Gives, Returned, memory_of
 from idgraph.frontends.segments import Segment, is_projection
@@ -28,7 +27,7 @@ from idgraph.frontends.torch_arrays import is_torch
 from idgraph.runtime.caller import Caller, Direct, as_numpy
 from idgraph.runtime.kinds import NUMPY, torch_kind
 from idgraph.runtime.program import Program
-from idgraph.runtime.resized import Alike, Resized, alike_of
+from idgraph.runtime.resized import Alike, Resized, alike_of, symbols_of
 
 if TYPE_CHECKING:
     from idgraph.ir import Fusion
@@ -83,7 +82,9 @@ class Step(Protocol):
 class Bound:
     """See the module."""
 
-    __slots__ = ("_direct", "_env", "_late", "_results", "_room", "_runner", "_slots", "_space", "_steps", "_turns")
+    __slots__ = (
+        "_direct", "_env", "_fresh", "_late", "_results", "_room", "_runner", "_slots", "_space", "_steps", "_turns",
+    )  # fmt: skip
 
     def __init__(self, runner: Kept, flat: Sequence[object]) -> None:
         imported, program = runner.imported, runner.program
@@ -110,6 +111,8 @@ class Bound:
             if taken[name] is not None and (turns(x, space) or (is_torch(x) and x.requires_grad))
         )
         self._steps = tuple(self._made(frozenset(given)))
+        scheduled = [s for s in imported.segments if s.scheduled is not None]
+        self._fresh = frozenset(n for s in scheduled for n in s.outputs if not self._is_complex(n))
         self._results = None if self._late else self._returned(self._env)
         self._direct = self._direct_slots()
 
@@ -130,10 +133,30 @@ class Bound:
         results = self._results or self._returned(env)
         return results.results(call)
 
+    def learned(self, key: Sequence[Any]) -> Callable[[Any], Env | None] | None:
+        """A function of the keys of arguments that are like these in all but sizes, for `resized`; None where sizes
+        are fixed, or found by operations, or the import has arrays of its own."""
+        imported = self._runner.imported
+        if self._late or imported.bound or not imported.program.sizes.symbols:
+            return None
+        return symbols_of(key, sizes_wanted(imported))
+
+    def resized(self, env: Env) -> Bound:
+        """The same for arguments of other sizes: what follows from types, devices and slots alone is shared."""
+        made: Bound = object.__new__(Bound)
+        for name in self.__slots__:
+            setattr(made, name, getattr(self, name))
+        made._env = env
+        made._steps = tuple([(s.resized() if isinstance(s, _Kernels) else s, spent) for s, spent in self._steps])
+        made._results = made._returned(env)
+        return made
+
     def likeness(self, given: Sequence[Any]) -> Likeness | None:
         """The parts of the call that is left where one launch of kernels gives all results that are not arguments or
         sizes; None where more is done. Found after a call with ``given``, which has bound the kernels."""
-        step = self._steps[0][0] if len(self._steps) == 1 else None
+        if len(self._steps) != 1:
+            return None
+        step = self._steps[0][0]
         gives = None if self._results is None else self._results.gives(given)
         if gives is None or not isinstance(step, _Kernels) or any(turns(given[n], self._space) for n in self._turns):
             return None
@@ -158,9 +181,8 @@ class Bound:
                 yield step, spent if n == len(steps) - 1 else ()
 
     def _returned(self, env: Env) -> Returned:
-        imported = self._runner.imported
-        fresh = {n for s in imported.segments if s.scheduled is not None for n in s.outputs if not self._is_complex(n)}
-        return Returned(self._runner.program, imported.plan.aliases, self._space, env, self._slots, fresh)
+        aliases = self._runner.imported.plan.aliases
+        return Returned(self._runner.program, aliases, self._space, env, self._slots, self._fresh)
 
     def _is_complex(self, name: str) -> bool:
         meta = self._runner.program[name].meta
@@ -170,13 +192,10 @@ class Bound:
         """Of each result the slot that kernels write and nobody else reads, or None."""
         imported, program = self._runner.imported, self._runner.program
         names = [v.name if isinstance(v, Ref) else None for v in program.results[len(program.mutated) :]]
-        written = {
-            n for s in imported.segments if s.scheduled is not None for n in s.outputs if not self._is_complex(n)
-        }
         read = {n for s in imported.segments for n in s.inputs}
         read |= {r for s in imported.segments for c in s.calls for r in c.refs()}
         read |= {v.name for v in program.results[: len(program.mutated)] if isinstance(v, Ref)}
-        own = [n for n in names if n in written and n not in read and n not in imported.plan.aliases]
+        own = [n for n in names if n in self._fresh and n not in read and n not in imported.plan.aliases]
         return tuple(self._slots[n] if n is not None and own.count(n) == 1 else None for n in names)
 
 
@@ -215,6 +234,15 @@ class _Kernels:
         self._space, self._slots, self._fixed = space, slots, fixed
         self._versions: tuple[int, int] | None = None  # of the fusion that kernels were made for
         self._route: Route | None = None
+
+    def resized(self) -> _Kernels:
+        """The same kernels for inputs of other sizes, whose route a call finds."""
+        made: _Kernels = object.__new__(_Kernels)
+        for name in self.__slots__:
+            if hasattr(self, name):  # some come with the first call
+                setattr(made, name, getattr(self, name))
+        made._route = None
+        return made
 
     def _prepare(self, fusion: Fusion, values: Sequence[Any], env: Env) -> Caller | _Definitions:
         """Find the kernels, and the slots of what they read and write."""

@@ -16,6 +16,20 @@ from idgraph.frontends.sizes import Size
 from idgraph.runtime.resized import Place, Wanted
 
 
+def _sizes(meta: object) -> Sequence[Size] | Size | None:
+    """The sizes of an argument: of a tensor its shape, of an integer itself, also where it is the one captured."""
+    if isinstance(meta, TensorMeta):
+        return meta.shape
+    return meta if isinstance(meta, (Expr, int)) and not isinstance(meta, bool) else None
+
+
+def sizes_wanted(imported: Imported) -> Wanted:
+    """The facts that give the symbols of sizes their values, of calls in several parts."""
+    program = imported.program
+    metas = [n.meta for n in program.nodes if n.kind != "call"]
+    return Wanted([_sizes(m) for m in metas], (), program.sizes.symbols, program.sizes.guards)
+
+
 def wanted_of(imported: Imported, inputs: tuple[int, ...], gives: Sequence[Gives]) -> Wanted | None:
     """The facts of calls whose kernels read these arguments, and whose results are found so. None where sizes are
     fixed.
@@ -25,7 +39,7 @@ def wanted_of(imported: Imported, inputs: tuple[int, ...], gives: Sequence[Gives
     if not sizes.symbols:
         return None
     metas = [n.meta for n in program.nodes if n.kind != "call"]
-    arguments = [m.shape if isinstance(m, TensorMeta) else m if isinstance(m, Expr) else None for m in metas]
+    arguments = [_sizes(m) for m in metas]
     strides: list[tuple[int, tuple[Size, ...]]] = []
     lying: list[tuple[int, tuple[Size, ...]]] = []
     more: list[Size | Place] = []

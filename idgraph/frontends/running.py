@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from idgraph.frontends.bound import KEYS, Bound, Likeness, Short, key_of
+from idgraph.frontends.bound import KEYS, Bound, Env, Likeness, Short, key_of
 from idgraph.frontends.imported import Imported
 from idgraph.frontends.kept import How, Kept
 from idgraph.runtime.caller import ROUTES
@@ -21,6 +21,7 @@ class Runner(Kept):
         self._known: dict[Hashable, Bound] = {}
         self.shorts: dict[Hashable, Short | None] = {}  # the rest of a call by its key; None where more is done
         self._alike: list[tuple[Alike, Likeness, Callable[[Resized], Short]]] = []  # calls of other sizes
+        self._parts: list[tuple[Callable[[Any], Env | None], Bound]] = []  # those that are not short
 
     def __call__(
         self, flat: Sequence[object], out: Sequence[Any] | None = None, key: tuple[Any, ...] | None = None
@@ -51,7 +52,7 @@ class Runner(Kept):
         """A call that does all that there is to do."""
         bound = None if key is None else self._known.get(key)
         if bound is None:
-            bound = Bound(self, flat)
+            bound = self._bound(key, flat)
             if key is not None:
                 if len(self._known) >= ROUTES:
                     self._known.clear()
@@ -60,6 +61,18 @@ class Runner(Kept):
         if key is not None and key not in self.shorts:
             self._remember(key, bound, given)
         return found
+
+    def _bound(self, key: tuple[Any, ...] | None, flat: Sequence[object]) -> Bound:
+        """The call of these arguments; like others of other sizes where there are some."""
+        for symbols, like in self._parts if key is not None else ():
+            env = symbols(key)
+            if env is not None:
+                return like.resized(env)
+        bound = Bound(self, flat)
+        symbols = None if key is None else bound.learned(key)
+        if symbols is not None:
+            self._parts = [(symbols, bound), *self._parts[: KEPT - 1]]
+        return bound
 
     def _remember(self, key: tuple[Any, ...], bound: Bound, given: Sequence[Any]) -> None:
         """Keep the shortest call for arguments with this key, or that there is none: as for an import with arrays of

@@ -145,6 +145,26 @@ def alike_of(frozen: Frozen, keys: Sequence[Any], wanted: Wanted, whole: Whole) 
     return Alike(frozen, lay, wanted.places, whole)
 
 
+def symbols_of(keys: Sequence[Any], wanted: Wanted) -> Callable[[Any], dict[str, int] | None] | None:
+    """A function of the keys of arguments that are like these in all but sizes: the values of the symbols; None where
+    anything that is ``wanted`` does not hold. None instead of it where the arguments do not give all symbols.
+
+    >>> from idgraph.arith import symbol
+    >>> find = symbols_of([("float32", (6, 3), (3, 1))], Wanted([(symbol("n", 2, 8), 3)], (), {"n": symbol("n", 2, 8)}))
+    >>> find([("float32", (7, 3), (3, 1))]), find([("float32", (9, 3), (3, 1))]), find([("int32", (7, 3), (3, 1))])
+    ({'n': 7}, None, None)
+    """
+    writer = _Writer(keys, None)
+    writer.solve(wanted)
+    if any(s not in writer.lines.names for s in wanted.symbols):
+        return None
+    writer.ranges(wanted.symbols)
+    for n, sizes in enumerate(wanted.arguments):
+        writer.sizes(n, sizes)
+    writer.hold(wanted.guards)
+    return writer.environment(wanted.symbols)
+
+
 def _compare(writer: _Writer, frozen: Frozen, wanted: Wanted) -> None:
     """Conditions of arguments, results and memory."""
     mold = frozen.program.mold
@@ -288,12 +308,20 @@ class _Writer:
         if text not in self._tests:
             self._tests.append(text)
 
+    def environment(self, symbols: Iterable[str]) -> Callable[[Any], dict[str, int] | None]:
+        """The function that gives the values of symbols alone."""
+        return self._compiled(symbols, self._tests, "env")
+
     def function(
         self, symbols: Iterable[str], memory: Sequence[str], launches: Sequence[str], more: str
     ) -> Callable[[Any], Laid | None]:
         """The function."""
-        env = ", ".join(f"{name!r}: {self.lines.names[name]}" for name in symbols)
         tests = [*self._tests, "fitting(env)"] if self._space["fitting"] is not None else self._tests
+        found = f"env, ({''.join(f'{x}, ' for x in memory)}), ({''.join(f'{x}, ' for x in launches)}), {more}"
+        return self._compiled(symbols, tests, found)
+
+    def _compiled(self, symbols: Iterable[str], tests: Sequence[str], found: str) -> Callable[[Any], Any]:
+        env = ", ".join(f"{name!r}: {self.lines.names[name]}" for name in symbols)
         lines = [
             "def lay(key):",
             "    try:",
@@ -303,7 +331,7 @@ class _Writer:
             f"    env = {{{env}}}",
             f"    if not ({' and '.join(tests)}):",
             "        return None",
-            f"    return env, ({''.join(f'{x}, ' for x in memory)}), ({''.join(f'{x}, ' for x in launches)}), {more}",
+            f"    return {found}",
         ]
         exec("\n".join(lines), self._space)  # noqa: S102 - words of ours and integers
         return self._space["lay"]

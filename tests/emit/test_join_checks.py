@@ -11,7 +11,12 @@ import numpy as np
 import pytest
 
 import idgraph as ig
+from idgraph.codegen.printers.unchecked import rows_of
 from idgraph.errors import IndexingError
+from idgraph.ir import DType
+from idgraph.kernel.ir import Checked, walk
+from idgraph.runtime import compile_ptx
+from tests.emit.thread_runner import run_threads
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,6 +49,89 @@ def test_rows_of_both_are_loaded_in_one_place() -> None:
     at = [n for n, line in enumerate(source.splitlines()) if "vload" in line]
     fault = [n for n, line in enumerate(source.splitlines()) if "atomic" in line]
     assert len(at) >= 2 and not any(at[0] < n < at[-1] for n in fault), source
+
+
+def test_no_load_of_a_row_is_under_a_test() -> None:
+    """One test of all indices in front; each load may be left out by itself, so that all are under way together."""
+    program = ig.emit(edges(), "cuda")
+    (kernel,) = program.kernels
+    source = program.kernel_source(kernel, checked=True).splitlines()
+    loads = [line for line in source if "_where(" in line]
+    assert len(loads) == 2
+    indents = [len(line) - len(line.lstrip()) for line in source]
+    first = source.index(loads[0])
+    (report,) = (n for n, line in enumerate(source) if line.lstrip().startswith("if not ((("))
+    assert report < first and indents[report] == indents[first] == indents[source.index(loads[1])]
+    assert sum("_where(" in line for line in program.kernel_source(kernel).splitlines()) == 2
+
+
+def hoisted(second: bool) -> ig.Fusion:
+    """Rows of a table, long enough that a thread has two of them and their indices stand in front."""
+    f = ig.Fusion("hoisted")
+    a, b = (f.input(n, (64,), dtype="int64") for n in "ab")
+    x = f.input("x", (50, 256))
+    rows = ig.index_select(x, 0, a)
+    f.output(rows + ig.index_select(x, 0, b) if second else rows * 2.0)
+    ig.schedule.auto(f)
+    return f
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_indices_of_a_second_check_are_loaded_in_front_of_both(second: bool) -> None:
+    program = ig.emit(hoisted(second), "cuda")
+    (kernel,) = program.kernels
+    source = program.kernel_source(kernel, checked=True)
+    report = source.index("if not (((")
+    assert source.count("if not (((") == 1 and source.count("_where(") == (4 if second else 2)
+    assert all(f"buf{n}[" in source[:report] for n in range(2 if second else 1))
+    x = np.arange(50 * 256, dtype=np.float32).reshape(50, 256)
+    first, other = np.arange(64) % 50, np.arange(64)[::-1] % 50
+    (found,) = run_threads(program, {"x": x, "a": first, "b": other}, seed=1).values()
+    assert np.array_equal(np.asarray(found), x[first] + x[other] if second else x[first] * 2)
+
+
+@pytest.mark.parametrize(("at", "together"), [("r", True), ("a", False)])
+def test_an_index_behind_a_checked_one_stays_behind_its_check(at: str, together: bool) -> None:
+    kernel = ig.kernel.parse(f"""
+kernel k():
+  where a in _, _
+  where b in _, _
+  buffer i: int64[4] input "i"
+  buffer j: int64[7] input "j"
+  buffer x: float32[64] input "x"
+  buffer y: float32[16] output "y"
+  for r < 4:
+    t0: int64 = i[r]
+    let a = t0
+    check (a >= 0) & (a < 7), of a, site "j", axis 0, extent 7, index "i", in "y", at "f.py:1":
+      t1: int64 = j[{at}]
+      let b = t1
+      check (b >= 0) & (b < 16), of b, site "x", axis 0, extent 16, index "j", in "y", at "f.py:2":
+        (c: float32, d: float32, e: float32, f: float32) = x[b*4; 4]
+        y[r*4; 4] = (c, d, e, f)
+""")
+    (check,) = (s for s in walk(kernel.body) if isinstance(s, Checked) and s.value == "a")
+    rows = rows_of(check)
+    assert (rows is not None) == together
+    assert rows is None or (len(rows.checks), len(rows.early)) == (2, 2)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8", "int64", "bool"])
+@pytest.mark.parametrize("checked", [True, False])
+def test_ptx_leaves_loads_out_without_branches(dtype: DType, checked: bool) -> None:
+    pytest.importorskip("numba_cuda")
+    g = ig.Fusion("sum")
+    a, b = (g.input(n, (64,), dtype="int64") for n in "ab")
+    x = g.input("x", (50, 256), dtype=dtype)
+    rows = ig.index_select(x, 0, a), ig.index_select(x, 0, b)
+    g.output(rows[0] & rows[1] if dtype == "bool" else rows[0] + rows[1])
+    ig.schedule.auto(g)
+    (text,) = compile_ptx(ig.emit(g, "cuda"), checked=checked)
+    assert ".local" not in text
+    loads = text.count("@p ld.global")
+    assert loads >= 2
+    rest = text[text.index("@p ld.global") :]
+    assert "bra" not in rest[: rest.rindex("@p ld.global")]
 
 
 def test_an_index_that_is_gathered_is_checked_first() -> None:

@@ -196,6 +196,7 @@ def test_small_quotients_are_tried(compiled: Compiled, by: float) -> None:
         found = compiled.run("small_quotient", x, divisor, np.float32(1) / divisor)
         assert np.array_equal(bits(found), bits(x / divisor))
     assert all_right(by) or by < 1e-30
+    assert not all_right(-by)  # a zero would lose its sign
 
 
 @pytest.mark.parametrize("width", [1000, 2048])

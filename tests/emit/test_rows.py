@@ -6,6 +6,7 @@ without a device. Exchanges between threads are checked in the simulator (`tests
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -46,7 +47,7 @@ def aligned_vectors() -> dict[str, Any]:
     """Vector accesses that refuse an element which is not a multiple of their width."""
 
     def tested(name: str, f: Callable[..., Any]) -> Callable[..., Any]:
-        width = int(name.lstrip("vloadstre"))
+        width = int(re.sub(r"\D", "", name))
 
         def access(*given: Any) -> Any:
             at = int(given[3 if name.startswith("vload") else 1])

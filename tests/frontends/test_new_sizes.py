@@ -81,7 +81,7 @@ def test_random_sizes(name: str, bound: list[int]) -> None:
 
 
 def test_other_ways_to_lie(bound: list[int]) -> None:
-    """Strides and addresses as none was bound for are looked at the whole way; so is an array of few elements."""
+    """Strides and addresses as none was laid out for are looked at by the kernels' own call, as are few elements."""
 
     def f(x: Any, y: Any) -> Any:
         return x * y, x.sum(0)
@@ -101,7 +101,86 @@ def test_other_ways_to_lie(bound: list[int]) -> None:
             x, y = rng.choice(ways), torch.rand(m, 4)
             for found, wanted in zip(k(x, y), f(x, y), strict=True):
                 torch.testing.assert_close(found, wanted)
-    assert len(bound) > 1
+    assert len(bound) == 1
+
+
+def changed(x: Any, y: Any) -> Any:
+    """An argument changes between kernels."""
+    x.mul_(2)
+    return torch.sort(x + y, 0).values + 1
+
+
+PARTS: dict[str, tuple[Callable[..., Any], Callable[[int], list[Any]], tuple[Any, ...]]] = {
+    "a sort between kernels": (
+        lambda x, y: (torch.sort(x * 2 + y, 0).values * y, x.sum()),
+        lambda m: [torch.rand(m, 3), torch.rand(m, 3)],
+        ({0: n}, {0: n}),
+    ),
+    "views, sizes and an argument": (
+        lambda x: (torch.sort(x + 1, 1).values[:, 1:] * 2, x.t(), x.shape[0], x),
+        lambda m: [torch.rand(m, 5)],
+        ({0: n},),
+    ),
+    "parts of an operation": (
+        lambda x: (torch.sort(x, 0).indices + 1, torch.sort(x * 3, 0).values * x),
+        lambda m: [torch.rand(2 * m)],
+        ({0: 2 * n},),
+    ),
+    "an argument that changes": (changed, lambda m: [torch.rand(m, 4), torch.rand(m, 4)], ({0: n}, {0: n})),
+}
+
+
+@pytest.mark.parametrize("target", ["cpu", "numpy"])
+@pytest.mark.parametrize("name", PARTS)
+def test_programs_in_several_parts(name: str, target: Any, bound: list[int]) -> None:
+    """Each part's kernels find their sizes; what torch's operations give between them has those of the call."""
+    f, given, shapes = PARTS[name]
+    imported = ig.from_torch(f, given(8), dynamic_shapes=shapes)
+    assert sum(bool(s.calls) for s in imported.segments) >= 1
+    k: Any = ig.compile(imported, target)
+    rng = random.Random(6)
+    for _ in range(25):
+        args = given(rng.randrange(2, 200))
+        theirs = [x.clone() for x in args]
+        found, wanted = k(*args), f(*theirs)
+        found, wanted = (x if isinstance(x, tuple) else (x,) for x in (found, wanted))
+        for x, y in zip((*found, *args), (*wanted, *theirs), strict=True):
+            assert x == y if isinstance(y, int) else torch.allclose(x, y) and x.stride() == y.stride()
+    assert len(bound) == 1
+    for x in (given(1), [torch.rand(7, 7, 7)] * len(given(8)), [x.double() for x in given(9)]):
+        with pytest.raises(IdGraphError, match=r"captured for|outside of"):
+            k(*x)
+
+
+def test_parts_follow_a_schedule_that_changes(bound: list[int]) -> None:
+    def f(x: Any) -> Any:
+        return torch.sort(x + 1).values * 2
+
+    imported = ig.from_torch(f, (torch.rand(8),), dynamic_shapes=({0: n},))
+    k: Any = ig.compile(imported)
+    for m in (9, 10):
+        torch.testing.assert_close(k(x := torch.rand(m)), f(x))
+    fusion = imported.segments[0].fusion
+    assert fusion is not None
+    fusion.outputs[0].split(0, 4)
+    for m in (11, 9, 12):
+        torch.testing.assert_close(k(x := torch.rand(m)), f(x))
+    assert len(bound) == 1
+
+
+@pytest.mark.parametrize("parts", [False, True])
+def test_integers_that_were_captured_are_compared(parts: bool) -> None:
+    """A call with other sizes and another number is refused: the kernels hold the number captured."""
+
+    def f(x: Any, times: int) -> Any:
+        return (torch.sort(x).values if parts else x) * times
+
+    k: Any = ig.compile(ig.from_torch(f, (torch.rand(8), 3), dynamic_shapes=({0: n}, None)))
+    torch.testing.assert_close(k(x := torch.rand(8), 3), f(x, 3))
+    for m in (9, 10):
+        with pytest.raises(IdGraphError, match="captured for the value 3"):
+            k(torch.rand(m), 4)
+        torch.testing.assert_close(k(x := torch.rand(m), 3), f(x, 3))
 
 
 def test_a_guard_that_new_sizes_break(bound: list[int]) -> None:

@@ -173,6 +173,7 @@ def ptx_facts(program: Program) -> list[dict[str, int]]:
     for ptx in compile_ptx(program):
         body = ptx[ptx.index("{") :]
         ops = [m.group(1) for m in re.finditer(r"^\t(?:@!?%p\d+ )?([a-z][a-z0-9_.]*)", body, re.MULTILINE)]
+        ops += re.findall(r"@p (ld\.global\S*)", body)  # those that may be left out
         wide = [o for o in ops if re.match(r"(ld|st)\.global.*\.v4\.[a-z]32|(ld|st)\.global.*\.v2\.[a-z]64", o)]
         made.append(
             {

@@ -131,7 +131,18 @@ def rows(torch: Any, target: str) -> dict[str, float]:
     k, sets = calls._dynamic_import(torch, target, rand)
     found["import: dynamic sizes, seen before"] = least(calls._turns(k, sets))
     found["import: dynamic sizes, each new"] = fresh(k, torch)
+    size = torch.export.Dim("n", min=2)
+    made = ig.from_torch(_parts, [rand(64) for _ in range(3)], dynamic_shapes=({0: size},) * 3)
+    k = ig.compile(made, cast("Any", target))
+    sets = [[rand(n) for _ in range(3)] for n in range(80, 96)]
+    found["import: two kernels around a sort, seen before"] = least(calls._turns(k, sets))
+    found["import: two kernels around a sort, each new"] = fresh(k, torch, first=100, count=50)
     return found
+
+
+def _parts(x: Any, y: Any, z: Any) -> Any:
+    """Kernels before and after an operation of torch's, which takes 5 us of a hundred numbers."""
+    return (x * 2 + y).sort().values * z
 
 
 def main() -> None:

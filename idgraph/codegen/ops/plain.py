@@ -46,6 +46,13 @@ def plain_vectors(
 
         return read
 
+    def load_where(width: int) -> Any:
+        def read(registers: Any, first: int, array: Any, at: Any, wanted: Any) -> None:
+            for n in range(width):
+                registers[first + n] = decode(array, array[int(at) + n] if wanted else array.dtype.type(0))
+
+        return read
+
     def load_realigned(width: int) -> Any:
         def read(registers: Any, first: int, array: Any, at: Any, last: Any) -> None:
             for n, element in enumerate(realigned(array, int(at), width, int(last))):
@@ -71,20 +78,27 @@ def plain_vectors(
         return update
 
     made = {f"vload{w}": load(w) for w in WIDTHS} | {f"vstore{w}": store(w) for w in WIDTHS}
+    made |= {f"vload{w}_where": load_where(w) for w in WIDTHS}
     made |= {f"rload{w}": load_realigned(w) for w in REALIGNED}
     return made | {f"vadd{w}": add(w) for w in ADDS}
 
 
-def plain_pairs(decode: dict[str, Callable[[Any], float]], encode: dict[str, Callable[[float], Any]]) -> dict[str, Any]:
-    """Pair operations on tuples of two elements as buffers hold them, for plain Python and for the simulator.
-
-    ``decode`` and ``encode`` take an element to its value and a float32 to the element, by type ("bf16", "f16").
-    """
+def _pairs_in_memory() -> dict[str, Any]:
+    """Loads and stores of pairs of two elements."""
 
     def load(count: int) -> Any:
         def read(registers: Any, first: int, array: Any, at: Any) -> None:
             for n in range(count):
                 registers[first + n] = (array[int(at) + 2 * n], array[int(at) + 2 * n + 1])
+
+        return read
+
+    def load_where(count: int) -> Any:
+        def read(registers: Any, first: int, array: Any, at: Any, wanted: Any) -> None:
+            zero = array.dtype.type(0)
+            for n in range(count):
+                pair = (array[int(at) + 2 * n], array[int(at) + 2 * n + 1]) if wanted else (zero, zero)
+                registers[first + n] = pair
 
         return read
 
@@ -102,6 +116,17 @@ def plain_pairs(decode: dict[str, Callable[[Any], float]], encode: dict[str, Cal
                 array[int(at) + n] = registers[first + n // 2][n % 2]
 
         return write
+
+    made: dict[str, Any] = {f"wload{n}": load(n) for n in WORDS} | {f"wstore{n}": store(n) for n in WORDS}
+    made |= {f"wload{n}_where": load_where(n) for n in WORDS}
+    return made | {f"rwload{n}": load_realigned(n) for n in REALIGNED_WORDS}
+
+
+def plain_pairs(decode: dict[str, Callable[[Any], float]], encode: dict[str, Callable[[float], Any]]) -> dict[str, Any]:
+    """Pair operations on tuples of two elements as buffers hold them, for plain Python and for the simulator.
+
+    ``decode`` and ``encode`` take an element to its value and a float32 to the element, by type ("bf16", "f16").
+    """
 
     def compute(op: Any, kind: str) -> Any:
         read, write = decode[kind], encode[kind]
@@ -129,8 +154,7 @@ def plain_pairs(decode: dict[str, Callable[[Any], float]], encode: dict[str, Cal
 
         return value
 
-    made: dict[str, Any] = {f"wload{n}": load(n) for n in WORDS} | {f"wstore{n}": store(n) for n in WORDS}
-    made |= {f"rwload{n}": load_realigned(n) for n in REALIGNED_WORDS}
+    made = _pairs_in_memory()
     made["no_pair"] = (0, 0)
     made |= {f"pair_pick_{'lh'[i]}{'lh'[k]}": pick(i, k) for i in (0, 1) for k in (0, 1)}
     for kind in decode:

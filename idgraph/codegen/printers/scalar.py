@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import count, groupby
 from typing import assert_never
@@ -27,7 +28,7 @@ from idgraph.codegen.printers.first_values import without_value
 from idgraph.codegen.printers.named import repeated
 from idgraph.codegen.printers.narrow import LIMIT, Narrow, fits
 from idgraph.codegen.printers.quotients import divided, divided_by, is_division, operands_of, steps_together
-from idgraph.codegen.printers.unchecked import Inside
+from idgraph.codegen.printers.unchecked import Inside, Rows, rows_of
 from idgraph.errors import EmitError
 from idgraph.index.storage import is_thread
 from idgraph.ir import DType, item_size
@@ -368,6 +369,10 @@ class _Scalar:
 
     def vector_or_zero(self, s: VectorLoad, depth: int) -> None:
         """A vector access where a loaded index may lead it outside: zeros then."""
+        if not s.realigned:
+            name, given = self.vector(s)[:-1].split("(", 1)
+            self.put(depth, f"{name}_where({given}, {self.index(self.inside.of(s.address))})")
+            return
         self.put(depth, f"if {self.index(self.inside.of(s.address))}:")
         self.put(depth + 1, self.vector(s))
         array, first = self.row(s.locals).split(", ", 1)
@@ -447,7 +452,32 @@ class _Scalar:
         extents = self.kernel.launch[s.parallel]
         return all(simplify(e - s.extent) == 0 for e in extents) and is_true(s.extent >= 1)
 
+    def check_rows(self, rows: Rows, depth: int) -> None:
+        """One test of all indices, and loads that may be left out.
+
+        No access is under the test: the compiler keeps all of them under way together.
+        """
+        if rows.early:
+            self.block(rows.early, depth)
+        conditions = [self.index(s.condition) for s in rows.checks]
+        self.put(depth, f"if not ({' and '.join(f'({c})' for c in conditions)}):")
+        for n, s in enumerate(rows.checks):
+            self.sites += 1
+            self.put(depth + 1, f"{'elif' if n else 'if'} not ({conditions[n]}):")
+            loops = [self.index(x) for x in s.point] or list(s.site.loops)
+            self.put(depth + 2, f"if cuda.atomic.compare_and_swap(fault, 0, {self.sites}) == 0:")
+            for k, text in enumerate([s.value, *loops], 1):
+                self.put(depth + 3, f"fault[{k}] = {text}")
+        with ExitStack() as stack:
+            for s in rows.checks:
+                stack.enter_context(self.inside.of_check(s))
+            self.block(rows.body, depth)
+
     def check(self, s: Checked, depth: int) -> None:
+        rows = rows_of(s) if self.checked and self.target.shuffles else None
+        if rows is not None:
+            self.check_rows(rows, depth)
+            return
         self.sites += 1
         number = self.sites
         condition = self.index(s.condition)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from idgraph.codegen.ops.plain import WORDS
-from idgraph.runtime.cuda.vectors import pointer, register
+from idgraph.runtime.cuda.vectors import loader, pointer, register
 
 # Instructions of compute capability 9.0 up (float16: 5.3 up); ".rn" also forbids fusing a product with a sum.
 _MACHINE = {
@@ -69,21 +69,15 @@ def _memory() -> dict[str, Any]:
     intrinsic, types, ir = _modules()
     word = ir.IntType(32)
 
-    def make_load(count: int) -> Any:
+    def make_load(count: int, where: bool = False) -> Any:
         vector = ir.VectorType(word, count) if count > 1 else word
 
-        def wload(typingctx: Any, registers: Any, first: Any, array: Any, at: Any) -> Any:
-            def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-                found = builder.load(pointer(context, builder, signature.args[2], args[2], args[3], vector))
-                found.align = 4 * count
-                for n in range(count):
-                    part = builder.extract_element(found, ir.Constant(word, n)) if count > 1 else found
-                    builder.store(part, register(context, builder, signature.args[0], args[0], args[1], n))
-                return context.get_dummy_value()
+        def build(context: Any, builder: Any, signature: Any, args: Any, found: Any) -> None:
+            for n in range(count):
+                part = builder.extract_element(found, ir.Constant(word, n)) if count > 1 else found
+                builder.store(part, register(context, builder, signature.args[0], args[0], args[1], n))
 
-            return types.void(registers, types.int64, array, types.uint64), codegen
-
-        return intrinsic(wload)
+        return loader(where, build, lambda registers, array: (vector, 4 * count))
 
     def make_store(count: int) -> Any:
         vector = ir.VectorType(word, count) if count > 1 else word
@@ -102,7 +96,8 @@ def _memory() -> dict[str, Any]:
 
         return intrinsic(wstore)
 
-    return {f"wload{n}": make_load(n) for n in WORDS} | {f"wstore{n}": make_store(n) for n in WORDS}
+    loads = {f"wload{n}": make_load(n) for n in WORDS} | {f"wload{n}_where": make_load(n, where=True) for n in WORDS}
+    return loads | {f"wstore{n}": make_store(n) for n in WORDS}
 
 
 def _picks() -> dict[str, Any]:

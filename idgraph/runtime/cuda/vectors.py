@@ -12,8 +12,10 @@ def vectors(cc: tuple[int, int]) -> dict[str, Any]:
     """``vloadN(registers, first, array, at)`` reads N elements in one access, from ``at`` on, into neighbouring
     registers; ``vstoreN(array, at, registers, first)`` writes them. ``at`` is proved aligned. 16-bit words beside
     float32 registers are bfloat16, rounded to the nearest; other types are converted as numba does.
+    ``vloadN_where(registers, first, array, at, wanted)`` gives zeros, and touches no memory, where not ``wanted``.
     """
-    return {f"vload{w}": _load(w) for w in WIDTHS} | {f"vstore{w}": _store(w, cc) for w in WIDTHS}
+    loads = {f"vload{w}": _load(w) for w in WIDTHS} | {f"vload{w}_where": _load(w, where=True) for w in WIDTHS}
+    return loads | {f"vstore{w}": _store(w, cc) for w in WIDTHS}
 
 
 def _modules() -> tuple[Any, Any, Any]:
@@ -71,31 +73,83 @@ def decoded(context: Any, builder: Any, part: Any, element: Any, held: Any) -> A
     return context.cast(builder, builder.bitcast(part, context.get_value_type(element)), element, held)
 
 
-def _load(width: int) -> Any:
-    intrinsic, types, ir = _modules()
+def loaded_where(builder: Any, at: Any, wanted: Any) -> Any:
+    """The vector (or the word) at an address where ``wanted``, else zeros, by one instruction that may be left out.
 
-    def vload(typingctx: Any, registers: Any, first: Any, array: Any, at: Any) -> Any:
-        element, held = array.dtype, registers.dtype
-        vector, _, packed = _words(element, width)
-        bits = bits_of(element)
+    A branch would end what the compiler orders: the loads of several rows would wait for each other.
+    """
+    ir: Any = import_module("llvmlite.ir")
+    vector = at.type.pointee
+    word, count = (vector.element, vector.count) if isinstance(vector, ir.VectorType) else (vector, 1)
+    names = [f"${n}" for n in range(count)]
+    one, to = f"b{word.width}", f"{{{', '.join(names)}}}" if count > 1 else names[0]
+    zeros = " ".join(f"mov.{one} {n}, 0;" for n in names)
+    many = f".v{count}" if count > 1 else ""
+    text = (
+        f"{{.reg .pred p; .reg .b64 a; setp.ne.b32 p, ${count + 1}, 0; cvta.to.global.u64 a, ${count}; {zeros} "
+        f"@p ld.global{many}.{one} {to}, [a];}}"
+    )
+    letter = {16: "h", 32: "r", 64: "l"}[word.width]
+    made = ir.LiteralStructType([word] * count) if count > 1 else word
+    flag, long = ir.IntType(32), ir.IntType(64)
+    kind = ir.FunctionType(made, [long, flag])
+    given = [builder.ptrtoint(at, long), builder.zext(wanted, flag)]
+    parts = builder.asm(kind, text, ",".join([f"={letter}"] * count + ["l", "r", "~{memory}"]), given, True)
+    if count == 1:
+        return parts
+    found = ir.Constant(vector, ir.Undefined)
+    for n in range(count):
+        found = builder.insert_element(found, builder.extract_value(parts, n), ir.Constant(flag, n))
+    return found
 
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            found = builder.load(pointer(context, builder, signature.args[2], args[2], args[3], vector))
-            found.align = bits * width // 8
-            for n in range(width):
-                word = found
-                if width > packed:
-                    word = builder.extract_element(found, ir.Constant(ir.IntType(32), n // packed))
-                if packed > 1:
-                    shifted = builder.lshr(word, ir.Constant(word.type, n % packed * bits))
-                    word = builder.trunc(shifted, ir.IntType(bits))
-                to = register(context, builder, signature.args[0], args[0], args[1], n)
-                builder.store(decoded(context, builder, word, element, held), to)
-            return context.get_dummy_value()
 
+def loader(where: bool, build: Any, kinds: Any) -> Any:
+    """An intrinsic that loads: ``build(context, builder, signature, args, found)`` takes what is in memory, of the type
+    that ``kinds(registers, array)`` says first, with its alignment in bytes."""
+    intrinsic, types, _ = _modules()
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        vector, align = kinds(signature.args[0], signature.args[2])
+        at = pointer(context, builder, signature.args[2], args[2], args[3], vector)
+        if where:
+            wanted = context.cast(builder, args[4], signature.args[4], types.boolean)
+            found = loaded_where(builder, at, wanted)
+        else:
+            found = builder.load(at)
+            found.align = align
+        build(context, builder, signature, args, found)
+        return context.get_dummy_value()
+
+    def load(typingctx: Any, registers: Any, first: Any, array: Any, at: Any) -> Any:
         return types.void(registers, types.int64, array, types.uint64), codegen
 
-    return intrinsic(vload)
+    def load_where(typingctx: Any, registers: Any, first: Any, array: Any, at: Any, wanted: Any) -> Any:
+        return types.void(registers, types.int64, array, types.uint64, types.boolean), codegen
+
+    return intrinsic(load_where if where else load)
+
+
+def _load(width: int, where: bool = False) -> Any:
+    ir: Any = import_module("llvmlite.ir")
+
+    def kinds(registers: Any, array: Any) -> Any:
+        return _words(array.dtype, width)[0], bits_of(array.dtype) * width // 8
+
+    def build(context: Any, builder: Any, signature: Any, args: Any, found: Any) -> None:
+        element, held = signature.args[2].dtype, signature.args[0].dtype
+        _, _, packed = _words(element, width)
+        bits = bits_of(element)
+        for n in range(width):
+            word = found
+            if width > packed:
+                word = builder.extract_element(found, ir.Constant(ir.IntType(32), n // packed))
+            if packed > 1:
+                shifted = builder.lshr(word, ir.Constant(word.type, n % packed * bits))
+                word = builder.trunc(shifted, ir.IntType(bits))
+            to = register(context, builder, signature.args[0], args[0], args[1], n)
+            builder.store(decoded(context, builder, word, element, held), to)
+
+    return loader(where, build, kinds)
 
 
 def _store(width: int, cc: tuple[int, int]) -> Any:
