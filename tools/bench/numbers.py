@@ -144,7 +144,8 @@ def tried(cases: Sequence[Case], targets: Sequence[str]) -> list[str]:
     try:
         imported = ig.from_torch(together, tuple(tensors))
         for target in targets:
-            for k, found in enumerate(imported.run(*(t.clone() for t in tensors), target=target)):
+            results: Any = imported.run(*(t.clone() for t in tensors), target=target)
+            for k, found in enumerate(results):
                 told = judged(cases[k], wanted[k], found)
                 status[k] = status[k] if status[k] != "equal" or not told else f"differs on {target}: {told}"
     except Exception as error:  # one by one, to name the program
