@@ -97,6 +97,10 @@ def case(rng: random.Random) -> Case:
             b = repr(rng.choice(NUMBERS)) if rng.random() < 0.3 else operand(depth)
             if name == "floor_divide" and b.startswith("x"):
                 b = f"torch.where({b} == 0, 1, {b})"  # integers by 0 are left open
+            if name == "copysign":
+                b = f"torch.nan_to_num({b})" if b.startswith(("x", "torch")) else "-2.5"  # so is the sign of NaN
+            if name == "pow" and b == "True":  # torch computes bool where its description says int64
+                b = "1"
             return f"torch.{name}({a}, {b})"
         if kind < 0.75:
             return f"torch.where({operand(depth)} > 0, {operand(depth)}, {operand(depth)})"
