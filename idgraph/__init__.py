@@ -21,7 +21,20 @@ from idgraph.errors import (
     ScheduleError,
     shortened,
 )  # fmt: skip
-from idgraph.ir import Fusion, IterDomain, Merge, Resize, Roll, Split, Stride, Swizzle, Tensor, TensorExpr, advice
+from idgraph.ir import (
+    Fusion,
+    IterDomain,
+    Merge,
+    Resize,
+    Roll,
+    Split,
+    Stride,
+    Swizzle,
+    Tensor,
+    TensorExpr,
+    advice,
+    estimates,
+)  # fmt: skip
 from idgraph.ir import parse_fusion as parse
 from idgraph.ir.composite import all as all
 from idgraph.ir.composite import (
@@ -204,6 +217,7 @@ __all__ = [
 
 load_with(lambda: load(f"{__name__}.viz"))
 advice.load_with(lambda: load(f"{__name__}.schedule"))
+estimates.load_with(lambda: load(f"{__name__}.cost.ways"))
 
 
 def __getattr__(name: str) -> object:

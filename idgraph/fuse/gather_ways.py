@@ -7,16 +7,19 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import get_args
 
-from idgraph.cost import Cost, Device, cost
+from idgraph.cost import Cost, Device
 from idgraph.cost.model import KernelCost, occupancy
+from idgraph.cost.ways import as_emitted, estimate_of
 from idgraph.display import Printed, Sheet
 from idgraph.errors import IdGraphError, ScheduleError, arguments
 from idgraph.ir import Fusion, Loaded, Tensor, TensorExpr, check_fusion
 from idgraph.ir.device import device_of
+from idgraph.ir.estimates import Estimate
 from idgraph.ir.parsing import copy_fusion
 from idgraph.ir.state import rewriting
-from idgraph.rewrite.gathers import GATHERS, Strategy, source_of, source_operand
-from idgraph.runtime.program import Program, emit
+from idgraph.rewrite.gather_times import Strategy, cheapest, source_of, source_operand
+from idgraph.rewrite.read_at import GATHERS
+from idgraph.runtime.program import Program
 from idgraph.schedule import auto
 
 
@@ -43,7 +46,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class GatherWays(Printed):
-    """The ways of the gather ``tensor`` from ``source`` on ``device``, the cheapest first.
+    """The ways of the gather ``tensor`` from ``source`` on ``device``: the one that `auto` takes, then by time.
 
     ``runs``: what runs the loops over the indexed axis where the source is computed, by the user's schedule or else by
     the automatic one. ``offer``: what a grid-wide barrier in place of a launch would save; nothing emits one.
@@ -66,7 +69,7 @@ class GatherWays(Printed):
 
     @property
     def best(self) -> Strategy:
-        """The way of least estimated time; of equals, of fewest bytes and operations."""
+        """The way of least estimated time; of those close to it, of fewest bytes, then operations."""
         return self.ways[0].name
 
     @arguments(ScheduleError, keep=rewriting)
@@ -135,26 +138,25 @@ def gathers(
 
 
 def _ways(fusion: Fusion, e: TensorExpr, device: Device, symbols: Mapping[str, int] | None) -> GatherWays:
-    made: list[Way] = []
+    made, estimates = list[Way](), list[Estimate | None]()
     offer, runs = "no launch is left that one would take the place of", _runs(e)
     for name in get_args(Strategy):
         copy = copy_fusion(fusion)
         try:
-            auto(copy, gathers={e.output.name: name})
+            p, c = as_emitted(copy, {e.output.name: name}, device, symbols or {})
         except ScheduleError as error:
             made.append(Way(name, None, None, None, None, "; ".join(map(str, error.because)) or error.what))
+            estimates.append(None)
             continue
-        p = emit(copy, target="cuda")
-        c = cost(p, device, symbols=symbols)
-        moved = c.total.bytes_read + c.total.bytes_written
-        made.append(
-            Way(name, len(c.kernels), moved, c.total.flops + c.total.atomics, c.total.time_us, _why(copy, e, name, p))
-        )
+        t = estimate_of(c)
+        estimates.append(t)
+        made.append(Way(name, t.kernels, t.bytes, t.operations, t.time_us, _why(copy, e, name, p)))
         if name == "global":
             offer = _offer(c, device)
             runs = runs or _runs(_of(copy, e))
     order = {n: k for k, n in enumerate(get_args(Strategy))}
-    made.sort(key=lambda w: (w.time_us is None, w.time_us or 0.0, w.bytes or 0, w.operations or 0, order[w.name]))
+    best = cheapest({w.name: t for w, t in zip(made, estimates, strict=True) if t is not None})
+    made.sort(key=lambda w: (w.name != best, w.time_us is None, w.time_us or 0.0, order[w.name]))
     return GatherWays(e.output.name, source_of(e).name, device.name, runs, tuple(made), offer)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 
 from idgraph.ir import DomainExpr, Fusion, IterDomain, Tensor
 
@@ -12,27 +12,37 @@ class LoopClasses:
 
     def __init__(self, fusion: Fusion, shared: Callable[[Tensor], int]) -> None:
         self._fusion = fusion
-        self._parent: dict[IterDomain, IterDomain] = {}
+        parent: dict[IterDomain, IterDomain] = {}
+
+        def find(d: IterDomain) -> IterDomain:
+            while (above := parent.get(d, d)) is not d:
+                parent[d] = d = parent.get(above, above)
+            return d
+
         for t in fusion.tensors:
-            for e in t.uses if shared(t) else ():
-                for mine, theirs in zip(t.loop[: shared(t)], e.output.loop, strict=False):
-                    self._parent[self.find(mine)] = self.find(theirs)
-        self.joined = self._parent.keys() | self._parent.values()
+            count = shared(t)
+            for e in t.uses if count else ():
+                for mine, theirs in zip(t.loop[:count], e.output.loop, strict=False):
+                    parent[find(mine)] = find(theirs)
+        self._leader = {d: find(d) for d in {*parent, *parent.values()}}
+
+    @property
+    def joined(self) -> Set[IterDomain]:
+        """The loop axes that are one with another."""
+        return self._leader.keys()
 
     def find(self, d: IterDomain) -> IterDomain:
         """The representative of the class of a loop axis."""
-        parent = self._parent
-        while (above := parent.get(d, d)) is not d:
-            parent[d] = d = parent.get(above, above)
-        return d
+        return self._leader.get(d, d)
 
     def fed(self, name: Callable[[IterDomain], IterDomain], of: Iterable[Tensor]) -> dict[IterDomain, set[IterDomain]]:
         """For each class of several loops, one of them of a tensor in ``of``, the concrete axes that feed any of them,
         as ``name`` calls these."""
         found: dict[IterDomain, set[IterDomain]] = {}
-        wanted = {self.find(d) for t in of for d in t.loop if d in self.joined}
+        leader = self._leader
+        wanted = {leader[d] for t in of for d in t.loop if d in leader}
         for t in self._fusion.tensors if wanted else ():
-            loops = [d for d in t.loop if d in self.joined and self.find(d) in wanted]
+            loops = [d for d in t.loop if leader.get(d) in wanted]
             if not loops:
                 continue
             steps = [*t.domain.exprs, *t.domain.loop_exprs]

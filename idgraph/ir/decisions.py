@@ -9,15 +9,26 @@ from idgraph.display import Printed
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One way that was looked at: ``cost`` in element accesses (None where it is impossible), and the reason.
+    """One way that was looked at: ``cost`` in ``unit`` (None where it is impossible), and the reason.
 
     >>> Option("recompute", None, "a sort is not computed element by element").cost is None
     True
     """
 
     name: str
-    cost: int | None
+    cost: float | None
     why: str
+    unit: str = "element accesses"
+
+    def amount(self) -> str:
+        """The cost in words.
+
+        >>> Option("global", 4096, "stores t1").amount(), Option("recompute", 2.5, "", "us on H200, 1 kernel").amount()
+        ('4,096 element accesses', '2.5 us on H200, 1 kernel')
+        >>> Option("recompute", None, "a sort").amount()
+        'impossible'
+        """
+        return "impossible" if self.cost is None else f"{self.cost:,} {self.unit}"
 
 
 BANDWIDTH = 1.5e12  # bytes a second that a saving is told in time at: an A100's memory
@@ -91,8 +102,7 @@ class Decision(Printed):
         lines += [f"  {self.saved}"] if self.saved is not None else []
         lines += [f"  {p}" for p in self.proof]
         for option in self.rejected:
-            cost = "impossible" if option.cost is None else f"{option.cost:,} element accesses"
-            lines.append(f"  not {option.name}: {cost}; {option.why}")
+            lines.append(f"  not {option.name}: {option.amount()}; {option.why}")
         return "\n".join(lines)
 
 

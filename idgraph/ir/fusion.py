@@ -41,7 +41,7 @@ from idgraph.ir.registry import apply
 from idgraph.ir.rewriting import Mark, with_front
 from idgraph.ir.scheduling import Steps
 from idgraph.ir.showing import ShownFusion
-from idgraph.ir.step import Step
+from idgraph.ir.step import Flat, Step, only_last, steps_in, without
 from idgraph.ir.symbols import symbol_bound
 from idgraph.ir.verify import LARGEST, AxisError, check_name, check_symbols, violations
 
@@ -198,7 +198,7 @@ class Tensor(Operators, Steps, Member, Printed, Foreign):
         self.choices: Choices = NO_CHOICES
         self.alignment = 16
         self.offset: Expr | int = 0
-        self._log: list[Step] | None = None
+        self._log: Flat | None = None
 
     # names and axes -----------------------------------------------------------------------------------------------
 
@@ -245,16 +245,27 @@ class Tensor(Operators, Steps, Member, Printed, Foreign):
         self._readers, self._uses = (None, tuple(readers)) if few else (list(readers), None)
 
     @property
-    def log(self) -> list[Step]:
+    def log(self) -> tuple[Step, ...]:
         """The steps of its schedule, in the order in which they were done."""
+        return steps_in(self._log) if self._log else ()
+
+    def note_step(self, name: str, args: tuple[Attr, ...], kwargs: Mapping[str, Attr], line: SourceLine | None) -> None:
+        """Add a step to the log; for schedule steps only."""
+        step = (name, args, kwargs, self.fusion.version, line)
         if self._log is None:
-            self._log = []
-        return self._log
+            self._log = [*step]
+        else:
+            self._log += step
+
+    def keep_last(self, steps: Collection[str]) -> None:
+        """Keep the last step of each of those names in the log; for schedulers only."""
+        if self._log:
+            only_last(self._log, steps)
 
     def forget(self, step: str) -> None:
         """Take the steps of that name out of the log; for schedulers only."""
         if self._log:
-            self._log[:] = [s for s in self._log if s.name != step]
+            without(self._log, step)
 
     def state(self) -> Restore:
         """The function that puts the tensor back as it is now: `put_back` of `saved`."""
@@ -277,8 +288,7 @@ class Tensor(Operators, Steps, Member, Printed, Foreign):
         for name, value in zip(_AXES, values[len(_KEPT) :], strict=True):
             setattr(self.domain, name, value)
         self.domain.loop_exprs[:] = steps
-        if log or self._log:
-            self.log[:] = log
+        self._log = list(log) or None
         self.read_by(readers)
         for at in range(0, len(axes), 4):
             axes[at].parallel, axes[at].definitions, axes[at].tensor = axes[at + 1 : at + 4]
@@ -855,7 +865,7 @@ class Fusion(Restorable, ShownFusion):
         for x in dict.fromkeys(old.inputs):
             x.drop_use(old)
         t.definition, t.domain, t.inline_position = new, made.domain, 0
-        t.log.clear()
+        t.keep_last(())
         new.outputs = (t,)
         exprs_of = (*made.domain.exprs, *made.domain.loop_exprs)
         for d in {*made.root, *made.logical, *(d for x in exprs_of for d in (*x.inputs, *x.outputs))}:

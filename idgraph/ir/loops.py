@@ -43,7 +43,7 @@ from idgraph.ir.gaps import checked_strides
 from idgraph.ir.indexing import is_int
 from idgraph.ir.places import axis_place, related
 from idgraph.ir.protocols import TensorLike
-from idgraph.ir.step import Step
+from idgraph.ir.step import NO_NAMES
 from idgraph.ir.verify import check_symbols
 
 
@@ -89,7 +89,7 @@ def _domains(tensor: TensorLike, values: object, step: str) -> list[IterDomain]:
 
 def log_step(tensor: TensorLike, name: str, *args: Attr, **kwargs: Attr) -> None:
     """Note a step that was taken, for the text form."""
-    tensor.log.append(Step(name, args, kwargs, tensor.fusion.version, user_line()))
+    tensor.note_step(name, args, kwargs or NO_NAMES, user_line())
     tensor.fusion.touch()
 
 
@@ -135,7 +135,7 @@ def split_like(tensor: TensorLike, at: int, known: Split) -> None:
     if source.extent != known.source.extent:
         split(tensor, at, known.factor, known.inner_split)
     else:
-        _split(tensor, at, known.factor, known.factor, (known.outer.extent, known.inner.extent), known.inner_split)
+        _split(tensor, at, known.factor, (known.outer.extent, known.inner.extent), known.inner_split)
 
 
 def split(tensor: TensorLike, axis: int, factor: int | Expr, inner: bool) -> None:
@@ -150,18 +150,17 @@ def split(tensor: TensorLike, axis: int, factor: int | Expr, inner: bool) -> Non
             hint="give the symbol min=1, or a positive number",
         )
     rest = part_count(source.extent, size)
-    _split(tensor, at, factor, size, (rest, size) if inner else (size, rest), inner)
+    _split(tensor, at, size, (rest, size) if inner else (size, rest), inner)
 
 
-def _split(
-    tensor: TensorLike, at: int, factor: int | Expr, size: Expr, extents: tuple[Expr, Expr], inner: bool
-) -> None:
+def _split(tensor: TensorLike, at: int, size: Expr, extents: tuple[Expr, Expr], inner: bool) -> None:
     source, fusion = tensor.loop[at], tensor.fusion
     outer, within = (fusion.new_domain(n, source.kind, tensor) for n in extents)
     expr = Split(source, outer, within, size, inner, user_line())
     outer.definitions = within.definitions = (expr,)
     _replace(tensor, expr, [*tensor.loop[:at], outer, within, *tensor.loop[at + 1 :]])
-    log_step(tensor, "split", at, factor if isinstance(factor, int) else size, **({} if inner else {"inner": False}))
+    given = int(size) if size.is_const else size
+    log_step(tensor, "split", at, given, **({} if inner else {"inner": False}))
 
 
 def merge(tensor: TensorLike, axis: int, other: int | None) -> None:
@@ -316,8 +315,7 @@ def reset(tensor: TensorLike) -> None:
         tensor.domain.allocation = tensor.axes
         tensor.domain.strides = (None,) * len(tensor.axes)
         kept = {"set_memory"}
-    last = {s.name: s for s in tensor.log if s.name in kept}
-    tensor.log[:] = [s for s in tensor.log if last.get(s.name) is s]
+    tensor.keep_last(kept)
     tensor.fusion.touch()
 
 
@@ -344,6 +342,12 @@ def parallelize(tensor: TensorLike, axis: int, parallel: str) -> None:
         )
     tensor.loop[at].parallel = known
     log_step(tensor, "parallelize", at, known)
+
+
+def parallelize_like(tensor: TensorLike, at: int, known: IterDomain) -> None:
+    """Parallelize loop ``at`` as ``known`` is: of loops that are another tensor's no two take one way."""
+    tensor.loop[at].parallel = known.parallel
+    log_step(tensor, "parallelize", at, known.parallel)
 
 
 def inline(tensor: TensorLike, position: int, *, past: bool = False) -> None:

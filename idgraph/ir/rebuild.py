@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from idgraph.arith import Expr
+from idgraph.ir.dtypes import Scalar
 from idgraph.ir.exprs import Attr
-from idgraph.ir.fusion import Fusion, Tensor
+from idgraph.ir.fusion import Fusion, Tensor, TensorExpr
 from idgraph.ir.parsing import declare_input, replay_step
 from idgraph.ir.printing import input_arguments
 from idgraph.ir.registry import apply
@@ -97,6 +98,10 @@ def _moved(value: Attr, symbols: Mapping[str, Expr]) -> Attr:
     return value.substitute(symbols) if isinstance(value, Expr) else value
 
 
+def _scalar(value: Scalar | Expr, symbols: Mapping[str, Expr]) -> Scalar | Expr:
+    return value.substitute(symbols) if isinstance(value, Expr) else value
+
+
 def rebuild(fusion: Fusion, edits: Sequence[Edit] = (), outputs: Sequence[str] | None = None) -> Fusion:
     """An independent fusion with the same names, operations, lines and schedule, but for ``edits``.
 
@@ -116,16 +121,65 @@ def rebuild(fusion: Fusion, edits: Sequence[Edit] = (), outputs: Sequence[str] |
     return copy_context().run(_rebuild, fusion, _sorted(edits), names)
 
 
-def _rebuild(fusion: Fusion, changes: _Changes, outputs: Sequence[str]) -> Fusion:
-    made = Fusion(fusion.name)
+def part(exprs: Sequence[TensorExpr], outputs: Sequence[Tensor]) -> tuple[Fusion, Mapping[Tensor, Tensor]]:
+    """A fusion of these operations alone (in order), and its tensors by those they stand for.
+
+    What they read of others is an input, numbered in the order in which it is met: equal parts have equal texts.
+    Memory formats of ``outputs`` are kept, other steps are not.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x = f.input("x", shape=(64,))
+    >>> a = ig.exp(x)
+    >>> b = f.output(a * 2.0)
+    >>> g, of = part([b.definition], [b])
+    >>> print(g)
+    fusion part {
+      p0 = input(shape=(64,), dtype="float32")
+      p1 = mul(p0, 2.0)
+      output p1
+    }
+    """
+    return copy_context().run(_part, exprs, outputs)
+
+
+def _part(exprs: Sequence[TensorExpr], outputs: Sequence[Tensor]) -> tuple[Fusion, Mapping[Tensor, Tensor]]:
+    made = Fusion("part")
+    _declare_symbols(exprs[0].output.fusion, made, {})
+    symbols, of = made.symbols, dict[Tensor, Tensor]()
+    for e in exprs:
+        for t in e.inputs:
+            if t not in of:
+                given = input_arguments(t) if t.definition is None else {"shape": t.shape, "dtype": t.dtype}
+                moved = {k: _moved(v, symbols) for k, v in given.items()}
+                name = f"p{len(of)}"
+                declare_input(made, name, moved)
+                of[t] = made[name]
+        args = tuple(of[a] if isinstance(a, Tensor) else _scalar(a, symbols) for a in e.args)
+        attrs = {k: _moved(v, symbols) for k, v in e.attrs.items()}
+        of[e.output] = apply(made, e.op, args, attrs, f"p{len(of)}")
+    for t in outputs:
+        made.output(of[t])
+        for step in t.log:
+            if step.name == "set_allocation":
+                replay_step(of[t], step.name, tuple(_moved(a, symbols) for a in step.args), step.kwargs)
+    return made, of
+
+
+def _declare_symbols(fusion: Fusion, made: Fusion, multiples: Mapping[str, int]) -> None:
     for name, s in fusion.symbols.items():
         low, high, modulus, _ = s.symbol_bounds
         made.symbol(
             name,
             min=0 if low is None else low if isinstance(low, int) else low.substitute(made.symbols),
             max=high.substitute(made.symbols) if isinstance(high, Expr) else high,
-            multiple_of=changes.symbols.get(name, modulus),
+            multiple_of=multiples.get(name, modulus),
         )
+
+
+def _rebuild(fusion: Fusion, changes: _Changes, outputs: Sequence[str]) -> Fusion:
+    made = Fusion(fusion.name)
+    _declare_symbols(fusion, made, changes.symbols)
     symbols = made.symbols
     for t in fusion.tensors:
         with made.at_line(t.source_line):
@@ -149,8 +203,6 @@ def _again(t: Tensor, made: Fusion, changes: _Changes, symbols: Mapping[str, Exp
         given = {**input_arguments(t), **changes.inputs.get(t.name, {})}
         declare_input(made, t.name, {k: _moved(v, symbols) for k, v in given.items() if v is not None})
         return
-    args = tuple(
-        made[a.name] if isinstance(a, Tensor) else a.substitute(symbols) if isinstance(a, Expr) else a for a in e.args
-    )
+    args = tuple(made[a.name] if isinstance(a, Tensor) else _scalar(a, symbols) for a in e.args)
     attrs = {k: _moved(v, symbols) for k, v in {**e.attrs, **changes.attrs.get(t.name, {})}.items()}
     apply(made, e.op, args, attrs, t.name)

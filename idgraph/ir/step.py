@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from idgraph.errors import SourceLine
 from idgraph.ir.exprs import Attr, plain_text
@@ -26,3 +27,48 @@ class Step:
     def __str__(self) -> str:
         given = [*map(plain_text, self.args), *(f"{k}={plain_text(v)}" for k, v in self.kwargs.items())]
         return f"{self.name}({', '.join(given)})"
+
+
+Flat: TypeAlias = list[Any]
+"""Steps as a log keeps them, five entries for each: no object a step for the collector to walk."""
+_ENTRIES = 5
+NO_NAMES: Mapping[str, Attr] = {}
+"""The named arguments of a step without any."""
+
+
+def steps_in(flat: Sequence[Any]) -> tuple[Step, ...]:
+    """The steps of a flat log.
+
+    >>> [str(s) for s in steps_in(["split", (0, 4), {"inner": False}, 1, None, "merge", (0, 1), NO_NAMES, 2, None])]
+    ['split(0, 4, inner=False)', 'merge(0, 1)']
+    """
+    return tuple([Step(*flat[n : n + _ENTRIES]) for n in range(0, len(flat), _ENTRIES)])
+
+
+def without(flat: Flat, name: str) -> None:
+    """Take the steps of that name out of a flat log.
+
+    >>> log = ["split", (0, 4), NO_NAMES, 1, None, "inline", (1,), NO_NAMES, 2, None]
+    >>> without(log, "inline")
+    >>> [s.name for s in steps_in(log)]
+    ['split']
+    """
+    names = flat[::_ENTRIES]
+    if name in names:
+        _keep(flat, (n for n, other in enumerate(names) if other != name))
+
+
+def only_last(flat: Flat, names: Iterable[str]) -> None:
+    """Keep of a flat log the last step of each of those names.
+
+    >>> log = [x for n in (4, 5) for x in ("set_memory", (n,), NO_NAMES, n, None)]
+    >>> only_last(log, {"set_memory"})
+    >>> [s.args for s in steps_in(log)]
+    [(5,)]
+    """
+    last = {name: n for n, name in enumerate(flat[::_ENTRIES])}
+    _keep(flat, sorted(last[name] for name in names if name in last))
+
+
+def _keep(flat: Flat, numbers: Iterable[int]) -> None:
+    flat[:] = [x for n in numbers for x in flat[n * _ENTRIES : (n + 1) * _ENTRIES]]

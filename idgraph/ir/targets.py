@@ -49,9 +49,9 @@ GPU: Final = Target(
     "numba",
     (
         "fuse_launches", "rename_columns", "hoist_loads", "owner", "rows", "jam", "scan", "select_loads", "peel",
-        "unroll", "join_checks", "short_ints", "merge_tests",
-        "vectorize_loads", "realign", "cse", "dead_code", "vectorize_stores", "pack_half2", "dead_code", "roll",
-        "fuse_lanes", "scalar_replacement",
+        "unroll", "join_checks", "short_ints", "short_functions", "merge_tests",
+        "vectorize_loads", "realign", "cse", "reciprocals", "dead_code", "vectorize_stores", "pack_half2", "dead_code",
+        "roll", "fuse_lanes", "scalar_replacement",
     ),
     threads=True,
     typed=True,

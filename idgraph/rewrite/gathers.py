@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, TypeAlias, cast, get_args
+from dataclasses import dataclass
+from typing import TypeAlias, cast, get_args
 
-from idgraph.arith import Expr, as_expr
+from idgraph.arith import Expr, as_expr, simplify
 from idgraph.errors import OperationError, ScheduleError, arguments, user_line
 from idgraph.ir import (
     SCANS,
     SCATTERS,
     Fusion,
-    IterDomain,
     Loaded,
     Mapped,
     Tensor,
@@ -29,29 +29,32 @@ from idgraph.ir import (
 )
 from idgraph.ir import composite as rows
 from idgraph.ir.decisions import Decision, Option
+from idgraph.ir.device import Device, device_of
 from idgraph.ir.dtypes import is_float
+from idgraph.ir.estimates import Estimate
 from idgraph.ir.indexing import attr
 from idgraph.ir.pointwise import same_extent
 from idgraph.ir.registry import apply
+from idgraph.ir.reshape import product
 from idgraph.ir.state import rewriting
+from idgraph.rewrite.gather_times import Strategy, cheapest, sample_points, source_of, source_operand, ways_of
 from idgraph.rewrite.read_at import GATHERS, Along, Coordinate, Reader, Stuck
 
-Strategy = Literal["recompute", "predicate", "one-hot", "global"]
+AGAIN = 32  # operations after which computing a producer again is code without end: gathers of gathers double it
 Force: TypeAlias = "Strategy | Mapping[str, Strategy] | None"
-LAUNCH = 1 << 16
-"""Element accesses that one more launch is worth."""
-_SAMPLE = 1024  # the size that a symbol without a smaller maximum is taken for
 _LOWEST: Mapping[str, int] = {
     "uint8": 0, "int8": -(2**7), "int16": -(2**15), "int32": -(2**31), "int64": -(2**63),
 }  # fmt: skip
 
 
 @arguments(ScheduleError, first=True, keep=rewriting)
-def gather_plan(fusion: Fusion, force: Force = None) -> tuple[Decision, ...]:
+def gather_plan(fusion: Fusion, force: Force = None, device: Device | str = "H200") -> tuple[Decision, ...]:
     """For each gather the way `auto` takes it, with the reason and the ways it rejects; changes nothing.
 
-    ``force`` chooses instead: one way for all gathers of computed tensors, or a way by name of the gather's output.
-    Raises `ScheduleError` where a forced way is impossible.
+    Each way that is possible is tried on a copy of the operations near the gather, as `auto` schedules and the target
+    of ``device`` emits them, and the one of the least time that `ig.cost` estimates is taken (see
+    `idgraph.rewrite.gather_times`). ``force`` chooses instead, without an estimate: one way for all gathers of computed
+    tensors, or a way by name of the gather's output. Raises `ScheduleError` where a forced way is impossible.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -63,7 +66,13 @@ def gather_plan(fusion: Fusion, force: Force = None) -> tuple[Decision, ...]:
     """
     check_fusion(fusion, "gather_plan", ScheduleError)
     wanted = _forced(fusion, force)
-    return tuple(_decide(e, wanted.get(e.output.name)) for e in fusion.exprs if e.op in GATHERS)
+    on, taken, made = device_of(device), dict[str, Strategy](), list[Decision]()
+    for e in [x for x in fusion.exprs if x.op in GATHERS]:
+        decision = _decide(e, wanted.get(e.output.name), taken, on)
+        made.append(decision)
+        if decision.chosen != "direct":
+            taken[e.output.name] = cast("Strategy", decision.chosen)
+    return tuple(made)
 
 
 @arguments(ScheduleError, first=True, keep=rewriting)
@@ -158,16 +167,6 @@ def _forced(fusion: Fusion, force: Force) -> Mapping[str, Strategy]:
 # ways -----------------------------------------------------------------------------------------------------------------
 
 
-def source_of(e: TensorExpr) -> Tensor:
-    """The tensor from which a gather reads."""
-    return e.inputs[source_operand(e)]
-
-
-def source_operand(e: TensorExpr) -> int:
-    """The operand that is read at loaded coordinates."""
-    return next(k for k, row in enumerate(e.reads) if any(isinstance(r, Loaded) for r in row))
-
-
 def _ways(e: TensorExpr) -> dict[str, Callable[[], Tensor]]:
     return {
         "recompute": lambda: _recomputed(e)[0],
@@ -230,87 +229,94 @@ def named(index: Tensor, numbers: Tensor, extent: Expr) -> Tensor:
 # choice ---------------------------------------------------------------------------------------------------------------
 
 
-def _decide(e: TensorExpr, forced: Strategy | None) -> Decision:
-    x, k = source_of(e), source_operand(e)
-    loaded = [p for p, r in enumerate(e.reads[k]) if isinstance(r, Loaded)]
-    line = place_of(e)
-    entries = _entries(e)
+def _decide(e: TensorExpr, forced: Strategy | None, taken: Mapping[str, Strategy], device: Device) -> Decision:
+    """The decision of one gather; ``taken`` are the ways of those before it."""
+    x, line, entries = source_of(e), place_of(e), _entries(e)
 
-    def made(chosen: str, reason: str, rejected: tuple[Option, ...] = ()) -> Decision:
-        return Decision("gather", e.output.name, x.name, entries, line, chosen, reason, rejected, forced is not None)
+    def made(chosen: str, reason: str, rejected: Iterable[Option] = ()) -> Decision:
+        name = e.output.name
+        return Decision("gather", name, x.name, entries, line, chosen, reason, tuple(rejected), forced is not None)
 
     if x.definition is None:
         return made("direct", f"{x.name} is an input, in memory")
-    stored = _stored_anyway(x, e)
-    out, whole = _points(e.output.axes), _points(x.axes)
-    n = _size(x.axes[loaded[0]].extent)
-    alone = _alone(e)
-    made_for_it = _reduced(alone)
-    options = [_recompute_option(e, alone)]
+    found = _possible(e)
+    stuck = [Option(w.name, None, w.why) for w in found if w.impossible]
+    if forced is not None:
+        way = next(w for w in found if w.name == forced)
+        if way.impossible:
+            raise ScheduleError(f"gather {e.output.name}: {forced} is impossible", where=line, because=[way.why])
+        return made(way.name, way.why, stuck)
+    open_ = {w.name: w.why for w in found if not w.impossible}
+    if len(open_) == 1:
+        (only,) = open_
+        return made(only, f"the one way that is possible; {open_[only]}", stuck)
+    estimates = ways_of(e, tuple(open_), taken, device)
+    best = cheapest({name: t for name, t in estimates.items() if isinstance(t, Estimate)})
+    if best is None:
+        told = "; ".join(dict.fromkeys(map(str, estimates.values())))
+        return made("global", f"no way is emitted for {device.name} ({told}); {open_['global']}", stuck)
+    options = {name: _option(name, t, open_[name], device) for name, t in estimates.items()}
+    reason = f"{options[best].amount()}; {options[best].why}"
+    return made(best, reason, [*stuck, *(o for name, o in options.items() if name != best)])
+
+
+def _option(name: str, found: Estimate | str, why: str, device: Device) -> Option:
+    if isinstance(found, str):
+        return Option(name, None, found)
+    more = "or more " if name == "one-hot" else ""
+    return Option(name, round(found.time_us, 2), why, f"us {more}on {device.name}, {found.moved}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A way, what it does, or why it is ``impossible``."""
+
+    name: Strategy
+    why: str
+    impossible: bool = False
+
+
+def _possible(e: TensorExpr) -> list[_Way]:
+    x, k = source_of(e), source_operand(e)
+    loaded = [p for p, r in enumerate(e.reads[k]) if isinstance(r, Loaded)]
+    found = [_recomputable(e)]
     for way in ("predicate", "one-hot"):
         if len(loaded) != 1:
-            options.append(Option(way, None, f"{len(loaded)} axes are indexed together"))
-        else:
-            more = 0 if way == "predicate" else out
-            what = "the owner keeps its element" if way == "predicate" else "and adds all but one as zeros"
-            why = f"it looks at all {n:,} elements of the axis for each; {what}"
-            if entries != "one" and not stored:  # each is looked at once for every index
-                more += 2 * whole + LAUNCH
-                why += f", and {x.name} is stored"
-            options.append(Option(way, made_for_it + out * n + more, why))
-    if stored:
-        options.append(Option("global", made_for_it + out, f"{x.name} is in memory anyway: {stored}"))
-    else:
-        cost = made_for_it + 2 * whole + out + LAUNCH
-        options.append(Option("global", cost, f"it stores {x.name}, {whole:,} elements, and launches"))
-    possible = [o for o in options if o.cost is not None]
-    best = min(possible, key=lambda o: (o.cost or 0, o.name != "global"))
-    if forced is not None:
-        best = next(o for o in options if o.name == forced)
-        if best.cost is None:
-            raise ScheduleError(f"gather {e.output.name}: {forced} is impossible", where=line, because=[best.why])
-    cost = f"{best.cost:,} element accesses; {best.why}"
-    return made(best.name, cost, tuple(o for o in options if o is not best))
+            found.append(_Way(way, f"{len(loaded)} axes are indexed together", True))
+            continue
+        count = _number(x.axes[loaded[0]].extent)
+        what = "the owner keeps its element" if way == "predicate" else "and adds all but one as zeros"
+        found.append(_Way(way, f"it looks at all {count} elements of the axis for each; {what}"))
+    stored, size = _stored_anyway(x), _number(simplify(product([d.extent for d in x.axes])))
+    told = f"{x.name} is in memory anyway: {stored}" if stored else f"it stores {x.name}, {size} elements"
+    return [*found, _Way("global", told)]
 
 
-def _alone(e: TensorExpr) -> set[TensorExpr]:
-    """The operations that are computed for the gather's source alone."""
-    fusion, k = e.output.fusion, source_operand(e)
-    wanted = set(fusion.outputs)
-    for x in reversed(fusion.exprs):
-        if x.output in wanted:
-            wanted.update(t for j, t in enumerate(x.inputs) if x is not e or j != k)
-    return {x for x in _ancestors([e]) if x.output not in wanted}
-
-
-def _reduced(exprs: set[TensorExpr]) -> int:
-    """Elements that the reductions among ``exprs`` read."""
-    return sum(_points(x.output.logical) for x in exprs if x.is_reduction)
-
-
-def _recompute_option(e: TensorExpr, alone: set[TensorExpr]) -> Option:
+def _recomputable(e: TensorExpr) -> _Way:
     fusion, x = e.output.fusion, source_of(e)
-    mark = fusion.mark
+    mark, made = fusion.mark, list[Reader]()
+
+    def build() -> Tensor:
+        value, reader = _recomputed(e)
+        made.append(reader)
+        return _whole(value, e.output)
+
     try:
-        made: list[Reader] = []
-
-        def build() -> Tensor:
-            value, reader = _recomputed(e)
-            made.append(reader)
-            return _whole(value, e.output)
-
-        value, exprs = fusion.trying(build, e.source_line)
-        needed = _needed(value, exprs)
-        still = _ancestors(needed) & alone
-        cost = _reduced(still) + sum(_points(y.output.logical) for y in needed if y.op in GATHERS or y.is_reduction)
-        reads = ", ".join(dict.fromkeys(t.name for t in made[0].reads)) or "nothing"
-        fusion.undo(mark)
-        if not made[0].tests_index:
-            return Option("recompute", None, f"{x.name} does not depend on the index, which nothing would test then")
-        return Option("recompute", cost, f"it reads {reads} at the index; {x.name} is not stored")
+        _, exprs = fusion.trying(build, e.source_line)
     except (Stuck, OperationError) as error:
+        return _Way("recompute", str(error), True)
+    finally:
         fusion.undo(mark)
-        return Option("recompute", None, str(error))
+    if not made[0].tests_index:
+        return _Way("recompute", f"{x.name} does not depend on the index, which nothing would test then", True)
+    if len(exprs) > AGAIN:
+        return _Way("recompute", f"it takes {len(exprs)} operations, more than {AGAIN}", True)
+    reads = ", ".join(dict.fromkeys(t.name for t in made[0].reads)) or "nothing"
+    return _Way("recompute", f"it reads {reads} at the index; {x.name} is not stored")
+
+
+def _number(n: Expr) -> str:
+    return f"{int(n):,}" if n.is_const else str(n)
 
 
 def place_of(e: TensorExpr) -> str:
@@ -325,10 +331,11 @@ def _entries(e: TensorExpr) -> str:
         extent = e.output.axes[dim % e.output.ndim].extent if isinstance(dim, int) else as_expr(0)
         return "one" if extent == as_expr(1) else str(extent)
     index = next(t for p, t in enumerate(e.inputs) if p != source_operand(e))
-    return "one" if _points(index.axes) == 1 else " x ".join(str(d.extent) for d in index.axes) or "one"
+    one = sample_points([d.extent for d in index.axes]) == 1
+    return "one" if one else " x ".join(str(d.extent) for d in index.axes) or "one"
 
 
-def _stored_anyway(x: Tensor, e: TensorExpr) -> str:
+def _stored_anyway(x: Tensor) -> str:
     made = x.definition
     if x.fusion.is_output(x):
         return "it is an output"
@@ -339,22 +346,3 @@ def _stored_anyway(x: Tensor, e: TensorExpr) -> str:
     if made is not None and made.op in SCANS:
         return "it is a scan's result"
     return ""
-
-
-def _size(extent: Expr) -> int:
-    values: dict[str, int] = {}
-    for s in extent.symbols:
-        low, high, step, _ = s.symbol_bounds
-        size = min(_SAMPLE, high) if isinstance(high, int) else _SAMPLE
-        size = max(size // step * step, low if isinstance(low, int) else step)
-        values[s.name] = size
-    return int(extent.evaluate(values))
-
-
-def sample_points(extents: Sequence[Expr]) -> int:
-    """Points of a box; a symbol counts as a size it may have."""
-    return math.prod(_size(n) for n in extents)
-
-
-def _points(axes: Sequence[IterDomain]) -> int:
-    return sample_points([d.extent for d in axes])

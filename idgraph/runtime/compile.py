@@ -188,7 +188,7 @@ def scheduled(fusion: Fusion, target: Target, cache: str | Path | None = None) -
         return emit(fusion, target, cache=cache)
     copy = rebuild(fusion)
     try:
-        auto(copy)
+        auto(copy, device="cpu" if target == "cpu" else "H200")
         return emit(copy, target, cache=cache)
     except ScheduleError:
         if target == "cuda":

@@ -31,7 +31,7 @@ def namespace() -> dict[str, Any]:
     base: dict[str, Any] = {
         "f32": np.float32, "f64": np.float64, "i64": np.int64, "u64": np.uint64, "inf": math.inf, "nan": math.nan,
         "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "rint": np.rint, "fmod": np.fmod, "power": math.pow,
-        "atan2": math.atan2, "exp": by_width(short["exp_near"], math.exp), "fast_exp": math.exp,
+        "atan2": math.atan2, "exp": by_width(short["exp_near"], math.exp), "fast_exp": math.exp, "short_exp": math.exp,
         "exp_inside": by_width(short["exp_half"], math.exp), "exp2": np.exp2, "expm1": math.expm1, "log": math.log,
         "log2": math.log2, "log1p": math.log1p, "sqrt": math.sqrt, "sin": math.sin, "cos": math.cos, "tan": math.tan,
         "tanh": by_width(short["tanh32"], math.tanh), "erf": by_width(short["erf32"], math.erf),

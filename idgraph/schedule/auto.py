@@ -23,6 +23,7 @@ from idgraph.ir import (
     check_fusion,
 )
 from idgraph.ir.decisions import Decided
+from idgraph.ir.device import Device, device_of
 from idgraph.ir.indexing import attr
 from idgraph.ir.loops import reset
 from idgraph.ir.registry import apply
@@ -63,6 +64,7 @@ def auto(
     gathers: Force = None,
     config: KernelConfig = RULE,
     layout: bool = True,
+    device: Device | str = "H200",
 ) -> Decided:
     """Schedule a whole fusion for ``block`` threads a block (by default as measured); earlier schedules are dropped.
 
@@ -72,10 +74,11 @@ def auto(
     how often it is read, the target's rule decides where ``config`` does not: ``report`` of an emitted program tells.
 
     First constants are folded (`idgraph.rewrite.constants`): a tensor of one number becomes a number in its readers.
-    Then every gather of a computed tensor, and every scatter, is taken the way that costs least (see
-    `idgraph.schedule.gather_plan` and `scatter_plan`), or the way that ``gathers`` says: "recompute", "predicate",
-    "one-hot" or "global" for all, or by name of the gather's output. That may rewrite operations; outputs keep their
-    names and tensors. ``fusion.decisions`` and the report of an emitted program say what was decided.
+    Then every gather of a computed tensor is taken the way of the least estimated time on ``device`` and every scatter
+    the way that costs least (see `idgraph.schedule.gather_plan` and `scatter_plan`), or a gather the way that
+    ``gathers`` says: "recompute", "predicate", "one-hot" or "global" for all, or by name of the gather's output. That
+    may rewrite operations; outputs keep their names and tensors. ``fusion.decisions`` and the report of an emitted
+    program say what was decided.
 
     Outputs, and tensors stored between kernels, get the memory format that `ig.layout.infer` decides, unless the user
     laid them out, and rows padded to a boundary where that pays (`ig.layout.pad_strides`); ``fusion.formats`` tells
@@ -94,7 +97,7 @@ def auto(
     """
     check_fusion(fusion, "auto", ScheduleError)
     with one_line():
-        _decide(fusion, gathers)
+        _decide(fusion, gathers, device_of(device))
         chosen = config.but(block=block) if block else config
         rows = _schedule(fusion, config, chosen, layout)
         padded = paying(fusion) if layout else ()
@@ -183,14 +186,14 @@ def _has_threads(loops: Sequence[IterDomain]) -> bool:
     return any(d.parallel.startswith("threadIdx") for d in loops)
 
 
-def _decide(fusion: Fusion, gathers: Force) -> None:
+def _decide(fusion: Fusion, gathers: Force, device: Device) -> None:
     """Take gathers and scatters their cheapest way, and remember why; what an earlier call decided stays noted."""
     fold_constants(fusion)
     wrap_pieces(fusion)
     folded = fold_one_hots(fusion)
     scatters = scatter_plan(fusion)
     apply_scatter_plan(fusion, scatters)
-    plan = gather_plan(fusion, gathers)
+    plan = gather_plan(fusion, gathers, device)
     apply_gather_plan(fusion, plan)
     new, names = (*plan, *scatters, *folded), {t.name for t in fusion.tensors}
     known = {d.tensor for d in new}

@@ -21,7 +21,8 @@ class KernelConfig:
     ``threads`` of a row and ``rows`` of a block (on the CPU: of a task) are powers of two. Work element by element:
     ``block`` is the number of threads of a block, ``vectors`` how many accesses to each array one thread has under way,
     ``apart`` gives the parts that cuts leave (halves of a rotation) threads of their own; without ``realigned`` rows
-    that begin at another alignment than those written are read element by element, by neighbouring threads. Rows:
+    that begin at another alignment than those written are read element by element, by neighbouring threads; with
+    ``whole_steps`` a thread takes all of a short innermost axis (the channels of a picture). Rows:
     ``items_per_thread`` are on a GPU those whose loads one thread has under way, on the CPU those whose terms are added
     up in float32 before they go to a float64 sum; ``online`` takes sums relative to a running maximum, in the pass that
     finds it; ``persistent`` holds a row between its passes, in registers of the threads (up to 64 values), on the CPU
@@ -42,6 +43,7 @@ class KernelConfig:
     vectors: int | None = None
     apart: bool | None = None
     realigned: bool | None = None
+    whole_steps: bool | None = None
     items_per_thread: int | None = None
     online: bool | None = None
     persistent: bool | None = None

@@ -230,7 +230,8 @@ class Cut:
 
     ``chunks`` of them for each step of the loops outside, or None where the vectors are counted over all of it. With
     ``steps`` there are no vectors: a thread takes as many elements, a block apart. With ``several`` a thread's elements
-    are several vectors, of whole steps along a short innermost axis.
+    are several vectors, of whole steps along a short innermost axis. ``period`` is the number of vectors after which
+    they begin at the same place of such an axis: a block has a multiple of it, so that a thread's vectors are alike.
     """
 
     axes: int
@@ -238,10 +239,16 @@ class Cut:
     chunks: int | None
     steps: int = 1
     several: bool = False
+    period: int = 1
 
 
 def flat_cut(
-    t: Tensor, kept: Sequence[IterDomain], stored: Collection[Tensor], width: int, realigned: bool = True
+    t: Tensor,
+    kept: Sequence[IterDomain],
+    stored: Collection[Tensor],
+    width: int,
+    realigned: bool = True,
+    whole_steps: bool = False,
 ) -> Cut | None:
     """The cut of the loops over ``kept`` (outermost first) into vectors of ``width`` where the innermost axis alone is
     not a multiple of it; None where nothing is gained.
@@ -250,6 +257,7 @@ def flat_cut(
     its last vector is not whole; rows that begin unaligned have one vector more, as their first is not whole (`peel`).
     What is read at another alignment than the reference is written at comes out of two vectors (`realign`); without
     ``realigned``, or where vectors have fewer elements than that needs, neighbouring threads take single elements.
+    ``whole_steps`` along a short innermost axis are one thread's, also where its vectors need not be.
     """
     own, touches = own_touch(t), traced(t, stored)
     if own is None or touches is None or own.steps[kept[-1]] != 1:
@@ -257,7 +265,7 @@ def flat_cut(
     heavy = [own, *(u for u in touches if bytes_of(u.source) * HEAVY >= bytes_of(t))]
     if any(u.steps[kept[-1]] is None for u in heavy):
         return None
-    short = _short(kept, heavy, width)
+    short = _short(kept, heavy, width, whole_steps)
     if short is not None:
         return short
     whole = [u for u in heavy if u.steps[kept[-1]] == 1]
@@ -286,10 +294,12 @@ def flat_cut(
     return Cut(count, width, -(-(int(n) + width - 1) // width))
 
 
-def _short(kept: Sequence[IterDomain], heavy: Sequence[Touch], width: int) -> Cut | None:
-    """Whole steps along a short innermost axis (the channels of a picture), as many as make whole vectors.
+def _short(kept: Sequence[IterDomain], heavy: Sequence[Touch], width: int, whole_steps: bool) -> Cut | None:
+    """Vectors across a short innermost axis (the channels of a picture).
 
-    What is large has that axis innermost too, or the next one, which lies in vectors of its own then.
+    Where everything large has that axis innermost, vectors of neighbouring threads lie side by side. What has the next
+    axis innermost lies in vectors of its own: a thread then takes whole steps along the short axis, as many as make
+    whole vectors of both.
     """
     extent = kept[-1].extent
     if len(kept) < 2 or not extent.is_const or not 1 < int(extent) <= SHORT:
@@ -299,7 +309,11 @@ def _short(kept: Sequence[IterDomain], heavy: Sequence[Touch], width: int) -> Cu
     beside = all(u.steps[kept[-1]] == 1 or u.steps[kept[-2]] == 1 for u in heavy)
     inner, outer = kept[len(kept) - count :], kept[: len(kept) - count]
     aligned = all(_aligned(u, outer, width) for u in heavy if u.steps[kept[-1]] == 1)
-    if count < 2 or lanes > LANES or not beside or not aligned or not multiple_of(_elements(inner), lanes):
+    if count < 2 or not beside or not aligned:
+        return None
+    if not whole_steps and all(u.steps[kept[-1]] == 1 for u in heavy) and multiple_of(_elements(inner), width):
+        return Cut(count, width, None, period=lanes // width)
+    if lanes > LANES or not multiple_of(_elements(inner), lanes):
         return None
     return Cut(count, lanes, None, several=True)
 

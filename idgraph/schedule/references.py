@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, lcm
 
 from idgraph.index.warps import WARP
 from idgraph.ir import (
@@ -58,7 +58,7 @@ def reference_loops(t: Tensor, sources: Sources, stored: Collection[Tensor], con
     most, single = _vector(t, sources), picks_elements(sources.exprs)
     parts, width = _lanes(t, kept, sources) if alone and not single else (1, 1)
     flat = alone and parts == 1 and width < most and not single
-    cut = flat_cut(t, t.loop[:kept], stored, most, config.realigned is not False) if flat else None
+    cut = _flat_cut(t, kept, stored, most, config) if flat else None
     if cut is not None and cut.axes:
         kept, width = _flattened(t, kept, cut), 1
     elif width > 1 and cut is None:
@@ -73,6 +73,8 @@ def reference_loops(t: Tensor, sources: Sources, stored: Collection[Tensor], con
     )
     usual = most if single else STEPS if waits else 1 if cut is not None and cut.several else _deep(sources, most)
     steps = config.vectors or (cut.steps if cut is not None and cut.steps > 1 else usual if parts == 1 else 1)
+    if cut is not None and cut.period > 1 and not config.block:
+        block = lcm(WARP, cut.period) * max(1, BLOCK // lcm(WARP, cut.period))
     many = parts * len(sources.inputs) > MAX_VECTORS
     apart = parts > 1 and (many if config.apart is None else config.apart)
     if apart:  # each part has threads of its own, whole warps of them
@@ -103,6 +105,11 @@ def _in_order(t: Tensor, stored: Collection[Tensor], scanned: IterDomain | None)
     if wanted != list(t.loop):
         t.reorder([t.loop.index(d) for d in wanted])
     return len(kept)
+
+
+def _flat_cut(t: Tensor, kept: int, stored: Collection[Tensor], width: int, config: KernelConfig) -> Cut | None:
+    """`flat_cut` of the kept loops, as the config has it."""
+    return flat_cut(t, t.loop[:kept], stored, width, config.realigned is not False, config.whole_steps is True)
 
 
 def _flattened(t: Tensor, kept: int, cut: Cut) -> int:

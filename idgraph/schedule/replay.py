@@ -77,7 +77,7 @@ class _Replay:
             if isinstance(e, Stride) and e.source in needed and e.source not in image:
                 self._spread(e)
             sources, made = e.inputs, e.outputs
-            if needed.isdisjoint(made) or image.keys() >= {*made}:
+            if needed.isdisjoint(made) or all(d in image for d in made):
                 continue
             have = [image[d] for d in sources if d in image]
             if self._narrow or len(have) < len(sources):
@@ -86,7 +86,7 @@ class _Replay:
                 continue
             if len(have) == len(sources):
                 loop = self.tensor.loop
-                if set(loop).issuperset(have):
+                if all(d in loop for d in have):
                     self._step(e, [loop.index(d) for d in have])
             elif have and isinstance(e, Merge):
                 self.image[e.out] = have[0]
@@ -147,7 +147,7 @@ class _Replay:
         return True
 
     def _step(self, e: DomainExpr, at: list[int]) -> None:
-        t, before = self.tensor, set(self.tensor.loop)
+        t = self.tensor
         match e:
             case Split():
                 loops.split_like(t, at[0], e)
@@ -175,8 +175,7 @@ class _Replay:
                 loops.swizzle(t, e.kind, at[0], at[1])
             case _:
                 assert_never(e)
-        made = t.domain.loop_exprs[-1].outputs
-        self.image.update({old: new for old, new in zip(e.outputs, made, strict=True) if new not in before})
+        self.image.update(zip(e.outputs, t.domain.loop_exprs[-1].outputs, strict=True))
 
     def _mixed(self, at: Sequence[int]) -> bool:
         """Whether reduced and kept loops stand at ``at``: they cannot become one."""
@@ -210,7 +209,7 @@ def replay_loops(
         if mine is not None and at is not None and at not in order:
             order.append(at)
             if d.parallel != "serial" and mine.kind != "reduction":
-                loops.parallelize(target, at, d.parallel)
+                loops.parallelize_like(target, at, d)
     rest = [p for p in range(len(target.loop)) if p not in order]
     rest.sort(key=lambda p: target.loop[p].kind == "reduction")
     if [*order, *rest] != sorted([*order, *rest]):

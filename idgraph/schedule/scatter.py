@@ -34,11 +34,14 @@ from idgraph.ir.indexing import attr
 from idgraph.ir.registry import apply
 from idgraph.ir.reshape import product
 from idgraph.ir.state import rewriting
-from idgraph.rewrite.gathers import LAUNCH, named, place_of, rewrite, sample_points
+from idgraph.rewrite.gather_times import sample_points
+from idgraph.rewrite.gathers import named, place_of, rewrite
 from idgraph.rewrite.read_at import Along, Coordinate, Picked, Reader
 from idgraph.schedule.blocks import ADDED_TOGETHER, VECTOR_BYTES, cut_blocks
 
 COMPARED = 4  # indices of a row that each element is compared with
+LAUNCH = 1 << 16
+"""Element accesses that one more launch is worth."""
 STEP = LAUNCH // 8
 """Element accesses that one of several writes after another is worth: each waits for the one before it."""
 

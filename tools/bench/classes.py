@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib import import_module
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -36,6 +37,7 @@ import idgraph as ig
 from idgraph.errors import IdGraphError
 from idgraph.runtime import Program
 from idgraph.runtime.compile import scheduled
+from idgraph.schedule import KernelConfig
 from idgraph.validate import tolerance
 
 MODES = ("default", "max-autotune-no-cudagraphs")
@@ -186,6 +188,7 @@ def worker(
     timed: Any = import_module("tools.bench.gpu").timed
     device_copy: Any = import_module("tools.bench.gpu").device_copy
     alone(lock)
+    take_options(options)
     cases = {c.key: c for c in import_module("tools.bench.class_cases").CASES}
     ready: dict[str, Ready] = {}
     for key in keys:
@@ -208,6 +211,14 @@ def worker(
         row.ratio = min(theirs) / row.us if theirs else math.nan
         del one
         pipe.send(row)
+
+
+def take_options(options: argparse.Namespace) -> None:
+    """Kernels of this process without the passes that are left out, and with the config that is asked for."""
+    if options.without or options.whole_steps:
+        compiler: Any = import_module("idgraph.runtime.compile")
+        config: KernelConfig = import_module("tools.bench.gpu").leave_out(options.without)
+        compiler.auto = partial(ig.schedule.auto, config=config.but(whole_steps=options.whole_steps or None))
 
 
 def measured(keys: Sequence[str], options: argparse.Namespace, out: Console) -> list[ClassRow]:
@@ -337,6 +348,7 @@ def run(options: argparse.Namespace, wanted: Sequence[str]) -> None:
     out = Console(width=200)
     cases = [c for c in import_module("tools.bench.class_cases").CASES if not wanted or c.key in wanted]
     if options.plan:
+        take_options(options)
         plans = [planned(c, options) for c in cases]
         out.print(plan_table(plans))
         made: dict[str, Any] = {"rows": plans}

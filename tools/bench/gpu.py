@@ -11,7 +11,8 @@ times between two events, beside a device copy that moves as many bytes (each in
 PyTorch eager, compiled (default) and compiled (max-autotune, no CUDA graphs), all in this run. ``--quick`` times
 without the checks and without torch.compile; ``--tune`` lets `ig.tune` choose each row's config; ``--small`` takes
 tiny shapes, which the simulator can run (untimed). ``--without`` leaves passes out, so that two runs time both ways;
-without ``realign`` the schedule does not count on it either.
+without ``realign`` the schedule does not count on it either. Of classes, ``--whole-steps`` has a thread take all
+channels of a picture (`KernelConfig`).
 """
 
 from __future__ import annotations
@@ -342,6 +343,7 @@ def main() -> None:
         "--tune", action="store_true", help="configs of kernels chosen by measurement, one row at a time"
     )
     parser.add_argument("--without", default="", help="passes left out, comma-separated")
+    parser.add_argument("--whole-steps", action="store_true", help="of classes: a thread takes all channels")
     parser.add_argument("--plan", action="store_true", help="of classes: what would run; needs no device")
     parser.add_argument("--default-only", action="store_true", help="of classes: torch.compile without max-autotune")
     parser.add_argument("--cost", action="store_true", help="with --plan: estimates, too")
@@ -349,8 +351,8 @@ def main() -> None:
     options = parser.parse_args()
     if left := {*filter(None, options.without.split(","))} - passes.PASSES.keys():
         parser.error(f"no pass is called {', '.join(sorted(left))}")
-    if options.without and (options.tune or options.table == "classes"):
-        parser.error("--without is of the rows of one rule: neither of --tune nor of --table classes")
+    if options.without and options.tune:
+        parser.error("--without is of the rows of one rule, not of --tune")
     if options.table == "classes":
         classes.run(options, [k for k in options.rows.split(",") if k])
         return

@@ -22,7 +22,7 @@ INSIDE = {
         "adopt", "at_line", "building", "check_args", "emit", "extent", "free_strides", "input_line", "mark",
         "new_domain", "note_name", "remove", "replace", "replace_operand", "restore", "touch", "trying", "undo",
     },
-    "Tensor": {"add_use", "drop_use", "forget", "put_back", "read_by", "readers", "saved", "state"},
+    "Tensor": {"add_use", "drop_use", "forget", "keep_last", "note_step", "put_back", "read_by", "readers", "saved", "state"},
     "IdModel": {"solver"},
     "AlignedGraph": {"apart"}, "TensorExpr": {"operands_of"}, "Tuner": {"measure"}, "RayExecutor": {"submit"},
     "Cycle": {"mark"}, "Program": {"asks_for_sizes", "mold"},

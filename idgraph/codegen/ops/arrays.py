@@ -88,7 +88,7 @@ logical_not, logical_and, logical_or = np.logical_not, np.logical_and, np.logica
 floor, ceil, trunc, rint = np.floor, np.ceil, np.trunc, np.rint
 fmod, floor_divide, power, atan2 = np.fmod, np.floor_divide, np.power, np.arctan2
 exp, exp2, expm1, log, log2, log1p = np.exp, np.exp2, np.expm1, np.log, np.log2, np.log1p
-fast_exp = exp_inside = exp
+fast_exp = short_exp = exp_inside = exp
 
 
 def remainder(a: Any, b: Any) -> Array:
@@ -105,6 +105,9 @@ def fast_exp_sub(a: Any, b: Any) -> Array:
 def div_by(a: Any, b: Any, inverse: Any) -> Array:
     """a / b."""
     return np.divide(a, b)
+
+
+small_quotient = div_by
 
 
 sqrt, sin, cos, tan, tanh = np.sqrt, np.sin, np.cos, np.tan, np.tanh

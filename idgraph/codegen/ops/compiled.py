@@ -94,6 +94,10 @@ def div_by(a, b, inverse):
     return div(a, b)
 
 
+def small_quotient(a, b, inverse):
+    return div(a, b)
+
+
 def logaddexp(a, b):
     top = maximum(a, b)
     return top if abs(top) == inf else top + log1p(exp(minimum(a, b) - top))
@@ -198,7 +202,7 @@ def f16(x):
 
 
 FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    div, inverse, exp_inside, fast_exp_sub, div_by,
+    div, inverse, exp_inside, fast_exp_sub, div_by, small_quotient,
     sign, maximum, minimum, logaddexp, near_logaddexp, logical_not, logical_and, logical_or, int_floor_divide,
     int_remainder, int_fmod,
     int_power, remainder, floor_divide, u8, i8, i16, i32, toint, near_int, bf16_word, bf16_load, bf16,

@@ -221,7 +221,7 @@ def _total(f: Callable[[float], float]) -> Callable[[float], float]:
 
 
 exp, exp2, expm1 = _total(math.exp), _total(math.exp2), _total(math.expm1)
-fast_exp = exp  # on a GPU one instruction, off by up to 2**-17
+fast_exp = short_exp = exp  # on a GPU one instruction, off by up to 2**-17
 exp_inside = exp  # on a CPU in float32 alone
 log, log2 = _total(lambda x: math.log(x) if x != 0 else -inf), _total(lambda x: math.log2(x) if x != 0 else -inf)
 log1p = _total(lambda x: math.log1p(x) if x != -1 else -inf)
@@ -235,6 +235,21 @@ def fast_exp_sub(a: float, b: float) -> float:
 
 def div_by(a: float, b: float, inverse: float) -> float:
     """a / b; a GPU takes it by the reciprocal of b."""
+    return div(a, b)
+
+
+def is_quotient(a: float, b: float, inverse: float) -> bool:
+    """Whether `near_quotient` is a / b; a GPU has more such numbers."""
+    return abs(a) < 2.0**20 and 2.0**-40 <= abs(b) < 2.0**40 and not 0 < abs(div(a, b)) < 2.0**-126
+
+
+def near_quotient(a: float, b: float, inverse: float) -> float:
+    """a / b where `is_quotient` says so; NaN elsewhere, so that a kernel that takes it there is found out."""
+    return div(a, b) if is_quotient(a, b, inverse) else nan
+
+
+def small_quotient(a: float, b: float, inverse: float) -> float:
+    """a / b of small integers a."""
     return div(a, b)
 
 

@@ -26,6 +26,7 @@ from idgraph.codegen.ops.formulas import (
 from idgraph.codegen.printers.first_values import without_value
 from idgraph.codegen.printers.named import repeated
 from idgraph.codegen.printers.narrow import LIMIT, Narrow, fits
+from idgraph.codegen.printers.quotients import divided, divided_by, is_division, operands_of, steps_together
 from idgraph.codegen.printers.unchecked import Inside
 from idgraph.errors import EmitError
 from idgraph.index.storage import is_thread
@@ -129,6 +130,8 @@ class _Scalar:
     bound: tuple[str, ...] = ()  # variables of all loops around it; a loop elsewhere may have the same name
     numbers: Iterator[int] = field(default_factory=count)  # of names for what the text would repeat
     inside: Inside = field(default_factory=Inside)  # what unchecked accesses depend on
+    usual: str | None = None  # whether the divisions so far were usual; None: each is a division
+    part: tuple[str, int] | None = None  # the first step of the next loop that runs, and how many do; None: all
 
     # text ---------------------------------------------------------------------------------------------------------
 
@@ -194,7 +197,33 @@ class _Scalar:
     # statements ---------------------------------------------------------------------------------------------------
 
     def block(self, body: Sequence[Stmt], depth: int, outermost: bool = False) -> None:
-        before, at = len(self.lines), 0
+        before = len(self.lines)
+        if self.usual is None and self.target.shuffles and not outermost:
+            for part, again in divided(body):
+                (self.divide if again else self.statements)(part, depth)
+        else:
+            self.statements(body, depth, outermost)
+        if all(line.lstrip().startswith("#") for line in self.lines[before:]):
+            self.put(depth, "pass")
+
+    def divide(self, body: Sequence[Stmt], depth: int) -> None:
+        """Quotients by reciprocals; where one was not usual, all again by division."""
+        number, steps, first = next(self.numbers), steps_together(body), body[0]
+        if steps is not None and isinstance(first, Loop):
+            self.put(depth, f"for first{number} in range(0, {first.extent}, {steps}):")
+            depth += 1
+        self.part = (f"first{number}", steps) if steps is not None else None
+        self.usual = f"usual{number}"
+        self.put(depth, f"{self.usual} = True")
+        self.statements(body, depth)
+        self.put(depth, f"if not {self.usual}:")
+        self.part = (f"first{number}", steps) if steps is not None else None
+        self.usual = ""
+        self.statements([s for s in body if not isinstance(s, Note)], depth + 1)
+        self.usual = None
+
+    def statements(self, body: Sequence[Stmt], depth: int, outermost: bool = False) -> None:
+        at = 0
         for alike, some in groupby(body, _exchange):
             run = list(some)
             if alike is not None and len(run) > 1 and self.target.threads:
@@ -206,8 +235,6 @@ class _Scalar:
                 for x in without_value(s, body[at:]) if self.target.cores and not outermost else ():
                     self.put(depth, f"{x.name} = {self.typed(0, x.dtype)}")
                 self.statement(s, depth, outermost)
-        if all(line.lstrip().startswith("#") for line in self.lines[before:]):
-            self.put(depth, "pass")
 
     def statement(self, s: Stmt, depth: int, outermost: bool) -> None:
         match s:
@@ -241,7 +268,7 @@ class _Scalar:
             case Load():
                 self.load(s, depth)
             case Compute():
-                self.put(depth, f"{self.local(s.local)} = {formula(s, self.index, _CHOOSE)}")
+                self.compute(s, depth)
             case Choose():
                 self.choose(s, depth)
             case Accumulate():
@@ -260,6 +287,17 @@ class _Scalar:
                 self.put(depth, self.pair(s))
             case _:
                 assert_never(s)
+
+    def compute(self, s: Compute, depth: int) -> None:
+        """A value; of a division by a number whose reciprocal is known also whether it is that of the division."""
+        if not self.usual or not is_division(s):
+            again = self.usual is not None and is_division(s)
+            text = formula(divided_by(s) if again else s, self.index, _CHOOSE)
+            self.put(depth, f"{self.local(s.local)} = {text}")
+            return
+        given = operands_of(s, self.index)
+        self.put(depth, f"{self.local(s.local)} = near_quotient({given})")
+        self.put(depth, f"{self.usual} = {self.usual} & is_quotient({given})")
 
     def first(self, s: Declare) -> str:
         """The initial value of an accumulator."""
@@ -368,6 +406,8 @@ class _Scalar:
             # A part of the blocks, on one core; each core has its own.
             hidden = s.parallel == "rolled" and self.target.cores
             points = ", ".join(BLOCKS) if spread else f"count({extent})" if hidden else extent
+            if self.part is not None:
+                points, self.part = f"{self.part[0]}, {self.part[0]} + {self.part[1]}", None
             note = f"  # of {extent}, a part on each core{f'; {s.note}' if s.note else ''}" if spread else note
             self.put(depth, f"for {s.var} in range({points}):{note}")
             self.around += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -66,44 +67,106 @@ def short_inverse() -> dict[str, Any]:
     return {"inverse": intrinsic(inverse)}
 
 
-def quotients() -> dict[str, Any]:
-    """``div_by``: a / b of float32, rounded as a / b is, where the reciprocal of b is known already.
+SCALE = 0x5F800000  # the bits of 2 ** 64
 
-    The product with it is corrected twice by what is left over (Markstein, Computation of elementary functions on the
-    IBM RISC System/6000, 1990). It is exact where nothing on the way leaves the normal numbers, and of zeros; the
-    instruction for a / b, which takes a far longer way for zeros, is left for all else.
+
+def scaled_quotient(builder: Any, x: Any, by: Any, inverse: Any) -> Any:
+    """2 ** 64 * (x / by) of float32, rounded, from the reciprocal of ``by``, with the quotient's sign.
+
+    The product with the reciprocal is corrected twice by what is left over (Markstein, Computation of elementary
+    functions on the IBM RISC System/6000, 1990). The scale keeps what is left over exact for the smallest numbers; the
+    divisor's sign goes to the numerator, so that a zero keeps its own.
     """
-    intrinsic: Any = import_module("numba.cuda.extending").intrinsic
-    types: Any = import_module("numba.cuda.types")
     ir: Any = import_module("llvmlite.ir")
-    word = ir.IntType(32)
+    word, single = ir.IntType(32), ir.FloatType()
 
     def number(bits: int) -> Any:
         return ir.Constant(word, bits)
 
-    def within(builder: Any, magnitude: Any, exponent: int) -> Any:
-        """2 ** -exponent <= magnitude < 2 ** exponent, by the bits of a float32."""
-        least, end = (127 - exponent) << 23, (127 + exponent) << 23
-        return builder.icmp_unsigned("<", builder.sub(magnitude, number(least)), number(end - least))
+    sign = builder.and_(builder.bitcast(by, word), number(0x80000000))
+    top = builder.fmul(x, builder.bitcast(builder.or_(sign, number(SCALE)), single))
+    size, step = _positive(builder, by), _positive(builder, inverse)
+    q = builder.fmul(top, step)
+    for _ in range(2):
+        rest = builder.fma(q, size, _negative(builder, top))
+        q = builder.fma(_negative(builder, rest), step, q)
+    return q
 
-    def div_by(typingctx: Any, a: Any, b: Any, inverse: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            x, by, y = (context.cast(builder, v, t, types.float32) for v, t in zip(args, signature.args, strict=True))
-            product = q = builder.fmul(x, y)
-            for _ in range(2):
-                q = builder.fma(builder.fma(builder.fsub(ir.Constant(ir.FloatType(), -0.0), q), by, x), y, q)
-            size, by_size = (builder.and_(builder.bitcast(v, word), number(0x7FFFFFFF)) for v in (x, by))
-            zero = builder.icmp_unsigned("==", size, number(0))
-            usual = builder.and_(within(builder, by_size, 40), builder.or_(zero, within(builder, size, 60)))
-            found = builder.alloca(ir.FloatType())
-            builder.store(builder.select(zero, product, q), found)
-            with builder.if_then(builder.not_(usual), likely=False):
-                builder.store(builder.fdiv(x, by), found)
-            return builder.load(found)
 
-        return types.float32(a, b, inverse), codegen
+def near_quotient(builder: Any, x: Any, by: Any, inverse: Any) -> Any:
+    """x / by of float32 from the reciprocal of ``by``: rounded as a division where `is_quotient` says so."""
+    ir: Any = import_module("llvmlite.ir")
+    return builder.fmul(scaled_quotient(builder, x, by, inverse), ir.Constant(ir.FloatType(), 2.0**-64))
 
-    return {"div_by": intrinsic(div_by)}
+
+def is_quotient(builder: Any, x: Any, by: Any, inverse: Any, magnitude: Any = None) -> Any:
+    """Whether `near_quotient` is the rounded quotient; ``magnitude`` builds an absolute value, on a GPU for free.
+
+    Nothing on the way may leave the normal numbers: numerators below 2 ** 20, divisors between 2 ** -40 and 2 ** 40.
+    Quotients below the normal numbers are rounded a second time, which is wrong only where the first left a half.
+    """
+    ir: Any = import_module("llvmlite.ir")
+    single, size = ir.FloatType(), partial(magnitude or _positive, builder)
+    q = scaled_quotient(builder, x, by, inverse)
+    found = builder.fmul(q, ir.Constant(single, 2.0**-64))
+    lost = builder.fma(_negative(builder, found), ir.Constant(single, 2.0**64), q)
+
+    whole = builder.fcmp_ordered("!=", size(lost), ir.Constant(single, 2.0**-86))
+    small = builder.fcmp_ordered("<", size(x), ir.Constant(single, 2.0**20))
+    usual = builder.and_(
+        builder.fcmp_ordered(">=", size(by), ir.Constant(single, 2.0**-40)),
+        builder.fcmp_ordered("<", size(by), ir.Constant(single, 2.0**40)),
+    )
+    return builder.and_(usual, builder.and_(small, whole))
+
+
+def small_quotient(builder: Any, x: Any, by: Any, inverse: Any) -> Any:
+    """x / by by the reciprocal, corrected once: for numerators of which a pass has tried all."""
+    q = builder.fmul(x, inverse)
+    rest = builder.fma(q, by, _negative(builder, x))
+    return builder.fma(_negative(builder, rest), inverse, q)
+
+
+def _positive(builder: Any, x: Any) -> Any:
+    ir: Any = import_module("llvmlite.ir")
+    word = ir.IntType(32)
+    return builder.bitcast(builder.and_(builder.bitcast(x, word), ir.Constant(word, 0x7FFFFFFF)), ir.FloatType())
+
+
+def _magnitude(builder: Any, x: Any) -> Any:
+    """The instruction that the assembler makes part of its reader; it leaves the bits' mask as one of its own."""
+    ir: Any = import_module("llvmlite.ir")
+    kind = ir.FunctionType(ir.FloatType(), [ir.FloatType()])
+    return builder.asm(kind, "abs.f32 $0, $1;", "=f,f", [x], False)
+
+
+def _negative(builder: Any, x: Any) -> Any:
+    ir: Any = import_module("llvmlite.ir")
+    return builder.fsub(ir.Constant(ir.FloatType(), -0.0), x)
+
+
+def quotients() -> dict[str, Any]:
+    """``near_quotient``, ``is_quotient`` and ``small_quotient`` of float32 numbers a, b and 1 / b."""
+    intrinsic: Any = import_module("numba.cuda.extending").intrinsic
+    types: Any = import_module("numba.cuda.types")
+
+    def of(build: Any, result: Any) -> Any:
+        def quotient(typingctx: Any, a: Any, b: Any, inverse: Any) -> Any:
+            def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                return build(
+                    builder,
+                    *(context.cast(builder, v, t, types.float32) for v, t in zip(args, signature.args, strict=True)),
+                )
+
+            return result(a, b, inverse), codegen
+
+        return intrinsic(quotient)
+
+    told = partial(is_quotient, magnitude=_magnitude)
+    return {
+        "near_quotient": of(near_quotient, types.float32), "is_quotient": of(told, types.boolean),
+        "small_quotient": of(small_quotient, types.float32),
+    }  # fmt: skip
 
 
 def rounding() -> dict[str, Any]:
@@ -128,20 +191,24 @@ def rounding() -> dict[str, Any]:
 def short_exp() -> dict[str, Any]:
     """``fast_exp``: e ** x in float32 as 2 ** (x * log2(e)), off by 2**-22 and |x| units in the last place.
 
-    ``fast_exp_sub``: e ** (a - b), the difference taken first: where a and b are large and near, it has no error.
+    ``short_exp``: the same with results below the normal numbers. ``fast_exp_sub``: e ** (a - b), the difference taken
+    first: where a and b are large and near, it has no error.
     """
     intrinsic: Any = import_module("numba.cuda.extending").intrinsic
     types: Any = import_module("numba.cuda.types")
     ir: Any = import_module("llvmlite.ir")
 
-    def fast_exp(typingctx: Any, x: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            value = context.cast(builder, args[0], signature.args[0], types.float32)
-            scaled = builder.fmul(value, ir.Constant(ir.FloatType(), LOG2_E))
-            kind = ir.FunctionType(ir.FloatType(), [ir.FloatType()])
-            return builder.asm(kind, "ex2.approx.ftz.f32 $0, $1;", "=f,f", [scaled], False)
+    def of_one(instruction: str) -> Any:
+        def power(typingctx: Any, x: Any) -> Any:
+            def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+                value = context.cast(builder, args[0], signature.args[0], types.float32)
+                scaled = builder.fmul(value, ir.Constant(ir.FloatType(), LOG2_E))
+                kind = ir.FunctionType(ir.FloatType(), [ir.FloatType()])
+                return builder.asm(kind, f"{instruction} $0, $1;", "=f,f", [scaled], False)
 
-        return types.float32(x), codegen
+            return types.float32(x), codegen
+
+        return intrinsic(power)
 
     def fast_exp_sub(typingctx: Any, a: Any, b: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -152,7 +219,11 @@ def short_exp() -> dict[str, Any]:
 
         return types.float32(a, b), codegen
 
-    return {"fast_exp": intrinsic(fast_exp), "fast_exp_sub": intrinsic(fast_exp_sub)}
+    return {
+        "fast_exp": of_one("ex2.approx.ftz.f32"),
+        "short_exp": of_one("ex2.approx.f32"),
+        "fast_exp_sub": intrinsic(fast_exp_sub),
+    }
 
 
 def exclusive() -> dict[str, Any]:

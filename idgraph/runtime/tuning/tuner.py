@@ -189,7 +189,7 @@ class Tuner:
         >>> ig.Tuner().program(f, "cpu", ig.schedule.KernelConfig(block=64)).target
         'cpu'
         """
-        auto(fusion, config=config)
+        auto(fusion, config=config, device="cpu" if target == "cpu" else "H200")
         return emit(fusion, target, cache=self.cache)
 
     def measure(

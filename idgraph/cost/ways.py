@@ -1,0 +1,46 @@
+"""Costs of a fusion whose gathers are taken given ways: scheduled, emitted and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from idgraph.cost.estimate import program_cost
+from idgraph.cost.model import Cost
+from idgraph.ir import Fusion
+from idgraph.ir.device import Device
+from idgraph.ir.estimates import Estimate, estimate_with
+from idgraph.rewrite.gathers import Force
+from idgraph.runtime.program import Program, emit
+from idgraph.schedule import auto
+
+
+def as_emitted(
+    fusion: Fusion, ways: Mapping[str, str], device: Device, symbols: Mapping[str, int]
+) -> tuple[Program, Cost]:
+    """The program of a fusion that `auto` schedules with these ways for the device's kind, and its cost."""
+    auto(fusion, gathers=cast("Force", ways), device=device)
+    program = emit(fusion, target=device.kind)
+    return program, program_cost(program, device, symbols, {}, False)
+
+
+def estimate_of(c: Cost) -> Estimate:
+    """The numbers that ways are compared by."""
+    t = c.total
+    return Estimate(len(c.kernels), t.bytes_read + t.bytes_written, t.flops + t.atomics, t.time_us)
+
+
+def estimate(fusion: Fusion, ways: Mapping[str, str], device: Device, symbols: Mapping[str, int]) -> Estimate:
+    """The estimate alone; see `idgraph.ir.estimates`.
+
+    >>> import idgraph as ig
+    >>> f = ig.Fusion("f")
+    >>> x, i = f.input("x", shape=(8, 10)), f.input("i", shape=(8, 1), dtype="int64")
+    >>> t = f.output(ig.gather(x * 2.0, 1, i))
+    >>> estimate(f, {t.name: "recompute"}, ig.cost.devices["H200"], {}).kernels
+    1
+    """
+    return estimate_of(as_emitted(fusion, ways, device, symbols)[1])
+
+
+estimate_with(estimate)

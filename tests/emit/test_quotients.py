@@ -1,0 +1,206 @@
+"""Division by a number whose reciprocal is known: the device's arithmetic, compiled for this processor, bit for bit."""
+
+from __future__ import annotations
+
+import ctypes
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+
+import idgraph as ig
+from idgraph.kernel.ir import Compute, Loop, walk
+from idgraph.passes.reciprocals import all_right
+from idgraph.runtime import Program, compile_ptx
+from idgraph.runtime.cuda import arithmetic
+from idgraph.schedule import KernelConfig
+from tests.emit.test_realign import program_of
+from tests.emit.thread_runner import run_threads
+
+
+class Compiled:
+    """`near_quotient`, `is_quotient` and `small_quotient` over arrays of float32, as functions of this processor."""
+
+    def __init__(self) -> None:
+        ir: Any = import_module("llvmlite.ir")
+        binding: Any = import_module("llvmlite.binding")
+        single, long = ir.FloatType(), ir.IntType(64)
+        pointer = single.as_pointer()
+        module = ir.Module()
+        for name in ("near_quotient", "is_quotient", "small_quotient"):
+            kind = ir.FunctionType(ir.VoidType(), [pointer, pointer, pointer, pointer, long])
+            function = ir.Function(module, kind, name)
+            entry, loop, done = (function.append_basic_block(n) for n in ("entry", "loop", "done"))
+            builder = ir.IRBuilder(entry)
+            builder.branch(loop)
+            builder.position_at_end(loop)
+            at = builder.phi(long)
+            x, by, inverse = (builder.load(builder.gep(a, [at])) for a in function.args[:3])
+            found = getattr(arithmetic, name)(builder, x, by, inverse)
+            if name == "is_quotient":
+                found = builder.uitofp(found, single)
+            builder.store(found, builder.gep(function.args[3], [at]))
+            after = builder.add(at, ir.Constant(long, 1))
+            at.add_incoming(ir.Constant(long, 0), entry)
+            at.add_incoming(after, loop)
+            builder.cbranch(builder.icmp_unsigned("<", after, function.args[4]), loop, done)
+            builder.position_at_end(done)
+            builder.ret_void()
+        binding.initialize_native_target()
+        binding.initialize_native_asmprinter()
+        machine = binding.Target.from_default_triple().create_target_machine(features="+fma")
+        self.engine = binding.create_mcjit_compiler(binding.parse_assembly(str(module)), machine)
+        self.engine.finalize_object()
+
+    def run(self, name: str, *given: Any) -> Any:
+        """The function of each element."""
+        made = np.empty(given[0].size, np.float32)
+        kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, ctypes.c_uint64)
+        function = kind(self.engine.get_function_address(name))
+        flat = [np.ascontiguousarray(a, np.float32).reshape(-1) for a in given]
+        function(*(a.ctypes.data for a in flat), made.ctypes.data, made.size)
+        return made
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Compiled:
+    return Compiled()
+
+
+def bits(x: Any) -> Any:
+    return np.where(np.isnan(x), np.int32(-1), x.view(np.int32))
+
+
+def numbers(kind: str, count: int) -> tuple[Any, Any]:
+    """Numerators and divisors."""
+    rng = np.random.default_rng(count)
+    sign = rng.choice(np.array([-1, 1], np.float32), count)
+    words = rng.integers(0, 2**32, (2, count), dtype=np.uint32).view(np.float32)
+    if kind == "all":
+        return words[0], words[1]
+    if kind == "rows":  # of a softmax: up to one, by one or more
+        return np.exp(rng.uniform(-105, 0, count)).astype(np.float32), rng.uniform(1, 4096, count).astype(np.float32)
+    if kind == "near halves":  # mantissas whose quotients lie beside what halves a step
+        low = rng.integers(0, 64, (2, count), dtype=np.uint32)
+        words = (np.uint32(0x3F800000) + low * rng.choice(np.array([1, 2**17], np.uint32), (2, count))).view(np.float32)
+        return words[0] * sign, words[1]
+    exponent = rng.integers(-149, -100, count)  # "tiny": quotients below the normal numbers
+    by = np.ldexp(rng.uniform(1, 2, count), rng.integers(-45, 45, count))
+    return (sign * np.ldexp(rng.uniform(1, 2, count), exponent)).astype(np.float32), by.astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", ["all", "rows", "near halves", "tiny"])
+def test_quotients_are_rounded_as_divisions_where_they_say_so(compiled: Compiled, kind: str) -> None:
+    x, by = numbers(kind, 1 << 20)
+    with np.errstate(all="ignore"):
+        inverse, wanted = np.float32(1) / by, x / by
+    usual = compiled.run("is_quotient", x, by, inverse) == 1
+    found = compiled.run("near_quotient", x, by, inverse)
+    assert np.array_equal(bits(found)[usual], bits(wanted)[usual])
+    assert usual.mean() > {"all": 0.1, "rows": 0.97, "near halves": 1 - 1e-9, "tiny": 0.1}[kind]
+    if kind == "tiny":  # the second rounding is wrong for some of the others
+        inside = ~usual & (np.abs(by) < 2.0**40) & (np.abs(by) >= 2.0**-40)
+        assert (bits(found)[inside] != bits(wanted)[inside]).any()
+
+
+def test_zeros_keep_their_signs(compiled: Compiled) -> None:
+    x, by = np.array([0.0, -0.0, 0.0, -0.0], np.float32), np.array([3.0, 3.0, -3.0, -3.0], np.float32)
+    inverse = np.float32(1) / by
+    assert compiled.run("is_quotient", x, by, inverse).all()
+    assert np.array_equal(bits(compiled.run("near_quotient", x, by, inverse)), bits(x / by))
+
+
+def test_what_is_not_usual_is_told(compiled: Compiled) -> None:
+    strange = np.array([np.inf, -np.inf, np.nan, 2.0**20, -(2.0**127)], np.float32)
+    one = np.ones_like(strange)
+    assert not compiled.run("is_quotient", strange, one, one).any()
+    by = np.array([0.0, -0.0, np.inf, np.nan, 2.0**-41, 2.0**40, 1e-45], np.float32)
+    with np.errstate(all="ignore"):
+        assert not compiled.run("is_quotient", np.ones_like(by), by, np.float32(1) / by).any()
+
+
+@pytest.mark.parametrize("exponent", [-40, -1, 0, 1, 39])
+def test_every_divisor_of_some_numerators(compiled: Compiled, exponent: int) -> None:
+    """All mantissas of a divisor, by numerators whose quotients are the hardest: one, and one step beside it."""
+    by = (np.arange(1 << 23, dtype=np.uint32) + np.uint32((127 + exponent) << 23)).view(np.float32)
+    for top in (0x3F800000, 0x3F800001, 0x3FFFFFFF):
+        x = np.full_like(by, np.uint32(top).view(np.float32))
+        found = compiled.run("near_quotient", x, by, np.float32(1) / by)
+        assert np.array_equal(found, x / by)
+
+
+# kernels --------------------------------------------------------------------------------------------------------------
+
+
+def by_row(width: int) -> ig.Fusion:
+    """Rows divided by a number of their own, which is a reduction: by the reciprocal."""
+    f = ig.Fusion("by_row")
+    x = f.input("x", (6, width))
+    f.output(x / ig.amax(x, 1, keepdim=True))
+    return f
+
+
+def by_channel() -> ig.Fusion:
+    """Bytes of pictures by 255, and by a number of their channel."""
+    f = ig.Fusion("by_channel")
+    x, d = f.input("x", (4, 16, 16, 3), "uint8"), f.input("d", (3,))
+    f.output(ig.cast(x, "float32") / 255.0 / d)
+    return f
+
+
+def operations_of(p: Program) -> set[str]:
+    return {s.op for k in p.kernels for s in walk(k.body) if isinstance(s, Compute)}
+
+
+@pytest.mark.parametrize("width", [64, 1000, 2048])
+def test_unusual_numbers_are_divided_again(width: int) -> None:
+    """The threads' `near_quotient` is NaN for what is not usual: those lanes must not be taken."""
+    p = program_of(by_row(width), KernelConfig(threads=64))
+    assert "div_by" in operations_of(p) and "if not usual" in p.source
+    rng = np.random.default_rng(width)
+    x = rng.uniform(-3, 3, (6, width)).astype(np.float32)
+    x[1] *= np.float32(2.0**-60)  # divisors that are not usual
+    x[2, ::7] = np.float32(1e-42)
+    x[3, 5], x[4, 3] = -np.inf, np.float32(-(2.0**30))
+    x[5, ::3] = -0.0
+    (found,) = run_threads(p, {"x": x}, seed=1).values()
+    assert np.array_equal(bits(np.asarray(found)), bits(x / x.max(1, keepdims=True)))
+
+
+def test_one_test_for_a_thread_s_divisions() -> None:
+    """At most 8 divisions are tested at once, so 16 of a loop are two tests; none of them branches on its own."""
+    p = program_of(by_channel(), KernelConfig(vectors=4))
+    assert {"div_by", "small_quotient"} <= operations_of(p) and "div" not in operations_of(p)
+    rng = np.random.default_rng(0)
+    x, d = rng.integers(0, 256, (4, 16, 16, 3)).astype(np.uint8), np.array([0.2, -3e-39, 7.0], np.float32)
+    (found,) = run_threads(p, {"x": x, "d": d}, seed=1).values()
+    assert np.array_equal(bits(np.asarray(found)), bits(x.astype(np.float32) / np.float32(255) / d))
+    wide = program_of(by_row(1024), KernelConfig(threads=64))
+    loops = [s for k in wide.kernels for s in walk(k.body) if isinstance(s, Loop) and s.parallel == "unroll"]
+    assert any(int(s.extent) > 8 and any(isinstance(x, Compute) and x.op == "div_by" for x in s.body) for s in loops)
+    assert "for first" in wide.source
+
+
+def test_few_divisions_stay() -> None:
+    f = ig.Fusion("f")
+    f.output(ig.mean(f.input("x", (64, 300)), 1))
+    assert not {"div_by", "small_quotient"} & operations_of(program_of(f))
+
+
+@pytest.mark.parametrize("by", [255.0, 127.5, 3.0, 7.0, 1e-3, 2.0**-120 * 3])
+def test_small_quotients_are_tried(compiled: Compiled, by: float) -> None:
+    x = np.arange(256, dtype=np.float32)
+    divisor = np.full_like(x, by)
+    if all_right(by):
+        found = compiled.run("small_quotient", x, divisor, np.float32(1) / divisor)
+        assert np.array_equal(bits(found), bits(x / divisor))
+    assert all_right(by) or by < 1e-30
+
+
+@pytest.mark.parametrize("width", [1000, 2048])
+def test_ptx_keeps_registers_in_registers(width: int) -> None:
+    pytest.importorskip("numba_cuda")
+    for p in (program_of(by_row(width), KernelConfig(threads=64)), program_of(by_channel(), KernelConfig(vectors=4))):
+        (text,) = compile_ptx(p)
+        assert ".local" not in text and "rcp.rn.f32" in text
