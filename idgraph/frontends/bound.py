@@ -19,6 +19,7 @@ from idgraph.frontends.captured import Node, Ref, TensorMeta, where_of
 from idgraph.frontends.compared import check_argument, sizes_of
 from idgraph.frontends.complex_pairs import PARTS
 from idgraph.frontends.imported import Kernels
+from idgraph.frontends.kept import Kept
 from idgraph.frontends.reference import call_reference
 from idgraph.frontends.returned import Call, Gives, Returned, memory_of
 from idgraph.frontends.segments import Segment, is_projection

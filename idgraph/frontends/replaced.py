@@ -33,7 +33,7 @@ def _mode() -> Any:
         """Calls of the functions in a table go to those of ours."""
 
         def __init__(self, table: Mapping[Function, Function]) -> None:
-            super().__init__()
+            torch.overrides.TorchFunctionMode.__init__(self)
             self.table = table
 
         def __torch_function__(
@@ -64,7 +64,8 @@ def _gaussian_nll_loss(
 ) -> Any:
     """Half of log(var) + (x - target)^2 / var; what torch refuses is refused in its words."""
     torch: Any = load_torch("which from_torch reads programs of")
-    reduced = {"none": lambda y: y, "mean": torch.mean, "sum": torch.sum}.get(reduction)
+    ways: dict[str, Function] = {"none": torch.positive, "mean": torch.mean, "sum": torch.sum}
+    reduced = ways.get(reduction)
     if reduced is None:
         raise ValueError(f"{reduction} is not valid")
     if not isinstance(var, torch.Tensor):  # a number is checked without a tensor's value
@@ -100,15 +101,16 @@ def _cov(x: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = N
     """The covariances of rows, with weights of columns; where torch would refuse, torch is asked."""
     torch: Any = load_torch("which from_torch reads programs of")
     rows = x if x.ndim == 2 else x.reshape(1, -1)
-    given = [w for w in (fweights, aweights) if w is not None]
-    whole, real = fweights is None or not fweights.is_floating_point(), aweights is None or aweights.is_floating_point()
+    given: list[Any] = [w for w in (fweights, aweights) if w is not None]
+    whole = fweights is None or not (fweights.is_floating_point() or fweights.dtype == torch.bool)
+    real = aweights is None or aweights.is_floating_point()
     fits = all(w.ndim < 2 and w.numel() == rows.shape[1] and not w.is_complex() for w in given)
     if x.ndim > 2 or x.dtype == torch.bool or not (whole and real and fits):
         return torch.cov(x, correction=correction, fweights=fweights, aweights=aweights)
     for name, w in (("fweights", fweights), ("aweights", aweights)):
         if w is not None and w.numel():
             torch._assert_async((w >= 0).all(), f"cov(): {name} cannot be negative")
-    weights = given[0] if len(given) == 1 else fweights * aweights if given else None
+    weights: Any = None if not given else given[0] if len(given) == 1 else given[0] * given[1]
     if weights is None:
         count = rows.shape[1]
         centred = rows - (rows.sum(1) / count).unsqueeze(1)

@@ -51,6 +51,7 @@ from idgraph.schedule.scatter import apply_scatter_plan, scatter_plan
 from idgraph.schedule.transpose import Nest, tile_transposes
 
 CHEAP = 8  # operations on an element that are computed again rather than stored
+AGAIN = 4 * CHEAP  # operations on an element that its private copies compute in all; differences of differences double
 ROUNDS = 3  # of private copies, each making way for the next tensor upstream
 MOVES = frozenset(
     {"copy", "unsqueeze", "squeeze", "expand", "permute", "reshape", "slice", "select", "flip", "roll", "pad", "cat"}
@@ -266,8 +267,8 @@ class _Nests:
         if t not in self.stored:
             reads = reads_of(t)
             complete = self.complete(reads)
-            if len(reads) > len(complete) and _is_cheap(t, self.stored):
-                keep = complete or reads[-1:]
+            keep = complete or reads[-1:]
+            if len(reads) > len(complete) and _is_cheap(t, self.stored, len(reads) - len(keep)):
                 self.copy(t, [r for r in reads if r not in keep])
                 leader = self.leader(t)
             else:
@@ -313,7 +314,7 @@ class _Nests:
         for t in [e.output for e in reversed(fusion.exprs) if e.output not in self.stored]:
             reads, leader = reads_of(t), self.leader(t, fresh)
             others = [r for r in reads if r != leader and (t in crowded or r[0] in fresh)]
-            if len(reads) > 1 and others and _is_cheap(t, self.stored):
+            if len(reads) > 1 and others and _is_cheap(t, self.stored, len(others)):
                 fresh.update(e for use in self.copy(t, others) if (e := use.definition) is not None)
                 leader = self.leader(t, fresh)
             if fresh and leader is not None:  # its reader may read a copy now, or have other loops itself
@@ -338,8 +339,9 @@ class _Nests:
         return None if scan and found is not None and found[0].output not in self.leads else found
 
 
-def _is_cheap(t: Tensor, stored: Collection[Tensor]) -> bool:
-    """True where computing ``t`` again costs less than writing and reading it: few operations, each on one element."""
+def _is_cheap(t: Tensor, stored: Collection[Tensor], times: int) -> bool:
+    """True where computing ``t`` again, ``times`` more, costs less than writing and reading it: few operations, each on
+    one element."""
     e = t.definition
     if e is None or any(use.is_reduction for use in t.uses):
         return False
@@ -360,7 +362,7 @@ def _is_cheap(t: Tensor, stored: Collection[Tensor]) -> bool:
         ):
             return False
         work += made.op not in MOVES
-        if work > CHEAP or len(seen) > 8 * CHEAP:
+        if work > CHEAP or work * times > AGAIN or len(seen) > 8 * CHEAP:
             return False
         stack.extend(made.inputs)
     return True

@@ -34,9 +34,16 @@ def scaled(x: T, y: T) -> Any:
     return [torch.add(x, y, alpha=3), torch.sub(x, y, alpha=0.3), torch.rsub(y, x, alpha=7), torch.add(y, x, alpha=3)]
 
 
+def of_bytes(b: T, i: T) -> Any:
+    """Bounds of which one alone would wrap in the type of x; whether bytes are not zero is told in bytes."""
+    bounds = [torch.clamp(b, -3, 5.5), torch.clamp(b, -3, 7), b.clamp(min=2.5), torch.clamp(b, i, 4.5 * torch.ones(2))]
+    return [*bounds, torch.any(b, 0), torch.all(b), b.any(0, keepdim=True), b[0].any()]
+
+
 PROGRAMS: dict[Callable[..., Any], tuple[T, ...]] = {
     lengths: (normal(3, 5).half(), normal(3, 5) > 0),
     empty_parts: (normal(2, 3).half(), torch.tensor([True, False])),
+    of_bytes: (torch.tensor([0, 254], dtype=torch.uint8), torch.tensor([-7, 300])),
     scaled: (normal(4, 5).double(), normal(4, 5).half()),
 }
 

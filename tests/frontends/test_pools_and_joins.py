@@ -150,3 +150,13 @@ def test_too_many_pairs_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> No
 
     same(f, *args, opaque=opaque)
     same(g, *args)
+
+
+def test_adaptive_windows_of_one_length_are_reshapes() -> None:
+    def pool(x: Any) -> Any:
+        return torch.nn.functional.adaptive_max_pool3d(x, (2, 4, None), True)
+
+    x = torch.randn(2, 4, 4, 6, generator=torch.Generator().manual_seed(0))
+    imported = from_torch(pool, (x,))
+    assert not {e.op for e in imported.fusion.exprs} & {"index", "index_select", "floor_divide"}
+    torch.testing.assert_close(imported.run(x, target="numpy"), pool(x))

@@ -1,5 +1,7 @@
 """Functions of torch that are captured in another form: results are eager's, and what eager refuses is refused."""
 
+# torch gives lambdas of its tensors no types:
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
 from __future__ import annotations
 
 import importlib

@@ -172,13 +172,15 @@ def clamp(c: Call) -> Tensor:
     name = c.node.target
     low = None if "clamp_max" in name else c.get(1, "min", None)
     high = c.get(1, "max") if "clamp_max" in name else None if "clamp_min" in name else c.get(2, "max", None)
-    for f, bound, word in ((ops.maximum, low, "min"), (ops.minimum, high, "max")):
-        if bound is None:
-            continue
-        if not isinstance(bound, (Tensor, int, float, Expr)):
+    bounds: list[Operand] = []
+    for bound, word in ((low, "min"), (high, "max")):
+        if bound is not None and not isinstance(bound, (Tensor, int, float, Expr)):
             raise c.wrong(word, bound, "a tensor or a number")
-        a, b = aligned(x, bound)
-        x = f(a, b)
+        bounds += [] if bound is None else [bound]
+    common = promoted([x, *bounds])  # of all three: uint8 has no -3, the float32 that 5.5 asks for has
+    x = x if x.dtype == common else ops.cast(x, common)
+    for f, bound in zip((ops.maximum, ops.minimum)[low is None :], bounds, strict=False):
+        x = f(*aligned(x, bound))
     return x
 
 

@@ -240,9 +240,12 @@ def _fractions(x: Tensor, size: Sequence[int]) -> tuple[Tensor, tuple[int, ...]]
     """x with each of the last axes as (window, place in it), and the axes of places; a place past the end repeats."""
     first, plane = x.ndim - len(size), _plane(x, len(size))
     for p in reversed(range(len(size))):
-        row, _ = _places(x, plane[p], size[p])
-        m, most = fixed(row.shape)
-        taken = composite.index_select(x, first + p, movement.reshape(row, m * most))
+        if plane[p] % size[p]:
+            row, _ = _places(x, plane[p], size[p])
+            m, most = fixed(row.shape)
+            taken = composite.index_select(x, first + p, movement.reshape(row, m * most))
+        else:  # windows of one length, side by side
+            m, most, taken = size[p], plane[p] // size[p], x
         shape = taken.shape
         x = movement.reshape(taken, (*shape[: first + p], m, most, *shape[first + p + 1 :]))
     return x, tuple(first + 2 * p + 1 for p in range(len(size)))

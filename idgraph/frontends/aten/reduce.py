@@ -94,9 +94,8 @@ def any_(c: Call) -> Tensor:
     dims = tuple(range(x.ndim)) if whole else reduced_dims(c, x, 1)
     keep = False if whole else c.flag(2, "keepdim")
     f = composite.any if c.node.target.startswith("aten.any") else composite.all
-    if not dims:
-        return ops.ne(x, False if x.dtype == "bool" else 0)
-    return f(x, dims, keep)
+    found = f(x, dims, keep) if dims else ops.ne(x, False if x.dtype == "bool" else 0)
+    return ops.cast(found, "uint8") if x.dtype == "uint8" else found  # torch gives bytes for bytes
 
 
 @handles("aten.prod.default", "aten.prod.dim_int")
