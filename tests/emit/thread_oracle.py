@@ -10,9 +10,12 @@ but that orders no access of theirs, since it may be done by shuffles within war
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, assert_never
+
+import numpy as np
 
 from idgraph.arith import Expr
 from idgraph.index.storage import is_thread
@@ -72,6 +75,20 @@ class Epoch:
         return ""
 
 
+_INTEGERS: Mapping[str, Callable[..., int]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "ge": operator.ge, "lt": operator.lt,
+    "logical_and": lambda a, b: bool(a) and bool(b), "where": lambda c, a, b: a if c else b,
+}  # fmt: skip
+
+
+def _computed(op: str, given: Sequence[Any]) -> Any:
+    """A value that may become an index: a cast one, or integers computed of others; None for the rest."""
+    if op == "cast":
+        return given[0]
+    known = op in _INTEGERS and all(isinstance(x, (int, np.integer, np.bool_)) for x in given)
+    return _INTEGERS[op](*map(int, given)) if known else None
+
+
 @dataclass(slots=True)
 class Thread:
     """One thread: its number, its indices, its private values, and the accesses it makes."""
@@ -126,7 +143,7 @@ class Thread:
             case Load(local, buffer, address, guard):
                 self.values[place(local, env)] = self.read(buffer, address, env) if self.holds(guard, env) else 0
             case Compute(local, op, operands):
-                self.values[place(local, env)] = self.value(operands[0], env) if op == "cast" else None
+                self.values[place(local, env)] = _computed(op, [self.value(o, env) for o in operands])
             case Choose(local, cases, default):
                 chosen = next((o for c, o in cases if self.holds(c, env)), default)
                 self.values[place(local, env)] = self.value(chosen, env)
