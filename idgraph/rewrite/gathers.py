@@ -40,7 +40,7 @@ from idgraph.ir.state import rewriting
 from idgraph.rewrite.gather_times import Strategy, cheapest, sample_points, source_of, source_operand, ways_of
 from idgraph.rewrite.read_at import GATHERS, Along, Coordinate, Reader, Stuck
 
-AGAIN = 128  # operations after which computing a producer again is code without end: gathers of gathers double it
+AGAIN = 16  # reads of one element after which computing it again is code without end: gathers of gathers double it
 Force: TypeAlias = "Strategy | Mapping[str, Strategy] | None"
 _LOWEST: Mapping[str, int] = {
     "uint8": 0, "int8": -(2**7), "int16": -(2**15), "int32": -(2**31), "int64": -(2**63),
@@ -321,8 +321,9 @@ def _recomputable(e: TensorExpr) -> _Way:
         fusion.undo(mark)
     if not made[0].tests_index:
         return _Way("recompute", f"{x.name} does not depend on the index, which nothing would test then", True)
-    if len(exprs) > AGAIN:
-        return _Way("recompute", f"it takes {len(exprs)} operations, more than {AGAIN}", True)
+    places = sum(x.op in GATHERS for x in exprs)
+    if places > AGAIN:
+        return _Way("recompute", f"it reads {places} places for each element, more than {AGAIN}", True)
     reads = ", ".join(dict.fromkeys(t.name for t in made[0].reads)) or "nothing"
     return _Way("recompute", f"it reads {reads} at the index; {x.name} is not stored")
 
