@@ -15,7 +15,7 @@ from idgraph.rewrite.gathers import Force
 from idgraph.runtime.program import Program, emit
 from idgraph.schedule import auto
 
-VISITED = 1 << 16  # points of a statement that are visited one by one to compare ways
+VISITED = 1 << 18  # points of a statement that are visited one by one to compare ways
 
 
 def as_emitted(

@@ -143,8 +143,8 @@ def cheapest(found: Mapping[Strategy, Estimate]) -> Strategy | None:
     if not found:
         return None
     least = CLOSE * min(c.time_us for c in found.values())
-    close = [(c.bytes, c.operations, PREFERRED.index(name), name) for name, c in found.items() if c.time_us <= least]
-    return min(close)[-1]
+    close = [name for name in PREFERRED if name in found and found[name].time_us <= least]
+    return min(close, key=lambda name: (found[name].bytes, found[name].operations))
 
 
 def sample_size(extent: Expr) -> int:

@@ -69,7 +69,9 @@ def gather_plan(fusion: Fusion, force: Force = None, device: Device | str = "H20
     on, taken = device_of(device), dict[Tensor, Strategy]()
     every = [e for e in fusion.exprs if e.op in GATHERS]
     ways = {e.output: _possible(e) for e in every if source_of(e).definition is not None}
-    open_ = {t: tuple(w.name for w in found if not w.impossible) for t, found in ways.items()}
+    open_: dict[Tensor, Sequence[Strategy]] = {
+        t: [w.name for w in found if not w.impossible] for t, found in ways.items()
+    }
     made: list[Decision] = []
     for e in every:
         t, estimates = e.output, dict[Strategy, Estimate | str]()

@@ -10,8 +10,7 @@ but that orders no access of theirs, since it may be done by shuffles within war
 from __future__ import annotations
 
 import itertools
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
@@ -75,18 +74,29 @@ class Epoch:
         return ""
 
 
-_INTEGERS: Mapping[str, Callable[..., int]] = {
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "ge": operator.ge, "lt": operator.lt,
-    "logical_and": lambda a, b: bool(a) and bool(b), "where": lambda c, a, b: a if c else b,
-}  # fmt: skip
-
-
 def _computed(op: str, given: Sequence[Any]) -> Any:
     """A value that may become an index: a cast one, or integers computed of others; None for the rest."""
     if op == "cast":
         return given[0]
-    known = op in _INTEGERS and all(isinstance(x, (int, np.integer, np.bool_)) for x in given)
-    return _INTEGERS[op](*map(int, given)) if known else None
+    if not all(isinstance(x, (int, np.integer, np.bool_)) for x in given):
+        return None
+    match op, *map(int, given):
+        case "add", int(a), int(b):
+            return a + b
+        case "sub", int(a), int(b):
+            return a - b
+        case "mul", int(a), int(b):
+            return a * b
+        case "ge", int(a), int(b):
+            return a >= b
+        case "lt", int(a), int(b):
+            return a < b
+        case "logical_and", int(a), int(b):
+            return bool(a and b)
+        case "where", int(c), int(a), int(b):
+            return a if c else b
+        case _:
+            return None
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ import os
 import random
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
@@ -33,6 +34,9 @@ from tools.bench.planning import told
 
 ROUNDS = 9
 LEAST_S = 0.004  # of one round
+STEPS: tuple[Callable[[ig.Tensor], ig.Tensor], ...] = (
+    ig.exp, ig.sigmoid, ig.relu, lambda t: t * 0.5, lambda t: t + 1.0,
+)  # fmt: skip
 
 
 def producer(r: random.Random, f: ig.Fusion, x: ig.Tensor) -> ig.Tensor:
@@ -41,7 +45,7 @@ def producer(r: random.Random, f: ig.Fusion, x: ig.Tensor) -> ig.Tensor:
         match r.choice(("chain", "chain", "softmax", "bias", "scan", "roll", "scatter", "sum")):
             case "chain":
                 for _ in range(r.randint(1, 5)):
-                    x = r.choice((ig.exp, ig.sigmoid, ig.relu, lambda t: t * 0.5, lambda t: t + 1.0))(x)
+                    x = r.choice(STEPS)(x)
             case "softmax":
                 x = r.choice((ig.softmax, ig.log_softmax))(x, r.randrange(x.ndim))
             case "bias":
