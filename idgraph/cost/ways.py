@@ -1,4 +1,4 @@
-"""What a fusion costs whose gathers are taken given ways: scheduled, emitted and counted."""
+"""The cost of a fusion whose gathers are taken given ways: scheduled, emitted and counted."""
 
 from __future__ import annotations
 

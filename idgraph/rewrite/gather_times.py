@@ -44,7 +44,7 @@ def ways_of(
     taken: Mapping[Tensor, Strategy],
     device: Device,
 ) -> dict[Strategy, Estimate | str]:
-    """What the operations near a gather cost by each way, or why a way cannot be scheduled or emitted there.
+    """The cost of the operations near a gather by each way, or why a way cannot be scheduled or emitted there.
 
     ``possible`` are the ways of every gather, by its output, ``taken`` those of the gathers that are decided. Others
     from the same source go the same way as this one, since alone none may save the store; the rest recomputes where it
