@@ -252,7 +252,8 @@ class Tensor(Operators, Steps, Member, Printed, Foreign):
     def note_step(self, name: str, args: tuple[Attr, ...], kwargs: Mapping[str, Attr], line: SourceLine | None) -> None:
         """Add a step to the log; for schedule steps only.
 
-        >>> t = Fusion("f").input("t", shape=(8,)) + 1.0
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("t", shape=(8,)) + 1.0
         >>> t.note_step("split", (0, 4), {}, None)
         >>> [str(s) for s in t.log]
         ['split(0, 4)']
@@ -266,7 +267,8 @@ class Tensor(Operators, Steps, Member, Printed, Foreign):
     def keep_last(self, steps: Collection[str]) -> None:
         """Keep the last step of each of those names in the log; for schedulers only.
 
-        >>> t = (Fusion("f").input("t", shape=(8,)) + 1.0).split(0, 4).split(0, 2)
+        >>> import idgraph as ig
+        >>> t = (ig.Fusion("f").input("t", shape=(8,)) + 1.0).split(0, 4).split(0, 2)
         >>> t.keep_last(["split"])
         >>> [str(s) for s in t.log]
         ['split(0, 2)']
