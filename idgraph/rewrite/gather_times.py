@@ -143,7 +143,7 @@ def cheapest(found: Mapping[Strategy, Estimate]) -> Strategy | None:
     if not found:
         return None
     least = CLOSE * min(c.time_us for c in found.values())
-    close = [name for name in PREFERRED if name in found and found[name].time_us <= least]
+    close: list[Strategy] = [name for name in PREFERRED if name in found and found[name].time_us <= least]
     return min(close, key=lambda name: (found[name].bytes, found[name].operations))
 
 
