@@ -178,7 +178,11 @@ class _Kernel:
     ) -> TensorCost:
         buffer = own[0][1].buffer
         item = item_size(buffer.dtype)
-        fill = {s: min(1.0, a.bytes_asked / (a.sectors * SECTOR)) if a.sectors else _alone(s) for _, s, a in own}
+        # A rare access of which no sample is in the count still asks for something.
+        fill = {
+            s: min(1.0, a.bytes_asked / (a.sectors * SECTOR)) if a.sectors and a.bytes_asked else _alone(s)
+            for _, s, a in own
+        }
         times = {s: again[k] for k, s, _ in own}
         read, read_sectors, passes, exact = 0, 0, 1, True
         reads = [s for _, s, _ in own if s.kind in ("read", "atomic")]

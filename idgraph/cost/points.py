@@ -1,12 +1,14 @@
 """The number of loop points that a statement runs at, and which: counted exactly where that is possible.
 
-A condition that is one linear inequality is counted in closed form, others point by point up to `LIMIT` points; beyond
+A condition that is one linear inequality is counted in closed form, others point by point up to `limit` points; beyond
 that a fixed sample is counted and the result says that it is not exact.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -21,11 +23,35 @@ from idgraph.cost.sites import Applied, Around, Data, KernelSites, Loaded, Value
 from idgraph.ir import is_float
 from idgraph.kernel.ir import Index, Number
 
-LIMIT = 1 << 20  # points that are visited one by one
-SAMPLE = 1 << 17
+_LIMIT: ContextVar[int] = ContextVar("idgraph_points_visited", default=1 << 20)
 Ints: TypeAlias = "npt.NDArray[np.int64]"
 Env: TypeAlias = "dict[str, Ints]"
 Arrays = Mapping[str, "npt.NDArray[Any]"]
+
+
+def limit() -> int:
+    """Points that are visited one by one."""
+    return _LIMIT.get()
+
+
+def sample() -> int:
+    """Points of a sample, where there are more."""
+    return _LIMIT.get() // 8
+
+
+@contextmanager
+def visiting(points: int) -> Generator[None]:
+    """Within, another number of points is visited one by one: for estimates that are compared and not told as exact.
+
+    >>> with visiting(1 << 10):
+    ...     limit(), sample()
+    (1024, 128)
+    """
+    before = _LIMIT.set(points)
+    try:
+        yield
+    finally:
+        _LIMIT.reset(before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +171,7 @@ def stored_integers(found: KernelSites, arrays: Arrays, sizes: Mapping[str, int]
     spoiled = {s.buffer.title for s in found.sites if s.kind == "atomic"}
     for s, stored in found.stores:
         total = prod(x.extent for x in s.around)
-        if s.buffer.title in spoiled or total * s.width > 4 * LIMIT or len(stored) != s.width:
+        if s.buffer.title in spoiled or total * s.width > 4 * limit() or len(stored) != s.width:
             spoiled.add(s.buffer.title)
             continue
         env, count = grid(s.around)
@@ -226,12 +252,12 @@ def _counted(loops: tuple[Around, ...], conditions: list[Expr], data: Mapping[st
     total = prod(x.extent for x in loops)
     if total == 0:
         return Count(0)
-    if total > LIMIT and len(conditions) == 1:
+    if total > limit() and len(conditions) == 1:
         found = _linear(loops, conditions[0])
         if found is not None:
             return Count(found)
-    full = total <= LIMIT
-    env, count = grid(loops) if full else drawn(loops, SAMPLE)
+    full = total <= limit()
+    env, count = grid(loops) if full else drawn(loops, sample())
     inside, known = holds(conditions, env, data, arrays, count)
     hits = int(np.count_nonzero(inside))
     return Count(hits if full else round(total * hits / count), full and known)

@@ -10,8 +10,6 @@ import numpy as np
 
 from idgraph.arith import Expr
 from idgraph.cost.points import (
-    LIMIT,
-    SAMPLE,
     Arrays,
     Count,
     Env,
@@ -20,7 +18,9 @@ from idgraph.cost.points import (
     drawn,
     grid,
     holds,
+    limit,
     relevant,
+    sample,
     values,
 )
 from idgraph.cost.sites import Around, Data, Site
@@ -68,9 +68,9 @@ def warp_sectors(s: Site, block: Block, data: Mapping[str, Data], arrays: Arrays
     total = prod(x.extent for x in steps) * warps
     if total == 0 or any(x.extent == 0 for x in s.around):
         return Count(0)
-    full = total * WARP <= LIMIT
+    full = total * WARP <= limit()
     which = Around("", warps, "", 0)
-    env, many = grid([*steps, which]) if full else drawn([*steps, which], SAMPLE // WARP)
+    env, many = grid([*steps, which]) if full else drawn([*steps, which], sample() // WARP)
     wide: Env = {n: np.repeat(v, WARP) for n, v in env.items()}
     left = wide.pop("") * WARP + np.tile(np.arange(WARP, dtype=np.int64), many)
     inside = left < width
@@ -140,7 +140,7 @@ def distinct(
     item = item_size(sites[0].buffer.dtype)
     loops = [relevant([s.address, *s.conditions], s.around, data) for s in sites]
     totals = [prod(x.extent for x in own) for own in loops]
-    if sum(t * s.width for t, s in zip(totals, sites, strict=True)) <= LIMIT:
+    if sum(t * s.width for t, s in zip(totals, sites, strict=True)) <= limit():
         found = [touched(s, *grid(own), data, arrays) for s, own in zip(sites, loops, strict=True)]
         if all(known for _, known in found):
             there = np.unique(np.concatenate([a for a, _ in found]))
@@ -213,7 +213,7 @@ def _sampled(
 
 def _set_of(s: Site, own: Sequence[Around], number: int, data: Mapping[str, Data], arrays: Arrays, fill: float) -> _Set:
     total = prod(x.extent for x in own)
-    env, count = grid(own) if total <= SAMPLE else drawn(own, SAMPLE, number + 1)
+    env, count = grid(own) if total <= sample() else drawn(own, sample(), number + 1)
     ids = np.zeros(count, np.int64)
     for x in own:
         ids = ids * x.extent + env[x.var]

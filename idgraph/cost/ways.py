@@ -1,4 +1,4 @@
-"""Costs of a fusion whose gathers are taken given ways: scheduled, emitted and counted."""
+"""The cost of a fusion whose gathers are taken given ways: scheduled, emitted and counted."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import cast
 
 from idgraph.cost.estimate import program_cost
 from idgraph.cost.kernel_costs import Cost
+from idgraph.cost.points import visiting
 from idgraph.ir import Fusion
 from idgraph.ir.device import Device
 from idgraph.ir.estimates import Estimate, estimate_with
 from idgraph.rewrite.gathers import Force
 from idgraph.runtime.program import Program, emit
 from idgraph.schedule import auto
+
+VISITED = 1 << 18  # points of a statement that are visited one by one to compare ways
 
 
 def as_emitted(
@@ -40,7 +43,8 @@ def estimate(fusion: Fusion, ways: Mapping[str, str], device: Device, symbols: M
     >>> estimate(f, {t.name: "recompute"}, ig.cost.devices["H200"], {}).kernels
     1
     """
-    return estimate_of(as_emitted(fusion, ways, device, symbols)[1])
+    with visiting(VISITED):
+        return estimate_of(as_emitted(fusion, ways, device, symbols)[1])
 
 
 estimate_with(estimate)

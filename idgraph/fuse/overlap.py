@@ -83,9 +83,9 @@ def _common(a: Run, b: Run) -> int:
 def _listed(a: Touch, b: Touch) -> int | None:
     """Elements that both touch, one by one; None where there are more points than `ig.cost` visits."""
     with LOADING:
-        from idgraph.cost.points import LIMIT, grid, holds, values  # noqa: PLC0415 - loads NumPy
+        from idgraph.cost.points import grid, holds, limit, values  # noqa: PLC0415 - loads NumPy
 
-    if max(a.points or 0, b.points or 0) > LIMIT:
+    if max(a.points or 0, b.points or 0) > limit():
         return None
     found: list[set[int]] = []
     for t in (a, b):

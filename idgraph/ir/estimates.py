@@ -55,7 +55,7 @@ def estimate_with(estimator: Estimator) -> None:
 
 
 def estimated(fusion: Fusion, ways: Mapping[str, str], device: Device, symbols: Mapping[str, int]) -> Estimate:
-    """The costs of ``fusion`` with its gathers taken these ways; its schedule and operations change.
+    """The cost of ``fusion`` with its gathers taken these ways; its schedule and operations change.
 
     Raises what scheduling and emitting raise.
     """

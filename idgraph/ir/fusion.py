@@ -254,7 +254,14 @@ class Tensor(Operators, Steps, Member, Printed, Foreign):
         return steps_in(self._log) if self._log else ()
 
     def note_step(self, name: str, args: tuple[Attr, ...], kwargs: Mapping[str, Attr], line: SourceLine | None) -> None:
-        """Add a step to the log; for schedule steps only."""
+        """Add a step to the log; for schedule steps only.
+
+        >>> import idgraph as ig
+        >>> t = ig.Fusion("f").input("t", shape=(8,)) + 1.0
+        >>> t.note_step("split", (0, 4), {}, None)
+        >>> [str(s) for s in t.log]
+        ['split(0, 4)']
+        """
         step = (name, args, kwargs, self.fusion.version, line)
         if self._log is None:
             self._log = [*step]
@@ -262,7 +269,14 @@ class Tensor(Operators, Steps, Member, Printed, Foreign):
             self._log += step
 
     def keep_last(self, steps: Collection[str]) -> None:
-        """Keep the last step of each of those names in the log; for schedulers only."""
+        """Keep the last step of each of those names in the log; for schedulers only.
+
+        >>> import idgraph as ig
+        >>> t = (ig.Fusion("f").input("t", shape=(8,)) + 1.0).split(0, 4).split(0, 2)
+        >>> t.keep_last(["split"])
+        >>> [str(s) for s in t.log]
+        ['split(0, 2)']
+        """
         if self._log:
             only_last(self._log, steps)
 

@@ -1,7 +1,7 @@
 """Nests on blocks of another shape, so that kernels of different block sizes can share a launch.
 
 A nest whose threads exchange nothing may run on any threads. Its blocks and threads are renumbered: block ``j`` of T
-threads runs T // N of its blocks of N threads, thread by thread.
+threads runs T // N of its blocks of N threads, thread by thread, or where T divides N one of N // T parts of one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from idgraph.kernel.defuse import rewritten
 from idgraph.kernel.ir import Alloc, Barrier, Checked, Combine, If, Kernel, Loop, Note, Single, Stmt, walk
 
 Block = tuple[int, int, int]  # threads of a block along x, y and z
+LEAST = 64  # threads of a block that takes a part of another: the most blocks of a multiprocessor then fill its warps
 DIMS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 
 
@@ -67,7 +68,8 @@ def _on_one_thread(k: Kernel) -> Kernel:
 
 
 def fits(k: Nested, block: Block) -> bool:
-    """Whether the nest runs on blocks of this shape: it has the same, or is free and has no more threads.
+    """Whether the nest runs on blocks of this shape: it has the same, or is free and has no more threads, or several
+    times as many as a block of `LEAST` or more.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
@@ -75,10 +77,11 @@ def fits(k: Nested, block: Block) -> bool:
     >>> _ = ig.schedule.auto(f)
     >>> from idgraph.runtime.program import stages
     >>> k = nested(next(stages(f, "cuda"))[1].kernels[0])
-    >>> fits(k, (32, 4, 1)), fits(k, (32, 8, 1)), fits(k, (32, 2, 1))
-    (True, True, False)
+    >>> fits(k, (32, 4, 1)), fits(k, (32, 8, 1)), fits(k, (32, 2, 1)), fits(k, (32, 3, 1)), fits(k, (32, 1, 1))
+    (True, True, True, False, False)
     """
-    return k.block == block or (k.free and k.block[0] <= prod(block))
+    threads, mine = prod(block), k.block[0]
+    return k.block == block or (k.free and (mine <= threads or (threads >= LEAST and mine % threads == 0)))
 
 
 def on_block(k: Nested, block: Block) -> Kernel:
@@ -90,13 +93,15 @@ def on_block(k: Nested, block: Block) -> Kernel:
         raise AssertionError("a nest is a loop on blocks")
     threads, mine, taken = prod(block), k.block[0], _variables(k.kernel.body)
     several = threads // mine if threads % mine == 0 and k.blocks != 1 else 1
-    blocks = simplify(ceildiv(k.blocks, several))
+    parts = max(1, mine // threads)
+    blocks = simplify(ceildiv(k.blocks * parts, several))
     names = [_fresh(f"{nest.var}_{a}", taken) for a in "bxyz"]
     j = symbol(names[0], 0, simplify(blocks - 1))
     x, y, z = (symbol(v, 0, n - 1) for v, n in zip(names[1:], block, strict=True))
     linear = simplify(x + y * block[0] + z * (block[0] * block[1]))
-    place = simplify(j * several + linear // mine)
-    inner = _moved(nest.body, {nest.var: place}, simplify(linear % mine) if several > 1 else linear)
+    place = simplify(j // parts if parts > 1 else j * several + linear // mine)
+    thread = j % parts * threads + linear if parts > 1 else linear % mine if several > 1 else linear
+    inner = _moved(nest.body, {nest.var: place}, simplify(thread))
     if several > 1 and not (k.blocks.is_const and int(k.blocks) % several == 0):
         inner = (If(place < k.blocks, inner),)
     if several == 1 and threads > mine:

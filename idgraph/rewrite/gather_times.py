@@ -39,34 +39,55 @@ def source_operand(e: TensorExpr) -> int:
 
 
 def ways_of(
-    e: TensorExpr, ways: Sequence[Strategy], taken: Mapping[str, Strategy], device: Device
+    e: TensorExpr,
+    possible: Mapping[Tensor, Sequence[Strategy]],
+    taken: Mapping[Tensor, Strategy],
+    device: Device,
 ) -> dict[Strategy, Estimate | str]:
-    """The costs of the operations near a gather by each way, or why a way cannot be scheduled or emitted there.
+    """The cost of the operations near a gather by each way, or why a way cannot be scheduled or emitted there.
 
-    ``taken`` are ways of gathers that are decided; others that are near stay as they are written ("global"). "one-hot"
-    does what "predicate" does and adds: it is told with the estimate of that, which it never goes below.
+    ``possible`` are the ways of every gather, by its output, ``taken`` those of the gathers that are decided. Others
+    from the same source go the same way as this one, since alone none may save the store; the rest recomputes where it
+    can. "one-hot" does what "predicate" does and adds: it is told with the estimate of that.
 
     >>> import idgraph as ig
     >>> f = ig.Fusion("f")
     >>> x, i = f.input("x", shape=(64, 4096)), f.input("i", shape=(64, 1), dtype="int64")
     >>> t = f.output(ig.gather(ig.exp(x), 1, i))
-    >>> found = ways_of(t.definition, ("recompute", "global"), {}, ig.cost.devices["H200"])
+    >>> found = ways_of(t.definition, {t: ("recompute", "global")}, {}, ig.cost.devices["H200"])
     >>> [(name, c.kernels, c.bytes) for name, c in found.items()]
     [('recompute', 1, 1024), ('global', 2, 2098176)]
     """
     exprs = near(e)
-    inside = set(exprs)
-    outputs = [
-        t for x in exprs for t in x.outputs if t.fusion.is_output(t) or not t.uses or not inside.issuperset(t.uses)
-    ]
-    made, of = part(exprs, outputs)
-    others = [x for x in exprs if x is not e and x.op in GATHERS and source_of(x).definition in inside]
-    fixed = tuple((of[x.output].name, taken.get(x.output.name, "global")) for x in others)
-    text, on = str(made), device.to_json()
-    named = of[e.output].name
-    found = {way: _estimate(text, (*fixed, (named, way)), on) for way in ways if way != "one-hot"}
-    same = found.get("predicate")
-    return found | ({"one-hot": same} if same is not None and "one-hot" in ways else {})
+    inside, source = set(exprs), source_of(e)
+
+    def leaves(t: Tensor) -> bool:
+        outside = [u for u in t.uses if u not in inside]
+        if t is source:  # gathers from it that are too far away go the same way
+            outside = [u for u in outside if not (u.op in GATHERS and source_of(u) is t)]
+        return t.fusion.is_output(t) or not t.uses or bool(outside)
+
+    made, of = part(exprs, [t for x in exprs for t in x.outputs if leaves(t)])
+    beside = [x for x in exprs if x is not e and x.op in GATHERS and source_of(x).definition in inside]
+
+    def other(x: TensorExpr, way: Strategy) -> Strategy:
+        if x.output in taken:
+            return taken[x.output]
+        ways = possible.get(x.output, ())
+        same = source_of(x) is source and way in ways
+        return way if same else "recompute" if "recompute" in ways else "global"
+
+    text, on, named = str(made), device.to_json(), of[e.output].name
+    found: dict[Strategy, Estimate | str] = {}
+    for way in possible[e.output]:
+        if way == "one-hot" and "predicate" in found:
+            found[way] = found["predicate"]
+            continue
+        found[way] = _estimate(text, (*((of[x.output].name, other(x, way)) for x in beside), (named, way)), on)
+        if isinstance(found[way], str) and beside:  # it may be another's way that is impossible here
+            plain = ((of[x.output].name, taken.get(x.output, "global")) for x in beside)
+            found[way] = _estimate(text, (*plain, (named, way)), on)
+    return found
 
 
 def near(e: TensorExpr) -> list[TensorExpr]:
@@ -122,8 +143,8 @@ def cheapest(found: Mapping[Strategy, Estimate]) -> Strategy | None:
     if not found:
         return None
     least = CLOSE * min(c.time_us for c in found.values())
-    close = [(c.bytes, c.operations, PREFERRED.index(name), name) for name, c in found.items() if c.time_us <= least]
-    return min(close)[-1]
+    close: list[Strategy] = [name for name in PREFERRED if name in found and found[name].time_us <= least]
+    return min(close, key=lambda name: (found[name].bytes, found[name].operations))
 
 
 def sample_size(extent: Expr) -> int:

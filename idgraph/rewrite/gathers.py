@@ -40,7 +40,7 @@ from idgraph.ir.state import rewriting
 from idgraph.rewrite.gather_times import Strategy, cheapest, sample_points, source_of, source_operand, ways_of
 from idgraph.rewrite.read_at import GATHERS, Along, Coordinate, Reader, Stuck
 
-AGAIN = 32  # operations after which computing a producer again is code without end: gathers of gathers double it
+AGAIN = 16  # reads of one element after which computing it again is code without end: gathers of gathers double it
 Force: TypeAlias = "Strategy | Mapping[str, Strategy] | None"
 _LOWEST: Mapping[str, int] = {
     "uint8": 0, "int8": -(2**7), "int16": -(2**15), "int32": -(2**31), "int64": -(2**63),
@@ -66,12 +66,22 @@ def gather_plan(fusion: Fusion, force: Force = None, device: Device | str = "H20
     """
     check_fusion(fusion, "gather_plan", ScheduleError)
     wanted = _forced(fusion, force)
-    on, taken, made = device_of(device), dict[str, Strategy](), list[Decision]()
-    for e in [x for x in fusion.exprs if x.op in GATHERS]:
-        decision = _decide(e, wanted.get(e.output.name), taken, on)
+    on, taken = device_of(device), dict[Tensor, Strategy]()
+    every = [e for e in fusion.exprs if e.op in GATHERS]
+    ways = {e.output: _possible(e) for e in every if source_of(e).definition is not None}
+    open_: dict[Tensor, Sequence[Strategy]] = {
+        t: [w.name for w in found if not w.impossible] for t, found in ways.items()
+    }
+    made: list[Decision] = []
+    for e in every:
+        t, estimates = e.output, dict[Strategy, Estimate | str]()
+        forced = wanted.get(t.name)
+        if t in ways and forced is None and len(open_[t]) > 1:
+            estimates = ways_of(e, open_, taken, on)
+        decision = _decide(e, forced, ways.get(t, ()), estimates, on.name)
         made.append(decision)
-        if decision.chosen != "direct":
-            taken[e.output.name] = cast("Strategy", decision.chosen)
+        if t in ways:
+            taken[t] = cast("Strategy", decision.chosen)
     return tuple(made)
 
 
@@ -229,8 +239,14 @@ def named(index: Tensor, numbers: Tensor, extent: Expr) -> Tensor:
 # choice ---------------------------------------------------------------------------------------------------------------
 
 
-def _decide(e: TensorExpr, forced: Strategy | None, taken: Mapping[str, Strategy], device: Device) -> Decision:
-    """The decision of one gather; ``taken`` are the ways of those before it."""
+def _decide(
+    e: TensorExpr,
+    forced: Strategy | None,
+    found: Sequence[_Way],
+    estimates: Mapping[Strategy, Estimate | str],
+    device: str,
+) -> Decision:
+    """The decision of one gather among the ways ``found``."""
     x, line, entries = source_of(e), place_of(e), _entries(e)
 
     def made(chosen: str, reason: str, rejected: Iterable[Option] = ()) -> Decision:
@@ -239,32 +255,30 @@ def _decide(e: TensorExpr, forced: Strategy | None, taken: Mapping[str, Strategy
 
     if x.definition is None:
         return made("direct", f"{x.name} is an input, in memory")
-    found = _possible(e)
     stuck = [Option(w.name, None, w.why) for w in found if w.impossible]
+    why = {w.name: w.why for w in found if not w.impossible}
     if forced is not None:
-        way = next(w for w in found if w.name == forced)
-        if way.impossible:
-            raise ScheduleError(f"gather {e.output.name}: {forced} is impossible", where=line, because=[way.why])
-        return made(way.name, way.why, stuck)
-    open_ = {w.name: w.why for w in found if not w.impossible}
-    if len(open_) == 1:
-        (only,) = open_
-        return made(only, f"the one way that is possible; {open_[only]}", stuck)
-    estimates = ways_of(e, tuple(open_), taken, device)
+        if forced not in why:
+            told = next(w.why for w in found if w.name == forced)
+            raise ScheduleError(f"gather {e.output.name}: {forced} is impossible", where=line, because=[told])
+        return made(forced, why[forced], stuck)
+    if not estimates:
+        (only,) = why
+        return made(only, f"the one way that is possible; {why[only]}", stuck)
     best = cheapest({name: t for name, t in estimates.items() if isinstance(t, Estimate)})
     if best is None:
         told = "; ".join(dict.fromkeys(map(str, estimates.values())))
-        return made("global", f"no way is emitted for {device.name} ({told}); {open_['global']}", stuck)
-    options = {name: _option(name, t, open_[name], device) for name, t in estimates.items()}
+        return made("global", f"no way is emitted for {device} ({told}); {why['global']}", stuck)
+    options = {name: _option(name, t, why[name], device) for name, t in estimates.items()}
     reason = f"{options[best].amount()}; {options[best].why}"
     return made(best, reason, [*stuck, *(o for name, o in options.items() if name != best)])
 
 
-def _option(name: str, found: Estimate | str, why: str, device: Device) -> Option:
+def _option(name: str, found: Estimate | str, why: str, device: str) -> Option:
     if isinstance(found, str):
         return Option(name, None, found)
     more = "or more " if name == "one-hot" else ""
-    return Option(name, round(found.time_us, 2), why, f"us {more}on {device.name}, {found.moved}")
+    return Option(name, round(found.time_us, 2), why, f"us {more}on {device}, {found.moved}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,8 +323,9 @@ def _recomputable(e: TensorExpr) -> _Way:
         fusion.undo(mark)
     if not made[0].tests_index:
         return _Way("recompute", f"{x.name} does not depend on the index, which nothing would test then", True)
-    if len(exprs) > AGAIN:
-        return _Way("recompute", f"it takes {len(exprs)} operations, more than {AGAIN}", True)
+    places = sum(x.op in GATHERS for x in exprs)
+    if places > AGAIN:
+        return _Way("recompute", f"it reads {places} places for each element, more than {AGAIN}", True)
     reads = ", ".join(dict.fromkeys(t.name for t in made[0].reads)) or "nothing"
     return _Way("recompute", f"it reads {reads} at the index; {x.name} is not stored")
 

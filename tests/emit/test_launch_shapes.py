@@ -108,20 +108,29 @@ def test_threads_of_another_shape_take_a_plain_nest() -> None:
     assert len(compile_ptx(program)) == 1
 
 
-def test_blocks_of_few_threads_share_a_large_one() -> None:
-    """Four blocks of 128 threads in one of 512; the last is not full."""
+def test_threads_of_a_smaller_block_take_a_part_of_a_plain_one() -> None:
+    """The gradients of a bias beside a residual sum (BERT's backward): blocks of 64 threads take halves of 128."""
+    f = ig.Fusion("halves")
+    g, x, y = f.input("g", shape=(32, 64)), f.input("x", shape=(31, 67)), f.input("y", shape=(31, 67))
+    f.output(ig.sum(g, 0), x + y)
+    (kernel,) = judge(f).kernels
+    assert prod(int(kernel.launch[d][0]) for d in kernel.launch if d.startswith("thread")) == 64
+
+
+def test_blocks_of_other_sizes_take_a_plain_nest() -> None:
+    """Four blocks of 128 threads in one of 512, or half of one in 64; the last is not full."""
     f = ig.Fusion("shapes")
     y = f.output(ig.exp(f.input("w", shape=(128 * 4 * 5 + 3,))))
     ig.schedule.auto(f)
     (kernel,) = build_plan(f, ig.IdModel(f), threads=True).kernels
     nest = nested(kernel)
     assert nest is not None and nest.free and nest.block == (128, 1, 1)
-    for block in ((512, 1, 1), (16, 8, 4), (64, 2, 1), (100, 3, 1)):
+    for block in ((512, 1, 1), (16, 8, 4), (64, 2, 1), (100, 3, 1), (64, 1, 1), (32, 2, 1)):
         assert fits(nest, block)
         made = on_block(nest, block)
         assert prod(int(made.launch[d][0]) for d in made.launch if d.startswith("thread")) == prod(block)
         assert _elements(made) == list(range(int(y.logical[0].extent)))
-    assert not fits(nest, (32, 2, 1))
+    assert not fits(nest, (32, 1, 1)) and not fits(nest, (32, 3, 1))
 
 
 def _elements(k: Kernel) -> list[int]:

@@ -10,9 +10,11 @@ but that orders no access of theirs, since it may be done by shuffles within war
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, assert_never
+
+import numpy as np
 
 from idgraph.arith import Expr
 from idgraph.index.storage import is_thread
@@ -72,6 +74,31 @@ class Epoch:
         return ""
 
 
+def _computed(op: str, given: Sequence[Any]) -> Any:
+    """A value that may become an index: a cast one, or integers computed of others; None for the rest."""
+    if op == "cast":
+        return given[0]
+    if not all(isinstance(x, (int, np.integer, np.bool_)) for x in given):
+        return None
+    match op, *map(int, given):
+        case "add", int(a), int(b):
+            return a + b
+        case "sub", int(a), int(b):
+            return a - b
+        case "mul", int(a), int(b):
+            return a * b
+        case "ge", int(a), int(b):
+            return a >= b
+        case "lt", int(a), int(b):
+            return a < b
+        case "logical_and", int(a), int(b):
+            return bool(a and b)
+        case "where", int(c), int(a), int(b):
+            return a if c else b
+        case _:
+            return None
+
+
 @dataclass(slots=True)
 class Thread:
     """One thread: its number, its indices, its private values, and the accesses it makes."""
@@ -126,7 +153,7 @@ class Thread:
             case Load(local, buffer, address, guard):
                 self.values[place(local, env)] = self.read(buffer, address, env) if self.holds(guard, env) else 0
             case Compute(local, op, operands):
-                self.values[place(local, env)] = self.value(operands[0], env) if op == "cast" else None
+                self.values[place(local, env)] = _computed(op, [self.value(o, env) for o in operands])
             case Choose(local, cases, default):
                 chosen = next((o for c, o in cases if self.holds(c, env)), default)
                 self.values[place(local, env)] = self.value(chosen, env)
