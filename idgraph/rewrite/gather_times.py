@@ -23,7 +23,7 @@ from idgraph.rewrite.read_at import GATHERS
 
 Strategy = Literal["recompute", "predicate", "one-hot", "global"]
 MOST = 16  # operations near a gather that its estimate is of
-CLOSE = 1.02  # times that differ by less than an estimate can tell: bytes and operations decide
+CLOSE = 1.25  # times that an estimate cannot tell apart (`ig.cost` is held to 0.8 to 1.25): bytes and operations decide
 PREFERRED: Sequence[Strategy] = ("recompute", "global", "predicate", "one-hot")
 _SAMPLE = 1024  # the size that a symbol without a smaller maximum is taken for
 
