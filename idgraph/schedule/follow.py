@@ -265,7 +265,8 @@ def flat_cut(
     heavy = [own, *(u for u in touches if bytes_of(u.source) * HEAVY >= bytes_of(t))]
     if any(u.steps[kept[-1]] is None for u in heavy):
         return None
-    short = _short(kept, heavy, width, whole_steps)
+    tables = any(u not in heavy and u.steps[kept[-1]] != 0 for u in touches)
+    short = _short(kept, heavy, width, whole_steps, tables)
     if short is not None:
         return short
     whole = [u for u in heavy if u.steps[kept[-1]] == 1]
@@ -294,10 +295,13 @@ def flat_cut(
     return Cut(count, width, -(-(int(n) + width - 1) // width))
 
 
-def _short(kept: Sequence[IterDomain], heavy: Sequence[Touch], width: int, whole_steps: bool) -> Cut | None:
+def _short(
+    kept: Sequence[IterDomain], heavy: Sequence[Touch], width: int, whole_steps: bool, tables: bool
+) -> Cut | None:
     """Vectors across a short innermost axis (the channels of a picture).
 
-    Where everything large has that axis innermost, vectors of neighbouring threads lie side by side. What has the next
+    Where everything large has that axis innermost, vectors of neighbouring threads lie side by side; with ``tables``,
+    numbers of each step of that axis, blocks are whole periods. What has the next
     axis innermost lies in vectors of its own: a thread then takes whole steps along the short axis, as many as make
     whole vectors of both.
     """
@@ -312,7 +316,7 @@ def _short(kept: Sequence[IterDomain], heavy: Sequence[Touch], width: int, whole
     if count < 2 or not beside or not aligned:
         return None
     if not whole_steps and all(u.steps[kept[-1]] == 1 for u in heavy) and multiple_of(_elements(inner), width):
-        return Cut(count, width, None, period=lanes // width)
+        return Cut(count, width, None, period=lanes // width if tables else 1)
     if lanes > LANES or not multiple_of(_elements(inner), lanes):
         return None
     return Cut(count, lanes, None, several=True)

@@ -95,6 +95,8 @@ def test_results_of_32_bits_keep_the_long_form() -> None:
 @pytest.mark.parametrize("name", ["exp", "sigmoid"])
 def test_errors_on_the_device(name: str, dtype: DType) -> None:
     x = every(dtype)
-    found = program(name, x.size, dtype, dtype).run({"x": x.astype(KINDS[dtype][0])})
+    with np.errstate(all="ignore"):
+        given = x.astype(KINDS[dtype][0])
+    found = program(name, x.size, dtype, dtype).run({"x": given})
     (made,) = found.values()
-    assert largest(name, np.asarray(made), x, dtype) <= 0.51
+    assert largest(name, np.asarray(made).astype(np.float32), x, dtype) <= 0.51

@@ -12,7 +12,7 @@ import hashlib, json, sys
 import numpy as np
 import idgraph as ig
 from idgraph.runtime import compile_ptx, cpu_entry
-from idgraph.runtime.cuda import compile as cuda_compile
+from idgraph.runtime.cuda import ptx as cuda_ptx
 
 folder, scales = sys.argv[1], [float(s) for s in sys.argv[2:]]
 made = []
@@ -23,7 +23,7 @@ def counted(module, name, what):
         return inner(*given)
     setattr(module, name, count)
 counted(cpu_entry, "_compiled", "cpu")
-counted(cuda_compile, "ptx_of", "ptx")
+counted(cuda_ptx, "ptx_of", "ptx")
 
 def pointwise(rows, scale):
     f = ig.Fusion("pointwise")
