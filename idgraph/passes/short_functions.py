@@ -16,7 +16,7 @@ from idgraph.kernel.defuse import everywhere
 from idgraph.kernel.ir import Compute, Kernel, Stmt
 
 SHORT: Final[frozenset[DType]] = frozenset({"float16", "bfloat16"})
-SINGLE: Final[frozenset[DType]] = SHORT | {"float32"}  # computed in float32
+SINGLE: Final[frozenset[DType]] = frozenset({"float16", "bfloat16", "float32"})  # computed in float32
 FORMS: Final = {"exp": "short_exp", "sigmoid": "short_sigmoid"}
 
 

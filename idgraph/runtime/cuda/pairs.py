@@ -77,7 +77,10 @@ def _memory() -> dict[str, Any]:
                 part = builder.extract_element(found, ir.Constant(word, n)) if count > 1 else found
                 builder.store(part, register(context, builder, signature.args[0], args[0], args[1], n))
 
-        return loader(where, build, lambda registers, array: (vector, 4 * count))
+        def words(registers: Any, array: Any) -> tuple[Any, int]:
+            return vector, 4 * count
+
+        return loader(where, build, words)
 
     def make_store(count: int) -> Any:
         vector = ir.VectorType(word, count) if count > 1 else word
